@@ -67,9 +67,9 @@ def inspect(options: argparse.Namespace) -> int:
 
 def _task_for(folder: str, format: str) -> str:
     """Return the task that the folder's annotations fit; classification if the evidence is weak."""
-    from engine.data.formats.registry import kind_of  # readers of datasets take a while to import
+    from engine.data.formats.registry import detect_kind  # readers of datasets take a while to import
 
-    kind = kind_of(folder, format)
+    kind = detect_kind(folder, format)
     found = load_catalogue().task_of(kind) if kind is not None else None
     return found.id if found is not None else Job().task
 

@@ -58,10 +58,10 @@ def judge(options: argparse.Namespace) -> tuple[Job | None, list[Problem]]:
     """Validate the flags and the job file; return the job, and everything that is wrong with it or worth a warning."""
     values, found = arguments.gather(options)
     given = set(values)
-    recognised = _recognise_task(values)
+    detected = _detect_task(values)
     _ask_servers(values)
-    if recognised is not None and not options.json:
-        say(f"Task: {recognised.title}. Choose another with --task.", to=sys.stderr)
+    if detected is not None and not options.json:
+        say(f"Task: {detected.title}. Choose another with --task.", to=sys.stderr)
     machine, chosen = None, "devices" in values
     if arguments.needs_gpus(values) or not chosen:
         machine = _machine(found if chosen else [])
@@ -163,17 +163,17 @@ def _apply_recipe(
     return recipe, wrong
 
 
-def _recognise_task(values: dict[str, Any]) -> TaskEntry | None:
+def _detect_task(values: dict[str, Any]) -> TaskEntry | None:
     """Add the task that the folder's format is for, unless a task or a model is given; return it."""
-    from engine.data.formats.registry import kind_of  # what reads datasets takes a while to import
+    from engine.data.formats.registry import detect_kind  # what reads datasets takes a while to import
 
     if "task" in values or "model" in values:
         return None
-    kind = kind_of(str(values.get("dataset", "")), str(values.get("format", "")))
-    recognised = load_catalogue().task_of(kind) if kind is not None else None
-    if recognised is not None:
-        values["task"] = recognised.id
-    return recognised
+    kind = detect_kind(str(values.get("dataset", "")), str(values.get("format", "")))
+    detected = load_catalogue().task_of(kind) if kind is not None else None
+    if detected is not None:
+        values["task"] = detected.id
+    return detected
 
 
 def _inspect(job: Job, found: list[Problem]) -> DatasetReport | None:

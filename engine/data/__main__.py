@@ -20,7 +20,7 @@ from engine.contract.job import FIELDS
 from engine.data.formats.registry import FORMATS, IMAGES_BY_CLASS
 from engine.data.inspection.inspector import inspect
 from engine.data.memory_limit import limit_memory
-from engine.data.splits import shown, wrong
+from engine.data.splits import dataset_error, printable
 from engine.system import linux
 from engine.system.plain_text import brief
 from engine.system.regular_files import LAST_OPENED
@@ -98,10 +98,10 @@ def _look(arguments: argparse.Namespace, threads: int | None = None) -> int:
 
 def _crashed(folder: str, number: int) -> DatasetReport:
     path = LAST_OPENED.path()
-    name = shown(os.path.relpath(path, folder) if path else folder)
+    name = printable(os.path.relpath(path, folder) if path else folder)
     signal_name = signal.Signals(number).name if number in set(signal.Signals) else f"signal {number}"
-    problem = wrong(f"{name} crashes the program that reads it ({signal_name}).", "Rewrite it, or remove it.")
-    return brief(DatasetReport(folder=shown(folder), format="", problems=(problem,)))
+    problem = dataset_error(f"{name} crashes the program that reads it ({signal_name}).", "Rewrite it, or remove it.")
+    return brief(DatasetReport(folder=printable(folder), format="", problems=(problem,)))
 
 
 class _Printer:

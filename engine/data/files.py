@@ -90,8 +90,10 @@ class Files(Sequence[str]):
                 yield folders[parent] + self._names[begin:end]
 
     def identity(self, root: str) -> Iterator[bytes | memoryview]:
-        """What tells these paths below `root` from others, to be hashed; two of the same paths give the same if they
-        were listed and selected in the same way."""
+        """Yield bytes that identify these paths below `root`, to be hashed.
+
+        The same paths give the same bytes if they were listed and selected in the same way.
+        """
         yield b"".join(folder.removeprefix(os.fsencode(root)) for folder in self._folders)
         yield self._names
         yield np.array(self._firsts).data
@@ -99,7 +101,7 @@ class Files(Sequence[str]):
             yield np.ascontiguousarray(self._rows).data
 
     def select(self, which: slice | npt.NDArray[np.bool_]) -> Files:
-        """Those of a slice, or those where the bool [len] is True."""
+        """Return the files of a slice, or those for which the bool [len] is True."""
         if self._rows is not None:
             rows = self._rows[which]
         elif isinstance(which, slice):
@@ -109,7 +111,7 @@ class Files(Sequence[str]):
         return replace(self, _rows=rows)
 
     def joined(self, other: Files) -> Files:
-        """Those of two selections of the same files, one behind the other."""
+        """Return the files of two selections from the same listing, one after the other."""
         assert self._rows is not None
         assert other._rows is not None
         return replace(self, _rows=np.concatenate([self._rows, other._rows]))

@@ -1,6 +1,6 @@
-"""The result of recognising a dataset folder, and what all formats share. Torch-free.
+"""Recognized dataset with its splits, and messages that all formats share. Torch-free.
 
-Paths are str with surrogate escapes for names that are not UTF-8; `shown` makes them fit to print.
+Paths are str with surrogate escapes for names that are not UTF-8; `printable` makes them fit to print.
 """
 
 from __future__ import annotations
@@ -22,29 +22,33 @@ LAYOUT = "Choose a folder with one folder of images per class, or with train and
 
 Labels = npt.NDArray[np.int64]
 _HALF = re.compile("[\ud800-\udc7f\udd00-\udfff]")
-"""Lone surrogates but those that stand for bytes of a name (PEP 383)."""
+"""Lone surrogates, without those that stand for bytes of a name (PEP 383)."""
 
 
 class Split(Protocol):
-    """One split as its format describes it, each by a type of its own. `made`: the folder has no such split, and it is
-    drawn from the training images."""
+    """One split; each kind of dataset has a type of its own.
+
+    `is_drawn` is True if it was drawn from the training images.
+    """
 
     @property
-    def made(self) -> bool: ...
+    def is_drawn(self) -> bool: ...
 
 
 @dataclass(frozen=True, eq=False)
 class FileSplit:
-    """Images as files. `labels[i]` is the class of `files[i]`; `strays` are files that are no images by name."""
+    """Images as files. `labels[i]` is the class of `files[i]`; `strays` are files without an image's ending."""
 
     files: Files
     labels: Labels
     strays: Files
-    made: bool = False
+    is_drawn: bool = False
 
-    def select(self, which: npt.NDArray[np.bool_], *, made: bool) -> FileSplit:
+    def select(self, which: npt.NDArray[np.bool_], *, is_drawn: bool) -> FileSplit:
         """Return the images for which `which`, bool [n], is true; the strays stay with what the folder has itself."""
-        return FileSplit(self.files.select(which), self.labels[which], Files.of() if made else self.strays, made)
+        return FileSplit(
+            self.files.select(which), self.labels[which], Files.of() if is_drawn else self.strays, is_drawn
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,12 +58,21 @@ class IdxSplit:
     images: str
     labels: Labels
     rows: Labels | None = None
-    made: bool = False
+    is_drawn: bool = False
 
-    def select(self, which: npt.NDArray[np.bool_], *, made: bool) -> IdxSplit:
+    def select(self, which: npt.NDArray[np.bool_], *, is_drawn: bool) -> IdxSplit:
         """Return the images for which `which`, bool [n], is true."""
         rows: Labels = np.arange(len(which)) if self.rows is None else self.rows
-        return IdxSplit(self.images, self.labels[which], rows[which], made)
+        return IdxSplit(self.images, self.labels[which], rows[which], is_drawn)
+
+
+@dataclass(frozen=True, eq=False)
+class LabelSplit:
+    """Images as files. `labels`, bool [N, C], is true for the classes that an image has."""
+
+    files: Sequence[str]
+    labels: npt.NDArray[np.bool_]
+    is_drawn: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,43 +81,43 @@ class MaskSplit:
 
     files: Sequence[str]
     masks: Sequence[str]
-    made: bool = False
+    is_drawn: bool = False
 
-    def select(self, which: npt.NDArray[np.bool_], *, made: bool) -> MaskSplit:
-        """The pairs for which `which`, bool [n], is true; `made` where the folder has no such split."""
+    def select(self, which: npt.NDArray[np.bool_], *, is_drawn: bool) -> MaskSplit:
+        """Return the pairs for which `which`, bool [n], is true; `is_drawn` if the folder has no such split."""
         rows = np.flatnonzero(which).tolist()
-        return MaskSplit([self.files[row] for row in rows], [self.masks[row] for row in rows], made)
+        return MaskSplit([self.files[row] for row in rows], [self.masks[row] for row in rows], is_drawn)
 
 
 @dataclass(frozen=True, eq=False)
 class PointSplit:
-    """Point clouds as files, whose points have the `features` besides their coordinates."""
+    """Point clouds as files. `features` are the inputs that their points have in addition to the coordinates."""
 
     files: Sequence[str]
     features: tuple[str, ...] = ()
-    made: bool = False
+    is_drawn: bool = False
 
 
 @dataclass(frozen=True, eq=False)
 class AnySplit:
-    """Files of whatever kind, of which the user's own program makes the splits."""
+    """Files that the user's own program divides into splits."""
 
     files: Sequence[str]
-    made: bool = False
+    is_drawn: bool = False
 
 
 @dataclass(frozen=True)
 class MaskCode:
     """The meaning of the values of masks, or of the labels of points.
 
-    `values[i]` is the value of class i: a gray level, an index of a palette, or with `colours` a color 0xRRGGBB.
+    `values[i]` is the value of class i: a gray level, an index of a palette, or with `colors` a color 0xRRGGBB.
     Values of `ignored`, and pixels outside of an image, are of no class. With `nearest`, each pixel is of the class
     whose value is nearest to its own, as in masks saved as JPEG. `palette` holds the color of each class in the masks'
     common palette, -1 if unknown. `notes` are warnings about how the values are read.
     """
 
     values: tuple[int, ...]
-    colours: bool = False
+    colors: bool = False
     ignored: tuple[int, ...] = ()
     nearest: bool = False
     palette: tuple[int, ...] = ()
@@ -112,7 +125,7 @@ class MaskCode:
 
 
 @dataclass(frozen=True, eq=False)
-class Recognised:
+class RecognizedDataset:
     """A dataset that was recognized, or what keeps it from being read.
 
     Attributes:
@@ -144,48 +157,53 @@ class Recognised:
     certain: bool = True
 
 
-def shown(path: str) -> str:
-    r"""`path` as valid Unicode: bytes that are not UTF-8 appear as \xNN, and half characters, which JSON can hold, as \uNNNN."""
+def printable(path: str) -> str:
+    r"""Return a path as valid Unicode. Bytes that are not UTF-8 become \xNN, and half characters from JSON \uNNNN."""
     if path.isascii():
         return path
     path = _HALF.sub(lambda found: f"\\u{ord(found[0]):04x}", path)
     return path.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
 
 
-def wrong(message: str, remedy: str = LAYOUT) -> Problem:
+def dataset_error(message: str, remedy: str = LAYOUT) -> Problem:
     return Problem("dataset", message, remedy)
 
 
-def warn(message: str, remedy: str = "") -> Problem:
+def dataset_warning(message: str, remedy: str = "") -> Problem:
     return Problem("dataset", message, remedy, "warning")
 
 
-def nothing(problem: Problem, other: str = "") -> Recognised:
-    return Recognised("", problems=(problem,), other=other)
+def unrecognized(problem: Problem, other: str = "") -> RecognizedDataset:
+    return RecognizedDataset("", problems=(problem,), other=other)
 
 
-def counted(names: Sequence[str], noun: str, plural: str = "") -> str:
-    """ "There is 1 image" or "There are 1,204 images"."""
+def there_are(names: Sequence[str], noun: str, plural: str = "") -> str:
+    """Return "There is 1 image" or "There are 1,204 images"."""
     return f"There is 1 {noun}" if len(names) == 1 else f"There are {len(names):,} {plural or noun + 's'}"
 
 
-def first(paths: Sequence[str]) -> str:
-    """The first few files' names."""
+def format_count(names: Sequence[str], noun: str) -> str:
+    """Return "1 image" or "1,204 images"."""
+    return f"{len(names):,} {noun}{'' if len(names) == 1 else 's'}"
+
+
+def first_names(paths: Sequence[str]) -> str:
+    """Return the names of the first few files."""
     names = list(dict.fromkeys(os.path.basename(path) for path in paths))
-    return ", ".join(map(shown, names[:3])) + (", …" if len(names) > 3 else "")
+    return ", ".join(map(printable, names[:3])) + (", …" if len(names) > 3 else "")
 
 
 def spread_evenly(length: int, count: int) -> list[int]:
-    """Up to `count` indices in a sequence of `length`, evenly spread from its first on."""
+    """Return up to `count` indices of a sequence of `length`, evenly spread from the first on."""
     return list(range(0, length, max(-(-length // count), 1)))
 
 
 def hash_order(keys: Iterable[bytes], labels: Labels, seed: int) -> Labels:
-    """Samples class by class, those of a class in the order of a hash of the seed and their names."""
+    """Return the samples sorted by class, and within a class by a hash of the seed and their names."""
     salted = hashlib.blake2b(digest_size=8, salt=seed.to_bytes(8, "little", signed=True))
     digests = bytearray()
     for key in keys:
-        # A copy of what is salted already takes half as long as a new one.
+        # Copying the salted hash takes half as long as creating one.
         own = salted.copy()
         own.update(key)
         digests += own.digest()
@@ -193,11 +211,10 @@ def hash_order(keys: Iterable[bytes], labels: Labels, seed: int) -> Labels:
 
 
 def draw_validation(keys: Iterable[bytes], labels: Labels, val_fraction: float, seed: int) -> npt.NDArray[np.bool_]:
-    """Which samples go to validation: of each class the given share, at least one where it has two; none of a share
-    of 0.
+    """Return which samples are for validation: the given share of each class, at least one of two.
 
-    The order is that of a hash of seed and name, so it is the same on every machine and hardly
-    changes when images are added.
+    The order is that of a hash of seed and name, so it is the same on every machine and hardly changes when images are
+    added. A share of 0 draws none.
     """
     if not val_fraction:
         return np.zeros(len(labels), bool)

@@ -30,7 +30,7 @@ from engine.data.decoding.pixels import decode_pixels
 from engine.data.decoding.reading import describe_failure, read_image
 from engine.data.decoding.tiff import Bands
 from engine.data.decoding.view import View
-from engine.data.splits import shown
+from engine.data.splits import printable
 from engine.data.transforms.device_transforms import Normalisation
 from engine.inference.placing import of_bands, place
 from engine.inference.tiles import InMemory, Picture, Tiling, tiled_maps, tiled_objects
@@ -193,7 +193,7 @@ class TrainedModel:
             try:
                 return decode_pixels(read_image(str(image)), self.channels, self.bands)
             except Exception as error:  # a broken file may raise nearly anything in a decoder
-                raise UnreadableImage(shown(str(image)), describe_failure(error)) from error
+                raise UnreadableImage(printable(str(image)), describe_failure(error)) from error
         return image[:, :, None] if image.ndim == 2 else image
 
     @property

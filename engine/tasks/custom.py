@@ -24,7 +24,7 @@ from engine.data.decoding.idx import Bytes
 from engine.data.formats.registry import KINDS
 from engine.data.loading.base_loader import Finish
 from engine.data.randomness import Purpose, RandomStreams
-from engine.data.splits import wrong
+from engine.data.splits import dataset_error
 from engine.data.transforms.device_transforms import Statistics
 from engine.metrics import torchmetrics_states
 from engine.metrics.base import Metric
@@ -300,7 +300,9 @@ def _first(own: Opened, samples: SampleSet) -> tuple[Tensor, Tensor]:
         if not isinstance(made, tuple) or [isinstance(each, Tensor) for each in made] != [True, True]:
             raise own.wrong(f"load returns {_kind(made)}, not a tuple of an input and a target, both tensors")
         return made[0], made[1]
-    raise DatasetError([wrong("None of the training samples can be read.", "Choose a folder of intact samples.")])
+    raise DatasetError(
+        [dataset_error("None of the training samples can be read.", "Choose a folder of intact samples.")]
+    )
 
 
 def _kind(made: Any) -> str:

@@ -14,7 +14,7 @@ from engine.contract.job import Job
 from engine.data.datasets.edge_images import EdgesOfMasks
 from engine.data.datasets.images import MaskedImages
 from engine.data.datasets.open_splits import Splits
-from engine.data.decoding.edges import AGREED, FULL, MOST_ANNOTATORS, OUTSIDE
+from engine.data.decoding.edges import AGREED, FULL, MAX_ANNOTATORS, OUTSIDE
 from engine.data.decoding.idx import Bytes
 from engine.data.formats.edges import CLASSES
 from engine.data.transforms.device_transforms import Statistics
@@ -57,7 +57,7 @@ class EdgeMetric(Metric):
         counts, at_best = np.zeros((len(THRESHOLDS), 4), np.int64), np.zeros(4, np.int64)
         for found, (share, bits) in zip(likely, drawn, strict=True):
             region = _inside(share)
-            layers = [(bits[region] >> number & 1).astype(bool) for number in range(MOST_ANNOTATORS)]
+            layers = [(bits[region] >> number & 1).astype(bool) for number in range(MAX_ANNOTATORS)]
             thin = np.where(share[region] == OUTSIDE, 0, thin_maxima(found[region]))
             of_image = count(thin, [layer for layer in layers if layer.any()])
             counts += of_image

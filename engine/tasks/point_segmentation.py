@@ -15,7 +15,7 @@ from engine.contract.problems import Problem
 from engine.data.datasets.open_splits import Splits
 from engine.data.datasets.point_blocks import PointBlocks
 from engine.data.decoding.idx import Bytes
-from engine.data.formats.ignored_class import labels_without
+from engine.data.formats.shared.ignored_class import labels_without
 from engine.data.point_drawing import draw_points, point_legend
 from engine.data.randomness import RandomStreams
 from engine.data.transforms.device_transforms import Statistics

@@ -18,7 +18,7 @@ from engine.data.datasets.open_splits import Splits
 from engine.data.decoding.idx import Bytes
 from engine.data.decoding.masks import NO_CLASS
 from engine.data.drawing import classes_in, lay_mask, mask_legend
-from engine.data.formats.ignored_class import masks_without
+from engine.data.formats.shared.ignored_class import masks_without
 from engine.data.transforms.device_transforms import Statistics
 from engine.metrics.base import Metric
 from engine.metrics.class_counts import Shares, of_classes, shares, softened_weights
@@ -140,7 +140,7 @@ class Segmentation(Task):
             raise TaskError.of(meaning)
         code = meaning.code
         assert code is not None
-        return splits.with_each(lambda split: split.told_by(code), classes=meaning.classes)
+        return splits.with_each(lambda split: split.with_code(code), classes=meaning.classes)
 
     def objective(self, job: Job, dataset_info: DatasetInfo) -> Objective:
         weights = softened_weights(dataset_info.class_counts()) if job.class_weights == "balanced" else None

@@ -42,7 +42,7 @@ from engine.contract.events import (
 from engine.contract.legend import LegendEntry
 from engine.contract.problems import Problem
 from engine.contract.recipes import MOST_LINE, path_of
-from engine.data.formats.finish import MOST_LETTERS
+from engine.data.formats.shared.assembly import MAX_LETTERS
 from engine.runs.folder import RunFolder, create_run
 from engine.runs.notes import change_notes
 from engine.system.plain_text import MOST_SHOWN, brief
@@ -193,7 +193,7 @@ class Tour:
             with self.stop("problems"):
                 form.set_start_problems([Problem(field, name, name) for field in ("dataset", "model", "")])
             with self.stop("consent"):
-                form.consent.ask(f"/models/{name[:MOST_LETTERS]}", "0" * 64, agreed=False)
+                form.consent.ask(f"/models/{name[:MAX_LETTERS]}", "0" * 64, agreed=False)
             with self.stop("recipe"):
                 self._offer_recipe(name)
         with self.stop("box"):
@@ -307,7 +307,7 @@ def _named(event: AnyEvent, name: str, outcome: Outcome | None) -> AnyEvent | No
 def report(names: Sequence[str]) -> DatasetReport:
     """A dataset with a class of each name, and a problem, an example and an unreadable file, as an inspection tells
     of it."""
-    classes = tuple(name[:MOST_LETTERS] for name in names)
+    classes = tuple(name[:MAX_LETTERS] for name in names)
     counts = dict.fromkeys(classes, 4)
     told: DatasetReport = brief(
         DatasetReport(

@@ -3,7 +3,7 @@
     python tests/benchmarks/folder_scan.py [--files N ...] [--separate]
 
 Makes folders of that many small JPEGs in a hundred classes (hard links to a few, unless --separate), and looks through
-each in a process of its own: from names alone (`recognise`), as a worker does before its first step (`open_splits` and
+each in a process of its own: from names alone (`recognize`), as a worker does before its first step (`open_splits` and
 the first epoch's order), and as the window does (`inspect`). Each first in a process whose time is not counted, so that
 the system has read what there is to read. Memory is what the process grew by at most, and what each file takes of it
 beyond the smallest folder. The aim, in files per second, holds from 100,000 files on, since some 0.07 s of the
@@ -50,10 +50,10 @@ def make(folder: Path, files: int, separate: bool) -> Path:
     return folder
 
 
-def recognise(folder: str) -> object:
-    from engine.data.formats.registry import recognise
+def recognize_only(folder: str) -> object:
+    from engine.data.formats.registry import recognize
 
-    return recognise(folder, val_fraction=0.2, seed=0)
+    return recognize(folder, val_fraction=0.2, seed=0)
 
 
 def start(folder: str) -> object:
@@ -72,7 +72,7 @@ def inspect(folder: str) -> object:
     return inspect(folder, val_fraction=0.2, seed=0, progress=lambda done, total: None)
 
 
-LOOKS: dict[str, Callable[[str], object]] = {"recognise": recognise, "start": start, "inspect": inspect}
+LOOKS: dict[str, Callable[[str], object]] = {"recognize": recognize_only, "start": start, "inspect": inspect}
 
 
 def measure(look: str, folder: str) -> None:

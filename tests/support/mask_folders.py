@@ -13,9 +13,9 @@ from PIL import Image
 
 from engine.contract.dataset import DatasetReport
 from engine.contract.problems import errors
-from engine.data.formats.registry import recognise
+from engine.data.formats.registry import recognize
 from engine.data.inspection.inspector import inspect
-from engine.data.splits import MaskCode, Recognised
+from engine.data.splits import MaskCode, RecognizedDataset
 
 SIDE = 32
 
@@ -65,8 +65,8 @@ def make_folder(folder: Path, masks: Sequence[Any], ending: str = "png", **optio
     return folder
 
 
-def found_in(folder: Path) -> Recognised:
-    return recognise(str(folder), val_fraction=0.25, seed=0, kinds=("masks",))
+def found_in(folder: Path) -> RecognizedDataset:
+    return recognize(str(folder), val_fraction=0.25, seed=0, kinds=("masks",))
 
 
 def report_on(folder: Path, ignored: int | None = None) -> DatasetReport:
@@ -83,7 +83,7 @@ def shares_in(folder: Path) -> dict[str, float]:
     return {name: round(share, 2) for name, share in report.splits[0].shares.items()}
 
 
-def code_of(recognised: Recognised) -> MaskCode:
+def code_of(recognised: RecognizedDataset) -> MaskCode:
     """The meaning of the values in a recognized folder."""
     assert recognised.code is not None, recognised.problems
     return recognised.code

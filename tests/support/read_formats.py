@@ -1,31 +1,57 @@
-"""Contents that formats read, in a form that tests compare."""
+"""Contents that formats read, as plain values that tests compare with each other and with the truth."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 from PIL import Image
 
-from engine.data.formats.boxes import BoxFaults, gather
+from engine.data.decoding.masks import class_plane, read_values
 from engine.data.formats.format import Content, Detection, Format
-from engine.data.formats.instances import InstanceSplit
+from engine.data.formats.shared.boxes import BoxedImage, BoxFaults, gather, image_sizes
+from engine.data.formats.shared.instances import InstanceSplit
 from engine.data.formats.tree import Tree
+from engine.data.splits import FileSplit, LabelSplit, MaskSplit
+from tests.support.dataset_formats.truth import TrueImage, Truth
 
 Edges = tuple[float, float, float, float]
 ByImage = dict[str, list[tuple[str, Edges]]]
+Boxes = dict[str, list[tuple[str, float, float, float, float]]]
+Things = dict[str, list[tuple[str, int, int, int, int, int]]]
+
+
+def detect(form: Format, folder: Path) -> list[Detection]:
+    """Return what a format detects."""
+    return list(form.detect(Tree(str(folder))))
 
 
 def detected(form: Format, folder: Path) -> Detection:
     """Return the only detection of a folder."""
-    (detection,) = form.detect(Tree(str(folder)))
+    (detection,) = detect(form, folder)
     return detection
+
+
+def read(form: Format, folder: Path, kind: str = "", number: int = 0) -> Content:
+    """Return what a format reads by the first detection that has the kind, or by a later one.
+
+    Args:
+        form: Format.
+        folder: Folder of the dataset.
+        kind: Kind of annotations; "" for the most detailed.
+        number: Number of the detection among those that have the kind.
+    """
+    tree = Tree(str(folder))
+    detection = [each for each in form.detect(tree) if kind in ("", *each.kinds)][number]
+    return form.read(tree, detection, kind or detection.kinds[0])
 
 
 def content_of(form: Format, folder: Path, kind: str = "boxes") -> Content:
     """Return what the only detection of a folder reads."""
     tree = Tree(str(folder))
     (detection,) = form.detect(tree)
-    assert kind in detection.kinds
     return form.read(tree, detection, kind)
 
 
@@ -64,6 +90,146 @@ def instances_in(content: Content) -> dict[str, ByImage]:
 def _edges(window: object) -> Edges:
     top, left, pixels = window  # type: ignore[misc]
     return left, top, left + pixels.shape[1], top + pixels.shape[0]
+
+
+def boxes(content: Content, split: str = "") -> Boxes:
+    """Return class and edges of boxes in pixels by the image's name."""
+    images: list[BoxedImage] = content.splits[split]
+    return {Path(image.path).stem: [(content.classes[box.label], *box[:4]) for box in image.boxes] for image in images}
+
+
+def ignored(content: Content, split: str = "") -> dict[str, list[bool]]:
+    """Return which boxes are ignored."""
+    return {Path(image.path).stem: [box.ignored for box in image.boxes] for image in content.splits[split]}
+
+
+def instances(content: Content, sizes: dict[str, tuple[int, int]], split: str = "") -> Boxes:
+    """Return class and edges of instances, and check that all pixels between are theirs if they are rectangles.
+
+    Args:
+        content: What was read.
+        sizes: Heights and widths of the images by name.
+        split: Name of the split.
+    """
+    held: Boxes = {}
+    found: InstanceSplit = content.splits[split]
+    for path, source in zip(found.files, found.sources, strict=True):
+        name = Path(path).stem
+        held[name] = []
+        for each in source.instances(*sizes[name]):
+            height, width = each.window.pixels.shape
+            left, top = each.window.left, each.window.top
+            held[name].append((content.classes[each.label], left, top, left + width, top + height))
+    return held
+
+
+def true_boxes(images: tuple[TrueImage, ...]) -> Boxes:
+    """Return the boxes of the truth."""
+    return {image.name: [(each.name, *map(float, each.box)) for each in image.objects] for image in images}
+
+
+def true_sizes(truth: Truth) -> dict[str, tuple[int, int]]:
+    """Return heights and widths of the truth's images."""
+    return {image.name: (image.height, image.width) for image in truth.images}
+
+
+def merged(content: Content, reader: Any) -> dict[str, Any]:
+    """Return what `reader` returns of all splits together."""
+    return {name: value for split in content.splits for name, value in reader(content, split).items()}
+
+
+def names_of(found: Content) -> dict[str, dict[str, Any]]:
+    """Return the classes, labels or boxes of each image by split and by the stem of its file."""
+    return {split: _of_split(images, found.classes) for split, images in found.splits.items()}
+
+
+def merged_names(found: Content) -> dict[str, Any]:
+    """Return the classes, labels or boxes of the images of all splits."""
+    return {stem: value for images in names_of(found).values() for stem, value in images.items()}
+
+
+def _of_split(images: Any, classes: tuple[str, ...]) -> dict[str, Any]:
+    if isinstance(images, FileSplit):
+        return {Path(file).stem: classes[label] for file, label in zip(images.files, images.labels, strict=True)}
+    if isinstance(images, LabelSplit):
+        return {
+            Path(file).stem: {name for name, has in zip(classes, row, strict=True) if has}
+            for file, row in zip(images.files, images.labels, strict=True)
+        }
+    return {Path(image.path).stem: _named_boxes(image, classes) for image in images}
+
+
+def _named_boxes(image: BoxedImage, classes: tuple[str, ...]) -> list[tuple[str, tuple[float, ...]]]:
+    height, width = image_sizes([image])[0].tolist() if image.fractions else (1, 1)
+    sides = (width, height, width, height)
+    return [
+        (classes[box.label], tuple(round(edge * side, 3) for edge, side in zip(box[:4], sides, strict=True)))
+        for box in image.boxes
+    ]
+
+
+def pixels(content: Content, split: str) -> dict[str, npt.NDArray[np.generic]]:
+    """Return the values of the masks of a split as they are in the files, by the stems of the images."""
+    masks = content.splits[split]
+    assert isinstance(masks, MaskSplit)
+    return {
+        _stem_of(image): read_values(Path(mask).read_bytes()).values
+        for image, mask in zip(masks.files, masks.masks, strict=True)
+    }
+
+
+def planes(content: Content, split: str) -> dict[str, npt.NDArray[np.uint8]]:
+    """Return the class of each pixel of a split, by the stems of the images."""
+    masks = content.splits[split]
+    assert isinstance(masks, MaskSplit)
+    assert content.code is not None
+    return {
+        _stem_of(image): class_plane(read_values(Path(mask).read_bytes()), content.code)
+        for image, mask in zip(masks.files, masks.masks, strict=True)
+    }
+
+
+def things(content: Content, split: str) -> Things:
+    """Return the class, the edges and the area of the objects in each image of a split, by its stem."""
+    objects = content.splits[split]
+    assert isinstance(objects, InstanceSplit)
+    held: Things = {}
+    for path, source in zip(objects.files, objects.sources, strict=True):
+        with Image.open(path) as image:
+            width, height = image.size
+        found = [each for each in source.instances(height, width) if not each.ignored]
+        assert sorted(each.label for each in found) == sorted(source.labels())
+        held[_stem_of(path)] = sorted(
+            (
+                content.classes[each.label],
+                each.window.left,
+                each.window.top,
+                each.window.left + each.window.pixels.shape[1],
+                each.window.top + each.window.pixels.shape[0],
+                each.area,
+            )
+            for each in found
+        )
+    return held
+
+
+def true_things(images: tuple[TrueImage, ...], names: dict[str, str] | str | None = None) -> Things:
+    """Return the things of the truth; `names` are other names of its classes, or the only one."""
+
+    def named(name: str) -> str:
+        return name if names is None else names if isinstance(names, str) else names[name]
+
+    return {
+        image.name: sorted(
+            (named(each.name), *each.box, (each.box[2] - each.box[0]) * (each.box[3] - each.box[1]))
+            for each in image.objects
+        )
+        for image in images
+    }
+
+
+def _stem_of(path: str) -> str:
+    return Path(path).stem
 
 
 def warnings_of(content: Content) -> str:

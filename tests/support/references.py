@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.dataset_formats.as_read import by_image, of_truth, recognized, split_by_image
+from tests.support.dataset_formats.annotations import by_image, of_truth, recognized, split_by_image
 from tests.support.dataset_formats.truth import TRUTH
 
 Boxes = dict[str, list[tuple[str, float, float, float, float]]]

@@ -39,7 +39,7 @@ from engine.data.cache.cache_space import (
 )
 from engine.data.cache.store import Store
 from engine.data.decoding.idx import Bytes
-from engine.data.splits import Labels, shown
+from engine.data.splits import Labels, printable
 
 RECORD = np.dtype([("path", "<u8"), ("file_bytes", "<i8"), ("mtime_ns", "<i8"), ("checksum", "<u4"), ("aspect", "<f4")])
 """`path` is a hash of the path below the dataset's folder; `file_bytes` is 0 as long as the row is not written; `aspect` is
@@ -89,7 +89,7 @@ class CachedImages(Store):
             self.folder.mkdir(mode=0o700, exist_ok=True)
             if not len(known):
                 undo.callback(remove, self.folder)
-            (self.folder / ABOUT).write_bytes(msgspec.json.encode(CacheInfo(shown(folder), size, channels)))
+            (self.folder / ABOUT).write_bytes(msgspec.json.encode(CacheInfo(printable(folder), size, channels)))
             self._index_file = _open(self.folder / INDEX, undo)
             self._pixels_file = _open(self.folder / PIXELS, undo)
             hold(self._index_file)

@@ -1,1 +1,1 @@
-"""Recognised splits as samples that a loader can take."""
+"""Splits of a recognized dataset as samples for a loader."""

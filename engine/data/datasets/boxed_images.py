@@ -1,4 +1,4 @@
-"""Images with boxes, and images in which every thing is outlined, as tensors."""
+"""Images with boxes or outlined objects, as tensors."""
 
 from __future__ import annotations
 
@@ -19,17 +19,18 @@ from engine.data.decoding.images import decode_whole
 from engine.data.decoding.letterbox import box_plane
 from engine.data.decoding.masks import NO_CLASS
 from engine.data.decoding.reading import Unfit, read_image
-from engine.data.formats.boxes import BoxSplit
-from engine.data.formats.instances import MOST_INSTANCES, InstanceSplit, paint
-from engine.data.splits import Labels, shown
+from engine.data.formats.shared.boxes import BoxSplit
+from engine.data.formats.shared.instances import MAX_INSTANCES, InstanceSplit, paint
+from engine.data.splits import Labels, printable
 from engine.data.transforms.device_transforms import Placement
 
 PADDING = -1
-"""The class of rows of targets that stand for no box."""
-LEAST_LEFT = 0.25
-"""A box of which an augmentation leaves a smaller share of its area is none any more: what is left of the thing
-hardly shows it. Ultralytics leaves out less than a tenth (its `box_candidates`), after mosaics in which most boxes
-are cut."""
+"""Class of rows of targets that have no box."""
+MIN_LEFT = 0.25
+"""Smallest share of a box's area that an augmentation must leave; smaller remains are dropped.
+
+Ultralytics drops boxes below a tenth (`box_candidates`), after mosaics that cut most boxes.
+"""
 
 
 class _WholeImages(ImageSet):
@@ -43,7 +44,7 @@ class _WholeImages(ImageSet):
         self.files = files
 
     def path(self, index: int) -> str:
-        return shown(os.path.relpath(self.files[index], self.folder))
+        return printable(os.path.relpath(self.files[index], self.folder))
 
     def load(self, index: int, size: int, channels: int) -> Tensor:
         with self._errors_of(index):
@@ -58,9 +59,8 @@ class _WholeImages(ImageSet):
 class BoxedImages(_WholeImages):
     """Images with boxes.
 
-    Of each image `targets_of` gives rows of x1, y1, x2, y2 in fractions of the square in which it lies, the box's
-    class, and 1 where it is to be ignored: float32 [n, m, 6], where the fullest of the n images has m boxes. Rows of
-    the class PADDING are no boxes.
+    `targets_of` returns rows of x1, y1, x2, y2 in fractions of the square, the class, and 1 for ignored boxes: float32
+    [n, m, 6] for n images with at most m boxes. Rows of the class PADDING have no box.
     """
 
     kind = "whole"
@@ -87,8 +87,11 @@ class BoxedImages(_WholeImages):
         return self._rows, self._bounds, self._sizes
 
     def batch_targets(self, rows: Tensor, planes: Tensor | None, placement: Placement | None, size: int) -> Tensor:
-        """float32 [n, tiles * M, 6], with x1, y1, x2, y2 in pixels of the square of `size`: around what the box has
-        become in the image as it lies, and cut at its edges. What is left too little of becomes padding."""
+        """Return float32 [n, tiles * M, 6] with x1, y1, x2, y2 in pixels of the square of `size`, after the
+        augmentation.
+
+        Boxes are cut at the edges of the image; those with too little left become padding.
+        """
         if placement is None:
             rows[..., :4] *= size
             return rows
@@ -99,13 +102,13 @@ class BoxedImages(_WholeImages):
         edges = torch.cat((moved.amin(-2), moved.amax(-2)), -1)
         within = edges.clamp(0, size)
         rows[..., :4] = within
-        gone = (rows[..., 4] == PADDING) | (_areas(within) < LEAST_LEFT * _areas(edges))
+        gone = (rows[..., 4] == PADDING) | (_areas(within) < MIN_LEFT * _areas(edges))
         rows.masked_fill_(gone[..., None], 0)
         rows[..., 4].masked_fill_(gone, PADDING)
         return rows.unflatten(0, (-1, placement.tiles)).flatten(1, 2)
 
     def class_counts(self, classes: int) -> Sequence[float]:
-        """Boxes of each class, but for those that are to be ignored."""
+        """Return the number of boxes of each class without ignored ones."""
         return torch.bincount(self._counted, minlength=classes).tolist()
 
     def _completed(self, index: int, image: Bytes, sides: tuple[int, int]) -> Bytes:
@@ -118,11 +121,11 @@ class BoxedImages(_WholeImages):
 
 
 class InstanceImages(_WholeImages):
-    """Images in which every thing is outlined. Two planes lie behind the channels: the number of the thing at each
-    pixel, from 1 on and 0 where there is none; and its class, NO_CLASS where there is none.
+    """Images with outlined objects.
 
-    A thing whose class is NO_CLASS is to be ignored. A batch's targets are int64 [n, 2, size, size], which are these
-    planes; where a crop left nothing of a thing its number is missing.
+    Two planes follow the channels: the number of the object at each pixel, 0 for background, and its class, NO_CLASS
+    for background. Objects of the class NO_CLASS are ignored. The targets of a batch are these planes, int64 [n, 2,
+    size, size]; numbers of objects that a crop removed are missing.
     """
 
     planes = 2
@@ -135,15 +138,15 @@ class InstanceImages(_WholeImages):
         self._sources = split.sources
 
     def without_remains(self, planes: Tensor, before: Tensor, placement: Placement) -> Tensor:
-        """By the same share as boxes, of the pixels that a thing would have had in the image as it lies."""
+        """Return the planes without objects of which an augmentation left too few pixels, as for boxes."""
         grown = torch.linalg.det(placement.maps()[0]).abs() / before[0, 0].numel()
         counts = [_pixels_of_each(numbers) for numbers in (before[:, 0], planes[:, 0])]
-        gone = counts[1] < LEAST_LEFT * grown[:, None] * counts[0]
+        gone = counts[1] < MIN_LEFT * grown[:, None] * counts[0]
         lost = gone.gather(1, planes[:, 0].flatten(1).long()).view_as(planes[:, 0]) & (planes[:, 0] > 0)
         return torch.stack((planes[:, 0].masked_fill(lost, 0), planes[:, 1].masked_fill(lost, NO_CLASS)), 1)
 
     def class_counts(self, classes: int) -> Sequence[float]:
-        """Things of each class, but for those that are to be ignored, where they can be read."""
+        """Return the number of readable objects of each class without ignored ones."""
         counts = np.zeros(classes, np.int64)
         for source in self._sources:
             counts += np.bincount(source.labels(), minlength=classes)
@@ -156,19 +159,19 @@ class InstanceImages(_WholeImages):
 
 
 def _areas(edges: Tensor) -> Tensor:
-    """Of boxes [..., 4]."""
+    """Return the areas of boxes [..., 4]."""
     return (edges[..., 2] - edges[..., 0]) * (edges[..., 3] - edges[..., 1])
 
 
 def _pixels_of_each(numbers: Tensor) -> Tensor:
-    """How many pixels each number has in uint8 [n, h, w]: float32 [n, 256]."""
+    """Return the number of pixels of each number in uint8 [n, h, w], float32 [n, 256]."""
     indices = numbers.flatten(1).long()
-    counts = torch.zeros((len(numbers), MOST_INSTANCES + 1), device=numbers.device)
+    counts = torch.zeros((len(numbers), MAX_INSTANCES + 1), device=numbers.device)
     return counts.scatter_add_(1, indices, torch.ones_like(indices, dtype=torch.float32))
 
 
 def _rows(split: BoxSplit) -> npt.NDArray[np.float32]:
-    """Those of all boxes, float32 [k, 6], as BoxedImages has them."""
+    """Return the targets of all boxes, float32 [k, 6], see `BoxedImages`."""
     images = np.repeat(np.arange(len(split.files)), np.diff(split.bounds))
     height, width = split.sizes[images].T.astype(np.float64)
     longer = np.maximum(height, width)

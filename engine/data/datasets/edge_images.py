@@ -18,7 +18,7 @@ from engine.data.decoding.letterbox import continue_around
 from engine.data.decoding.masks import NO_CLASS
 from engine.data.decoding.reading import Unfit, read_image
 from engine.data.formats.edges import EdgeSplit
-from engine.data.splits import shown
+from engine.data.splits import printable
 
 
 class EdgedImages(ImageSet):
@@ -38,7 +38,7 @@ class EdgedImages(ImageSet):
         self.files, self.beside = split.files, split.edges
 
     def path(self, index: int) -> str:
-        return shown(os.path.relpath(self.files[index], self.folder))
+        return printable(os.path.relpath(self.files[index], self.folder))
 
     def load(self, index: int, size: int, channels: int) -> Tensor:
         with self._errors_of(index):
@@ -56,8 +56,11 @@ class EdgedImages(ImageSet):
 
 
 class EdgesOfMasks(EdgedImages):
-    """Images with masks, taken for edges. Of two classes the second is what is an edge, as in tiles on which lines were
-    drawn; of more, an edge is where one ends and another begins. Pixels of no class are no edges."""
+    """Images with masks as edges.
+
+    Of two classes, the second is edges, as in tiles with drawn lines. Of more classes, edges are their borders. Pixels
+    of no class are not edges.
+    """
 
     def __init__(self, images: MaskedImages, classes: int) -> None:
         self.targets = images.targets
@@ -73,7 +76,7 @@ class EdgesOfMasks(EdgedImages):
 
 
 def _ends(plane: Bytes) -> npt.NDArray[np.bool_]:
-    """The pixels of uint8 [h, w] whose right or lower neighbour is of another class."""
+    """Return the pixels of uint8 [h, w] whose right or lower neighbor has another class."""
     found = np.zeros(plane.shape, bool)
     known = plane != NO_CLASS
     found[:, :-1] |= (plane[:, :-1] != plane[:, 1:]) & known[:, :-1] & known[:, 1:]

@@ -24,7 +24,7 @@ from engine.data.decoding.orientation import rotated_with
 from engine.data.decoding.reading import Unfit, describe_failure, read_image
 from engine.data.decoding.tiff import Bands
 from engine.data.files import Files
-from engine.data.splits import FileSplit, IdxSplit, Labels, MaskCode, MaskSplit, shown, spread_evenly, wrong
+from engine.data.splits import FileSplit, IdxSplit, Labels, MaskCode, MaskSplit, dataset_error, printable, spread_evenly
 from engine.data.transforms.device_transforms import Placement
 
 
@@ -59,17 +59,17 @@ class ImageSet(ABC):
     beside: Sequence[str] = ()
     """The path of a second file that each image is made of, where there is one: its mask."""
     kind = ""
-    """What else than its files decides what becomes of an image."""
+    """Fingerprint of everything besides the files that determines the decoded image."""
     framing: Framing = "crop"
     """How an image becomes a square."""
     bands: Bands | None = None
     """How the bands of its images become channels, None if no image has bands."""
     planes = 0
-    """How many planes an image has behind its channels, of what is to be learnt of each pixel; moved with it."""
+    """Number of planes behind the channels with targets for each pixel; they are augmented with the image."""
     outside: tuple[int, ...] = ()
-    """What each plane has where there is no image."""
+    """Value of each plane outside of the image."""
     continued = False
-    """Whether an image's outermost pixels go on around it, where others are black."""
+    """True to continue an image's outermost pixels around it instead of black."""
     can_stretch = False
     """True if `load_stretched` is available."""
 
@@ -78,12 +78,14 @@ class ImageSet(ABC):
 
     @abstractmethod
     def path(self, index: int) -> str:
-        """The image's name in messages."""
+        """Return the image's name in messages."""
 
     @abstractmethod
     def load(self, index: int, size: int, channels: int) -> Tensor:
-        """The image as uint8 [channels + planes, size, size]. Raises UnreadableImage; DatasetError where all are "
-        "gone."""
+        """Return an image as uint8 [channels + planes, size, size].
+
+        Raises UnreadableImage, or DatasetError if all images are gone.
+        """
 
     def load_stretched(self, index: int, size: int, channels: int) -> tuple[Tensor, float]:
         """Load a whole image, stretched to uint8 [channels, size, size], and return it with its width over height.
@@ -99,16 +101,15 @@ class ImageSet(ABC):
             yield
         except Exception as error:  # a broken file may raise nearly anything in a decoder
             if isinstance(error, OSError) and is_gone(self.folder):
-                raise lost(self.folder) from error
+                raise folder_lost(self.folder) from error
             raise UnreadableImage(self.path(index), describe_failure(error)) from error
 
     def targets_of(self, samples: Labels) -> Tensor:
-        """The rows of `targets` of some images [n], on the CPU in memory of their own: all that a device is sent "
-        "of them."""
+        """Return the rows of `targets` of some images [n], copied to CPU memory for the device."""
         return torch.from_numpy(self.targets.numpy()[samples])  # torch's own threads are the step's
 
     def identity(self) -> Iterator[bytes | memoryview]:
-        """Bytes that identify this split by its images' names, order and targets, to be hashed."""
+        """Yield bytes that identify this split by its images' names, order and targets, to be hashed."""
         yield f"{len(self)} {self.kind} {self.bands}".encode()
         for files in (self.files, self.beside):
             if isinstance(files, Files):
@@ -119,7 +120,7 @@ class ImageSet(ABC):
             yield np.ascontiguousarray(numbers).data
 
     def _numbers(self) -> Iterable[npt.NDArray[Any]]:
-        """All that the targets are made of."""
+        """Return all numbers that targets are made of."""
         return (self.targets.numpy(),)
 
     def batch_targets(self, rows: Tensor, planes: Tensor | None, placement: Placement | None, size: int) -> Tensor:
@@ -135,21 +136,23 @@ class ImageSet(ABC):
         return planes[:, 0].long() if self.planes == 1 else planes.long()
 
     def without_remains(self, planes: Tensor, before: Tensor, placement: Placement) -> Tensor:
-        """uint8 [n, planes, size, size] without what an augmentation left too little of, where there are things in
-        them that are told apart; `before` are the planes that were loaded."""
+        """Return the planes, uint8 [n, planes, size, size], without objects of which an augmentation left too little.
+
+        `before` are the planes as loaded.
+        """
         return planes
 
     def class_counts(self, classes: int) -> Sequence[float]:
-        """How often each class occurs, in whatever it is that has one."""
+        """Return the number of samples, objects or pixels of each class."""
         return torch.bincount(self.targets, minlength=classes).tolist()
 
     def load_together(self, indices: Labels, size: int, channels: int) -> Bytes | None:
-        """Several images, uint8 [n, channels, size, size], where none can be unreadable and all at once is faster."""
+        """Return several images, uint8 [n, channels, size, size], of a dataset without unreadable images."""
         return None
 
     def whole(self, size: int, channels: int) -> tuple[Bytes, Labels | None] | None:
-        """Images that lie in one file as they are wanted, mapped: uint8 [rows, channels, size, size], and the row of
-        each image (None where image i is row i)."""
+        """Return a mapped file that has all images in the requested size: uint8 [rows, channels, size, size], and the
+        row of each image, or None if image i is row i."""
         return None
 
 
@@ -165,7 +168,7 @@ class FileImages(ImageSet):
         self.files = split.files
 
     def path(self, index: int) -> str:
-        return shown(os.path.relpath(self.files[index], self.folder))
+        return printable(os.path.relpath(self.files[index], self.folder))
 
     def load(self, index: int, size: int, channels: int) -> Tensor:
         with self._errors_of(index):
@@ -192,30 +195,29 @@ class MaskedImages(ImageSet):
         self.kind = repr(code)
         self._code = code
 
-    def told_by(self, code: MaskCode) -> Self:
-        """The same images and masks, the values of which mean what `code` says."""
+    def with_code(self, code: MaskCode) -> Self:
+        """Return the same images and masks with another meaning of the values."""
         other = copy.copy(self)
         other.kind, other._code = repr(code), code
         return other
 
     def class_plane(self, index: int) -> Bytes:
-        """The class of each pixel as the mask has it, [h, w]. Raises Unfit, or nearly anything that a decoder "
-        "may raise."""
+        """Return the class of each pixel of a mask, [h, w]. Raises Unfit, or what a decoder raises."""
         return class_plane(read_values(read_image(self.beside[index])), self._code)
 
     def class_counts(self, classes: int) -> Sequence[float]:
-        """The pixels of each class in a sample of the masks, evenly spread."""
+        """Return the pixels of each class in a sample of the masks, evenly spread."""
         counts = np.zeros(NO_CLASS + 1, np.int64)
         for number in spread_evenly(len(self), SAMPLED_MASKS):
             try:
                 plane = self.class_plane(number)
             except Exception:
-                continue  # a decoder may raise nearly anything; whoever loads the image names it
+                continue  # a decoder may raise nearly anything; loading the image reports it
             counts += np.bincount(plane.ravel(), minlength=NO_CLASS + 1)
         return counts[:classes].tolist()
 
     def path(self, index: int) -> str:
-        return shown(os.path.relpath(self.files[index], self.folder))
+        return printable(os.path.relpath(self.files[index], self.folder))
 
     def load(self, index: int, size: int, channels: int) -> Tensor:
         with self._errors_of(index):
@@ -228,7 +230,7 @@ class MaskedImages(ImageSet):
 
 
 def is_gone(folder: str) -> bool:
-    """Whether a folder is missing, or empty as that of a disk is that was taken off."""
+    """Return True if a folder is missing, or empty because its disk was removed."""
     try:
         with os.scandir(folder) as entries:
             return next(entries, None) is None
@@ -236,10 +238,12 @@ def is_gone(folder: str) -> bool:
         return True
 
 
-def lost(folder: str) -> DatasetError:
-    """That a dataset's folder is gone."""
-    message = f"The dataset's folder {shown(folder)} no longer exists: it was renamed or deleted, or its disk is gone."
-    return DatasetError([wrong(message, "Put it back, then resume the run.")])
+def folder_lost(folder: str) -> DatasetError:
+    """Return the error for a dataset whose folder is gone."""
+    message = (
+        f"The dataset's folder {printable(folder)} no longer exists: it was renamed or deleted, or its disk is gone."
+    )
+    return DatasetError([dataset_error(message, "Put it back, then resume the run.")])
 
 
 class IdxImages(ImageSet):
@@ -251,7 +255,7 @@ class IdxImages(ImageSet):
         self.targets = torch.from_numpy(split.labels)
         self._rows: Labels | None = split.rows
         self._pixels = pixels
-        self._name = shown(os.path.basename(split.images))
+        self._name = printable(os.path.basename(split.images))
 
     def path(self, index: int) -> str:
         row = index if self._rows is None else int(self._rows[index])

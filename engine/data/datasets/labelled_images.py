@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 
 from engine.data.datasets.images import FileImages
-from engine.data.formats.labels_table import LabelSplit
+from engine.data.splits import LabelSplit
 
 
 class LabelledImages(FileImages):
@@ -19,6 +19,6 @@ class LabelledImages(FileImages):
         self.files = split.files
 
     def class_counts(self, classes: int) -> Sequence[float]:
-        """How many images have each label."""
+        """Return the number of images with each label."""
         counts: list[float] = self.targets.sum(0).tolist()
         return counts

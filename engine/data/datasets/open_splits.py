@@ -10,6 +10,7 @@ from typing import Any
 from engine.contract.problems import Problem, errors
 from engine.data.datasets.boxed_images import BoxedImages, InstanceImages
 from engine.data.datasets.edge_images import EdgedImages
+from engine.data.datasets.folds import with_fold
 from engine.data.datasets.images import DatasetError, FileImages, IdxImages, ImageSet, MaskedImages
 from engine.data.datasets.labelled_images import LabelledImages
 from engine.data.datasets.point_blocks import PointBlocks
@@ -17,23 +18,24 @@ from engine.data.datasets.samples import SampleSet
 from engine.data.decoding.idx import Bytes
 from engine.data.decoding.reading import folder_channels
 from engine.data.decoding.tiff import channels_with, learn_bands
-from engine.data.formats.boxes import BoxSplit
 from engine.data.formats.edges import EdgeSplit
-from engine.data.formats.folds import with_fold
 from engine.data.formats.idx import open_idx_images
-from engine.data.formats.instances import InstanceSplit
-from engine.data.formats.labels_table import LabelSplit
-from engine.data.formats.registry import FORMATS, IMAGES_BY_CLASS, recognise, why_not
-from engine.data.splits import FileSplit, IdxSplit, MaskSplit, PointSplit, Recognised
+from engine.data.formats.registry import FORMATS, IMAGES_BY_CLASS, explain_failure, recognize
+from engine.data.formats.shared.boxes import BoxSplit
+from engine.data.formats.shared.instances import InstanceSplit
+from engine.data.splits import FileSplit, IdxSplit, LabelSplit, MaskSplit, PointSplit, RecognizedDataset
 from engine.data.transforms.device_transforms import Statistics
 from engine.system.regular_files import UnusableFile
 
 
 @dataclass(frozen=True)
 class Splits:
-    """A dataset opened for training. `channels` is 1 where all images are grey and 3 where they are of colours;
-    `statistics` are the images' own where the channels are others, which no model has been trained with. `test` is
-    None where there is none, and `val` where its samples serve for both."""
+    """Dataset opened for training.
+
+    `channels` is 1 for gray and 3 for color images. `statistics` are those of the images if they have other channels,
+    which no pretrained model has seen. `test` is None if there is no test split, and `val` if its samples serve for
+    both.
+    """
 
     classes: tuple[str, ...]
     channels: int
@@ -44,7 +46,7 @@ class Splits:
     test: ImageSet | SampleSet | None = None
 
     def with_each(self, change: Callable[[Any], ImageSet | SampleSet], **changes: Any) -> Splits:
-        """These with what `change` makes of each of them, and with other `changes`."""
+        """Return the splits after `change` of each, and with other `changes`."""
         val = change(self.val)
         test = val if self.test is self.val else None if self.test is None else change(self.test)
         return replace(self, train=change(self.train), val=val, test=test, **changes)
@@ -64,14 +66,14 @@ def open_splits(
     `format` and `fold` are those of a job. Raises DatasetError with everything that is wrong.
     """
     folder = os.path.expanduser(folder)
-    found = recognise(folder, val_fraction=val_fraction, seed=seed, kinds=kinds, format=format)
+    found = recognize(folder, val_fraction=val_fraction, seed=seed, kinds=kinds, format=format)
     if fold and not errors(found.problems):
         found = with_fold(found, folder, fold, seed)
-    return open_recognised(found, folder)
+    return open_recognized(found, folder)
 
 
-def open_recognised(found: Recognised, folder: str) -> Splits:
-    """Opens what was found in `folder`. Raises DatasetError with everything that is wrong."""
+def open_recognized(found: RecognizedDataset, folder: str) -> Splits:
+    """Open a recognized dataset. Raises DatasetError with all errors."""
     wrong = errors(found.problems)
     if wrong or found.train is None or found.val is None:
         raise DatasetError(wrong)
@@ -79,7 +81,7 @@ def open_recognised(found: Recognised, folder: str) -> Splits:
         opener = FORMATS[found.format.partition(":")[0]].open or OPENERS[type(found.train)]
         return _of_bands(opener(found, folder), folder)
     except UnusableFile as error:
-        raise DatasetError([why_not(error, folder)]) from error
+        raise DatasetError([explain_failure(error, folder)]) from error
 
 
 def _of_bands(splits: Splits, folder: str) -> Splits:
@@ -101,8 +103,8 @@ def _of_bands(splits: Splits, folder: str) -> Splits:
     return splits.with_each(with_bands, channels=channels, statistics=statistics)
 
 
-def _opened(found: Recognised, make: Callable[[Any], ImageSet]) -> Splits:
-    """A folder of files, of each of whose splits `make` makes the images."""
+def _opened(found: RecognizedDataset, make: Callable[[Any], ImageSet]) -> Splits:
+    """Open a dataset of files; `make` makes the images of each split."""
     train: Any = found.train
     val: Any = found.val
     test: Any = found.test
@@ -112,13 +114,13 @@ def _opened(found: Recognised, make: Callable[[Any], ImageSet]) -> Splits:
     return Splits(found.classes, channels, found.format, of_train, of_val, test=of_test)
 
 
-def _open_masks(found: Recognised, folder: str) -> Splits:
+def _open_masks(found: RecognizedDataset, folder: str) -> Splits:
     code = found.code
     assert code is not None
     return _opened(found, lambda split: MaskedImages(split, code, folder))
 
 
-def _open_idx(found: Recognised, folder: str) -> Splits:
+def _open_idx(found: RecognizedDataset, folder: str) -> Splits:
     problems: list[Problem] = []
     halves = []
     opened: dict[str, Bytes | None] = {}
@@ -134,7 +136,7 @@ def _open_idx(found: Recognised, folder: str) -> Splits:
     return Splits(found.classes, 1, found.format, halves[0], halves[1])
 
 
-def _open_points(found: Recognised, folder: str) -> Splits:
+def _open_points(found: RecognizedDataset, folder: str) -> Splits:
     assert isinstance(found.train, PointSplit)
     assert isinstance(found.val, PointSplit)
     assert found.code is not None
@@ -145,7 +147,7 @@ def _open_points(found: Recognised, folder: str) -> Splits:
     return Splits(found.classes, train.channels, found.format, train, val, test=test)
 
 
-OPENERS: dict[type, Callable[[Recognised, str], Splits]] = {
+OPENERS: dict[type, Callable[[RecognizedDataset, str], Splits]] = {
     FileSplit: lambda found, folder: _opened(found, lambda split: FileImages(split, folder)),
     MaskSplit: _open_masks,
     BoxSplit: lambda found, folder: _opened(found, lambda split: BoxedImages(split, folder)),
@@ -155,4 +157,4 @@ OPENERS: dict[type, Callable[[Recognised, str], Splits]] = {
     IdxSplit: _open_idx,
     PointSplit: _open_points,
 }
-"""What opens a recognised folder, given with its path, by the type of its splits. Each may raise DatasetError."""
+"""Functions that open a recognized dataset, by the type of its splits. They may raise DatasetError."""

@@ -9,21 +9,25 @@ from engine.data.decoding.idx import Bytes
 from engine.data.decoding.masks import NO_CLASS
 
 DIRECTIONS = 36
-"""Classes of direction, as many as Batra et al. 2019 take (section 3.1), who divide the full circle by them. A line
-in a mask is the same from either end, so that here they divide the half circle: class k is k times `STEP` degrees
-from the horizontal, anticlockwise as it is seen, and its neighbours are k - 1 and k + 1, the last and the first being
-such, too."""
+"""Number of classes of direction, as in Batra et al.
+
+2019 (section 3.1), who divide the full circle. Lines in masks have no direction, so the classes divide the half circle:
+class k is k times `STEP` degrees from the horizontal, counterclockwise, and its neighbors are k - 1 and k + 1, with the
+last next to the first.
+"""
 STEP = 180 / DIRECTIONS
 BACKGROUND = DIRECTIONS
-"""The class of what is no line."""
+"""Class of pixels without a line."""
 LINE = 1
 """The class of lines in a mask of two classes."""
 VERSION = 2
 """Raised by any change that gives other directions, so that none kept from before are taken for them."""
 
 SPREAD = 3.0
-"""By how many pixels around it the direction at a pixel is told: the standard deviation of their weights. Less
-follows the steps of the pixels, more cuts corners."""
+"""Standard deviation, in pixels, of the weights of pixels around one whose direction is measured.
+
+Smaller values follow the steps of the pixels, larger ones cut corners.
+"""
 REACH = 6
 """From where on pixels have no weight: twice `SPREAD`."""
 NARROW = 4.0
@@ -34,9 +38,10 @@ Mask = npt.NDArray[np.bool_]
 
 
 def orientation_plane(plane: Bytes) -> Bytes:
-    """The class of direction of each pixel of `plane`, uint8 [h, w] of classes, of which `LINE` is that of lines:
-    `BACKGROUND` where there is no line, and `NO_CLASS` where there is no class or a line has no direction, being a
-    dot."""
+    """Return the class of direction of each pixel of `plane`, uint8 [h, w] of classes.
+
+    Pixels without a line are `BACKGROUND`. Pixels without a class, and dots, which have no direction, are `NO_CLASS`.
+    """
     from scipy.ndimage import distance_transform_edt
 
     lines = plane == LINE
@@ -55,7 +60,7 @@ def orientation_plane(plane: Bytes) -> Bytes:
 
 
 def _in_blocks(mask: Mask, step: int) -> Mask:
-    """`mask` in blocks of `step` x `step` pixels, each set where any of its pixels is."""
+    """Return `mask` in blocks of `step` x `step` pixels, each True if any of its pixels is."""
     height, width = mask.shape
     padded = np.pad(mask, ((0, -height % step), (0, -width % step)))
     blocks: Mask = np.logical_or.reduce(padded.reshape(len(padded) // step, step, -1, step), axis=(1, 3))
@@ -63,11 +68,11 @@ def _in_blocks(mask: Mask, step: int) -> Mask:
 
 
 def thin(mask: Mask) -> Mask:
-    """The middle lines of what is set in `mask`, [h, w], a pixel wide and as connected as it is.
+    """Return the center lines of `mask`, [h, w], one pixel wide and connected like the mask.
 
-    Rosenfeld 1975 (A characterization of parallel thinning algorithms): what lies at the upper border and neither
-    holds two parts together nor ends a line goes, all at once; then the same at the lower, right and left border,
-    until nothing does any more. Only what lies beside something that went is looked at again.
+    Rosenfeld 1975 (A characterization of parallel thinning algorithms): pixels at the upper border that neither connect
+    two parts nor end a line are removed at once, then those at the lower, right and left border, until nothing changes.
+    Only pixels next to removed ones are tested again.
     """
     height, width = mask.shape
     here = np.pad(mask, 1).astype(np.uint8).ravel()
@@ -92,13 +97,15 @@ def thin(mask: Mask) -> Mask:
 _AROUND = np.array([(-1, 0), (-1, 1), (0, 1), (1, 1), (1, 0), (1, -1), (0, -1), (-1, -1)])
 """A pixel's neighbours, rows and columns away, clockwise from the one above."""
 _SIDES = (0, 4, 2, 6)
-"""Those above, below, right and left."""
+"""Neighbors above, below, right and left."""
 _BITS = (1 << np.arange(8)).astype(np.uint8)
 
 
 def _removable() -> Mask:
-    """For each set of neighbours, by its bits, whether a pixel among them can go without changing what is connected,
-    and is no line's end. It can where they hang together without it: Hilditch's crossing number is 1 then."""
+    """Return for each set of neighbors, by its bits, whether the pixel can be removed.
+
+    It can if its neighbors stay connected and it doesn't end a line, that is if Hilditch's crossing number is 1.
+    """
     there = (np.arange(256)[:, None] >> np.arange(8)) & 1
     crossings = sum((1 - there[:, side]) & (there[:, side + 1] | there[:, (side + 2) % 8]) for side in range(0, 8, 2))
     removable: Mask = (crossings == 1) & (there.sum(1) >= 2)
@@ -113,9 +120,11 @@ def _beside(indices: npt.NDArray[np.intp], around: npt.NDArray[np.intp]) -> npt.
 
 
 def _directions(middle: Mask) -> Bytes:
-    """The class of direction at each pixel of middle lines, uint8 [h, w]: of the axis along which the pixels of lines
-    around it spread most, by their second moments. `NO_CLASS` elsewhere, and where they spread alike in all
-    directions."""
+    """Return the class of direction at each pixel of center lines, uint8 [h, w].
+
+    It is the axis of the largest spread of line pixels around it, by their second moments. Other pixels, and those with
+    equal spread in all directions, are `NO_CLASS`.
+    """
     rows, columns = np.nonzero(middle)
     along = np.arange(-REACH, REACH + 1)
     down, right = (each.ravel() for each in np.meshgrid(along, along, indexing="ij"))

@@ -1,4 +1,4 @@
-"""Images whose masks are of lines, with the direction of the lines beside the classes of the pixels."""
+"""Images with masks of lines, and with a second plane for the direction of the lines."""
 
 from __future__ import annotations
 
@@ -38,8 +38,7 @@ class OrientedImages(ImageSet):
         return torch.cat([pixels, torch.from_numpy(orientation_plane(pixels[-1].numpy()))[None]])
 
     def batch_targets(self, rows: Tensor, planes: Tensor | None, placement: Placement | None, size: int) -> Tensor:
-        """As its base; lines run as they do in the image as it lies, so that in a mirrored one they rise where they
-        fell."""
+        """Return the targets with directions as in the augmented image: a line that fell rises in a mirrored image."""
         assert planes is not None
         targets = planes.long()
         if placement is not None:
@@ -52,8 +51,10 @@ class OrientedImages(ImageSet):
 
 
 def _moved_directions(linear: Tensor) -> Tensor:
-    """The class that each class of a plane becomes under matrices [n, 2, 2] of x and y: int64 [n, 256]; classes that
-    are no directions stay."""
+    """Return the class of direction that each class becomes under matrices [n, 2, 2] of x and y, int64 [n, 256].
+
+    Other classes are unchanged.
+    """
     angles = torch.arange(DIRECTIONS, device=linear.device) * (STEP * torch.pi / 180)
     x, y = (linear @ torch.stack((angles.cos(), -angles.sin()))).unbind(1)  # rows run downwards
     moved = torch.round(torch.atan2(-y, x) * (180 / torch.pi / STEP)).long() % DIRECTIONS

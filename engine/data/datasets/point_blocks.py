@@ -14,33 +14,33 @@ import numpy.typing as npt
 import psutil
 import torch
 
-from engine.data.datasets.images import UnreadableImage, is_gone, lost
+from engine.data.datasets.images import UnreadableImage, folder_lost, is_gone
 from engine.data.datasets.samples import Sample, SampleSet
 from engine.data.decoding.idx import Bytes
 from engine.data.decoding.masks import NO_CLASS
 from engine.data.decoding.point_clouds import is_upright, read_cloud
 from engine.data.decoding.point_fields import Points
 from engine.data.decoding.reading import Unfit, describe_failure
-from engine.data.formats.point_classes import classes_of
 from engine.data.formats.points import heads
+from engine.data.formats.shared.point_classes import label_classes
 from engine.data.randomness import Purpose
-from engine.data.splits import Labels, MaskCode, PointSplit, shown, spread_evenly
+from engine.data.splits import Labels, MaskCode, PointSplit, printable, spread_evenly
 
 if TYPE_CHECKING:
     from engine.data.transforms.device_transforms import Statistics
 
 DRAWN = 8
-"""A block's points lie together and are up to so many times as many as a sample's, which are drawn among them: so
-that a sample reaches as far as one that is thinned out would, as the authors of PointCNN thin theirs out."""
+"""Points in a block per point of a sample, at most; the sample draws among them.
+
+It then covers the same area as a thinned-out block, as in PointCNN.
+"""
 KEPT_BYTES = 2 << 30
 KEPT_SHARE = 1 / 16
-"""Clouds that have been read stay in memory up to so much, or such a share of what is free if that is more: the last
-ones used."""
+"""Memory for recently used clouds: this many bytes, or this share of the free memory if that is more."""
 SURVEYED = 16
 """Clouds that are read for the mean and the spread of what a point has."""
 TILTED = math.pi / 32
-"""How far a cloud is turned at most about each axis where it is not known which way is up: as PointCNN's authors do for
-S3DIS, about one."""
+"""Largest rotation about each axis if the vertical axis is unknown; PointCNN rotates S3DIS like this about one axis."""
 
 Flags = npt.NDArray[np.bool_]
 
@@ -74,7 +74,7 @@ class PointBlocks(SampleSet):
     """
 
     labelled = True
-    """Whether the points have labels; else all are of the first class."""
+    """True if the points have labels; else all are of the first class."""
 
     def __init__(self, split: PointSplit, code: MaskCode, folder: str, *, points: int = 2048) -> None:
         self.folder = folder
@@ -105,7 +105,7 @@ class PointBlocks(SampleSet):
         return 3 + len(self.split.features)
 
     def path(self, index: int) -> str:
-        return shown(os.path.relpath(self.split.files[self._shares[index][0]], self.folder))
+        return printable(os.path.relpath(self.split.files[self._shares[index][0]], self.folder))
 
     def points_of(self, index: int) -> tuple[Labels, Flags]:
         """Which points of its file a sample has while nothing is trained, int64 [points], and which of them are its
@@ -128,7 +128,7 @@ class PointBlocks(SampleSet):
             read = self._read(cloud)
         except Exception as error:  # a broken file may raise nearly anything in a reader
             if isinstance(error, OSError) and is_gone(self.folder):
-                raise lost(self.folder) from error
+                raise folder_lost(self.folder) from error
             self._broken[cloud] = describe_failure(error)
             raise UnreadableImage(self.path(index), self._broken[cloud]) from error
         rows, own = self._drawn(read, cloud, part, share, epoch if self.training else 0)
@@ -153,7 +153,7 @@ class PointBlocks(SampleSet):
         return counts[:classes].astype(float).tolist()
 
     def normalised(self, statistics: Statistics) -> Self:
-        """This split, its channels from now on normalised by `statistics`."""
+        """Return this split with channels normalized by `statistics`."""
         self.statistics = statistics
         return self
 
@@ -214,7 +214,7 @@ class PointBlocks(SampleSet):
 
     def _in_blocks(self, cloud: int) -> _Read:
         file = read_cloud(self.split.files[cloud], self.split.features, labelled=self.labelled)
-        classes = classes_of(file.labels, self.code) if self.labelled else np.zeros(len(file.labels), np.uint8)
+        classes = label_classes(file.labels, self.code) if self.labelled else np.zeros(len(file.labels), np.uint8)
         parts = self._parts[cloud]
         if len(classes) < parts:
             raise Unfit("nearly all of its points lack valid coordinates")
@@ -225,14 +225,13 @@ class PointBlocks(SampleSet):
 
 
 def _even(count: int, parts: int) -> list[int]:
-    """`count` things in nearly equal parts, as np.array_split has them."""
+    """Return the sizes of nearly equal parts of `count` items, as np.array_split makes them."""
     whole, rest = divmod(count, parts)
     return [whole + (part < rest) for part in range(parts)]
 
 
 def _halve(positions: Points, order: Labels, parts: int) -> None:
-    """Sorts the rows in `order` so that nearly equal `parts` of them lie together: it is halved across the longest
-    side, and so are its halves."""
+    """Sort the rows in `order` into nearly equal `parts` of neighbors, halving across the longest side recursively."""
     if parts == 1:
         return
     left = parts // 2
@@ -245,7 +244,7 @@ def _halve(positions: Points, order: Labels, parts: int) -> None:
 
 
 def _about(axis: int, angle: float) -> npt.NDArray[np.float64]:
-    """A rotation about an axis."""
+    """Return the rotation about an axis."""
     one, other = (each for each in range(3) if each != axis)
     turned = np.eye(3)
     turned[[one, other], [one, other]] = math.cos(angle)

@@ -1,4 +1,4 @@
-"""Samples that are no images of one size: point clouds, or what a user's own class gives."""
+"""Samples other than images of one size: point clouds, or samples of a user's own class."""
 
 from __future__ import annotations
 
@@ -16,41 +16,41 @@ Sample = tuple[Tensor, Tensor]
 
 
 class SampleSet(ABC):
-    """A split of samples, each an input and a target; the inputs are all of one shape and type, and so are the targets.
+    """Split of samples, each an input and a target; all inputs have one shape and type, and so have all targets.
 
-    Whatever is drawn at random for a sample should depend on the job's seed, the epoch and the sample's number alone,
-    so that a run that goes on from a checkpoint sees what it would have seen; and where it is for validation, not on
-    the epoch, so that its measures can be compared.
+    Random draws for a sample should depend on the job's seed, the epoch and the number of the sample only, so that a
+    resumed run sees the same samples; for validation they should not depend on the epoch, so that metrics are
+    comparable.
     """
 
     folder = ""
     """The dataset's folder, where the samples are files in it."""
     streams = RandomStreams(0)
-    """The run's, set by whoever loads the samples."""
+    """Random streams of the run, set by the loader."""
 
     @abstractmethod
     def __len__(self) -> int:
-        """How many samples there are."""
+        """Return the number of samples."""
 
     @abstractmethod
     def path(self, index: int) -> str:
-        """The sample's name in messages."""
+        """Return the sample's name in messages."""
 
     @abstractmethod
     def load(self, index: int, epoch: int) -> Sample:
-        """The sample on the CPU, as it is in `epoch`; called by several threads at once.
+        """Return the sample on the CPU as it is in `epoch`; several threads call it at once.
 
-        Raises UnreadableImage for a sample that cannot be used, DatasetError where all are gone.
+        Raises UnreadableImage for an unusable sample, and DatasetError if all are gone.
         """
 
     def identity(self) -> Iterator[bytes | memoryview]:
-        """Bytes that identify this split, to be hashed and compared between ranks: the samples' names in their
+        """Yield bytes that identify this split, to be hashed and compared between ranks: the samples' names in
         order."""
         yield "\0".join(self.path(index) for index in range(len(self))).encode(errors="backslashreplace")
 
     def class_counts(self, classes: int) -> Sequence[float]:
-        """How often each class occurs in whatever it is that has one: here among all values of whole-numbered targets,
-        for which every sample is loaded."""
+        """Return the frequency of each class, by default among the values of integer targets, which loads every
+        sample."""
         counts = torch.zeros(classes, dtype=torch.int64)
         for index in range(len(self)):
             try:

@@ -1,4 +1,4 @@
-"""Point clouds of which nothing is known but how a model is given them."""
+"""Point clouds without labels, for prediction."""
 
 from __future__ import annotations
 

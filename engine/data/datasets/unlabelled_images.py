@@ -1,4 +1,4 @@
-"""Image files of which nothing is known but how a model is given them."""
+"""Image files without labels, for prediction."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from engine.data.decoding.images import decode, decode_whole
 from engine.data.decoding.letterbox import continue_around
 from engine.data.decoding.reading import describe_failure, read_image
 from engine.data.decoding.tiff import Bands
-from engine.data.splits import shown
+from engine.data.splits import printable
 
 
 class UnlabelledImages(ImageSet):
@@ -34,7 +34,7 @@ class UnlabelledImages(ImageSet):
         self.sides = np.zeros((len(files), 2), np.int32)
 
     def path(self, index: int) -> str:
-        return shown(self.files[index])
+        return printable(self.files[index])
 
     def load(self, index: int, size: int, channels: int) -> Tensor:
         try:
@@ -49,7 +49,7 @@ class UnlabelledImages(ImageSet):
 
 
 def bands_of(preprocessing: Preprocessing) -> Bands | None:
-    """How the bands of TIFFs become channels, where they are of bands."""
+    """Return how the bands of TIFFs become channels; None for ordinary images."""
     if not preprocessing.low:
         return None
     return Bands(preprocessing.low, preprocessing.high, preprocessing.mean, preprocessing.std)

@@ -1,4 +1,4 @@
-"""Files that name the classes of masks by their values or colors, in the forms in which people keep them. Torch-free."""
+"""Files that name the classes of masks by values or colors, in all usual forms. Torch-free."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from engine.data.decoding.reading import judged, read_text
-from engine.data.splits import shown
+from engine.data.decoding.reading import read_text, refuse_unusable
+from engine.data.splits import printable
 from engine.system.regular_files import UnusableFile
 
 _MAX_LINES = 100_000
@@ -55,7 +55,7 @@ class ClassTable:
 
     @property
     def file(self) -> str:
-        return shown(os.path.basename(self.path))
+        return printable(os.path.basename(self.path))
 
 
 def find_tables(folder: str) -> list[ClassTable]:
@@ -71,7 +71,7 @@ def arcgis_classes(folder: str) -> tuple[tuple[int, ...], tuple[str, ...]] | Non
     """Return the values and names in the definition that ArcGIS exports with its chips, None if there is none."""
     try:
         path = os.path.join(folder, _DEFINITION)
-        with judged(path):
+        with refuse_unusable(path):
             content = json.loads(read_text(path))
             classes = sorted((int(each["Value"]), str(each["Name"])) for each in content["Classes"])
     except UnusableFile:
@@ -81,7 +81,7 @@ def arcgis_classes(folder: str) -> tuple[tuple[int, ...], tuple[str, ...]] | Non
     if not classes:
         return None
     values, names = zip(*classes, strict=True)
-    return values, tuple(map(shown, names))
+    return values, tuple(map(printable, names))
 
 
 def _of_definition(folder: str) -> ClassTable | None:
@@ -128,7 +128,7 @@ def _of_sheet(path: str) -> ClassTable | None:
     if len(lines) < 2:
         return None
     delimiter = max(",;\t", key=lines[0].count)
-    with judged(path):
+    with refuse_unusable(path):
         rows = [[cell.strip() for cell in row] for row in csv.reader(lines, delimiter=delimiter, skipinitialspace=True)]
     head = [cell.lower() for cell in rows[0]]
     take = _by_head(head, rows[1] if len(rows) > 1 else [])
@@ -142,7 +142,7 @@ def _of_sheet(path: str) -> ClassTable | None:
 
 
 def _by_head(head: Sequence[str], row: Sequence[str]) -> Callable[[Sequence[str]], Entry | None] | None:
-    """Return a reader of rows below a header, None if `head` is no header. `row` is the first row below it."""
+    """Return a reader of the rows below a header, None if `head` isn't one. `row` is the first row below it."""
     bands = [next((head.index(name) for name in names if name in head), -1) for names in
              (("r", "red"), ("g", "green"), ("b", "blue"))]  # fmt: skip
     name_at = next(
@@ -187,7 +187,7 @@ def _is_number(row: Sequence[str], at: int) -> bool:
 def _of_object(path: str) -> ClassTable | None:
     """Read JSON: {"name": color}, {"name": value}, {"value": "name"}, or a list of objects with name and color."""
     try:
-        with judged(path):
+        with refuse_unusable(path):
             content = json.loads(read_text(path))
     except UnusableFile:
         raise
@@ -249,7 +249,7 @@ def _are_unique(rows: Sequence[Row]) -> bool:
 def _table(path: str, rows: Sequence[Row], *, colors: bool = False) -> ClassTable:
     by_value: dict[int, str] = {}
     for name, value in rows:
-        by_value.setdefault(value, shown(name.strip()) or f"value {value}")
+        by_value.setdefault(value, printable(name.strip()) or f"value {value}")
     return ClassTable(path, _unique(list(by_value.values())), tuple(by_value), colors)
 
 
@@ -280,4 +280,4 @@ def _lines(path: str) -> list[str]:
         return []
     if (count := text.count("\n")) > _MAX_LINES:
         raise UnusableFile(path, f"has {count:,} lines, too many for class names", "Keep one line per class.")
-    return [shown(line.strip()) for line in text.splitlines() if line.strip() and not line.startswith("#")]
+    return [printable(line.strip()) for line in text.splitlines() if line.strip() and not line.startswith("#")]

@@ -24,7 +24,7 @@ _PNM = (b"P2", b"P3", b"P5", b"P6")
 _PNG_BANDS = {0: 1, 2: 3, 4: 2, 6: 4}
 """Bands by a PNG's color type."""
 _PNG_ALPHAS = (4, 6)
-"""Color types of which the last band is an opacity."""
+"""Color types whose last band is opacity."""
 _HEAD_BYTES = 4096
 OF_COMPLEX = "its values are complex numbers; save their magnitude and phase as bands instead"
 _MAX_CHANNELS = 4

@@ -20,23 +20,25 @@ Planes = npt.NDArray[np.bool_]
 _Kind = TypeVar("_Kind", np.bool_, np.uint8)
 
 OUTSIDE = 255
-"""What a pixel outside of the image is in a plane of shares: it is neither learnt nor measured."""
+"""Value of pixels outside the image in a plane of shares; they are neither learned nor measured."""
 FULL = 254
 """The share of a pixel that all annotators drew."""
 AGREED = 0.3
 """A pixel is an edge where more than this share of the annotators drew it (He et al. 2019, section 4.2: gamma; the
 same in Liu et al. 2017). An image of edges is taken for what one annotator drew by it."""
-MOST_ANNOTATORS = 8
-"""So many annotators of an image are kept apart for the measures, one bit each; of all others the share alone is "
-"kept."""
+MAX_ANNOTATORS = 8
+"""Annotators of an image that are measured separately, one bit each; all count for the share."""
 _MEANT_BLACK = 0.5
 """Edges that take more of an image than this are black on white."""
 
 
 @dataclass(frozen=True, eq=False)
 class Drawn:
-    """The edges of one image. `layers` are bool [k, h, w], one for each annotator; `share` is uint8 [h, w], 0 to 255,
-    or None where it is the layers' mean."""
+    """Edges of one image.
+
+    `layers` are bool [k, h, w], one for each annotator; `share` is uint8 [h, w], 0 to 255, or None for the mean of the
+    layers.
+    """
 
     layers: Planes
     share: Bytes | None = None
@@ -59,17 +61,20 @@ class Drawn:
 
     @property
     def inverted(self) -> bool:
-        """Whether so much is an edge that what is none must be meant."""
+        """True if so many pixels are edges that edges and background seem to be swapped."""
         return self.taken > _MEANT_BLACK
 
 
 def read_edges(path: str, content: bytes) -> Drawn:
-    """The edges in a file of BSDS500 (.mat) or in an image, white on black. Raises Unfit, or what a decoder raises."""
+    """Return the edges in a file of BSDS500 (.mat) or in an image, white on black.
+
+    Raises Unfit, or what a decoder raises.
+    """
     return _of_matlab(content) if path.lower().endswith(".mat") else _of_image(content)
 
 
 def _of_matlab(content: bytes) -> Drawn:
-    """BSDS500's cell array `groundTruth` of a struct for each annotator, whose `Boundaries` are [h, w]."""
+    """Return the edges in BSDS500's cell array `groundTruth`: a struct for each annotator with `Boundaries` [h, w]."""
     from scipy.io import loadmat
     from scipy.sparse import issparse
 
@@ -110,7 +115,7 @@ def lay_edges(drawn: Drawn, size: int) -> Bytes:
     else:
         share = np.rint(_resized(drawn.share[None], size)[0] * (FULL / 255)).astype(np.uint8)
     bits = np.zeros(share.shape, np.uint8)
-    for number, layer in enumerate(layers[:MOST_ANNOTATORS]):
+    for number, layer in enumerate(layers[:MAX_ANNOTATORS]):
         bits |= thinned(layer).astype(np.uint8) << number
     top, left, tall, wide = boxed(*drawn.sides, size)
     out = np.zeros((2, size, size), np.uint8)
@@ -120,8 +125,7 @@ def lay_edges(drawn: Drawn, size: int) -> Bytes:
 
 
 def _resized(layers: npt.NDArray[_Kind], size: int) -> npt.NDArray[_Kind]:
-    """[k, h, w] to the height and width that it takes within a square of `size`; the largest of the pixels that "
-    "fall on one."""
+    """Return [k, h, w] in the size of the image within a square of `size`, with the maximum of merged pixels."""
     height, width = layers.shape[1:]
     _, _, tall, wide = boxed(height, width, size)
     if tall >= height and wide >= width:
@@ -159,7 +163,7 @@ _AROUND = ((0, 1), (-1, 1), (-1, 0), (-1, -1), (0, -1), (1, -1), (1, 0), (1, 1))
 
 
 def _removable(near: list[Planes], half: int) -> Planes:
-    """Which pixels may go in this half of an iteration, by conditions G1 to G3 on their neighbours."""
+    """Return which pixels this half of an iteration removes, by conditions G1 to G3 on their neighbors."""
     x = [*near, near[0]]
     crossings = np.sum([~x[i] & (x[i + 1] | x[i + 2]) for i in (0, 2, 4, 6)], axis=0)
     one = np.sum([x[i] | x[i + 1] for i in (0, 2, 4, 6)], axis=0)

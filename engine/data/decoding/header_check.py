@@ -1,4 +1,4 @@
-"""Whether a file is a whole image, judged by its first and last bytes: some hundred times as fast as decoding."""
+"""Check by the first and last bytes of a file whether an image is complete, a hundred times as fast as decoding."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from engine.data.decoding.limits import MAX_PIXELS, Unfit
 HEAD_BYTES = 4096
 END_BYTES = 12
 MAX_SEGMENTS = 1000
-"""Of a JPEG before its image begins; more are there to keep a reader busy."""
+"""Largest number of segments before the image of a JPEG; hostile files have more."""
 _READ = os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0)
-"""A FIFO is not waited for; that it has no end to be read shows as for all that is no regular file."""
+"""Flags that don't wait for a FIFO, which then has no end and fails like other irregular files."""
 
 _JPEG_FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
 """Markers of the segment that tells a JPEG's height and width (ITU-T T.81, table B.1); those three mean other
@@ -38,7 +38,7 @@ class _Kind(NamedTuple):
     """How many bytes are before `begin`."""
 
 
-def seems_whole(path: str) -> bool:
+def seems_complete(path: str) -> bool:
     """Return True for an image that begins and ends as a full one does, and is not too large.
 
     False says nothing yet: whether such a file can be read shows when it is decoded. That goes for all formats that

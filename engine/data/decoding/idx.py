@@ -21,8 +21,8 @@ _NAME = re.compile(
     r"(train|t10k|test|val|valid|validation)[-_.](images|labels)[-_.]idx([13])[-_.]ubyte(\.gz)?", re.IGNORECASE
 )
 _PIECE_BYTES = 1 << 20
-MOST_UNZIPPED_BYTES = 1 << 29
-"""What is not zipped is mapped, and takes no memory."""
+MAX_UNZIPPED_BYTES = 1 << 29
+"""Limit of gzipped files; others are mapped and take no memory."""
 _PLACES = ("", "raw", "MNIST/raw", "FashionMNIST/raw")
 
 
@@ -40,9 +40,9 @@ class IdxFiles(msgspec.Struct, frozen=True):
 
 
 def find_idx(folder: str) -> IdxFiles | None:
-    """The idx files in `folder` or where torchvision puts them below it, or None where there are none.
+    """Return the idx files in `folder` or in torchvision's subfolder, None if there are none.
 
-    A file that is there both gzipped and not is taken as it is.
+    Of a file and its gzipped copy, the file is used.
     """
     for parent in _PLACES:
         found: dict[str, str] = {}
@@ -61,9 +61,9 @@ def find_idx(folder: str) -> IdxFiles | None:
 
 
 def read_idx(path: str) -> Bytes:
-    """The array of an idx file of unsigned bytes; memory-mapped to be read unless gzipped.
+    """Return the array of an idx file of unsigned bytes, memory-mapped unless it is gzipped.
 
-    Raises IdxError where it is no such file or not whole, OSError where it cannot be read.
+    Raises IdxError if it is invalid or truncated, and OSError if it can't be read.
     """
     zipped = path.lower().endswith(".gz")
     try:
@@ -78,7 +78,7 @@ def read_idx(path: str) -> Bytes:
             shape = struct.unpack(f">{start[3]}I", header)
             expected = math.prod(shape)
             if zipped:
-                if expected > MOST_UNZIPPED_BYTES:
+                if expected > MAX_UNZIPPED_BYTES:
                     raise IdxError(
                         f"it unpacks to {expected:,} bytes; unpack it with gunzip, so that it can be read in parts"
                     )

@@ -31,7 +31,7 @@ from that of the whole image; measured on photographs, a gap of 2 differs by 2.3
 1.6."""
 
 SCRATCH_BYTES = 16 << 20
-"""What a thread keeps to decode into; an image that takes more gets memory of its own."""
+"""Memory that a thread reuses for decoding; larger images get memory of their own."""
 
 _APP1, _START_OF_SCAN = 0xE1, 0xDA
 """Markers of JPEG's segments: that of Exif and XMP, and the last before the pixels."""
@@ -82,8 +82,8 @@ def decode_whole(content: bytes, channels: int, size: int, bands: Bands | None =
 
 
 def lay_whole(pixels: Bytes, size: int) -> Bytes:
-    """An image uint8 [h, w, C] whole within a square: uint8 [C, size, size], as large as it fits, in the middle, with
-    black around it (`boxed`)."""
+    """Return an image uint8 [h, w, C] as large as it fits into a square, uint8 [C, size, size], centered on black
+    (`boxed`)."""
     height, width, channels = pixels.shape
     image = torch.from_numpy(pixels).permute(2, 0, 1)[None]
     top, left, tall, wide = boxed(height, width, size)
@@ -95,7 +95,7 @@ def lay_whole(pixels: Bytes, size: int) -> Bytes:
 
 
 def frame(pixels: Bytes, size: int, framing: Framing) -> Bytes:
-    """An image uint8 [h, w, C] as a square, uint8 [C, size, size], made as `framing` says."""
+    """Return an image uint8 [h, w, C] as a square, uint8 [C, size, size], by the rule `framing`."""
     if framing == "crop":
         return _fit(pixels, size)
     image = lay_whole(pixels, size)
@@ -135,9 +135,10 @@ def _decode_jpeg(
 
 
 def jpeg_pixels(content: bytes, size: int, channels: int) -> Bytes | None:
-    """A JPEG as uint8 [h, w, channels], to be resized to `size`; valid until this thread's next.
+    """Return a JPEG as uint8 [h, w, channels], to be resized to `size`; valid until this thread decodes the next.
 
-    By libjpeg-turbo; None for what it refuses or warns about, of which Pillow is to judge, and for CMYK.
+    Decoded by libjpeg-turbo. Returns None for CMYK and for files that it rejects or warns about, which Pillow then
+    decodes.
     """
     try:
         height, width, colours, _ = simplejpeg.decode_jpeg_header(content)
@@ -162,7 +163,8 @@ _of_thread = threading.local()
 
 
 def _scratch(count: int) -> Bytes | None:
-    """Memory for `count` bytes until the thread's next image: fresh memory would cost a third of the decoding."""
+    """Return memory for `count` bytes until the thread's next image: fresh memory takes a third of the decoding
+    time."""
     if count > SCRATCH_BYTES:
         return None
     scratch: Bytes | None = getattr(_of_thread, "scratch", None)
@@ -172,8 +174,7 @@ def _scratch(count: int) -> Bytes | None:
 
 
 def _orientation(content: bytes) -> int:
-    """Exif's orientation of a JPEG, or XMP's. Pillow, whose opening takes time, is asked only where there may be "
-    "one."""
+    """Return the orientation of a JPEG from EXIF or XMP. Pillow is slow, so it is used only if there may be one."""
     offset = 2
     while content[offset : offset + 1] == b"\xff" and content[offset + 1] != _APP1:
         if content[offset + 1] == _START_OF_SCAN:

@@ -1,4 +1,4 @@
-"""Where an image lies that is whole within a square. Torch-free."""
+"""Position of an image that fits into a square. Torch-free."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from engine.data.decoding.idx import Bytes
 
 
 def boxed(height: int, width: int, size: int) -> tuple[int, int, int, int]:
-    """Where an image lies within a square of `size`: top, left, height, width. Its long side takes the whole of it."""
+    """Return top, left, height and width of an image in a square of `size`; its long side fills the square."""
     scale = size / max(height, width)
     tall, wide = max(1, round(height * scale)), max(1, round(width * scale))
     return (size - tall) // 2, (size - wide) // 2, tall, wide
@@ -27,8 +27,10 @@ def box_plane(plane: Bytes, size: int, around: int) -> Bytes:
 
 
 def continue_around(image: Bytes, sides: tuple[int, int]) -> Bytes:
-    """An image [c, size, size] of these sides, height and width, as it lies whole in its square, its outermost pixels
-    going on around it."""
+    """Return an image [c, size, size] whose outermost pixels continue to the edges of the square.
+
+    `sides` are the height and width of the image.
+    """
     size = image.shape[-1]
     top, left, tall, wide = boxed(*sides, size)
     inside = image[:, top : top + tall, left : left + wide]

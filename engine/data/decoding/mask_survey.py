@@ -21,7 +21,7 @@ from engine.data.decoding.mask_values import (
     read_values,
 )
 from engine.data.decoding.reading import describe_failure, read_image
-from engine.data.splits import shown, spread_evenly
+from engine.data.splits import printable, spread_evenly
 
 SAMPLED_MASKS = 400
 """Masks that are opened to learn their values, evenly spread. Training names a value that only other masks hold."""
@@ -132,9 +132,9 @@ def survey_masks(paths: Sequence[str]) -> Survey:
             break  # counting the colors of photos takes seconds each
         try:
             survey.masks.append(_sample(read_values(read_image(paths[index]))))
-        except Exception as error:  # a decoder may raise nearly anything; whoever loads the image names it
+        except Exception as error:  # a decoder may raise nearly anything; loading the image reports it
             if not survey.failure:
-                survey.failure = f"{shown(os.path.basename(paths[index]))}: {describe_failure(error)}"
+                survey.failure = f"{printable(os.path.basename(paths[index]))}: {describe_failure(error)}"
     return survey
 
 
@@ -151,7 +151,7 @@ def _sample(mask: MaskValues) -> MaskSample:
 
 
 def _flatness(values: Values) -> float:
-    """Return the share of neighboring pixels that are equal, in the direction in which it is smaller."""
+    """Return the share of equal neighboring pixels, horizontally or vertically, whichever is smaller."""
     shares = [float((after == before).mean()) for after, before in
               ((values[1:], values[:-1]), (values[:, 1:], values[:, :-1])) if after.size]  # fmt: skip
     return min(shares, default=1.0)

@@ -183,7 +183,7 @@ def aligned(mask: MaskValues, code: MaskCode) -> Values:
 
     Raises Unfit if the mask has colors and `code` has none, or if its palette has other colors.
     """
-    if code.colours:
+    if code.colors:
         if mask.mode == "palette":
             return _through_palette(mask)
         return mask.values.astype(np.int64) * GRAY if mask.mode == "gray" else mask.values
@@ -252,7 +252,7 @@ def classes_of_values(values: Values, code: MaskCode) -> Bytes:
             plane[rows], strange[rows] = look_up(values[rows])
     if strange.any():
         value = int(values[strange][0])
-        text = f"#{value:06x}" if code.colours else str(value)
+        text = f"#{value:06x}" if code.colors else str(value)
         raise Unfit(f"its mask contains the value {text}, which belongs to no class")
     return plane
 

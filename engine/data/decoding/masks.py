@@ -24,12 +24,12 @@ from engine.data.decoding.mask_values import (
     values_in,
 )
 from engine.data.decoding.named_values import by_colors, by_numbers, fits_colors, too_many, void_beside, with_two_names
-from engine.data.decoding.unnamed_values import MOST_CLASSES, Meaning, by_color, by_level
-from engine.data.splits import MaskCode, warn
+from engine.data.decoding.unnamed_values import MAX_CLASSES, Meaning, by_color, by_level
+from engine.data.splits import MaskCode, dataset_warning
 from engine.system.format import listed
 
 __all__ = [
-    "MOST_CLASSES",
+    "MAX_CLASSES",
     "NO_CLASS",
     "SAMPLED_MASKS",
     "MaskValues",
@@ -60,7 +60,7 @@ def learn_meaning(folder: str, masks: Sequence[str], folders: Sequence[str], *, 
     survey = survey_masks(masks)
     if not survey.masks:
         reason = f" {survey.failure}." if survey.failure else ""
-        return Meaning(trouble=f"None of the masks can be read.{reason}")
+        return Meaning(failure=f"None of the masks can be read.{reason}")
     tables = [table for parent in dict.fromkeys((folder, *folders)) for table in find_tables(parent)]
     meaning = _without(_Reader(survey, tables, masks, ignored).meaning(), ignored)
     if meaning.code is None:
@@ -71,7 +71,7 @@ def learn_meaning(folder: str, masks: Sequence[str], folders: Sequence[str], *, 
 def names_by_value(folder: str) -> Meaning | None:
     """Return the names of values in a table in `folder`, None if it has no such table."""
     for table in find_tables(folder):
-        if len(table.names) > MOST_CLASSES:
+        if len(table.names) > MAX_CLASSES:
             return too_many(table)
         if not table.colors:
             return Meaning(table.names, MaskCode(table.values, ignored=void_beside(table.values)))
@@ -83,12 +83,12 @@ class _Reader:
 
     def __init__(self, survey: Survey, tables: Sequence[ClassTable], masks: Sequence[str], ignored: int | None) -> None:
         self._survey = survey
-        self._tables = [table for table in tables if table.listed or len(table.names) <= MOST_CLASSES]
+        self._tables = [table for table in tables if table.listed or len(table.names) <= MAX_CLASSES]
         self._masks = masks
         self._dropped = () if ignored is None else (ignored,)
 
     def meaning(self) -> Meaning:
-        oversized = next((table for table in self._tables if len(table.names) > MOST_CLASSES), None)
+        oversized = next((table for table in self._tables if len(table.names) > MAX_CLASSES), None)
         if oversized is not None:
             return too_many(oversized)
         if self._survey.is_colored():
@@ -103,7 +103,7 @@ class _Reader:
         """Read indices if the masks agree on the colors of the used ones, else the colors."""
         palette = self._survey.palette()
         if palette is None:
-            note = warn(
+            note = dataset_warning(
                 "The masks' palettes differ, so their colors are the classes, not their indices.",
                 "Save all masks with the same palette if their indices are meant.",
             )
@@ -123,12 +123,16 @@ class _Reader:
         if len(present.values) < 2 and 0 in missing and 0 in levels.values:  # a background that programs call missing
             missing = tuple(level for level in missing if level != 0)
             present = levels.without(*missing)
-            notes.append(warn("The masks declare the value 0 as missing data; it's taken for the background."))
+            notes.append(
+                dataset_warning("The masks declare the value 0 as missing data; it's taken for the background.")
+            )
         elif declared := [level for level in missing if level > NOT_A_NUMBER and level in levels.values]:
             names = ", ".join(map(str, declared))
-            notes.append(warn(f"The value {names} means missing data in the masks, so its pixels are of no class."))
+            notes.append(
+                dataset_warning(f"The value {names} means missing data in the masks, so its pixels are of no class.")
+            )
         if not len(present.values):
-            return Meaning(trouble="The masks hold no value that could be a class.")
+            return Meaning(failure="The masks hold no value that could be a class.")
         unnamed = by_level(present, self._survey)
         if unnamed.code is not None and unnamed.code.nearest:
             return _with(with_two_names(unnamed, self._tables), missing, notes)
@@ -156,7 +160,7 @@ class _Reader:
         survey = self._survey
         colors = survey.as_colors().without(*self._dropped)
         if trouble := self._trouble_with_gray(colors):
-            return Meaning(trouble=trouble)
+            return Meaning(failure=trouble)
         for table in self._tables:
             named = by_colors(table, colors, lossy=survey.lossy)
             if named is not None:
@@ -190,7 +194,7 @@ class _Reader:
         if not names:
             return []
         message = f"{listed(names)} can't name the classes, as the masks hold other values or colors."
-        return [warn(message, "Correct the table, or save the masks with its values.")]
+        return [dataset_warning(message, "Correct the table, or save the masks with its values.")]
 
     def _has_fitting_colors(self) -> bool:
         return any(fits_colors(table, self._survey.as_colors()) for table in self._tables)
@@ -202,7 +206,7 @@ def _in_gray_colors(meaning: Meaning) -> Meaning:
     if code is None:
         return meaning
     values, ignored = (tuple(GRAY * value for value in levels) for levels in (code.values, code.ignored))
-    return replace(meaning, code=replace(code, values=values, ignored=ignored, colours=True))
+    return replace(meaning, code=replace(code, values=values, ignored=ignored, colors=True))
 
 
 def _with(
@@ -237,12 +241,16 @@ def _notes_on_files(survey: Survey) -> list[Problem]:
     if sum(map(bool, stored.values())) > 1:
         kinds = " and ".join(f"{len(masks):,} {words}" for words, masks in stored.items() if masks)
         found.append(
-            warn(f"The masks are stored in different ways: {kinds}.", "Check that equal values mean the same.")
+            dataset_warning(
+                f"The masks are stored in different ways: {kinds}.", "Check that equal values mean the same."
+            )
         )
     if transparent := sum(mask.transparent for mask in survey.masks):
         count = "1 mask has" if transparent == 1 else f"{transparent:,} masks have"
         found.append(
-            warn(f"{count} transparent pixels; their colors count like any other.", "Remove the alpha channel.")
+            dataset_warning(
+                f"{count} transparent pixels; their colors count like any other.", "Remove the alpha channel."
+            )
         )
     return found
 

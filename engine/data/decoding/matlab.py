@@ -13,27 +13,27 @@ from math import prod
 
 from engine.data.decoding.reading import MAX_PIXELS, Unfit
 
-MOST_BYTES = 256 << 20
+MAX_BYTES = 256 << 20
 """Of what a file holds once it is unpacked: eight people's edges in an image of 30 megapixels."""
 _HEADER_BYTES = 128
 _DIMENSIONS, _MATRIX, _COMPRESSED = 5, 14, 15
 _SPARSE = 5
-"""The class of an array of which only what is not zero is there."""
-_MOST_DEEP = 8
+"""Class of sparse arrays, which store nonzero values only."""
+_MAX_DEEP = 8
 
 
 def check_mat(content: bytes) -> None:
-    """Raises Unfit for a file that announces more than it holds, or that unpacks to more than `MOST_BYTES`."""
+    """Raise Unfit for a file with less data than announced, or with more than `MAX_BYTES` unpacked."""
     if len(content) < _HEADER_BYTES:
         raise Unfit("it is not a MATLAB file")
     order = ">" if content[126:128] == b"MI" else "<"
-    room = MOST_BYTES
+    room = MAX_BYTES
     for kind, element in _elements(memoryview(content)[_HEADER_BYTES:], order):
         if kind == _COMPRESSED:
             unpacked = zlib.decompressobj().decompress(element, room + 1)
             room -= len(unpacked)
             if room < 0:
-                raise Unfit(f"it unpacks to more than {MOST_BYTES:,} bytes")
+                raise Unfit(f"it unpacks to more than {MAX_BYTES:,} bytes")
             for inner_kind, inner in _elements(memoryview(unpacked), order):
                 _check(inner_kind, inner, order, 0)
         else:
@@ -43,7 +43,7 @@ def check_mat(content: bytes) -> None:
 def _check(kind: int, content: memoryview, order: str, depth: int) -> None:
     if kind != _MATRIX:
         return
-    if depth > _MOST_DEEP:
+    if depth > _MAX_DEEP:
         raise Unfit("it is nested too deeply")
     most = len(content)  # no cell, struct or number takes less than a byte
     for number, (inner_kind, inner) in enumerate(_elements(content, order)):
@@ -57,8 +57,7 @@ def _check(kind: int, content: memoryview, order: str, depth: int) -> None:
 
 
 def _elements(content: memoryview, order: str) -> Iterator[tuple[int, memoryview]]:
-    """The data elements that lie behind one another: the type and the content of each. Raises Unfit where one is "
-    "cut."""
+    """Yield type and content of consecutive data elements. Raises Unfit if one is truncated."""
     at = 0
     while at + 8 <= len(content):
         kind, length = struct.unpack_from(f"{order}II", content, at)

@@ -10,13 +10,13 @@ import numpy as np
 from engine.data.decoding.class_tables import ClassTable
 from engine.data.decoding.mask_survey import Levels
 from engine.data.decoding.mask_values import GRAY, NO_CLASS, NOT_A_NUMBER
-from engine.data.decoding.unnamed_values import MOST_CLASSES, Meaning
+from engine.data.decoding.unnamed_values import MAX_CLASSES, Meaning
 from engine.data.splits import MaskCode
 
 _STRAY_MASKS = 0.5
 """If more than this share of the masks hold values that a table does not name, the table does not fit."""
 _FEW = 8
-"""Values missing from a table that may be strays, or as many as the table names."""
+"""Largest number of values missing from a table that may be strays."""
 
 
 def by_numbers(table: ClassTable, present: Levels, palette: dict[int, int]) -> Meaning | None:
@@ -33,7 +33,7 @@ def by_numbers(table: ClassTable, present: Levels, palette: dict[int, int]) -> M
     if table.listed and (not fits or (one_more > 1).any()):
         held = ", ".join(map(str, strange.values[:5].tolist()))
         return Meaning(
-            trouble=f"{table.file} names {len(values)} classes, numbered from 0 to {len(values) - 1}, but masks also hold "
+            failure=f"{table.file} names {len(values)} classes, numbered from 0 to {len(values) - 1}, but masks also hold "
             f"{held}. Write a table with the columns value and name instead, such as classes.csv."
         )
     if fits:
@@ -46,7 +46,7 @@ def by_colors(table: ClassTable, present: Levels, *, lossy: bool) -> Meaning | N
     if not table.colors:
         return None
     if _cover(table.values, present):
-        return Meaning(table.names, MaskCode(table.values, colours=True))
+        return Meaning(table.names, MaskCode(table.values, colors=True))
     if lossy or not _names_most(table.values, present):
         return None
     return _strange(table, present.without(*table.values), "color #", "06x")
@@ -68,8 +68,8 @@ def with_two_names(meaning: Meaning, tables: Sequence[ClassTable]) -> Meaning:
 
 
 def too_many(table: ClassTable) -> Meaning:
-    message = f"{table.file} names {len(table.names):,} classes; masks and clouds support at most {MOST_CLASSES}."
-    return Meaning(trouble=message)
+    message = f"{table.file} names {len(table.names):,} classes; masks and clouds support at most {MAX_CLASSES}."
+    return Meaning(failure=message)
 
 
 def void_beside(values: Sequence[int]) -> tuple[int, ...]:
@@ -108,6 +108,6 @@ def _strange(table: ClassTable, rest: Levels, word: str, form: str) -> Meaning:
     """Return that most masks hold values that a table lacks."""
     value = int(rest.values[rest.pixels.argmax()])
     return Meaning(
-        trouble=f"{table.file} names {len(table.names)} classes, but most masks also hold others, such as the {word}"
+        failure=f"{table.file} names {len(table.names)} classes, but most masks also hold others, such as the {word}"
         f"{value:{form}}. Add these to the table."
     )

@@ -6,21 +6,23 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from engine.data.decoding.masks import MOST_CLASSES, Values, read_values, values_in
+from engine.data.decoding.masks import MAX_CLASSES, Values, read_values, values_in
 from engine.data.decoding.reading import read_image
 from engine.data.splits import spread_evenly
 
 SAMPLED_MASKS = 20
 """Masks that are opened, evenly spread."""
 MANY = 8
-"""Values from which on a mask may number objects; with fewer, organs in a scan look the same."""
-MOST_PIXELS = 1 << 25
+"""Smallest number of values in a mask that may number objects; scans with fewer organs look the same."""
+MAX_PIXELS = 1 << 25
 """Pixels of the largest mask that is inspected: searching for pieces takes forty bytes for each."""
-MOST_SCATTERED = 64
-"""Size of the rectangles around all values, in sizes of the mask, from which on the values are scattered like noise.
-Counting their pieces would take minutes."""
+MAX_SCATTERED = 64
+"""Area of the rectangles around all values, in areas of the mask, above which values are noise.
+
+Counting their pieces would take minutes.
+"""
 NEARLY_ALL = 0.9
-"""Share that allows for objects that overlap, of which two pieces are visible."""
+"""Share that allows for overlapped objects, which are visible in two pieces."""
 
 
 def count_numbered_objects(masks: Sequence[str]) -> int:
@@ -36,11 +38,11 @@ def count_numbered_objects(masks: Sequence[str]) -> int:
             mask = read_values(read_image(masks[index]))
         except Exception:  # a broken file may raise nearly anything in a decoder; its loading will report it
             continue
-        if mask.lossy or mask.values.size > MOST_PIXELS:
+        if mask.lossy or mask.values.size > MAX_PIXELS:
             continue
         found = values_in(mask)
         found = found[found > 0]
-        beyond |= bool(found.max(initial=0) >= MOST_CLASSES)
+        beyond |= bool(found.max(initial=0) >= MAX_CLASSES)
         gapless += len(found) >= NEARLY_ALL * found.max(initial=0)
         counts.append(len(found))
         values += len(found)
@@ -62,8 +64,8 @@ def _count_pieces(plane: Values, values: Values) -> int:
     order[plane <= 0] = 0
     found = find_objects(order)
     around = sum((y.stop - y.start) * (x.stop - x.start) for index in found if index is not None for y, x in [index])
-    if around > MOST_SCATTERED * plane.size:
-        return MOST_SCATTERED * len(values)
+    if around > MAX_SCATTERED * plane.size:
+        return MAX_SCATTERED * len(values)
     corners_join = np.ones((3, 3))
     return sum(
         label(order[index] == number, corners_join)[1] for number, index in enumerate(found, 1) if index is not None

@@ -86,7 +86,7 @@ def read_rotation(path: str) -> Rotation | None:
     try:
         with open_to_show(path) as image:
             return rotation_of(image)
-    except Exception:  # a broken file may raise nearly anything in a decoder; whoever loads the image names it
+    except Exception:  # a broken file may raise nearly anything in a decoder; loading the image reports it
         return None
 
 

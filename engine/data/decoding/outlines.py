@@ -17,9 +17,9 @@ Points = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]
 
 
-MOST_CROSSINGS = 1 << 22
+MAX_CROSSINGS = 1 << 22
 """Times that a polygon may cross the rows of its image: outlines that people draw do so some thousand times."""
-_MOST_BITS = 40
+_MAX_BITS = 40
 
 
 class OutlineError(ValueError):
@@ -61,7 +61,7 @@ class Outline:
     size: tuple[int, int] = (0, 0)
 
     def edges(self) -> tuple[float, float, float, float]:
-        """Left, top, right and bottom of all of it; no numbers where there is nothing."""
+        """Left, top, right and bottom of the outline; NaN if it is empty."""
         if self.runs is None:
             points = np.concatenate(self.polygons)
             (left, top), (right, bottom) = points.min(0).tolist(), points.max(0).tolist()
@@ -73,10 +73,10 @@ class Outline:
         return window.left, window.top, window.left + width, window.top + height
 
     def window(self, height: int, width: int) -> Window | None:
-        """The smallest part of an image of that size that holds all of it; None where it holds no pixel.
+        """Return the smallest window of an image of that size with all pixels of the object; None if it has none.
 
-        A pixel is within a polygon where its middle is, by the even-odd rule. Raises OutlineError for runs of an
-        image of another size.
+        A pixel is inside a polygon if its center is, by the even-odd rule. Raises OutlineError for run lengths of
+        another image size.
         """
         if self.runs is None:
             windows = [found for each in self.polygons if (found := fill(each, height, width)) is not None]
@@ -89,7 +89,7 @@ class Outline:
 
 
 def read_outline(content: msgspec.Raw | bytes) -> Outline:
-    """An outline from COCO's `segmentation`, as JSON. Raises OutlineError for one that is none."""
+    """Return an outline from COCO's `segmentation` as JSON. Raises OutlineError if it is invalid."""
     try:
         found = _DECODER.decode(content)
     except (msgspec.DecodeError, RecursionError) as error:
@@ -110,7 +110,7 @@ def read_outline(content: msgspec.Raw | bytes) -> Outline:
 
 
 def fill(polygon: Points, height: int, width: int) -> Window | None:
-    """The pixels whose middles lie within a polygon, by the even-odd rule; None where there are none."""
+    """Return the pixels whose centers are inside a polygon, by the even-odd rule; None if there are none."""
     low, high = polygon.min(0), polygon.max(0)
     left, top = (int(edge) for edge in np.clip(np.floor(low), 0, (width, height)))
     right, bottom = (int(edge) for edge in np.clip(np.ceil(high), 0, (width, height)))
@@ -122,7 +122,7 @@ def fill(polygon: Points, height: int, width: int) -> Window | None:
         np.clip(np.ceil(edge - 0.5), top, bottom).astype(np.int64) for edge in (np.minimum(y0, y1), np.maximum(y0, y1))
     )
     counts = last_row - first_row
-    if counts.sum() > MOST_CROSSINGS:
+    if counts.sum() > MAX_CROSSINGS:
         raise OutlineError(f"an outline in it crosses the rows of its image {counts.sum():,} times")
     sides = np.repeat(np.arange(len(polygon)), counts)
     rows = np.arange(len(sides)) - np.repeat(np.cumsum(counts) - counts, counts) + first_row[sides]
@@ -136,7 +136,7 @@ def fill(polygon: Points, height: int, width: int) -> Window | None:
 
 
 def cut_out(inside: Mask) -> Window | None:
-    """The smallest part of an image, bool [h, w], that holds all its pixels; None where there are none."""
+    """Return the smallest window of an image, bool [h, w], with all its pixels; None if there are none."""
     rows, columns = (np.flatnonzero(inside.any(axis)) for axis in (1, 0))
     if not len(rows):
         return None
@@ -159,9 +159,11 @@ def _joined(windows: Iterable[Window]) -> Window | None:
 
 
 def _unpacked(text: str) -> list[int]:
-    """Run lengths from COCO's text: six bits a character from "0" on, five of which are the number's next, lowest
-    first; the sixth says that there are more. The third and later numbers are the difference to the one before the
-    last (cocoapi, `rleFrString` in maskApi.c)."""
+    """Return run lengths from COCO's text.
+
+    A character has six bits, from "0" on: five bits of the number, lowest first, and one that is set if more follow.
+    From the third number on, the difference to the one before the last is stored (cocoapi, `rleFrString` in maskApi.c).
+    """
     counts: list[int] = []
     value = shift = 0
     for character in text:
@@ -170,7 +172,7 @@ def _unpacked(text: str) -> list[int]:
             raise OutlineError("an outline in it has text that is not a run-length encoding")
         value |= (bits & 0x1F) << shift
         shift += 5
-        if shift > _MOST_BITS:
+        if shift > _MAX_BITS:
             raise OutlineError("an outline in it has a run that is longer than any image")
         if bits & 0x20:
             continue

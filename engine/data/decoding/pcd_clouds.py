@@ -28,10 +28,10 @@ from engine.data.decoding.reading import Unfit
 from engine.data.memory_limit import allow
 from engine.system.regular_files import open_regular
 
-_MOST_HEADER = 1 << 16
-_MOST_DIGITS = 13
+_MAX_HEADER = 1 << 16
+_MAX_DIGITS = 13
 _TYPES = {"I": "i", "U": "u", "F": "f"}
-_MOST_RATIO = 88
+_MAX_RATIO = 88
 """LZF writes at least 3 bytes for a copy of 264."""
 _PACKED = ("rgb", "rgba")
 _SHIFTS = {"red": 16, "green": 8, "blue": 0}
@@ -105,7 +105,7 @@ def read_parts(path: str, features: Sequence[str], labelled: bool) -> Iterator[C
 
 def _read_header(path: str) -> _Header:
     with open_regular(path) as stream:
-        begun, length = stream.read(_MOST_HEADER), os.fstat(stream.fileno()).st_size
+        begun, length = stream.read(_MAX_HEADER), os.fstat(stream.fileno()).st_size
     if not begun:
         raise Unfit("it is empty")
     entries: dict[str, list[str]] = {}
@@ -151,7 +151,7 @@ def _parse_header(entries: Mapping[str, list[str]], length: int) -> _Header:
 
 
 def _whole(key: str, word: str) -> int:
-    if not word.isdecimal() or len(word) >= _MOST_DIGITS:
+    if not word.isdecimal() or len(word) >= _MAX_DIGITS:
         raise Unfit(f"{key} in its header is not a number")
     return int(word)
 
@@ -208,7 +208,7 @@ def _compressed(path: str, header: _Header) -> Iterator[dict[str, Values]]:
         content = stream.read(packed)
     if len(content) < packed:
         raise Unfit("it is truncated")
-    if unpacked > _MOST_RATIO * packed:
+    if unpacked > _MAX_RATIO * packed:
         raise Unfit("its compressed points are damaged")
     allow(2 * unpacked)
     data = _decompress(content, unpacked)

@@ -17,7 +17,7 @@ LABELS = (
 )  # fmt: skip
 """Names of the field of a point's class, in lower case; CloudCompare puts scalar_ in front."""
 FEATURES = ("red", "green", "blue", "intensity", "return_number", "number_of_returns")
-"""Inputs of a model besides the position, in this order."""
+"""Inputs of a model in addition to the position, in this order."""
 AT_ONCE = 1 << 20
 """Number of points of a file that are read at once."""
 _ALIASES = {

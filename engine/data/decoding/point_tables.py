@@ -28,7 +28,7 @@ from engine.data.decoding.point_fields import (
     stack,
 )
 from engine.data.decoding.reading import Unfit, finite
-from engine.data.splits import shown
+from engine.data.splits import printable
 from engine.system.regular_files import open_regular
 
 _SAMPLE_BYTES = 1 << 16
@@ -124,7 +124,7 @@ def read_parts(path: str, features: Sequence[str], labelled: bool) -> Iterator[C
         for positions, columns, _ in read_with(path, table, features, False):
             yield positions, columns, _labels(list(islice(rows, len(positions))), len(positions), labels_path)
         if next(rows, None) is not None:
-            raise Unfit(f"{shown(os.path.basename(labels_path))} has more labels than it has points")
+            raise Unfit(f"{printable(os.path.basename(labels_path))} has more labels than it has points")
 
 
 def read_with(path: str, table: Table, features: Sequence[str], labelled: bool) -> Iterator[Columns]:
@@ -168,19 +168,19 @@ def _read_damaged(chunk: Sequence[str], columns: Sequence[int], delimiter: str |
         else:
             found[index] = numbers
     if len(damaged) > max(1, _TOLERATED * len(chunk)):
-        line = shown(chunk[damaged[0]].strip())[:60]
+        line = printable(chunk[damaged[0]].strip())[:60]
         raise Unfit(f"its row {read + damaged[0] + 1:,} can't be read as numbers: {line}")
     return found
 
 
 def _labels(lines: Sequence[str], count: int, path: str) -> npt.NDArray[np.int64]:
-    name = shown(os.path.basename(path))
+    name = printable(os.path.basename(path))
     if len(lines) < count:
         raise Unfit(f"{name} has fewer labels than it has points")
     try:
         return np.array(lines, dtype=np.str_).astype(np.int64)
     except ValueError as error:
-        raise Unfit(f"{name} holds something else than whole numbers ({shown(str(error))[:80]})") from None
+        raise Unfit(f"{name} holds something else than whole numbers ({printable(str(error))[:80]})") from None
 
 
 def _opened(path: str) -> TextIOWrapper:
@@ -204,7 +204,7 @@ def _split_cells(line: str, delimiter: str | None) -> list[str]:
 
 
 def _number(cell: str) -> float | None:
-    """Return the number in a cell: NaN for "nan", None for anything else that is no finite number."""
+    """Return the number in a cell: NaN for "nan", None for text and infinite numbers."""
     return float("nan") if cell.lower() == "nan" else finite(cell)
 
 

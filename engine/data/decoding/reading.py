@@ -1,8 +1,7 @@
-"""How the files of a dataset are opened, and checks of images without torch: whether they are grey or too large, and
-why they cannot be read.
+"""Safe opening of dataset files, and checks of images without torch: color, size, and reasons for failures.
 
-A dataset may come from anybody. So none of its files is opened but by `read_image`, `read_text` and `open_image`
-here, or by `open_regular`, which they stand on; and whatever is parsed is parsed within `judged`.
+Datasets may come from anyone. Files are therefore opened only by `read_image`, `read_text` and `open_image`, or by
+`open_regular`, which these use; and parsed only within `refuse_unusable`.
 """
 
 from __future__ import annotations
@@ -26,15 +25,15 @@ from PIL import Image, UnidentifiedImageError
 from engine.data.decoding.limits import MAX_PIXELS, Unfit
 from engine.data.decoding.openers import open_header
 from engine.data.memory_limit import allow_for_text
-from engine.data.splits import shown, spread_evenly
+from engine.data.splits import printable, spread_evenly
 from engine.system.regular_files import UnusableFile, open_regular, read_regular
 
-MOST_IMAGE_BYTES = 2 << 30
-"""Of a file that holds one image: room for the largest that is decoded, with six bands of 16 bits."""
-MOST_TEXT_BYTES = 16 << 20
-"""Of a text file that tells of one image, or that names classes."""
-MOST_TABLE_BYTES = 512 << 20
-"""Of a text file that tells of all images: ten million lines of fifty letters."""
+MAX_IMAGE_BYTES = 2 << 30
+"""Limit of image files: enough for the largest decoded image with six bands of 16 bits."""
+MAX_TEXT_BYTES = 16 << 20
+"""Limit of text files about one image or with names of classes."""
+MAX_TABLE_BYTES = 512 << 20
+"""Limit of text files about all images: ten million lines of fifty characters."""
 
 HEADERS = 512
 """Images of a split that are opened to tell grey from colour; where a million are grey, opening all takes a minute."""
@@ -42,10 +41,10 @@ HEADERS = 512
 GREY_MODES = frozenset({"1", "L", "LA", "La", "I", "F", "I;16", "I;16L", "I;16B", "I;16N"})
 
 
-def quieten_pillow() -> None:
-    """Keeps Pillow's remarks on odd metadata and large images off the terminal, for the whole process.
+def silence_pillow() -> None:
+    """Keep Pillow's warnings about metadata and large images off the terminal, for the process.
 
-    Not `warnings.catch_warnings`: it is not safe with threads.
+    `warnings.catch_warnings` is not safe with threads.
     """
     warnings.filterwarnings("ignore", module=r"PIL\.")
     warnings.filterwarnings("ignore", category=Image.DecompressionBombWarning)
@@ -53,8 +52,8 @@ def quieten_pillow() -> None:
 
 
 def read_image(path: str) -> bytes:
-    """The whole content of a file that holds an image. Raises UnusableFile and OSError."""
-    return read_regular(path, MOST_IMAGE_BYTES)
+    """Return the content of an image file. Raises UnusableFile and OSError."""
+    return read_regular(path, MAX_IMAGE_BYTES)
 
 
 _BYTE_ORDER_MARKS = (
@@ -67,9 +66,9 @@ _BYTE_ORDER_MARKS = (
 """Byte order marks that Windows programs write at the start of a text, the encoding of each, and its error handler."""
 
 
-def read_text(path: str | os.PathLike[str], at_most: int = MOST_TEXT_BYTES) -> str:
+def read_text(path: str | os.PathLike[str], at_most: int = MAX_TEXT_BYTES) -> str:
     """Return a text file's content, decoded as by `decode_text`. Raises UnusableFile and OSError."""
-    with judged(path):
+    with refuse_unusable(path):
         allow_for_text(path)
         return decode_text(read_regular(path, at_most))
 
@@ -91,13 +90,13 @@ def read_xml(path: str) -> ElementTree.Element:
     A byte order mark counts more than the declared encoding, and a file whose declaration can be read as ASCII is not
     of UTF-16, whatever it declares. Raises UnusableFile, OSError, and Unfit for invalid XML or an unknown encoding.
     """
-    with judged(path):
+    with refuse_unusable(path):
         allow_for_text(path)
-        content = read_regular(path, MOST_TEXT_BYTES)
+        content = read_regular(path, MAX_TEXT_BYTES)
         try:
             root = ElementTree.fromstring(_in_encoding_of_expat(content))
         except (ElementTree.ParseError, ValueError, LookupError) as error:
-            raise Unfit(f"it is not valid XML ({shown(str(error))[:200]})") from None
+            raise Unfit(f"it is not valid XML ({printable(str(error))[:200]})") from None
         if b"xmlns" in content.replace(b"\0", b""):
             for element in root.iter():
                 element.tag = element.tag.rpartition("}")[2]
@@ -132,15 +131,15 @@ def _in_encoding_of_expat(content: bytes) -> bytes | str:
 
 
 def read_number(word: str, line: int) -> float:
-    """The number in a line of a text file. Raises Unfit for a word that is none."""
+    """Return the number in a word of a text file. Raises Unfit if it is not a number."""
     number = finite(word)
     if number is None:
-        raise Unfit(f"line {line} contains {shown(word)[:40]}, which is not a number")
+        raise Unfit(f"line {line} contains {printable(word)[:40]}, which is not a number")
     return number
 
 
 def finite(word: str) -> float | None:
-    """The number that `word` writes, None where it writes none or one that is not finite."""
+    """Return the number in a word; None for text and infinite numbers."""
     try:
         number = float(word)
     except ValueError:
@@ -149,8 +148,8 @@ def finite(word: str) -> float | None:
 
 
 @contextmanager
-def judged(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Turns exceptions that a malicious or oversized file at `path` causes within into UnusableFile."""
+def refuse_unusable(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Raise UnusableFile for exceptions that a malicious or oversized file at `path` causes in the block."""
     try:
         yield
     except MemoryError:
@@ -164,14 +163,14 @@ def judged(path: str | os.PathLike[str]) -> Iterator[None]:
 
 @contextmanager
 def open_image(path: str) -> Iterator[Image.Image]:
-    """The image at `path`, its header read and no more. Raises UnusableFile, Unfit, and what Pillow raises."""
+    """Open the image at `path` and read its header. Raises UnusableFile, Unfit, and what Pillow raises."""
     with open_regular(path) as stream, open_header(stream) as image:
         check_kind(image)
         yield image
 
 
 def decode_header(content: bytes) -> Image.Image:
-    """The image in `content`, its header read and no more. Raises Unfit, or what Pillow raises."""
+    """Return the image in `content` after reading its header. Raises Unfit, or what Pillow raises."""
     if not content:
         raise Unfit("it is empty")
     image = open_header(BytesIO(content))
@@ -181,19 +180,19 @@ def decode_header(content: bytes) -> Image.Image:
 
 
 def check_kind(image: Image.Image) -> None:
-    """Raises Unfit for PostScript, which is a program: Pillow would have Ghostscript run it."""
+    """Raise Unfit for PostScript, which is a program that Pillow would run with Ghostscript."""
     if image.format == "EPS":
         raise Unfit("it is PostScript, not an image")
 
 
 def check_size(image: Image.Image) -> None:
-    """Raises Unfit for an opened image that is too large to be decoded."""
+    """Raise Unfit for an opened image that is too large to decode."""
     if image.width * image.height > MAX_PIXELS:
         raise Unfit(f"it is too large ({image.width:,} x {image.height:,} pixels)")
 
 
-def is_grey(image: Image.Image) -> bool:
-    """Whether an opened image is grey by its header (and palette)."""
+def is_gray(image: Image.Image) -> bool:
+    """Return True if an opened image is gray by its header and palette."""
     if image.mode == "P" and image.palette is not None:
         levels = np.frombuffer(bytes(image.palette.palette), np.uint8)
         bands = len(image.palette.mode)
@@ -213,12 +212,12 @@ _SIGNS_OF_DAMAGE = ("truncated", "incomplete", "end of file", "eof", "not enough
 
 
 def lacks_memory(error: BaseException | None) -> bool:
-    """Whether `error` says that the host had no memory left, as Python or as torch says it."""
+    """Return True if Python or torch raised the error because the computer has no memory left."""
     return isinstance(error, MemoryError) or "DefaultCPUAllocator" in str(error)
 
 
 def describe_failure(error: BaseException) -> str:
-    """Why an image cannot be read, in plain words."""
+    """Return why an image can't be read, for users."""
     text = str(error)
     if isinstance(error, Unfit | UnusableFile):
         return text
@@ -232,22 +231,22 @@ def describe_failure(error: BaseException) -> str:
     if any(sign in text.lower() for sign in _SIGNS_OF_DAMAGE):
         return "it is truncated or damaged"
     first = text.splitlines()[0] if text else type(error).__name__
-    return f"it is damaged ({shown(first)[:200]})"
+    return f"it is damaged ({printable(first)[:200]})"
 
 
 def folder_channels(*splits: Sequence[str]) -> int:
-    """1 if every image that can be opened is grey, else 3; stops at the first that is not.
+    """Return 1 if all images that can be opened are gray, else 3.
 
-    Of each split at most `HEADERS` images are opened, evenly spread.
+    Stops at the first color image. At most `HEADERS` images of each split are opened, evenly spread.
     """
-    quieten_pillow()
+    silence_pillow()
     channels: int | None = None
     for path in (files[index] for files in splits for index in spread_evenly(len(files), HEADERS)):
         try:
             with open_image(path) as image:
-                if not is_grey(image):
+                if not is_gray(image):
                     return 3
                 channels = 1
         except Exception:
-            continue  # a decoder may raise nearly anything; whoever decodes the image will name it
+            continue  # a decoder may raise nearly anything; decoding the image reports it
     return channels or 3

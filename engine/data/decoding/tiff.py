@@ -23,7 +23,7 @@ from PIL import Image, ImageFile
 from engine.data.decoding.deep import Facts, Values, described, facts_of, read_deep
 from engine.data.decoding.idx import Bytes
 from engine.data.decoding.limits import Unfit
-from engine.data.decoding.reading import judged, open_image, read_image, read_text
+from engine.data.decoding.reading import open_image, read_image, read_text, refuse_unusable
 from engine.data.decoding.tiff_pages import is_tiff, read_tiff, tiff_facts
 from engine.data.decoding.transparency import background_of, flattened
 from engine.data.splits import spread_evenly
@@ -40,10 +40,9 @@ CUT_PERCENT = 0.5
 """At each end so much of a band's values are taken for outliers, such as glints and clouds. Programs that show maps
 cut 2 % for people to see more (QGIS's cumulative cut); a model is left most of that."""
 DEVIATIONS = 3.0
-"""Where the values' extremes and their mean and standard deviation are known, so many of these around the mean "
-"are kept."""
+"""Standard deviations around the mean that are displayed, if only statistics are known."""
 _DEFINITION, _ACCUMULATED = "esri_model_definition.emd", "esri_accumulated_stats.json"
-"""What ArcGIS leaves beside the chips that it exports."""
+"""Files that ArcGIS writes next to exported chips."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +64,7 @@ class Bands:
 
 
 @dataclass(frozen=True)
-class Learnt:
+class LearnedBands:
     """The bands of a dataset, from `sampled` of its files; `kind` describes their values."""
 
     bands: Bands
@@ -83,8 +82,8 @@ def learn_bands(folder: str, files: Sequence[str]) -> Bands | None:
     return None if learnt is None else learnt.bands
 
 
-def learn_from(folder: str, files: Sequence[str]) -> Learnt | None:
-    """Return the same with what it is learnt from."""
+def learn_from(folder: str, files: Sequence[str]) -> LearnedBands | None:
+    """Return the ranges of the bands with the source that they were learned from."""
     headers = [files[row] for row in spread_evenly(len(files), HEADERS)]
     counts = {path: count for path in headers if (count := _special_bands(path)) is not None}
     if not counts:
@@ -96,14 +95,14 @@ def learn_from(folder: str, files: Sequence[str]) -> Learnt | None:
         return None
     whole = all(values.dtype == np.uint8 for values in read)
     kind = described(read[0].dtype)
-    told = _told(folder, files[0])
+    told = _read_statistics(folder, files[0])
     if told is not None and len(told) >= count:
-        return Learnt(_by_statistics(told[:count], read[0].dtype, whole), kind, len(read), whole)
+        return LearnedBands(_by_statistics(told[:count], read[0].dtype, whole), kind, len(read), whole)
     if count in (2, 4) and all(map(is_opacity, read)):
         count -= 1  # what is drawn by the opacity of each pixel is the other bands
         if whole:
             return None
-    return Learnt(_by_values([values[:count] for values in read], whole), kind, len(read), whole)
+    return LearnedBands(_by_values([values[:count] for values in read], whole), kind, len(read), whole)
 
 
 def facts_in(stream: IO[bytes]) -> Facts | None:
@@ -119,7 +118,7 @@ def facts_in(stream: IO[bytes]) -> Facts | None:
 
 
 def read_values(content: bytes, facts: Facts) -> tuple[Values, float | None]:
-    """Return all values [h, w, bands] of an image with these facts, and which of them stands for none."""
+    """Return all values [h, w, bands] of an image with these facts, and the value for missing data."""
     return read_tiff(BytesIO(content)) if is_tiff(content) else (read_deep(content, facts), None)
 
 
@@ -149,12 +148,12 @@ def opacity(values: Values) -> Bytes:
 
 
 def channels_with(bands: Bands, channels: int | None) -> int:
-    """Return the channels of a dataset of images with these bands, in which those for people have `channels`."""
+    """Return the channels of a dataset with these bands, whose ordinary images have `channels`."""
     return channels or 1 if bands.count == 1 else bands.count
 
 
 def read_levels(content: bytes) -> tuple[Values, float | None]:
-    """Return a TIFF's values [h, w, bands] as stored, and the one that stands for missing data.
+    """Return the values of a TIFF [h, w, bands] as stored, and the value for missing data.
 
     Raises Unfit, or what tifffile raises.
     """
@@ -162,7 +161,7 @@ def read_levels(content: bytes) -> tuple[Values, float | None]:
 
 
 def stretched(values: Values, bands: Bands, no_data: float | None = None) -> Bytes:
-    """`values` [h, w, bands] as uint8; what is not a number or `no_data` becomes 0."""
+    """Return `values` [h, w, bands] as uint8; NaN and `no_data` become 0."""
     if values.dtype == np.uint8 and bands.low == (0.0,) * bands.count and bands.high == (255.0,) * bands.count:
         return values if no_data is None else np.where(values == no_data, np.uint8(0), values)
     low, high = (np.array(each, np.float32) for each in (bands.low, bands.high))
@@ -216,12 +215,12 @@ class _ShownBands(ImageFile.ImageFile):
 
 
 def _special_bands(path: str) -> int | None:
-    """Return how many bands a file has that is no image for people; None for one that is, or that can't be read."""
+    """Return the number of bands of a file that needs stretching; None for ordinary and unreadable images."""
     try:
         with open_regular(path) as stream:
             facts = facts_in(stream)
     except Exception:
-        return None  # a broken file may raise nearly anything; whoever decodes the image names it
+        return None  # a broken file may raise nearly anything; decoding the image reports it
     return facts.bands if facts is not None and is_special(facts) else None
 
 
@@ -231,37 +230,37 @@ def is_special(facts: Facts) -> bool:
 
 
 def _some_values(path: str) -> Values | None:
-    """Some pixels [bands, n] of a file, none of them without data; None of one that cannot be read."""
+    """Return some pixels with data [bands, n] of a file; None if it can't be read."""
     try:
         content = read_image(path)
         facts = facts_in(BytesIO(content))
         assert facts is not None
         values, no_data = read_values(content, facts)
     except Exception:
-        return None  # a decoder may raise nearly anything; whoever loads the image names it
+        return None  # a decoder may raise nearly anything; loading the image reports it
     return _without(_some(values), no_data)
 
 
 def _some(values: Values) -> Values:
-    """About `PIXELS_OF_EACH` of the pixels of `values` [h, w, bands], as [bands, n]."""
+    """Return about `PIXELS_OF_EACH` pixels of `values` [h, w, bands], as [bands, n]."""
     flat = values.reshape(-1, values.shape[2]).T
     return flat[:, :: max(1, flat.shape[1] // PIXELS_OF_EACH)]
 
 
 def _without(values: Values, no_data: float | None) -> Values:
-    """`values` [bands, n] but for those pixels of which a band is not a number or `no_data`."""
+    """Return the pixels of `values` [bands, n] without NaN and `no_data` in any band."""
     there = np.isfinite(values).all(0)
     return values[:, there if no_data is None else there & (values != no_data).all(0)]
 
 
 def is_opacity(values: Values) -> bool:
-    """Whether the last of the bands [bands, n] is mostly all or nothing, as an opacity is and light hardly ever."""
+    """Return True if the last of the bands [bands, n] is mostly 0 or the maximum, as opacity is."""
     most = np.iinfo(values.dtype).max if values.dtype.kind == "u" else 1
     return bool(np.isin(values[-1], (0, most)).mean() > 0.5) if values.size else False
 
 
 def _by_values(read: Sequence[Values], whole: bool) -> Bands:
-    """By pixels [bands, n] of several files; those of 8 bits (`whole`) stay as they are."""
+    """Return the ranges of bands by pixels [bands, n] of several files; bands of 8 bits (`whole`) keep their range."""
     values = np.concatenate([each.astype(np.float64) for each in read], 1)
     if not values.shape[1]:
         values = np.zeros((len(values), 1))
@@ -272,7 +271,7 @@ def _by_values(read: Sequence[Values], whole: bool) -> Bands:
 
 
 def _by_statistics(told: npt.NDArray[np.float64], kind: np.dtype[Any], whole: bool) -> Bands:
-    """By minimum, maximum, mean and standard deviation of each band."""
+    """Return the ranges of bands by their minimum, maximum, mean and standard deviation."""
     least, most, mean, std = told.T
     low, high = np.maximum(least, mean - DEVIATIONS * std), np.minimum(most, mean + DEVIATIONS * std)
     low, high = _range(low, high, kind, whole)
@@ -282,7 +281,7 @@ def _by_statistics(told: npt.NDArray[np.float64], kind: np.dtype[Any], whole: bo
 def _range(
     low: npt.NDArray[np.float64], high: npt.NDArray[np.float64], kind: np.dtype[Any], whole: bool
 ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-    """The range of each band that is kept; one whose values are all the same keeps that of its `kind` of numbers."""
+    """Return the displayed range of each band; a constant band has the range of its `kind` of numbers."""
     if whole:
         return np.zeros_like(low), np.full_like(high, 255)
     flat = high <= low
@@ -297,14 +296,14 @@ def _bands(*each: npt.NDArray[np.float64]) -> Bands:
     return Bands(*(tuple(map(float, values)) for values in (low, high, mean, std)))
 
 
-def _told(folder: str, file: str) -> npt.NDArray[np.float64] | None:
-    """What ArcGIS tells of the bands, [bands, 4] of minimum, maximum, mean and standard deviation; None where it "
-    "does not."""
+def _read_statistics(folder: str, file: str) -> npt.NDArray[np.float64] | None:
+    """Return ArcGIS's minimum, maximum, mean and standard deviation of the bands, [bands, 4]; None without such a
+    file."""
     for parent in dict.fromkeys((folder, os.path.dirname(os.path.dirname(file)))):
-        for name, read in ((_DEFINITION, _of_definition), (_ACCUMULATED, _of_accumulated)):
+        for name, read in ((_DEFINITION, _statistics_of_definition), (_ACCUMULATED, _accumulated_statistics)):
             try:
                 path = os.path.join(parent, name)
-                with judged(path):
+                with refuse_unusable(path):
                     told = read(json.loads(read_text(path)))
             except UnusableFile:
                 raise
@@ -315,14 +314,14 @@ def _told(folder: str, file: str) -> npt.NDArray[np.float64] | None:
     return None
 
 
-def _of_definition(content: Any) -> npt.NDArray[np.float64]:
+def _statistics_of_definition(content: Any) -> npt.NDArray[np.float64]:
     rows = [[band[key] for key in ("Min", "Max", "Mean", "StdDev")] for band in content["AllTilesStats"]]
     return np.array(rows, np.float64)
 
 
-def _of_accumulated(content: Any) -> npt.NDArray[np.float64]:
-    """Of the state that ArcGIS carries on while it exports: the mean (M1), and the sum of the squares around it "
-    "(M2)."""
+def _accumulated_statistics(content: Any) -> npt.NDArray[np.float64]:
+    """Return the statistics in the state that ArcGIS saves while exporting: mean (M1) and sum of squared deviations
+    (M2)."""
     rows = [
         [band["Min"], band["Max"], band["M1"], (band["M2"] / band["Num"]) ** 0.5] for band in content["BandStatsState"]
     ]

@@ -14,7 +14,7 @@ from engine.data.decoding.limits import MAX_PIXELS, MAX_VALUES, Unfit
 if TYPE_CHECKING:
     from tifffile import TiffFile, TiffPage, TiffPageSeries, TiffTag
 
-MOST_BANDS = 512
+MAX_BANDS = 512
 """More are taken for something else, such as the pages of a document or the frames of a film."""
 
 _SIGNS = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
@@ -23,7 +23,7 @@ _STACKS = ("shaped", "imagej", "ome")
 _PILLOWS = (3, 5, 6)
 """Colors by a palette, as CMYK, and as YCbCr (TIFF 6.0, PhotometricInterpretation), which Pillow converts."""
 _ALPHAS = (1, 2)
-"""Kinds of extra samples that are an opacity, by which the colors are multiplied already, and by which they aren't."""
+"""Kinds of extra samples for opacity: with premultiplied colors, and with others."""
 
 
 def is_tiff(content: bytes) -> bool:
@@ -35,8 +35,8 @@ def image_in(file: TiffFile) -> tuple[TiffPage | TiffPageSeries, str]:
     Unfit for one of more pages than a stack may have: tifffile would read all of them, which may overlap, by the
     hour."""
     page = file.pages.first
-    if len(file.pages) > MOST_BANDS:
-        raise Unfit(f"it has {len(file.pages):,} pages; at most {MOST_BANDS:,} are supported")
+    if len(file.pages) > MAX_BANDS:
+        raise Unfit(f"it has {len(file.pages):,} pages; at most {MAX_BANDS:,} are supported")
     series = file.series[0]
     if page.samplesperpixel == 1 and series.kind in _STACKS and len(series.shape) == 3:
         return series, "S" + series.axes[1:]
@@ -48,7 +48,7 @@ def tiff_facts(source: Any) -> Facts | None:
     tifffile raises."""
     from tifffile import TiffFile
 
-    quieten_tifffile()
+    silence_tifffile()
     with TiffFile(source) as file:
         part, axes = image_in(file)
         sizes = dict(zip(axes, part.shape, strict=True))
@@ -56,7 +56,7 @@ def tiff_facts(source: Any) -> Facts | None:
         kind, pillows, alpha = part.dtype, page.photometric in _PILLOWS, alpha_of(page)
     if kind is not None and kind.kind == "c":
         raise Unfit(OF_COMPLEX)
-    if kind is None or kind.kind not in "uifb" or pillows or sizes.get("S", 1) > MOST_BANDS:
+    if kind is None or kind.kind not in "uifb" or pillows or sizes.get("S", 1) > MAX_BANDS:
         return None
     largest = int(np.iinfo(kind).max) if kind in (np.uint8, np.uint16) else None
     return Facts(sizes["Y"], sizes["X"], sizes.get("S", 1), kind, largest, alpha is not None)
@@ -69,14 +69,14 @@ def alpha_of(page: TiffPage) -> int | None:
 
 
 def read_tiff(source: Any) -> tuple[Values, float | None]:
-    """All values [h, w, bands], and which of them stands for none."""
+    """Return all values [h, w, bands], and the value for missing data."""
     from tifffile import TiffFile
 
-    quieten_tifffile()
+    silence_tifffile()
     with TiffFile(source) as file:
         part, axes = image_in(file)
         sizes = dict(zip(axes, part.shape, strict=True))
-        if not set(axes) <= set("SYX") or sizes.get("S", 1) > MOST_BANDS:
+        if not set(axes) <= set("SYX") or sizes.get("S", 1) > MAX_BANDS:
             raise Unfit(f"it is not one image ({' x '.join(map(str, part.shape))})")
         if sizes["Y"] * sizes["X"] * sizes.get("S", 1) > MAX_VALUES:
             bands = f" in {sizes['S']} bands" if "S" in sizes else ""
@@ -98,7 +98,7 @@ def read_tiff(source: Any) -> tuple[Values, float | None]:
 
 
 def as_number(tag: TiffTag | None) -> float | None:
-    """The "no data" that GDAL writes as text; not a number is none anyhow."""
+    """Return the value for missing data that GDAL writes as text; None for text and NaN, which is always missing."""
     try:
         value = float(str(tag.value)) if tag is not None else float("nan")
     except ValueError:
@@ -106,6 +106,6 @@ def as_number(tag: TiffTag | None) -> float | None:
     return value if np.isfinite(value) else None
 
 
-def quieten_tifffile() -> None:
-    """Keeps tifffile's remarks on odd tags off the terminal."""
+def silence_tifffile() -> None:
+    """Keep tifffile's warnings about unusual tags off the terminal."""
     logging.getLogger("tifffile").setLevel(logging.CRITICAL)

@@ -1,4 +1,4 @@
-"""Rows of a TIFF that is larger than memory, its georeference, and what is written beside it. Torch-free."""
+"""Rows of a TIFF that is larger than memory, and its georeference. Torch-free."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from engine.data.decoding.deep import Values
 from engine.data.decoding.idx import Bytes
 from engine.data.decoding.limits import Unfit
 from engine.data.decoding.tiff import Bands, opacity, stretched
-from engine.data.decoding.tiff_pages import MOST_BANDS, alpha_of, as_number, image_in, quieten_tifffile
+from engine.data.decoding.tiff_pages import MAX_BANDS, alpha_of, as_number, image_in, silence_tifffile
 from engine.data.decoding.transparency import background_of, flattened
 from engine.data.splits import spread_evenly
 from engine.system.regular_files import open_regular
@@ -35,10 +35,10 @@ _PLAIN = (0, 1, 2)
 """Photometric interpretations whose values are the levels: grey, of either sense, and RGB."""
 _YCBCR = 6
 PREMULTIPLIED = 1
-"""The kind of opacity by which the colors are multiplied already (TIFF 6.0, ExtraSamples)."""
+"""Kind of opacity with premultiplied colors (TIFF 6.0, ExtraSamples)."""
 SAMPLED_ROWS = 64
-"""Rows by which the background of a transparent image is chosen, evenly spread."""
-MOST_SEGMENT_BYTES = 1 << 29
+"""Evenly spread rows that determine the background of a transparent image."""
+MAX_SEGMENT_BYTES = 1 << 29
 """A file is read by rows where none of its tiles or strips is larger, once decoded."""
 
 GeoTags = tuple[tuple[int, int, int, Any, bool], ...]
@@ -46,17 +46,17 @@ GeoTags = tuple[tuple[int, int, int, Any, bool], ...]
 
 
 class Georeference(NamedTuple):
-    """Where on Earth an image lies, as its file says it, and whether some value of it stands for none."""
+    """Position of an image on Earth, and its value for missing data."""
 
     tags: GeoTags
     no_data: float | None
 
 
 def georeference(path: str) -> Georeference | None:
-    """That of the TIFF at `path`; None of one that has none, or can't be read."""
+    """Return the georeference of a TIFF; None if it has none or can't be read."""
     from tifffile import TiffFile
 
-    quieten_tifffile()
+    silence_tifffile()
     try:
         with open_regular(path) as stream, TiffFile(stream) as file:
             page = file.pages.first
@@ -67,23 +67,25 @@ def georeference(path: str) -> Georeference | None:
             )
             no_data = as_number(page.tags.get("GDAL_NODATA"))
     except Exception:
-        return None  # a broken file may raise nearly anything; whoever decodes the image names it
+        return None  # a broken file may raise nearly anything; decoding the image reports it
     return Georeference(tags, no_data) if tags else None
 
 
 class TiffRows:
-    """The image in a TIFF, of which rows are read as they are asked for. `bands` say how its bands become channels;
-    without them it is an image for people, of which `channels` are taken."""
+    """Image in a TIFF whose rows are read on demand.
+
+    `bands` tell how its bands become channels; without them, `channels` of an ordinary image are used.
+    """
 
     def __init__(self, stream: Any, channels: int, bands: Bands | None) -> None:
         from tifffile import TiffFile, TiffPageSeries
 
-        quieten_tifffile()
+        silence_tifffile()
         self._bands, self._channels = bands, channels
         file = TiffFile(stream)
         part, axes = image_in(file)
         sizes = dict(zip(axes, part.shape, strict=True))
-        if not set(axes) <= set("SYX") or sizes.get("S", 1) > MOST_BANDS:
+        if not set(axes) <= set("SYX") or sizes.get("S", 1) > MAX_BANDS:
             raise Unfit(f"it is not one image ({' x '.join(map(str, part.shape))})")
         self.sides = (sizes["Y"], sizes["X"])
         self._pages: Sequence[Any] = list(part.pages) if isinstance(part, TiffPageSeries) else [part]
@@ -99,7 +101,7 @@ class TiffRows:
         )
 
     def rows(self, first: int, last: int) -> Bytes:
-        """The rows from `first` to `last`, uint8 [rows, width, channels]."""
+        """Return the rows from `first` to `last`, uint8 [rows, width, channels]."""
         levels, alpha = self._levels(first, last)
         if alpha is not None:
             levels = flattened(levels, alpha, self._background)
@@ -134,8 +136,8 @@ class TiffRows:
         return background_of(np.concatenate(levels), np.concatenate(alphas))
 
     def blank(self, first: int, last: int) -> npt.NDArray[np.bool_]:
-        """Which pixels of these rows have no data, bool [rows, width]: in all bands the value that stands for none,
-        or no number."""
+        """Return which pixels of these rows have no data, bool [rows, width]: NaN or the value for missing data in all
+        bands."""
         values = self._values(first, last)
         none = ~np.isfinite(values) if values.dtype.kind == "f" else np.zeros(values.shape, bool)
         if self.no_data is not None:
@@ -149,7 +151,7 @@ class TiffRows:
             raise Unfit(f"its data type is not supported ({kind})")
         if math.prod(page.chunked) > len(page.dataoffsets):
             raise Unfit("it is truncated")
-        if page.compression != 1 and math.prod(page.chunks) * kind.itemsize > MOST_SEGMENT_BYTES:
+        if page.compression != 1 and math.prod(page.chunks) * kind.itemsize > MAX_SEGMENT_BYTES:
             raise Unfit("it is too large, and not divided into tiles or strips")
 
     def _values(self, first: int, last: int) -> Values:
@@ -165,7 +167,7 @@ class TiffRows:
 
 @contextmanager
 def open_rows(path: str, channels: int, bands: Bands | None) -> Iterator[TiffRows]:
-    """The TIFF at `path`. Raises Unfit for one that can't be read by rows, and nearly anything for a broken one."""
+    """Open a TIFF to read it by rows. Raises Unfit if that is impossible, and nearly anything for a damaged file."""
     with open_regular(path) as stream:
         yield TiffRows(stream, channels, bands)
 
@@ -175,7 +177,7 @@ def _order(file: Any, page: Any) -> np.dtype[Any]:
 
 
 def _decoded(page: Any, first: int, last: int) -> Values:
-    """Rows of a page [rows, width, samples], of the tiles or strips that they lie in."""
+    """Return rows of a page [rows, width, samples] from its tiles or strips."""
     width, samples = page.imagewidth, page.samplesperpixel
     tall, wide = (page.tilelength, page.tilewidth) if page.is_tiled else (page.rowsperstrip, width)
     planes = samples if page.planarconfig == 2 and samples > 1 else 1

@@ -1,5 +1,4 @@
-"""Images with transparency as a model sees them: on a white background, or on a black one if what is visible is nearly
-white. Torch-free."""
+"""Transparent images on a white background, or on a black one if their visible pixels are nearly white. Torch-free."""
 
 from __future__ import annotations
 
@@ -9,7 +8,7 @@ from PIL import Image
 from engine.data.decoding.idx import Bytes
 
 NEARLY_WHITE = 230
-"""Average level of the visible pixels from which they are put on black."""
+"""Average level of the visible pixels above which the background is black."""
 WHITE, BLACK = 255, 0
 
 

@@ -9,9 +9,9 @@ import numpy as np
 from engine.contract.problems import Problem
 from engine.data.decoding.mask_survey import MANY, Levels, Survey
 from engine.data.decoding.mask_values import NO_CLASS
-from engine.data.splits import MaskCode, warn
+from engine.data.splits import MaskCode, dataset_warning
 
-MOST_CLASSES = NO_CLASS
+MAX_CLASSES = NO_CLASS
 _FILLED = 5
 """Values are taken for class numbers if at least one in so many numbers, from 0 to the largest, occurs."""
 _FEW = 12
@@ -26,11 +26,11 @@ _MIDDLE = 5
 
 @dataclass(frozen=True)
 class Meaning:
-    """Classes of a folder's masks and the values that stand for them; `trouble` says why these are unknown."""
+    """Classes of a folder's masks and their values; `failure` is the reason if these are unknown."""
 
     classes: tuple[str, ...] = ()
     code: MaskCode | None = None
-    trouble: str = ""
+    failure: str = ""
 
 
 def by_level(present: Levels, survey: Survey) -> Meaning:
@@ -44,16 +44,16 @@ def by_level(present: Levels, survey: Survey) -> Meaning:
         return Meaning(("background", "foreground"), MaskCode((0, values[-1] if len(values) == 2 else NO_CLASS)))
     ends = _two_levels(present, lossy=survey.lossy)
     if ends is not None:
-        note = warn(
+        note = dataset_warning(
             f"The masks have {len(values):,} gray levels, as if saved as JPEG or smoothed. Each pixel is taken for "
             f"{ends[0]} or {ends[1]}, whichever is nearer.",
             "Save masks as PNG with two values.",
         )
         return Meaning(("background", "foreground"), MaskCode(ends, nearest=True, notes=(note,)))
     if survey.lossy:
-        return Meaning(trouble=f"JPEG has changed the masks' values: they have {len(values):,} different ones.")
+        return Meaning(failure=f"JPEG has changed the masks' values: they have {len(values):,} different ones.")
     if survey.has_smooth_values():
-        return Meaning(trouble=f"These seem to be photos or depth images, not masks: {_extent(present)}.")
+        return Meaning(failure=f"These seem to be photos or depth images, not masks: {_extent(present)}.")
     numbered = [value for value in values if value != NO_CLASS]
     if len(numbered) > 1 or NO_CLASS not in values:
         top = numbered[-1]
@@ -64,11 +64,11 @@ def by_level(present: Levels, survey: Survey) -> Meaning:
 
 def _numbered(values: list[int], survey: Survey, *, has_void: bool) -> Meaning:
     """Return a class for each number from 0 on; 255 is of no class."""
-    if values[-1] >= MOST_CLASSES:
-        return Meaning(trouble=f"The masks contain value {values[-1]:,}; class numbers go up to {MOST_CLASSES - 1}.")
+    if values[-1] >= MAX_CLASSES:
+        return Meaning(failure=f"The masks contain value {values[-1]:,}; class numbers go up to {MAX_CLASSES - 1}.")
     if has_void and values == [0, 1] and _differ_in_white(survey):
         return Meaning(
-            trouble="Some masks hold 0 and 1, others 0 and 255, and none holds both 1 and 255, so 255 may mean the same "
+            failure="Some masks hold 0 and 1, others 0 and 255, and none holds both 1 and 255, so 255 may mean the same "
             "as 1 or no class. Give both the same value, or set Ignored mask value to 255."
         )
     count = max(2, values[-1] + 1)
@@ -85,11 +85,11 @@ def _differ_in_white(survey: Survey) -> bool:
 def _apart(values: list[int], present: Levels) -> Meaning:
     """Return a class for each value that occurs."""
     if values[-1] > NO_CLASS and np.median(np.diff(values)) == 1:  # objects, or class and object in one number
-        return Meaning(trouble=f"The masks contain value {values[-1]:,}; class numbers go up to {MOST_CLASSES - 1}.")
+        return Meaning(failure=f"The masks contain value {values[-1]:,}; class numbers go up to {MAX_CLASSES - 1}.")
     if len(values) > MANY:
-        return Meaning(trouble=f"The masks' values are no class numbers: {_extent(present)}.")
+        return Meaning(failure=f"The masks' values are no class numbers: {_extent(present)}.")
     if len(values) < 2:
-        return Meaning(trouble=f"All pixels of the masks have the value {values[0]:,}.")
+        return Meaning(failure=f"All pixels of the masks have the value {values[0]:,}.")
     notes: tuple[Problem, ...] = ()
     ignored: tuple[int, ...] = ()
     if NO_CLASS in values and len(values) > 2 and values[-2] <= _SMALL:
@@ -97,7 +97,7 @@ def _apart(values: list[int], present: Levels) -> Meaning:
     elif NO_CLASS in values:
         text = ", ".join(map(str, values))
         notes = (
-            warn(
+            dataset_warning(
                 f"The masks hold the values {text}; each is taken for a class, 255 too.",
                 "If 255 marks pixels of no class, set Ignored mask value to 255.",
             ),
@@ -132,7 +132,7 @@ def by_color(present: Levels, survey: Survey) -> Meaning:
     """Return a class for each color."""
     count = len(present.values)
     lossy = survey.lossy and count > 8
-    if lossy or count > MOST_CLASSES or survey.has_smooth_values():
-        return Meaning(trouble=f"The masks have {count:,} colors, as if they had been saved as JPEG or smoothed.")
+    if lossy or count > MAX_CLASSES or survey.has_smooth_values():
+        return Meaning(failure=f"The masks have {count:,} colors, as if they had been saved as JPEG or smoothed.")
     names = tuple(f"#{color:06x}" for color in present.values.tolist())
-    return Meaning(names, MaskCode(tuple(present.values.tolist()), colours=True))
+    return Meaning(names, MaskCode(tuple(present.values.tolist()), colors=True))

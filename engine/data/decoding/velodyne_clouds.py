@@ -13,7 +13,7 @@ import numpy as np
 
 from engine.data.decoding.point_fields import AT_ONCE, Columns, Head, require
 from engine.data.decoding.reading import Unfit
-from engine.data.splits import shown
+from engine.data.splits import printable
 from engine.system.regular_files import open_regular
 
 _POINT_BYTES, _LABEL_BYTES = 16, 4
@@ -74,6 +74,6 @@ def _read_labels(path: str, points: int) -> np.ndarray:
     assert file is not None
     count = os.stat(file).st_size / _LABEL_BYTES
     if count != points:
-        raise Unfit(f"it has {points:,} points, but {shown(os.path.basename(file))} has {count:,.0f} labels")
+        raise Unfit(f"it has {points:,} points, but {printable(os.path.basename(file))} has {count:,.0f} labels")
     with open_regular(file) as stream:
         return (np.frombuffer(stream.read(), "<u4") & _CLASS_BITS).astype(np.int64)

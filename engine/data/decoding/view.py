@@ -1,4 +1,4 @@
-"""Where the image lies in the square that a model is given, and the way back out of it. Torch-free."""
+"""Position of an image in a model's square, and the way back. Torch-free."""
 
 from __future__ import annotations
 
@@ -14,8 +14,11 @@ Boxes = npt.NDArray[np.float64]
 
 
 class View(NamedTuple):
-    """The point (x, y) of an image, in pixels from its upper left corner, lies at (x * scale_x + left, y * scale_y +
-    top) in the square."""
+    """Scale and offset of an image in the square.
+
+    The point (x, y) of the image, in pixels from its upper left corner, is at (x * scale_x + left, y * scale_y + top)
+    in the square.
+    """
 
     scale_y: float
     scale_x: float
@@ -24,8 +27,8 @@ class View(NamedTuple):
 
     @classmethod
     def of(cls, height: int, width: int, size: int, resized: int, framing: Framing) -> View:
-        """How an image of `height` and `width` lies in the middle, of `size`, of the square of `resized` that
-        `framing` makes of it (`engine.data.decoding.images.frame`)."""
+        """Return the view of an image in the middle `size` pixels of the square of `resized` that `framing` makes of it
+        (`engine.data.decoding.images.frame`)."""
         if framing == "crop":
             scale = resized / min(height, width)
             tall, wide = max(resized, round(height * scale)), max(resized, round(width * scale))
@@ -36,20 +39,21 @@ class View(NamedTuple):
         return cls(tall / height, wide / width, top - margin, left - margin)
 
     def behind(self, top: int, left: int) -> View:
-        """The view of the image of which this one's begins at row `top` and column `left`."""
+        """Return the view of the image that this one's is cut from at row `top` and column `left`."""
         return self._replace(top=self.top - top * self.scale_y, left=self.left - left * self.scale_x)
 
     def boxes(self, boxes: Boxes, height: int, width: int) -> Boxes:
-        """Boxes [n, 4] (x1, y1, x2, y2 in the square) in the image of that size, cut off at its edges."""
+        """Return boxes [n, 4] (x1, y1, x2, y2 in the square) in pixels of the image of that size, cut at its edges."""
         scales = np.array([self.scale_x, self.scale_y] * 2)
         moved = (boxes - np.array([self.left, self.top] * 2)) / scales
         return np.clip(moved, 0, [width, height] * 2)
 
     def rows(self, first: int, last: int) -> npt.NDArray[np.floating]:
-        """Where the middles of the image's rows from `first` to `last` lie among the middles of the square's rows."""
+        """Return the positions of the centers of the image's rows from `first` to `last` among those of the square's
+        rows."""
         return (np.arange(first, last, dtype=np.float64) + 0.5) * self.scale_y + self.top - 0.5
 
     def columns(self, first: int, last: int) -> npt.NDArray[np.floating]:
-        """Where the middles of the image's columns from `first` to `last` lie among the middles of the square's
-        columns."""
+        """Return the positions of the centers of the image's columns from `first` to `last` among those of the
+        square's."""
         return (np.arange(first, last, dtype=np.float64) + 0.5) * self.scale_x + self.left - 0.5

@@ -1,1 +1,1 @@
-"""The kinds of dataset folders: how each is recognised, and what it says of its splits. Torch-free."""
+"""Dataset formats, one module each: detection in a folder and reading of its annotations. Torch-free."""

@@ -10,10 +10,10 @@ from collections.abc import Mapping
 
 from engine.data.decoding.reading import read_text
 from engine.data.formats.format import Confidence, Content, Detection, Format
-from engine.data.formats.mask_sample import inspect_masks
-from engine.data.formats.name_pairs import Pairs, pair_folders
+from engine.data.formats.shared.mask_sample import sample_masks
+from engine.data.formats.shared.name_pairs import Pairs, pair_folders
 from engine.data.formats.tree import Tree
-from engine.data.splits import MaskCode, MaskSplit, shown, warn
+from engine.data.splits import MaskCode, MaskSplit, dataset_warning, printable
 
 LAYOUT = "Choose the folder with images, annotations and objectInfo150.txt of ADEChallengeData2016."
 COUNT = 150
@@ -42,7 +42,7 @@ def _benchmark(tree: Tree, base: str) -> list[Detection]:
     of_ade = both and 2 * sum(os.path.basename(image).startswith("ADE_") for image, _ in both) > len(both)
     if not both or not (of_ade or _NAMES in tree.files(base)):
         return []
-    sample = inspect_masks(both)
+    sample = sample_masks(both)
     largest = max((value for values in sample.numbers for value in values), default=0)
     against = []
     if largest > COUNT:
@@ -60,7 +60,7 @@ def _full(tree: Tree) -> list[Detection]:
         names = tree.files(folder, ".png") if number < COUNT else []
         seg = [name for name in names if name.startswith("ADE_") and name.endswith(_FULL)]
         if seg and any(name.replace(_FULL, ".jpg") in tree.files(folder, ".jpg") for name in seg):
-            evidence = (f"{len(seg):,} masks such as {shown(seg[0])}",)
+            evidence = (f"{len(seg):,} masks such as {printable(seg[0])}",)
             return [Detection((), Confidence.CERTAIN, evidence, remedy=_REMEDY)]
     return []
 
@@ -75,7 +75,7 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
     names = _names(tree, base)
     if len(names) < COUNT:
         message = f"{_NAMES} does not name all {COUNT} classes, so that some are numbered."
-        problems.append(warn(message, f"Copy {_NAMES} of the dataset next to images and annotations."))
+        problems.append(dataset_warning(message, f"Copy {_NAMES} of the dataset next to images and annotations."))
     classes = tuple(names.get(value, f"class {value}") for value in range(1, COUNT + 1))
     splits = {
         split: MaskSplit([image for image, _ in each.both], [mask for _, mask in each.both])
@@ -92,7 +92,7 @@ def _names(tree: Tree, base: str) -> Mapping[int, str]:
         return {}
     rows = [line.split("\t") for line in lines]
     named = {
-        int(row[0]): shown(row[-1].partition(",")[0].strip())
+        int(row[0]): printable(row[-1].partition(",")[0].strip())
         for row in rows
         if len(row) >= 2 and row[0].strip().isdecimal() and row[-1].strip()
     }

@@ -7,10 +7,11 @@ import os
 from engine.data.decoding.image_files import is_image
 from engine.data.decoding.masks import arcgis_classes
 from engine.data.formats.format import Confidence, Content, Detection, Format
-from engine.data.formats.instances import InstanceSplit, NumberedMasks
-from engine.data.formats.mask_sample import inspect_masks
+from engine.data.formats.shared.class_numbers import number_classes
+from engine.data.formats.shared.instances import InstanceSplit, NumberedMasks
+from engine.data.formats.shared.mask_sample import sample_masks
 from engine.data.formats.tree import Tree
-from engine.data.splits import counted, first, shown, warn
+from engine.data.splits import dataset_warning, first_names, there_are
 
 LAYOUT = "Choose a folder that ArcGIS exported as RCNN masks, with images, labels and esri_model_definition.emd."
 
@@ -21,7 +22,7 @@ def detect(tree: Tree) -> list[Detection]:
         return []
     images, by_class = _stems(tree, "images"), _by_class(tree)
     pairs = [(images[stem], mask) for masks in by_class.values() for stem, mask in masks.items() if stem in images]
-    sample = inspect_masks(pairs)
+    sample = sample_masks(pairs)
     if not pairs or not sample.are_labels:
         return []
     defined = arcgis_classes(tree.root)
@@ -36,12 +37,12 @@ def detect(tree: Tree) -> list[Detection]:
 def read(tree: Tree, detection: Detection, kind: str) -> Content:
     """Return the images with the objects that the masks of each class number."""
     images, by_class = _stems(tree, "images"), _by_class(tree)
-    classes, numbers = _classes(tree.root, list(by_class))
+    classes, numbers = number_classes(tree.root, by_class)
     spare = [path for masks in by_class.values() for stem, path in masks.items() if stem not in images]
     problems = []
     if spare:
-        message = f"{counted(spare, 'mask')} without an image: {first(spare)}."
-        problems.append(warn(message, "They are not used; give image and mask the same name."))
+        message = f"{there_are(spare, 'mask')} without an image: {first_names(spare)}."
+        problems.append(dataset_warning(message, "They are not used; give image and mask the same name."))
     sources = [
         NumberedMasks([(masks[stem], numbers[name]) for name, masks in by_class.items() if stem in masks])
         for stem in images
@@ -57,18 +58,6 @@ def _by_class(tree: Tree) -> dict[str, dict[str, str]]:
 
 def _stems(tree: Tree, folder: str) -> dict[str, str]:
     return {os.path.splitext(name)[0]: tree.path(folder, name) for name in tree.files(folder) if is_image(name)}
-
-
-def _classes(folder: str, names: list[str]) -> tuple[tuple[str, ...], dict[str, int]]:
-    """Return the titles of the classes and the number of each folder, by ArcGIS's definition if it has them all."""
-    defined = arcgis_classes(folder)
-    if defined is not None:
-        values, titles = defined
-        numbers = {title: number for number, title in enumerate(titles)}
-        numbers |= {str(value): number for number, value in enumerate(values)}
-        if set(names) <= numbers.keys():
-            return titles, numbers
-    return tuple(map(shown, sorted(names))), {name: number for number, name in enumerate(sorted(names))}
 
 
 FORMAT = Format("arcgis_masks", "ArcGIS RCNN masks", ("instances",), LAYOUT, detect, read)

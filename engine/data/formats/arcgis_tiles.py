@@ -8,10 +8,10 @@ from xml.etree import ElementTree
 from engine.data.decoding.masks import arcgis_classes
 from engine.data.decoding.reading import Unfit, describe_failure, read_xml
 from engine.data.formats.format import Confidence, Content, Detection, Format
-from engine.data.formats.image_lookup import ImageLookup
-from engine.data.formats.shapes import ShapedImage, convert
+from engine.data.formats.shared.image_lookup import ImageLookup
+from engine.data.formats.shared.shapes import ShapedImage, convert
 from engine.data.formats.tree import Tree
-from engine.data.splits import counted, first, shown, spread_evenly, warn
+from engine.data.splits import dataset_warning, first_names, printable, spread_evenly, there_are
 from engine.system.regular_files import UnusableFile
 
 LAYOUT = (
@@ -69,11 +69,13 @@ def _read(tree: Tree, detection: Detection, kind: str) -> Content:
             images.append(ShapedImage(path, tags=tuple(tags)))
     problems = []
     if damaged:
-        message = f"{counted(damaged, 'file')} of labels that can't be read: {first(damaged)} ({shown(reason)})."
-        problems.append(warn(message, "Their images are left out; export them again."))
+        message = (
+            f"{there_are(damaged, 'file')} of labels that can't be read: {first_names(damaged)} ({printable(reason)})."
+        )
+        problems.append(dataset_warning(message, "Their images are left out; export them again."))
     if missing:
-        message = f"{counted(missing, 'file')} of labels without an image: {first(missing)}."
-        problems.append(warn(message, "They are left out; put the images into the folder images."))
+        message = f"{there_are(missing, 'file')} of labels without an image: {first_names(missing)}."
+        problems.append(dataset_warning(message, "They are left out; put the images into the folder images."))
     return convert(kind, {"": images}, problems, list(titles.values()) or None)
 
 

@@ -8,13 +8,13 @@ from collections.abc import Iterator
 import msgspec
 
 from engine.contract.problems import Problem
-from engine.data.decoding.reading import judged
+from engine.data.decoding.reading import refuse_unusable
 from engine.data.formats.format import Confidence, Content, Detection, Format
-from engine.data.formats.image_lookup import ImageLookup
-from engine.data.formats.shapes import Shape, ShapedImage, box_shape, convert
+from engine.data.formats.shared.image_lookup import ImageLookup
+from engine.data.formats.shared.shapes import Shape, ShapedImage, box_shape, convert
 from engine.data.formats.tree import Tree, split_in
 from engine.data.memory_limit import allow_for_text
-from engine.data.splits import counted, first, shown, warn, wrong
+from engine.data.splits import dataset_error, dataset_warning, first_names, printable, there_are
 from engine.system.regular_files import UnusableFile, open_regular, read_regular
 
 HEAD_BYTES = 1 << 16
@@ -55,7 +55,7 @@ def detect(tree: Tree) -> list[Detection]:
     ]
     if not files:
         return []
-    return [Detection(("boxes",), Confidence.CERTAIN, tuple(map(shown, files)), source=files)]
+    return [Detection(("boxes",), Confidence.CERTAIN, tuple(map(printable, files)), source=files)]
 
 
 def _is_list(path: str) -> bool:
@@ -82,11 +82,13 @@ def _images(tree: Tree, path: str, split: str, lookup: ImageLookup, problems: li
     """Yield the images of a list. Adds to `problems`."""
     full = tree.path(path)
     try:
-        with judged(full):
+        with refuse_unusable(full):
             allow_for_text(full)
             images = _IMAGES.decode(read_regular(full, MAX_BYTES))
     except msgspec.DecodeError as error:
-        problems.append(wrong(f"{shown(path)} can't be read: {error}.", "Download or export the file again."))
+        problems.append(
+            dataset_error(f"{printable(path)} can't be read: {error}.", "Download or export the file again.")
+        )
         return
     missing: list[str] = []
     faults: list[str] = []
@@ -97,11 +99,13 @@ def _images(tree: Tree, path: str, split: str, lookup: ImageLookup, problems: li
         else:
             yield ShapedImage(image, list(_shapes(each, faults)))
     if missing:
-        message = f"{counted(missing, 'image')} named in {shown(path)} but not in the folder: {first(missing)}."
-        problems.append(warn(message, "They are left out; add them to the folder."))
+        message = (
+            f"{there_are(missing, 'image')} named in {printable(path)} but not in the folder: {first_names(missing)}."
+        )
+        problems.append(dataset_warning(message, "They are left out; add them to the folder."))
     if faults:
-        message = f"{counted(faults, 'object')} that can't be read in {shown(path)}: {faults[0]}."
-        problems.append(warn(message, "They are left out; correct the file."))
+        message = f"{there_are(faults, 'object')} that can't be read in {printable(path)}: {faults[0]}."
+        problems.append(dataset_warning(message, "They are left out; correct the file."))
 
 
 def _shapes(image: _Image, faults: list[str]) -> Iterator[Shape]:
@@ -109,7 +113,7 @@ def _shapes(image: _Image, faults: list[str]) -> Iterator[Shape]:
         try:
             label = _LABEL.decode(content)
         except msgspec.DecodeError as error:
-            faults.append(f"object {number} of {shown(image.name)} ({error})")
+            faults.append(f"object {number} of {printable(image.name)} ({error})")
             continue
         if label.box2d is not None:
             box = label.box2d

@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 
 from engine.data.formats.format import Confidence, Content, Detection, Format
-from engine.data.formats.mask_sample import inspect_masks
-from engine.data.formats.name_pairs import pair_folders
+from engine.data.formats.shared.mask_sample import sample_masks
+from engine.data.formats.shared.name_pairs import pair_folders
 from engine.data.formats.tree import Tree
-from engine.data.splits import shown, wrong
+from engine.data.splits import dataset_error, printable
 
 LAYOUT = "Change detection has folders A, B and label (or t1, t2 and change)."
 REMEDY = (
@@ -27,15 +27,17 @@ def detect(tree: Tree) -> list[Detection]:
             for name in tree.named(_MASKS, base) if len(folders) == 2 else ():
                 before, after, masks = (os.path.join(base, each) for each in (*folders, name))
                 pairs = [pair_folders(tree, [each], masks, _ENDINGS, ("",)).both for each in (before, after)]
-                if all(pairs) and inspect_masks(pairs[0]).are_labels:
-                    evidence = (f"{len(pairs[0]):,} images in both {shown(before)} and {shown(after)} with one mask",)
+                if all(pairs) and sample_masks(pairs[0]).are_labels:
+                    evidence = (
+                        f"{len(pairs[0]):,} images in both {printable(before)} and {printable(after)} with one mask",
+                    )
                     return [Detection((), Confidence.CERTAIN, evidence, remedy=REMEDY)]
     return []
 
 
 def read(tree: Tree, detection: Detection, kind: str) -> Content:
     """Return the problem that such folders are not read."""
-    return Content((), {}, [wrong("Change detection can't be trained.", REMEDY)])
+    return Content((), {}, [dataset_error("Change detection can't be trained.", REMEDY)])
 
 
 FORMAT = Format("change_detection", "change detection", (), LAYOUT, detect, read)

@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 from engine.contract.problems import Problem
 from engine.data.decoding.image_files import is_image
 from engine.data.formats.format import Confidence, Content, Detection, Format
-from engine.data.formats.instances import InstanceSplit, NumberedLabels, Numbering
-from engine.data.formats.mask_sample import inspect_masks
-from engine.data.formats.name_pairs import Pairs
+from engine.data.formats.shared.instances import InstanceSplit, NumberedLabels, Numbering
+from engine.data.formats.shared.mask_sample import sample_masks
+from engine.data.formats.shared.name_pairs import Pairs
 from engine.data.formats.tree import Tree
 from engine.data.splits import MaskCode, MaskSplit
 
@@ -66,7 +66,7 @@ def detect(tree: Tree) -> list[Detection]:
 def _detections(tree: Tree, variant: str, files: _Files) -> list[Detection]:
     pairs = [pair for each in files.masks.values() for pair in each.both]
     outlined = [pair for each in files.instances.values() for pair in each.both]
-    sample = inspect_masks(pairs or outlined)
+    sample = sample_masks(pairs or outlined)
     if not (pairs or outlined) or not sample.readable:
         return []
     strange = {value for values in sample.numbers for value in values} - {*files.code.values, *files.code.ignored}
@@ -134,7 +134,7 @@ def _by_split(tree: Tree, base: str, name: str, kind: str) -> dict[str, Pairs]:
 
 def _is_empty(pairs: Pairs, kind: str) -> bool:
     """Return True for the masks of Cityscapes' test images, which mark the car's hood and the borders alone."""
-    sample = inspect_masks(pairs.both)
+    sample = sample_masks(pairs.both)
     factor = 1000 if kind == "instanceIds" else 1
     values = {value // factor if value >= factor else value for each in sample.numbers for value in each}
     classes = BY_TRAIN_ID.values if kind == "labelTrainIds" else BY_LABEL.values
@@ -156,7 +156,7 @@ def _kitti(tree: Tree, splits: Mapping[str, str]) -> _Files:
 
 
 def _paired(tree: Tree, images: str, masks: str, end: str) -> Pairs:
-    """Return the images of a folder with the masks of the same names but for their ends."""
+    """Return the images of a folder with the masks whose names differ in their ends only."""
     names = set(tree.files(masks)) if tree.exists(masks) else set()
     pairs = Pairs()
     for image in filter(is_image, tree.files(images)):

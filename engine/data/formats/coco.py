@@ -17,12 +17,12 @@ import msgspec
 from engine.contract.problems import Problem
 from engine.data.decoding.outlines import OutlineError, read_outline
 from engine.data.decoding.reading import MAX_PIXELS
-from engine.data.formats.annotation_files import AnnotationFiles, ImageSplits, NamedImages
-from engine.data.formats.box_units import check_units
-from engine.data.formats.coco_categories import Categories, Category, Key, with_spellings
 from engine.data.formats.format import Confidence, Content, Detection, Format
-from engine.data.formats.json_files import (
-    MOST_FILES,
+from engine.data.formats.shared.annotation_files import AnnotationFiles, ImageSplits, NamedImages
+from engine.data.formats.shared.box_units import check_units
+from engine.data.formats.shared.coco_categories import Categories, Category, Key, with_spellings
+from engine.data.formats.shared.json_files import (
+    MAX_FILES,
     UNUSABLE,
     EntryFaults,
     Fault,
@@ -31,15 +31,15 @@ from engine.data.formats.json_files import (
     sample_lists,
     text_windows,
 )
-from engine.data.formats.shapes import Edges, Shape, ShapedImage, convert
+from engine.data.formats.shared.shapes import Edges, Shape, ShapedImage, convert
 from engine.data.formats.tree import Tree
-from engine.data.splits import first, shown, warn
+from engine.data.splits import dataset_warning, first_names, printable
 
 REMEDY = "Export the file again in COCO's data format."
 _LISTS = ("images", "annotations", "categories")
 _OUTLINE = re.compile(r'"segmentation"\s*:\s*(?:\{\s*"|\[\s*(?:\[\s*)?(?:[-\d][^,\]]*,\s*){5})')
 """An outline of three points or more, or run lengths."""
-_LEAST_VALUES = 6
+_MIN_VALUES = 6
 _ROTATED = 5
 
 _UNLISTED_IMAGE = Fault("annotation of an image that is not listed", "annotations of images that are not listed")
@@ -121,7 +121,7 @@ def detect(tree: Tree) -> list[Detection]:
     files: list[str] = []
     entries: list[tuple[str, Any]] = []
     for names in json_files(tree).values():
-        samples = {name: _sample(tree.path(name)) for name in names[:MOST_FILES]}
+        samples = {name: _sample(tree.path(name)) for name in names[:MAX_FILES]}
         fitting = [name for name, sample in samples.items() if sample is not None]
         files += names if len(fitting) == len(samples) else fitting
         entries += [(name, entry) for name in fitting for entry in samples[name] or ()]
@@ -131,9 +131,11 @@ def detect(tree: Tree) -> list[Detection]:
         images = Counter((name, str(entry["image_id"])) for name, entry in entries)
         kinds: tuple[str, ...] = ("labels",) if max(images.values()) > 1 else ("classes", "labels")
     else:
-        windows = (text for name in files[:MOST_FILES] for text in text_windows(tree.path(name)))
+        windows = (text for name in files[:MAX_FILES] for text in text_windows(tree.path(name)))
         kinds = ("instances", "boxes") if any(map(_OUTLINE.search, windows)) else ("boxes",)
-    return [Detection(kinds, Confidence.CERTAIN, (f"annotations in COCO's format: {first(files)}",), source=files)]
+    return [
+        Detection(kinds, Confidence.CERTAIN, (f"annotations in COCO's format: {first_names(files)}",), source=files)
+    ]
 
 
 def _sample(path: str) -> list[Any] | None:
@@ -236,8 +238,8 @@ class _Reader:
         """Yield the problems of the file."""
         yield from self._faults.problems()
         if self._unexhaustive:
-            message = f"{shown(self.name)} annotates only some of the classes in each image, as LVIS does."
-            yield warn(message, "Objects of other classes are learned as background.")
+            message = f"{printable(self.name)} annotates only some of the classes in each image, as LVIS does."
+            yield dataset_warning(message, "Objects of other classes are learned as background.")
 
     def _read_images(self, entries: list[msgspec.Raw]) -> dict[Key, ShapedImage | None]:
         """Return images by their ids; None for those that are left out."""
@@ -317,8 +319,8 @@ def _read_box(content: msgspec.Raw, attributes: Any) -> tuple[Edges | None, bool
 def _upright(x: float, y: float, width: float, height: float, angle: float) -> Edges:
     """Return the edges of the box around a rotated one."""
     sine, cosine = abs(math.sin(math.radians(angle))), abs(math.cos(math.radians(angle)))
-    across, down = (width * cosine + height * sine) / 2, (width * sine + height * cosine) / 2
-    return x - across, y - down, x + across, y + down
+    half_width, down = (width * cosine + height * sine) / 2, (width * sine + height * cosine) / 2
+    return x - half_width, y - down, x + half_width, y + down
 
 
 def _read_outline(
@@ -338,7 +340,7 @@ def _read_outline(
         return _BAD_OUTLINE
     if not rings or not any(rings):
         return None
-    areas = [ring for ring in rings if len(ring) >= _LEAST_VALUES]
+    areas = [ring for ring in rings if len(ring) >= _MIN_VALUES]
     if not areas:
         return _FEW_POINTS
     x, y = ([value for ring in areas for value in ring[start : len(ring) // 2 * 2 : 2]] for start in (0, 1))

@@ -14,13 +14,13 @@ from typing import Any, NamedTuple
 import msgspec
 
 from engine.contract.problems import Problem
-from engine.data.formats.annotation_files import AnnotationFiles, ImageSplits, NamedImages
-from engine.data.formats.coco_categories import Categories, Category, Key, with_spellings
 from engine.data.formats.format import Confidence, Content, Detection, Format
-from engine.data.formats.instances import InstanceSplit, PanopticImage, Source
-from engine.data.formats.json_files import MOST_FILES, EntryFaults, decode_file, json_files, sample_lists
+from engine.data.formats.shared.annotation_files import AnnotationFiles, ImageSplits, NamedImages
+from engine.data.formats.shared.coco_categories import Categories, Category, Key, with_spellings
+from engine.data.formats.shared.instances import InstanceSplit, PanopticImage, Source
+from engine.data.formats.shared.json_files import MAX_FILES, EntryFaults, decode_file, json_files, sample_lists
 from engine.data.formats.tree import Tree
-from engine.data.splits import counted, first, shown, warn, wrong
+from engine.data.splits import dataset_error, dataset_warning, first_names, printable, there_are
 
 REMEDY = "Export the file again in COCO's panoptic format."
 
@@ -66,7 +66,7 @@ def detect(tree: Tree) -> list[Detection]:
     files = [
         name
         for names in json_files(tree).values()
-        for name in names[:MOST_FILES]
+        for name in names[:MAX_FILES]
         if any(
             isinstance(entry, dict) and "segments_info" in entry
             for entry in sample_lists(tree.path(name), ("annotations",), until="annotations").get("annotations", ())
@@ -74,7 +74,7 @@ def detect(tree: Tree) -> list[Detection]:
     ]
     if not files:
         return []
-    evidence = (f"panoptic annotations in COCO's format: {first(files)}",)
+    evidence = (f"panoptic annotations in COCO's format: {first_names(files)}",)
     return [Detection(("instances",), Confidence.CERTAIN, evidence, source=files)]
 
 
@@ -99,12 +99,12 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
     problems += [*named.problems(), *images.problems()]
     numbers = {name: number for number, name in enumerate(dict.fromkeys(things))}
     if are_read and not numbers:
-        message = f"{first(detection.source)} have no categories of things, only of stuff."
+        message = f"{first_names(detection.source)} have no categories of things, only of stuff."
         problems.append(
-            wrong(message, "Choose a folder with outlined objects, or set isthing to 1 for countable classes.")
+            dataset_error(message, "Choose a folder with outlined objects, or set isthing to 1 for countable classes.")
         )
     splits = {split: _with_numbers(pairs, numbers) for split, pairs in images.images.items()}
-    return Content(tuple(map(shown, numbers)), splits, problems)
+    return Content(tuple(map(printable, numbers)), splits, problems)
 
 
 def _with_numbers(pairs: Sequence[_Pair], numbers: Mapping[str, int]) -> InstanceSplit:
@@ -165,8 +165,12 @@ class _Reader:
         found = list(self._faults.problems())
         if self._maskless:
             stem = os.path.splitext(os.path.basename(self.name))[0]
-            message = f"{counted(self._maskless, 'image')} without the PNG of its segments: {first(self._maskless)}."
-            found.append(warn(message, f"They are left out; put the PNGs into a folder named {shown(stem)}."))
+            message = (
+                f"{there_are(self._maskless, 'image')} without the PNG of its segments: {first_names(self._maskless)}."
+            )
+            found.append(
+                dataset_warning(message, f"They are left out; put the PNGs into a folder named {printable(stem)}.")
+            )
         return found
 
     def _mask_folders(self) -> list[str]:

@@ -1,7 +1,7 @@
 """Pixel maps of COCO-Stuff: PNGs whose values are the numbers of its classes. Torch-free.
 
-Two layouts are published (https://github.com/nightrome/cocostuff): stuffthingmaps, in which a value is the class number
-minus 1 and 255 is unlabeled; and stuff_train2017_pixelmaps, in which it is the number itself and 0 is unlabeled.
+Two layouts are published (https://github.com/nightrome/cocostuff). In stuffthingmaps, a value is the class number minus
+1, and 255 is unlabeled; in stuff_train2017_pixelmaps, it is the class number, and 0 is unlabeled.
 """
 
 from __future__ import annotations
@@ -12,11 +12,10 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from engine.data.decoding.reading import read_text
-from engine.data.formats.annotation_files import split_of
 from engine.data.formats.format import Confidence, Content, Detection, Format
-from engine.data.formats.image_lookup import ImageLookup
-from engine.data.formats.tree import Tree
-from engine.data.splits import MaskCode, MaskSplit, counted, first, shown, warn
+from engine.data.formats.shared.image_lookup import ImageLookup
+from engine.data.formats.tree import Tree, split_of_file
+from engine.data.splits import MaskCode, MaskSplit, dataset_warning, first_names, printable, there_are
 
 _THINGS = (
     "person", "bicycle", "car", "motorcycle", "airplane", "bus", "train", "truck", "boat", "traffic light", "fire hydrant",
@@ -70,7 +69,7 @@ def detect(tree: Tree) -> list[Detection]:
         Detection(
             ("masks",),
             Confidence.LIKELY,
-            (f"pixel maps of COCO-Stuff: {first(folders)}",),
+            (f"pixel maps of COCO-Stuff: {first_names(folders)}",),
             variant=variant,
             source=_Layout(tuple(folders), offset),
         )
@@ -86,7 +85,7 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
     splits: dict[str, MaskSplit] = {}
     missing: list[str] = []
     for folder in layout.folders:
-        split = split_of(folder)
+        split = split_of_file(folder)
         pairs = []
         for name in tree.files(folder, ".png"):
             stem = os.path.splitext(name)[0]
@@ -101,12 +100,12 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
         )
     problems = []
     if missing:
-        message = f"{counted(missing, 'mask')} without an image: {first(missing)}."
-        problems.append(warn(message, "They are not used; give image and mask the same name."))
+        message = f"{there_are(missing, 'mask')} without an image: {first_names(missing)}."
+        problems.append(dataset_warning(message, "They are not used; give image and mask the same name."))
     names = _names(tree, layout)
     ignored = (_UNLABELED,) if layout.offset else (0, _UNLABELED)
     code = MaskCode(tuple(number - layout.offset for number in names), ignored=ignored)
-    return Content(tuple(map(shown, names.values())), splits, problems, code)
+    return Content(tuple(map(printable, names.values())), splits, problems, code)
 
 
 def _names(tree: Tree, layout: _Layout) -> dict[int, str]:

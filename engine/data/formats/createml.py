@@ -9,13 +9,21 @@ from typing import Any
 
 import msgspec
 
-from engine.data.formats.annotation_files import AnnotationFiles, ImageSplits, NamedImages
-from engine.data.formats.box_units import check_units
 from engine.data.formats.format import Confidence, Content, Detection, Format
-from engine.data.formats.json_files import MOST_FILES, EntryFaults, Fault, decode_file, head, items_from, json_files
-from engine.data.formats.shapes import Shape, ShapedImage, box_shape, convert
+from engine.data.formats.shared.annotation_files import AnnotationFiles, ImageSplits, NamedImages
+from engine.data.formats.shared.box_units import check_units
+from engine.data.formats.shared.json_files import (
+    MAX_FILES,
+    EntryFaults,
+    Fault,
+    decode_file,
+    head,
+    items_from,
+    json_files,
+)
+from engine.data.formats.shared.shapes import Shape, ShapedImage, box_shape, convert
 from engine.data.formats.tree import Tree
-from engine.data.splits import first
+from engine.data.splits import first_names
 
 REMEDY = "Export the file again in Create ML's format."
 _NAMES = ("image", "imagefilename", "imageFilename", "imageFileName", "filename", "file_name", "imageURL", "path")
@@ -37,12 +45,12 @@ _ENTRY = msgspec.json.Decoder(dict[str, Any])
 
 def detect(tree: Tree) -> list[Detection]:
     """Return a detection if JSON files list images with labels and coordinates."""
-    files = [
-        name for names in json_files(tree).values() for name in names[:MOST_FILES] if _is_createml(tree.path(name))
-    ]
+    files = [name for names in json_files(tree).values() for name in names[:MAX_FILES] if _is_createml(tree.path(name))]
     if not files:
         return []
-    return [Detection(("boxes",), Confidence.CERTAIN, (f"boxes in Create ML's format: {first(files)}",), source=files)]
+    return [
+        Detection(("boxes",), Confidence.CERTAIN, (f"boxes in Create ML's format: {first_names(files)}",), source=files)
+    ]
 
 
 def _is_createml(path: str) -> bool:

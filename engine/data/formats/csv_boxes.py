@@ -11,12 +11,12 @@ from dataclasses import dataclass, field, replace
 from engine.contract.problems import Problem
 from engine.data.decoding.image_files import is_image
 from engine.data.decoding.reading import MAX_PIXELS, finite
-from engine.data.formats.boxes import Box, Marked, upright_size
-from engine.data.formats.class_numbers import MAX_NAMES_BYTES, find_names
 from engine.data.formats.format import Confidence, Content, Detection, Format
-from engine.data.formats.image_lookup import ImageLookup
-from engine.data.formats.label_columns import LABEL_COLUMNS, file_column, split_column_named, split_in_cell
-from engine.data.formats.tables import (
+from engine.data.formats.shared.boxes import Box, BoxedImage, upright_size
+from engine.data.formats.shared.class_numbers import MAX_NAMES_BYTES, find_names
+from engine.data.formats.shared.image_lookup import ImageLookup
+from engine.data.formats.shared.label_columns import LABEL_COLUMNS, file_column, split_column_named, split_in_cell
+from engine.data.formats.shared.tables import (
     YES,
     Table,
     cut_off,
@@ -24,11 +24,10 @@ from engine.data.formats.tables import (
     find_tables,
     images_in_no_table,
     open_table,
-    split_of,
     without_fraction,
 )
-from engine.data.formats.tree import Tree
-from engine.data.splits import counted, first, shown, warn, wrong
+from engine.data.formats.tree import Tree, split_of_table
+from engine.data.splits import dataset_error, dataset_warning, first_names, printable, there_are
 from engine.system.regular_files import UnusableFile
 
 LAYOUT = (
@@ -108,7 +107,7 @@ def _detect(tree: Tree) -> list[Detection]:
         columns = None if table is None else box_columns(table)
         if table is None or columns is None:
             continue
-        file = _File(folder, split_of(folder, name), table.path)
+        file = _File(folder, split_of_table(folder, name), table.path)
         rows = list(itertools.islice(table.rows(), _PEEKED_ROWS))
         named = {row[columns.file] for row in rows[:: max(len(rows) // 20, 1)]}
         present = [each for each in named if lookup.find(each, folder, split=file.split, ending=is_image(each))]
@@ -257,7 +256,7 @@ class _Reading:
     """Boxes by split and path, the numbers of their classes by name, and faults."""
 
     lookup: ImageLookup
-    images: dict[str, dict[str, Marked]] = field(default_factory=dict)
+    images: dict[str, dict[str, BoxedImage]] = field(default_factory=dict)
     names: dict[str, int] = field(default_factory=dict)
     missing: list[str] = field(default_factory=list)
     paths: dict[str, str] = field(default_factory=dict)
@@ -271,13 +270,13 @@ def _read(tree: Tree, detection: Detection, kind: str) -> Content:
     reading = _Reading(ImageLookup(tree))
     problems: list[Problem] = []
     if source.unused:
-        problems.append(warn(f"These tables of boxes are not used: {first(source.unused)}."))
+        problems.append(dataset_warning(f"These tables of boxes are not used: {first_names(source.unused)}."))
     for file in source.files:
         try:
             table = open_table(file.path)
         except (OSError, UnusableFile) as error:
             reason = error.words if isinstance(error, UnusableFile) else "can't be read"
-            problems.append(wrong(f"{shown(tree.within(file.path))} {reason}.", "Repair it, or remove it."))
+            problems.append(dataset_error(f"{printable(tree.within(file.path))} {reason}.", "Repair it, or remove it."))
             continue
         columns = None if table is None else box_columns(table)
         if table is not None and columns is not None:
@@ -312,7 +311,7 @@ def _read_table(table: Table, columns: Columns, form: str, file: _File, reading:
             reading.missing.append(name)
             continue
         reading.paths[name] = path
-        image = reading.images.setdefault(split, {}).setdefault(path, Marked(path))
+        image = reading.images.setdefault(split, {}).setdefault(path, BoxedImage(path))
         image.size = image.size or _size(row, columns)
         boxes = numbers(table, columns, row)
         label = _NAMELESS if of_class is None else without_fraction(row[of_class])
@@ -355,7 +354,7 @@ def _class_column(table: Table, columns: Columns) -> int | None:
     return next(iter([*worded, *columns.classes]), None)
 
 
-def _in_order(names: list[str], tree: Tree, folders: Sequence[str], images: Sequence[Marked]) -> tuple[str, ...]:
+def _in_order(names: list[str], tree: Tree, folders: Sequence[str], images: Sequence[BoxedImage]) -> tuple[str, ...]:
     """Renumber the boxes by the order of the classes and return their names."""
     titles = {name: name for name in names}
     if names and all(name.isascii() and name.isdigit() for name in names):
@@ -372,7 +371,7 @@ def _in_order(names: list[str], tree: Tree, folders: Sequence[str], images: Sequ
     numbers_of = {names.index(name): number for number, name in enumerate(order)}
     for image in images:
         image.boxes = [box._replace(label=numbers_of[box.label]) for box in image.boxes]
-    return tuple(shown(titles[name]) for name in order)
+    return tuple(printable(titles[name]) for name in order)
 
 
 def _listed_names(tree: Tree, folders: Sequence[str], names: Sequence[str]) -> Mapping[str, str]:
@@ -394,23 +393,21 @@ def _problems(tree: Tree, reading: _Reading) -> Iterator[Problem]:
     unclear = sorted(set(reading.lookup.ambiguous))
     missing = list(dict.fromkeys(name for name in reading.missing if name not in unclear))
     if unclear:
-        message = f"{counted(unclear, 'name')} in a table that may mean several images: {first(unclear)}."
-        yield warn(message, "They are left out; write the path from the table to each image into it.")
+        message = f"{there_are(unclear, 'name')} in a table that may mean several images: {first_names(unclear)}."
+        yield dataset_warning(message, "They are left out; write the path from the table to each image into it.")
     if missing:
-        message = f"{counted(missing, 'image')} that a table names can't be found: {first(missing)}."
-        yield warn(message, "They are left out.")
+        message = f"{there_are(missing, 'image')} that a table names can't be found: {first_names(missing)}."
+        yield dataset_warning(message, "They are left out.")
     if reading.faults:
-        message = (
-            f"{counted(reading.faults, 'box', 'boxes')} without four numbers and a class: {first(reading.faults)}."
-        )
-        yield warn(message, "They are left out; correct these rows of the table.")
+        message = f"{there_are(reading.faults, 'box', 'boxes')} without four numbers and a class: {first_names(reading.faults)}."
+        yield dataset_warning(message, "They are left out; correct these rows of the table.")
     named = any(reading.images.values())
     alone = images_in_no_table(tree, set(reading.paths.values())) if named and not unclear else []
     if alone:
-        message = f"{counted(alone, 'image')} that no table names: {first(alone)}."
-        yield warn(message, "They are left out; add a row with an empty box for each image without objects.")
+        message = f"{there_are(alone, 'image')} that no table names: {first_names(alone)}."
+        yield dataset_warning(message, "They are left out; add a row with an empty box for each image without objects.")
     if not named:
-        yield wrong("No image that the tables of boxes name is in the folder.", LAYOUT)
+        yield dataset_error("No image that the tables of boxes name is in the folder.", LAYOUT)
 
 
 FORMAT = Format("csv_boxes", "CSV table of boxes", ("boxes",), LAYOUT, _detect, _read)

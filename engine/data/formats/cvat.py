@@ -12,26 +12,22 @@ from itertools import islice
 from typing import Any
 from xml.etree import ElementTree
 
-from engine.data.decoding.reading import MOST_TABLE_BYTES, Unfit, describe_failure, judged
-from engine.data.formats.bitmaps import from_runs, patch_shape
+from engine.data.decoding.reading import MAX_TABLE_BYTES, Unfit, describe_failure, refuse_unusable
 from engine.data.formats.format import Confidence, Content, Detection, Format
-from engine.data.formats.shape_files import (
-    Collection,
-    as_number,
-    as_points,
-    as_size,
+from engine.data.formats.shared.bitmaps import from_runs, patch_shape
+from engine.data.formats.shared.json_files import files_ending, find_words, likely_first
+from engine.data.formats.shared.shape_collection import ShapeCollection, as_number, as_points, as_size
+from engine.data.formats.shared.shapes import (
+    Shape,
+    ShapedImage,
+    box_shape,
     ellipse_points,
-    files_ending,
-    likely_first,
-    number_of,
-    rotated,
-    split_of_path,
-    words_in,
+    require_polygon,
+    rotate_points,
 )
-from engine.data.formats.shapes import Shape, ShapedImage, box_shape, polygon_shape
-from engine.data.formats.tree import Tree, split_named
+from engine.data.formats.tree import Tree, split_named, split_of_path
 from engine.data.memory_limit import allow_for_text
-from engine.data.splits import shown, wrong
+from engine.data.splits import dataset_error, format_count, printable
 from engine.system.regular_files import UnusableFile, open_regular
 
 _HEAD_BYTES = 1 << 16
@@ -63,7 +59,7 @@ def detect(tree: Tree) -> list[Detection]:
     of_images: list[str] = []
     most_tags = 0
     for path in _files(tree, sample_others=True):
-        found = words_in(tree.path(path), _WORDS)
+        found = find_words(tree.path(path), _WORDS)
         words |= found
         if b"<image" in found:
             of_images.append(path)
@@ -80,13 +76,13 @@ def detect(tree: Tree) -> list[Detection]:
         kinds.append("boxes")
     if b"<tag" in words:
         kinds += ["labels"] if most_tags > 1 else ["classes", "labels"]
-    evidence = f"{number_of(of_images, 'XML file')} of CVAT for images"
+    evidence = f"{format_count(of_images, 'XML file')} of CVAT for images"
     return [Detection(tuple(kinds or ["boxes"]), Confidence.CERTAIN if kinds else Confidence.WEAK, (evidence,))]
 
 
 def _most_tags(tree: Tree, path: str) -> int:
     """Return how many tags one of the first images has."""
-    images = _images(tree.path(path), _Meta(), path, Collection(tree))
+    images = _images(tree.path(path), _Meta(), path, ShapeCollection(tree))
     try:
         return max((len(image.findall("tag")) for image in islice(images, _IMAGES_SAMPLED)), default=0)
     except (OSError, ValueError):
@@ -95,7 +91,7 @@ def _most_tags(tree: Tree, path: str) -> int:
 
 def read(tree: Tree, detection: Detection, kind: str) -> Content:
     """Return the annotations of a folder with CVAT's XML files."""
-    found = Collection(tree)
+    found = ShapeCollection(tree)
     meta = _Meta()
     for path in _files(tree):
         meta.subsets = {}
@@ -103,8 +99,8 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
             for image in _images(tree.path(path), meta, path, found):
                 _add_image(found, path, image, meta, kind)
         except (OSError, ValueError) as error:
-            message = f"{shown(path)} can't be read: {describe_failure(error)}."
-            found.problems.append(wrong(message, "Export the annotations from CVAT again."))
+            message = f"{printable(path)} can't be read: {describe_failure(error)}."
+            found.problems.append(dataset_error(message, "Export the annotations from CVAT again."))
     return found.content(kind, meta.labels)
 
 
@@ -138,16 +134,16 @@ def _is_cvat(path: str) -> bool:
         for _, element in parser.read_events():
             tags.append(element.tag)
     except (OSError, ValueError, LookupError, ElementTree.ParseError):
-        pass  # what is wrong is reported when the file is read
+        pass  # reading the file reports the fault
     return tags[:1] == ["annotations"] and (len(tags) == 1 or tags[1] in ("version", "meta", "image", "track"))
 
 
-def _images(path: str, meta: _Meta, name: str, found: Collection) -> Iterator[ElementTree.Element]:
+def _images(path: str, meta: _Meta, name: str, found: ShapeCollection) -> Iterator[ElementTree.Element]:
     """Yield the images of a file, and note its labels and subsets before. Raises UnusableFile, OSError and Unfit."""
-    with open_regular(path) as stream, judged(path):
+    with open_regular(path) as stream, refuse_unusable(path):
         length = os.fstat(stream.fileno()).st_size
-        if length > MOST_TABLE_BYTES:
-            raise UnusableFile(path, f"has {length:,} bytes; the maximum is {MOST_TABLE_BYTES:,}", "Divide it.")
+        if length > MAX_TABLE_BYTES:
+            raise UnusableFile(path, f"has {length:,} bytes; the maximum is {MAX_TABLE_BYTES:,}", "Divide it.")
         allow_for_text(path)
         try:
             for _, element in ElementTree.iterparse(stream):
@@ -161,7 +157,7 @@ def _images(path: str, meta: _Meta, name: str, found: Collection) -> Iterator[El
                     continue
                 element.clear()
         except (ElementTree.ParseError, LookupError) as error:
-            raise Unfit(f"it is not valid XML ({shown(str(error))[:200]})") from None
+            raise Unfit(f"it is not valid XML ({printable(str(error))[:200]})") from None
 
 
 def _note_meta(element: ElementTree.Element, meta: _Meta) -> None:
@@ -172,7 +168,7 @@ def _note_meta(element: ElementTree.Element, meta: _Meta) -> None:
             meta.subsets[(task.findtext("id") or str(number)).strip()] = subset
 
 
-def _add_image(found: Collection, path: str, element: ElementTree.Element, meta: _Meta, kind: str) -> None:
+def _add_image(found: ShapeCollection, path: str, element: ElementTree.Element, meta: _Meta, kind: str) -> None:
     name, near = element.get("name") or "", os.path.dirname(path)
     subset = meta.subset(element)
     split = split_named(subset) or split_of_path(path, by_name=True) or split_of_path(name)
@@ -206,7 +202,7 @@ def _numbers(element: ElementTree.Element, *names: str) -> list[float]:
     for name in names:
         number = as_number(element.get(name))
         if number is None:
-            raise Unfit(f"{name} is {shown(element.get(name) or 'missing')[:40]}")
+            raise Unfit(f"{name} is {printable(element.get(name) or 'missing')[:40]}")
         found.append(number)
     return found
 
@@ -215,32 +211,25 @@ def _rotation(element: ElementTree.Element) -> float:
     return _numbers(element, "rotation")[0] if element.get("rotation") else 0.0
 
 
-def _polygon_shape(label: str, points: list[tuple[float, float]]) -> Shape:
-    shape = polygon_shape(label, points)
-    if shape is None:
-        raise Unfit(f"it has {len(points)} points")
-    return shape
-
-
 def _box(label: str, element: ElementTree.Element, size: Any) -> Shape:
     left, top, right, bottom = _numbers(element, "xtl", "ytl", "xbr", "ybr")
     degrees = _rotation(element)
     if not degrees % 360:
         return box_shape(label, left, top, right, bottom)
     corners = [(left, top), (right, top), (right, bottom), (left, bottom)]
-    return _polygon_shape(label, rotated(corners, degrees, ((left + right) / 2, (top + bottom) / 2)))
+    return require_polygon(label, rotate_points(corners, degrees, ((left + right) / 2, (top + bottom) / 2)))
 
 
 def _polygon(label: str, element: ElementTree.Element, size: Any) -> Shape:
     points = as_points([each.split(",") for each in (element.get("points") or "").split(";") if each.strip()])
     if points is None:
         raise Unfit("its points are not pairs of numbers")
-    return _polygon_shape(label, points)
+    return require_polygon(label, points)
 
 
 def _ellipse(label: str, element: ElementTree.Element, size: Any) -> Shape:
     x, y, radius_x, radius_y = _numbers(element, "cx", "cy", "rx", "ry")
-    return _polygon_shape(label, rotated(ellipse_points(x, y, radius_x, radius_y), _rotation(element), (x, y)))
+    return require_polygon(label, rotate_points(ellipse_points(x, y, radius_x, radius_y), _rotation(element), (x, y)))
 
 
 def _mask(label: str, element: ElementTree.Element, size: tuple[int, int] | None) -> Shape:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 
-from engine.data.decoding.reading import is_grey, open_image
+from engine.data.decoding.reading import is_gray, open_image
 from engine.data.formats.format import Confidence, Content, Detection, Format
-from engine.data.formats.name_pairs import pair_folders
-from engine.data.formats.paired_folders import IMAGE_WORDS
+from engine.data.formats.shared.name_pairs import pair_folders
+from engine.data.formats.shared.paired_folders import IMAGE_WORDS
 from engine.data.formats.tree import Tree, suffix
-from engine.data.splits import shown, spread_evenly, wrong
+from engine.data.splits import dataset_error, printable, spread_evenly
 
 LAYOUT = "Depth has folders of images and of depth or disparity; stereo has left and right."
 REMEDY = "Footplate has no task for depth. To classify or segment the images, choose a folder without depth."
@@ -34,7 +34,7 @@ def detect(tree: Tree) -> list[Detection]:
             for name in images:
                 pairs = _common(tree, os.path.join(base, name), os.path.join(base, depth))
                 if pairs:
-                    evidence = f"{len(pairs):,} images with files in {shown(os.path.join(base, depth))}"
+                    evidence = f"{len(pairs):,} images with files in {printable(os.path.join(base, depth))}"
                     confidence = Confidence.LIKELY if _are_gray([path for _, path in pairs]) else Confidence.WEAK
                     return [Detection((), confidence, (evidence,), remedy=REMEDY)]
         for cameras in _STEREO:
@@ -42,7 +42,7 @@ def detect(tree: Tree) -> list[Detection]:
             pairs = _common(tree, *(os.path.join(base, each) for each in folders)) if len(folders) == 2 else []
             others = set(map(str.lower, tree.folders(base))) - set(cameras)
             if pairs and others <= {*_DEPTH, *_CALIBRATION}:
-                evidence = f"{len(pairs):,} images in both {shown(folders[0])} and {shown(folders[1])}"
+                evidence = f"{len(pairs):,} images in both {printable(folders[0])} and {printable(folders[1])}"
                 confidence = Confidence.LIKELY if others else Confidence.WEAK  # left and right may be classes
                 return [Detection((), confidence, (evidence,), remedy=REMEDY)]
     return []
@@ -65,14 +65,14 @@ def _is_gray(path: str) -> bool:
         return True
     try:
         with open_image(path) as image:
-            return is_grey(image)
+            return is_gray(image)
     except Exception:  # a broken file may raise nearly anything in a decoder
         return False
 
 
 def read(tree: Tree, detection: Detection, kind: str) -> Content:
     """Return the problem that such folders are not read."""
-    return Content((), {}, [wrong("Depth can't be trained.", REMEDY)])
+    return Content((), {}, [dataset_error("Depth can't be trained.", REMEDY)])
 
 
 FORMAT = Format("depth", "images with depth or of two cameras", (), LAYOUT, detect, read)

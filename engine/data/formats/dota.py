@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from engine.data.decoding.image_files import EXTENSIONS
-from engine.data.decoding.reading import Unfit, finite, judged, read_number, read_text
+from engine.data.decoding.reading import Unfit, finite, read_number, read_text, refuse_unusable
 from engine.data.formats.format import Confidence, Content, Detection, Format
-from engine.data.formats.mirrored import (
+from engine.data.formats.shared.shapes import Shape, ShapedImage, convert, polygon_shape
+from engine.data.formats.shared.text_files import (
     Parsed,
     TextFiles,
     annotated_only,
@@ -20,7 +21,6 @@ from engine.data.formats.mirrored import (
     sample,
     text_folders,
 )
-from engine.data.formats.shapes import Shape, ShapedImage, convert, polygon_shape
 from engine.data.formats.tree import Tree
 
 HEADERS = ("imagesource", "gsd", "acquisition dates")
@@ -74,7 +74,7 @@ def parse(path: str) -> Parsed[Row]:
     found = Parsed[Row]()
     seen: set[Row] = set()
     text = read_text(path)
-    with judged(path):
+    with refuse_unusable(path):
         for number, line in enumerate(text.splitlines(), 1):
             words = line.split()
             if not words or line.lower().startswith(HEADERS):

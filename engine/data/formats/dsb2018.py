@@ -6,10 +6,10 @@ import os
 
 from engine.data.decoding.image_files import is_image
 from engine.data.formats.format import Confidence, Content, Detection, Format
-from engine.data.formats.instances import InstanceSplit, NumberedMasks
-from engine.data.formats.mask_sample import inspect_masks
+from engine.data.formats.shared.instances import InstanceSplit, NumberedMasks
+from engine.data.formats.shared.mask_sample import sample_masks
 from engine.data.formats.tree import Tree, split_in
-from engine.data.splits import counted, first, spread_evenly, warn
+from engine.data.splits import dataset_warning, first_names, spread_evenly, there_are
 
 LAYOUT = "Choose a folder with one folder per image, with the image in images and a mask for each object in masks."
 _SAMPLE = 20
@@ -25,7 +25,7 @@ def detect(tree: Tree) -> list[Detection]:
     folders = [os.path.join(parent, name) for parent in parents for name in tree.folders(parent)]
     chosen = [folders[index] for index in spread_evenly(len(folders), _SAMPLE)]
     pairs = [(image, mask) for folder in chosen if (image := _image(tree, folder)) for mask in _masks(tree, folder)[:2]]
-    sample = inspect_masks(pairs)
+    sample = sample_masks(pairs)
     if not sample.are_labels:
         return []
     evidence = (f"{len(folders):,} folders with images and masks",)
@@ -74,8 +74,8 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
         splits[split] = InstanceSplit([*known.files, *files], [*known.sources, *sources])
     problems = []
     if without:
-        message = f"{counted(without, 'folder')} without an image or masks: {first(without)}."
-        problems.append(warn(message, "They are left out; add the missing folders."))
+        message = f"{there_are(without, 'folder')} without an image or masks: {first_names(without)}."
+        problems.append(dataset_warning(message, "They are left out; add the missing folders."))
     return Content(("object",), splits, problems)
 
 

@@ -13,9 +13,9 @@ from engine.data.decoding.image_files import EXTENSIONS
 from engine.data.decoding.reading import read_image
 from engine.data.formats.format import Confidence, Content, Detection, Format
 from engine.data.formats.maskfolder import used_splits
-from engine.data.formats.paired_folders import Candidate, Roles, find_candidates
+from engine.data.formats.shared.paired_folders import Candidate, Roles, find_candidates
 from engine.data.formats.tree import Tree
-from engine.data.splits import shown, spread_evenly
+from engine.data.splits import printable, spread_evenly
 
 CLASSES = ("edge",)
 _MATLAB = ".mat"
@@ -46,12 +46,12 @@ class EdgeSplit:
 
     files: Sequence[str]
     edges: Sequence[str]
-    made: bool = False
+    is_drawn: bool = False
 
-    def select(self, which: npt.NDArray[np.bool_], *, made: bool) -> EdgeSplit:
-        """Return the pairs for which `which`, bool [n], is true; `made` if the folder has no such split."""
+    def select(self, which: npt.NDArray[np.bool_], *, is_drawn: bool) -> EdgeSplit:
+        """Return the pairs for which `which`, bool [n], is true; `is_drawn` if the folder has no such split."""
         rows = np.flatnonzero(which).tolist()
-        return EdgeSplit([self.files[row] for row in rows], [self.edges[row] for row in rows], made)
+        return EdgeSplit([self.files[row] for row in rows], [self.edges[row] for row in rows], is_drawn)
 
 
 def detect(tree: Tree) -> list[Detection]:
@@ -75,7 +75,7 @@ def _detection(candidate: Candidate, variant: str) -> Detection:
         against.append("areas rather than thin lines in the files of edges")
     if 2 * len(pairs.both) < pairs.file_count:
         against.append(f"{len(pairs.spare):,} files of edges without an image")
-    evidence = (f"{len(pairs.both):,} images with edges in {shown(candidate.variant)}",)
+    evidence = (f"{len(pairs.both):,} images with edges in {printable(candidate.variant)}",)
     confidence = Confidence.WEAK if against else Confidence.CERTAIN if of_matlab else Confidence.LIKELY
     return Detection(("edges",), confidence, evidence, tuple(against), variant, source=candidate)
 

@@ -1,7 +1,7 @@
-"""Interface of a dataset format: how it is detected in a folder and read. Torch-free.
+"""Interface of a dataset format: detection and reading of a folder. Torch-free.
 
 A format is one module of this package with a constant `FORMAT`. `registry.py` lists them, compares what they detect and
-turns what they read into the splits of a training.
+assembles datasets of what they read.
 """
 
 from __future__ import annotations
@@ -60,9 +60,9 @@ class Content:
     Attributes:
         classes: Names in the order of their numbers, fit to print.
         splits: By "train", "val" and "test", or "" if the folder has no splits. The type depends on the kind: `FileSplit`
-            for "classes", `LabelSplit` for "labels", a list of `Marked` for "boxes", `InstanceSplit` for "instances",
+            for "classes", `LabelSplit` for "labels", a list of `BoxedImage` for "boxes", `InstanceSplit` for "instances",
             `MaskSplit` for "masks", `EdgeSplit` for "edges", `PointSplit` for "points".
-        problems: What is wrong, all at once.
+        problems: All errors and warnings.
         code: Meaning of the values of masks or of point labels; None to learn it from class tables and the masks.
         table_folders: Full paths of folders besides the dataset's that may have class tables for masks.
     """
@@ -89,7 +89,7 @@ class Format:
             UnusableFile only if nothing can be read.
         tasks: Ids of the tasks that take a plug-in's format whose kind is of its own.
         open: Open splits of a plug-in's own type for training (see `open_splits.OPENERS`).
-        inspect: Inspect splits of a plug-in's own type (see `inspector.LOOKS`).
+        inspect: Inspect splits of a plug-in's own type (see `inspector.INSPECTORS`).
     """
 
     id: str

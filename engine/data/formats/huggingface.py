@@ -13,20 +13,20 @@ from typing import Any
 import msgspec
 
 from engine.contract.problems import Problem
-from engine.data.decoding.reading import MOST_IMAGE_BYTES, MOST_TABLE_BYTES, judged, read_text
-from engine.data.formats import parquet
-from engine.data.formats.boxes import upright_size
+from engine.data.decoding.reading import MAX_IMAGE_BYTES, MAX_TABLE_BYTES, read_text, refuse_unusable
 from engine.data.formats.csv_boxes import edges_of, fitting_forms
 from engine.data.formats.format import Confidence, Content, Detection, Format
-from engine.data.formats.image_lookup import ImageLookup
-from engine.data.formats.label_columns import LABEL_COLUMNS
-from engine.data.formats.label_detection import detect_in
 from engine.data.formats.labels_table import read
-from engine.data.formats.shapes import Shape, ShapedImage, box_shape, convert
-from engine.data.formats.tables import METADATA, is_metadata, plain, split_of
-from engine.data.formats.tree import Tree, suffix
-from engine.data.formats.unpacking import file_name, unpacked
-from engine.data.splits import counted, first, shown, warn
+from engine.data.formats.shared import parquet
+from engine.data.formats.shared.boxes import upright_size
+from engine.data.formats.shared.image_lookup import ImageLookup
+from engine.data.formats.shared.label_columns import LABEL_COLUMNS
+from engine.data.formats.shared.label_detection import detect_in
+from engine.data.formats.shared.shapes import Shape, ShapedImage, box_shape, convert
+from engine.data.formats.shared.tables import METADATA, is_metadata, plain
+from engine.data.formats.shared.unpacking import file_name, unpacked
+from engine.data.formats.tree import Tree, split_of_table, suffix
+from engine.data.splits import dataset_warning, first_names, printable, there_are
 from engine.system.regular_files import UnusableFile
 
 LAYOUT = (
@@ -64,16 +64,16 @@ def _detect(tree: Tree) -> list[Detection]:
     readable = [(folder, name) for folder, name in metadata if not name.endswith(".parquet") or parquet.is_installed()]
     if (shards or len(readable) < len(metadata)) and not parquet.is_installed():
         paths = shards or [os.path.join(*file) for file in metadata if file not in readable]
-        evidence = (f"{shown(paths[0])} and {len(paths) - 1:,} more Parquet files",)
+        evidence = (f"{printable(paths[0])} and {len(paths) - 1:,} more Parquet files",)
         remedy = f"Reading Parquet files takes the package pyarrow. Install it: {parquet.INSTALL}"
         return [Detection((), Confidence.LIKELY, evidence, remedy=remedy)]
     found = [*_boxes_of_metadata(tree, readable), *detect_in(tree, readable)]
     by_folder: dict[str, list[str]] = {}
     for path in shards:
         folder = os.path.dirname(path)
-        by_folder.setdefault(os.path.dirname(folder) if split_of(os.path.basename(folder), "") else folder, []).append(
-            path
-        )
+        by_folder.setdefault(
+            os.path.dirname(folder) if split_of_table(os.path.basename(folder), "") else folder, []
+        ).append(path)
     for folder, paths in by_folder.items():
         found += _of_shards(tree, paths, folder if len(by_folder) > 1 else "")
     return found
@@ -107,7 +107,7 @@ def _of_shards(tree: Tree, shards: Sequence[str], variant: str) -> Iterator[Dete
     if len(images) != 1:
         return
     files = "1 Parquet file" if len(paths) == 1 else f"{len(paths):,} Parquet files"
-    evidence = f"{files} with images, such as {shown(shards[0])}"
+    evidence = f"{files} with images, such as {printable(shards[0])}"
     boxes = next((name for name in _OBJECTS if name in types and "bbox" in types[name]), None)
     if boxes is not None:
         forms = _forms(row.get(boxes) for row in _some_rows(paths[0], [boxes]))
@@ -123,7 +123,7 @@ def _of_shards(tree: Tree, shards: Sequence[str], variant: str) -> Iterator[Dete
         name = "/".join(filter(None, (variant, label if len(labels) > 1 else "")))
         source = _Shards(paths, images[0], label)
         yield Detection(
-            kinds, Confidence.CERTAIN, (f"{evidence}, and the column {shown(label)}",), variant=name, source=source
+            kinds, Confidence.CERTAIN, (f"{evidence}, and the column {printable(label)}",), variant=name, source=source
         )
 
 
@@ -158,7 +158,7 @@ def _read_shards(tree: Tree, source: _Shards, kind: str) -> Content:
     without: list[str] = []
     faults: list[str] = []
     for path, files in zip(source.files, images, strict=True):
-        split = split_of(tree.within(os.path.dirname(path)), os.path.basename(path))
+        split = split_of_table(tree.within(os.path.dirname(path)), os.path.basename(path))
         for number, (name, row) in enumerate(zip(files, parquet.rows(path, [source.label]), strict=True)):
             if not name:
                 without.append(f"{os.path.basename(path)}, row {number + 1}")
@@ -176,10 +176,14 @@ def _read_shards(tree: Tree, source: _Shards, kind: str) -> Content:
 def _row_problems(without: Sequence[str], faults: Sequence[str]) -> list[Problem]:
     problems = []
     if without:
-        problems.append(warn(f"{counted(without, 'row')} without an image: {first(without)}.", "They are left out."))
+        problems.append(
+            dataset_warning(
+                f"{there_are(without, 'row')} without an image: {first_names(without)}.", "They are left out."
+            )
+        )
     if faults:
-        message = f"{counted(faults, 'box', 'boxes')} without four numbers and a class, in {first(faults)}."
-        problems.append(warn(message, "They are left out; correct them."))
+        message = f"{there_are(faults, 'box', 'boxes')} without four numbers and a class, in {first_names(faults)}."
+        problems.append(dataset_warning(message, "They are left out; correct them."))
     return problems
 
 
@@ -193,7 +197,7 @@ def _unpack(source: _Shards, folder: Path) -> None:
         for row, values in enumerate(parquet.rows(path, [source.image])):
             image = values[source.image]
             content, name = (image.get("bytes"), image.get("path") or "") if isinstance(image, dict) else (image, "")
-            if not isinstance(content, bytes) or not 0 < len(content) <= MOST_IMAGE_BYTES:
+            if not isinstance(content, bytes) or not 0 < len(content) <= MAX_IMAGE_BYTES:
                 names.append("")
                 continue
             names.append(f"{number:05d}/{file_name(name, content, row, used)}")
@@ -221,7 +225,7 @@ def _readme_classes(tree: Tree) -> dict[str, list[str]]:
     if name is None:
         return {}
     try:
-        with judged(tree.path(name)):
+        with refuse_unusable(tree.path(name)):
             head = re.match(r"---\s*\n(.*?)\n---", read_text(tree.path(name)), re.DOTALL)
             content = yaml.safe_load(head[1]) if head else None
     except (OSError, UnusableFile, yaml.YAMLError):
@@ -289,7 +293,7 @@ def _boxes_of_metadata(tree: Tree, metadata: Sequence[tuple[str, str]]) -> Itera
         sized.append((row.get(column), upright_size(path) if path else None))
     forms = fitting_forms((box, size) for objects, size in sized for box, _ in _pairs(objects) or () if _is_box(box))
     for form in forms:
-        evidence = (f"{' and '.join(shown(os.path.join(*file)) for file in fitting[:3])} with boxes in {column}",)
+        evidence = (f"{' and '.join(printable(os.path.join(*file)) for file in fitting[:3])} with boxes in {column}",)
         source = _Metadata(tuple(fitting), column, form)
         yield Detection(("boxes",), Confidence.CERTAIN, evidence, variant=form if len(forms) > 1 else "", source=source)
 
@@ -341,7 +345,7 @@ def _read_metadata(tree: Tree, source: _Metadata) -> Content:
     missing: list[str] = []
     faults: list[str] = []
     for folder, name in source.files:
-        split = split_of(folder, "")
+        split = split_of_table(folder, "")
         for row in _records(tree.path(folder, name)):
             file = str(row.get("file_name", ""))
             path = lookup.find(file, folder, split=split)
@@ -352,8 +356,8 @@ def _read_metadata(tree: Tree, source: _Metadata) -> Content:
             splits.setdefault(split, []).append(ShapedImage(path, shapes))
     problems = _row_problems((), faults)
     if missing:
-        message = f"{counted(missing, 'image')} that a metadata file names can't be found: {first(missing)}."
-        problems.append(warn(message, "They are left out."))
+        message = f"{there_are(missing, 'image')} that a metadata file names can't be found: {first_names(missing)}."
+        problems.append(dataset_warning(message, "They are left out."))
     return convert("boxes", splits, problems, names or _numbers(splits))
 
 
@@ -362,8 +366,8 @@ def _records(path: str) -> Iterator[Mapping[str, Any]]:
     if suffix(path) == ".parquet":
         yield from parquet.rows(path)
         return
-    with judged(path):
-        for line in read_text(path, MOST_TABLE_BYTES).splitlines():
+    with refuse_unusable(path):
+        for line in read_text(path, MAX_TABLE_BYTES).splitlines():
             try:
                 row = json.loads(line) if line.strip() else None
             except ValueError:

@@ -11,15 +11,15 @@ from msgspec.structs import astuple
 
 from engine.contract.problems import Problem, errors
 from engine.data.decoding.idx import Bytes, IdxError, IdxFiles, find_idx, read_idx
-from engine.data.formats.class_numbers import find_names
 from engine.data.formats.format import Confidence, Content, Detection, Format
+from engine.data.formats.shared.class_numbers import find_names
 from engine.data.formats.tree import Tree
 from engine.data.memory_limit import allow
-from engine.data.splits import IdxSplit, shown, wrong
+from engine.data.splits import IdxSplit, dataset_error, printable
 from engine.system.format import listed
 from engine.system.regular_files import UnusableFile, open_regular
 
-MOST_LABELS = 20_000_000
+MAX_LABELS = 20_000_000
 """Infinite MNIST, the largest of such datasets, has eight million."""
 OF_LABEL_BYTES = 128
 """Bytes that dividing a dataset takes for each label."""
@@ -34,12 +34,14 @@ def detect(tree: Tree) -> list[Detection]:
     files = find_idx(tree.root)
     if files is None:
         return []
-    there = [path for path in astuple(files) if path is not None]
+    present = [path for path in astuple(files) if path is not None]
     missing = _missing(files)
-    is_certain = not missing and all(map(_is_idx, there))
+    is_certain = not missing and all(map(_is_idx, present))
     confidence = Confidence.CERTAIN if is_certain else Confidence.LIKELY
     return [
-        Detection(("classes",), confidence, (listed(shown(os.path.basename(path)) for path in there),), source=files)
+        Detection(
+            ("classes",), confidence, (listed(printable(os.path.basename(path)) for path in present),), source=files
+        )
     ]
 
 
@@ -53,7 +55,7 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
         return Content((), {}, problems)
     known = np.unique(train if val is None else np.concatenate([train, val]))
     names, _ = find_names(tree, ("",), known.tolist())
-    classes = tuple(shown(names.get(label, str(label))) for label in known.tolist())
+    classes = tuple(printable(names.get(label, str(label))) for label in known.tolist())
     found = IdxSplit(files.train_images, np.searchsorted(known, train).astype(np.int64))
     if val is None or files.val_images is None:
         return Content(classes, {"": found}, problems)
@@ -73,7 +75,7 @@ def _missing(files: IdxFiles) -> list[Problem]:
                 name = f"{prefix}-{what}-idx{3 if what == 'images' else 1}-ubyte"
                 message = f"The idx file with the {split} {what} is missing."
                 others = "" if split == "training" else ", or remove its other half"
-                problems.append(wrong(message, f"Add {name} (or its .gz){others}."))
+                problems.append(dataset_error(message, f"Add {name} (or its .gz){others}."))
     return problems
 
 
@@ -88,36 +90,40 @@ def _is_idx(path: str) -> bool:
 
 def _read_labels(path: str, problems: list[Problem]) -> Bytes | None:
     labels = _read_or_explain(path, 1, problems)
-    if labels is not None and len(labels) > MOST_LABELS:
+    if labels is not None and len(labels) > MAX_LABELS:
         message = (
-            f"{shown(os.path.basename(path))} holds {len(labels):,} labels; at most {MOST_LABELS:,} are supported."
+            f"{printable(os.path.basename(path))} holds {len(labels):,} labels; at most {MAX_LABELS:,} are supported."
         )
-        problems.append(wrong(message, "Split the dataset."))
+        problems.append(dataset_error(message, "Split the dataset."))
         return None
     allow(OF_LABEL_BYTES * (0 if labels is None else len(labels)))
     if labels is not None and not len(labels):
-        problems.append(wrong(f"{shown(os.path.basename(path))} holds no labels.", "Download the file again."))
+        problems.append(
+            dataset_error(f"{printable(os.path.basename(path))} holds no labels.", "Download the file again.")
+        )
         return None
     return labels
 
 
 def _read_or_explain(path: str, dimensions: int, problems: list[Problem]) -> Bytes | None:
-    """The array of the idx file, or None with the reason added to `problems`."""
-    name = shown(os.path.basename(path))
+    """Return the array in an idx file, or None after adding the reason to `problems`."""
+    name = printable(os.path.basename(path))
     try:
         array = read_idx(path)
         if array.ndim != dimensions or 0 in array.shape[1:]:
             shape = " x ".join(map(str, array.shape))
             raise IdxError(f"its array is {shape}, not {'a list' if dimensions == 1 else 'images x rows x columns'}")
     except IdxError as error:
-        problems.append(wrong(f"{name} can't be used: {error}.", "Download the file again."))
+        problems.append(dataset_error(f"{name} can't be used: {error}.", "Download the file again."))
     except UnusableFile as error:
-        problems.append(wrong(f"{name} {error.words}.", error.remedy))
+        problems.append(dataset_error(f"{name} {error.words}.", error.remedy))
     except PermissionError:
-        problems.append(wrong(f"You have no permission to read {name}.", "Give yourself permission to read it."))
+        problems.append(
+            dataset_error(f"You have no permission to read {name}.", "Give yourself permission to read it.")
+        )
     except OSError as error:
         problems.append(
-            wrong(f"{name} can't be read: {error.strerror}.", "Check the disk, or download the file again.")
+            dataset_error(f"{name} can't be read: {error.strerror}.", "Check the disk, or download the file again.")
         )
     else:
         return array
@@ -125,15 +131,15 @@ def _read_or_explain(path: str, dimensions: int, problems: list[Problem]) -> Byt
 
 
 def open_idx_images(split: IdxSplit, problems: list[Problem]) -> Bytes | None:
-    """The idx file's images, uint8 [N, rows, columns], or None with the reason added to `problems`."""
+    """Return the images in an idx file, uint8 [N, rows, columns], or None after adding the reason to `problems`."""
     pixels = _read_or_explain(split.images, 3, problems)
     if pixels is None:
         return None
     needed = len(split.labels) if split.rows is None else None
     if needed is not None and len(pixels) != needed:
-        name = shown(os.path.basename(split.images))
+        name = printable(os.path.basename(split.images))
         message = f"{name} holds {len(pixels):,} images, but there are {needed:,} labels."
-        problems.append(wrong(message, "Use image and label files that belong together."))
+        problems.append(dataset_error(message, "Use image and label files that belong together."))
         return None
     return pixels
 

@@ -17,11 +17,10 @@ import numpy as np
 from engine.contract.problems import Problem
 from engine.data.decoding.image_files import is_image
 from engine.data.files import Files, Listing
-from engine.data.formats.folders import subfolders
 from engine.data.formats.format import Confidence, Content, Detection, Format
-from engine.data.formats.label_like import looks_like_labels
-from engine.data.formats.tree import Tree, split_named, suffix
-from engine.data.splits import FileSplit, shown, spread_evenly, warn, wrong
+from engine.data.formats.shared.mask_sample import are_label_images
+from engine.data.formats.tree import Tree, split_named, subfolders, suffix
+from engine.data.splits import FileSplit, dataset_error, dataset_warning, printable, spread_evenly
 
 LAYOUT = "Choose a folder with one folder of images per class, or with train and val folders divided in the same way."
 _ROLES = frozenset(
@@ -40,13 +39,13 @@ _SAMPLED = 40
 """Class folders, and files of each, that evidence is looked for in."""
 _MASK_ENDING = re.compile(r"[-_ ]?(mask|masks|label|labels|gt|seg|segmentation|l)$")
 _COMPARED = 1000
-"""Images of a class whose names are compared with those of others: the first, since equal names sort alike."""
-_LEAST_FOR_SINGLE = 8
+"""Names of images in a class that are compared with those of other classes, the first in sorted order."""
+_MIN_FOR_SINGLE = 8
 """Folders of one image each, from so many on, are of images rather than of classes."""
 
 
 class _Class(NamedTuple):
-    """A class folder: its images, and files that are no images by name, folder by folder."""
+    """Folder of a class: its images, and its files without an image's ending, folder by folder."""
 
     images: list[Listing]
     strays: list[Listing]
@@ -86,29 +85,31 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
     for split, root in roots.items():
         listed = {name: _list_class(tree, os.path.join(root, name)) for name in tree.folders(root)}
         problems += [
-            warn(f"Folder {shown(name)} in {shown(root)} has no images, so it is not a class there.")
+            dataset_warning(f"Folder {printable(name)} in {printable(root)} has no images, so it is not a class there.")
             for name, each in listed.items()
             if not each.total and split == "train"
         ]
         splits[split] = _split_of(listed, numbers)
-    return Content(tuple(map(shown, names)), splits, problems)
+    return Content(tuple(map(printable, names)), splits, problems)
 
 
 def _without_splits(tree: Tree, problems: list[Problem]) -> Content:
     listed = {name: _list_class(tree, name) for name in tree.folders()}
     there = {name: each for name, each in listed.items() if each.total}
     problems += [
-        warn(f"Folder {shown(name)} has no images and is not used as a class.") for name in listed if name not in there
+        dataset_warning(f"Folder {printable(name)} has no images and is not used as a class.")
+        for name in listed
+        if name not in there
     ]
     if len(there) == 1:
         (name,) = there
         inside = subfolders(tree.path(name))
         inner = detect(Tree(tree.path(name))) if len(inside) > 1 else []
         if inner and inner[0].confidence > Confidence.WEAK:
-            remedy = f"Choose {shown(tree.path(name))} instead, which has {len(inside)} folders."
-            problems.append(wrong("The folder contains only one folder.", remedy))
+            remedy = f"Choose {printable(tree.path(name))} instead, which has {len(inside)} folders."
+            problems.append(dataset_error("The folder contains only one folder.", remedy))
     numbers = {name: number for number, name in enumerate(there)}
-    return Content(tuple(map(shown, there)), {"": _split_of(there, numbers)}, problems)
+    return Content(tuple(map(printable, there)), {"": _split_of(there, numbers)}, problems)
 
 
 def _class_splits(tree: Tree, problems: list[Problem] | None = None) -> dict[str, str]:
@@ -121,7 +122,11 @@ def _class_splits(tree: Tree, problems: list[Problem] | None = None) -> dict[str
         if split not in found:
             found[split] = name
         elif problems is not None:
-            problems.append(warn(f"In addition to {shown(found[split])} there is {shown(name)}, which is not used."))
+            problems.append(
+                dataset_warning(
+                    f"In addition to {printable(found[split])} there is {printable(name)}, which is not used."
+                )
+            )
     return found
 
 
@@ -167,9 +172,9 @@ def _against(tree: Tree, roots: Sequence[str], names: Sequence[str]) -> Iterator
     if inside := sorted(name for name in inner if _plain(name) in _ROLES):
         yield f"folders named by their role inside those of the classes ({_some(inside)})"
     stems = {name: found for name in sampled if (found := _stems(tree, roots, name))}
-    yield from _annotations_beside(tree, roots, sampled, stems)
+    yield from _adjacent_annotations(tree, roots, sampled, stems)
     counts = [len(found) for found in stems.values()]
-    if len(names) >= _LEAST_FOR_SINGLE and counts and float(np.median(counts)) <= 1:
+    if len(names) >= _MIN_FOR_SINGLE and counts and float(np.median(counts)) <= 1:
         yield f"{len(names):,} folders with one image each, as if a folder were an image"
     yield from _same_stems(tree, roots, stems)
 
@@ -186,11 +191,11 @@ def _role_names(tree: Tree, names: Sequence[str]) -> Iterator[str]:
     words = [name for name in names if name not in roles and _words(name)[-1:] and _words(name)[-1] in _ROLES]
     if len(words) > 1 or (words and 2 * len(words) >= len(names)):
         yield f"folders named by their role ({_some(words)})"
-    own = os.path.basename(os.path.normpath(tree.root))
-    if _plain(own) in _ROLES:
-        siblings = [name for name in _siblings(tree.root) if name != own and _plain(name) in _ROLES]
+    root_name = os.path.basename(os.path.normpath(tree.root))
+    if _plain(root_name) in _ROLES:
+        siblings = [name for name in _siblings(tree.root) if name != root_name and _plain(name) in _ROLES]
         if siblings:
-            yield f"the folder {shown(own)} next to {_some(siblings)}, which may hold its annotations"
+            yield f"the folder {printable(root_name)} next to {_some(siblings)}, which may hold its annotations"
 
 
 def _split_pairs(names: Sequence[str]) -> list[str]:
@@ -210,18 +215,18 @@ def _children(tree: Tree, root: str, name: str) -> Sequence[str]:
     return tree.folders(folder) if tree.exists(folder) else ()
 
 
-def _annotations_beside(
+def _adjacent_annotations(
     tree: Tree, roots: Sequence[str], names: Sequence[str], stems: Mapping[str, set[str]]
 ) -> Iterator[str]:
-    beside: list[str] = []
+    found_next: list[str] = []
     for name in names:
         for folder in _folders_of(tree, roots, name):
             for file in tree.files(folder, tuple(_ANNOTATIONS))[:_SAMPLED]:
                 if os.path.splitext(file)[0] in stems.get(name, ()) or suffix(file) in (".xml", ".csv"):
-                    beside.append(os.path.join(folder, file))
+                    found_next.append(os.path.join(folder, file))
                     break
-    if beside:
-        yield f"annotation files among the images ({_some(beside)})"
+    if found_next:
+        yield f"annotation files among the images ({_some(found_next)})"
 
 
 def _same_stems(tree: Tree, roots: Sequence[str], stems: Mapping[str, set[str]]) -> Iterator[str]:
@@ -234,10 +239,12 @@ def _same_stems(tree: Tree, roots: Sequence[str], stems: Mapping[str, set[str]])
             if shared < 0.9 * min(len(stems[one]), len(stems[other])) or shared < 2:
                 continue
             paired = {_plain(one), _plain(other)} <= _PAIRED_ROLES | _ROLES
-            labels = [looks_like_labels(_sample_files(tree, roots, name)) for name in (one, other)]
+            labels = [are_label_images(_sample_files(tree, roots, name)) for name in (one, other)]
             if paired or labels[0] != labels[1]:
-                what = f", and {shown(one if labels[0] else other)} looks like masks" if labels[0] != labels[1] else ""
-                yield f"the same file names in {shown(one)} and {shown(other)}{what}"
+                what = (
+                    f", and {printable(one if labels[0] else other)} looks like masks" if labels[0] != labels[1] else ""
+                )
+                yield f"the same file names in {printable(one)} and {printable(other)}{what}"
                 return
 
 
@@ -278,7 +285,7 @@ def _words(name: str) -> list[str]:
 
 
 def _some(names: object) -> str:
-    listed = [shown(str(name)) for name in names]  # type: ignore[attr-defined]
+    listed = [printable(str(name)) for name in names]  # type: ignore[attr-defined]
     return ", ".join(listed[:4]) + (", …" if len(listed) > 4 else "")
 
 

@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from pathlib import Path
 from typing import NamedTuple
 
 from engine.contract.problems import Problem
-from engine.data.decoding.image_files import EXTENSIONS
-from engine.data.decoding.reading import Unfit, judged, read_number, read_text
-from engine.data.formats.boxes import ANY_CLASS, Box, Marked
+from engine.data.decoding.image_files import EXTENSIONS, is_image
+from engine.data.decoding.reading import MAX_TABLE_BYTES, Unfit, read_number, read_text, refuse_unusable
 from engine.data.formats.format import Confidence, Content, Detection, Format
-from engine.data.formats.mirrored import (
+from engine.data.formats.shared.boxes import ANY_CLASS, Box, BoxedImage
+from engine.data.formats.shared.class_numbers import number_classes
+from engine.data.formats.shared.text_files import (
     Pair,
     Parsed,
     TextFiles,
@@ -30,9 +32,8 @@ from engine.data.formats.mirrored import (
     sample,
     text_folders,
 )
-from engine.data.formats.pairing import classes_of, read_list
 from engine.data.formats.tree import Tree
-from engine.data.splits import counted, first, warn
+from engine.data.splits import dataset_warning, first_names, there_are
 
 FIELDS = (15, 16)
 """Words in a line; the last of 16 is a detector's confidence."""
@@ -82,11 +83,11 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
     splits, alone = annotated_only(splits)
     parsed, unreadable = read_texts(splits, parse)
     names = {row.name for images in parsed.values() for _, rows in images for row in rows} - {DO_NOT_CARE}
-    classes, numbers = classes_of(tree.root, names)
+    classes, numbers = number_classes(tree.root, names)
     numbers[DO_NOT_CARE] = ANY_CLASS
     marked = {
         split: [
-            Marked(image, [Box(*row.edges, numbers[row.name], row.name == DO_NOT_CARE) for row in rows])
+            BoxedImage(image, [Box(*row.edges, numbers[row.name], row.name == DO_NOT_CARE) for row in rows])
             for image, rows in images
         ]
         for split, images in parsed.items()
@@ -100,7 +101,7 @@ def _listed(tree: Tree, splits: dict[str, list[Pair]], problems: list[Problem]) 
     for folder in ("", *tree.named(("training",))):
         for name in tree.named(("imagesets",), folder):
             for split, file in (("train", "train"), ("train", "trainval"), ("val", "val"), ("test", "test")):
-                names = read_list(tree.path(folder, name, f"{file}.txt"))
+                names = _read_names(tree.path(folder, name, f"{file}.txt"))
                 if names is not None:
                     lists.setdefault(split, names)
     if "train" not in lists:
@@ -109,8 +110,10 @@ def _listed(tree: Tree, splits: dict[str, list[Pair]], problems: list[Problem]) 
     present = {os.path.splitext(os.path.basename(pair.image))[0] for pairs in found.values() for pair in pairs}
     missing = sorted(frozenset[str]().union(*lists.values()) - present)
     if missing:
-        message = f"{counted(missing, 'image')} named in a list but not in the folder: {first(missing)}."
-        problems.append(warn(message, "They are left out; add them to the folder, or remove them from the list."))
+        message = f"{there_are(missing, 'image')} named in a list but not in the folder: {first_names(missing)}."
+        problems.append(
+            dataset_warning(message, "They are left out; add them to the folder, or remove them from the list.")
+        )
     return found
 
 
@@ -119,7 +122,7 @@ def parse(path: str) -> Parsed[Row]:
     found = Parsed[Row]()
     seen: set[Row] = set()
     text = read_text(path)
-    with judged(path):
+    with refuse_unusable(path):
         for number, line in enumerate(text.splitlines(), 1):
             words = line.split()
             if not words:
@@ -148,3 +151,14 @@ FORMAT = Format(
     detect,
     read,
 )
+
+
+def _read_names(path: str) -> frozenset[str] | None:
+    """Return the first word of each line of a list, without folders and endings of images; None without such a file."""
+    try:
+        text = read_text(path, MAX_TABLE_BYTES)
+    except OSError:
+        return None
+    with refuse_unusable(path):
+        words = [line.split(maxsplit=1)[0] for line in text.splitlines() if line.strip()]
+        return frozenset(Path(word).stem if "/" in word or is_image(word) else word for word in words)

@@ -14,27 +14,21 @@ from urllib.parse import unquote, urlsplit
 
 from engine.data.decoding.image_files import is_image
 from engine.data.decoding.reading import Unfit, describe_failure
-from engine.data.formats.bitmaps import from_brush, patch_shape
-from engine.data.formats.boxes import upright_size
 from engine.data.formats.format import Confidence, Content, Detection, Format
-from engine.data.formats.shape_files import (
-    Collection,
-    as_number,
-    as_points,
-    as_size,
+from engine.data.formats.shared.bitmaps import from_brush, patch_shape
+from engine.data.formats.shared.boxes import upright_size
+from engine.data.formats.shared.json_files import files_ending, find_words, first_items, likely_first, load_json
+from engine.data.formats.shared.shape_collection import ShapeCollection, as_number, as_points, as_size
+from engine.data.formats.shared.shapes import (
+    Shape,
+    ShapedImage,
+    box_shape,
     ellipse_points,
-    files_ending,
-    first_items,
-    likely_first,
-    number_of,
-    read_json,
-    rotated,
-    split_of_path,
-    words_in,
+    require_polygon,
+    rotate_points,
 )
-from engine.data.formats.shapes import Shape, ShapedImage, box_shape, polygon_shape
-from engine.data.formats.tree import Tree
-from engine.data.splits import counted, first, shown, warn, wrong
+from engine.data.formats.tree import Tree, split_of_path
+from engine.data.splits import dataset_error, dataset_warning, first_names, format_count, printable, there_are
 
 _OUTLINES = ("polygonlabels", "brushlabels", "ellipselabels")
 _LABELS = (*_OUTLINES, "rectanglelabels", "labels")
@@ -45,7 +39,7 @@ _CHOICE_KEYS = ("choice", "choices", "class", "category", "label")
 """Names of controls in JSON-MIN whose text is a choice; other texts belong to the data of the task."""
 _IMAGE_KEYS = ("image", "img", "image_url", "url")
 _TASKS_SAMPLED = 1000
-"""Tasks of an export by which the kinds of its annotations are found."""
+"""Tasks of an export that are read to detect its kinds of annotations."""
 _DECIMALS = 6
 """Of coordinates in pixels: percent of whole pixels become whole pixels again."""
 _UPLOADED = re.compile(r"[0-9a-f]{8}-")
@@ -86,30 +80,30 @@ def detect(tree: Tree) -> list[Detection]:
     kinds = _kinds([item for path in paths for item in first_items(tree.path(path), _TASKS_SAMPLED)])
     if not kinds:
         quoted = {f'"{word}"'.encode(): word for word in (*_LABELS, "choices")}
-        words = {quoted[word] for path in paths for word in words_in(tree.path(path), quoted)}
+        words = {quoted[word] for path in paths for word in find_words(tree.path(path), quoted)}
         kinds = _kinds([{"data": {}, "annotations": [{"result": [{"value": {word: ["any"]}} for word in words]}]}])
-    evidence = f"{number_of(paths, 'JSON export')} of Label Studio"
+    evidence = f"{format_count(paths, 'JSON export')} of Label Studio"
     return [Detection(tuple(kinds or ["boxes"]), Confidence.CERTAIN if kinds else Confidence.WEAK, (evidence,))]
 
 
 def read(tree: Tree, detection: Detection, kind: str) -> Content:
     """Return the annotations of a folder with exports of Label Studio."""
-    found = Collection(tree)
+    found = ShapeCollection(tree)
     several: list[str] = []
     for path in _files(tree):
         try:
-            content = read_json(tree.path(path))
+            content = load_json(tree.path(path))
         except (OSError, ValueError) as error:
-            message = f"{shown(path)} can't be read: {describe_failure(error)}."
-            found.problems.append(wrong(message, "Export the annotations from Label Studio again."))
+            message = f"{printable(path)} can't be read: {describe_failure(error)}."
+            found.problems.append(dataset_error(message, "Export the annotations from Label Studio again."))
             continue
         for task in _tasks(content if isinstance(content, list) else [content]):
             if task.further:
                 several.append(task.image)
             _add(found, path, task, kind)
     if several:
-        message = f"{counted(several, 'image')} with several annotations: {first(several)}."
-        found.problems.append(warn(message, "The first that is not canceled is used; remove the others."))
+        message = f"{there_are(several, 'image')} with several annotations: {first_names(several)}."
+        found.problems.append(dataset_warning(message, "The first that is not canceled is used; remove the others."))
     return found.content(kind)
 
 
@@ -124,7 +118,7 @@ FORMAT = Format(
 
 
 def _files(tree: Tree, *, files_sampled: bool = False) -> list[str]:
-    """Return the exports, judged by their first tasks."""
+    """Return the files whose first tasks are of an export."""
     paths = files_ending(tree, ".json")
     return [path for path in (likely_first(paths) if files_sampled else paths) if _is_export(tree.path(path))]
 
@@ -228,7 +222,7 @@ def _small_results(item: dict[str, Any]) -> Iterator[Any]:
             yield {"value": {"choices": [value]}}
 
 
-def _add(found: Collection, path: str, task: _Task, kind: str) -> None:
+def _add(found: ShapeCollection, path: str, task: _Task, kind: str) -> None:
     near = os.path.dirname(path)
     split = split_of_path(path, by_name=True)
     image = _find(task, near, split, found)
@@ -243,7 +237,7 @@ def _add(found: Collection, path: str, task: _Task, kind: str) -> None:
     found.add(ShapedImage(image, content.shapes, content.size, tuple(content.tags)), split)
 
 
-def _find(task: _Task, near: str, split: str, found: Collection) -> str | None:
+def _find(task: _Task, near: str, split: str, found: ShapeCollection) -> str | None:
     """Return the image of a task; uploaded images may have their names of before."""
     if task.image.startswith("data:"):
         return None
@@ -256,7 +250,7 @@ def _find(task: _Task, near: str, split: str, found: Collection) -> str | None:
     return None
 
 
-def _read_results(results: list[Any], image: str, kind: str, found: Collection) -> _Read:
+def _read_results(results: list[Any], image: str, kind: str, found: ShapeCollection) -> _Read:
     content = _Read()
     labeled = {str(each.get("id")) for each in results if isinstance(each, dict) and _labels(each)}
     for each in results:
@@ -288,7 +282,7 @@ def _labels(entry: dict[str, Any]) -> list[str]:
     return []
 
 
-def _read_region(entry: dict[str, Any], image: str, content: _Read, found: Collection) -> None:
+def _read_region(entry: dict[str, Any], image: str, content: _Read, found: ShapeCollection) -> None:
     labels = _labels(entry)
     if len(labels) > 1:
         found.skip_object(image, "with several labels", ", ".join(labels))
@@ -320,32 +314,25 @@ def _shape(label: str, value: dict[str, Any], size: tuple[int, int]) -> Shape:
         points = as_points(value["points"])
         if points is None:
             raise Unfit("its points are not pairs of numbers")
-        return _polygon(
+        return require_polygon(
             label, [(round(x * width / 100, _DECIMALS), round(y * height / 100, _DECIMALS)) for x, y in points]
         )
     x, y = (_pixels(value, key, side) for key, side in (("x", width), ("y", height)))
     degrees = as_number(value.get("rotation")) or 0.0
     if "radiusX" in value:
         radius_x, radius_y = (_pixels(value, key, side) for key, side in (("radiusX", width), ("radiusY", height)))
-        return _polygon(label, rotated(ellipse_points(x, y, radius_x, radius_y), degrees, (x, y)))
+        return require_polygon(label, rotate_points(ellipse_points(x, y, radius_x, radius_y), degrees, (x, y)))
     if "width" not in value:
         raise Unfit("it has no area")
     across, down = (_pixels(value, key, side) for key, side in (("width", width), ("height", height)))
     if not degrees % 360:
         return box_shape(label, x, y, x + across, y + down)
     corners = [(x, y), (x + across, y), (x + across, y + down), (x, y + down)]
-    return _polygon(label, rotated(corners, degrees, (x, y)))
+    return require_polygon(label, rotate_points(corners, degrees, (x, y)))
 
 
 def _pixels(value: dict[str, Any], key: str, side: int) -> float:
     number = as_number(value.get(key))
     if number is None:
-        raise Unfit(f"{key} is {shown(str(value.get(key, 'missing')))[:40]}")
+        raise Unfit(f"{key} is {printable(str(value.get(key, 'missing')))[:40]}")
     return round(number * side / 100, _DECIMALS)
-
-
-def _polygon(label: str, points: list[tuple[float, float]]) -> Shape:
-    shape = polygon_shape(label, points)
-    if shape is None:
-        raise Unfit(f"it has {len(points)} points")
-    return shape

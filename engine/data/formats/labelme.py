@@ -13,26 +13,14 @@ from typing import Any
 
 from engine.contract.problems import Problem
 from engine.data.decoding.reading import Unfit
-from engine.data.formats.bitmaps import decode_png, patch_shape
-from engine.data.formats.boxes import upright_size
 from engine.data.formats.format import Confidence, Content, Detection, Format
-from engine.data.formats.shape_files import (
-    MOST_FILES_SAMPLED,
-    Collection,
-    as_points,
-    as_size,
-    ellipse_points,
-    files_ending,
-    number_of,
-    read_json,
-    sample,
-    sample_json,
-    split_of_path,
-    without_none,
-)
-from engine.data.formats.shapes import Shape, ShapedImage, box_shape, polygon_shape
-from engine.data.formats.tree import Tree
-from engine.data.splits import counted, first, warn, wrong
+from engine.data.formats.shared.bitmaps import decode_png, patch_shape
+from engine.data.formats.shared.boxes import upright_size
+from engine.data.formats.shared.json_files import MAX_FILES_SAMPLED, files_ending, load_json, sample, sample_json
+from engine.data.formats.shared.shape_collection import ShapeCollection, as_points, as_size
+from engine.data.formats.shared.shapes import Shape, ShapedImage, box_shape, ellipse_points, polygon_shape
+from engine.data.formats.tree import Tree, split_of_path
+from engine.data.splits import dataset_error, dataset_warning, first_names, format_count, there_are
 
 _POLYGONS = frozenset({"polygon", "rotation", "oriented_rectangle", "quadrilateral"})
 _OUTLINES = _POLYGONS | {"circle", "mask"}
@@ -70,7 +58,7 @@ def detect(tree: Tree) -> list[Detection]:
     paths = files_ending(tree, ".json")
     survey = _survey(tree, sample(paths))
     if survey.valid and not survey.outlines + survey.boxes + survey.tagged:
-        survey = _survey(tree, sample(paths, MOST_FILES_SAMPLED))
+        survey = _survey(tree, sample(paths, MAX_FILES_SAMPLED))
     if not survey.valid:
         return []
     kinds: list[str] = []
@@ -83,28 +71,28 @@ def detect(tree: Tree) -> list[Detection]:
     confidence = Confidence.CERTAIN if survey.valid >= survey.others else Confidence.LIKELY
     total = survey.valid + survey.others
     against = (f"{survey.others} of {total} JSON files of another format",) if survey.others > survey.valid else ()
-    return [Detection(tuple(kinds), confidence, (f"{number_of(paths, 'JSON file')} of labelme",), against)]
+    return [Detection(tuple(kinds), confidence, (f"{format_count(paths, 'JSON file')} of labelme",), against)]
 
 
 def read(tree: Tree, detection: Detection, kind: str) -> Content:
     """Return the annotations of a folder with labelme's JSON files."""
-    found = Collection(tree)
+    found = ShapeCollection(tree)
     flags: set[str] = set()
     embedded: list[str] = []
     paths = files_ending(tree, ".json")
-    images = {path: _own_image(path, found) for path in paths}
+    images = {path: _image_of_name(path, found) for path in paths}
     for path in sorted(paths, key=lambda path: images[path] is None):
-        own = images[path]
+        own_image = images[path]
         try:
-            content = read_json(tree.path(path))
+            content = load_json(tree.path(path))
             if not _is_labelme(content):
                 raise Unfit("it is not in labelme's format")
         except (OSError, ValueError) as error:
-            if own is not None:  # other JSON files of the folder may be about anything
-                found.skip_file(path, error, own)
+            if own_image is not None:  # other JSON files of the folder may be about anything
+                found.skip_file(path, error, own_image)
             continue
         name = content.get("imagePath")
-        image = found.find_named(path, own, name if isinstance(name, str) else "", *_where(path))
+        image = found.find_named(path, own_image, name if isinstance(name, str) else "", *_where(path))
         if image is None:
             (embedded.append if content.get("imageData") else found.note_missing)(path)
             continue
@@ -114,7 +102,7 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
         split = split_of_path(path) or split_of_path(tree.within(image))
         found.add(ShapedImage(image, shapes, size, _tags(content)), split)
     if embedded:
-        message = f"{counted(embedded, 'image')} only embedded in JSON files: {first(embedded)}."
+        message = f"{there_are(embedded, 'image')} only embedded in JSON files: {first_names(embedded)}."
         found.problems.append(_without_images(message, found))
     return found.content(kind, sorted(flags))
 
@@ -129,14 +117,18 @@ FORMAT = Format(
 )
 
 
-def _without_images(message: str, found: Collection) -> Problem:
-    """Return the problem of images that exist in JSON files only; an error if there are no others."""
+def _without_images(message: str, found: ShapeCollection) -> Problem:
+    """Return the problem of images that exist in JSON files only, an error if the dataset has no others."""
     remedy = "Save the images as files next to the JSON files (labelme_export_json)."
-    return warn(message, f"They are left out. {remedy}") if any(found.splits.values()) else wrong(message, remedy)
+    return (
+        dataset_warning(message, f"They are left out. {remedy}")
+        if any(found.splits.values())
+        else dataset_error(message, remedy)
+    )
 
 
 def _survey(tree: Tree, paths: Iterable[str]) -> _Survey:
-    """Count what is in some of the files."""
+    """Count the annotations in a sample of the files."""
     found = _Survey()
     for path in paths:
         content = sample_json(tree.path(path), (b'"shapes"', b'"imagePath"'))
@@ -162,7 +154,7 @@ def _where(path: str) -> tuple[str, str]:
     return os.path.dirname(path), split_of_path(path)
 
 
-def _own_image(path: str, found: Collection) -> str | None:
+def _image_of_name(path: str, found: ShapeCollection) -> str | None:
     """Return the image with the name of a JSON file."""
     near, split = _where(path)
     return found.find(os.path.splitext(os.path.basename(path))[0], near, split=split, ending=False)
@@ -183,9 +175,9 @@ def _type(shape: dict[str, Any]) -> str:
     return str(shape.get("shape_type") or "polygon")
 
 
-def _shapes(content: dict[str, Any], path: str, size: tuple[int, int] | None, found: Collection) -> list[Shape]:
+def _shapes(content: dict[str, Any], path: str, size: tuple[int, int] | None, found: ShapeCollection) -> list[Shape]:
     """Return the boxes and outlines of one file; polygons of one label and group are one object."""
-    shapes: list[Shape] = []
+    shapes: list[Shape | None] = []
     groups: dict[tuple[str, str], _Group] = {}
     for shape in content["shapes"]:
         kind = _type(shape) if isinstance(shape, dict) else ""
@@ -206,13 +198,13 @@ def _shapes(content: dict[str, Any], path: str, size: tuple[int, int] | None, fo
             if isinstance(drawn, Shape):
                 shapes.append(drawn)
             elif group is None:
-                shapes += without_none(polygon_shape(label.strip(), drawn, ignored=_is_difficult(shape)))
+                shapes.append(polygon_shape(label.strip(), drawn, ignored=_is_difficult(shape)))
             else:
                 key = (label.strip(), str(group))
                 groups.setdefault(key, _Group(*key, _is_difficult(shape))).rings.append(drawn)
     for each in groups.values():
-        shapes += without_none(polygon_shape(each.name, *each.rings, ignored=each.ignored))
-    return shapes
+        shapes.append(polygon_shape(each.name, *each.rings, ignored=each.ignored))
+    return [shape for shape in shapes if shape is not None]
 
 
 def _is_difficult(shape: dict[str, Any]) -> bool:

@@ -9,17 +9,16 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-import numpy.typing as npt
 
 from engine.contract.problems import Problem
 from engine.data.decoding.image_files import is_image
 from engine.data.files import Files, files_of
-from engine.data.formats.class_numbers import find_names
 from engine.data.formats.format import Content, Detection, Format
-from engine.data.formats.image_lookup import ImageLookup
-from engine.data.formats.label_columns import UNCERTAIN, Labelling, divide, split_in_cell
-from engine.data.formats.label_detection import Chosen, Group, TableFile, cells_meaning, detect_in, is_long
-from engine.data.formats.tables import (
+from engine.data.formats.shared.class_numbers import find_names
+from engine.data.formats.shared.image_lookup import ImageLookup
+from engine.data.formats.shared.label_columns import UNCERTAIN, Labelling, divide, split_in_cell
+from engine.data.formats.shared.label_detection import Chosen, Group, TableFile, cells_meaning, detect_in, is_long
+from engine.data.formats.shared.tables import (
     NO,
     YES,
     cut_off,
@@ -29,7 +28,7 @@ from engine.data.formats.tables import (
     without_fraction,
 )
 from engine.data.formats.tree import Tree
-from engine.data.splits import FileSplit, Labels, counted, first, shown, warn, wrong
+from engine.data.splits import FileSplit, LabelSplit, dataset_error, dataset_warning, first_names, printable, there_are
 
 LAYOUT = (
     "Choose a folder of images with a labels.csv (a column of file names, then a column of 0 and 1 per label or "
@@ -37,23 +36,6 @@ LAYOUT = (
 )
 MAX_CELLS = 1 << 29
 """Largest number of images times labels: a training takes 4 bytes for each in every worker."""
-Truth = npt.NDArray[np.bool_]
-
-
-@dataclass(frozen=True, eq=False)
-class LabelSplit:
-    """Images as files. `labels`, bool [N, C], is true for the classes that an image has."""
-
-    files: Sequence[str]
-    labels: Truth
-    made: bool = False
-
-
-def rarest_labels(split: LabelSplit) -> Labels:
-    """Return for each image the label of its own that the fewest images have, [N]; one more than any for none."""
-    counts = np.append(split.labels.sum(0), split.labels.size + 1)
-    there = np.column_stack([split.labels, ~split.labels.any(1)])
-    return np.where(there, counts, counts.max() + 1).argmin(1).astype(np.int64)
 
 
 def _detect(tree: Tree) -> list[Detection]:
@@ -117,9 +99,9 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
     chosen: Chosen = detection.source
     reading = Reading(ImageLookup(tree))
     if chosen.unused:
-        reading.problems.append(warn(f"These tables of labels are not used: {first(chosen.unused)}."))
+        reading.problems.append(dataset_warning(f"These tables of labels are not used: {first_names(chosen.unused)}."))
     reading.problems += [
-        wrong(f"{shown(tree.within(error.path))} {error.words}.", error.remedy) for error in chosen.broken
+        dataset_error(f"{printable(tree.within(error.path))} {error.words}.", error.remedy) for error in chosen.broken
     ]
     reading.problems += cut_off(tree, [file.table for group, _ in chosen.groups for file in group.files])
     for group, labelling in chosen.groups:
@@ -162,13 +144,13 @@ def _report_unknown(group: Group, labelling: Labelling, reading: Reading) -> Non
     )
     count = uncertain.total()
     if count and not labelling.signed:
-        where = first([name for name, number in uncertain.items() if number])
+        where = first_names([name for name, number in uncertain.items() if number])
         message = f"{count:,} values are -1 (uncertain), in the columns {where}."
-        reading.problems.append(warn(message, "They count as 0; write 1 or 0 if you know better."))
+        reading.problems.append(dataset_warning(message, "They count as 0; write 1 or 0 if you know better."))
     blank = sum(group.profiles[column].blank for column in labelling.flags)
     if blank and cells_meaning(group, labelling.flags, NO):
         message = f"{blank:,} values of labels are blank (unknown)."
-        reading.problems.append(warn(message, "They count as 0; write 1 or 0 if you know better."))
+        reading.problems.append(dataset_warning(message, "They count as 0; write 1 or 0 if you know better."))
 
 
 def _read_listed(group: Group, labelling: Labelling, reading: Reading, kind: str) -> None:
@@ -222,18 +204,18 @@ def make_content(tree: Tree, kind: str, reading: Reading, folders: Sequence[str]
     largest = max(map(len, reading.labelled.values()), default=0)
     if kind == "labels" and largest * len(order) > MAX_CELLS:
         message = (
-            f"The tables in {shown(tree.root)} name {len(order):,} labels for {largest:,} images; that is too many."
+            f"The tables in {printable(tree.root)} name {len(order):,} labels for {largest:,} images; that is too many."
         )
-        return Content((), {}, [*problems, wrong(message, "Merge labels that few images have.")])
+        return Content((), {}, [*problems, dataset_error(message, "Merge labels that few images have.")])
     if (not order or not largest) and any(problem.severity == "error" for problem in problems):
         return Content((), {}, problems)
     if not order or not largest:
-        message = f"The tables in {shown(tree.root)} name no images with labels that are in the folder."
-        return Content((), {}, [*problems, wrong(message, LAYOUT)])
+        message = f"The tables in {printable(tree.root)} name no images with labels that are in the folder."
+        return Content((), {}, [*problems, dataset_error(message, LAYOUT)])
     rows = {name: number for number, name in enumerate(order)}
     make = _file_split if kind == "classes" else _label_split
     splits = {split: make(images, rows) for split, images in reading.labelled.items()}
-    return Content(tuple(map(shown, _named(order, tree, folders, problems))), splits, problems)
+    return Content(tuple(map(printable, _named(order, tree, folders, problems))), splits, problems)
 
 
 def _sorted(names: Iterable[str]) -> list[str]:
@@ -272,17 +254,17 @@ def _differences(reading: Reading, kind: str, *, is_long: bool) -> Iterator[Prob
         several = [path for images in reading.labelled.values() for path, has in images.items() if len(has) > 1]
         none = [path for images in reading.labelled.values() for path, has in images.items() if not has]
         if several:
-            message = f"{counted(several, 'image')} with several classes: {first(several)}."
+            message = f"{there_are(several, 'image')} with several classes: {first_names(several)}."
             remedy = "They are left out; keep one row of each, or choose the task Multi-label classification."
-            yield warn(message, remedy)
+            yield dataset_warning(message, remedy)
         reading.unlabelled += none
     elif reading.differing and not is_long:
         differing = list(reading.differing)
-        message = f"{counted(differing, 'image')} in several rows with different labels: {first(differing)}."
-        yield warn(message, "All of these labels are used; keep one row of each image.")
+        message = f"{there_are(differing, 'image')} in several rows with different labels: {first_names(differing)}."
+        yield dataset_warning(message, "All of these labels are used; keep one row of each image.")
     if reading.unlabelled:
-        message = f"{counted(reading.unlabelled, 'image')} without a class: {first(reading.unlabelled)}."
-        yield warn(message, "They are left out; fill in their classes (-1 and blank mean none).")
+        message = f"{there_are(reading.unlabelled, 'image')} without a class: {first_names(reading.unlabelled)}."
+        yield dataset_warning(message, "They are left out; fill in their classes (-1 and blank mean none).")
 
 
 def _spellings(names: Sequence[str], reading: Reading) -> Iterator[Problem]:
@@ -296,10 +278,12 @@ def _spellings(names: Sequence[str], reading: Reading) -> Iterator[Problem]:
     examples = {label: path for images in reading.labelled.values() for path, has in images.items() for label in has}
     for group in several[:3]:
         spelled = " and ".join(
-            f"{shown(name)} (such as {shown(os.path.basename(examples[name]))})" if name in examples else shown(name)
+            f"{printable(name)} (such as {printable(os.path.basename(examples[name]))})"
+            if name in examples
+            else printable(name)
             for name in group
         )
-        yield warn(f"{spelled} are different classes.", "If they are one, spell it in one way in the table.")
+        yield dataset_warning(f"{spelled} are different classes.", "If they are one, spell it in one way in the table.")
 
 
 def _counterparts(tree: Tree, reading: Reading) -> Iterator[Problem]:
@@ -308,20 +292,18 @@ def _counterparts(tree: Tree, reading: Reading) -> Iterator[Problem]:
     missing = [name for name in reading.missing if name not in unclear]
     unclear |= {os.path.basename(path) for path in reading.contested}
     if unclear:
-        message = (
-            f"{counted(sorted(unclear), 'name')} in a table that may mean several images: {first(sorted(unclear))}."
-        )
-        yield warn(message, "They are left out; write the path from the table to each image into it.")
+        message = f"{there_are(sorted(unclear), 'name')} in a table that may mean several images: {first_names(sorted(unclear))}."
+        yield dataset_warning(message, "They are left out; write the path from the table to each image into it.")
     if missing:
-        yield warn(
-            f"{counted(missing, 'image')} that a table names can't be found: {first(missing)}.", "They are left out."
+        yield dataset_warning(
+            f"{there_are(missing, 'image')} that a table names can't be found: {first_names(missing)}.",
+            "They are left out.",
         )
     used = reading.skipped.union(*reading.labelled.values())
     alone = [] if unclear else images_in_no_table(tree, used)
     if alone:
-        yield warn(
-            f"{counted(alone, 'image')} that no table names: {first(alone)}.", "They are not used; add their labels."
-        )
+        message = f"{there_are(alone, 'image')} that no table names: {first_names(alone)}."
+        yield dataset_warning(message, "They are not used; add their labels.")
 
 
 FORMAT = Format("table", "Table of labels", ("classes", "labels"), LAYOUT, _detect, read)

@@ -8,8 +8,8 @@ from __future__ import annotations
 import os
 
 from engine.data.formats.format import Confidence, Content, Detection, Format
-from engine.data.formats.mask_sample import inspect_masks
-from engine.data.formats.name_pairs import Pairs, pair_folders
+from engine.data.formats.shared.mask_sample import sample_masks
+from engine.data.formats.shared.name_pairs import Pairs, pair_folders
 from engine.data.formats.tree import Tree, split_named
 from engine.data.splits import MaskCode, MaskSplit
 
@@ -29,7 +29,7 @@ def detect(tree: Tree) -> list[Detection]:
                 pairs = pair_folders(tree, [images], masks, (".png",), ("",))
                 splits.setdefault(split, Pairs()).add(pairs)
     both = [pair for pairs in splits.values() for pair in pairs.both]
-    sample = inspect_masks(both)
+    sample = sample_masks(both)
     largest = max((value for values in sample.numbers for value in values), default=0)
     if not sample.readable or largest > len(CLASSES):
         return []

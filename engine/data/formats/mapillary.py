@@ -12,13 +12,13 @@ import re
 from dataclasses import dataclass
 
 from engine.contract.problems import Problem
-from engine.data.decoding.reading import judged, read_text
+from engine.data.decoding.reading import read_text, refuse_unusable
 from engine.data.formats.format import Confidence, Content, Detection, Format
-from engine.data.formats.instances import InstanceSplit, NumberedLabels, Numbering
-from engine.data.formats.mask_sample import inspect_masks
-from engine.data.formats.name_pairs import Pairs, pair_folders
+from engine.data.formats.shared.instances import InstanceSplit, NumberedLabels, Numbering
+from engine.data.formats.shared.mask_sample import sample_masks
+from engine.data.formats.shared.name_pairs import Pairs, pair_folders
 from engine.data.formats.tree import Tree
-from engine.data.splits import MaskCode, MaskSplit, shown
+from engine.data.splits import MaskCode, MaskSplit, printable
 
 LAYOUT = "Choose the folder with config.json (or config_v2.0.json), training and validation of Mapillary Vistas."
 _SPLITS = {"training": "train", "validation": "val", "testing": "test"}
@@ -62,10 +62,12 @@ def _versions(tree: Tree, base: str, name: str) -> list[_Version]:
 
 def _read_labels(path: str) -> tuple[_Label, ...] | None:
     try:
-        with judged(path):
+        with refuse_unusable(path):
             content = json.loads(read_text(path))
         return tuple(
-            _Label(shown(str(each.get("readable") or each["name"])), bool(each["instances"]), bool(each["evaluate"]))
+            _Label(
+                printable(str(each.get("readable") or each["name"])), bool(each["instances"]), bool(each["evaluate"])
+            )
             for each in content["labels"]
         )
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
@@ -82,7 +84,7 @@ def _detections(tree: Tree, version: _Version, *, several: bool) -> list[Detecti
     if not kinds:
         return []
     both = [pair for each in pairs["labels" if "masks" in kinds else "instances"].values() for pair in each.both]
-    sample = inspect_masks(both)
+    sample = sample_masks(both)
     largest = max((value for values in sample.numbers for value in values), default=0)
     against = []
     if "masks" in kinds and largest >= len(version.labels):

@@ -8,8 +8,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
+import msgspec
+
 from engine.contract.problems import Problem
 from engine.data.decoding.image_files import EXTENSIONS
+from engine.data.decoding.reading import MAX_TABLE_BYTES, refuse_unusable
 from engine.data.formats import (
     ade20k,
     arcgis_masks,
@@ -23,13 +26,14 @@ from engine.data.formats import (
     voc_masks,
 )
 from engine.data.formats.format import Confidence, Content, Detection, Format
-from engine.data.formats.instances import InstanceSplit, NumberedMasks
-from engine.data.formats.mask_sample import MaskSample, inspect_masks
-from engine.data.formats.name_pairs import Pairs
-from engine.data.formats.object_names import coco_classes
-from engine.data.formats.paired_folders import Candidate, Roles, find_candidates
+from engine.data.formats.shared.instances import InstanceSplit, NumberedMasks
+from engine.data.formats.shared.mask_sample import MaskSample, sample_masks
+from engine.data.formats.shared.name_pairs import Pairs
+from engine.data.formats.shared.paired_folders import Candidate, Roles, find_candidates
 from engine.data.formats.tree import Tree
-from engine.data.splits import MaskSplit, shown, warn
+from engine.data.memory_limit import allow_for_text
+from engine.data.splits import MaskSplit, dataset_warning, printable
+from engine.system.regular_files import UnusableFile, read_regular
 
 _LOSSLESS = (".png", ".tif", ".tiff", ".gif", ".bmp", ".npy")
 ENDINGS = (*_LOSSLESS, *sorted(EXTENSIONS - {*_LOSSLESS}))
@@ -91,14 +95,14 @@ def detect(tree: Tree) -> list[Detection]:
     """Return a reading for each folder of masks, the likeliest first."""
     if any(each.confidence is Confidence.CERTAIN for format in _OTHERS for each in format.detect(tree)):
         return []
-    found = [(candidate, inspect_masks(candidate.pairs.both)) for candidate in find_candidates(tree, ROLES)]
+    found = [(candidate, sample_masks(candidate.pairs.both)) for candidate in find_candidates(tree, ROLES)]
     named = [(candidate, sample) for candidate, sample in found if candidate.is_named]
     unusual = [
         each for each in found if not each[0].is_named and each[1].are_labels and each[1].fit and not each[1].colored
     ]
     found = [each for each in named if each[1].are_labels] or unusual or named
     variants = [candidate.variant for candidate, _ in found]
-    classes = coco_classes(tree) if found else ()
+    classes = _coco_classes(tree) if found else ()
     detections = [
         replace(each, variant=candidate.variant if len(found) > 1 else "")
         for candidate, sample in found
@@ -123,7 +127,7 @@ def _detections(
     is_complete = 2 * len(candidate.pairs.both) >= len(candidate.pairs.alone) and not candidate.pairs.spare
     confidence = Confidence.WEAK if against else Confidence.CERTAIN if is_complete else Confidence.LIKELY
     where = f"in {candidate.variant}" if candidate.variant[0] not in "_-." else f"named NAME{candidate.variant}"
-    evidence = (f"{len(candidate.pairs.both):,} images with masks {shown(where)}",)
+    evidence = (f"{len(candidate.pairs.both):,} images with masks {printable(where)}",)
     class_name = _NUMBERED.get(candidate.variant) or (classes[0] if len(classes) == 1 else "object")
     masks = Detection(("masks",), confidence, evidence, against, source=_Source(candidate, sample, class_name))
     if len(classes) > 1:
@@ -154,23 +158,23 @@ def _doubts(candidate: Candidate, sample: MaskSample, variants: Sequence[str]) -
     plain = [each for each in variants if not _COLORED.search(each)]
     against = []
     if not candidate.is_named:
-        against.append(f"masks in {shown(candidate.variant)}, an unusual name for a folder of masks")
+        against.append(f"masks in {printable(candidate.variant)}, an unusual name for a folder of masks")
     if not sample.readable:
         against.append(f"masks that can't be opened ({sample.failure})")
     elif not sample.are_labels:
         lossy = 2 * sample.lossy > sample.readable
         noise = "noise in the masks, as if they had been saved as JPEG"
         against.append(
-            noise if lossy else f"files in {shown(candidate.variant)} that look like photos or depth, not masks"
+            noise if lossy else f"files in {printable(candidate.variant)} that look like photos or depth, not masks"
         )
     elif not sample.fit:
         against.append("masks of other sizes than their images")
     if 2 * len(candidate.pairs.both) < candidate.pairs.file_count:
         against.append(f"{len(candidate.pairs.spare):,} masks without an image")
     if preferred and candidate.variant not in preferred and _SECOND.match(candidate.variant):
-        against.append(f"masks of the first annotator in {shown(preferred[0])}")
+        against.append(f"masks of the first annotator in {printable(preferred[0])}")
     if plain and _COLORED.search(candidate.variant):
-        against.append(f"masks that are not for viewing in {shown(plain[0])}")
+        against.append(f"masks that are not for viewing in {printable(plain[0])}")
     return tuple(against)
 
 
@@ -197,7 +201,7 @@ def used_splits(splits: Mapping[str, Pairs], problems: list[Problem]) -> dict[st
     number = len(splits[""].both)
     if number:
         message = f"{number:,} images are in folders that belong to no split."
-        problems.append(warn(message, "They are left out; move them to the train, val or test folder."))
+        problems.append(dataset_warning(message, "They are left out; move them to the train, val or test folder."))
     return {name: pairs for name, pairs in splits.items() if name}
 
 
@@ -221,17 +225,44 @@ def doubts_of_numbers(sample: MaskSample) -> list[Problem]:
     """Return a warning if the values of masks may be classes rather than numbers of objects."""
     remedy = "If they mark regions rather than single objects, choose the task Semantic segmentation."
     if sample.max_numbers < 2:
-        return [warn("The masks have at most one value besides 0, so each marks a single object.", remedy)]
+        return [dataset_warning("The masks have at most one value besides 0, so each marks a single object.", remedy)]
     if sample.are_classes:
-        return [warn("The values of the masks have gaps and repeat, like those of classes.", remedy)]
+        return [dataset_warning("The values of the masks have gaps and repeat, like those of classes.", remedy)]
     return []
 
 
 def _unused(tree: Tree, candidate: Candidate) -> list[Problem]:
     if not candidate.without:
         return []
-    names = ", ".join(map(shown, candidate.without[:3])) + (", …" if len(candidate.without) > 3 else "")
-    return [warn(f"The images in {names} have no masks.", "They are left out; add their masks to use them.")]
+    names = ", ".join(map(printable, candidate.without[:3])) + (", …" if len(candidate.without) > 3 else "")
+    return [dataset_warning(f"The images in {names} have no masks.", "They are left out; add their masks to use them.")]
 
 
 FORMAT = Format("masks", "Images with masks", ("masks", "instances"), LAYOUT, detect, read)
+
+
+_MAX_COCO_FILES = 8
+
+
+class _CocoCategory(msgspec.Struct):
+    name: str
+
+
+class _CocoFile(msgspec.Struct):
+    categories: list[_CocoCategory]
+
+
+def _coco_classes(tree: Tree) -> tuple[str, ...]:
+    """Return the sorted names of the categories in the COCO files of a dataset."""
+    names: set[str] = set()
+    for folder in ("", *tree.named(("annotations", "annotation"))):
+        for name in tree.files(folder, ".json")[:_MAX_COCO_FILES]:
+            path = tree.path(folder, name)
+            try:
+                with refuse_unusable(path):
+                    allow_for_text(path)
+                    content = msgspec.json.decode(read_regular(path, MAX_TABLE_BYTES), type=_CocoFile)
+            except (OSError, UnusableFile, msgspec.MsgspecError, ValueError):
+                continue
+            names.update(each.name for each in content.categories)
+    return tuple(map(printable, sorted(names)))

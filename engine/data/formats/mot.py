@@ -12,12 +12,11 @@ from typing import NamedTuple
 
 from engine.contract.problems import Problem
 from engine.data.decoding.image_files import EXTENSIONS
-from engine.data.decoding.reading import MOST_TABLE_BYTES, Unfit, judged, read_number, read_text
-from engine.data.formats.boxes import ANY_CLASS, Box, Marked
+from engine.data.decoding.reading import MAX_TABLE_BYTES, Unfit, read_number, read_text, refuse_unusable
 from engine.data.formats.format import Confidence, Content, Detection, Format
-from engine.data.formats.mirrored import split_of
-from engine.data.formats.tree import Tree
-from engine.data.splits import counted, first, shown, warn, wrong
+from engine.data.formats.shared.boxes import ANY_CLASS, Box, BoxedImage
+from engine.data.formats.tree import Tree, split_of_folder
+from engine.data.splits import dataset_error, dataset_warning, first_names, printable, there_are
 
 CLASSES = (
     "pedestrian",
@@ -53,7 +52,7 @@ def detect(tree: Tree) -> list[Detection]:
         return []
     rows, _ = _read(tree.path(found[0], "gt", "gt.txt"))
     evidence = (
-        f"{len(found)} video{'s' if len(found) > 1 else ''} with gt/gt.txt, such as {shown(found[0]) or 'this'}",
+        f"{len(found)} video{'s' if len(found) > 1 else ''} with gt/gt.txt, such as {printable(found[0]) or 'this'}",
     )
     return [Detection(("boxes",), Confidence.CERTAIN, evidence, source=found)] if rows else []
 
@@ -72,26 +71,30 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
     for video in detection.source:
         path = os.path.join(video, "gt", "gt.txt")
         rows, bad = _read(tree.path(path))
-        faults += [f"{shown(path)}, {fault}" for fault in bad]
+        faults += [f"{printable(path)}, {fault}" for fault in bad]
         for row in rows:
             rows_of.setdefault(video, {}).setdefault(row.frame, []).append(row)
     if faults:
-        problems.append(warn(f"{counted(faults, 'line')} that can't be read: {faults[0]}.", "They are left out."))
+        problems.append(
+            dataset_warning(f"{there_are(faults, 'line')} that can't be read: {faults[0]}.", "They are left out.")
+        )
     every = {row.label for frames in rows_of.values() for rows in frames.values() for row in rows if row.counts}
     labels = {label: number for number, label in enumerate(sorted(every))}
     names = _names(tree, detection.source, problems)
-    splits: dict[str, list[Marked]] = {}
+    splits: dict[str, list[BoxedImage]] = {}
     for video in detection.source:
-        splits.setdefault(split_of(video), []).extend(_frames(tree, video, rows_of.get(video, {}), labels, problems))
-    return Content(tuple(shown(names.get(label, f"class {label}")) for label in labels), splits, problems)
+        splits.setdefault(split_of_folder(video), []).extend(
+            _frames(tree, video, rows_of.get(video, {}), labels, problems)
+        )
+    return Content(tuple(printable(names.get(label, f"class {label}")) for label in labels), splits, problems)
 
 
 def _frames(
     tree: Tree, video: str, rows: dict[int, list[Row]], labels: dict[int, int], problems: list[Problem]
-) -> list[Marked]:
+) -> list[BoxedImage]:
     """Return the frames of a video. Adds to `problems`."""
     folder = os.path.join(video, "img1")
-    marked: list[Marked] = []
+    marked: list[BoxedImage] = []
     numbers: set[int] = set()
     for name in tree.files(folder, tuple(EXTENSIONS)):
         digits = re.findall(r"\d+", os.path.splitext(name)[0])
@@ -101,12 +104,10 @@ def _frames(
             Box(*row.edges, labels[row.label] if row.counts else ANY_CLASS, not row.counts)
             for row in rows.get(frame, ())
         ]
-        marked.append(Marked(tree.path(folder, name), boxes))
+        marked.append(BoxedImage(tree.path(folder, name), boxes))
     if missing := [str(frame) for frame in sorted(rows.keys() - numbers)]:
-        message = (
-            f"{counted(missing, 'frame')} of {shown(video) or 'the video'} with boxes but no image: {first(missing)}."
-        )
-        problems.append(warn(message, "They are left out; add the images to img1."))
+        message = f"{there_are(missing, 'frame')} of {printable(video) or 'the video'} with boxes but no image: {first_names(missing)}."
+        problems.append(dataset_warning(message, "They are left out; add the images to img1."))
     return marked
 
 
@@ -125,8 +126,8 @@ def _names(tree: Tree, videos: list[str], problems: list[Problem]) -> dict[int, 
         return dict(enumerate(("object", *CLASSES))) if is_challenge else {0: "object"}
     (path, names), *others = lists.items()
     if differing := [other for other, listed in others if listed != names]:
-        message = f"{shown(path)} and {shown(differing[0])} name different classes, or in another order."
-        problems.append(wrong(message, "Number the classes of all videos alike."))
+        message = f"{printable(path)} and {printable(differing[0])} name different classes, or in another order."
+        problems.append(dataset_error(message, "Number the classes of all videos alike."))
     return dict(enumerate(("object", *names)))
 
 
@@ -134,8 +135,8 @@ def _read(path: str) -> tuple[list[Row], list[str]]:
     """Return the boxes in a file, and the faults of its lines."""
     rows: list[Row] = []
     faults: list[str] = []
-    text = read_text(path, MOST_TABLE_BYTES)
-    with judged(path):
+    text = read_text(path, MAX_TABLE_BYTES)
+    with refuse_unusable(path):
         for number, line in enumerate(text.splitlines(), 1):
             words = line.replace(",", " ").split()
             if not words:

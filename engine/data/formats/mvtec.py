@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 
 from engine.data.formats.format import Confidence, Content, Detection, Format
-from engine.data.formats.mask_sample import inspect_masks
-from engine.data.formats.name_pairs import pair_folders
+from engine.data.formats.shared.mask_sample import sample_masks
+from engine.data.formats.shared.name_pairs import pair_folders
 from engine.data.formats.tree import Tree
-from engine.data.splits import wrong
+from engine.data.splits import dataset_error
 
 LAYOUT = "MVTec AD has train/good, test with a folder for each defect, and ground_truth with their masks."
 REMEDY = (
@@ -28,7 +28,7 @@ def detect(tree: Tree) -> list[Detection]:
         for truth in tree.named(("ground_truth",), base):
             defects = sorted(set(tree.folders(os.path.join(base, truth))) & set(tree.folders(test)))
             pairs = [pair for name in defects for pair in _masked(tree, base, truth, name)]
-            if inspect_masks(pairs).are_labels:
+            if sample_masks(pairs).are_labels:
                 evidence = f"images without a defect to train on, and {len(defects)} kinds of defects to test with"
                 return [Detection((), Confidence.CERTAIN, (evidence,), remedy=REMEDY)]
     return []
@@ -41,7 +41,7 @@ def _masked(tree: Tree, base: str, truth: str, defect: str) -> list[tuple[str, s
 
 def read(tree: Tree, detection: Detection, kind: str) -> Content:
     """Return the problem that such folders are not read."""
-    return Content((), {}, [wrong("Anomaly detection can't be trained.", REMEDY)])
+    return Content((), {}, [dataset_error("Anomaly detection can't be trained.", REMEDY)])
 
 
 FORMAT = Format("mvtec", "anomaly detection (MVTec AD)", (), LAYOUT, detect, read)

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import os
 
-from engine.data.decoding.reading import MOST_TABLE_BYTES, read_text
+from engine.data.decoding.reading import MAX_TABLE_BYTES, read_text
 from engine.data.formats.format import Confidence, Content, Detection, Format
-from engine.data.formats.mask_sample import inspect_masks
-from engine.data.formats.name_pairs import Pairs, pair_folders
+from engine.data.formats.shared.mask_sample import sample_masks
+from engine.data.formats.shared.name_pairs import Pairs, pair_folders
 from engine.data.formats.tree import Tree
 from engine.data.splits import MaskCode, MaskSplit
 
@@ -28,7 +28,7 @@ def detect(tree: Tree) -> list[Detection]:
         if not (tree.exists(trimaps) and tree.exists(images)):
             continue
         pairs = pair_folders(tree, [images], trimaps, (".png",), ("",))
-        sample = inspect_masks(pairs.both)
+        sample = sample_masks(pairs.both)
         values = {value for values in sample.numbers for value in values}
         if not values or values - _VALUES or sample.has_zero:
             return []
@@ -60,7 +60,7 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
 def _listed(tree: Tree, base: str, name: str) -> set[str]:
     """Return the names in a list of lines such as "Abyssinian_100 1 1 1"."""
     try:
-        lines = read_text(tree.path(base, "annotations", name), MOST_TABLE_BYTES).splitlines()
+        lines = read_text(tree.path(base, "annotations", name), MAX_TABLE_BYTES).splitlines()
     except OSError:
         return set()
     return {line.split()[0] for line in lines if line.strip() and not line.startswith("#")}

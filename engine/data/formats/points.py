@@ -20,10 +20,10 @@ from engine.data.decoding.point_clouds import (
 from engine.data.decoding.point_fields import Fields, Head
 from engine.data.decoding.point_tables import read_table
 from engine.data.formats.format import Confidence, Content, Detection, Format
-from engine.data.formats.point_classes import learn_classes
-from engine.data.formats.semantic_kitti import VAL_SEQUENCES, sequence_of
+from engine.data.formats.shared.point_classes import learn_classes
+from engine.data.formats.shared.semantic_kitti import VAL_SEQUENCES, sequence_of
 from engine.data.formats.tree import Tree, split_named, suffix
-from engine.data.splits import PointSplit, first, shown, spread_evenly, warn, wrong
+from engine.data.splits import PointSplit, dataset_error, dataset_warning, first_names, printable, spread_evenly
 from engine.system.format import listed
 
 LAYOUT = (
@@ -91,7 +91,7 @@ def heads(files: Sequence[str]) -> Iterator[Head | None]:
     for path in files:
         try:
             yield read_head(path)
-        except Exception:  # a reader may raise nearly anything; whoever reads the whole file reports why
+        except Exception:  # a reader may raise nearly anything; reading the file reports why
             yield None
 
 
@@ -157,14 +157,16 @@ def _usable(tree: Tree, names: Iterable[str], problems: list[Problem]) -> dict[s
     usable = {path: fields for path, fields in files.items() if path not in {*unlabelled, *strays}}
     if not any(usable.values()):
         message = "The points of the clouds have no labels." if unlabelled else "None of the point clouds can be read."
-        problems.append(wrong(message, LAYOUT))
+        problems.append(dataset_error(message, LAYOUT))
         return {}
     if unlabelled:
-        message = f"{_count(unlabelled, files)} without labels ({first(unlabelled)}) and not used."
-        problems.append(warn(message, "Add labels to them, or remove them."))
+        message = f"{_count(unlabelled, files)} without labels ({first_names(unlabelled)}) and not used."
+        problems.append(dataset_warning(message, "Add labels to them, or remove them."))
     if strays:
-        message = f"{_count(strays, files)} no point clouds ({first(strays)}) and not used."
-        problems.append(warn(message, "Remove them, or write a point per line: x, y, z, and the label last."))
+        message = f"{_count(strays, files)} no point clouds ({first_names(strays)}) and not used."
+        problems.append(
+            dataset_warning(message, "Remove them, or write a point per line: x, y, z, and the label last.")
+        )
     return usable
 
 
@@ -189,8 +191,8 @@ def _divide(tree: Tree, files: Sequence[str], problems: list[Problem]) -> dict[s
         splits["train"] = splits.pop("")
     elif loose:
         clouds = "1 cloud is" if len(loose) == 1 else f"{len(loose):,} clouds are"
-        message = f"{clouds} in no folder of a split ({first(loose)}) and not used."
-        problems.append(warn(message, "Move them to the train, val or test folder."))
+        message = f"{clouds} in no folder of a split ({first_names(loose)}) and not used."
+        problems.append(dataset_warning(message, "Move them to the train, val or test folder."))
         del splits[""]
     return splits
 
@@ -220,9 +222,9 @@ def _report_columns(files: Sequence[str], problems: list[Problem]) -> None:
                 by_columns.setdefault(tuple(name or "not used" for name in table.columns), []).append(path)
     for columns, paths in by_columns.items():
         tables = "1 table has" if len(paths) == 1 else f"{len(paths):,} tables have"
-        message = f"{tables} no names of columns ({first(paths)}); they are read as {', '.join(columns)}."
+        message = f"{tables} no names of columns ({first_names(paths)}); they are read as {', '.join(columns)}."
         remedy = "If this is wrong, name the columns in the first line, such as x y z red green blue label."
-        problems.append(warn(message, remedy))
+        problems.append(dataset_warning(message, remedy))
 
 
 def _report_objects(files: Sequence[str], problems: list[Problem]) -> None:
@@ -235,10 +237,10 @@ def _report_objects(files: Sequence[str], problems: list[Problem]) -> None:
     ]
     if unknown:
         objects = "1 object is" if len(unknown) == 1 else f"{len(unknown):,} objects are"
-        message = (
-            f"{objects} of no class of S3DIS ({listed(map(shown, unknown), most=3)}), so their points are of no class."
+        message = f"{objects} of no class of S3DIS ({listed(map(printable, unknown), most=3)}), so their points are of no class."
+        problems.append(
+            dataset_warning(message, f"Name the files by one of {', '.join(room_clouds.CLASSES)}, as in chair_1.txt.")
         )
-        problems.append(warn(message, f"Name the files by one of {', '.join(room_clouds.CLASSES)}, as in chair_1.txt."))
 
 
 FORMAT = Format("points", "Point clouds", ("points",), LAYOUT, detect, read)

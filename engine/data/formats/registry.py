@@ -51,11 +51,10 @@ from engine.data.formats import (
     wider_face,
     yolo,
 )
-from engine.data.formats.finish import finish
-from engine.data.formats.folders import circles, subfolders
 from engine.data.formats.format import Confidence, Detection, Format
-from engine.data.formats.tree import SPLIT_NAMES, Tree
-from engine.data.splits import Recognised, nothing, shown, warn, wrong
+from engine.data.formats.shared.assembly import assemble
+from engine.data.formats.tree import SPLIT_NAMES, Tree, link_loops, subfolders
+from engine.data.splits import RecognizedDataset, dataset_error, dataset_warning, printable, unrecognized
 from engine.system.plugins import Registry, Unusable
 from engine.system.regular_files import UnusableFile
 
@@ -91,7 +90,7 @@ KINDS = {
     "classes": Kind("images by class", imagefolder.LAYOUT),
     "files": Kind("files for a program of your own", "Choose the folder that your own program reads."),
 }
-"""Kinds of annotations by id, in the order in which a folder is taken for one of them."""
+"""Kinds of annotations by id; the first that a folder has is preferred."""
 
 
 def _accept(name: str, loaded: object) -> Format:
@@ -143,12 +142,12 @@ _MODULES: tuple[Format, ...] = (
     unsupported.FORMAT,
 )
 FORMATS: Registry[Format] = Registry("footplate.formats", {each.id: each for each in _MODULES}, _accept)
-"""By their ids, in the order in which equal evidence counts."""
+"""Formats by id; of formats with equal evidence the first is preferred."""
 
 
 @dataclass(frozen=True)
 class Reading:
-    """A way to read a folder: a format and what it detected."""
+    """A format with one of its detections in a folder."""
 
     format: Format
     detection: Detection
@@ -169,18 +168,18 @@ class Reading:
         return self.detection.kinds[0] if self.detection.kinds else ""
 
 
-def kinds_for(task: str, own: Sequence[str]) -> tuple[str, ...]:
-    """Return the kinds of annotations that a task takes: its `own`, and those of plug-ins' formats for it."""
+def kinds_for(task: str, task_kinds: Sequence[str]) -> tuple[str, ...]:
+    """Return the kinds of annotations that a task takes: its `task_kinds`, and those of plug-ins' formats for it."""
     added = (kind for format in FORMATS.added().values() if task in format.tasks for kind in format.kinds)
-    return tuple(dict.fromkeys((*own, *added)))
+    return tuple(dict.fromkeys((*task_kinds, *added)))
 
 
-def recognise(
+def recognize(
     folder: str, *, val_fraction: float, seed: int, kinds: Sequence[str] = IMAGES_BY_CLASS, format: str = ""
-) -> Recognised:
-    """Return the dataset in `folder`, read as one of `kinds`. Images are not opened, but for a few.
+) -> RecognizedDataset:
+    """Return the dataset in `folder`, read as one of `kinds`, without opening more than a few images.
 
-    What is wrong is in the problems of the result, as is a question where the evidence conflicts.
+    Errors, and a question if the evidence conflicts, are in the problems of the result.
 
     Args:
         folder: Folder of the dataset.
@@ -192,12 +191,12 @@ def recognise(
     try:
         tree = Tree(folder)
         chosen = _choose(tree, kinds, format)
-        if isinstance(chosen, Recognised):
+        if isinstance(chosen, RecognizedDataset):
             return chosen
         reading, warnings = chosen
         kind = next(kind for kind in kinds if kind in reading.detection.kinds)
         content = reading.format.read(tree, reading.detection, kind)
-        found = finish(content, kind, folder, reading.format, val_fraction=val_fraction, seed=seed)
+        found = assemble(content, kind, folder, reading.format, val_fraction=val_fraction, seed=seed)
         found = replace(
             found,
             format=reading.name,
@@ -206,12 +205,12 @@ def recognise(
             certain=bool(format) or reading.detection.obvious or reading.detection.confidence is Confidence.CERTAIN,
             problems=(*found.problems, *warnings),
         )
-        return _with_circles(found, folder)
+        return _with_link_loops(found, folder)
     except (OSError, UnusableFile, MemoryError) as error:
-        return nothing(why_not(error, folder))
+        return unrecognized(explain_failure(error, folder))
 
 
-def readings(folder: str, format: str = "") -> list[Reading]:
+def find_readings(folder: str, format: str = "") -> list[Reading]:
     """Return the ways to read a folder that have evidence, the strongest first; none if it can't be read."""
     try:
         return _named(_readings(Tree(folder)), format)
@@ -219,34 +218,36 @@ def readings(folder: str, format: str = "") -> list[Reading]:
         return []
 
 
-def kind_of(folder: str, format: str = "") -> str | None:
+def detect_kind(folder: str, format: str = "") -> str | None:
     """Return the kind of annotations that a folder is taken for; None if the evidence is weak or conflicts."""
-    found = [each for each in readings(folder, format) if each.kind and (format or each.detection.confidence > 1)]
+    found = [each for each in find_readings(folder, format) if each.kind and (format or each.detection.confidence > 1)]
     best = [each for each in found if each.detection.confidence == found[0].detection.confidence]
     order = [*KINDS, *(kind for each in best for kind in each.detection.kinds if kind not in KINDS)]
     return min((each.kind for each in best), key=order.index, default=None)
 
 
-def why_not(error: OSError | UnusableFile | MemoryError, folder: str) -> Problem:
+def explain_failure(error: OSError | UnusableFile | MemoryError, folder: str) -> Problem:
     """Return why a folder can't be inspected."""
     match error:
         case UnusableFile():
-            return wrong(f"{shown(os.path.relpath(error.path, folder))} {error.words}.", error.remedy)
+            return dataset_error(f"{printable(os.path.relpath(error.path, folder))} {error.words}.", error.remedy)
         case MemoryError():
-            return wrong(
-                f"Inspecting {shown(folder)} takes more memory than is available.",
+            return dataset_error(
+                f"Inspecting {printable(folder)} takes more memory than is available.",
                 "Remove files that are much larger than the others, or split the dataset.",
             )
         case FileNotFoundError():
-            return wrong(f"There is no folder {shown(folder)}.", "Check the spelling, or browse for it.")
+            return dataset_error(f"There is no folder {printable(folder)}.", "Check the spelling, or browse for it.")
         case NotADirectoryError():
-            return wrong(f"{shown(folder)} is a file, not a folder.", "Choose the folder that holds the images.")
+            return dataset_error(
+                f"{printable(folder)} is a file, not a folder.", "Choose the folder that holds the images."
+            )
         case PermissionError():
-            where = shown(os.fsdecode(error.filename or folder))
-            return wrong(
+            where = printable(os.fsdecode(error.filename or folder))
+            return dataset_error(
                 f"You have no permission to read {where}.", "Give yourself permission to read it, or choose another."
             )
-    return wrong(f"{shown(folder)} can't be read: {error.strerror}.", "Check the disk, or choose another.")
+    return dataset_error(f"{printable(folder)} can't be read: {error.strerror}.", "Check the disk, or choose another.")
 
 
 def _readings(tree: Tree) -> list[Reading]:
@@ -262,7 +263,7 @@ def _detect(name: str, tree: Tree) -> Sequence[Detection]:
     except Exception as error:
         if name not in FORMATS.packages or isinstance(error, (OSError, UnusableFile, MemoryError)):
             raise
-        FORMATS.leave_out(name, f"recognizing {shown(tree.root)}, it failed: {type(error).__name__}: {error}")
+        FORMATS.leave_out(name, f"recognizing {printable(tree.root)}, it failed: {type(error).__name__}: {error}")
         return ()
 
 
@@ -270,83 +271,83 @@ def _named(found: list[Reading], format: str) -> list[Reading]:
     return [each for each in found if format in ("", each.name, each.format.id)]
 
 
-def _choose(tree: Tree, kinds: Sequence[str], format: str) -> tuple[Reading, list[Problem]] | Recognised:
+def _choose(tree: Tree, kinds: Sequence[str], format: str) -> tuple[Reading, list[Problem]] | RecognizedDataset:
     """Return the reading to use with warnings, or the problem or question that stands against all of them."""
     everything = _readings(tree)
     named = _named(everything, format)
     if not named and format:
-        return nothing(_not_of(tree, format, everything, kinds))
+        return unrecognized(_format_not_found(tree, format, everything, kinds))
     fitting = [each for each in named if set(kinds) & set(each.detection.kinds)]
     if not fitting:
-        return _of_another_kind(tree, named, kinds)
+        return _other_kind_found(tree, named, kinds)
     best = fitting[0].detection.confidence
     leaders = [each for each in fitting if each.detection.confidence == best]
     variants = [each for each in leaders if each.format is leaders[0].format]
     if len(variants) > 1:
-        return _several(tree, variants, kinds)
-    return (leaders[0], []) if format else _weighed(tree, named, fitting, leaders, kinds)
+        return _ask_which(tree, variants, kinds)
+    return (leaders[0], []) if format else _check_leader(tree, named, fitting, leaders, kinds)
 
 
-def _weighed(
+def _check_leader(
     tree: Tree, named: Sequence[Reading], fitting: Sequence[Reading], leaders: Sequence[Reading], kinds: Sequence[str]
-) -> tuple[Reading, list[Problem]] | Recognised:
+) -> tuple[Reading, list[Problem]] | RecognizedDataset:
     """Return the best of the `fitting` readings, unless something speaks against it."""
     best = leaders[0].detection.confidence
     stronger = [each for each in named if each.detection.confidence > best and not each.detection.against]
     if stronger and leaders[0].kind == "classes":  # any tree of images may be taken for one of classes
-        return _of_another_kind(tree, [*stronger, *fitting], kinds)
+        return _other_kind_found(tree, [*stronger, *fitting], kinds)
     if leaders[0].detection.against:
-        return _doubtful(tree, leaders[0], kinds)
+        return _ask_about_doubt(tree, leaders[0], kinds)
     others = [each for each in leaders[1:] if each.kind != "files"]
     if not others:
         return leaders[0], []
-    message = f"{shown(tree.root)} also holds {_list(each.title for each in others)}, which is not used."
-    warning = replace_choices(warn(message, "Choose a format if you want another."), _choices(others, kinds))
+    message = f"{printable(tree.root)} also holds {_list(each.title for each in others)}, which is not used."
+    warning = _with_choices(dataset_warning(message, "Choose a format if you want another."), _choices(others, kinds))
     return leaders[0], [warning]
 
 
-def _not_of(tree: Tree, format: str, found: Sequence[Reading], kinds: Sequence[str]) -> Problem:
+def _format_not_found(tree: Tree, format: str, found: Sequence[Reading], kinds: Sequence[str]) -> Problem:
     """Return that a folder is not of the format that the user chose."""
     id = format.partition(":")[0]
     if id not in FORMATS:
         return Problem("format", f"There is no format “{format}”.", f"Choose one of {', '.join(FORMATS)}.")
-    message = f"{shown(tree.root)} is not recognized as {FORMATS[id].title}."
+    message = f"{printable(tree.root)} is not recognized as {FORMATS[id].title}."
     choices = _choices([each for each in found if each.kind], kinds)
-    return replace_choices(Problem("format", message, FORMATS[id].layout), choices)
+    return _with_choices(Problem("format", message, FORMATS[id].layout), choices)
 
 
-def _of_another_kind(tree: Tree, found: Sequence[Reading], kinds: Sequence[str]) -> Recognised:
+def _other_kind_found(tree: Tree, found: Sequence[Reading], kinds: Sequence[str]) -> RecognizedDataset:
     """Return that a folder has annotations of another kind, of a kind that is not read, or none at all."""
-    wanted = KINDS.get(kinds[0], Kind(kinds[0], FORMATS[kinds[0]].layout if kinds[0] in FORMATS else ""))
-    seen = [each for each in found if each.kind != "files" and not each.detection.against]
+    requested = KINDS.get(kinds[0], Kind(kinds[0], FORMATS[kinds[0]].layout if kinds[0] in FORMATS else ""))
+    supported = [each for each in found if each.kind != "files" and not each.detection.against]
     doubtful = [each for each in found if each.detection.against]
-    unread = [each for each in seen if not each.kind]
-    if unread and unread[0].detection.confidence >= seen[0].detection.confidence:
-        message = f"{shown(tree.root)} holds {unread[0].format.title}, which can't be trained on ({_seen(unread[0])})."
-        return nothing(wrong(message, unread[0].detection.remedy))
-    readable = [each for each in seen if each.kind]
+    unread = [each for each in supported if not each.kind]
+    if unread and unread[0].detection.confidence >= supported[0].detection.confidence:
+        message = f"{printable(tree.root)} holds {unread[0].format.title}, which can't be trained on ({_describe_evidence(unread[0])})."
+        return unrecognized(dataset_error(message, unread[0].detection.remedy))
+    readable = [each for each in supported if each.kind]
     if not readable:
-        return nothing(_nothing_of(tree, wanted))
+        return unrecognized(_nothing_found(tree, requested))
     best = readable[0]
     kind = best.kind
-    message = f"{shown(tree.root)} holds {_title_of(kind)} ({best.title}: {_seen(best)}), not {wanted.title}."
+    message = f"{printable(tree.root)} holds {_title_of(kind)} ({best.title}: {_describe_evidence(best)}), not {requested.title}."
     choices = _choices([*readable, *doubtful], kinds)
     tasks = _list((each.title for each in _choices(readable, kinds)), "or")
-    return nothing(replace_choices(wrong(message, f"Choose {tasks}."), choices), kind)
+    return unrecognized(_with_choices(dataset_error(message, f"Choose {tasks}."), choices), kind)
 
 
-def _doubtful(tree: Tree, reading: Reading, kinds: Sequence[str]) -> Recognised:
+def _ask_about_doubt(tree: Tree, reading: Reading, kinds: Sequence[str]) -> RecognizedDataset:
     """Return the question that evidence against the only reading raises."""
     against = reading.detection.against
     are = "is" if against[0].startswith(("the ", "a ")) else "are"
-    message = f"{shown(tree.root)} does not look like {_title_of(reading.kind)}: there {are} {'; '.join(against)}."
-    return nothing(replace_choices(wrong(message, reading.format.layout), _choices([reading], kinds)))
+    message = f"{printable(tree.root)} does not look like {_title_of(reading.kind)}: there {are} {'; '.join(against)}."
+    return unrecognized(_with_choices(dataset_error(message, reading.format.layout), _choices([reading], kinds)))
 
 
-def _several(tree: Tree, found: Sequence[Reading], kinds: Sequence[str]) -> Recognised:
+def _ask_which(tree: Tree, found: Sequence[Reading], kinds: Sequence[str]) -> RecognizedDataset:
     """Return the question that several readings by one format raise."""
-    message = f"{shown(tree.root)} can be read in several ways: {_list(each.title for each in found)}."
-    return nothing(replace_choices(wrong(message, "Choose one of them."), _choices(found, kinds)))
+    message = f"{printable(tree.root)} can be read in several ways: {_list(each.title for each in found)}."
+    return unrecognized(_with_choices(dataset_error(message, "Choose one of them."), _choices(found, kinds)))
 
 
 def _choices(found: Iterable[Reading], kinds: Sequence[str]) -> tuple[Choice, ...]:
@@ -364,27 +365,27 @@ def _choices(found: Iterable[Reading], kinds: Sequence[str]) -> tuple[Choice, ..
     return tuple(made.values())
 
 
-def replace_choices(problem: Problem, choices: tuple[Choice, ...]) -> Problem:
+def _with_choices(problem: Problem, choices: tuple[Choice, ...]) -> Problem:
     """Return a problem with buttons for its remedies."""
     return Problem(problem.field, problem.message, problem.remedy, problem.severity, choices)
 
 
-def _nothing_of(tree: Tree, wanted: Kind) -> Problem:
+def _nothing_found(tree: Tree, requested: Kind) -> Problem:
     """Return that a folder holds nothing that any format recognizes."""
     counts = tree.suffixes()
     if not counts and not tree.folders():
-        return wrong(f"{shown(tree.root)} is empty.", wanted.layout)
+        return dataset_error(f"{printable(tree.root)} is empty.", requested.layout)
     files = [f"{count:,} {ending or 'other'} file{'s' * (count > 1)}" for ending, count in counts.most_common(3)]
     folders = len(tree.folders())
     holds = _list([*files, "1 folder" if folders == 1 else f"{folders:,} folders" if folders else "no folders"])
-    return wrong(f"{shown(tree.root)} does not hold {wanted.title}; it has {holds}.", wanted.layout)
+    return dataset_error(f"{printable(tree.root)} does not hold {requested.title}; it has {holds}.", requested.layout)
 
 
 def _title_of(kind: str) -> str:
     return KINDS[kind].title if kind in KINDS else kind
 
 
-def _seen(reading: Reading) -> str:
+def _describe_evidence(reading: Reading) -> str:
     return "; ".join(reading.detection.evidence) or reading.title
 
 
@@ -393,13 +394,13 @@ def _list(names: Iterable[str], word: str = "and") -> str:
     return f" {word} ".join([", ".join(listed[:-1]), listed[-1]]) if len(listed) > 1 else "".join(listed)
 
 
-def _with_circles(found: Recognised, folder: str) -> Recognised:
+def _with_link_loops(found: RecognizedDataset, folder: str) -> RecognizedDataset:
     """Return `found` with a warning about links to nowhere where folders of classes or splits may be."""
     splits = {name for names in SPLIT_NAMES.values() for name in names}
     roots = [folder, *(os.path.join(folder, name) for name in subfolders(folder) if name.lower() in splits)]
-    links = [os.path.relpath(link, folder) for root in roots for link in circles(root)]
+    links = [os.path.relpath(link, folder) for root in roots for link in link_loops(root)]
     if not links:
         return found
-    are = f"{shown(links[0])} is a link" if len(links) == 1 else f"{', '.join(map(shown, links[:3]))} are links"
+    are = f"{printable(links[0])} is a link" if len(links) == 1 else f"{', '.join(map(printable, links[:3]))} are links"
     message = f"{are} leading back to {'itself' if len(links) == 1 else 'themselves'}."
-    return replace(found, problems=(*found.problems, warn(message, "Remove such links.")))
+    return replace(found, problems=(*found.problems, dataset_warning(message, "Remove such links.")))

@@ -11,21 +11,13 @@ from typing import Any
 
 from engine.data.decoding.image_files import is_image
 from engine.data.decoding.reading import Unfit
-from engine.data.formats.bitmaps import decode_png, patch_shape
 from engine.data.formats.format import Confidence, Content, Detection, Format
-from engine.data.formats.shape_files import (
-    MOST_FILES_SAMPLED,
-    Collection,
-    as_points,
-    as_size,
-    number_of,
-    read_json,
-    sample,
-    sample_json,
-    split_of_path,
-)
-from engine.data.formats.shapes import Shape, ShapedImage, box_shape, polygon_shape
-from engine.data.formats.tree import Tree, split_named
+from engine.data.formats.shared.bitmaps import decode_png, patch_shape
+from engine.data.formats.shared.json_files import MAX_FILES_SAMPLED, load_json, sample, sample_json
+from engine.data.formats.shared.shape_collection import ShapeCollection, as_points, as_size
+from engine.data.formats.shared.shapes import Shape, ShapedImage, box_shape, polygon_shape
+from engine.data.formats.tree import Tree, split_named, split_of_path
+from engine.data.splits import format_count
 
 _OUTLINES = frozenset({"polygon", "bitmap"})
 _WITHOUT_AREA = frozenset({"line", "point", "graph", "cuboid", "cuboid_2d", "any", "multichannel_spectrogram"})
@@ -38,7 +30,7 @@ def detect(tree: Tree) -> list[Detection]:
     paths = _files(tree)
     found = _survey(tree, sample(paths))
     if found.valid and not found.shapes and not found.tags:
-        found = _survey(tree, sample(paths, MOST_FILES_SAMPLED))
+        found = _survey(tree, sample(paths, MAX_FILES_SAMPLED))
     if not found.valid:
         return []
     kinds: list[str] = []
@@ -49,19 +41,19 @@ def detect(tree: Tree) -> list[Detection]:
     if found.tags:
         kinds += ["classes", "labels"] if found.most_tags == 1 else ["labels"]
     certain = found.valid >= found.others
-    evidence = f"{number_of(paths, 'JSON file')} of Supervisely in folders ann"
+    evidence = f"{format_count(paths, 'JSON file')} of Supervisely in folders ann"
     return [Detection(tuple(kinds), Confidence.CERTAIN if certain else Confidence.LIKELY, (evidence,))]
 
 
 def read(tree: Tree, detection: Detection, kind: str) -> Content:
     """Return the annotations of a folder with a project of Supervisely."""
-    found = Collection(tree)
+    found = ShapeCollection(tree)
     classes, tags = _declared(tree)
     for path in _files(tree):
         folder, name = os.path.split(os.path.dirname(path))[0], os.path.basename(path)[: -len(".json")]
         image = found.find(name, os.path.join(folder, "img"), split=split_of_path(path), ending=is_image(name))
         try:
-            content = read_json(tree.path(path))
+            content = load_json(tree.path(path))
             if not _is_annotation(content):
                 raise Unfit("it is not in Supervisely's format")
         except (OSError, ValueError) as error:
@@ -74,8 +66,8 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
         split = split_of_path(path) or next((split for tag in of_image if (split := split_named(tag))), "")
         size = as_size(content["size"].get("height"), content["size"].get("width"))
         shapes = _shapes(content["objects"], path, size, found) if kind in ("boxes", "instances") else []
-        kept = tuple(tag for tag in of_image if not split_named(tag))
-        found.add(ShapedImage(image, shapes, size, kept), split)
+        labels = tuple(tag for tag in of_image if not split_named(tag))
+        found.add(ShapedImage(image, shapes, size, labels), split)
     return found.content(kind, classes if kind in ("boxes", "instances") else tags)
 
 
@@ -136,7 +128,7 @@ def _declared(tree: Tree) -> tuple[list[str], list[str]]:
         if "meta.json" not in tree.files(folder, ".json"):
             continue
         try:
-            content = read_json(tree.path(folder, "meta.json"))
+            content = load_json(tree.path(folder, "meta.json"))
         except (OSError, ValueError):
             continue  # the order of classes is all that it adds
         for key, name in (("classes", "title"), ("tags", "name")):
@@ -165,7 +157,7 @@ def _geometry(entry: dict[str, Any]) -> str:
     return "bitmap" if entry.get("bitmap") else "polygon"
 
 
-def _shapes(entries: list[Any], path: str, size: tuple[int, int] | None, found: Collection) -> list[Shape]:
+def _shapes(entries: list[Any], path: str, size: tuple[int, int] | None, found: ShapeCollection) -> list[Shape]:
     shapes: list[Shape] = []
     for entry in entries:
         label = entry.get("classTitle") if isinstance(entry, dict) else None

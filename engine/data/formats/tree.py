@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import string
+import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from operator import itemgetter, methodcaller
 from typing import NamedTuple
 
 from engine.data.files import Listing
-from engine.data.formats.folders import is_folder, visible
 from engine.data.memory_limit import OF_ENTRY_BYTES, allow
 
+CLUTTER = frozenset({"thumbs.db", "desktop.ini", "__macosx", "lost+found"})
+"""Files and folders that desktops and archives create; they are skipped, as are hidden ones."""
+_LONGEST_CLUTTER = max(map(len, CLUTTER))
 SPLIT_NAMES = {
     "train": ("train", "training", "trainset"),
     "val": ("val", "valid", "validation", "valset", "validset", "dev"),
@@ -36,6 +40,39 @@ def split_in(name: str) -> str:
     return found.pop() if len(found) == 1 else ""
 
 
+def split_of_folder(folder: str) -> str:
+    """Return the split that a folder's path says, "" for none: "images/train/a" and "train_images" are of "train"."""
+    names = folder.split(os.sep)
+    exact = next((split for name in names if (split := split_named(name))), "")
+    return exact or next((split for name in names if (split := split_in(name))), "")
+
+
+def split_of_file(name: str) -> str:
+    """Return the split that is a whole word of an annotation file's name, else of the nearest folder's; "" for none."""
+    for part in reversed(name.split(os.sep)):
+        if split := split_in(part):
+            return split
+    return ""
+
+
+def split_of_table(folder: str, name: str) -> str:
+    """Return the split that a table is of by its name, or else by its folders; "" for none."""
+    named = [split for part in folder.split(os.sep) if (split := split_named(part))]
+    return split_in(name) or (named[-1] if named else "")
+
+
+def split_of_path(path: str, *, by_name: bool = False) -> str:
+    """Return the split that a folder of the path is named after; "" if none is.
+
+    Args:
+        path: Path relative to the dataset's folder.
+        by_name: True if the split may also be a word of the file's name ("instances_train.xml").
+    """
+    *folders, name = path.replace("\\", "/").split("/")
+    found = next((split for folder in folders if (split := split_named(folder))), "")
+    return found or (split_in(name) if by_name else "")
+
+
 class _Entries(NamedTuple):
     folders: tuple[str, ...]
     files: Listing
@@ -44,9 +81,9 @@ class _Entries(NamedTuple):
 
 
 class Tree:
-    """Folders and files of a dataset, listed on demand and kept.
+    """Folders and files of a dataset, listed on demand and cached.
 
-    Folders are named relative to the dataset's, "" being itself. Hidden files and what desktops leave are passed over;
+    Folders are named relative to the dataset's, "" being itself. Hidden files and `CLUTTER` are skipped;
     links to folders are followed, each folder once. All methods may raise OSError.
     """
 
@@ -74,11 +111,11 @@ class Tree:
 
     def files(self, folder: str = "", endings: str | Sequence[str] = "") -> list[str]:
         """Return the names of the files in `folder` that have one of the `endings` (".json"), sorted; "" for all."""
-        wanted = {endings} if isinstance(endings, str) else set(endings)
-        if "" not in wanted and not wanted & self.suffixes(folder).keys():
+        requested = {endings} if isinstance(endings, str) else set(endings)
+        if "" not in requested and not requested & self.suffixes(folder).keys():
             return []
         names = os.fsdecode(self._of(folder).files.names[:-1]).split("\0") if self._of(folder).files.length else []
-        return names if "" in wanted else [name for name in names if suffix(name) in wanted]
+        return names if "" in requested else [name for name in names if suffix(name) in requested]
 
     def listing(self, folder: str = "") -> Listing:
         """Return the files in `folder` in little memory."""
@@ -105,7 +142,7 @@ class Tree:
         by_name: dict[str, list[str]] = {}
         for name in self.folders(folder):
             by_name.setdefault(name.lower(), []).append(name)
-        return [name for wanted in names for name in by_name.get(wanted, ())]
+        return [name for requested in names for name in by_name.get(requested, ())]
 
     def splits(self, folder: str = "") -> dict[str, str]:
         """Return the folders in `folder` that are splits by their names, by "train", "val" and "test"."""
@@ -138,8 +175,8 @@ class Tree:
             where = self.path(folder)
             with os.scandir(where) as entries:
                 for entry in entries:
-                    if visible(entry.name):
-                        (folders if is_folder(entry) else files).append(entry.name)
+                    if _is_visible(entry.name):
+                        (folders if _is_folder(entry) else files).append(entry.name)
             info = os.stat(where)
             allow(OF_ENTRY_BYTES * len(files))
             listing = Listing.of(where, sorted(files))
@@ -151,3 +188,67 @@ def suffix(name: str) -> str:
     """Return the ending of a file's name in lower case, with the dot; "" for none."""
     dot = name.rfind(".")
     return name[dot:].lower() if dot > 0 else ""
+
+
+def unicode_key(name: str) -> str:
+    """Return a name in one Unicode form: macOS splits letters from their accents."""
+    return name if name.isascii() else unicodedata.normalize("NFC", name)
+
+
+def subfolders(folder: str) -> list[str]:
+    """Return the names of the visible folders in a folder, sorted."""
+    with os.scandir(folder) as entries:
+        return sorted(entry.name for entry in entries if _is_visible(entry.name) and _is_folder(entry))
+
+
+def link_loops(folder: str) -> list[str]:
+    """Return the full paths of the links in a folder that lead back to themselves."""
+    with os.scandir(folder) as entries:
+        return sorted(entry.path for entry in entries if entry.is_symlink() and _is_loop(entry.path))
+
+
+def walk_files(folder: str) -> Iterator[tuple[str, list[str]]]:
+    """Yield each folder from `folder` down with the names of its visible files, both sorted as torchvision does.
+
+    Links are followed; a folder that several links lead to is visited once.
+    """
+    seen: set[tuple[int, int]] = set()
+    pending = [folder]
+    while pending:
+        current = pending.pop()
+        info = os.stat(current)
+        if (info.st_dev, info.st_ino) in seen:
+            continue
+        seen.add((info.st_dev, info.st_ino))
+        files: list[str] = []
+        folders: list[str] = []
+        with os.scandir(current) as entries:
+            for entry in entries:
+                if _is_visible(entry.name):
+                    (folders if _is_folder(entry) else files).append(entry.name)
+        allow(OF_ENTRY_BYTES * len(files))
+        yield current, sorted(files)
+        pending += [os.path.join(current, name) for name in sorted(folders, reverse=True)]
+
+
+def _is_visible(name: str) -> bool:
+    """Return True unless a file or folder is hidden or clutter."""
+    return name[0] != "." and (len(name) > _LONGEST_CLUTTER or name.lower() not in CLUTTER)
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    """Return True for a folder or a link to one; False for a link that leads back to itself."""
+    try:
+        return entry.is_dir()
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            return False
+        raise
+
+
+def _is_loop(path: str) -> bool:
+    try:
+        os.stat(path)
+    except OSError as error:
+        return error.errno == errno.ELOOP
+    return False

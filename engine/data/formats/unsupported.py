@@ -11,10 +11,10 @@ from dataclasses import dataclass
 
 from engine.data.decoding.image_files import EXTENSIONS, is_image
 from engine.data.formats.format import Confidence, Content, Detection, Format
-from engine.data.formats.tables import find_tables, open_table
+from engine.data.formats.shared.tables import find_tables, open_table
 from engine.data.formats.tree import Tree
 from engine.data.formats.webdataset import find_archives, samples
-from engine.data.splits import shown
+from engine.data.splits import printable
 from engine.system.regular_files import UnusableFile, open_regular
 
 LAYOUT = "Convert the dataset to a format that Footplate reads."
@@ -184,7 +184,7 @@ def _detect(tree: Tree) -> list[Detection]:
 def _refused(kind: _Kind, paths: list[str], images: int) -> Detection:
     """Return the refusal of some files: weak if there are images, too, which may be all that is needed."""
     count = "1 file" if len(paths) == 1 else f"{len(paths):,} files"
-    evidence = (f"{count} of {kind.title}, such as {shown(paths[0])}",)
+    evidence = (f"{count} of {kind.title}, such as {printable(paths[0])}",)
     if images:
         return Detection((), Confidence.WEAK, evidence, (f"{images:,} images",), kind.variant, kind.remedy)
     return Detection((), Confidence.CERTAIN, evidence, variant=kind.variant, remedy=kind.remedy)
@@ -242,7 +242,9 @@ def _run_lengths(tree: Tree) -> Iterator[Detection]:
         cells = [row[column] for row in table.sample(50) if row[column] not in ("", "-1")]
         if cells and all(len(cell.split()) > 1 and cell.replace(" ", "").isdigit() for cell in cells):
             remedy = "Draw the run lengths into masks, PNG files with 0 and the class in a folder masks next to the folder images."
-            evidence = (f"{shown(tree.within(table.path))} with masks as run lengths in {shown(table.head[column])}",)
+            evidence = (
+                f"{printable(tree.within(table.path))} with masks as run lengths in {printable(table.head[column])}",
+            )
             yield Detection((), Confidence.LIKELY, evidence, variant="rle", remedy=remedy)
             return
 
@@ -258,7 +260,7 @@ def _datumaro(tree: Tree) -> Iterator[Detection]:
                     "Export it as COCO, in CVAT or with datum convert -if datumaro -i FOLDER -f coco_instances -o OUT -- "
                     "--save-media."
                 )
-                evidence = (f"{shown(os.path.join(folder, name))} of Datumaro",)
+                evidence = (f"{printable(os.path.join(folder, name))} of Datumaro",)
                 yield Detection((), Confidence.CERTAIN, evidence, variant="datumaro", remedy=remedy)
                 return
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,17 +17,26 @@ from typing import Any, NamedTuple
 import msgspec
 
 from engine.contract.problems import Problem
-from engine.data.decoding.reading import MOST_TABLE_BYTES, describe_failure, judged, read_text
-from engine.data.formats.annotation_files import AnnotationFiles, ImageSplits, NamedImages
-from engine.data.formats.box_units import check_units
+from engine.data.decoding.reading import MAX_TABLE_BYTES, describe_failure, read_text, refuse_unusable
 from engine.data.formats.format import Confidence, Content, Detection, Format
-from engine.data.formats.json_files import MOST_FILES, EntryFaults, Fault, decode_file, head, json_files
-from engine.data.formats.shapes import ShapedImage, convert
+from engine.data.formats.shared.annotation_files import AnnotationFiles, ImageSplits, NamedImages
+from engine.data.formats.shared.box_units import check_units
+from engine.data.formats.shared.json_files import MAX_FILES, EntryFaults, Fault, decode_file, head, json_files
+from engine.data.formats.shared.shapes import (
+    Shape,
+    ShapedImage,
+    box_shape,
+    convert,
+    ellipse_points,
+    polygon_shape,
+    rotate_points,
+)
 from engine.data.formats.tree import Tree, suffix
-from engine.data.formats.via_shapes import AREAS, shape_of
-from engine.data.splits import first, shown, warn, wrong
+from engine.data.splits import dataset_error, dataset_warning, first_names, printable
 from engine.system.regular_files import UnusableFile
 
+_OUTLINED = ("polygon", "polyline", "circle", "ellipse")
+"""Shapes with an outline; the ends of a polyline are joined."""
 REMEDY = "Export the annotations again from VIA as JSON or CSV."
 ONLY_CLASS = "object"
 """Class of regions if none has attributes."""
@@ -75,13 +85,13 @@ def detect(tree: Tree) -> list[Detection]:
         name
         for ending in (".json", ".csv")
         for group in json_files(tree, ending).values()
-        for name in group[:MOST_FILES]
+        for name in group[:MAX_FILES]
     ]
     heads = {name: head(tree.path(name)) for name in names}
     files = [name for name, text in heads.items() if _is_via(text, suffix(name))]
     if not files:
         later = [name for name, text in heads.items() if all(f'"{key}"' in text for key in _VERSION_3)]
-        evidence = f"project of VIA 3: {first(later)}"
+        evidence = f"project of VIA 3: {first_names(later)}"
         return [Detection((), Confidence.CERTAIN, (evidence,), remedy=_REMEDY_3)] if later else []
     regions = [
         region
@@ -89,9 +99,9 @@ def detect(tree: Tree) -> list[Detection]:
         for entry in _entries(tree, name, EntryFaults(name), [])
         for region in entry.regions
     ]
-    outlined = any(region.shape.get("name") in AREAS for region in regions)
+    outlined = any(region.shape.get("name") in _OUTLINED for region in regions)
     kinds = ("instances", "boxes") if outlined else ("boxes",)
-    evidence = f"regions of the VGG Image Annotator: {first(files)}"
+    evidence = f"regions of the VGG Image Annotator: {first_names(files)}"
     attributes = _candidates(regions)
     is_usual = bool(attributes) and attributes[0].lower() in _USUAL
     best = Confidence.CERTAIN if is_usual or len(attributes) <= 1 else Confidence.LIKELY
@@ -99,7 +109,7 @@ def detect(tree: Tree) -> list[Detection]:
         Detection(
             kinds,
             best if number == 0 or not is_usual else Confidence.WEAK,
-            (evidence, *([f"classes by the attribute {shown(attribute)}"] if attribute else [])),
+            (evidence, *([f"classes by the attribute {printable(attribute)}"] if attribute else [])),
             variant=attribute if len(attributes) > 1 else "",
             source=_Source(tuple(files), attribute),
         )
@@ -131,7 +141,7 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
     images: ImageSplits[ShapedImage] = ImageSplits(files.splits)
     named = NamedImages(tree)
     if not source.attribute:
-        problems.append(warn(f"The regions have no attributes, so all are of one class, {ONLY_CLASS}."))
+        problems.append(dataset_warning(f"The regions have no attributes, so all are of one class, {ONLY_CLASS}."))
     for split, names in files.splits.items():
         for name in names:
             faults = EntryFaults(name)
@@ -155,7 +165,7 @@ def _add_shapes(image: ShapedImage, regions: Sequence[_Region], attribute: str, 
         if len(names) != 1:
             faults.add(_SEVERAL if names else _NO_CLASS, region.place)
             continue
-        shape = shape_of(names[0], region.shape)
+        shape = read_shape(names[0], region.shape)
         if shape is None:
             faults.add(_NO_SHAPE, region.place)
         else:
@@ -200,8 +210,8 @@ def _entries(tree: Tree, name: str, faults: EntryFaults, problems: list[Problem]
 
 def _of_csv(path: str, name: str, faults: EntryFaults, problems: list[Problem]) -> Iterator[_Entry]:
     try:
-        with judged(path):
-            text = read_text(path, MOST_TABLE_BYTES)
+        with refuse_unusable(path):
+            text = read_text(path, MAX_TABLE_BYTES)
             header = text.partition("\n")[0]
             delimiter = max(",;\t", key=header.count)
             for row in csv.DictReader(io.StringIO(text), delimiter=delimiter, skipinitialspace=True):
@@ -211,7 +221,7 @@ def _of_csv(path: str, name: str, faults: EntryFaults, problems: list[Problem]) 
                 else:
                     yield entry
     except (OSError, UnusableFile) as error:
-        problems.append(wrong(f"{shown(name)} can't be read: {describe_failure(error)}.", REMEDY))
+        problems.append(dataset_error(f"{printable(name)} can't be read: {describe_failure(error)}.", REMEDY))
 
 
 def _of_row(row: Mapping[str, Any]) -> _Entry | None:
@@ -238,3 +248,25 @@ FORMAT = Format(
     detect,
     read,
 )
+
+
+def read_shape(name: str, shape: Mapping[str, Any]) -> Shape | None:
+    """Return an object of class `name` from VIA's shape_attributes; None for points and for what lacks numbers."""
+    try:
+        match shape.get("name"):
+            case "rect":
+                x, y, width, height = (float(shape[key]) for key in ("x", "y", "width", "height"))
+                return box_shape(name, x, y, x + width, y + height)
+            case "polygon" | "polyline":
+                xs, ys = ([float(value) for value in shape[key]] for key in ("all_points_x", "all_points_y"))
+                return polygon_shape(name, zip(xs, ys, strict=True))
+            case "circle":
+                x, y, radius = (float(shape[key]) for key in ("cx", "cy", "r"))
+                return polygon_shape(name, ellipse_points(x, y, radius, radius))
+            case "ellipse":
+                x, y, across, down = (float(shape[key]) for key in ("cx", "cy", "rx", "ry"))
+                degrees = math.degrees(float(shape.get("theta", 0)))
+                return polygon_shape(name, rotate_points(ellipse_points(x, y, across, down), degrees, (x, y)))
+    except (KeyError, TypeError, ValueError):
+        return None
+    return None

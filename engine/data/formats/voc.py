@@ -16,29 +16,21 @@ from xml.etree import ElementTree
 
 from engine.data.decoding.image_files import is_image
 from engine.data.decoding.masks import arcgis_classes
-from engine.data.decoding.reading import MOST_TABLE_BYTES, Unfit, read_text, read_xml
+from engine.data.decoding.reading import MAX_TABLE_BYTES, Unfit, read_text, read_xml
 from engine.data.formats.format import Confidence, Content, Detection, Format
-from engine.data.formats.shape_files import (
-    MOST_FILES_SAMPLED,
-    Collection,
-    as_number,
-    as_size,
-    files_ending,
-    head_of,
-    number_of,
-    sample,
-    split_of_path,
-)
-from engine.data.formats.shapes import Shape, ShapedImage, box_shape
-from engine.data.formats.tree import Tree
-from engine.data.splits import counted, first, shown, warn
-from engine.system.regular_files import UnusableFile
+from engine.data.formats.shared.json_files import MAX_FILES_SAMPLED, files_ending, sample
+from engine.data.formats.shared.shape_collection import ShapeCollection, as_number, as_size
+from engine.data.formats.shared.shapes import Shape, ShapedImage, box_shape
+from engine.data.formats.tree import Tree, split_of_path
+from engine.data.splits import dataset_warning, first_names, format_count, printable, there_are
+from engine.system.regular_files import UnusableFile, open_regular
 
 ANNOTATION_FOLDERS = ("annotations", "annotation", "labels", "label", "xmls", "xml")
 _LIST_FOLDERS = (os.path.join("ImageSets", "Main"), "ImageSets", "")
 _MASK_FOLDERS = frozenset({"segmentationclass", "segmentationobject", "masks", "mask"})
 _EDGES = ("xmin", "ymin", "xmax", "ymax")
 _TRUE = frozenset({"1", "true", "yes"})
+_HEAD_BYTES = 1 << 16
 _ROOT = re.compile(rb"<(?:[\w.-]+:)?annotation[\s/>]")
 _COORDINATE = re.compile(r"([xy])\d*")
 _LISTED = re.compile(r"(.*?)(?:\s+-?[01])?")
@@ -74,11 +66,11 @@ def detect(tree: Tree) -> list[Detection]:
     paths = _candidates(tree)
     valid, others, boxes, objects = _survey(tree, sample(paths))
     if valid and not objects and len(paths) > valid + others:
-        valid, others, boxes, objects = _survey(tree, sample(paths, MOST_FILES_SAMPLED))
+        valid, others, boxes, objects = _survey(tree, sample(paths, MAX_FILES_SAMPLED))
     if not valid or (objects and not boxes):
         return []
     likely = Confidence.CERTAIN if valid >= others and boxes else Confidence.LIKELY
-    evidence = (f"{number_of(paths, 'XML file')} in VOC's format",)
+    evidence = (f"{format_count(paths, 'XML file')} in VOC's format",)
     against = (f"{others} of {valid + others} XML files of another format",) if others > valid else ()
     return [Detection(("boxes",), likely, evidence, against)]
 
@@ -86,7 +78,7 @@ def detect(tree: Tree) -> list[Detection]:
 def read(tree: Tree, detection: Detection, kind: str) -> Content:
     """Return the boxes of a folder with VOC's XML files."""
     files = [_file(path) for path in _candidates(tree)]
-    found = Collection(tree)
+    found = ShapeCollection(tree)
     _assign_splits(tree, files, found)
     images = {file.path: _image_of(tree, file, found) for file in files if file.splits}
     for file in sorted((file for file in files if file.splits), key=lambda file: images[file.path] is None):
@@ -131,7 +123,7 @@ def _survey(tree: Tree, paths: Iterable[str]) -> tuple[int, int, int, int]:
     unusable: UnusableFile | None = None
     for path in paths:
         try:
-            root = read_xml(tree.path(path)) if _ROOT.search(head_of(tree.path(path))) else None
+            root = read_xml(tree.path(path)) if _ROOT.search(_read_head(tree.path(path))) else None
         except UnusableFile as error:
             unusable = unusable or error
             continue
@@ -159,7 +151,7 @@ def _file(path: str) -> _File:
     return _File(path, os.path.join("", *folders[: places[-1]]), os.path.join("", *folders[places[-1] + 1 :], stem))
 
 
-def _assign_splits(tree: Tree, files: Sequence[_File], found: Collection) -> None:
+def _assign_splits(tree: Tree, files: Sequence[_File], found: ShapeCollection) -> None:
     """Assign files to the splits of the lists of names in their folder, else of their folders' names."""
     by_base: dict[str, list[_File]] = {}
     for file in files:
@@ -181,11 +173,13 @@ def _assign_splits(tree: Tree, files: Sequence[_File], found: Collection) -> Non
                         file.splits.append(split)
         unlisted += [file.path for file in of_base if not file.splits]
     if missing:
-        message = f"{counted(missing, 'image')} named in a list but without an annotation: {first(missing)}."
-        found.problems.append(warn(message, "They are left out; annotate them, or remove them from the list."))
+        message = f"{there_are(missing, 'image')} named in a list but without an annotation: {first_names(missing)}."
+        found.problems.append(
+            dataset_warning(message, "They are left out; annotate them, or remove them from the list.")
+        )
     if unlisted:
-        message = f"{counted(unlisted, 'annotation')} in no list of a split: {first(unlisted)}."
-        found.problems.append(warn(message, "They are left out; add them to a list in ImageSets/Main."))
+        message = f"{there_are(unlisted, 'annotation')} in no list of a split: {first_names(unlisted)}."
+        found.problems.append(dataset_warning(message, "They are left out; add them to a list in ImageSets/Main."))
 
 
 def _listed(tree: Tree, base: str, known: dict[str, list[_File]]) -> dict[str, list[tuple[str, list[_File]]]]:
@@ -213,7 +207,7 @@ def _listed(tree: Tree, base: str, known: dict[str, list[_File]]) -> dict[str, l
 
 
 def _lines(path: str) -> list[str]:
-    lines = read_text(path, MOST_TABLE_BYTES).splitlines()
+    lines = read_text(path, MAX_TABLE_BYTES).splitlines()
     return [line.strip() for line in lines if line.strip()]
 
 
@@ -239,7 +233,7 @@ def _listed_files(line: str, known: dict[str, list[_File]]) -> list[_File]:
     return []
 
 
-def _image_of(tree: Tree, file: _File, found: Collection) -> str | None:
+def _image_of(tree: Tree, file: _File, found: ShapeCollection) -> str | None:
     """Return the image with the name of an annotation file."""
     near = os.path.dirname(file.path)
     split = split_of_path(file.path)
@@ -297,7 +291,7 @@ def _corners(element: ElementTree.Element) -> Iterator[tuple[float, float, float
         left, top, right, bottom = map(as_number, texts)
         if left is None or top is None or right is None or bottom is None:
             edge, text = next((edge, text) for edge, text in zip(_EDGES, texts, strict=True) if as_number(text) is None)
-            yield f"{edge} is {shown(text)[:40] or 'missing'}"
+            yield f"{edge} is {printable(text)[:40] or 'missing'}"
         else:
             yield left, top, right, bottom
     polygon = element.find("polygon")
@@ -313,7 +307,7 @@ def _corners(element: ElementTree.Element) -> Iterator[tuple[float, float, float
             yield min(x), min(y), max(x), max(y)
 
 
-def _name_classes(tree: Tree, found: Collection) -> tuple[str, ...]:
+def _name_classes(tree: Tree, found: ShapeCollection) -> tuple[str, ...]:
     """Rename classes to those of ArcGIS's definition, if it has all of them; return its names in its order."""
     known = arcgis_classes(tree.root)
     images = [image for split in found.splits.values() for image in split]
@@ -327,3 +321,9 @@ def _name_classes(tree: Tree, found: Collection) -> tuple[str, ...]:
     for image in images:
         image.shapes = [shape._replace(name=names[shape.name]) for shape in image.shapes]
     return titles
+
+
+def _read_head(path: str) -> bytes:
+    """Return the beginning of a file without the zeros of UTF-16. Raises UnusableFile and OSError."""
+    with open_regular(path) as stream:
+        return stream.read(_HEAD_BYTES).replace(b"\0", b"")

@@ -8,13 +8,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from engine.data.decoding.masks import learn_meaning
-from engine.data.decoding.reading import MOST_TABLE_BYTES, judged, read_text
+from engine.data.decoding.reading import MAX_TABLE_BYTES, read_text, refuse_unusable
 from engine.data.formats.format import Confidence, Content, Detection, Format
-from engine.data.formats.instances import ClassedMask, InstanceSplit
-from engine.data.formats.mask_sample import inspect_masks
-from engine.data.formats.name_pairs import Pairs, pair_folders
+from engine.data.formats.shared.instances import ClassedMask, InstanceSplit
+from engine.data.formats.shared.mask_sample import sample_masks
+from engine.data.formats.shared.name_pairs import Pairs, pair_folders
 from engine.data.formats.tree import Tree, split_named
-from engine.data.splits import MaskCode, MaskSplit, shown, wrong
+from engine.data.splits import MaskCode, MaskSplit, dataset_error, printable
 
 LAYOUT = "Choose a folder with JPEGImages, SegmentationClass and lists of names in ImageSets/Segmentation."
 CLASSES = (
@@ -57,7 +57,7 @@ def detect(tree: Tree) -> list[Detection]:
 
 def _detection(tree: Tree, base: str, variant: str) -> Detection | None:
     masks, objects = (_first_pairs(tree, base, names) for names in (_MASKS, _OBJECTS))
-    sample = inspect_masks(masks.both)
+    sample = sample_masks(masks.both)
     if not masks.both or (sample.readable and not sample.are_labels):
         return None
     against = () if sample.fit else ("masks of other sizes than their images",)
@@ -110,7 +110,9 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
     found = problems.problems("a mask of objects", "masks")
     classes, code, reason = _meaning(tree, source)
     if code is None:
-        return Content((), {}, [*found, wrong(reason, "Save masks as PNG with a number, or a color, for each class.")])
+        return Content(
+            (), {}, [*found, dataset_error(reason, "Save masks as PNG with a number, or a color, for each class.")]
+        )
     background = next((number for number, name in enumerate(classes) if "background" in name.lower()), None)
     if background is None and code.values[0] == 0:
         background = 0
@@ -129,7 +131,7 @@ def _meaning(tree: Tree, source: _Source) -> tuple[tuple[str, ...], MaskCode | N
     if source.is_voc:
         return CLASSES, CODE, ""
     meaning = learn_meaning(tree.path(source.base), [mask for _, mask in source.masks.both], [])
-    return meaning.classes, meaning.code, meaning.trouble
+    return meaning.classes, meaning.code, meaning.failure
 
 
 def _by_lists(tree: Tree, base: str, pairs: Pairs) -> tuple[Mapping[str, list[tuple[str, str]]], Pairs]:
@@ -145,7 +147,7 @@ def _by_lists(tree: Tree, base: str, pairs: Pairs) -> tuple[Mapping[str, list[tu
     for split, names in lists.items():
         splits[split] = [by_name[name] for name in names if name in by_name]
         rest.alone += [alone[name] for name in names if name in alone]
-        rest.missing += [shown(name) for name in names if name not in by_name and name not in alone]
+        rest.missing += [printable(name) for name in names if name not in by_name and name not in alone]
     return splits, rest
 
 
@@ -159,8 +161,8 @@ def _read_lists(tree: Tree, folder: str) -> dict[str, list[str]]:
 
 
 def _read_list(path: str) -> list[str]:
-    with judged(path):
-        lines = [line.strip() for line in read_text(path, MOST_TABLE_BYTES).splitlines()]
+    with refuse_unusable(path):
+        lines = [line.strip() for line in read_text(path, MAX_TABLE_BYTES).splitlines()]
     names = (re.sub(r"\.(jpe?g|png|tif|bmp)$", "", line, flags=re.IGNORECASE) for line in lines if line)
     return list(dict.fromkeys(name.removeprefix("/").removeprefix("JPEGImages/") for name in names))
 

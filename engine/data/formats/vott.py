@@ -9,13 +9,13 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from engine.contract.problems import Problem
-from engine.data.decoding.reading import MAX_PIXELS, MOST_TABLE_BYTES, decode_text, judged, read_text
+from engine.data.decoding.reading import MAX_PIXELS, MAX_TABLE_BYTES, decode_text, read_text, refuse_unusable
 from engine.data.formats.format import Confidence, Content, Detection, Format
-from engine.data.formats.image_lookup import ImageLookup
-from engine.data.formats.shapes import Shape, ShapedImage, box_shape, convert, polygon_shape
-from engine.data.formats.tables import HEAD_BYTES
+from engine.data.formats.shared.image_lookup import ImageLookup
+from engine.data.formats.shared.shapes import Shape, ShapedImage, box_shape, convert, polygon_shape
+from engine.data.formats.shared.tables import HEAD_BYTES
 from engine.data.formats.tree import Tree, split_named
-from engine.data.splits import counted, first, shown, warn, wrong
+from engine.data.splits import dataset_error, dataset_warning, first_names, printable, there_are
 from engine.system.regular_files import UnusableFile, open_regular
 
 LAYOUT = "Choose a folder with images and VoTT's export: vott-json-export/NAME-export.json, or NAME-asset.json files."
@@ -32,7 +32,7 @@ def _detect(tree: Tree) -> list[Detection]:
     if not fitting:
         return []
     outlined = any('"POLYGON"' in text for text in fitting)
-    evidence = (f"{len(files):,} JSON files of VoTT, such as {shown(os.path.join(*files[0]))}",)
+    evidence = (f"{len(files):,} JSON files of VoTT, such as {printable(os.path.join(*files[0]))}",)
     kinds = ("instances", "boxes") if outlined else ("boxes",)
     return [Detection(kinds, Confidence.CERTAIN, evidence, source=files)]
 
@@ -78,22 +78,22 @@ def _read(tree: Tree, detection: Detection, kind: str) -> Content:
                 image.shapes += _shapes(region, file, faults)
             splits.setdefault(split, []).append(image)
     if missing:
-        message = f"{counted(missing, 'image')} named in VoTT's files but not in the folder: {first(missing)}."
-        problems.append(warn(message, "They are left out; copy the images into the folder."))
+        message = f"{there_are(missing, 'image')} named in VoTT's files but not in the folder: {first_names(missing)}."
+        problems.append(dataset_warning(message, "They are left out; copy the images into the folder."))
     if faults:
-        message = f"{counted(faults, 'region')} without a tag or corners, in {first(faults)}."
-        problems.append(warn(message, "They are left out; correct them in VoTT."))
+        message = f"{there_are(faults, 'region')} without a tag or corners, in {first_names(faults)}."
+        problems.append(dataset_warning(message, "They are left out; correct them in VoTT."))
     return convert(kind, splits, problems)
 
 
 def _assets(path: str, tree: Tree, problems: list[Problem]) -> Iterator[tuple[Mapping[str, Any], list[Any]]]:
     """Yield the images of a file that were opened in VoTT, with their regions."""
     try:
-        with judged(path):
-            content = json.loads(read_text(path, MOST_TABLE_BYTES))
+        with refuse_unusable(path):
+            content = json.loads(read_text(path, MAX_TABLE_BYTES))
     except ValueError as error:
         reason = error.words if isinstance(error, UnusableFile) else "is not valid JSON"
-        problems.append(wrong(f"{shown(tree.within(path))} {reason}.", "Export it again from VoTT."))
+        problems.append(dataset_error(f"{printable(tree.within(path))} {reason}.", "Export it again from VoTT."))
         return
     content = content if isinstance(content, dict) else {}
     assets = content.get("assets")

@@ -14,15 +14,15 @@ from typing import Any
 import msgspec
 
 from engine.data.decoding.image_files import is_image
-from engine.data.decoding.reading import MOST_IMAGE_BYTES, MOST_TEXT_BYTES, decode_text, judged
-from engine.data.formats.class_numbers import find_names
+from engine.data.decoding.reading import MAX_IMAGE_BYTES, MAX_TEXT_BYTES, decode_text, refuse_unusable
 from engine.data.formats.format import Confidence, Content, Detection, Format
-from engine.data.formats.label_columns import LABEL_COLUMNS
-from engine.data.formats.shapes import ShapedImage, convert
-from engine.data.formats.tables import plain, split_of
-from engine.data.formats.tree import Tree
-from engine.data.formats.unpacking import file_name, unpacked
-from engine.data.splits import counted, first, shown, warn
+from engine.data.formats.shared.class_numbers import find_names
+from engine.data.formats.shared.label_columns import LABEL_COLUMNS
+from engine.data.formats.shared.shapes import ShapedImage, convert
+from engine.data.formats.shared.tables import plain
+from engine.data.formats.shared.unpacking import file_name, unpacked
+from engine.data.formats.tree import Tree, split_of_table
+from engine.data.splits import dataset_warning, first_names, printable, there_are
 from engine.system.regular_files import UnusableFile, open_regular
 
 LAYOUT = "Choose a folder of tar files, each with images and their classes as KEY.jpg and KEY.cls or KEY.json."
@@ -86,9 +86,9 @@ def samples(path: str, *, at_most: int | None = None) -> Iterator[Sample]:
 def _add(sample: Sample, archive: tarfile.TarFile, member: tarfile.TarInfo, ending: str) -> None:
     """Add a member of a tar file to the sample of its key."""
     if is_image(member.name):
-        if not sample.name and 0 < member.size <= MOST_IMAGE_BYTES:
+        if not sample.name and 0 < member.size <= MAX_IMAGE_BYTES:
             sample.name, sample.content = member.name, _content(archive, member)
-    elif ending in _CLASSES and member.size <= MOST_TEXT_BYTES:
+    elif ending in _CLASSES and member.size <= MAX_TEXT_BYTES:
         text = decode_text(_content(archive, member)).strip()
         sample.labels += _labels_of_json(text) if ending == "json" else [text] if text else []
 
@@ -113,13 +113,13 @@ def _labels_of_json(text: str) -> list[str]:
 
 @contextmanager
 def _opened(path: str) -> Iterator[tarfile.TarFile]:
-    with judged(path):
+    with refuse_unusable(path):
         try:
             with open_regular(path) as stream, tarfile.open(fileobj=stream, mode="r|*") as archive:
                 yield archive
         except (tarfile.TarError, EOFError) as error:
             raise UnusableFile(
-                path, f"is not a readable tar file ({shown(str(error))[:100]})", "Download it again."
+                path, f"is not a readable tar file ({printable(str(error))[:100]})", "Download it again."
             ) from None
 
 
@@ -136,7 +136,7 @@ def _detect(tree: Tree) -> list[Detection]:
         return []
     several = any(len(sample.labels) > 1 for sample in labelled)
     files = "1 tar file" if len(shards) == 1 else f"{len(shards):,} tar files"
-    evidence = (f"{files} with images and classes, such as {shown(shards[0])}",)
+    evidence = (f"{files} with images and classes, such as {printable(shards[0])}",)
     kinds = ("labels",) if several else ("classes", "labels")
     return [Detection(kinds, Confidence.CERTAIN, evidence, source=tuple(shards))]
 
@@ -148,7 +148,7 @@ def _read(tree: Tree, detection: Detection, kind: str) -> Content:
     splits: dict[str, list[ShapedImage]] = {}
     without: list[str] = []
     for shard, images in zip(shards, index, strict=True):
-        split = split_of(*os.path.split(shard))
+        split = split_of_table(*os.path.split(shard))
         for name, labels in images:
             if name:
                 splits.setdefault(split, []).append(ShapedImage(str(folder / name), tags=tuple(dict.fromkeys(labels))))
@@ -157,7 +157,9 @@ def _read(tree: Tree, detection: Detection, kind: str) -> Content:
     problems = []
     if without:
         problems.append(
-            warn(f"{counted(without, 'sample')} without an image, in {first(without)}.", "They are left out.")
+            dataset_warning(
+                f"{there_are(without, 'sample')} without an image, in {first_names(without)}.", "They are left out."
+            )
         )
     classes = _name_numbers(tree, splits)
     return convert(kind, splits, problems, classes)

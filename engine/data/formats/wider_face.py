@@ -11,17 +11,17 @@ from collections.abc import Iterator
 
 from engine.contract.problems import Problem
 from engine.data.decoding.image_files import is_image
-from engine.data.decoding.reading import MOST_TABLE_BYTES, Unfit, judged, read_number, read_text
+from engine.data.decoding.reading import MAX_TABLE_BYTES, Unfit, read_number, read_text, refuse_unusable
 from engine.data.formats.format import Confidence, Content, Detection, Format
-from engine.data.formats.image_lookup import ImageLookup
-from engine.data.formats.shapes import Shape, ShapedImage, box_shape, convert
+from engine.data.formats.shared.image_lookup import ImageLookup
+from engine.data.formats.shared.shapes import Shape, ShapedImage, box_shape, convert
 from engine.data.formats.tree import Tree, split_in
-from engine.data.splits import counted, first, shown, warn
+from engine.data.splits import dataset_warning, first_names, printable, there_are
 
 ENDING = "_bbx_gt.txt"
 CLASS = "face"
 MAX_LEVELS = 3
-"""Folders below the dataset's in which lists are searched for."""
+"""Depth of folders that are searched for lists."""
 INVALID = 7
 """Position of the mark of faces that can't be used."""
 
@@ -31,7 +31,7 @@ def detect(tree: Tree) -> list[Detection]:
     files = [path for path in _lists(tree) if _is_list(tree.path(path))]
     if not files:
         return []
-    return [Detection(("boxes",), Confidence.CERTAIN, tuple(map(shown, files)), source=files)]
+    return [Detection(("boxes",), Confidence.CERTAIN, tuple(map(printable, files)), source=files)]
 
 
 def _lists(tree: Tree) -> Iterator[str]:
@@ -42,7 +42,7 @@ def _lists(tree: Tree) -> Iterator[str]:
 
 
 def _is_list(path: str) -> bool:
-    lines = read_text(path, MOST_TABLE_BYTES).split("\n", 2)
+    lines = read_text(path, MAX_TABLE_BYTES).split("\n", 2)
     return len(lines) > 1 and is_image(lines[0].strip()) and lines[1].strip().isdecimal()
 
 
@@ -71,19 +71,21 @@ def _images(tree: Tree, path: str, split: str, lookup: ImageLookup, problems: li
         else:
             yield ShapedImage(image, shapes)
     if missing:
-        message = f"{counted(missing, 'image')} named in {shown(path)} but not in the folder: {first(missing)}."
-        problems.append(warn(message, "They are left out; add them to the folder."))
+        message = (
+            f"{there_are(missing, 'image')} named in {printable(path)} but not in the folder: {first_names(missing)}."
+        )
+        problems.append(dataset_warning(message, "They are left out; add them to the folder."))
     if faults:
-        message = f"{counted(faults, 'line')} that can't be read in {shown(path)}: {faults[0]}."
-        problems.append(warn(message, "They are left out; correct the file."))
+        message = f"{there_are(faults, 'line')} that can't be read in {printable(path)}: {faults[0]}."
+        problems.append(dataset_warning(message, "They are left out; correct the file."))
 
 
 def _read_list(path: str, faults: list[str]) -> Iterator[tuple[str, list[Shape]]]:
     """Yield the images of a list with their boxes. Adds to `faults`."""
-    text = read_text(path, MOST_TABLE_BYTES)
+    text = read_text(path, MAX_TABLE_BYTES)
     name = ""
     shapes: list[Shape] = []
-    with judged(path):
+    with refuse_unusable(path):
         for number, line in enumerate(text.splitlines(), 1):
             words = line.split()
             if is_image(line.strip()):

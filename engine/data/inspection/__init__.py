@@ -1,1 +1,1 @@
-"""Looks a dataset folder through for the user: what is there, and what is wrong. Torch-free."""
+"""Inspection of a dataset folder for the user: samples, statistics and problems. Torch-free."""

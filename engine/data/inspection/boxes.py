@@ -1,5 +1,4 @@
-"""Looks folders of images with boxes through: which images cannot be used, how many boxes of each class there are and
-how large, and what the images look like with them. Torch-free."""
+"""Inspection of images with boxes: unusable images, number and sizes of boxes, and examples. Torch-free."""
 
 from __future__ import annotations
 
@@ -11,44 +10,44 @@ import numpy as np
 from engine.contract.dataset import Example
 from engine.data.decoding.reading import folder_channels
 from engine.data.drawing import outline, png
-from engine.data.formats.boxes import BoxSplit
-from engine.data.inspection.base import EXAMPLE_SIDE, LeaveOut, Looked, Progress, Tally, splits_of
+from engine.data.formats.shared.boxes import BoxSplit
+from engine.data.inspection.base import EXAMPLE_SIDE, FileChecker, Inspection, LeaveOut, Progress, splits_of_type
 from engine.data.inspection.objects import (
     Objects,
+    check_image,
+    check_objects,
     decoded_indices,
     example_indices,
-    judge,
-    look_at,
     needs_decoding,
     only_class,
+    read_shrunk,
     report,
-    shrunk,
 )
-from engine.data.splits import Recognised
+from engine.data.splits import RecognizedDataset
 
 
-def look_through_boxes(found: Recognised, progress: Progress, leave_out: LeaveOut, threads: int) -> Looked:
-    """Looks at every image of `found`, whose splits are of boxes."""
-    splits = splits_of(found, BoxSplit)
-    looked = Looked(channels=folder_channels(*(split.files for _, split in splits)))
-    tally = Tally(sum(len(split.files) for _, split in splits), progress, leave_out)
+def inspect_boxes(found: RecognizedDataset, progress: Progress, leave_out: LeaveOut, threads: int) -> Inspection:
+    """Inspect all images with boxes of a dataset."""
+    splits = splits_of_type(found, BoxSplit)
+    result = Inspection(channels=folder_channels(*(split.files for _, split in splits)))
+    checker = FileChecker(sum(len(split.files) for _, split in splits), progress, leave_out)
     for name, split in splits:
         sampled = decoded_indices(len(split.files))
-        usable = list(tally.seen(split.files, partial(_see, split, sampled), threads))
+        usable = list(checker.check_each(split.files, partial(_check, split, sampled), threads))
         objects = _objects(split, usable)
-        of_split = report(name, found.classes, objects, len(usable), made=split.made)
-        looked.splits.append(of_split)
-        looked.problems += judge(name, of_split, objects, len(usable), "boxes")
+        of_split = report(name, found.classes, objects, len(usable), is_drawn=split.is_drawn)
+        result.splits.append(of_split)
+        result.problems += check_objects(name, of_split, objects, len(usable), "boxes")
         if name == "train":
-            looked.examples += _examples(name, found.classes, split, example_indices(objects.images, usable))
-    return looked
+            result.examples += _examples(name, found.classes, split, example_indices(objects.images, usable))
+    return result
 
 
-def _see(split: BoxSplit, sampled: set[int], index: int) -> None:
-    """Raises what a decoder raises, or Unfit, for an image that cannot be used."""
+def _check(split: BoxSplit, sampled: set[int], index: int) -> None:
+    """Raise Unfit, or what a decoder raises, if an image is unusable."""
     path, (height, width) = split.files[index], split.sizes[index].tolist()
     decode = needs_decoding(path, index, len(split.files), sampled)
-    look_at(path, [(height, width)], "boxes", decode=decode)
+    check_image(path, [(height, width)], "boxes", decode=decode)
 
 
 def _objects(split: BoxSplit, usable: Sequence[int]) -> Objects:
@@ -60,11 +59,11 @@ def _objects(split: BoxSplit, usable: Sequence[int]) -> Objects:
 
 
 def _examples(name: str, classes: Sequence[str], split: BoxSplit, indices: Sequence[int]) -> list[Example]:
-    """Images with their boxes around what is in them."""
+    """Return images with frames around their boxes."""
     found = []
     for index in indices:
         try:
-            image = shrunk(split.files[index], EXAMPLE_SIDE)
+            image = read_shrunk(split.files[index], EXAMPLE_SIDE)
         except Exception:
             continue  # it could be read a moment ago; an image fewer is shown
         rows = split.of(index)

@@ -20,7 +20,7 @@ END_BYTES = 4096
 """Bytes at the beginning and at the end that are compared first: most files differ there, and a disk reads as much at
 once."""
 BLOCK_BYTES = 1 << 20
-MOST_BYTES = 1 << 30
+MAX_BYTES = 1 << 30
 """Larger files are not compared: that takes seconds."""
 
 
@@ -96,17 +96,17 @@ def _size(path: str) -> int:
         size = os.stat(path).st_size
     except OSError:
         return 0
-    return size if size <= MOST_BYTES else 0
+    return size if size <= MAX_BYTES else 0
 
 
 def digest_of_ends(path: str) -> bytes:
     """Return a digest of the first and last bytes of a file and of its size."""
     descriptor = open_descriptor(path)
     try:
-        begin = os.read(descriptor, END_BYTES)
+        beginning = os.read(descriptor, END_BYTES)
         size = os.fstat(descriptor).st_size
         os.lseek(descriptor, max(size - END_BYTES, 0), os.SEEK_SET)
-        return digest(begin, os.read(descriptor, END_BYTES), size.to_bytes(8, "little"))
+        return digest(beginning, os.read(descriptor, END_BYTES), size.to_bytes(8, "little"))
     finally:
         os.close(descriptor)
 

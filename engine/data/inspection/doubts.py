@@ -16,13 +16,22 @@ import numpy as np
 
 from engine.contract.problems import Problem
 from engine.data.decoding.image_files import is_image
-from engine.data.decoding.reading import is_grey, open_image
-from engine.data.formats.boxes import BoxSplit
+from engine.data.decoding.reading import is_gray, open_image
 from engine.data.formats.edges import EdgeSplit
-from engine.data.formats.instances import InstanceSplit
-from engine.data.formats.labels_table import LabelSplit
+from engine.data.formats.shared.boxes import BoxSplit
+from engine.data.formats.shared.instances import InstanceSplit
 from engine.data.inspection.contents import Contents, locate
-from engine.data.splits import FileSplit, Labels, MaskSplit, Recognised, first, shown, spread_evenly, warn
+from engine.data.splits import (
+    FileSplit,
+    Labels,
+    LabelSplit,
+    MaskSplit,
+    RecognizedDataset,
+    dataset_warning,
+    first_names,
+    printable,
+    spread_evenly,
+)
 from engine.system.format import listed
 
 NAMED = 3
@@ -32,7 +41,7 @@ _SEARCHED = 1000
 """Number of images, about, to search for an example of a class."""
 
 
-def find_doubts(found: Recognised, folder: str, contents: Contents, *, has_bands: bool = False) -> list[Problem]:
+def find_doubts(found: RecognizedDataset, folder: str, contents: Contents, *, has_bands: bool = False) -> list[Problem]:
     """Return warnings of probable mistakes in a dataset.
 
     Args:
@@ -49,7 +58,7 @@ def find_doubts(found: Recognised, folder: str, contents: Contents, *, has_bands
     return problems
 
 
-def _splits(found: Recognised) -> list[Any]:
+def _splits(found: RecognizedDataset) -> list[Any]:
     """Return the splits, each once."""
     test = None if found.test is found.val else found.test
     return [split for split in (found.train, found.val, test) if split is not None]
@@ -65,7 +74,9 @@ def _shared_annotations(splits: Sequence[Any], folder: str) -> list[Problem]:
     pairs = "2 images share" if len(shared) == 1 else f"{len(shared):,} pairs of images share"
     message = f"{pairs} an annotation, or one of them has none because of that ({named}{more})."
     return [
-        warn(message, "Give each image a name of its own and an annotation of that name, or remove one of the two.")
+        dataset_warning(
+            message, "Give each image a name of its own and an annotation of that name, or remove one of the two."
+        )
     ]
 
 
@@ -115,7 +126,7 @@ def _annotation(split: Any, index: int) -> bytes:
     return split.boxes[rows].tobytes() + split.labels[rows].tobytes()
 
 
-def _spellings(found: Recognised, folder: str) -> list[Problem]:
+def _spellings(found: RecognizedDataset, folder: str) -> list[Problem]:
     """Report classes whose names differ in case, blanks or the form of accents only."""
     by_key: dict[str, list[int]] = {}
     for number, name in enumerate(found.classes):
@@ -123,9 +134,9 @@ def _spellings(found: Recognised, folder: str) -> list[Problem]:
     problems = []
     for numbers in by_key.values():
         if len(numbers) > 1:
-            names = [f"“{_visible(found.classes[number])}”{_example(found, number, folder)}" for number in numbers]
+            names = [f"“{_show_blanks(found.classes[number])}”{_example(found, number, folder)}" for number in numbers]
             message = f"The classes {listed(names)} differ in spelling only."
-            problems.append(warn(message, "If they are one class, give them the same name everywhere."))
+            problems.append(dataset_warning(message, "If they are one class, give them the same name everywhere."))
     return problems
 
 
@@ -135,7 +146,7 @@ def spelling_key(name: str) -> str:
     return re.sub(r"[\s_]+|(?<=\w)-(?=[^\W\d])", " ", name).strip()
 
 
-def _visible(name: str) -> str:
+def _show_blanks(name: str) -> str:
     """Return a name with separate accents and odd blanks written as escapes."""
     composed = unicodedata.normalize("NFC", name)
     if composed != name:
@@ -143,7 +154,7 @@ def _visible(name: str) -> str:
     return "".join(letter if letter == " " or not letter.isspace() else f"\\u{ord(letter):04x}" for letter in name)
 
 
-def _example(found: Recognised, number: int, folder: str) -> str:
+def _example(found: RecognizedDataset, number: int, folder: str) -> str:
     """Return the name of an image of a class in parentheses, "" if none is found quickly."""
     for split in _splits(found):
         index: int | None = None
@@ -162,7 +173,7 @@ def _example(found: Recognised, number: int, folder: str) -> str:
     return ""
 
 
-def _conflicts(found: Recognised, splits: Sequence[Any], folder: str, contents: Contents) -> list[Problem]:
+def _conflicts(found: RecognizedDataset, splits: Sequence[Any], folder: str, contents: Contents) -> list[Problem]:
     """Report images that are the same byte by byte but have different classes or labels."""
     if not all(isinstance(split, FileSplit | LabelSplit) for split in splits):
         return []
@@ -178,7 +189,7 @@ def _conflicts(found: Recognised, splits: Sequence[Any], folder: str, contents: 
     images = "1 image is" if len(pairs) == 1 else f"{len(pairs):,} images are"
     what = "classes" if isinstance(splits[0], FileSplit) else "sets of labels"
     message = f"{images} in different {what} ({'; '.join(names)}{'; …' if len(pairs) > NAMED else ''})."
-    return [warn(message, "Keep each image once, with the right one.")]
+    return [dataset_warning(message, "Keep each image once, with the right one.")]
 
 
 def _groups(split: FileSplit | LabelSplit) -> Labels:
@@ -200,19 +211,19 @@ def _mixed_colors(splits: Sequence[Any], folder: str) -> list[Problem]:
                 continue
             try:
                 with open_image(path) as image:
-                    (gray if is_grey(image) else colored).append(path)
+                    (gray if is_gray(image) else colored).append(path)
             except Exception:
                 continue  # a broken file may raise nearly anything; the inspection of the files reports it
     if not gray or not colored:
         return []
     sampled = len(gray) + len(colored)
     message = (
-        f"Of {sampled:,} images inspected, {len(gray):,} {'is' if len(gray) == 1 else 'are'} gray ({first(gray)}) and "
-        f"{len(colored):,} {'is' if len(colored) == 1 else 'are'} in color ({first(colored)})."
+        f"Of {sampled:,} images inspected, {len(gray):,} {'is' if len(gray) == 1 else 'are'} gray ({first_names(gray)}) and "
+        f"{len(colored):,} {'is' if len(colored) == 1 else 'are'} in color ({first_names(colored)})."
     )
     remedy = "Gray images are trained on as color images of three equal channels. Check that no class or split is mostly gray."
-    return [warn(message, remedy)]
+    return [dataset_warning(message, remedy)]
 
 
 def _name(path: str, folder: str) -> str:
-    return shown(os.path.relpath(path, folder))
+    return printable(os.path.relpath(path, folder))

@@ -1,4 +1,4 @@
-"""How large the images of a folder are, by a sample of them. Torch-free."""
+"""Sizes of the images in a folder, from a sample. Torch-free."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from engine.data.decoding.tiff import open_to_show
 from engine.data.splits import spread_evenly
 
 SAMPLED = 64
-"""About so many files are looked at."""
+"""Number of files whose headers are read, about."""
 
 
 def image_sizes(files: Sequence[str]) -> ImageSizes | None:
-    """The sizes of some of `files`, evenly spread, from their headers; None if none of them has one."""
+    """Return the smallest, median and largest size in a sample of files; None if none can be read."""
     found = []
     for index in spread_evenly(len(files), SAMPLED):
         try:

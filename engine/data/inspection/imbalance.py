@@ -1,20 +1,22 @@
-"""Classes of which there is far more than of others. Torch-free."""
+"""Warning about classes with few samples. Torch-free."""
 
 from __future__ import annotations
 
 from engine.contract.dataset import SplitReport
 from engine.contract.problems import Problem
-from engine.data.splits import warn
+from engine.data.splits import dataset_warning
 from engine.system.format import listed
 
 STRONG = 10
-"""From so many samples of the largest class for each one of another on, that is told: of two such classes, a model that
-never finds the smaller one is right in 10 of 11 cases."""
+"""Ratio of the largest class to a smaller one that is reported: a model that never predicts the smaller of two such
+classes is right in 10 of 11 cases."""
 
 
-def imbalance(train: SplitReport) -> list[Problem]:
-    """The problem of classes that are rare compared with the largest. Empty classes are reported elsewhere, and
-    classes of pixels are not judged, since the background always dominates."""
+def check_imbalance(train: SplitReport) -> list[Problem]:
+    """Return the warning about classes that are rare compared with the largest one.
+
+    Empty classes are reported elsewhere. Classes of pixels are not checked, since the background always dominates.
+    """
     counts = {name: count for name, count in train.counts.items() if count}
     if len(counts) < 2 or train.shares:
         return []
@@ -31,4 +33,4 @@ def imbalance(train: SplitReport) -> list[Problem]:
         "Add samples of the rare classes, balance the class weights, or oversample; and check the metrics of each "
         "class."
     )
-    return [warn(message, remedy)]
+    return [dataset_warning(message, remedy)]

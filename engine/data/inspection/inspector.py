@@ -1,4 +1,4 @@
-"""Looks a dataset folder through and reports what is there and what is wrong. Torch-free."""
+"""Inspection of a dataset folder, with a report of its contents and problems. Torch-free."""
 
 from __future__ import annotations
 
@@ -13,59 +13,67 @@ import numpy as np
 from engine.contract.dataset import DatasetReport, Example, SplitReport, Unreadable
 from engine.contract.legend import LegendEntry
 from engine.contract.problems import Problem, errors
-from engine.data.decoding.reading import quieten_pillow
+from engine.data.decoding.reading import silence_pillow
 from engine.data.decoding.tiff import channels_with, learn_from
 from engine.data.drawing import frame_legend, mask_legend
-from engine.data.formats.boxes import BoxSplit
 from engine.data.formats.edges import EdgeSplit
-from engine.data.formats.ignored_class import without_class
-from engine.data.formats.instances import InstanceSplit
-from engine.data.formats.labels_table import LabelSplit
-from engine.data.formats.registry import FORMATS, IMAGES_BY_CLASS, recognise, why_not
-from engine.data.formats.splitting import count
-from engine.data.inspection.any_files import look_through_any
-from engine.data.inspection.base import LeaveOut, Looked, Progress
-from engine.data.inspection.boxes import look_through_boxes
+from engine.data.formats.registry import FORMATS, IMAGES_BY_CLASS, explain_failure, recognize
+from engine.data.formats.shared.boxes import BoxSplit
+from engine.data.formats.shared.ignored_class import without_class
+from engine.data.formats.shared.instances import InstanceSplit
+from engine.data.formats.shared.splitting import sample_count
+from engine.data.inspection.any_files import inspect_any_files
+from engine.data.inspection.base import Inspection, LeaveOut, Progress
+from engine.data.inspection.boxes import inspect_boxes
 from engine.data.inspection.contents import Contents
 from engine.data.inspection.doubts import find_doubts
-from engine.data.inspection.edges import look_through_edges
-from engine.data.inspection.idx import look_through_idx
+from engine.data.inspection.edges import inspect_edges
+from engine.data.inspection.idx import inspect_idx
 from engine.data.inspection.image_sizes import image_sizes
-from engine.data.inspection.imagefolder import look_through_files
-from engine.data.inspection.imbalance import imbalance
-from engine.data.inspection.instance_numbers import told_of_numbers
-from engine.data.inspection.instances import look_through_instances
-from engine.data.inspection.labels_table import look_through_labels
-from engine.data.inspection.leaks import leaks
-from engine.data.inspection.masks import look_through_masks
-from engine.data.inspection.pixels import pixel_problems
-from engine.data.inspection.points import look_through_points
+from engine.data.inspection.imagefolder import inspect_files
+from engine.data.inspection.imbalance import check_imbalance
+from engine.data.inspection.instances import inspect_instances
+from engine.data.inspection.labels_table import inspect_labels
+from engine.data.inspection.leaks import find_leaks
+from engine.data.inspection.masks import check_numbered_masks, inspect_masks
+from engine.data.inspection.pixels import check_pixels
+from engine.data.inspection.points import inspect_points
 from engine.data.inspection.readings import candidate_readings
 from engine.data.inspection.samples import list_samples
 from engine.data.point_drawing import point_legend
-from engine.data.splits import AnySplit, FileSplit, IdxSplit, MaskSplit, PointSplit, Recognised, shown, warn
+from engine.data.splits import (
+    AnySplit,
+    FileSplit,
+    IdxSplit,
+    LabelSplit,
+    MaskSplit,
+    PointSplit,
+    RecognizedDataset,
+    dataset_warning,
+    printable,
+)
 from engine.system.plain_text import brief
 from engine.system.regular_files import UnusableFile
 
-UNREADABLE_SHOWN = 1000
+MAX_UNREADABLE_LISTED = 1000
 
-LOOKS: dict[type, Callable[[Recognised, Progress, LeaveOut, int], Looked]] = {
-    FileSplit: look_through_files,
-    MaskSplit: look_through_masks,
-    BoxSplit: look_through_boxes,
-    InstanceSplit: look_through_instances,
-    EdgeSplit: look_through_edges,
-    LabelSplit: look_through_labels,
-    IdxSplit: look_through_idx,
-    PointSplit: look_through_points,
-    AnySplit: look_through_any,
+INSPECTORS: dict[type, Callable[[RecognizedDataset, Progress, LeaveOut, int], Inspection]] = {
+    FileSplit: inspect_files,
+    MaskSplit: inspect_masks,
+    BoxSplit: inspect_boxes,
+    InstanceSplit: inspect_instances,
+    EdgeSplit: inspect_edges,
+    LabelSplit: inspect_labels,
+    IdxSplit: inspect_idx,
+    PointSplit: inspect_points,
+    AnySplit: inspect_any_files,
 }
-"""What looks a recognised folder through, with so many threads, by the type of its splits."""
+"""Inspections by the type of splits; the last argument is the number of threads."""
 
 
 @dataclass
 class _LeftOut:
-    """The files that cannot be used."""
+    """Unusable files."""
 
     folder: str
     unreadable: list[Unreadable] = field(default_factory=list)
@@ -73,11 +81,11 @@ class _LeftOut:
 
     def leave_out(self, path: str, reason: str) -> None:
         self.unreadable_count += 1
-        if len(self.unreadable) < UNREADABLE_SHOWN:
-            self.unreadable.append(Unreadable(shown(os.path.relpath(path, self.folder)), reason))
+        if len(self.unreadable) < MAX_UNREADABLE_LISTED:
+            self.unreadable.append(Unreadable(printable(os.path.relpath(path, self.folder)), reason))
 
-    def judged(self) -> list[Problem]:
-        """The problem of the unreadable files."""
+    def problems(self) -> list[Problem]:
+        """Return the warning about unusable files."""
         count = self.unreadable_count
         if not count:
             return []
@@ -85,7 +93,7 @@ class _LeftOut:
         more = f"; and {count - 3:,} more" if count > 3 else ""
         files = "1 file is" if count == 1 else f"{count:,} files are"
         message = f"{files} left out ({named}{more})."
-        return [warn(message, "Repair or remove them; training continues without them.")]
+        return [dataset_warning(message, "Repair or remove them; training continues without them.")]
 
 
 def inspect(
@@ -100,7 +108,7 @@ def inspect(
     ignored: int | None = None,
     threads: int | None = None,
 ) -> DatasetReport:
-    """Inspect `folder`, whose annotations are to be of one of `kinds`; never raises for what is wrong with it.
+    """Return the report of a dataset folder; its faults are in the problems, and nothing is raised for them.
 
     Args:
         folder: Folder of the dataset.
@@ -110,15 +118,15 @@ def inspect(
         kinds: Kinds of annotations that the task takes.
         format: Name of the reading that the user chose; "" to go by the evidence.
         samples: Number of samples to list with their annotations.
-        ignored: Value of masks or labels that is of no class; None for the folder's own.
+        ignored: Value of masks or labels to ignore; None for the folder's own.
         threads: Number of threads; None for up to four.
     """
-    begun = time.perf_counter()
-    quieten_pillow()
+    started = time.perf_counter()
+    silence_pillow()
     folder = os.path.abspath(os.path.expanduser(folder))
     progress(0, 0)
     try:
-        report = _inspected(
+        report = _inspect(
             folder,
             val_fraction=val_fraction,
             seed=seed,
@@ -130,11 +138,11 @@ def inspect(
             threads=threads,
         )
     except (UnusableFile, MemoryError) as error:
-        report = DatasetReport(folder=shown(folder), format="", problems=(why_not(error, folder),))
-    return msgspec.structs.replace(brief(report), seconds=time.perf_counter() - begun)
+        report = DatasetReport(folder=printable(folder), format="", problems=(explain_failure(error, folder),))
+    return msgspec.structs.replace(brief(report), seconds=time.perf_counter() - started)
 
 
-def _inspected(
+def _inspect(
     folder: str,
     *,
     val_fraction: float,
@@ -147,30 +155,22 @@ def _inspected(
     threads: int | None,
 ) -> DatasetReport:
     found = without_class(
-        recognise(folder, val_fraction=val_fraction, seed=seed, kinds=kinds, format=format), folder, ignored
+        recognize(folder, val_fraction=val_fraction, seed=seed, kinds=kinds, format=format), folder, ignored
     )
     left_out = _LeftOut(folder)
-    numbered = told_of_numbers(found.train.masks) if kinds[0] == "masks" and isinstance(found.train, MaskSplit) else []
-    looked = Looked()
-    if not errors(found.problems) and found.train is not None:
-        look = FORMATS[found.format.partition(":")[0]].inspect or LOOKS[type(found.train)]
-        looked = look(found, progress, left_out.leave_out, threads or min(4, os.cpu_count() or 1))
-        if numbered:  # how rare the classes are says nothing where they are none
-            looked.problems = errors(looked.problems)
-        looked.problems += [problem for split in looked.splits[:1] for problem in imbalance(split)]
-        files = () if isinstance(found.train, AnySplit | PointSplit) else getattr(found.train, "files", ())
-        learnt = learn_from(folder, files)
-        looked.channels = looked.channels if learnt is None else channels_with(learnt.bands, looked.channels)
-        looked.problems += pixel_problems(files, looked.channels or 3, learnt)
-        if not errors(looked.problems):
-            contents = Contents()
-            looked.problems += leaks(found, folder, contents)
-            looked.problems += find_doubts(found, folder, contents, has_bands=learnt is not None)
-        looked.splits += _test_split(found)
-    looked.problems[:0] = [*numbered, *found.problems]
-    looked.problems += left_out.judged()
+    numbered = (
+        check_numbered_masks(found.train.masks) if kinds[0] == "masks" and isinstance(found.train, MaskSplit) else []
+    )
+    usable = not errors(found.problems) and found.train is not None
+    result = (
+        _inspect_splits(found, folder, progress, left_out, threads, has_classes=not numbered)
+        if usable
+        else Inspection()
+    )
+    result.problems[:0] = [*numbered, *found.problems]
+    result.problems += left_out.problems()
     return DatasetReport(
-        folder=shown(folder),
+        folder=printable(folder),
         format=found.format,
         kind=found.kind,
         title=found.title,
@@ -178,40 +178,72 @@ def _inspected(
         certain=found.certain,
         other=found.other,
         classes=found.classes,
-        splits=tuple(looked.splits),
-        channels=looked.channels or 3,
+        splits=tuple(result.splits),
+        channels=result.channels or 3,
         unreadable=tuple(left_out.unreadable),
         unreadable_count=left_out.unreadable_count,
-        examples=tuple(looked.examples),
+        examples=tuple(result.examples),
         legend=_legend(found),
-        mask_values=looked.mask_values,
+        mask_values=result.mask_values,
         sizes=image_sizes(getattr(found.train, "files", ())),
         readings=()
         if found.format
         else candidate_readings(folder, val_fraction=val_fraction, seed=seed, draw=_draw_examples),
         samples=tuple(list_samples(found, folder, samples)) if samples and not errors(found.problems) else (),
-        problems=tuple(looked.problems),
+        problems=tuple(result.problems),
     )
 
 
-def _draw_examples(found: Recognised) -> tuple[Example, ...]:
-    look = FORMATS[found.format.partition(":")[0]].inspect or LOOKS[type(found.train)]
-    return tuple(look(found, lambda _done, _total: None, lambda _path, _reason: None, 1).examples)
+def _inspect_splits(
+    found: RecognizedDataset,
+    folder: str,
+    progress: Progress,
+    left_out: _LeftOut,
+    threads: int | None,
+    *,
+    has_classes: bool,
+) -> Inspection:
+    """Return the inspection of a dataset that can be trained on.
+
+    Without `has_classes`, the values of masks number objects, and warnings about rare classes are dropped.
+    """
+    result = _inspector_of(found)(found, progress, left_out.leave_out, threads or min(4, os.cpu_count() or 1))
+    if not has_classes:
+        result.problems = errors(result.problems)
+    result.problems += [problem for split in result.splits[:1] for problem in check_imbalance(split)]
+    files = () if isinstance(found.train, AnySplit | PointSplit) else getattr(found.train, "files", ())
+    learnt = learn_from(folder, files)
+    result.channels = result.channels if learnt is None else channels_with(learnt.bands, result.channels)
+    result.problems += check_pixels(files, result.channels or 3, learnt)
+    if not errors(result.problems):
+        contents = Contents()
+        result.problems += find_leaks(found, folder, contents)
+        result.problems += find_doubts(found, folder, contents, has_bands=learnt is not None)
+    result.splits += _test_split(found)
+    return result
 
 
-def _test_split(found: Recognised) -> list[SplitReport]:
+def _inspector_of(found: RecognizedDataset) -> Callable[[RecognizedDataset, Progress, LeaveOut, int], Inspection]:
+    return FORMATS[found.format.partition(":")[0]].inspect or INSPECTORS[type(found.train)]
+
+
+def _draw_examples(found: RecognizedDataset) -> tuple[Example, ...]:
+    return tuple(_inspector_of(found)(found, lambda _done, _total: None, lambda _path, _reason: None, 1).examples)
+
+
+def _test_split(found: RecognizedDataset) -> list[SplitReport]:
     """Return how many samples the test split has, which is not inspected further."""
     if found.test is None or found.test is found.val:
         return []
     numbers = getattr(found.test, "labels", None) if found.kind == "classes" else None
     if numbers is None:
-        return [SplitReport("test", {}, total=count(found.test))]
+        return [SplitReport("test", {}, total=sample_count(found.test))]
     counts = np.bincount(numbers, minlength=len(found.classes)).tolist()
     return [SplitReport("test", dict(zip(found.classes, counts, strict=True)))]
 
 
-def _legend(found: Recognised) -> tuple[LegendEntry, ...]:
-    """The classes that the colours in the examples stand for; of instances each has its own colour."""
+def _legend(found: RecognizedDataset) -> tuple[LegendEntry, ...]:
+    """Return the colors of the classes in the examples; none for instances, whose colors tell objects apart."""
     if isinstance(found.train, MaskSplit):
         return mask_legend(found.classes)
     if isinstance(found.train, PointSplit) and found.classes:

@@ -1,4 +1,4 @@
-"""Looks images with tables of labels through. Torch-free."""
+"""Inspection of images with several labels each. Torch-free."""
 
 from __future__ import annotations
 
@@ -7,46 +7,47 @@ from collections.abc import Sequence
 import numpy as np
 
 from engine.contract.dataset import Example, SplitReport
-from engine.data.decoding.reading import folder_channels, is_grey
+from engine.data.decoding.reading import folder_channels, is_gray
 from engine.data.decoding.tiff import open_to_show
 from engine.data.decoding.transparency import opaque
-from engine.data.formats.labels_table import LabelSplit
 from engine.data.inspection.base import (
     EXAMPLE_SIDE,
+    FileChecker,
+    Inspection,
     LeaveOut,
-    Looked,
     Progress,
-    Tally,
-    splits_of,
+    splits_of_type,
     spread_by_class,
     thumbnail,
 )
-from engine.data.inspection.imagefolder import Look
-from engine.data.splits import Recognised, wrong
+from engine.data.inspection.imagefolder import ImageCheck
+from engine.data.splits import LabelSplit, RecognizedDataset, dataset_error
 
 
-def look_through_labels(found: Recognised, progress: Progress, leave_out: LeaveOut, threads: int) -> Looked:
-    """Looks at every image of `found`, whose splits are of labels."""
-    splits = splits_of(found, LabelSplit)
-    looked = Looked(channels=folder_channels(*(split.files for _, split in splits)))
+def inspect_labels(found: RecognizedDataset, progress: Progress, leave_out: LeaveOut, threads: int) -> Inspection:
+    """Inspect all images with labels of a dataset."""
+    splits = splits_of_type(found, LabelSplit)
+    result = Inspection(channels=folder_channels(*(split.files for _, split in splits)))
     total = sum(len(split.files) for _, split in splits)
-    tally, look = Tally(total, progress, leave_out), Look.at(total)
+    checker, image_check = FileChecker(total, progress, leave_out), ImageCheck.at(total)
     for name, split in splits:
-        readable = tally.usable(split.files, look.through(split.files, threads))
+        readable = checker.usable_indices(split.files, image_check.check_files(split.files, threads))
         counts = dict(zip(found.classes, split.labels[readable].sum(0).tolist(), strict=True))
-        looked.splits.append(SplitReport(name, counts, split.made, total=len(readable)))
+        result.splits.append(SplitReport(name, counts, split.is_drawn, total=len(readable)))
         if len(split.files) and not readable:
             title = "training" if name == "train" else "validation"
             remedy = "Choose a folder with readable images."
-            looked.problems.append(wrong(f"None of the {len(split.files):,} {title} images can be read.", remedy))
+            result.problems.append(
+                dataset_error(f"None of the {len(split.files):,} {title} images can be read.", remedy)
+            )
         if name == "train":
-            looked.examples += _examples(name, found.classes, split, readable)
-    looked.problems += look.problems()
-    return looked
+            result.examples += _examples(name, found.classes, split, readable)
+    result.problems += image_check.problems()
+    return result
 
 
 def _examples(name: str, classes: Sequence[str], split: LabelSplit, readable: list[int]) -> list[Example]:
-    """Some images, of as many rarest labels as possible in turn."""
+    """Return some images, of as many rare labels as possible."""
     counts = split.labels.sum(0)
     rarest = np.where(split.labels, counts, counts.max(initial=0) + 1).argmin(1)
     examples = []
@@ -54,9 +55,9 @@ def _examples(name: str, classes: Sequence[str], split: LabelSplit, readable: li
         try:
             with open_to_show(split.files[index]) as image:
                 image.draft(image.mode, (EXAMPLE_SIDE * 2, EXAMPLE_SIDE * 2))
-                png = thumbnail(opaque(image).convert("L" if is_grey(image) else "RGB"))
+                png = thumbnail(opaque(image).convert("L" if is_gray(image) else "RGB"))
         except Exception:
             continue  # it could be read a moment ago; an image fewer is shown
-        labels = ", ".join(label for label, there in zip(classes, split.labels[index], strict=True) if there)
+        labels = ", ".join(label for label, is_set in zip(classes, split.labels[index], strict=True) if is_set)
         examples.append(Example(labels, name, png, int(index)))
     return examples

@@ -10,8 +10,8 @@ import numpy as np
 
 from engine.contract.problems import Problem
 from engine.data.decoding.idx import Bytes, IdxError, read_idx
-from engine.data.inspection.contents import MOST_BYTES, Contents, digest
-from engine.data.splits import IdxSplit, Recognised, shown, warn
+from engine.data.inspection.contents import MAX_BYTES, Contents, digest
+from engine.data.splits import IdxSplit, RecognizedDataset, dataset_warning, printable
 from engine.system.regular_files import UnusableFile
 
 NAMED = 3
@@ -20,7 +20,7 @@ Pair = tuple[str, str]
 """A validation sample and the training sample that it is a copy of, by names fit to print."""
 
 
-def leaks(found: Recognised, folder: str, contents: Contents | None = None) -> list[Problem]:
+def find_leaks(found: RecognizedDataset, folder: str, contents: Contents | None = None) -> list[Problem]:
     """Report samples of validation and test that are copies of training samples, in splits of files or idx files."""
     contents = contents or Contents()
     test = None if found.test is found.val else found.test
@@ -42,11 +42,11 @@ def _leaks_into(split: Any, train: Any, folder: str, contents: Contents, *, titl
     named = "; ".join(f"{one} of {other}" for one, other in copies[:NAMED]) + ("; …" if len(copies) > NAMED else "")
     are_copies = "1 is a copy of a training one" if len(copies) == 1 else f"{len(copies):,} are copies of training ones"
     message = f"Of the {count:,} {title} {noun}, {are_copies} ({named}), so {verdict} overrates the model."
-    if getattr(split, "made", False):
+    if getattr(split, "is_drawn", False):
         remedy = "Remove the copies: the random split puts some of them into training and some into validation."
     else:
         remedy = "Remove the copies from one of the two splits."
-    return [warn(message, remedy)]
+    return [dataset_warning(message, remedy)]
 
 
 def same_files(train: Sequence[str], val: Sequence[str], folder: str, contents: Contents | None = None) -> list[Pair]:
@@ -67,13 +67,13 @@ def same_rows(train: IdxSplit, val: IdxSplit) -> list[Pair]:
         opened = {path: read_idx(path) for path in dict.fromkeys((train.images, val.images))}
     except (IdxError, OSError, UnusableFile):
         return []  # the inspection of the files reports it
-    if sum(pixels.nbytes for pixels in opened.values()) > MOST_BYTES:
+    if sum(pixels.nbytes for pixels in opened.values()) > MAX_BYTES:
         return []
     rows_of_train, rows_of_val = (_rows(split, opened[split.images]) for split in (train, val))
     first = {digest: row for row, digest in reversed(list(rows_of_train))}
     names = [os.path.basename(split.images) for split in (train, val)]
     return [
-        (shown(f"{names[1]} image {row}"), shown(f"{names[0]} image {first[digest]}"))
+        (printable(f"{names[1]} image {row}"), printable(f"{names[0]} image {first[digest]}"))
         for row, digest in rows_of_val
         if digest in first
     ]
@@ -85,4 +85,4 @@ def _rows(split: IdxSplit, pixels: Bytes) -> Iterable[tuple[int, bytes]]:
 
 
 def _name(path: str, folder: str) -> str:
-    return shown(os.path.relpath(path, folder))
+    return printable(os.path.relpath(path, folder))

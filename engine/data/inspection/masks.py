@@ -23,68 +23,82 @@ from engine.data.decoding.mask_values import (
     merge_counts,
     read_values,
 )
+from engine.data.decoding.numbered_masks import count_numbered_objects
 from engine.data.decoding.orientation import rotated_with, rotation_of
 from engine.data.decoding.pixels import read_to_show
 from engine.data.decoding.reading import Unfit, folder_channels, read_image
 from engine.data.decoding.tiff import open_to_show
 from engine.data.drawing import lay_mask, png
-from engine.data.formats.boxes import size_upright
-from engine.data.formats.rotated import Drawn, RotationReport, drawn_on
+from engine.data.formats.shared.boxes import size_upright
+from engine.data.formats.shared.exif_rotation import Drawn, RotationReport, drawn_on
 from engine.data.inspection.base import (
     EXAMPLE_SIDE,
     EXAMPLES,
+    FileChecker,
+    Inspection,
     LeaveOut,
-    Looked,
     Progress,
-    Tally,
     shares_of_classes,
-    splits_of,
+    splits_of_type,
 )
-from engine.data.splits import Labels, MaskCode, MaskSplit, Recognised, spread_evenly, warn, wrong
+from engine.data.splits import (
+    Labels,
+    MaskCode,
+    MaskSplit,
+    RecognizedDataset,
+    dataset_error,
+    dataset_warning,
+    spread_evenly,
+)
 from engine.system.format import listed
 
 Counts = tuple[Values, Values]
 """The values in a mask, and the pixels of each."""
 DECODED = 512
-"""About so many masks of a split are decoded, evenly spread, for the share of each class; of the others the "
-"sizes are read."""
-VALUES_SHOWN = 256
-"""Values in the table of values, at most."""
+"""Number of masks of a split that are decoded for the share of each class, about; of the others the sizes are read."""
+MAX_VALUES_LISTED = 256
+"""Largest number of values in the table of values."""
 RARE = 0.001
-"""A class with a smaller share of the pixels is told of: cross entropy learns it late or never."""
+"""Share of the pixels below which a class is reported: cross entropy learns it late or never."""
+_REMEDY_FOR_NUMBERS = (
+    "To find objects one by one, choose the task Instance segmentation. To learn only where they are, give all of "
+    "them the same value."
+)
 
 
-def look_through_masks(found: Recognised, progress: Progress, leave_out: LeaveOut, threads: int) -> Looked:
-    """Inspect every image and mask of `found`, whose splits are of masks, and call `leave_out(path, reason)` for each
-    unusable one."""
-    splits = splits_of(found, MaskSplit)
-    looked = Looked(channels=folder_channels(*(split.files for _, split in splits)))
-    tally = Tally(sum(len(split.files) for _, split in splits), progress, leave_out)
+def inspect_masks(found: RecognizedDataset, progress: Progress, leave_out: LeaveOut, threads: int) -> Inspection:
+    """Inspect all images and masks of a dataset."""
+    splits = splits_of_type(found, MaskSplit)
+    result = Inspection(channels=folder_channels(*(split.files for _, split in splits)))
+    checker = FileChecker(sum(len(split.files) for _, split in splits), progress, leave_out)
     code = found.code
     assert code is not None
-    looked.problems += code.notes
+    result.problems += code.notes
     counts: list[Counts] = []
     rotations = RotationReport()
     for name, split in splits:
         sampled = set(spread_evenly(len(split.files), DECODED))
         verdicts: dict[int, Drawn] = {}
-        seen = tally.seen(split.files, partial(_see, split, code, sampled, verdicts), threads)
+        seen = checker.check_each(split.files, partial(_check, split, code, sampled, verdicts), threads)
         rotations.note(verdicts, split.files)
         counted, shares = shares_of_classes(found.classes, (_by_class(each, code) for each in seen.values()))
         counts += filter(None, seen.values())
-        looked.splits.append(SplitReport(name, counted, split.made, total=len(seen), shares=shares))
-        looked.problems += _judge_classes(name, shares, bool(seen))
+        result.splits.append(SplitReport(name, counted, split.is_drawn, total=len(seen), shares=shares))
+        result.problems += _check_classes(name, shares, bool(seen))
         if name == "train":
-            looked.examples += _examples(name, split, list(seen), code)
-    looked.problems += rotations.problems("masks")
-    looked.mask_values = _value_table(counts, found.classes, code)
-    return looked
+            result.examples += _examples(name, split, list(seen), code)
+    result.problems += rotations.problems("masks")
+    result.mask_values = _value_table(counts, found.classes, code)
+    return result
 
 
-def _see(split: MaskSplit, code: MaskCode, sampled: set[int], verdicts: dict[int, Drawn], index: int) -> Counts | None:
+def _check(
+    split: MaskSplit, code: MaskCode, sampled: set[int], verdicts: dict[int, Drawn], index: int
+) -> Counts | None:
     """Return the values in a mask and the pixels of each, None if it is not `sampled`.
 
-    Adds to `verdicts` what the mask of a turned image was drawn on. Raises what a decoder raises, or Unfit, for a pair that cannot be used.
+    Adds to `verdicts` what the mask of a turned image was drawn on. Raises Unfit, or what a decoder raises, if the pair
+    is unusable.
     """
     with open_to_show(split.files[index]) as image:
         height, width = size_upright(image)
@@ -116,11 +130,11 @@ def _value_table(counts: list[Counts], classes: Sequence[str], code: MaskCode) -
     values, pixels, masks = merge_counts(counts)
     if not len(values):
         return ()
-    frequent = np.sort(np.argsort(-pixels, kind="stable")[:VALUES_SHOWN])
+    frequent = np.sort(np.argsort(-pixels, kind="stable")[:MAX_VALUES_LISTED])
     of_class = classes_of_values(values[None], code)[0]
     return tuple(
         MaskValue(
-            _in_words(int(values[row]), code),
+            _format_value(int(values[row]), code),
             float(pixels[row] / pixels.sum()),
             int(masks[row]),
             None if of_class[row] == NO_CLASS else classes[of_class[row]],
@@ -129,25 +143,27 @@ def _value_table(counts: list[Counts], classes: Sequence[str], code: MaskCode) -
     )
 
 
-def _in_words(value: int, code: MaskCode) -> str:
-    if code.colours:
+def _format_value(value: int, code: MaskCode) -> str:
+    if code.colors:
         return f"#{value:06x}"
     return "not a number" if value == NOT_A_NUMBER else str(value)
 
 
-def _judge_classes(name: str, shares: Mapping[str, float], usable: bool) -> list[Problem]:
+def _check_classes(name: str, shares: Mapping[str, float], usable: bool) -> list[Problem]:
     title = "training" if name == "train" else "validation"
     if not usable:
-        return [wrong(f"None of the {title} images can be used.", "Choose a folder with readable images and masks.")]
+        return [
+            dataset_error(f"None of the {title} images can be used.", "Choose a folder with readable images and masks.")
+        ]
     never = [class_name for class_name, share in shares.items() if not share]
     rare = [f"{class_name} ({100 * share:.2f} %)" for class_name, share in shares.items() if 0 < share < RARE]
     found = []
     if never:
         what = "never learned" if name == "train" else "never validated"
-        found.append(warn(f"{listed(never, most=5)} do not occur in the {title} masks, so they are {what}."))
+        found.append(dataset_warning(f"{listed(never, most=5)} do not occur in the {title} masks, so they are {what}."))
     if rare and name == "train":
         found.append(
-            warn(
+            dataset_warning(
                 f"{listed(rare, most=5)} cover less than {100 * RARE:.1f} % of the pixels.",
                 "Choose the loss Cross entropy and Dice, or Focal: both cope better with rare classes.",
             )
@@ -156,7 +172,7 @@ def _judge_classes(name: str, shares: Mapping[str, float], usable: bool) -> list
 
 
 def _examples(name: str, split: MaskSplit, usable: Sequence[int], code: MaskCode) -> list[Example]:
-    """Some images with their masks laid over them."""
+    """Return some images under their masks."""
     found = []
     for row in spread_evenly(len(usable), EXAMPLES)[:EXAMPLES]:
         index = usable[row]
@@ -170,3 +186,15 @@ def _examples(name: str, split: MaskSplit, usable: Sequence[int], code: MaskCode
         mask = np.asarray(Image.fromarray(plane).resize(image.size, Image.Resampling.NEAREST))
         found.append(Example("", name, png(lay_mask(np.asarray(image), mask)), index))
     return found
+
+
+def check_numbered_masks(masks: Sequence[str]) -> list[Problem]:
+    """Return a warning if masks that should hold classes seem to number objects."""
+    highest = count_numbered_objects(masks)
+    if not highest:
+        return []
+    message = (
+        f"The masks seem to number objects, {highest:,} or more in one of them, but this task takes each number for "
+        f"a class."
+    )
+    return [dataset_warning(message, _REMEDY_FOR_NUMBERS)]

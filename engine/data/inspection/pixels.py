@@ -15,9 +15,9 @@ from engine.data.decoding.idx import Bytes
 from engine.data.decoding.image_files import is_image
 from engine.data.decoding.pixels import decode_pixels
 from engine.data.decoding.reading import decode_header, read_image
-from engine.data.decoding.tiff import Bands, Learnt
+from engine.data.decoding.tiff import Bands, LearnedBands
 from engine.data.decoding.transparency import BLACK, background_of
-from engine.data.splits import first, spread_evenly, warn
+from engine.data.splits import dataset_warning, first_names, spread_evenly
 from engine.system.format import counted
 
 SAMPLED = 24
@@ -26,7 +26,7 @@ PIXELS_OF_EACH = 4096
 SIDE = 512
 """A JPEG is decoded at a scale at which its sides are still at least this long."""
 CONSTANT = 3
-"""Levels of 255. Images whose pixels differ by no more, but for the outermost hundredth, are nearly constant."""
+"""Levels of 255 that the pixels of a nearly constant image differ by at most, without the outermost hundredth."""
 CUT_PERCENT = 1.0
 FEWEST_BLANK = 3
 BLANK = 0.1
@@ -47,7 +47,7 @@ class _Sample:
         return bool((self.pixels == self.pixels[:1]).all())
 
 
-def pixel_problems(files: Sequence[str], channels: int, learnt: Learnt | None) -> list[Problem]:
+def check_pixels(files: Sequence[str], channels: int, learnt: LearnedBands | None) -> list[Problem]:
     """Return the problems of the pixels of `files`, by a sample of them that is decoded as for the model."""
     names = [path for row in spread_evenly(len(files), SAMPLED) if is_image(path := files[row])]
     samples: list[_Sample] = []
@@ -55,7 +55,7 @@ def pixel_problems(files: Sequence[str], channels: int, learnt: Learnt | None) -
         try:
             samples.append(_see(path, channels, learnt.bands if learnt else None))
         except Exception:
-            continue  # a decoder may raise nearly anything; whoever loads the image names it
+            continue  # a decoder may raise nearly anything; loading the image reports it
     found = [_of_depth(learnt)] if learnt is not None and not learnt.is_8_bits else []
     if not samples:
         return found
@@ -90,7 +90,7 @@ def _some(pixels: Bytes) -> Bytes:
     return flat[:: max(1, len(flat) // PIXELS_OF_EACH)]
 
 
-def _of_depth(learnt: Learnt) -> Problem:
+def _of_depth(learnt: LearnedBands) -> Problem:
     """Report the range of values that becomes black to white."""
     bands = learnt.bands
     number = f"{bands.low[0]:,.6g} to {bands.high[0]:,.6g}"
@@ -101,7 +101,7 @@ def _of_depth(learnt: Learnt) -> Problem:
     remedy = (
         "Training, validation and predictions use the same range. To choose it yourself, convert the images to 8 bits."
     )
-    return warn(message, remedy)
+    return dataset_warning(message, remedy)
 
 
 def _of_transparency(samples: Sequence[_Sample]) -> list[Problem]:
@@ -114,7 +114,7 @@ def _of_transparency(samples: Sequence[_Sample]) -> list[Problem]:
     reason = " since what is visible is nearly white" if black else ""
     have = "has" if len(transparent) == 1 else "have"
     message = f"{len(transparent):,} of {len(samples):,} images inspected {have} transparent parts; the model sees them on {where}{reason}."
-    return [warn(message, "To choose another background, save the images without transparency.")]
+    return [dataset_warning(message, "To choose another background, save the images without transparency.")]
 
 
 def _of_levels(samples: Sequence[_Sample]) -> list[Problem]:
@@ -125,11 +125,11 @@ def _of_levels(samples: Sequence[_Sample]) -> list[Problem]:
     if highest <= 255 // NARROW and highest > lowest:
         message = f"The images use only the levels {lowest} to {highest} of 255, so they are nearly black to the model."
         remedy = f"Multiply all of them by {255 // highest}, or save them with their full bit depth. If they are masks, choose the folder above."
-        return [warn(message, remedy)]
+        return [dataset_warning(message, remedy)]
     if float((high - low).max()) <= CONSTANT:
         message = f"As the model sees them, the {len(samples):,} images inspected are nearly constant (levels {_span(low, high)} of 255)."
         return [
-            warn(
+            dataset_warning(
                 message, "Check that the folder holds the images, and save them with a range that shows their content."
             )
         ]
@@ -145,5 +145,5 @@ def _of_blanks(samples: Sequence[_Sample]) -> list[Problem]:
     blank = [each.path for each in samples if each.is_blank]
     if len(blank) < max(FEWEST_BLANK, BLANK * len(samples)) or 2 * len(blank) > len(samples):
         return []
-    message = f"{len(blank):,} of {len(samples):,} images inspected are a single color ({first(blank)})."
-    return [warn(message, "If they show nothing, remove them; otherwise save them with all of their bits.")]
+    message = f"{len(blank):,} of {len(samples):,} images inspected are a single color ({first_names(blank)})."
+    return [dataset_warning(message, "If they show nothing, remove them; otherwise save them with all of their bits.")]

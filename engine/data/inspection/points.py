@@ -13,19 +13,28 @@ from engine.contract.problems import Problem
 from engine.data.decoding.masks import NO_CLASS
 from engine.data.decoding.point_clouds import count_labels, read_cloud, read_head
 from engine.data.drawing import png
-from engine.data.formats.point_classes import classes_of
+from engine.data.formats.shared.point_classes import label_classes
 from engine.data.inspection.base import (
     EXAMPLE_SIDE,
     EXAMPLES,
+    FileChecker,
+    Inspection,
     LeaveOut,
-    Looked,
     Progress,
-    Tally,
     shares_of_classes,
-    splits_of,
+    splits_of_type,
 )
 from engine.data.point_drawing import draw_points
-from engine.data.splits import Labels, MaskCode, PointSplit, Recognised, first, spread_evenly, warn, wrong
+from engine.data.splits import (
+    Labels,
+    MaskCode,
+    PointSplit,
+    RecognizedDataset,
+    dataset_error,
+    dataset_warning,
+    first_names,
+    spread_evenly,
+)
 from engine.system.format import listed
 
 READ = 64
@@ -34,41 +43,41 @@ DRAWN_POINTS = 20_000
 """Number of points of a larger cloud that are drawn, evenly spread."""
 
 
-def look_through_points(found: Recognised, progress: Progress, leave_out: LeaveOut, threads: int) -> Looked:
+def inspect_points(found: RecognizedDataset, progress: Progress, leave_out: LeaveOut, threads: int) -> Inspection:
     """Inspect every cloud of `found`, whose splits are of points; call `leave_out(path, reason)` for unusable ones."""
-    splits = splits_of(found, PointSplit)
-    looked = Looked(channels=max(3 + len(split.features) for _, split in splits))
-    tally = Tally(sum(len(split.files) for _, split in splits), progress, leave_out)
+    splits = splits_of_type(found, PointSplit)
+    result = Inspection(channels=max(3 + len(split.features) for _, split in splits))
+    checker = FileChecker(sum(len(split.files) for _, split in splits), progress, leave_out)
     code = found.code
     assert code is not None
     for name, split in splits:
         read = set(spread_evenly(len(split.files), READ))
-        seen = tally.seen(split.files, partial(_inspect_cloud, split, code, read), threads)
+        seen = checker.check_each(split.files, partial(_inspect_cloud, split, code, read), threads)
         counted, shares = shares_of_classes(found.classes, [each.by_class for each in seen.values()])
-        looked.splits.append(SplitReport(name, counted, split.made, total=len(seen), shares=shares))
-        looked.problems += _judge_classes(name, shares, bool(seen))
-        looked.problems += _report_lost({split.files[index]: each.lost for index, each in seen.items()})
+        result.splits.append(SplitReport(name, counted, split.is_drawn, total=len(seen), shares=shares))
+        result.problems += _check_classes(name, shares, bool(seen))
+        result.problems += _report_lost({split.files[index]: each.lost for index, each in seen.items()})
         if name == "train":
-            looked.examples += _examples(split, list(seen), code)
-    return looked
+            result.examples += _examples(split, list(seen), code)
+    return result
 
 
-class _Seen(NamedTuple):
+class _Cloud(NamedTuple):
     by_class: Labels | None = None
     """Points by class; None if only the header was read."""
     lost: int = 0
     """Points without a position."""
 
 
-def _inspect_cloud(split: PointSplit, code: MaskCode, read: set[int], index: int) -> _Seen:
-    """Return the contents of a cloud, nothing unless it is to be `read`. Raises Unfit, or what its reader raises."""
+def _inspect_cloud(split: PointSplit, code: MaskCode, read: set[int], index: int) -> _Cloud:
+    """Return the contents of a cloud if it is to be `read`. Raises Unfit, or what its reader raises."""
     head = read_head(split.files[index])
     if index not in read:
-        return _Seen()
+        return _Cloud()
     labels, points = count_labels(split.files[index])
     counts = np.zeros(NO_CLASS + 1, np.int64)
-    np.add.at(counts, classes_of(labels, code), points)
-    return _Seen(counts, max(0, head.points - int(points.sum())))
+    np.add.at(counts, label_classes(labels, code), points)
+    return _Cloud(counts, max(0, head.points - int(points.sum())))
 
 
 def _report_lost(lost: Mapping[str, int]) -> list[Problem]:
@@ -78,19 +87,21 @@ def _report_lost(lost: Mapping[str, int]) -> list[Problem]:
     if not total:
         return []
     points = "1 point has" if total == 1 else f"{total:,} points have"
-    message = f"{points} no valid coordinates and {'is' if total == 1 else 'are'} left out ({first(files)})."
-    return [warn(message, "If you need these points, repair the files.")]
+    message = f"{points} no valid coordinates and {'is' if total == 1 else 'are'} left out ({first_names(files)})."
+    return [dataset_warning(message, "If you need these points, repair the files.")]
 
 
-def _judge_classes(name: str, shares: dict[str, float], usable: bool) -> list[Problem]:
+def _check_classes(name: str, shares: dict[str, float], usable: bool) -> list[Problem]:
     title = "training" if name == "train" else "validation"
     if not usable:
-        return [wrong(f"None of the {title} clouds can be used.", "Choose a folder with readable point clouds.")]
+        return [
+            dataset_error(f"None of the {title} clouds can be used.", "Choose a folder with readable point clouds.")
+        ]
     never = [class_name for class_name, share in shares.items() if not share]
     if not never:
         return []
     what = "never learned" if name == "train" else "never validated"
-    return [warn(f"The {title} clouds have no points of {listed(never, most=5)}; this is {what}.")]
+    return [dataset_warning(f"The {title} clouds have no points of {listed(never, most=5)}; this is {what}.")]
 
 
 def _examples(split: PointSplit, usable: Sequence[int], code: MaskCode) -> list[Example]:
@@ -100,7 +111,7 @@ def _examples(split: PointSplit, usable: Sequence[int], code: MaskCode) -> list[
         try:
             positions, _, labels, _ = read_cloud(split.files[usable[row]], ())
             rows = spread_evenly(len(positions), DRAWN_POINTS)
-            drawn = draw_points(positions[rows], classes_of(labels[rows], code), EXAMPLE_SIDE)
+            drawn = draw_points(positions[rows], label_classes(labels[rows], code), EXAMPLE_SIDE)
         except Exception:
             continue  # it could be read a moment ago; an image fewer is shown
         found.append(Example("", "train", png(drawn)))

@@ -11,34 +11,36 @@ from engine.contract.catalogue import load_catalogue
 from engine.contract.dataset import Example, Reading
 from engine.contract.problems import errors
 from engine.data.formats import registry
-from engine.data.formats.splitting import count, select
-from engine.data.splits import Recognised, spread_evenly
+from engine.data.formats.shared.splitting import sample_count, select_samples
+from engine.data.splits import RecognizedDataset, spread_evenly
 
-MOST = 4
+MAX_READINGS = 4
 EXAMPLES = 3
 
 
 def candidate_readings(
-    folder: str, *, val_fraction: float, seed: int, draw: Callable[[Recognised], tuple[Example, ...]]
+    folder: str, *, val_fraction: float, seed: int, draw: Callable[[RecognizedDataset], tuple[Example, ...]]
 ) -> tuple[Reading, ...]:
     """Return the readings with evidence, the strongest first; `draw` returns the examples of a small dataset."""
     catalogue = load_catalogue()
-    made: list[Reading] = []
-    for each in registry.readings(folder):
+    candidates: list[Reading] = []
+    for each in registry.find_readings(folder):
         task = catalogue.task_of(each.kind) if each.kind not in ("", "files") else None
-        if task is None or len(made) == MOST:
+        if task is None or len(candidates) == MAX_READINGS:
             continue
-        found = registry.recognise(
+        found = registry.recognize(
             folder, val_fraction=val_fraction, seed=seed, kinds=task.annotations, format=each.name
         )
         examples = () if errors(found.problems) else draw(_few(found))
         detection = each.detection
-        made.append(Reading(each.name, task.id, each.title, detection.evidence, detection.against, examples[:EXAMPLES]))
-    return tuple(made)
+        candidates.append(
+            Reading(each.name, task.id, each.title, detection.evidence, detection.against, examples[:EXAMPLES])
+        )
+    return tuple(candidates)
 
 
-def _few(found: Recognised) -> Recognised:
+def _few(found: RecognizedDataset) -> RecognizedDataset:
     """Return a dataset of a few training samples."""
-    which = np.zeros(count(found.train), bool)
+    which = np.zeros(sample_count(found.train), bool)
     which[spread_evenly(len(which), EXAMPLES)] = True
-    return replace(found, train=select(found.train, which), val=None, test=None)
+    return replace(found, train=select_samples(found.train, which), val=None, test=None)

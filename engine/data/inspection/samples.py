@@ -13,52 +13,60 @@ from engine.data.decoding.edges import read_edges
 from engine.data.decoding.masks import NO_CLASS, class_plane, read_values
 from engine.data.decoding.point_clouds import count_labels
 from engine.data.decoding.reading import describe_failure, read_image
-from engine.data.formats.boxes import BoxSplit, upright_size
 from engine.data.formats.edges import EdgeSplit
-from engine.data.formats.instances import InstanceSplit
-from engine.data.formats.labels_table import LabelSplit
-from engine.data.formats.point_classes import classes_of
-from engine.data.formats.splitting import count
-from engine.data.splits import FileSplit, IdxSplit, MaskSplit, PointSplit, Recognised, shown, spread_evenly
+from engine.data.formats.shared.boxes import BoxSplit, upright_size
+from engine.data.formats.shared.instances import InstanceSplit
+from engine.data.formats.shared.point_classes import label_classes
+from engine.data.formats.shared.splitting import sample_count
+from engine.data.splits import (
+    FileSplit,
+    IdxSplit,
+    LabelSplit,
+    MaskSplit,
+    PointSplit,
+    RecognizedDataset,
+    printable,
+    spread_evenly,
+)
 
 
-def list_samples(found: Recognised, folder: str, wanted: int) -> list[Sample]:
-    """Return up to `wanted` samples, evenly spread over the splits and in their order."""
+def list_samples(found: RecognizedDataset, folder: str, limit: int) -> list[Sample]:
+    """Return up to `limit` samples, evenly spread over the splits and in their order."""
     splits = [("train", found.train), ("val", found.val)]
     if found.test is not found.val:
         splits.append(("test", found.test))
-    there = [(name, split) for name, split in splits if split is not None and type(split) in _ANNOTATIONS]
-    rows = [(name, split, index) for name, split in there for index in range(count(split))]
-    chosen = [rows[index] for index in spread_evenly(len(rows), wanted)] if wanted < len(rows) else rows
+    annotated = [(name, split) for name, split in splits if split is not None and type(split) in _ANNOTATIONS]
+    rows = [(name, split, index) for name, split in annotated for index in range(sample_count(split))]
+    chosen = [rows[index] for index in spread_evenly(len(rows), limit)] if limit < len(rows) else rows
     return [_sample(found, folder, name, split, index) for name, split, index in chosen]
 
 
-def _sample(found: Recognised, folder: str, name: str, split: Any, index: int) -> Sample:
+def _sample(found: RecognizedDataset, folder: str, name: str, split: Any, index: int) -> Sample:
     try:
         annotations = _ANNOTATIONS[type(split)](found, split, index)
     except Exception as error:  # a broken file may raise nearly anything in a decoder
         annotations = {"problem": describe_failure(error)}
     if isinstance(split, IdxSplit):
         row = index if split.rows is None else int(split.rows[index])
-        return Sample(f"{shown(os.path.relpath(split.images, folder))}:{row}", name, **annotations)
-    return Sample(shown(os.path.relpath(split.files[index], folder)), name, **annotations)
+        return Sample(f"{printable(os.path.relpath(split.images, folder))}:{row}", name, **annotations)
+    return Sample(printable(os.path.relpath(split.files[index], folder)), name, **annotations)
 
 
-def _class(found: Recognised, split: FileSplit | IdxSplit, index: int) -> dict[str, Any]:
+def _class(found: RecognizedDataset, split: FileSplit | IdxSplit, index: int) -> dict[str, Any]:
     return {"label": found.classes[int(split.labels[index])]}
 
 
-def _labels(found: Recognised, split: LabelSplit, index: int) -> dict[str, Any]:
+def _labels(found: RecognizedDataset, split: LabelSplit, index: int) -> dict[str, Any]:
     return {"labels": tuple(found.classes[number] for number in np.flatnonzero(split.labels[index]).tolist())}
 
 
-def _boxes(found: Recognised, split: BoxSplit, index: int) -> dict[str, Any]:
+def _boxes(found: RecognizedDataset, split: BoxSplit, index: int) -> dict[str, Any]:
     rows = split.of(index)
     boxes = zip(split.boxes[rows].tolist(), split.labels[rows].tolist(), split.ignored[rows].tolist(), strict=True)
     return {"boxes": tuple(_box(found.classes[label], edges) for edges, label, ignored in boxes if not ignored)}
 
 
-def _instances(found: Recognised, split: InstanceSplit, index: int) -> dict[str, Any]:
+def _instances(found: RecognizedDataset, split: InstanceSplit, index: int) -> dict[str, Any]:
     size = upright_size(split.files[index])
     if size is None:
         return {"problem": "the image can't be read"}
@@ -76,21 +84,21 @@ def _box(label: str, edges: Sequence[float]) -> SampleBox:
     return SampleBox(label, *(round(float(edge), 3) for edge in edges))
 
 
-def _mask(found: Recognised, split: MaskSplit, index: int) -> dict[str, Any]:
+def _mask(found: RecognizedDataset, split: MaskSplit, index: int) -> dict[str, Any]:
     assert found.code is not None
     plane = class_plane(read_values(read_image(split.masks[index])), found.code)
     return {"pixels": _by_class(found.classes, plane)}
 
 
-def _edges(found: Recognised, split: EdgeSplit, index: int) -> dict[str, Any]:
+def _edges(found: RecognizedDataset, split: EdgeSplit, index: int) -> dict[str, Any]:
     drawn = read_edges(split.edges[index], read_image(split.edges[index]))
     return {"pixels": {"edge": int(drawn.layers.any(0).sum())}}
 
 
-def _points(found: Recognised, split: PointSplit, index: int) -> dict[str, Any]:
+def _points(found: RecognizedDataset, split: PointSplit, index: int) -> dict[str, Any]:
     assert found.code is not None
     labels, counts = count_labels(split.files[index])
-    numbers = np.repeat(classes_of(labels, found.code), counts)
+    numbers = np.repeat(label_classes(labels, found.code), counts)
     return {"pixels": _by_class(found.classes, numbers)}
 
 
@@ -99,7 +107,7 @@ def _by_class(classes: Sequence[str], numbers: np.ndarray) -> dict[str, int]:
     return dict(zip(classes, counts, strict=False)) | ({"": counts[NO_CLASS]} if counts[NO_CLASS] else {})
 
 
-_ANNOTATIONS: Mapping[type, Callable[[Recognised, Any, int], dict[str, Any]]] = {
+_ANNOTATIONS: Mapping[type, Callable[[RecognizedDataset, Any, int], dict[str, Any]]] = {
     FileSplit: _class,
     IdxSplit: _class,
     LabelSplit: _labels,

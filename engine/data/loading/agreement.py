@@ -17,7 +17,7 @@ from torch import Tensor
 from engine.data.datasets.images import DatasetError, ImageSet
 from engine.data.datasets.open_splits import Splits
 from engine.data.datasets.samples import SampleSet
-from engine.data.splits import shown, wrong
+from engine.data.splits import dataset_error, printable
 
 REMEDY = (
     "Wait until the folder no longer changes, make sure that every rank reads the same copy of it, and train again."
@@ -51,7 +51,7 @@ def check_alike(splits: Splits, folder: str, all_reduce_max: ReduceMax, all_gath
         (text for which, half in halves if (text := _difference(half, which, all_reduce_max, all_gather_rows))), ""
     )
     told = told or "the file names are the same, but the classes or annotations differ."
-    raise DatasetError([wrong(f"The ranks do not see the same dataset in {shown(folder)}: {told}", REMEDY)])
+    raise DatasetError([dataset_error(f"The ranks do not see the same dataset in {printable(folder)}: {told}", REMEDY)])
 
 
 def fingerprint(splits: Splits) -> int:

@@ -15,7 +15,7 @@ from engine.data.cache.store import Store
 from engine.data.datasets.images import DatasetError, ImageSet, UnreadableImage
 from engine.data.decoding.idx import Bytes
 from engine.data.decoding.reading import lacks_memory
-from engine.data.splits import Labels, wrong
+from engine.data.splits import Labels, dataset_error
 
 _UNKNOWN, _READABLE, _KEPT, _BAD = 0, 1, 2, 3
 
@@ -222,5 +222,5 @@ class ImageSource:
         if self._short_of_memory:
             raise MemoryError("not even one image of the training set can be decoded")
         raise DatasetError(
-            [wrong("No image of the training set can be read.", "Choose a folder with readable images.")]
+            [dataset_error("No image of the training set can be read.", "Choose a folder with readable images.")]
         )

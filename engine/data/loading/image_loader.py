@@ -15,7 +15,7 @@ from engine.contract.events import Part
 from engine.data.cache.cache_policy import OnChosen
 from engine.data.cache.cache_space import shown_bytes
 from engine.data.datasets.images import ImageSet
-from engine.data.decoding.reading import quieten_pillow
+from engine.data.decoding.reading import silence_pillow
 from engine.data.loading import resident
 from engine.data.loading.base_loader import Batch, Finish, Loader
 from engine.data.loading.decode_pool import ImageSource
@@ -127,7 +127,7 @@ class BatchLoader(Loader[Slot]):
         self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None
         self._stored: Tensor | None = None
         self._room_sought = False
-        quieten_pillow()
+        silence_pillow()
 
     @property
     def decoded(self) -> int:

@@ -17,7 +17,7 @@ from engine.data.datasets.samples import Sample, SampleSet
 from engine.data.loading.base_loader import Batch, Finish, Loader
 from engine.data.loading.prefetch import Filled
 from engine.data.loading.sampler import GlobalBatchSampler, Share
-from engine.data.splits import wrong
+from engine.data.splits import dataset_error
 
 
 class SampleLoader(Loader["_Arriving"]):
@@ -159,7 +159,7 @@ class SampleLoader(Loader["_Arriving"]):
             if loaded[batch_index] is not None:
                 return batch_index
         raise DatasetError(
-            [wrong("No sample of the training set can be read.", "Choose a folder with readable samples.")]
+            [dataset_error("No sample of the training set can be read.", "Choose a folder with readable samples.")]
         )
 
     def _stacked(self, parts: list[Tensor], numbers: list[int], what: str) -> Tensor:
@@ -170,7 +170,9 @@ class SampleLoader(Loader["_Arriving"]):
                     f"The {what} of {self.samples.path(number)} have the shape {list(part.shape)}, those of "
                     f"{self.samples.path(numbers[0])} {list(parts[0].shape)}."
                 )
-                raise DatasetError([wrong(message, "Give all samples the same shape, so that they can form a batch.")])
+                raise DatasetError(
+                    [dataset_error(message, "Give all samples the same shape, so that they can form a batch.")]
+                )
         stacked = torch.stack(parts) if parts else torch.empty(0)
         return stacked.float() if stacked.is_floating_point() else stacked
 

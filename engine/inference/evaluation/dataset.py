@@ -14,13 +14,13 @@ from engine.contract.inference.evaluation import SPLITS, ClassMapping, Evaluatio
 from engine.contract.preprocessing import Preprocessing
 from engine.contract.problems import Problem, errors
 from engine.data.datasets.images import DatasetError, ImageSet
-from engine.data.datasets.open_splits import Splits, open_recognised
+from engine.data.datasets.open_splits import Splits, open_recognized
 from engine.data.datasets.point_blocks import PointBlocks
 from engine.data.datasets.samples import SampleSet
 from engine.data.datasets.unlabelled_images import bands_of
-from engine.data.formats.class_mapping import map_classes
-from engine.data.formats.registry import kinds_for, recognise
-from engine.data.splits import shown
+from engine.data.formats.registry import kinds_for, recognize
+from engine.data.splits import printable
+from engine.inference.evaluation.class_mapping import map_classes
 from engine.inference.trained_model import CannotLoad, Learnt, TrainedModel, reasons
 from engine.system.format import in_short
 
@@ -75,9 +75,9 @@ def _opened(learnt: Learnt | TrainedModel, folder: str, *, own: bool) -> tuple[S
             return splits, ClassMapping()
         if task.entry.file:
             names = in_short(splits.classes)
-            message = f"{shown(folder)} has other classes ({names}) than the model ({in_short(learnt.classes)})."
+            message = f"{printable(folder)} has other classes ({names}) than the model ({in_short(learnt.classes)})."
             raise DatasetError([Problem("dataset", message, "Choose a folder with the same classes.")])
-    found = recognise(
+    found = recognize(
         folder,
         val_fraction=job.val_fraction if own else 0.0,
         seed=job.seed,
@@ -88,11 +88,11 @@ def _opened(learnt: Learnt | TrainedModel, folder: str, *, own: bool) -> tuple[S
         raise DatasetError(wrong)
     found, mapping = map_classes(found, learnt.classes)
     if set(mapping.missing) == set(learnt.classes):
-        message = f"{shown(folder)} has none of the model's classes ({in_short(learnt.classes)}), but {in_short(mapping.unknown)}."
+        message = f"{printable(folder)} has none of the model's classes ({in_short(learnt.classes)}), but {in_short(mapping.unknown)}."
         raise DatasetError(
             [Problem("dataset", message, "Name its classes as in the training, or choose another folder.")]
         )
-    splits = open_recognised(found, folder)
+    splits = open_recognized(found, folder)
     _check_channels(splits, learnt)
     plain = structs.replace(job, dataset=folder, ignore_value=None)  # pixels of that value are of an unknown class
     return task.prepared(plain, splits.with_each(lambda samples: _made_alike(samples, learnt.preprocessing))), mapping
@@ -150,7 +150,7 @@ def _chosen(
         parts = {name: samples for name, samples in there.items() if name == split and divided}
     if not parts:
         has = [name for name in SPLITS if name in there and divided] + ["all"]
-        message = f"{shown(folder)} has no {split} split." if there else f"{shown(folder)} holds no samples."
+        message = f"{printable(folder)} has no {split} split." if there else f"{printable(folder)} holds no samples."
         raise CannotLoad(Problem("split", message, f"It has: {', '.join(has)}." if there else "Choose another folder."))
     return split, parts
 

@@ -11,7 +11,7 @@ from engine.contract.inference.evaluation import EvaluateOrder
 from engine.contract.worker import WorkerSpec
 from engine.data.datasets.images import ImageSet
 from engine.data.datasets.samples import SampleSet
-from engine.data.formats.boxes import upright_size
+from engine.data.formats.shared.boxes import upright_size
 from engine.inference.evaluation.analyses import analysis_of
 from engine.inference.evaluation.analysis import Analysis
 from engine.inference.evaluation.dataset import open_data

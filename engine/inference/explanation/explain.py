@@ -26,8 +26,8 @@ from engine.data.decoding.pixels import decode_pixels
 from engine.data.decoding.reading import describe_failure, read_image
 from engine.data.decoding.view import View
 from engine.data.drawing import outline, png
-from engine.data.formats.folders import walk
-from engine.data.splits import shown as printable
+from engine.data.formats.tree import walk_files
+from engine.data.splits import printable
 from engine.inference.devices import Say, on_devices
 from engine.inference.explanation import drawing
 from engine.inference.explanation.explainer import Explained, Explainer
@@ -215,5 +215,5 @@ def _files(path: str) -> Iterator[str]:
     if not os.path.isdir(path):
         yield path
         return
-    for folder, names in walk(path):
+    for folder, names in walk_files(path):
         yield from (os.path.join(folder, name) for name in sorted(names) if is_image(name))

@@ -25,7 +25,7 @@ from engine.contract.inference.prediction import (
 )
 from engine.contract.job import Job
 from engine.contract.problems import Problem
-from engine.data.splits import shown
+from engine.data.splits import printable
 from engine.inference.devices import Say, on_devices
 from engine.inference.prediction import joining
 from engine.inference.prediction.journal import WORK_FOLDER, Done
@@ -188,7 +188,7 @@ def _of_videos(order: PredictOrder, sources: Sources) -> list[Problem]:
 def _own(out: Path, state: State) -> PlanFolder:
     """The work folder in `out`, both made if missing. Raises CannotLoad where another's results or files are there,
     and OSError."""
-    shown_out = shown(str(out))
+    shown_out = printable(str(out))
     if out.exists() and not out.is_dir():
         raise CannotLoad(Problem("out", f"{shown_out} is a file.", "Choose a folder."))
     folder = PlanFolder(out / WORK_FOLDER)
@@ -230,7 +230,7 @@ class _alone:  # noqa: N801 - it is used as a function
             taken = error.errno in file_locks.NOT_OFFERED
         if not taken:
             os.close(self._descriptor)
-            message = f"Another process is writing predictions into {shown(str(out))}."
+            message = f"Another process is writing predictions into {printable(str(out))}."
             raise CannotLoad(Problem("out", message, "Wait for it, or choose another folder."))
 
     def __enter__(self) -> None:

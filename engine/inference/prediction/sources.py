@@ -12,8 +12,8 @@ from engine.contract.problems import Problem
 from engine.data.decoding.image_files import is_image
 from engine.data.decoding.point_clouds import is_cloud
 from engine.data.files import Files, Listing
-from engine.data.formats.folders import walk
-from engine.data.splits import shown
+from engine.data.formats.tree import walk_files
+from engine.data.splits import printable
 from engine.inference.trained_model import CannotLoad
 from engine.inference.video import is_video
 
@@ -82,7 +82,7 @@ def _below(path: str, wanted: Callable[[str], bool], out: str) -> Iterator[tuple
         if os.path.exists(full):
             yield full, os.path.basename(full)
         return
-    for folder, found in walk(full):
+    for folder, found in walk_files(full):
         if os.path.join(folder, "").startswith(os.path.join(out, "")):
             continue
         for name in found:
@@ -119,8 +119,8 @@ def _wrong(message: str, remedy: str) -> Problem:
 
 def _nothing(path: str, kind: Kind) -> Problem:
     if not os.path.exists(path):
-        return _wrong(f"There is no file or folder {shown(path)}.", "Check the path.")
+        return _wrong(f"There is no file or folder {printable(path)}.", "Check the path.")
     if not os.access(path, os.R_OK | os.X_OK):
-        return _wrong(f"The folder {shown(path)} can't be read.", "Check its permissions.")
+        return _wrong(f"The folder {printable(path)} can't be read.", "Check its permissions.")
     what = "point cloud (PLY, LAS, LAZ, PCD, a table or a scan)" if kind == "clouds" else "image"
-    return _wrong(f"The folder {shown(path)} holds no {what}.", "Choose another folder.")
+    return _wrong(f"The folder {printable(path)} holds no {what}.", "Choose another folder.")

@@ -19,9 +19,9 @@ from engine.data.datasets.samples import SampleSet
 from engine.data.datasets.unlabelled_images import UnlabelledImages
 from engine.data.decoding.idx import Bytes
 from engine.data.decoding.pixels import decode_pixels, read_to_show
-from engine.data.decoding.reading import describe_failure, open_image, quieten_pillow, read_image
+from engine.data.decoding.reading import describe_failure, open_image, read_image, silence_pillow
 from engine.data.decoding.tiff_rows import TiffRows, open_rows
-from engine.data.splits import Labels, shown
+from engine.data.splits import Labels, printable
 from engine.inference.prediction.clouds import predict_cloud
 from engine.inference.prediction.journal import Entry, Journal
 from engine.inference.prediction.noting import ChosenSamples, NotingImages
@@ -62,9 +62,11 @@ def cannot_write(out: Path, error: Exception) -> Problem:
     """Why results can't be written, and what to do."""
     if isinstance(error, OSError) and error.errno in FULL:
         remedy = "Free some space, then start it again with the same arguments: it continues."
-        return Problem("out", f"The disk of {shown(str(out))} is full.", remedy)
+        return Problem("out", f"The disk of {printable(str(out))} is full.", remedy)
     reason = (error.strerror if isinstance(error, OSError) else None) or str(error)
-    return Problem("out", f"The results can't be written into {shown(str(out))}: {reason}.", "Choose another folder.")
+    return Problem(
+        "out", f"The results can't be written into {printable(str(out))}: {reason}.", "Choose another folder."
+    )
 
 
 class Predicting:
@@ -83,7 +85,7 @@ class Predicting:
         self._batch_size = order.batch_size or model.job.batch_size
         self._results = Results(order, model)
         self._tile = model.size if order.tile == "auto" else order.tile
-        quieten_pillow()
+        silence_pillow()
 
     def images(self) -> None:
         """Images and videos: those that go through the model whole are shared out batch by batch, the others one by
@@ -115,7 +117,7 @@ class Predicting:
             self._skip(chosen.failed)
 
     def _own_sample(self, samples: SampleSet, number: int) -> Sample:
-        return Sample(number, f"{number:06}", shown(samples.path(number)), "", (0, 0), _no_image)
+        return Sample(number, f"{number:06}", printable(samples.path(number)), "", (0, 0), _no_image)
 
     def _whole(self, numbers: Labels, *, shared: bool) -> None:
         """Images made into squares, as in training."""
@@ -138,7 +140,7 @@ class Predicting:
 
     def _sample(self, number: int, sides: tuple[int, int]) -> Sample:
         file = self._sources.files[number]
-        return Sample(number, self._sources.names[number], shown(file), file, sides, lambda: _to_draw_on(file))
+        return Sample(number, self._sources.names[number], printable(file), file, sides, lambda: _to_draw_on(file))
 
     def _one_by_one(self, numbers: Labels, predict: Callable[[int], None]) -> None:
         for number in numbers.tolist():
@@ -186,7 +188,7 @@ class Predicting:
         try:
             return InMemory(decode_pixels(read_image(file), self._model.channels, self._model.bands))
         except Exception as error:  # a broken file may raise nearly anything in a decoder
-            raise UnreadableImage(shown(file), describe_failure(error)) from error
+            raise UnreadableImage(printable(file), describe_failure(error)) from error
 
     def _cloud(self, number: int) -> None:
         file = self._sources.files[number]
@@ -195,7 +197,7 @@ class Predicting:
         except UnreadableImage:
             raise
         except Exception as error:  # a broken file may raise nearly anything in a reader
-            raise UnreadableImage(shown(file), describe_failure(error)) from error
+            raise UnreadableImage(printable(file), describe_failure(error)) from error
         self._journal.add(self._results.of_prediction(self._sample(number, (0, 0)), found))
 
     def _video(self, number: int) -> None:
@@ -217,7 +219,7 @@ class Predicting:
                     frame += len(some)
                     some = following
         except NoVideo as error:
-            raise UnreadableImage(shown(file), str(error)) from error
+            raise UnreadableImage(printable(file), str(error)) from error
 
     def _draw_into(self, video: VideoWriter, path: Path) -> Callable[[Sample, Bytes], str]:
         def draw(_: Sample, drawn: Bytes) -> str:
@@ -241,7 +243,7 @@ class Predicting:
             sample = Sample(
                 number,
                 f"{name}/{frame:06}",
-                f"{shown(file)}#{frame}",
+                f"{printable(file)}#{frame}",
                 "",
                 image.shape[:2],
                 lambda image=image: image,  # type: ignore[misc]
@@ -255,7 +257,7 @@ class Predicting:
         """Notes samples that can't be read, and forgets them."""
         while failed:
             number, reason = failed.popitem()
-            path = shown(self._sources.files[number]) if self._sources.kind != "folder" else f"sample {number}"
+            path = printable(self._sources.files[number]) if self._sources.kind != "folder" else f"sample {number}"
             self._journal.add(Entry(sample=number, path=path, skipped=reason))
             self._share.skip(path, reason)
             self._share.progressed(1)
@@ -272,7 +274,7 @@ class _Rows:
         try:
             return self._rows.rows(first, last)
         except Exception as error:  # a broken file may raise nearly anything in a decoder
-            raise UnreadableImage(shown(self._file), describe_failure(error)) from error
+            raise UnreadableImage(printable(self._file), describe_failure(error)) from error
 
 
 def _to_draw_on(file: str) -> Bytes:

@@ -16,8 +16,8 @@ from engine.contract.inference.messages import Progress
 from engine.contract.inference.review import CHANGES_FILE, Change, Changes, Mark, Marked, MarkOrder, decode_changes
 from engine.contract.problems import Problem
 from engine.data.formats import imagefolder
-from engine.data.formats.registry import recognise
-from engine.data.splits import shown
+from engine.data.formats.registry import recognize
+from engine.data.splits import printable
 from engine.inference.devices import Say
 from engine.inference.trained_model import CannotLoad
 from engine.runs.folder import RunFolder
@@ -36,7 +36,7 @@ def mark(order: MarkOrder, say: Say) -> Path:
         file = Path(tempfile.mkdtemp(prefix="footplate-")) / MARKED_FILE
         paths.put_into_place(file, msgspec.json.encode(done))
     except OSError as error:
-        where = f" ({shown(os.fsdecode(error.filename))})" if error.filename else ""
+        where = f" ({printable(os.fsdecode(error.filename))})" if error.filename else ""
         message = f"The copy or the table can't be written: {error.strerror or error}{where}."
         raise CannotLoad(Problem("copy", message, "Free some space there, or choose another folder.")) from error
     return file
@@ -129,7 +129,7 @@ class _Copy:
 
     def _checked(self) -> Mapping[str, str]:
         """The folders of the classes by name. Raises CannotLoad with everything that is wrong."""
-        found = recognise(str(self._dataset), val_fraction=0.2, seed=0)
+        found = recognize(str(self._dataset), val_fraction=0.2, seed=0)
         problems = []
         if found.format != imagefolder.FORMAT.id:
             message = "Only a dataset of one folder of images per class can be copied without marked samples."
@@ -148,7 +148,7 @@ class _Copy:
                 problems.append(Problem("marks", f"The dataset has no class “{each.new_label}”.", "Correct the label."))
         if problems:
             raise CannotLoad(*problems)
-        names = {shown(name): name for _, folders, _ in os.walk(self._dataset) for name in folders}
+        names = {printable(name): name for _, folders, _ in os.walk(self._dataset) for name in folders}
         return {name: names[name] for name in found.classes}
 
 
@@ -160,7 +160,7 @@ def _files(folder: Path) -> Iterator[Path]:
 
 def _depth_of_class(inside: Path, classes: Mapping[str, str]) -> int:
     """Which part of the path is the folder of the class: the first, or behind that of a split the second."""
-    named = [depth for depth, part in enumerate(inside.parts[:-1]) if shown(part) in classes]
+    named = [depth for depth, part in enumerate(inside.parts[:-1]) if printable(part) in classes]
     return named[0]
 
 

@@ -14,7 +14,7 @@ from engine.contract.inference.review import ReviewedSample
 from engine.contract.problems import Problem
 from engine.data.datasets.images import ImageSet
 from engine.data.datasets.samples import SampleSet
-from engine.data.splits import shown
+from engine.data.splits import printable
 from engine.inference.evaluation.dataset import EvaluationData, open_data
 from engine.inference.trained_model import CannotLoad, learnt
 from engine.runs.evaluations import DamagedEvaluation, KeptEvaluation, evaluations_of, read_evaluation
@@ -133,7 +133,7 @@ def file_of(samples: ImageSet | SampleSet | None, index: int, path: str) -> str 
     if samples is None or index >= len(samples) or samples.path(index) != path:
         return None
     files: Sequence[str] = getattr(samples, "files", ())
-    return shown(files[index]) if len(files) else ""
+    return printable(files[index]) if len(files) else ""
 
 
 def _names(classes: Sequence[str], numbers: Sequence[int]) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""Small datasets made on the spot, and the real ones where they are at hand."""
+"""Small datasets that the tests write, and real ones if they are installed."""
 
 from __future__ import annotations
 

@@ -123,7 +123,7 @@ HASTY = Format("hasty", "hasty tables", ("classes",), "a table", detect, None)
     for name in ("ants", "bees"):
         images.image(tmp_path / "set" / name / "0.png")
         images.image(tmp_path / "set" / name / "1.png")
-    found = formats.recognise(str(tmp_path / "set"), val_fraction=0.5, seed=0)
+    found = formats.recognize(str(tmp_path / "set"), val_fraction=0.5, seed=0)
     assert found.classes == ("ants", "bees")
     assert "hasty" not in known
     (left_out,) = known.left_out

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from tests.support.dataset_formats.as_read import counts_of_values
+from tests.support.dataset_formats.annotations import counts_of_values
 from tests.support.dataset_formats.pixels import save_mask
 from tests.support.dataset_formats.truth import TrueImage, Truth
 
@@ -29,5 +29,5 @@ def write(truth: Truth, folder: Path, variant: str = "plain") -> None:
 
 
 def expect(image: TrueImage, kind: str) -> Any:
-    """Return what an image is to be read as; pixels of no class are counted, too."""
+    """Return the expected annotation of an image; pixels of no class are counted, too."""
     return counts_of_values(image.mask())

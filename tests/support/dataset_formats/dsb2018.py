@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tests.support.dataset_formats.as_read import boxes_named
+from tests.support.dataset_formats.annotations import boxes_named
 from tests.support.dataset_formats.pixels import save_mask
 from tests.support.dataset_formats.truth import CLASSES, TrueImage, Truth
 
@@ -29,5 +29,5 @@ def write(truth: Truth, folder: Path, variant: str = "plain") -> None:
 
 
 def expect(image: TrueImage, kind: str) -> Any:
-    """Return what an image is to be read as."""
+    """Return the expected annotation of an image."""
     return boxes_named(image, dict.fromkeys(CLASSES, "object"))

@@ -49,5 +49,5 @@ def outline(image: TrueImage) -> npt.NDArray[np.bool_]:
 
 
 def expect(image: TrueImage, kind: str) -> Any:
-    """Return what an image is to be read as: the number of pixels of edges, if there are any."""
+    """Return the number of pixels of edges in an image, if there are any."""
     return [int(outline(image).sum())] if image.objects else []

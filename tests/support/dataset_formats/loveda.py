@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tests.support.dataset_formats.as_read import counts_of_values
+from tests.support.dataset_formats.annotations import counts_of_values
 from tests.support.dataset_formats.pixels import save_mask, with_labels
 from tests.support.dataset_formats.truth import TrueImage, Truth
 
@@ -33,5 +33,5 @@ def values(image: TrueImage) -> npt.NDArray[np.uint8]:
 
 
 def expect(image: TrueImage, kind: str) -> Any:
-    """Return what an image is to be read as; pixels of no class are counted, too."""
+    """Return the expected annotation of an image; pixels of no class are counted, too."""
     return counts_of_values(values(image))

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from tests.support.dataset_formats.as_read import boxes_named, counts_of_values
+from tests.support.dataset_formats.annotations import boxes_named, counts_of_values
 from tests.support.dataset_formats.pixels import numbered_labels, save_mask, with_labels
 from tests.support.dataset_formats.truth import TrueImage, Truth
 
@@ -43,6 +43,6 @@ def write(truth: Truth, folder: Path, variant: str = "plain") -> None:
 
 
 def expect(image: TrueImage, kind: str) -> Any:
-    """Return what an image is to be read as."""
+    """Return the expected annotation of an image."""
     names = {name: name.title() for name in LABELS}
     return boxes_named(image, names) if kind == "instances" else counts_of_values(image.mask())

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tests.support.dataset_formats.as_read import boxes_named, counts_of_values
+from tests.support.dataset_formats.annotations import boxes_named, counts_of_values
 from tests.support.dataset_formats.pixels import object_numbers, save_mask
 from tests.support.dataset_formats.truth import CLASSES, TrueImage, Truth
 
@@ -85,7 +85,7 @@ def _words(image: TrueImage) -> dict[str, object]:
 
 
 def expect(image: TrueImage, kind: str) -> Any:
-    """Return what an image is to be read as."""
+    """Return the expected annotation of an image."""
     return (
         boxes_named(image, dict.fromkeys(CLASSES, "pedestrian"))
         if kind == "instances"

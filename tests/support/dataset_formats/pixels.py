@@ -26,7 +26,7 @@ def save_mask(path: Path, values: npt.NDArray[np.integer]) -> Path:
 
 
 def object_numbers(image: TrueImage) -> npt.NDArray[np.uint8]:
-    """Return a mask in which each object has its number, from 1 on."""
+    """Return a mask with a number for each object, from 1 on."""
     values = np.zeros((image.height, image.width), np.uint8)
     for number, each in enumerate(image.objects, 1):
         left, top, right, bottom = each.box

@@ -10,9 +10,9 @@ from engine.contract.problems import Problem
 from engine.data.decoding.image_files import is_image
 from engine.data.decoding.reading import Unfit, read_text
 from engine.data.formats.format import Confidence, Content, Detection, Format
-from engine.data.formats.shapes import ShapedImage, convert
+from engine.data.formats.shared.shapes import ShapedImage, convert
 from engine.data.formats.tree import Tree
-from engine.data.splits import wrong
+from engine.data.splits import dataset_error
 
 LAYOUT = 'Choose a folder with a train.list, and better a val.list, too, of lines "PATH CLASS".'
 
@@ -37,7 +37,7 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
             try:
                 splits[split] = _images(tree, f"{split}.list")
             except Unfit as error:
-                problems.append(wrong(f"{split}.list can't be read: {error}.", LAYOUT))
+                problems.append(dataset_error(f"{split}.list can't be read: {error}.", LAYOUT))
     return convert(kind, splits, problems)
 
 

@@ -1,4 +1,4 @@
-"""Images of more than 8 bits that are no TIFFs, and NumPy arrays."""
+"""NumPy arrays and images of more than 8 bits in other formats than TIFF."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a file's first and last bytes tell of it."""
+"""Check of images by their first and last bytes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from engine.data.decoding.header_check import HEAD_BYTES, seems_whole
+from engine.data.decoding.header_check import HEAD_BYTES, seems_complete
 from engine.data.decoding.limits import MAX_PIXELS
 from tests.support.images import image, noise
 
@@ -19,7 +19,7 @@ from tests.support.images import image, noise
 @pytest.mark.parametrize("mode", ["L", "RGB"])
 def test_that_whole_images_seem_whole(tmp_path: Path, ending: str, mode: str) -> None:
     colour = 80 if mode == "L" else (80, 90, 100)
-    assert seems_whole(str(image(tmp_path / f"a.{ending}", colour, mode=mode)))
+    assert seems_complete(str(image(tmp_path / f"a.{ending}", colour, mode=mode)))
 
 
 @pytest.mark.parametrize(
@@ -29,7 +29,7 @@ def test_that_a_jpeg_seems_whole_whatever_lies_before_its_image(tmp_path: Path, 
     with Image.open(noise(tmp_path / "a.png")) as image:
         image.save(tmp_path / "a.jpg", icc_profile=bytes(100_000), **options)  # type: ignore[arg-type]
     assert (tmp_path / "a.jpg").stat().st_size > 100_000
-    assert seems_whole(str(tmp_path / "a.jpg"))
+    assert seems_complete(str(tmp_path / "a.jpg"))
 
 
 @pytest.mark.parametrize("ending", ["jpg", "png", "gif"])
@@ -39,7 +39,7 @@ def test_that_an_image_cut_anywhere_does_not_seem_whole(tmp_path: Path, ending: 
     seemed = []
     for length in reversed(range(len(content))):
         os.truncate(path, length)
-        if seems_whole(str(path)):
+        if seems_complete(str(path)):
             seemed.append(length)
     # A byte of a GIF's data may look like its last one.
     assert [length for length in seemed if ending != "gif" or content[length - 1 : length] != b";"] == []
@@ -54,39 +54,39 @@ def test_images_of_other_endings_seem_whole_until_cut(tmp_path: Path, ending: st
         else:
             opened.convert("L" if ending == "pgm" else "RGB").save(path)
     content = path.read_bytes()
-    assert seems_whole(str(path))
+    assert seems_complete(str(path))
     for length in reversed(range(len(content))):
         os.truncate(path, length)
         # The two last bytes of an image may be in it, too.
-        assert not seems_whole(str(path)) or content[length - 2 : length] == b"\xff\xd9"
+        assert not seems_complete(str(path)) or content[length - 2 : length] == b"\xff\xd9"
 
 
 def test_a_heif_seems_whole_until_cut(tmp_path: Path) -> None:
     pillow_heif = pytest.importorskip("pillow_heif")
     with Image.open(noise(tmp_path / "a.png")) as opened:
         pillow_heif.from_pillow(opened).save(tmp_path / "a.heic")
-    assert seems_whole(str(tmp_path / "a.heic"))
+    assert seems_complete(str(tmp_path / "a.heic"))
     for length in range(0, (tmp_path / "a.heic").stat().st_size, 7)[::-1]:
         os.truncate(tmp_path / "a.heic", length)
-        assert not seems_whole(str(tmp_path / "a.heic"))
+        assert not seems_complete(str(tmp_path / "a.heic"))
 
 
 def test_that_formats_that_it_does_not_know_and_missing_files_do_not_seem_whole(tmp_path: Path) -> None:
-    assert not seems_whole(str(image(tmp_path / "a.bmp")))
-    assert not seems_whole(str(tmp_path / "nothing.jpg"))
-    assert not seems_whole(str(tmp_path))
+    assert not seems_complete(str(image(tmp_path / "a.bmp")))
+    assert not seems_complete(str(tmp_path / "nothing.jpg"))
+    assert not seems_complete(str(tmp_path))
 
 
 def test_that_an_image_that_is_too_large_does_not_seem_whole(tmp_path: Path) -> None:
     path = image(tmp_path / "a.png")
     content = path.read_bytes()
     path.write_bytes(content[:16] + struct.pack(">II", MAX_PIXELS, 1) + content[24:])
-    assert seems_whole(str(path))
+    assert seems_complete(str(path))
     path.write_bytes(content[:16] + struct.pack(">II", MAX_PIXELS, 2) + content[24:])
-    assert not seems_whole(str(path))
+    assert not seems_complete(str(path))
 
 
 def test_that_a_jpeg_of_nothing_but_segments_keeps_nobody_busy(tmp_path: Path) -> None:
     path = tmp_path / "a.jpg"
     path.write_bytes(b"\xff\xd8" + b"\xff\xe0\0\2" * HEAD_BYTES + b"\xff\xd9")
-    assert not seems_whole(str(path))
+    assert not seems_complete(str(path))

@@ -85,7 +85,7 @@ def test_mask_size_is_read_from_images_and_arrays(tmp_path: Path) -> None:
 def test_class_plane_never_takes_blue_for_white_or_gray() -> None:
     blue = read_values(encoded(painted(striped(1), {1: 0x0000FF}), "png"))
     white = read_values(encoded(striped(255), "png"))
-    colors, levels = MaskCode((0xFFFFFF, 0x0000FF), colours=True), MaskCode((0, 255))
+    colors, levels = MaskCode((0xFFFFFF, 0x0000FF), colors=True), MaskCode((0, 255))
     assert np.unique(class_plane(blue, colors)).tolist() == [1]
     assert np.unique(class_plane(white, colors)).tolist() == [0]
     with pytest.raises(Unfit, match="#0000ff, but the other masks are gray"):

@@ -1,4 +1,4 @@
-"""What the values of masks mean, and images with their masks."""
+"""Meaning of the values of masks, and images with masks."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def test_that_colours_have_the_names_of_a_table(tmp_path: Path, name: str, text:
 
 def test_that_masks_of_many_colours_are_refused(tmp_path: Path) -> None:
     noise = np.random.default_rng(0).integers(0, 256, (40, 40, 3), dtype=np.uint8)
-    assert "as if they had been saved as JPEG" in learn_meaning(str(tmp_path), written(tmp_path, noise), []).trouble
+    assert "as if they had been saved as JPEG" in learn_meaning(str(tmp_path), written(tmp_path, noise), []).failure
 
 
 def test_that_an_image_is_whole_in_its_square_and_its_mask_lies_on_it(tmp_path: Path) -> None:

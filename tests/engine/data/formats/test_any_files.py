@@ -8,7 +8,7 @@ import pytest
 
 from engine.contract.problems import errors
 from engine.data.formats.format import Confidence
-from engine.data.formats.registry import FORMATS, kind_of, recognise
+from engine.data.formats.registry import FORMATS, detect_kind, recognize
 from engine.data.formats.tree import Tree
 from engine.data.splits import AnySplit
 from tests.support.clouds import make_clouds
@@ -23,7 +23,7 @@ def test_files_are_detected_weakly_and_never_chosen_alone(tmp_path: Path) -> Non
     for name in ("clouds", "images", "notes"):
         (detection,) = FORMATS["files"].detect(Tree(str(tmp_path / name)))
         assert detection.confidence is Confidence.WEAK
-        assert kind_of(str(tmp_path / name)) != "files"
+        assert detect_kind(str(tmp_path / name)) != "files"
     assert FORMATS["files"].detect(Tree(str(tmp_path / "notes"))) != []
     (tmp_path / "empty").mkdir()
     assert FORMATS["files"].detect(Tree(str(tmp_path / "empty"))) == []
@@ -34,7 +34,7 @@ def test_files_stay_together_for_the_users_program(tmp_path: Path, val_fraction:
     for name in ("b/2.dat", "a/1.dat", "a/.hidden", "top.json"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text("x")
-    found = recognise(str(tmp_path), val_fraction=val_fraction, seed=0, kinds=("files",))
+    found = recognize(str(tmp_path), val_fraction=val_fraction, seed=0, kinds=("files",))
     assert not errors(found.problems)
     assert isinstance(found.train, AnySplit)
     assert [Path(path).name for path in found.train.files] == ["top.json", "1.dat", "2.dat"]

@@ -7,15 +7,15 @@ from pathlib import Path
 from engine.data.formats.arcgis_tiles import FORMAT
 from engine.data.formats.tree import Tree
 from tests.support.dataset_formats import arcgis_tiles
-from tests.support.dataset_formats.reading import content, names_of
 from tests.support.dataset_formats.truth import TRUTH
+from tests.support.read_formats import content_of, names_of
 
 
 def test_arcgis_tiles_of_unknown_encoding_are_left_out(tmp_path: Path) -> None:
     arcgis_tiles.write(TRUTH, tmp_path, "several")
     path = tmp_path / "labels" / "img_1.xml"
     path.write_text(f'<?xml version="1.0" encoding="x"?>{path.read_text()}')
-    found = content(FORMAT, tmp_path, "labels")
+    found = content_of(FORMAT, tmp_path, "labels")
     assert "img_1" not in names_of(found)[""]
     assert "img_1.xml" in found.problems[0].message
 

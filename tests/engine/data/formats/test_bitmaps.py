@@ -14,7 +14,7 @@ from PIL import Image
 
 from engine.data.decoding.outlines import read_outline
 from engine.data.decoding.reading import Unfit
-from engine.data.formats.bitmaps import decode_png, from_brush, from_runs, patch_shape
+from engine.data.formats.shared.bitmaps import decode_png, from_brush, from_runs, patch_shape
 from tests.support.dataset_formats.label_studio import packed
 
 Mask = npt.NDArray[np.bool_]

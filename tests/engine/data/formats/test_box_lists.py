@@ -9,8 +9,8 @@ import pytest
 
 from engine.contract.problems import errors
 from engine.data.formats import bdd100k, mot, wider_face
-from engine.data.formats.boxes import ANY_CLASS
 from engine.data.formats.format import Format
+from engine.data.formats.shared.boxes import ANY_CLASS
 from engine.data.formats.tree import Tree
 from tests.support.boxed import ONE, draw, text
 from tests.support.dataset_formats import mot as mot_writer

@@ -1,4 +1,4 @@
-"""Folders of images with boxes, in all the ways in which people write them down."""
+"""Folders of images with boxes in all formats."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from pathlib import Path
 
 import pytest
 
-from engine.data.formats.boxes import BoxSplit
-from engine.data.formats.registry import recognise
-from engine.data.splits import Recognised
+from engine.data.formats.registry import recognize
+from engine.data.formats.shared.boxes import BoxSplit
+from engine.data.splits import RecognizedDataset
 from tests.support import boxed
 from tests.support.boxed import BY_SPLIT, NONE, ONE, SPLITS, TWO, Drawn, Write, draw, text
 
 Rows = dict[str, list[tuple[str, tuple[float, ...], bool]]]
 
 
-def found(folder: Path, *formats: str) -> Recognised:
-    return recognise(str(folder), val_fraction=0.25, seed=0, kinds=formats or ("boxes",))
+def found(folder: Path, *formats: str) -> RecognizedDataset:
+    return recognize(str(folder), val_fraction=0.25, seed=0, kinds=formats or ("boxes",))
 
 
-def rows(recognised: Recognised, split: object) -> Rows:
+def rows(recognised: RecognizedDataset, split: object) -> Rows:
     """Class, edges and whether it is ignored of each box, by the image's name."""
     assert isinstance(split, BoxSplit)
     held: Rows = {}
@@ -43,7 +43,7 @@ def drawn_rows(images: dict[str, Drawn]) -> Rows:
     }
 
 
-def told(recognised: Recognised) -> str:
+def told(recognised: RecognizedDataset) -> str:
     return " ".join(map(str, recognised.problems))
 
 
@@ -66,7 +66,7 @@ def test_that_classes_of_arcgis_have_the_names_and_the_order_of_its_definition(t
     assert (len(train), len(val)) == (6, 2)
     assert train | val == drawn_rows(images)
     assert isinstance(recognised.val, BoxSplit)
-    assert recognised.val.made
+    assert recognised.val.is_drawn
     assert rows(recognised, found(tmp_path).val) == val
 
 
@@ -107,7 +107,7 @@ def test_that_one_coco_file_is_divided_wherever_its_images_are(
 def test_that_only_the_largest_boxes_of_a_crowded_image_are_used(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("engine.data.formats.boxes.MOST_BOXES", 1)
+    monkeypatch.setattr("engine.data.formats.shared.boxes.MAX_BOXES", 1)
     recognised = found(boxed.yolo(tmp_path, SPLITS))
     assert rows(recognised, recognised.train)["a"] == [("dog", (8.0, 4.0, 40.0, 28.0), False)]
     assert "with more than 1 boxes" in told(recognised)

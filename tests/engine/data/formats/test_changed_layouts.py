@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.support.dataset_formats import WRITERS, Writer
-from tests.support.dataset_formats.as_read import by_image, of_truth, recognized
+from tests.support.dataset_formats.annotations import by_image, of_truth, recognized
 from tests.support.dataset_formats.truth import TRUTH
 
 Change = Callable[[Path, int], None]

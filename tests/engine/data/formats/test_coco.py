@@ -15,12 +15,12 @@ from pycocotools.coco import COCO
 from engine.contract.problems import errors
 from engine.data.decoding.reading import Unfit
 from engine.data.formats.coco import FORMAT
-from engine.data.formats.json_files import sample_lists
+from engine.data.formats.shared.json_files import sample_lists
 from tests.support import boxed
 from tests.support.boxed import ONE, SPLITS, TWO, Drawn, Rectangle, draw, text
 from tests.support.dataset_formats import coco
 from tests.support.dataset_formats.truth import TRUTH
-from tests.support.format_reading import boxes, detect, ignored, instances, merged, read, true_boxes
+from tests.support.read_formats import boxes, detect, ignored, instances, merged, read, true_boxes
 
 Edit = Callable[[dict[str, Any]], None]
 SIZES = {"a": (60, 80), "b": (80, 60), "c": (80, 60), "d": (60, 80)}
@@ -599,7 +599,7 @@ def test_a_file_without_objects_is_detected(tmp_path: Path) -> None:
 
 
 def test_detection_stops_once_it_knows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("engine.data.formats.json_files.PIECE_BYTES", 64)
+    monkeypatch.setattr("engine.data.formats.shared.json_files.PIECE_BYTES", 64)
     content = boxed.coco_json({f"{number}": ONE for number in range(50)}, outlines=False)
     start = json.dumps(content)[:-500]
     path = text(tmp_path / "long.json", start)

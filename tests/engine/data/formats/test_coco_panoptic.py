@@ -16,7 +16,7 @@ from engine.data.decoding.reading import Unfit
 from engine.data.formats.coco_panoptic import FORMAT
 from tests.support.dataset_formats import coco_panoptic
 from tests.support.dataset_formats.truth import TRUTH
-from tests.support.format_reading import instances, merged, read, true_boxes, true_sizes
+from tests.support.read_formats import instances, merged, read, true_boxes, true_sizes
 
 SIZES = true_sizes(TRUTH)
 

@@ -12,7 +12,7 @@ from engine.data.formats.coco_stuff import FORMAT
 from engine.data.formats.format import Content
 from tests.support.dataset_formats import coco_stuff
 from tests.support.dataset_formats.truth import TRUTH
-from tests.support.format_reading import detect, read
+from tests.support.read_formats import detect, read
 
 
 def classes_of_pixels(content: Content, split: str) -> dict[str, np.ndarray]:

@@ -9,7 +9,7 @@ import pytest
 
 from engine.data.formats.createml import FORMAT
 from tests.support.boxed import ONE, TWO, draw, text
-from tests.support.format_reading import boxes, detect, read
+from tests.support.read_formats import boxes, detect, read
 
 BOX = {"x": 20, "y": 30, "width": 10, "height": 20}
 

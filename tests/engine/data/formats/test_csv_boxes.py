@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from engine.data.formats.boxes import BoxSplit
 from engine.data.formats.csv_boxes import FORMAT
 from engine.data.formats.format import Content, Detection
-from engine.data.formats.registry import recognise
+from engine.data.formats.registry import recognize
+from engine.data.formats.shared.boxes import BoxSplit
 from engine.data.formats.tree import Tree
 from tests.support.dataset_formats import csv_boxes
-from tests.support.dataset_formats.reading import content, merged
 from tests.support.dataset_formats.truth import TRUTH
+from tests.support.read_formats import content_of, merged_names
 
 HEAD = "filename,width,height,class,xmin,ymin,xmax,ymax\n"
 
@@ -41,9 +41,11 @@ def messages(found: Content) -> str:
 
 def test_csv_boxes_without_classes_have_one(tmp_path: Path) -> None:
     csv_boxes.write(TRUTH, tmp_path, csv_boxes.ONE_CLASS)
-    found = content(FORMAT, tmp_path, "boxes")
+    found = content_of(FORMAT, tmp_path, "boxes")
     assert found.classes == ("object",)
-    assert merged(found) == {image.name: [("object", each.box) for each in image.objects] for image in TRUTH.images}
+    assert merged_names(found) == {
+        image.name: [("object", each.box) for each in image.objects] for image in TRUTH.images
+    }
 
 
 @pytest.mark.parametrize(
@@ -59,7 +61,7 @@ def test_csv_boxes_in_one_cell_are_asked_about(tmp_path: Path, boxes: list[str],
     found = detections(write(tmp_path, "train.csv", "image_id,bbox\n" + rows))
     assert [each.source.form for each in found] == forms
     assert [each.variant for each in found] == (forms if len(forms) > 1 else [""])
-    result = recognise(str(tmp_path), val_fraction=0.4, seed=0, kinds=("boxes",))
+    result = recognize(str(tmp_path), val_fraction=0.4, seed=0, kinds=("boxes",))
     assert (result.train is None) == (len(forms) > 1)
 
 
@@ -69,15 +71,15 @@ def test_csv_boxes_in_one_cell_are_asked_about(tmp_path: Path, boxes: list[str],
 )
 def test_csv_boxes_names_the_row_of_a_fault(tmp_path: Path, row: str, place: str) -> None:
     text = f"{HEAD}a.png,60,40,cat,1,2,30,20\n{row}\nb.png,60,40,dog,5,6,7,8\n"
-    found = content(FORMAT, write(tmp_path, "boxes.csv", text), "boxes")
-    assert merged(found) == {"a": [("cat", (1, 2, 30, 20))], "b": [("dog", (5, 6, 7, 8))]}
+    found = content_of(FORMAT, write(tmp_path, "boxes.csv", text), "boxes")
+    assert merged_names(found) == {"a": [("cat", (1, 2, 30, 20))], "b": [("dog", (5, 6, 7, 8))]}
     assert f"boxes.csv, {place}" in messages(found)
 
 
 def test_csv_boxes_groups_of_open_images_are_ignored(tmp_path: Path) -> None:
     text = "ImageID,LabelName,XMin,XMax,YMin,YMax,IsGroupOf\na,cat,0.1,0.5,0.25,0.75,1\nb,cat,0.1,0.5,0.25,0.75,0\n"
     write(tmp_path, "train-annotations-bbox.csv", text)
-    found = recognise(str(tmp_path), val_fraction=0, seed=0, kinds=("boxes",))
+    found = recognize(str(tmp_path), val_fraction=0, seed=0, kinds=("boxes",))
     assert isinstance(found.train, BoxSplit)
     assert found.train.ignored.tolist() == [True, False]
     assert found.train.boxes.tolist() == [[6, 10, 30, 30]] * 2
@@ -85,8 +87,8 @@ def test_csv_boxes_groups_of_open_images_are_ignored(tmp_path: Path) -> None:
 
 def test_csv_boxes_counts_missing_images(tmp_path: Path) -> None:
     text = HEAD + "".join(f"{name}.png,60,40,cat,1,2,30,20\n" for name in ("a", "b", "gone"))
-    found = content(FORMAT, write(tmp_path, "boxes.csv", text), "boxes")
-    assert sorted(merged(found)) == ["a", "b"]
+    found = content_of(FORMAT, write(tmp_path, "boxes.csv", text), "boxes")
+    assert sorted(merged_names(found)) == ["a", "b"]
     assert "1 image that a table names can't be found: gone.png" in messages(found)
 
 
@@ -95,7 +97,7 @@ def test_csv_boxes_never_confuses_images_of_one_name(tmp_path: Path) -> None:
         write(tmp_path / site, "notes.txt", "")
     text = HEAD + "x/images/a.png,60,40,cat,1,2,30,20\ny/images/a.png,60,40,dog,1,2,9,9\nb.png,60,40,cow,1,2,9,9\n"
     (tmp_path / "boxes.csv").write_text(text)
-    found = content(FORMAT, tmp_path, "boxes")
+    found = content_of(FORMAT, tmp_path, "boxes")
     paths = {Path(image.path).relative_to(tmp_path).as_posix(): image.boxes[0].right for image in found.splits[""]}
     assert paths == {"x/images/a.png": 30, "y/images/a.png": 9}
     assert "may mean several images: b.png" in messages(found)
@@ -118,8 +120,8 @@ def test_csv_boxes_leaves_other_files_to_others(tmp_path: Path, name: str, text:
 @pytest.mark.parametrize("last", ["b.png,60,40,cat,5,6,7,8", "b.png,60,40,cat,5,6", "b.png,60,40,ca"])
 def test_csv_boxes_leave_out_a_line_that_is_cut_off(tmp_path: Path, last: str) -> None:
     text = f"{HEAD}a.png,60,40,cat,1,2,30,20\nb.png,60,40,dog,1,2,9,9\n{last}"
-    found = content(FORMAT, write(tmp_path, "boxes.csv", text), "boxes")
-    assert merged(found) == {"a": [("cat", (1, 2, 30, 20))]}
+    found = content_of(FORMAT, write(tmp_path, "boxes.csv", text), "boxes")
+    assert merged_names(found) == {"a": [("cat", (1, 2, 30, 20))]}
     assert "seems to be cut off" in messages(found)
 
 
@@ -132,6 +134,6 @@ def test_csv_boxes_leave_out_a_line_that_is_cut_off(tmp_path: Path, last: str) -
     ],
 )
 def test_csv_boxes_report_images_in_no_table(tmp_path: Path, table: str) -> None:
-    found = content(FORMAT, write(tmp_path, "boxes.csv", table), "boxes")
-    assert list(merged(found)) == ["a"]
+    found = content_of(FORMAT, write(tmp_path, "boxes.csv", table), "boxes")
+    assert list(merged_names(found)) == ["a"]
     assert "2 images that no table names" in messages(found)

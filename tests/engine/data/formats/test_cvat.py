@@ -9,7 +9,7 @@ import pytest
 from engine.contract.problems import errors
 from engine.data.formats.cvat import FORMAT
 from engine.data.formats.format import Content
-from engine.data.formats.registry import recognise
+from engine.data.formats.registry import recognize
 from engine.data.formats.tree import Tree
 from tests.support.boxed import TWO, draw, text
 from tests.support.read_formats import boxes_in, instances_in, warnings_of
@@ -147,7 +147,7 @@ def test_cvat_tracks_of_videos_are_refused_with_a_remedy(tmp_path: Path) -> None
     draw(tmp_path / "images/frame_000000.png", TWO)
     (detection,) = FORMAT.detect(Tree(str(tmp_path)))
     assert detection.kinds == ()
-    recognised = recognise(str(tmp_path), val_fraction=0.2, seed=0, kinds=("boxes",))
+    recognised = recognize(str(tmp_path), val_fraction=0.2, seed=0, kinds=("boxes",))
     (problem,) = errors(recognised.problems)
     assert "CVAT XML" in problem.message
     assert "CVAT for images 1.1" in problem.remedy

@@ -18,10 +18,10 @@ from engine.data.datasets.open_splits import open_splits
 from engine.data.decoding.edges import FULL, OUTSIDE, Drawn, lay_edges, read_edges, thinned
 from engine.data.formats.edges import FORMAT, EdgeSplit
 from engine.data.formats.format import Confidence
-from engine.data.formats.registry import recognise
+from engine.data.formats.registry import recognize
 from engine.data.formats.tree import Tree
 from engine.data.inspection.inspector import inspect
-from engine.data.splits import Recognised
+from engine.data.splits import RecognizedDataset
 from engine.tasks import TASKS
 from tests.support.dataset_formats import edges as edges_writer
 from tests.support.dataset_formats.pixels import save_mask
@@ -33,8 +33,8 @@ EDGES = ("edges",)
 BSDS = Path(__file__).parents[5] / "shared/datasets/bsds500_subset"
 
 
-def found(folder: Path, formats: tuple[str, ...] = EDGES) -> Recognised:
-    return recognise(str(folder), val_fraction=0.25, seed=0, kinds=formats)
+def found(folder: Path, formats: tuple[str, ...] = EDGES) -> RecognizedDataset:
+    return recognize(str(folder), val_fraction=0.25, seed=0, kinds=formats)
 
 
 def looked(folder: Path) -> DatasetReport:
@@ -82,7 +82,7 @@ def test_that_validation_is_drawn_where_there_is_no_split_and_what_is_alone_is_t
     train, val = recognised.train, recognised.val
     assert (len(names(train)), len(names(val))) == (5, 2)
     assert val is not None
-    assert val.made
+    assert val.is_drawn
     assert not set(names(train)) & set(names(val))
     told = " ".join(map(str, recognised.problems))
     assert "without edges: 000.png" in told

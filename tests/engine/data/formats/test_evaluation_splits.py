@@ -1,4 +1,4 @@
-"""What evaluation needs of formats: the test split of each, folders left whole, and classes made those of a model."""
+"""Splits for evaluation: test splits, datasets without a validation split, and classes mapped to those of a model."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from engine.contract.problems import errors
-from engine.data.datasets.open_splits import open_recognised
-from engine.data.formats.class_mapping import map_classes
-from engine.data.formats.registry import recognise
+from engine.data.datasets.open_splits import open_recognized
+from engine.data.formats.registry import recognize
+from engine.inference.evaluation.class_mapping import map_classes
 from tests.support.boxed import ONE, TWO, coco, voc, yolo
 from tests.support.clouds import make_clouds
 from tests.support.edges import make_edged
@@ -53,22 +53,22 @@ def samples(split: Any) -> int:
 def test_that_a_folder_gives_its_test_split(kind: str, val_fraction: float, tmp_path: Path) -> None:
     name, make = MAKERS[kind]
     folder = make(tmp_path / "folder")
-    found = recognise(str(folder), val_fraction=val_fraction, seed=0, kinds=(name,))
+    found = recognize(str(folder), val_fraction=val_fraction, seed=0, kinds=(name,))
     assert not errors(found.problems)
     times = 3 if kind == "imagefolder" else 1
     assert [samples(each) for each in (found.train, found.val, found.test)] == [
         times * len(BOXED[split]) if name == "boxes" else times * count for split, count in COUNTS.items()
     ]
-    opened = open_recognised(found, str(folder))
+    opened = open_recognized(found, str(folder))
     assert opened.test is not None
     assert opened.test is not opened.val
 
 
 def test_that_test_images_that_serve_for_validation_are_one_split(tmp_path: Path) -> None:
     folder = make_colours(tmp_path / "folder", {"train": 2, "test": 1})
-    for_training = recognise(str(folder), val_fraction=0.2, seed=0)
+    for_training = recognize(str(folder), val_fraction=0.2, seed=0)
     assert for_training.val is for_training.test
-    for_evaluation = recognise(str(folder), val_fraction=0.0, seed=0)
+    for_evaluation = recognize(str(folder), val_fraction=0.0, seed=0)
     assert [samples(each) for each in (for_evaluation.train, for_evaluation.val, for_evaluation.test)] == [6, 0, 3]
 
 
@@ -88,15 +88,15 @@ def test_that_a_folder_that_has_only_a_test_split_can_be_opened(kind: str, tmp_p
         "instances": lambda folder: make_outlined(folder, counts),
     }
     folder = only[kind](tmp_path / "folder")
-    found = recognise(str(folder), val_fraction=0.0, seed=0, kinds=(name,))
+    found = recognize(str(folder), val_fraction=0.0, seed=0, kinds=(name,))
     assert not errors(found.problems), found.problems
     total = sum(samples(each) for each in (found.train, found.val, found.test) if each is not None)
     assert total == (12 if kind == "imagefolder" else 4)
-    open_recognised(found, str(folder))
+    open_recognized(found, str(folder))
 
 
 def test_that_boxes_and_outlines_are_mapped_by_name_and_unknown_ones_left_out(tmp_path: Path) -> None:
-    boxes = recognise(str(voc(tmp_path / "boxes", BOXED)), val_fraction=0.0, seed=0, kinds=("boxes",))
+    boxes = recognize(str(voc(tmp_path / "boxes", BOXED)), val_fraction=0.0, seed=0, kinds=("boxes",))
     assert boxes.classes == ("cat", "dog")
     mapped, mapping = map_classes(boxes, ("bird", "dog"))
     assert (mapping.missing, mapping.unknown, mapping.ignored) == (("bird",), ("cat",), 6)
@@ -105,7 +105,7 @@ def test_that_boxes_and_outlines_are_mapped_by_name_and_unknown_ones_left_out(tm
     before: Any = boxes.test
     assert test.boxes.tolist() == before.boxes[before.labels == 1].tolist()
 
-    outlined = recognise(
+    outlined = recognize(
         str(make_outlined(tmp_path / "outlined", COUNTS)), val_fraction=0.0, seed=0, kinds=("instances",)
     )
     first = outlined.classes[0]
@@ -118,7 +118,7 @@ def test_that_boxes_and_outlines_are_mapped_by_name_and_unknown_ones_left_out(tm
 
 
 def test_that_labels_masks_and_points_are_mapped_by_name(tmp_path: Path) -> None:
-    labelled = recognise(str(make_labelled(tmp_path / "labelled", COUNTS)), val_fraction=0.0, seed=0, kinds=("labels",))
+    labelled = recognize(str(make_labelled(tmp_path / "labelled", COUNTS)), val_fraction=0.0, seed=0, kinds=("labels",))
     mapped, mapping = map_classes(labelled, ("blue", "grey", "red"))
     before: Any = labelled.test
     after: Any = mapped.test
@@ -126,15 +126,15 @@ def test_that_labels_masks_and_points_are_mapped_by_name(tmp_path: Path) -> None
     assert (mapping.missing, mapping.unknown) == (("grey",), ("green",))
     assert mapping.ignored == sum(int(split.labels[:, 1].sum()) for split in _all(labelled))
 
-    masked = recognise(str(make_masked(tmp_path / "masked", COUNTS)), val_fraction=0.0, seed=0, kinds=("masks",))
+    masked = recognize(str(make_masked(tmp_path / "masked", COUNTS)), val_fraction=0.0, seed=0, kinds=("masks",))
     mapped, _ = map_classes(masked, ("class 2", "class 7", "class 0"))
     assert mapped.code is not None
     assert masked.code is not None
     assert mapped.code.values[::2] == (2, 0)
     assert mapped.code.values[1] < -(1 << 31)
     assert set(mapped.code.ignored) == {*masked.code.ignored, 1}
-    opened: Any = open_recognised(mapped, str(tmp_path / "masked")).test
-    original: Any = open_recognised(masked, str(tmp_path / "masked")).test
+    opened: Any = open_recognized(mapped, str(tmp_path / "masked")).test
+    original: Any = open_recognized(masked, str(tmp_path / "masked")).test
     plane, wanted = opened.class_plane(0), original.class_plane(0)
     assert np.array_equal(plane, np.array([2, 255, 0])[wanted.clip(max=2)].astype(np.uint8) | (wanted == 255) * 255)
 

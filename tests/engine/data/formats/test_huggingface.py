@@ -9,12 +9,12 @@ import pytest
 
 from engine.data.datasets.open_splits import open_splits
 from engine.data.formats.huggingface import FORMAT
-from engine.data.formats.registry import recognise
+from engine.data.formats.registry import recognize
 from engine.data.formats.tree import Tree
 from engine.data.splits import FileSplit
 from tests.support.dataset_formats import huggingface
-from tests.support.dataset_formats.reading import content, names_of
 from tests.support.dataset_formats.truth import TRUTH
+from tests.support.read_formats import content_of, names_of
 
 needs_pyarrow = pytest.mark.skipif(importlib.util.find_spec("pyarrow") is None, reason="needs pyarrow")
 
@@ -38,9 +38,9 @@ def test_huggingface_captions_are_no_classes(tmp_path: Path) -> None:
 @needs_pyarrow
 def test_huggingface_unpacks_images_once(tmp_path: Path, cache: Path) -> None:
     huggingface.write(TRUTH, tmp_path, "parquet")
-    content(FORMAT, tmp_path, "classes")
+    content_of(FORMAT, tmp_path, "classes")
     written = {path: path.stat().st_mtime_ns for path in cache.rglob("*.png")}
-    content(FORMAT, tmp_path, "classes")
+    content_of(FORMAT, tmp_path, "classes")
     assert {path: path.stat().st_mtime_ns for path in cache.rglob("*.png")} == written
     assert len(written) == len(TRUTH.images)
     splits = open_splits(str(tmp_path), val_fraction=0.2, seed=0)
@@ -64,7 +64,7 @@ def test_huggingface_draws_the_same_split_everywhere(
     held_out = []
     for name in ("one", "other"):
         monkeypatch.setenv("FOOTPLATE_CACHE", str(tmp_path_factory.mktemp(name) / "deep" / name))
-        found = recognise(str(tmp_path), val_fraction=0.3, seed=3)
+        found = recognize(str(tmp_path), val_fraction=0.3, seed=3)
         assert isinstance(found.val, FileSplit)
         held_out.append([Path(path).name for path in found.val.files])
     assert held_out[0] == held_out[1]
@@ -80,7 +80,7 @@ def test_huggingface_reports_rows_without_an_image(tmp_path: Path) -> None:
     images = [encoded(TRUTH.images[0]), None, b""]
     rows = [{"image": {"bytes": content, "path": None}, "label": f"class {n}"} for n, content in enumerate(images)]
     parquet.write_table(Table.from_pylist(rows), tmp_path / "train.parquet")
-    found = content(FORMAT, tmp_path, "classes")
+    found = content_of(FORMAT, tmp_path, "classes")
     assert names_of(found) == {"train": {"0000000": "class 0"}}
     assert "2 rows without an image" in found.problems[0].message
 
@@ -95,9 +95,9 @@ def test_huggingface_leaves_torn_parquet_to_others(tmp_path: Path, text: bytes) 
 def test_huggingface_without_pyarrow_names_the_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "train-00000-of-00001.parquet").write_bytes(b"PAR1")
-    monkeypatch.setattr("engine.data.formats.parquet.is_installed", lambda: False)
+    monkeypatch.setattr("engine.data.formats.shared.parquet.is_installed", lambda: False)
     (detection,) = FORMAT.detect(Tree(str(tmp_path)))
     assert detection.kinds == ()
     assert 'pip install "footplate[huggingface]"' in detection.remedy
-    found = recognise(str(tmp_path), val_fraction=0.2, seed=0)
+    found = recognize(str(tmp_path), val_fraction=0.2, seed=0)
     assert any("footplate[huggingface]" in problem.remedy for problem in found.problems)

@@ -1,4 +1,4 @@
-"""A look through masks or points of which one value is to be of no class."""
+"""Inspection of masks and point labels with an ignored value."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.data.formats.image_lookup import ImageLookup
+from engine.data.formats.shared.image_lookup import ImageLookup
 from engine.data.formats.tree import Tree
 
 

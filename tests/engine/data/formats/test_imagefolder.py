@@ -11,7 +11,7 @@ from PIL import Image
 from engine.contract.problems import errors
 from engine.data.formats import imagefolder
 from engine.data.formats.format import Confidence, Detection
-from engine.data.formats.registry import recognise
+from engine.data.formats.registry import recognize
 from engine.data.formats.tree import Tree
 from tests.support.images import noise
 
@@ -82,7 +82,7 @@ def test_imagefolder_accepts_classes(tmp_path: Path, make: object) -> None:
     assert found.against == ()
     assert found.confidence is Confidence.LIKELY
     assert found.obvious
-    assert not errors(recognise(str(tmp_path), val_fraction=0.3, seed=0).problems)
+    assert not errors(recognize(str(tmp_path), val_fraction=0.3, seed=0).problems)
 
 
 def flat_splits(folder: Path) -> None:
@@ -182,7 +182,7 @@ def test_imagefolder_reports_evidence_against_classes(tmp_path: Path, make: obje
     found = detected(tmp_path / "data")
     assert found.confidence is Confidence.WEAK
     assert any(reason in each for each in found.against), found.against
-    recognized = recognise(str(tmp_path / "data"), val_fraction=0.3, seed=0)
+    recognized = recognize(str(tmp_path / "data"), val_fraction=0.3, seed=0)
     assert recognized.train is None
     (problem,) = errors(recognized.problems)
     assert {"format": "imagefolder"} in [choice.values for choice in problem.choices]
@@ -191,7 +191,7 @@ def test_imagefolder_reports_evidence_against_classes(tmp_path: Path, make: obje
 @pytest.mark.parametrize("make", [photos_and_masks, stereo, xml_among_images])
 def test_imagefolder_is_read_if_the_user_says_so(tmp_path: Path, make: object) -> None:
     make(tmp_path)  # type: ignore[operator]
-    found = recognise(str(tmp_path), val_fraction=0.3, seed=0, format="imagefolder")
+    found = recognize(str(tmp_path), val_fraction=0.3, seed=0, format="imagefolder")
     assert not errors(found.problems)
     assert len(found.classes) == 2
 
@@ -207,6 +207,6 @@ def test_imagefolder_doubts_a_folder_next_to_annotations(tmp_path: Path, own: st
 def test_imagefolder_offers_an_inner_folder_only_with_classes(tmp_path: Path) -> None:
     cats_and_dogs(tmp_path / "good" / "inner")
     flat_splits(tmp_path / "bad" / "inner")
-    offers = {name: str(recognise(str(tmp_path / name), val_fraction=0.3, seed=0).problems) for name in ("good", "bad")}
+    offers = {name: str(recognize(str(tmp_path / name), val_fraction=0.3, seed=0).problems) for name in ("good", "bad")}
     assert f"Choose {tmp_path / 'good' / 'inner'} instead" in offers["good"]
     assert "instead" not in offers["bad"]

@@ -1,4 +1,4 @@
-"""Folders of images in which every single thing is outlined, and the planes that they become."""
+"""Folders of images with outlined objects, and their planes."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from PIL import Image
 from engine.data.decoding.masks import NO_CLASS
 from engine.data.decoding.outlines import Window
 from engine.data.decoding.reading import Unfit
-from engine.data.formats.instances import Instance, InstanceSplit, paint
-from engine.data.formats.registry import recognise
-from engine.data.splits import Recognised
+from engine.data.formats.registry import recognize
+from engine.data.formats.shared.instances import Instance, InstanceSplit, paint
+from engine.data.splits import RecognizedDataset
 from tests.support import boxed
 from tests.support.boxed import NONE, ONE, SPLITS, TWO, Drawn, draw, numbered, text
 
 
-def found(folder: Path, *formats: str) -> Recognised:
-    return recognise(str(folder), val_fraction=0.25, seed=0, kinds=formats or ("instances",))
+def found(folder: Path, *formats: str) -> RecognizedDataset:
+    return recognize(str(folder), val_fraction=0.25, seed=0, kinds=formats or ("instances",))
 
 
-def things(recognised: Recognised, split: object) -> dict[str, set[tuple[str, int, int, int, int]]]:
+def things(recognised: RecognizedDataset, split: object) -> dict[str, set[tuple[str, int, int, int, int]]]:
     """Class, edges of the things in each image, by its name."""
     assert isinstance(split, InstanceSplit)
     held = {}

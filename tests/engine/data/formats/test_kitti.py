@@ -1,4 +1,4 @@
-"""KITTI folders: layouts, lists and what is reported of them."""
+"""KITTI folders: layouts, lists and problems."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from engine.data.formats.boxes import ANY_CLASS
 from engine.data.formats.format import Confidence
 from engine.data.formats.kitti import FORMAT
+from engine.data.formats.shared.boxes import ANY_CLASS
 from engine.data.formats.tree import Tree
 from tests.support import boxed
 from tests.support.boxed import NONE, ONE, SPLITS, TWO, draw, kitti_txt, text

@@ -12,7 +12,7 @@ import pytest
 from engine.data.decoding.masks import NO_CLASS
 from engine.data.formats import ade20k, cityscapes, loveda, mapillary, maskfolder, pets
 from engine.data.formats.format import Confidence
-from engine.data.formats.instances import InstanceSplit
+from engine.data.formats.shared.instances import InstanceSplit
 from tests.support.dataset_formats import ade20k as ade20k_writer
 from tests.support.dataset_formats import cityscapes as cityscapes_writer
 from tests.support.dataset_formats import loveda as loveda_writer
@@ -20,7 +20,7 @@ from tests.support.dataset_formats import mapillary as mapillary_writer
 from tests.support.dataset_formats import pets as pets_writer
 from tests.support.dataset_formats.pixels import save_mask, with_labels
 from tests.support.dataset_formats.truth import CLASSES, TRUTH
-from tests.support.mask_reading import detect, planes, read, things, true_things
+from tests.support.read_formats import detect, planes, read, things, true_things
 
 WRITERS = [
     (ade20k, ade20k_writer),

@@ -12,11 +12,12 @@ from PIL import Image
 
 from engine.data.datasets.open_splits import open_splits
 from engine.data.formats.format import Confidence, Content, Detection
-from engine.data.formats.labels_table import FORMAT, LabelSplit
-from engine.data.formats.registry import recognise
+from engine.data.formats.labels_table import FORMAT
+from engine.data.formats.registry import recognize
 from engine.data.formats.tree import Tree
 from engine.data.inspection.inspector import inspect
-from tests.support.dataset_formats.reading import content, merged, names_of
+from engine.data.splits import LabelSplit
+from tests.support.read_formats import content_of, merged_names, names_of
 
 NAMES = ("a", "b", "c", "d", "e", "f")
 FLAGS = "filename,sea,sky,tree\na.png,1,0,0\nb.png,1,1,0\nc.png,0,0,0\nd.png,0,0,1\ne.png,0,1,1\n"
@@ -55,7 +56,7 @@ def test_table_leaves_out_test_images_of_kaggle(tmp_path: Path) -> None:
     (tmp_path / "sample_submission.csv").write_text("id,label\nx,0\ny,0\n")
     (detection,) = detections(tmp_path)
     assert detection.kinds == ("classes", "labels")
-    found = content(FORMAT, tmp_path, "classes")
+    found = content_of(FORMAT, tmp_path, "classes")
     assert names_of(found) == {"train": {name: "01"[name in "abc"] for name in NAMES}}
     assert "2 images that no table names" in messages(found)
 
@@ -70,7 +71,7 @@ def test_table_reads_chexpert(tmp_path: Path) -> None:
         )
     (root / "train.csv").write_text("\n".join(lines[:3]) + "\n")
     (root / "valid.csv").write_text("\n".join([lines[0], lines[3]]) + "\n")
-    found = content(FORMAT, root, "labels")
+    found = content_of(FORMAT, root, "labels")
     assert found.classes == ("No Finding", "Edema", "Fracture")
     train, val = (found.splits[name] for name in ("train", "val"))
     assert train.labels.tolist() == [[True, False, False], [False, True, False]]
@@ -91,7 +92,7 @@ def test_table_keeps_labels_that_have_minus_one(
     tmp_path: Path, cells: list[str], counts: list[int], uncertain: bool
 ) -> None:
     rows = "".join(f"{name}.png,{row}\n" for name, row in zip(NAMES, cells, strict=True))
-    found = content(FORMAT, write(tmp_path, "labels.csv", "file,Edema,Mass\n" + rows), "labels")
+    found = content_of(FORMAT, write(tmp_path, "labels.csv", "file,Edema,Mass\n" + rows), "labels")
     assert found.classes == ("Edema", "Mass")
     assert found.splits[""].labels.sum(0).tolist() == counts
     assert ("2 values are -1" in messages(found)) == uncertain
@@ -99,9 +100,9 @@ def test_table_keeps_labels_that_have_minus_one(
 
 def test_table_leaves_out_images_of_class_minus_one(tmp_path: Path) -> None:
     text = "file,class\na.png,1\nb.png,-1\nc.png,0\nd.png,\ne.png,1\nf.png,10\n"
-    found = content(FORMAT, write(tmp_path, "labels.csv", text), "classes")
+    found = content_of(FORMAT, write(tmp_path, "labels.csv", text), "classes")
     assert found.classes == ("0", "1", "10")
-    assert merged(found) == {"a": "1", "c": "0", "e": "1", "f": "10"}
+    assert merged_names(found) == {"a": "1", "c": "0", "e": "1", "f": "10"}
     assert "2 images without a class: b.png, d.png" in messages(found)
     assert "no table names" not in messages(found)
 
@@ -117,7 +118,7 @@ def test_table_leaves_out_images_of_class_minus_one(tmp_path: Path) -> None:
 def test_table_keeps_blanks_and_commas_in_names(tmp_path: Path, name: str, text: str, classes: int) -> None:
     (detection,) = detections(write(tmp_path, name, text))
     assert detection.kinds[0] == "classes"
-    found = content(FORMAT, tmp_path, "classes")
+    found = content_of(FORMAT, tmp_path, "classes")
     assert len(found.classes) == classes
     assert all(" " in name or name in ("pug", "WREN") for name in found.classes)
 
@@ -135,13 +136,13 @@ def test_table_keeps_blanks_and_commas_in_names(tmp_path: Path, name: str, text:
 def test_table_names_numbered_classes_from_a_file(tmp_path: Path, file: str, names: str) -> None:
     write(tmp_path, "train.csv", "image,label\na.png,0\nb.png,1\nc.png,2\nd.png,0\n")
     (tmp_path / file).write_text(names)
-    assert content(FORMAT, tmp_path, "classes").classes == ("cat", "dog", "hen")
+    assert content_of(FORMAT, tmp_path, "classes").classes == ("cat", "dog", "hen")
 
 
 def test_table_keeps_numbers_if_names_may_be_shifted(tmp_path: Path) -> None:
     write(tmp_path, "train.csv", "image,label\na.png,1\nb.png,2\nc.png,1\n")
     (tmp_path / "classes.txt").write_text("cat\ndog\nhen\ncow\n")
-    assert content(FORMAT, tmp_path, "classes").classes == ("1", "2")
+    assert content_of(FORMAT, tmp_path, "classes").classes == ("1", "2")
 
 
 @pytest.mark.parametrize(
@@ -156,7 +157,7 @@ def test_table_with_several_label_columns_asks(tmp_path: Path, head: str, rows: 
     text = "\n".join([head, *(f"{name}.png,{row}" for name, row in zip(NAMES, rows, strict=False))])
     write(tmp_path, "data.csv", text)
     assert [detection.variant for detection in detections(tmp_path)] == variants
-    found = recognise(str(tmp_path), val_fraction=0.2, seed=0, kinds=("classes",))
+    found = recognize(str(tmp_path), val_fraction=0.2, seed=0, kinds=("classes",))
     if "tags" not in variants:
         assert found.train is None
         assert any(problem.choices for problem in found.problems)
@@ -164,7 +165,7 @@ def test_table_with_several_label_columns_asks(tmp_path: Path, head: str, rows: 
 
 def test_table_takes_the_names_of_numbers_in_another_column(tmp_path: Path) -> None:
     text = "class id,filepaths,labels,data set\n0,a.png,owl,train\n1,b.png,tit,train\n0,c.png,owl,valid\n1,d.png,tit,test\n"
-    found = content(FORMAT, write(tmp_path, "birds.csv", text), "classes")
+    found = content_of(FORMAT, write(tmp_path, "birds.csv", text), "classes")
     assert names_of(found) == {"train": {"a": "owl", "b": "tit"}, "val": {"c": "owl"}, "test": {"d": "tit"}}
 
 
@@ -174,7 +175,7 @@ def test_table_takes_the_names_of_numbers_in_another_column(tmp_path: Path) -> N
 )
 def test_table_warns_of_two_spellings(tmp_path: Path, names: tuple[str, ...]) -> None:
     rows = "".join(f"{name}.png,{names[number % 3]}\n" for number, name in enumerate(NAMES))
-    found = content(FORMAT, write(tmp_path, "labels.csv", "file,class\n" + rows), "classes")
+    found = content_of(FORMAT, write(tmp_path, "labels.csv", "file,class\n" + rows), "classes")
     assert len(found.classes) == 3
     assert f"{names[0]} (such as " in messages(found)
     assert "are different classes" in messages(found)
@@ -182,8 +183,8 @@ def test_table_warns_of_two_spellings(tmp_path: Path, names: tuple[str, ...]) ->
 
 def test_table_leaves_out_rows_that_disagree(tmp_path: Path) -> None:
     text = "file,class\n" + "".join(f"{name}.png,{'xy'[name in 'abc']}\n" for name in NAMES) + "a.png,x\nb.png,y\n"
-    found = content(FORMAT, write(tmp_path, "labels.csv", text), "classes")
-    assert sorted(merged(found)) == ["b", "c", "d", "e", "f"]
+    found = content_of(FORMAT, write(tmp_path, "labels.csv", text), "classes")
+    assert sorted(merged_names(found)) == ["b", "c", "d", "e", "f"]
     assert "several classes: a.png" in messages(found)
 
 
@@ -191,8 +192,8 @@ def test_table_joins_rows_of_one_label_each(tmp_path: Path) -> None:
     text = "ImageID,LabelName\na,sea\nb,sea\nb,sky\nd,tree\ne,tree\ne,sky\n"
     (detection,) = detections(write(tmp_path, "image-labels.csv", text))
     assert detection.kinds == ("labels",)
-    found = content(FORMAT, tmp_path, "labels")
-    assert merged(found) == {name: labels for name, labels in LABELS.items() if labels}
+    found = content_of(FORMAT, tmp_path, "labels")
+    assert merged_names(found) == {name: labels for name, labels in LABELS.items() if labels}
     assert "several rows" not in messages(found)
 
 
@@ -206,22 +207,22 @@ def test_table_never_confuses_images_of_one_name(tmp_path: Path) -> None:
     (by_path / "labels.csv").write_text(paths)
     (moved / "labels.csv").write_text(paths)
     (by_name / "labels.csv").write_text("file,class\n1.png,a\n2.png,b\n")
-    found = content(FORMAT, by_path, "classes").splits[""]
+    found = content_of(FORMAT, by_path, "classes").splits[""]
     assert [Path(file).parts[-2:] for file in found.files] == [
         ("site_a", "1.png"), ("site_a", "2.png"), ("site_b", "1.png"), ("site_b", "2.png"),
     ]  # fmt: skip
     assert found.labels.tolist() == [0, 0, 1, 1]
     for folder in (by_name, moved):
-        refused = content(FORMAT, folder, "classes")
+        refused = content_of(FORMAT, folder, "classes")
         assert refused.splits == {}
         assert "may mean several images" in messages(refused)
 
 
 def test_table_reads_flags_of_celeba(tmp_path: Path) -> None:
     rows = "".join(f"{name}.png {1 if name in 'abc' else -1}  {-1 if name in 'bcde' else 1}\n" for name in NAMES)
-    found = content(FORMAT, write(tmp_path, "list_attr_celeba.txt", f"6\nSmiling Young\n{rows}"), "labels")
+    found = content_of(FORMAT, write(tmp_path, "list_attr_celeba.txt", f"6\nSmiling Young\n{rows}"), "labels")
     assert found.classes == ("Smiling", "Young")
-    assert merged(found)["a"] == {"Smiling", "Young"}
+    assert merged_names(found)["a"] == {"Smiling", "Young"}
     assert found.splits[""].labels.sum(0).tolist() == [3, 2]
 
 
@@ -249,7 +250,7 @@ def test_table_of_a_split_names_its_own_images(tmp_path: Path, folders: tuple[st
     for folder in folders:
         images(tmp_path / folder)
     (tmp_path / "train.csv").write_text("id,label\n" + "".join(f"{name},{'xy'[name in 'abc']}\n" for name in NAMES))
-    found = content(FORMAT, tmp_path, "classes").splits["train"]
+    found = content_of(FORMAT, tmp_path, "classes").splits["train"]
     assert [Path(file).parent.name for file in found.files] == [folders[0]] * 6
 
 
@@ -269,8 +270,8 @@ def test_table_asks_for_a_choice_among_several(tmp_path: Path, first: str, secon
         rows = "".join(f"{name}.png{mark}{classes[number % 2]}\n" for number, name in enumerate(NAMES))
         (tmp_path / path).write_text(head + rows)
     assert sorted(detection.variant for detection in detections(tmp_path)) == sorted([first, second])
-    assert recognise(str(tmp_path), val_fraction=0.3, seed=0).train is None
-    chosen = recognise(str(tmp_path), val_fraction=0.3, seed=0, format=f"table:{second}")
+    assert recognize(str(tmp_path), val_fraction=0.3, seed=0).train is None
+    chosen = recognize(str(tmp_path), val_fraction=0.3, seed=0, format=f"table:{second}")
     assert chosen.classes == ("p", "q")
 
 
@@ -281,7 +282,7 @@ def test_table_of_a_few_of_the_images_is_doubtful(tmp_path: Path) -> None:
     (detection,) = detections(tmp_path)
     assert detection.confidence < Confidence.CERTAIN
     assert "only 3 of 40 images" in detection.against[0]
-    assert recognise(str(tmp_path), val_fraction=0.3, seed=0).format == "imagefolder"
+    assert recognize(str(tmp_path), val_fraction=0.3, seed=0).format == "imagefolder"
 
 
 def test_table_of_splits_is_no_table_of_labels(tmp_path: Path) -> None:
@@ -299,8 +300,8 @@ def test_table_of_measured_values_is_refused(tmp_path: Path) -> None:
 def test_table_called_labels_is_preferred(tmp_path: Path) -> None:
     write(tmp_path, "labels.csv", FLAGS)
     (tmp_path / "cameras.csv").write_text("file,tags\n" + "".join(f"{name}.png,left\n" for name in NAMES))
-    found = content(FORMAT, tmp_path, "labels")
-    assert merged(found) == LABELS
+    found = content_of(FORMAT, tmp_path, "labels")
+    assert merged_names(found) == LABELS
     assert "not used: cameras.csv" in messages(found)
 
 
@@ -322,8 +323,8 @@ def test_table_of_each_split_may_have_its_own_form(tmp_path: Path) -> None:
 
 def test_table_counts_missing_and_unnamed_images(tmp_path: Path) -> None:
     write(tmp_path, "labels.csv", FLAGS + "".join(f"gone{number}.png,1,0,0\n" for number in range(5)))
-    found = content(FORMAT, tmp_path, "labels")
-    assert merged(found) == LABELS
+    found = content_of(FORMAT, tmp_path, "labels")
+    assert merged_names(found) == LABELS
     assert "5 images that a table names can't be found: gone0.png" in messages(found)
     assert "1 image that no table names: f.png" in messages(found)
 
@@ -333,7 +334,7 @@ def test_table_puts_rare_labels_into_both_parts(tmp_path: Path) -> None:
     images(tmp_path, names)
     rows = "".join(f"{name}.png,{'common' if number > 3 else 'common;rare'}\n" for number, name in enumerate(names))
     (tmp_path / "labels.csv").write_text("file,labels\n" + rows)
-    found = recognise(str(tmp_path), val_fraction=0.25, seed=0, kinds=("labels",))
+    found = recognize(str(tmp_path), val_fraction=0.25, seed=0, kinds=("labels",))
     for split, count in ((found.train, 3), (found.val, 1)):
         assert isinstance(split, LabelSplit)
         assert split.labels.sum(0)[1] == count
@@ -350,12 +351,12 @@ def test_table_gives_the_loader_numbers(tmp_path: Path) -> None:
 
 def test_table_shows_half_a_character_by_its_number(tmp_path: Path) -> None:
     write(tmp_path, "labels.json", '{"a.png": ["\\ud800"], "b.png": ["sea"], "c.png": ["sea"]}')
-    assert content(FORMAT, tmp_path, "classes").classes == ("sea", "\\ud800")
+    assert content_of(FORMAT, tmp_path, "classes").classes == ("sea", "\\ud800")
 
 
 def test_table_too_large_for_csv_is_named(tmp_path: Path) -> None:
     write(tmp_path, "labels.csv", "file,class\na.png,cat\nb.png,dog\n" + 'c.png,"' + "x" * 200_000 + '"\n')
-    found = recognise(str(tmp_path), val_fraction=0.2, seed=0, kinds=("classes",))
+    found = recognize(str(tmp_path), val_fraction=0.2, seed=0, kinds=("classes",))
     assert any("labels.csv" in problem.message for problem in found.problems)
 
 
@@ -364,14 +365,14 @@ def test_table_too_large_for_csv_is_named(tmp_path: Path) -> None:
 )
 def test_table_leaves_out_a_line_that_is_cut_off(tmp_path: Path, last: str) -> None:
     flags = FLAGS.replace(",0\n", ",FALSE\n").replace(",1\n", ",TRUE\n")
-    found = content(FORMAT, write(tmp_path, "labels.csv", flags + last), "labels")
-    assert merged(found) == LABELS
+    found = content_of(FORMAT, write(tmp_path, "labels.csv", flags + last), "labels")
+    assert merged_names(found) == LABELS
     assert "seems to be cut off" in messages(found)
 
 
 def test_table_without_a_last_line_break_is_complete(tmp_path: Path) -> None:
-    found = content(FORMAT, write(tmp_path, "labels.csv", FLAGS.rstrip()), "labels")
-    assert merged(found) == LABELS
+    found = content_of(FORMAT, write(tmp_path, "labels.csv", FLAGS.rstrip()), "labels")
+    assert merged_names(found) == LABELS
     assert "cut off" not in messages(found)
 
 
@@ -397,16 +398,16 @@ def test_table_reads_lists_of_different_lengths(tmp_path: Path, name: str, text:
     truth.pop("file", None)
     (detection,) = detections(folder)
     assert detection.kinds[0] == "labels"
-    found = content(FORMAT, folder, "labels")
-    assert merged(found) == truth
+    found = content_of(FORMAT, folder, "labels")
+    assert merged_names(found) == truth
     assert found.classes == ("0", "1", "2")
 
 
 @pytest.mark.parametrize("behind", ["", ",", ",,,"])
 def test_table_ignores_blank_cells_behind_the_last_column(tmp_path: Path, behind: str) -> None:
     text = "".join(f"{name}.png,{'cat' if number % 2 else 'dog'}{behind}\n" for number, name in enumerate(NAMES))
-    found = content(FORMAT, write(tmp_path, "labels.csv", "file,label\n" + text), "classes")
-    assert merged(found) == {name: "cat" if number % 2 else "dog" for number, name in enumerate(NAMES)}
+    found = content_of(FORMAT, write(tmp_path, "labels.csv", "file,label\n" + text), "classes")
+    assert merged_names(found) == {name: "cat" if number % 2 else "dog" for number, name in enumerate(NAMES)}
 
 
 @pytest.mark.parametrize(
@@ -425,7 +426,7 @@ def test_table_of_masks_is_no_table_of_labels(tmp_path: Path, head: str, row: st
 
 def test_table_with_a_label_named_mask_is_read(tmp_path: Path) -> None:
     rows = "".join(f"{name}.png,{int(name in 'ace')},{int(name in 'ab')}\n" for name in NAMES)
-    found = content(FORMAT, write(tmp_path, "labels.csv", f"file,mask,with_mask\n{rows}"), "labels")
+    found = content_of(FORMAT, write(tmp_path, "labels.csv", f"file,mask,with_mask\n{rows}"), "labels")
     assert found.classes == ("mask", "with_mask")
 
 
@@ -435,6 +436,6 @@ def test_table_of_numbers_is_named_by_a_list(tmp_path: Path, name: str, table: s
     comma = "," if table.endswith("csv") else " "
     rows = "".join(f"{image}.png{comma}{number % 3}\n" for number, image in enumerate(NAMES))
     (write(tmp_path, table, rows) / name).write_text("cat\ndog\nfox\n")
-    found = content(FORMAT, tmp_path, "classes")
+    found = content_of(FORMAT, tmp_path, "classes")
     assert found.classes == ("cat", "dog", "fox")
-    assert merged(found) == {image: ("cat", "dog", "fox")[number % 3] for number, image in enumerate(NAMES)}
+    assert merged_names(found) == {image: ("cat", "dog", "fox")[number % 3] for number, image in enumerate(NAMES)}

@@ -11,12 +11,12 @@ from PIL import Image
 from engine.data.formats import maskfolder
 from engine.data.formats.format import Confidence
 from engine.data.formats.maskfolder import FORMAT
-from engine.data.formats.name_pairs import match_names
-from engine.data.formats.registry import kind_of
+from engine.data.formats.registry import detect_kind
+from engine.data.formats.shared.name_pairs import match_names
 from tests.support.dataset_formats import masks
 from tests.support.dataset_formats.pixels import object_numbers, save_mask
 from tests.support.dataset_formats.truth import TRUTH, TrueImage
-from tests.support.mask_reading import detect, pixels, read, things, true_things
+from tests.support.read_formats import detect, pixels, read, things, true_things
 
 
 def squares(image: TrueImage, value: int = 1) -> np.ndarray:
@@ -241,7 +241,7 @@ def test_detect_finds_images_in_folders_of_other_names(tmp_path: Path, name: str
 def test_kind_of_incomplete_masks_is_masks(tmp_path: Path, lost: str) -> None:
     masks.write(TRUTH, tmp_path)
     (tmp_path / lost).unlink()
-    assert kind_of(str(tmp_path)) == "masks"
+    assert detect_kind(str(tmp_path)) == "masks"
 
 
 # What is left out

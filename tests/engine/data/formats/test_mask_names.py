@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from engine.data.formats.class_mapping import map_classes
+from engine.inference.evaluation.class_mapping import map_classes
 from tests.support.mask_folders import (
     code_of,
     disc,

@@ -1,4 +1,4 @@
-"""Folders of images and masks, in the spellings in which people keep them."""
+"""Folders of images and masks in all usual layouts."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from engine.data.formats.registry import recognise
-from engine.data.splits import MaskSplit, Recognised
+from engine.data.formats.registry import recognize
+from engine.data.splits import MaskSplit, RecognizedDataset
 
 MASKS = ("masks",)
 
@@ -20,11 +20,11 @@ def pair(image: Path, mask: Path) -> None:
         Image.fromarray(pixels).save(path)
 
 
-def found(folder: Path, formats: tuple[str, ...] = MASKS) -> Recognised:
-    return recognise(str(folder), val_fraction=0.25, seed=0, kinds=formats)
+def found(folder: Path, formats: tuple[str, ...] = MASKS) -> RecognizedDataset:
+    return recognize(str(folder), val_fraction=0.25, seed=0, kinds=formats)
 
 
-def names(recognised: Recognised) -> tuple[list[str], list[str]]:
+def names(recognised: RecognizedDataset) -> tuple[list[str], list[str]]:
     assert isinstance(recognised.train, MaskSplit)
     assert isinstance(recognised.val, MaskSplit)
     for split in (recognised.train, recognised.val):
@@ -63,7 +63,7 @@ def test_that_validation_is_drawn_where_there_is_no_split(tmp_path: Path) -> Non
     assert (len(train), len(val)) == (6, 2)
     assert not set(train) & set(val)
     assert isinstance(recognised.val, MaskSplit)
-    assert recognised.val.made
+    assert recognised.val.is_drawn
     assert names(found(tmp_path)) == (train, val)
 
 

@@ -16,7 +16,7 @@ from tests.support.dataset_formats import dsb2018 as dsb_writer
 from tests.support.dataset_formats import voc_masks as voc_writer
 from tests.support.dataset_formats.pixels import save_mask
 from tests.support.dataset_formats.truth import TRUTH
-from tests.support.mask_reading import detect, pixels, planes, read, things, true_things
+from tests.support.read_formats import detect, pixels, planes, read, things, true_things
 
 BY_SPLIT = {"train": TRUTH.of("train"), "val": TRUTH.of("val")}
 

@@ -1,4 +1,4 @@
-"""Meaning of the labels of points: which are classes, which are none, and what they are called."""
+"""Meaning of point labels: classes, their names, and ignored values."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import pytest
 from engine.contract.problems import errors
 from engine.data.decoding.reading import Unfit
 from engine.data.formats.format import Content
-from engine.data.formats.point_classes import PointCode, classes_of
 from engine.data.formats.points import FORMAT
+from engine.data.formats.shared.point_classes import PointCode, label_classes
 from engine.data.formats.tree import Tree
 from engine.data.splits import MaskCode
 from tests.support.clouds import scene, write_las, write_ply, write_table
@@ -112,7 +112,7 @@ def test_labels_without_name_in_list_are_reported(tmp_path: Path) -> None:
 
 def test_classes_of_maps_merged_ignored_and_negative_labels() -> None:
     code = PointCode((10, 40, -1), ignored=(0,), merged=((252, 10), (60, 40), (99, 7)))
-    assert classes_of(np.array([252, 10, 60, 40, 0, 99, -1, -5]), code).tolist() == [0, 0, 1, 1, 255, 255, 255, 255]
-    assert classes_of(np.array([5, 3]), MaskCode((3, 5))).tolist() == [1, 0]
+    assert label_classes(np.array([252, 10, 60, 40, 0, 99, -1, -5]), code).tolist() == [0, 0, 1, 1, 255, 255, 255, 255]
+    assert label_classes(np.array([5, 3]), MaskCode((3, 5))).tolist() == [1, 0]
     with pytest.raises(Unfit, match="label 11"):
-        classes_of(np.array([10, 11]), code)
+        label_classes(np.array([10, 11]), code)

@@ -14,8 +14,8 @@ from engine.data.datasets.point_blocks import PointBlocks
 from engine.data.decoding.point_clouds import count_labels, is_cloud, read_cloud, read_head
 from engine.data.decoding.reading import Unfit
 from engine.data.formats.format import Confidence, Content
-from engine.data.formats.point_classes import classes_of
 from engine.data.formats.points import FORMAT
+from engine.data.formats.shared.point_classes import label_classes
 from engine.data.formats.tree import Tree
 from engine.data.inspection.inspector import inspect
 from engine.data.randomness import RandomStreams
@@ -206,7 +206,7 @@ def test_rooms_take_labels_from_objects(tmp_path: Path) -> None:
     assert "office_1/Annotations/lamp_2.txt" in messages(content)
     cloud = read_cloud(content.splits[""].files[0], ("red",))
     assert content.code is not None
-    counts = np.bincount(classes_of(cloud.labels, content.code), minlength=256)
+    counts = np.bincount(label_classes(cloud.labels, content.code), minlength=256)
     assert (counts[1], counts[8], counts[12], counts[255]) == (100, 100, 50, 50)
     assert not is_cloud(str(tmp_path / "Area_1/office_1/Annotations/chair_1.txt"))
 
@@ -228,7 +228,7 @@ def test_semantic_kitti_merges_labels_and_holds_out_08(tmp_path: Path) -> None:
     assert "1 of 4 files is without labels" in messages(content)
     labels, counts = count_labels(content.splits["val"].files[0])
     assert content.code is not None
-    assert classes_of(labels, content.code).tolist() == [255, 0, 8, 8, 15, 0]
+    assert label_classes(labels, content.code).tolist() == [255, 0, 8, 8, 15, 0]
     assert counts.tolist() == [10] * 6
 
 
@@ -243,7 +243,7 @@ def test_semantic_kitti_yaml_of_folder_is_followed(tmp_path: Path) -> None:
     content = read(tmp_path)
     assert content.classes == ("tree", "wall")
     assert content.code is not None
-    assert classes_of(np.arange(4), content.code).tolist() == [255, 0, 0, 1]
+    assert label_classes(np.arange(4), content.code).tolist() == [255, 0, 0, 1]
 
 
 def test_scans_with_other_labels_are_numbered(tmp_path: Path) -> None:

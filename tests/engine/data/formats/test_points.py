@@ -1,4 +1,4 @@
-"""Folders of point clouds: what they are, what their labels mean, and the samples that are drawn from them."""
+"""Folders of point clouds: detection, labels, and samples."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from engine.data.datasets.point_blocks import DRAWN, PointBlocks
 from engine.data.decoding.masks import NO_CLASS
 from engine.data.decoding.point_clouds import read_cloud, read_head
 from engine.data.decoding.reading import Unfit
-from engine.data.formats.registry import recognise
+from engine.data.formats.registry import recognize
 from engine.data.inspection.inspector import inspect
 from engine.data.point_drawing import BACKGROUND, draw_points, point_legend
 from engine.data.randomness import RandomStreams
-from engine.data.splits import PointSplit, Recognised
+from engine.data.splits import PointSplit, RecognizedDataset
 from tests.support.clouds import make_clouds, scene, write_las, write_pcd, write_ply, write_table
 
 POINTS = ("points",)
 
 
-def found(folder: Path) -> Recognised:
-    return recognise(str(folder), val_fraction=0.25, seed=0, kinds=POINTS)
+def found(folder: Path) -> RecognizedDataset:
+    return recognize(str(folder), val_fraction=0.25, seed=0, kinds=POINTS)
 
 
-def names(recognised: Recognised) -> tuple[list[str], list[str]]:
+def names(recognised: RecognizedDataset) -> tuple[list[str], list[str]]:
     assert isinstance(recognised.train, PointSplit)
     assert isinstance(recognised.val, PointSplit)
     return [Path(path).name for path in recognised.train.files], [Path(path).name for path in recognised.val.files]
@@ -54,7 +54,7 @@ def test_that_splits_are_found_or_drawn(tmp_path: Path) -> None:
     train, val = names(drawn)
     assert (len(train), len(val), set(train) & set(val)) == (6, 2, set())
     assert isinstance(drawn.val, PointSplit)
-    assert drawn.val.made
+    assert drawn.val.is_drawn
     make_clouds(tmp_path / "tested", {"training": 2, "test": 1}, 40)
     tested = found(tmp_path / "tested")
     assert names(tested) == (["00.ply", "01.ply"], ["00.ply"])
@@ -126,7 +126,7 @@ def test_that_what_cannot_be_learnt_from_is_told(tmp_path: Path) -> None:
     assert "have the label 0; at least two labels are needed" in str(found(tmp_path / "alike").problems[0])
     assert "have no labels" in str(found(tmp_path / "bare").problems[0])
     assert "not point clouds" in str(found(tmp_path / "images").problems[0])
-    told = recognise(str(tmp_path / "alike"), val_fraction=0.2, seed=0)
+    told = recognize(str(tmp_path / "alike"), val_fraction=0.2, seed=0)
     assert "Point cloud segmentation" in told.problems[0].remedy
 
 

@@ -1,4 +1,4 @@
-"""Every spelling of a dataset folder is recognised, and what is wrong with one is said."""
+"""Recognition of all layouts of a dataset folder, and its problems."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.contract.problems import errors
-from engine.data.formats.registry import KINDS, recognise
-from engine.data.splits import FileSplit, IdxSplit, Recognised, draw_validation, shown
+from engine.data.formats.registry import KINDS, recognize
+from engine.data.splits import FileSplit, IdxSplit, RecognizedDataset, draw_validation, printable
 from tests.engine.conftest import make_images
 from tests.gpu.jobs import with_labels
 from tests.support.clouds import make_clouds
@@ -27,8 +27,8 @@ from tests.support.outlined import make_outlined
 Tree = Callable[..., Path]
 
 
-def look(folder: Path | str, seed: int = 0) -> Recognised:
-    return recognise(str(folder), val_fraction=0.25, seed=seed)
+def look(folder: Path | str, seed: int = 0) -> RecognizedDataset:
+    return recognize(str(folder), val_fraction=0.25, seed=seed)
 
 
 def files(split: object) -> list[str]:
@@ -36,7 +36,7 @@ def files(split: object) -> list[str]:
     return list(split.files)
 
 
-def message(found: Recognised) -> str:
+def message(found: RecognizedDataset) -> str:
     """The texts of the errors."""
     return " ".join(map(str, errors(found.problems)))
 
@@ -70,7 +70,7 @@ def test_that_a_train_folder_alone_is_divided(tree: Tree) -> None:
     assert found.problems == ()
     assert (len(files(found.train)), len(files(found.val))) == (12, 4)
     assert isinstance(found.val, FileSplit)
-    assert found.val.made
+    assert found.val.is_drawn
 
 
 def test_that_a_folder_of_classes_is_divided_class_by_class(tree: Tree) -> None:
@@ -134,7 +134,7 @@ def test_that_names_that_are_not_utf8_are_kept_and_shown(tree: Tree) -> None:
     shutil.copyfile(os.fsencode(root / "train/cat/0.png"), odd)
     found = look(root)
     assert any(os.fsencode(path) == odd for path in files(found.train))
-    assert shown(os.fsdecode(odd)).endswith("caf\\xe9.png")
+    assert printable(os.fsdecode(odd)).endswith("caf\\xe9.png")
 
 
 def test_that_links_are_followed_but_never_in_a_circle(tree: Tree) -> None:
@@ -242,7 +242,7 @@ def test_that_idx_without_validation_is_divided(digits: Path) -> None:
         path.unlink()
     found = look(digits)
     assert isinstance(found.val, IdxSplit)
-    assert found.val.made
+    assert found.val.is_drawn
     assert np.bincount(found.val.labels).tolist() == [1] * 10
 
 
@@ -334,7 +334,7 @@ def drawn(split: object) -> list[object]:
 def test_that_in_every_format_the_seed_decides_what_is_kept_for_validation(tmp_path: Path, kind: str) -> None:
     """Programs of one's own read "files" as they like."""
     folder = MAKERS[kind](tmp_path / "data", {"train": 30})
-    found = [recognise(str(folder), val_fraction=0.3, seed=seed, kinds=(kind,)) for seed in (1, 1, 2)]
+    found = [recognize(str(folder), val_fraction=0.3, seed=seed, kinds=(kind,)) for seed in (1, 1, 2)]
     assert [each.kind for each in found] == [kind] * 3
     same, again, other = (drawn(each.val) for each in found)
     assert same

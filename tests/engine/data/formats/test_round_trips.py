@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from engine.data.formats.format import Confidence
-from engine.data.formats.registry import Reading, readings
+from engine.data.formats.registry import Reading, find_readings
 from engine.data.formats.tree import Tree
 from tests.support.dataset_formats import WRITERS, Writer
-from tests.support.dataset_formats.as_read import (
+from tests.support.dataset_formats.annotations import (
     area_by_image,
     by_image,
     of_truth,
@@ -33,7 +33,7 @@ def test_registry_reads_the_truth_by_itself(tmp_path: Path, writer: Writer, vari
     folder = tmp_path / "data"
     folder.mkdir()
     writer.write(TRUTH, folder, variant)
-    best = readings(str(folder))[0]
+    best = find_readings(str(folder))[0]
     written = best.kind
     assert (best.format.id, written) == (writer.name, writer.kinds.get(variant, writer.kind))
     likely = variant in writer.likely

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from engine.data.formats import change_detection, depth, mvtec
-from engine.data.formats.registry import recognise
+from engine.data.formats.registry import recognize
 from tests.support.dataset_formats.pixels import save_mask
 from tests.support.dataset_formats.truth import TRUTH
-from tests.support.mask_reading import detect
+from tests.support.read_formats import detect
 
 MODULES = (change_detection, depth, mvtec)
 
@@ -61,7 +61,7 @@ def test_detect_refuses_by_name(tmp_path: Path, module: ModuleType, places: tupl
         assert bool(found) == (other is module)
     assert all(each.kinds == () and each.remedy for each in detect(module.FORMAT, tmp_path))
     for kind in ("classes", "masks", "instances"):
-        recognised = recognise(str(tmp_path), val_fraction=0.2, seed=0, kinds=(kind,))
+        recognised = recognize(str(tmp_path), val_fraction=0.2, seed=0, kinds=(kind,))
         assert recognised.train is None
         assert module.FORMAT.title in " ".join(problem.message for problem in recognised.problems)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.data.formats.registry import recognise
+from engine.data.formats.registry import recognize
 from engine.data.formats.tree import Tree
 from engine.data.formats.unsupported import FORMAT
 from tests.support.dataset_formats import table
@@ -43,7 +43,7 @@ def test_unsupported_format_is_named(tmp_path: Path, variant: str) -> None:
     (detection,) = FORMAT.detect(Tree(str(tmp_path)))
     assert (detection.variant, detection.kinds) == (variant, ())
     assert detection.remedy
-    found = recognise(str(tmp_path), val_fraction=0.2, seed=0)
+    found = recognize(str(tmp_path), val_fraction=0.2, seed=0)
     assert found.train is None
     assert detection.remedy in {problem.remedy for problem in found.problems}
 
@@ -108,7 +108,7 @@ def test_unsupported_files_next_to_a_dataset_do_not_matter(tmp_path: Path, varia
     table.write(TRUTH, tmp_path, "single")
     for name, content in FILES[variant].items():
         write(tmp_path / name, content)
-    found = recognise(str(tmp_path), val_fraction=0.3, seed=0)
+    found = recognize(str(tmp_path), val_fraction=0.3, seed=0)
     assert found.format == "table"
     assert found.train is not None
 
@@ -129,6 +129,6 @@ def test_unsupported_datumaro_is_named(tmp_path: Path, text: str, place: str) ->
     (detection,) = FORMAT.detect(Tree(str(tmp_path)))
     assert (detection.variant, detection.kinds) == ("datumaro", ())
     for kind in ("classes", "boxes"):
-        found = recognise(str(tmp_path), val_fraction=0.2, seed=0, kinds=(kind,))
+        found = recognize(str(tmp_path), val_fraction=0.2, seed=0, kinds=(kind,))
         assert found.train is None
         assert detection.remedy in {problem.remedy for problem in found.problems}

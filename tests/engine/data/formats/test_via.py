@@ -11,12 +11,11 @@ from typing import Any
 import pytest
 
 from engine.data.formats.format import Confidence
-from engine.data.formats.via import FORMAT, ONLY_CLASS
-from engine.data.formats.via_shapes import shape_of
+from engine.data.formats.via import FORMAT, ONLY_CLASS, read_shape
 from tests.support.boxed import ONE, TWO, draw, text
 from tests.support.dataset_formats import via
 from tests.support.dataset_formats.truth import TRUTH
-from tests.support.format_reading import boxes, detect, read, true_boxes
+from tests.support.read_formats import boxes, detect, read, true_boxes
 
 RECT = {"name": "rect", "x": 10, "y": 20, "width": 30, "height": 5}
 EDGES = (10, 20, 40, 25)
@@ -41,7 +40,7 @@ def written(root: Path, *regions: tuple[Any, Any]) -> Path:
     ],
 )
 def test_shapes_have_their_edges(shape: dict[str, Any], edges: tuple[float, ...]) -> None:
-    found = shape_of("cat", shape)
+    found = read_shape("cat", shape)
     assert found is not None
     assert found.box == pytest.approx(edges)
     assert (found.outline is None) == (shape["name"] == "rect")

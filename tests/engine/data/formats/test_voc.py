@@ -8,10 +8,10 @@ import pytest
 
 from engine.contract.problems import errors
 from engine.data.formats.format import Confidence, Content
-from engine.data.formats.registry import recognise
+from engine.data.formats.registry import recognize
 from engine.data.formats.tree import Tree
 from engine.data.formats.voc import FORMAT
-from engine.data.splits import Recognised
+from engine.data.splits import RecognizedDataset
 from tests.support import boxed
 from tests.support.boxed import ONE, SPLITS, TWO, Drawn, Rectangle, draw, text
 from tests.support.read_formats import boxes_in, warnings_of
@@ -42,8 +42,8 @@ def put(folder: Path, xml: dict[str, str], images: tuple[str, ...] = ()) -> Path
     return folder
 
 
-def found(folder: Path) -> Recognised:
-    return recognise(str(folder), val_fraction=0.25, seed=0, kinds=("boxes",))
+def found(folder: Path) -> RecognizedDataset:
+    return recognize(str(folder), val_fraction=0.25, seed=0, kinds=("boxes",))
 
 
 @pytest.mark.parametrize("difficult", ["Unspecified", "0", "", "no", "maybe"])

@@ -7,17 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from engine.data.formats.registry import recognise
+from engine.data.formats.registry import recognize
 from engine.data.formats.tree import Tree
 from engine.data.formats.vott import FORMAT
 from tests.support.dataset_formats import vott
-from tests.support.dataset_formats.reading import content, merged
 from tests.support.dataset_formats.truth import TRUTH
+from tests.support.read_formats import content_of, merged_names
 
 
 def test_vott_outlines_are_read(tmp_path: Path) -> None:
     vott.write(TRUTH, tmp_path, "polygons")
-    split = content(FORMAT, tmp_path, "instances").splits[""]
+    split = content_of(FORMAT, tmp_path, "instances").splits[""]
     areas = {
         Path(path).stem: [instance.area for instance in source.instances(image.height, image.width)]
         for path, source, image in zip(split.files, split.sources, TRUTH.images, strict=True)
@@ -32,8 +32,8 @@ def test_vott_leaves_out_what_it_cannot_use(tmp_path: Path, region: object) -> N
     export = json.loads(path.read_text())
     export["assets"][f"{0:032x}"]["regions"].append(region)
     path.write_text(json.dumps(export))
-    found = content(FORMAT, tmp_path, "boxes")
-    assert [name for name, _ in merged(found)["img_1"]] == ["apple"]
+    found = content_of(FORMAT, tmp_path, "boxes")
+    assert [name for name, _ in merged_names(found)["img_1"]] == ["apple"]
     assert "img_1.png" in found.problems[0].message
 
 
@@ -41,7 +41,7 @@ def test_vott_names_a_torn_export(tmp_path: Path) -> None:
     vott.write(TRUTH, tmp_path, "plain")
     path = tmp_path / "vott-json-export" / "fruit-export.json"
     path.write_text(path.read_text()[:-20])
-    found = recognise(str(tmp_path), val_fraction=0.2, seed=0, kinds=("boxes",))
+    found = recognize(str(tmp_path), val_fraction=0.2, seed=0, kinds=("boxes",))
     assert any("fruit-export.json" in problem.message for problem in found.problems)
 
 

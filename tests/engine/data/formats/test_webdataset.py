@@ -9,15 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from engine.data.formats.registry import recognise
+from engine.data.formats.registry import recognize
+from engine.data.formats.shared.unpacking import file_name, unpacked
 from engine.data.formats.tree import Tree
-from engine.data.formats.unpacking import file_name, unpacked
 from engine.data.formats.webdataset import FORMAT, samples
 from engine.system.regular_files import UnusableFile
 from tests.support.dataset_formats import webdataset
 from tests.support.dataset_formats.archives import encoded
-from tests.support.dataset_formats.reading import content, names_of
 from tests.support.dataset_formats.truth import TRUTH
+from tests.support.read_formats import content_of, names_of
 
 
 @pytest.fixture(autouse=True)
@@ -42,7 +42,7 @@ def test_webdataset_writes_nothing_outside_the_cache(tmp_path: Path, cache: Path
     names = ("../../evil", "/tmp/absolute", "a/b", "c/b", "w\\windows", "ü", ".hidden/x")
     members = {f"{name}.{ending}": image if ending == "png" else b"x" for name in names for ending in ("png", "cls")}
     write(tmp_path / "shard-000000.tar", members)
-    found = content(FORMAT, tmp_path, "classes")
+    found = content_of(FORMAT, tmp_path, "classes")
     files = list(found.splits[""].files)
     assert len(files) == len(set(files)) == len(names)
     assert all(Path(file).resolve().is_relative_to(cache.resolve()) for file in files)
@@ -52,7 +52,7 @@ def test_webdataset_writes_nothing_outside_the_cache(tmp_path: Path, cache: Path
 def test_webdataset_reports_samples_without_an_image(tmp_path: Path) -> None:
     image = encoded(TRUTH.images[0])
     write(tmp_path / "x-0.tar", {"a.png": image, "a.cls": b"1", "b.cls": b"0", "c.png": image, "c.cls": b"0"})
-    found = content(FORMAT, tmp_path, "classes")
+    found = content_of(FORMAT, tmp_path, "classes")
     assert names_of(found) == {"": {"a": "1", "c": "0"}}
     assert "1 sample without an image" in found.problems[0].message
 
@@ -70,7 +70,7 @@ def test_webdataset_torn_after_its_start_is_named(tmp_path: Path) -> None:
     webdataset.write(TRUTH, tmp_path, "plain")
     path = tmp_path / "shard-000001.tar"
     os.truncate(path, path.stat().st_size - 20_000)
-    found = recognise(str(tmp_path), val_fraction=0.2, seed=0)
+    found = recognize(str(tmp_path), val_fraction=0.2, seed=0)
     assert any("shard-000001.tar" in problem.message for problem in found.problems)
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from engine.data.decoding.reading import Unfit
-from engine.data.formats.yolo_labels import Columns, Row, meanings, split_line
+from engine.data.formats.yolo.labels import Columns, Row, meanings, split_line
 
 BOX = (0.5, 0.5, 0.2, 0.2)
 

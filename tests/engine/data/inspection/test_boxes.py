@@ -1,4 +1,4 @@
-"""Looking folders of boxes and of outlined objects through: what is counted, told and shown."""
+"""Inspection of boxes and outlined objects: statistics, problems and examples."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from PIL import Image
 from engine.contract.dataset import DatasetReport
 from engine.contract.problems import errors
 from engine.data.datasets.open_splits import open_splits
-from engine.data.formats.registry import recognise
+from engine.data.formats.registry import recognize
 from engine.data.inspection.inspector import inspect
 from tests.support import boxed
 from tests.support.boxed import NONE, ONE, SPLITS, TWO, Drawn, Rectangle, draw, numbered, text
@@ -172,7 +172,7 @@ def test_that_things_in_masks_are_named_by_the_only_class_of_their_file_and_coun
 
 def test_that_blood_cells_are_read_but_for_two_boxes_of_no_area() -> None:
     folder = str(dataset("bccd"))
-    (problem,) = recognise(folder, val_fraction=0.2, seed=0, kinds=("boxes",)).problems
+    (problem,) = recognize(folder, val_fraction=0.2, seed=0, kinds=("boxes",)).problems
     assert "2 boxes without area, in BloodImage_00343.jpg, BloodImage_00338.jpg" in problem.message
     splits = open_splits(folder, val_fraction=0.2, seed=0, kinds=("boxes",))
     assert (splits.classes, len(splits.train), len(splits.val)) == (("Platelets", "RBC", "WBC"), 205, 87)

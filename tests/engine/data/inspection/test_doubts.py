@@ -15,7 +15,7 @@ from engine.data.formats.edges import EdgeSplit
 from engine.data.inspection.contents import Contents
 from engine.data.inspection.doubts import find_doubts, spelling_key
 from engine.data.inspection.inspector import inspect
-from engine.data.splits import MaskSplit, Recognised
+from engine.data.splits import MaskSplit, RecognizedDataset
 from tests.gpu.jobs import with_labels
 from tests.support.boxed import ONE, TWO, draw, voc, yolo
 from tests.support.images import image, noise
@@ -55,7 +55,7 @@ def test_images_that_share_boxes_are_reported(tmp_path: Path) -> None:
         assert "a name of its own" in problem.remedy
 
 
-def test_images_that_share_a_mask_are_reported(tmp_path: Path) -> None:
+def test_images_of_one_name_with_one_mask_are_reported(tmp_path: Path) -> None:
     for name, counts in {"one": {"train": 4, "val": 2}, "two": {"train": 6, "val": 3}}.items():
         folder = make_masked(tmp_path / name, counts)
         assert warnings(folder, "masks", "without a mask") == []
@@ -67,9 +67,9 @@ def test_images_that_share_a_mask_are_reported(tmp_path: Path) -> None:
 def test_masks_and_edges_of_several_images_are_reported(tmp_path: Path) -> None:
     files = [noise(tmp_path / f"{number}/a.png", seed=number) for number in range(3)]
     first, second, third = map(str, files)
-    masks = Recognised("", train=MaskSplit([first, second], ["m", "m"]), val=MaskSplit([third], ["n"]))
-    edges = Recognised("", train=EdgeSplit([first, second], ["m", "n"]), val=EdgeSplit([third], ["n"]))
-    alike = Recognised("", train=MaskSplit([first, second], ["m", "n"]), val=MaskSplit([third], ["o"]))
+    masks = RecognizedDataset("", train=MaskSplit([first, second], ["m", "m"]), val=MaskSplit([third], ["n"]))
+    edges = RecognizedDataset("", train=EdgeSplit([first, second], ["m", "n"]), val=EdgeSplit([third], ["n"]))
+    alike = RecognizedDataset("", train=MaskSplit([first, second], ["m", "n"]), val=MaskSplit([third], ["o"]))
     told = [find_doubts(each, str(tmp_path), Contents()) for each in (masks, edges, alike)]
     assert [len(each) for each in told] == [1, 1, 0]
     assert "0/a.png and 1/a.png" in told[0][0].message

@@ -1,4 +1,4 @@
-"""Looking a folder through: what is found, what is wrong, and how the process behaves."""
+"""Inspection of folders: results, problems, and use of time and memory."""
 
 from __future__ import annotations
 

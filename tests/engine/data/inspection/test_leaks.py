@@ -11,12 +11,12 @@ import pytest
 
 from engine.contract.dataset import SplitReport
 from engine.contract.problems import Problem
-from engine.data.formats.registry import recognise
+from engine.data.formats.registry import recognize
 from engine.data.inspection import contents as contents_module
 from engine.data.inspection.contents import END_BYTES
-from engine.data.inspection.imbalance import imbalance
+from engine.data.inspection.imbalance import check_imbalance
 from engine.data.inspection.inspector import inspect
-from engine.data.inspection.leaks import leaks, same_files
+from engine.data.inspection.leaks import find_leaks, same_files
 from tests.gpu.jobs import with_labels
 from tests.support.clouds import make_clouds
 from tests.support.edges import make_edged
@@ -26,7 +26,7 @@ from tests.support.outlined import make_outlined
 
 
 def told(folder: Path, kinds: tuple[str, ...] = ("classes",)) -> list[Problem]:
-    return leaks(recognise(str(folder), val_fraction=0.25, seed=0, kinds=kinds), str(folder))
+    return find_leaks(recognize(str(folder), val_fraction=0.25, seed=0, kinds=kinds), str(folder))
 
 
 def classes(folder: Path) -> Path:
@@ -92,7 +92,7 @@ MAKERS: dict[str, Callable[[Path, dict[str, int]], Path]] = {
 def test_copies_are_found_in_every_kind(tmp_path: Path, kind: str) -> None:
     folder = MAKERS[kind](tmp_path / "data", {"train": 5, "val": 3})
     assert told(folder, (kind,)) == []
-    found = recognise(str(folder), val_fraction=0.25, seed=0, kinds=(kind,))
+    found = recognize(str(folder), val_fraction=0.25, seed=0, kinds=(kind,))
     one, other = Path(found.train.files[1]), Path(found.val.files[2])
     other.write_bytes(one.read_bytes())
     (problem,) = told(folder, (kind,))
@@ -112,13 +112,15 @@ def test_that_idx_files_are_compared_image_by_image(tmp_path: Path) -> None:
 
 
 def test_that_a_class_with_a_tenth_of_the_largest_is_told_and_one_with_more_is_not() -> None:
-    (problem,) = imbalance(SplitReport("train", {"ant": 200, "bee": 20, "cow": 21, "none": 0}))
+    (problem,) = check_imbalance(SplitReport("train", {"ant": 200, "bee": 20, "cow": 21, "none": 0}))
     assert "Class ant has 200" in problem.message
     assert "bee (20)" in problem.message
     assert "cow" not in problem.message
     assert "none" not in problem.message
-    assert imbalance(SplitReport("train", {"ant": 199, "bee": 20})) == []
-    assert imbalance(SplitReport("train", {"sky": 900, "car": 5}, shares={"sky": 0.9, "car": 0.1}, total=900)) == []
+    assert check_imbalance(SplitReport("train", {"ant": 199, "bee": 20})) == []
+    assert (
+        check_imbalance(SplitReport("train", {"sky": 900, "car": 5}, shares={"sky": 0.9, "car": 0.1}, total=900)) == []
+    )
 
 
 @pytest.mark.parametrize("kind", ["classes", "masks"])

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from engine.data.formats.registry import kind_of, readings
+from engine.data.formats.registry import detect_kind, find_readings
 from engine.data.inspection.samples import list_samples
 from tests.support.dataset_formats import cityscapes
-from tests.support.dataset_formats.as_read import by_image, of_truth, recognized
+from tests.support.dataset_formats.annotations import by_image, of_truth, recognized
 from tests.support.dataset_formats.truth import CLASSES, TRUTH, TrueImage
 from tests.support.references import Boxes, assert_alike, check_reading, marks, true_boxes, written
 
@@ -193,7 +193,7 @@ def test_idx_files_of_datumaro_are_read(tmp_path: Path) -> None:
 )
 def test_other_exports_of_datumaro_are_named(tmp_path: Path, theirs: str, kind: str, variant: str) -> None:
     dataset_of(kind).export(str(tmp_path / "export"), theirs, save_media=True)
-    best = readings(str(tmp_path / "export"))[0]
+    best = find_readings(str(tmp_path / "export"))[0]
     assert (best.name, best.kind) == (variant, "")
     assert best.detection.remedy
 
@@ -215,7 +215,7 @@ def test_no_export_of_datumaro_is_mistaken(tmp_path: Path, theirs: str, kind: st
     dataset_of(kind).export(str(tmp_path / "export"), theirs, save_media=True)
     for each in ("classes", "boxes", "instances", "masks"):
         assert recognized(tmp_path / "export", each) is None
-    assert kind_of(str(tmp_path / "export")) in (None, "instances")
+    assert detect_kind(str(tmp_path / "export")) in (None, "instances")
 
 
 def boxes_of(folder: Path, theirs: str) -> Boxes:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from engine.data.formats.registry import readings
+from engine.data.formats.registry import find_readings
 from tests.support.dataset_formats.truth import CLASSES, TRUTH, TrueImage
 from tests.support.references import check_reading, marks, written
 
@@ -65,7 +65,7 @@ def test_save_to_disk_is_refused_with_a_remedy(tmp_path: Path) -> None:
 
     made = {name: dataset_of(split, "classes", tmp_path / "source") for name, split in SPLITS.items()}
     datasets.DatasetDict(made).save_to_disk(str(tmp_path / "set"))
-    best = readings(str(tmp_path / "set"))[0]
+    best = find_readings(str(tmp_path / "set"))[0]
     assert (best.name, best.kind) == ("unsupported:arrow", "")
     assert "to_parquet" in best.detection.remedy
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.support.dataset_formats.as_read import area_by_image, recognized, true_areas
+from tests.support.dataset_formats.annotations import area_by_image, recognized, true_areas
 from tests.support.dataset_formats.truth import CLASSES, TRUTH, TrueImage, TrueObject
 from tests.support.references import Boxes, assert_alike, check_reading, marks, true_boxes, written
 

@@ -11,7 +11,7 @@ import pytest
 
 from engine.data.inspection.samples import list_samples
 from tests.support.dataset_formats import cityscapes
-from tests.support.dataset_formats.as_read import area_by_image, of_truth, recognized, true_areas
+from tests.support.dataset_formats.annotations import area_by_image, of_truth, recognized, true_areas
 from tests.support.dataset_formats.pixels import object_numbers
 from tests.support.dataset_formats.truth import CLASSES, TRUTH
 from tests.support.images import write_idx

@@ -1,0 +1,206 @@
+"""Assembly of a training's splits from the contents of a folder. Torch-free.
+
+Classes of the splits are compared, validation samples drawn, boxes gathered, and the values of masks learned.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from engine.contract.problems import Problem
+from engine.data.decoding.masks import NO_CLASS, Meaning, learn_meaning
+from engine.data.formats.format import Content, Format
+from engine.data.formats.shared.boxes import BoxFaults, gather
+from engine.data.formats.shared.exif_rotation import RotationReport, rotate_boxes, rotate_instances
+from engine.data.formats.shared.splitting import Divided, divide, sample_count, select_samples
+from engine.data.splits import (
+    FileSplit,
+    IdxSplit,
+    RecognizedDataset,
+    dataset_error,
+    dataset_warning,
+    first_names,
+    printable,
+)
+
+MAX_CLASSES = 100_000
+"""ImageNet in full has 22 thousand."""
+MAX_LETTERS = 255
+"""Longest class name; names of folders have the same limit in bytes."""
+MAX_LABELS = 1 << 29
+"""Images times labels: training takes 4 bytes for each, and every worker has them."""
+
+
+def assemble(
+    content: Content, kind: str, folder: str, format: Format, *, val_fraction: float, seed: int
+) -> RecognizedDataset:
+    """Return the splits of a dataset; with a `val_fraction` of 0 as they are, else as a training needs them."""
+    problems = list(content.problems)
+    classes = content.classes
+    problems += _unusable_classes(classes)
+    if problems and any(problem.severity == "error" for problem in problems):
+        return RecognizedDataset(format.id, classes, problems=tuple(problems), kind=kind, title=format.title)
+    if kind == "files":  # the user's program makes the splits
+        return RecognizedDataset(
+            format.id, classes, content.splits[""], problems=tuple(problems), kind=kind, title=format.title
+        )  # fmt: skip
+    splits = {name: split for name, split in content.splits.items() if _is_there(split)}
+    if kind in _PREPARE:
+        classes, splits = _PREPARE[kind](classes, splits, problems, bool(val_fraction))
+    present = " and ".join({"val": "validation", "test": "test"}[name] for name in ("val", "test") if name in splits)
+    nothing = f"There are samples for {present}, but none for training." if present else "No sample has an annotation."
+    divided = divide(
+        splits, folder, problems, val_fraction=val_fraction, seed=seed, layout=format.layout, nothing=nothing
+    )
+    if divided is None:
+        return RecognizedDataset(format.id, classes, problems=tuple(problems), kind=kind, title=format.title)
+    code = content.code
+    if kind == "masks" and code is None:
+        meaning = _mask_values(divided, folder, content.table_folders, problems)
+        classes, code = meaning.classes, meaning.code
+    if kind == "labels":
+        problems += _missing_labels(divided, classes)
+    train, val, test = divided
+    return RecognizedDataset(
+        format.id, classes, train, val, tuple(problems), code, test=test, kind=kind, title=format.title
+    )  # fmt: skip
+
+
+def _is_there(split: Any) -> bool:
+    return bool(split) if isinstance(split, list) else sample_count(split) > 0
+
+
+def _unusable_classes(classes: Sequence[str]) -> list[Problem]:
+    if len(classes) > MAX_CLASSES:
+        message = f"There are {len(classes):,} classes; at most {MAX_CLASSES:,} are supported."
+        return [dataset_error(message, "Check that these are the names of classes, not of images.")]
+    if long := [name for name in classes if len(name) > MAX_LETTERS]:
+        message = f"A class name has {len(long[0]):,} characters ({long[0][:40]}…)."
+        return [dataset_error(message, f"Shorten the class names to at most {MAX_LETTERS} characters.")]
+    return []
+
+
+# Preparation of the splits of each kind: `prepare(classes, splits, problems, training)` returns classes and splits.
+
+Prepared = tuple[tuple[str, ...], dict[str, Any]]
+
+
+def _prepare_classes(
+    classes: tuple[str, ...], splits: dict[str, Any], problems: list[Problem], training: bool
+) -> Prepared:
+    """Compare the classes of the splits, if they are for a training."""
+    if not training:
+        return classes, splits
+    counts = {name: np.bincount(split.labels, minlength=len(classes)) for name, split in splits.items()}
+    trained = counts.get("train", counts.get(""))
+    if trained is None:
+        return classes, splits
+    validated = counts.get("val", counts.get("test"))
+    for number, name in enumerate(classes):
+        if trained[number]:
+            if validated is not None and not validated[number]:
+                problems.append(
+                    dataset_warning(f"Class {printable(name)} has no images for validation, so it is never validated.")
+                )
+        elif "val" in counts and counts["val"][number]:
+            message = f"Class {printable(name)} is in the validation split, but has no training images."
+            problems.append(dataset_error(message, "Add training images of it, or remove it."))
+    used = np.flatnonzero(trained)
+    if len(used) < 2:
+        only = f" ({printable(classes[used[0]])})" if len(used) else ""
+        message = f"There is only one class{only}." if len(used) else "No class has training images."
+        problems.append(dataset_error(message, "Classification needs at least two classes: add images of another one."))
+    if validated is not None and not (validated[used]).any():
+        problems.append(
+            dataset_error("The validation images are of none of the training classes.", "Add some that are.")
+        )
+    return _only(classes, splits, used)
+
+
+def _only(classes: tuple[str, ...], splits: dict[str, Any], used: np.ndarray) -> Prepared:
+    """Return only the images of the classes `used`, with new class numbers."""
+    if len(used) == len(classes):
+        return classes, splits
+    numbers = np.full(len(classes), -1)
+    numbers[used] = np.arange(len(used))
+    selected: dict[str, Any] = {}
+    for name, split in splits.items():
+        chosen: FileSplit | IdxSplit = select_samples(split, numbers[split.labels] >= 0)
+        selected[name] = _with_labels(chosen, numbers[chosen.labels])
+    return tuple(classes[number] for number in used.tolist()), selected
+
+
+def _with_labels(split: FileSplit | IdxSplit, labels: np.ndarray) -> FileSplit | IdxSplit:
+    if isinstance(split, IdxSplit):
+        return IdxSplit(split.images, labels, split.rows, split.is_drawn)
+    return FileSplit(split.files, labels, split.strays, split.is_drawn)
+
+
+def _prepare_labels(
+    classes: tuple[str, ...], splits: dict[str, Any], problems: list[Problem], training: bool
+) -> Prepared:
+    largest = max((sample_count(split) for split in splits.values()), default=0)
+    if largest * len(classes) > MAX_LABELS:
+        message = f"There are {len(classes):,} labels for {largest:,} images, which is too many."
+        problems.append(dataset_error(message, "Merge labels that few images have."))
+    if not classes:
+        problems.append(dataset_error("No image has a label.", "Add labels to the table."))
+    return classes, splits
+
+
+def _prepare_boxes(
+    classes: tuple[str, ...], splits: dict[str, Any], problems: list[Problem], training: bool
+) -> Prepared:
+    faults, rotations = BoxFaults(), RotationReport()
+    upright = {name: rotate_boxes(images, rotations) for name, images in splits.items()}
+    gathered = {name: gather(images, len(classes), faults) for name, images in upright.items()}
+    problems += [*rotations.problems("boxes"), *faults.problems()]
+    if not classes:
+        problems.append(
+            dataset_error("There are annotations, but none of them has a box.", "Draw boxes around the objects.")
+        )
+    return classes, gathered
+
+
+def _prepare_instances(
+    classes: tuple[str, ...], splits: dict[str, Any], problems: list[Problem], training: bool
+) -> Prepared:
+    if len(classes) >= NO_CLASS:
+        message = f"There are {len(classes):,} classes; instance segmentation supports at most {NO_CLASS - 1}."
+        problems.append(dataset_error(message, "Merge classes that few objects have."))
+    rotations = RotationReport()
+    upright = {name: rotate_instances(split, rotations) for name, split in splits.items()}
+    problems += rotations.problems("outlines")
+    return classes, upright
+
+
+_PREPARE: Mapping[str, Callable[[tuple[str, ...], dict[str, Any], list[Problem], bool], Prepared]] = {
+    "classes": _prepare_classes,
+    "labels": _prepare_labels,
+    "boxes": _prepare_boxes,
+    "instances": _prepare_instances,
+}
+
+
+def _mask_values(divided: Divided, folder: str, folders: Sequence[str], problems: list[Problem]) -> Meaning:
+    """Learn what the values of the masks mean."""
+    masks = divided.train.masks or [*divided.val.masks, *(divided.test.masks if divided.test else ())]
+    meaning = learn_meaning(folder, masks, folders)
+    if meaning.failure:
+        problems.append(dataset_error(meaning.failure, "Save masks as PNG with a number, or a color, for each class."))
+    return meaning
+
+
+def _missing_labels(divided: Divided, classes: Sequence[str]) -> list[Problem]:
+    """Return warnings of labels that no image of a split has."""
+    found = []
+    for split, title, what in ((divided.train, "training", "learned"), (divided.val, "validation", "validated")):
+        never = [name for name, number in zip(classes, split.labels.sum(0), strict=True) if not number]
+        if never and sample_count(split):
+            are = "is" if len(never) == 1 else "are"
+            message = f"No {title} image has the label {first_names(never)}, which {are} never {what}."
+            found.append(dataset_warning(message, "Add some, or remove it."))
+    return found

@@ -1,0 +1,143 @@
+"""Masks of parts of images, as labeling tools embed them in their files. Torch-free."""
+
+from __future__ import annotations
+
+import base64
+import zlib
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from engine.data.decoding.reading import MAX_PIXELS, Unfit, decode_header, describe_failure
+from engine.data.formats.shared.shapes import Shape
+
+Mask = npt.NDArray[np.bool_]
+_PNG = b"\x89PNG"
+_MAX_PNG_BYTES = 64 << 20
+"""Size of an embedded PNG: those of masks are far smaller than their pixels."""
+
+
+def patch_shape(
+    name: str, inside: Mask, left: int, top: int, size: tuple[int, int], *, ignored: bool = False
+) -> Shape | None:
+    """Return the pixels of a part of an image as a shape; None if there are none.
+
+    Args:
+        name: Its class.
+        inside: Pixels that belong to the object, bool [h, w].
+        left: Column of the image where the part begins.
+        top: Row of the image where the part begins.
+        size: Height and width of the image; what is beyond is cut off.
+        ignored: True if the object is neither learned nor counted as missed.
+    """
+    height, width = size
+    inside = inside[max(-top, 0) : max(height - top, 0), max(-left, 0) : max(width - left, 0)]
+    left, top = max(left, 0), max(top, 0)
+    rows, columns = np.flatnonzero(inside.any(1)), np.flatnonzero(inside.any(0))
+    if not len(rows):
+        return None
+    steps = np.diff(np.pad(inside.T, ((0, 0), (1, 1))).astype(np.int8), axis=1)
+    starts, ends = ((left + column) * height + top + row for column, row in map(np.nonzero, (steps == 1, steps == -1)))
+    edges = np.stack([starts, ends], 1).reshape(-1)
+    counts = np.diff([0, *edges.tolist(), height * width]).tolist()
+    outline = msgspec.Raw(msgspec.json.encode({"size": [height, width], "counts": counts}))
+    box = (
+        float(left + columns[0]),
+        float(top + rows[0]),
+        float(left + columns[-1] + 1),
+        float(top + rows[-1] + 1),
+    )
+    return Shape(name, box, outline, ignored)
+
+
+def decode_png(text: Any, size: tuple[int, int]) -> Mask:
+    """Return the pixels of a PNG in base64 that are opaque, or that are not 0 if all are opaque.
+
+    Args:
+        text: The PNG in base64, which zlib may have compressed before.
+        size: Height and width of the image, which the mask does not exceed.
+
+    Raises Unfit.
+    """
+    if not isinstance(text, str):
+        raise Unfit("its mask is missing")
+    if len(text) > 2 * _MAX_PNG_BYTES:
+        raise Unfit(f"its mask has {len(text):,} bytes, which is too many")
+    try:
+        content = base64.b64decode(text)
+        if not content.startswith(_PNG):
+            packed = zlib.decompressobj()
+            content = packed.decompress(content, _MAX_PNG_BYTES)
+            if not packed.eof:
+                raise Unfit("its mask can't be decoded (it is truncated or too large)")
+        image = decode_header(content)
+        if image.height > size[0] or image.width > size[1]:
+            raise Unfit(f"its mask has {image.width} x {image.height} pixels, the image {size[1]} x {size[0]}")
+        if image.mode in ("RGBA", "LA", "PA") or "transparency" in image.info:
+            return np.array(np.asarray(image.convert("RGBA"))[..., 3] > 0)
+        values = np.asarray(image)
+        return np.array(values.reshape(*values.shape[:2], -1).any(2))
+    except Unfit:
+        raise
+    except Exception as error:  # a decoder may raise nearly anything for a damaged file
+        raise Unfit(f"its mask can't be decoded ({describe_failure(error)})") from None
+
+
+def from_runs(counts: Sequence[int], height: int, width: int) -> Mask:
+    """Return a mask from the lengths of runs along its rows, the first of those outside. Raises Unfit."""
+    pixels = height * width
+    if not 0 < pixels <= MAX_PIXELS or any(not 0 <= run <= pixels for run in counts) or sum(counts) != pixels:
+        raise Unfit("its mask has runs that do not fill its rectangle")
+    return np.repeat(np.arange(len(counts)) % 2 == 1, counts).reshape(height, width)
+
+
+def from_brush(content: Any, height: int, width: int) -> Mask:
+    """Return a mask from the bytes of Label Studio's brush, which pack the alpha of RGBA pixels. Raises Unfit.
+
+    The packing is that of the package @thi.ng/rle-pack: 32 bits with the count of values, 5 with the bits of a value
+    less 1, 4 times 4 with the bits of a length less 1. Then in turn a bit that is 1 for a repeated value, 2 bits that
+    choose one of the four widths, the length less 1, and the value or the values.
+    """
+    try:
+        bits = _Bits(bytes(content if isinstance(content, list) else [content]))
+    except (TypeError, ValueError):
+        raise Unfit("its brush is not a list of bytes") from None
+    count = bits.read(32)
+    if count != 4 * height * width or count > 4 * MAX_PIXELS:
+        raise Unfit(f"its brush has {count // 4:,} pixels, the image has {height * width:,}")
+    value_bits = bits.read(5) + 1
+    length_bits = [bits.read(4) + 1 for _ in range(4)]
+    values = np.zeros(count, np.uint8)
+    position = 0
+    while position < count:
+        is_run = bits.read(1)
+        length = bits.read(length_bits[bits.read(2)]) + 1
+        if position + length > count:
+            raise Unfit("its brush has runs that do not fill its image")
+        if is_run:
+            values[position : position + length] = min(bits.read(value_bits), 255)
+        else:
+            values[position : position + length] = [min(bits.read(value_bits), 255) for _ in range(length)]
+        position += length
+    return values.reshape(height, width, 4)[..., 3] > 0
+
+
+class _Bits:
+    """Reader of bits, the highest of a byte first."""
+
+    def __init__(self, content: bytes) -> None:
+        self._content = content
+        self._position = 0
+
+    def read(self, count: int) -> int:
+        """Return the number in the next bits. Raises Unfit at the end."""
+        end = self._position + count
+        first, last = self._position // 8, -(-end // 8)
+        if last > len(self._content):
+            raise Unfit("its brush ends too early")
+        number = int.from_bytes(self._content[first:last], "big") >> (8 * last - end)
+        self._position = end
+        return number & ((1 << count) - 1)

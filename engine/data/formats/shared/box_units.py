@@ -1,0 +1,90 @@
+"""Detection of boxes that are written in other units or in another order than their format defines. Torch-free."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Literal
+
+from engine.contract.problems import Problem
+from engine.data.formats.shared.shapes import Edges, ShapedImage
+from engine.data.splits import dataset_error, dataset_warning
+
+_ROUNDING = 0.01
+_MAX_BEYOND = 0.25
+"""Share of boxes beyond their images above which other units are considered."""
+_FEWEST = 4
+"""Boxes that are needed to tell the meaning of their numbers."""
+
+_CENTERED = "a center, width and height"
+
+Anchor = Literal["corner", "center"]
+
+
+def check_units(splits: Mapping[str, Sequence[ShapedImage]], problems: list[Problem], anchor: Anchor) -> None:
+    """Mark boxes that are in fractions of their images, and report those whose units can't be told.
+
+    Args:
+        splits: Annotated images; `fractions` is set on them.
+        problems: Where warnings and errors are added.
+        anchor: What the format says that x and y are: the left top corner of the box, or its center.
+    """
+    images = [image for split in splits.values() for image in split]
+    boxes = [shape.box for image in images for shape in image.shapes]
+    if not boxes:
+        return
+    if any(shape.outline is not None for image in images for shape in image.shapes):
+        if all(max(map(abs, box)) <= 1 + _ROUNDING for box in boxes):
+            message = (
+                "All outlines are smaller than one pixel: they seem to be fractions of the image's width and height."
+            )
+            problems.append(dataset_error(message, "Write them in pixels."))
+        return
+    if all(max(map(abs, box)) <= 1 + _ROUNDING for box in boxes):
+        message = "All boxes are smaller than one pixel: they seem to be fractions of the image's width and height."
+        if anchor == "corner" and all(_could_be_centered(*box) for box in boxes):
+            remedy = "It can't be told whether x and y are corners or centers; write the boxes in pixels."
+            problems.append(dataset_error(message, remedy))
+            return
+        problems.append(dataset_warning(message, "They are read as fractions; write them in pixels to avoid doubt."))
+        for image in images:
+            image.fractions = True
+    elif (other := _other_reading(images, anchor)) is not None:
+        message = f"Many boxes extend beyond their images, as their numbers seem to be {other}."
+        problems.append(dataset_error(message, f"Write the {anchor} of each box and its width and height."))
+
+
+def _could_be_centered(left: float, top: float, right: float, bottom: float) -> bool:
+    """Return True if left and top could be the center of a box of this width and height within the image."""
+    width, height = right - left, bottom - top
+    return min(left - width / 2, top - height / 2) >= -_ROUNDING and (
+        max(left + width / 2, top + height / 2) <= 1 + _ROUNDING
+    )
+
+
+def _other_reading(images: Iterable[ShapedImage], anchor: Anchor) -> str | None:
+    """Return what the numbers of the boxes must be, None if what the format says fits or if nothing else does."""
+    boxes = beyond = 0
+    fitting = {"left, top, right and bottom", "a corner, width and height" if anchor == "center" else _CENTERED}
+    for image in images:
+        height, width = image.size or (math.inf, math.inf)
+        for shape in image.shapes:
+            left, top, right, bottom = shape.box
+            across, down = right - left, bottom - top
+            boxes += 1
+            beyond += not _is_within((left, top, right, bottom), width, height)
+            x, y = (left, top) if anchor == "corner" else (left + across / 2, top + down / 2)
+            readings = {
+                "left, top, right and bottom": (x, y, across, down),
+                "a corner, width and height": (x, y, x + across, y + down),
+                _CENTERED: (x - across / 2, y - down / 2, x + across / 2, y + down / 2),
+            }
+            fitting = {name for name in fitting if _is_within(readings[name], width, height)}
+    if boxes < _FEWEST or beyond <= _MAX_BEYOND * boxes:
+        return None
+    return next(iter(sorted(fitting)), None)
+
+
+def _is_within(box: Edges, width: float, height: float) -> bool:
+    left, top, right, bottom = box
+    return -1 <= left < right <= width + 1 and -1 <= top < bottom <= height + 1

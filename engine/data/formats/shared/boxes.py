@@ -1,0 +1,198 @@
+"""Images with boxes, as all formats give them. Torch-free."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from PIL import Image
+
+from engine.contract.problems import Problem
+from engine.data.decoding.reading import MAX_PIXELS, check_size, silence_pillow
+from engine.data.decoding.tiff import open_to_show
+from engine.data.splits import Labels, dataset_warning, first_names, there_are
+
+MAX_BOXES = 1000
+"""Boxes of one image that are used; of more the largest. Every image's row of targets is as long as the longest."""
+TOLERANCE = 1.0
+"""Pixels by which a box may exceed its image without a warning: some tools count edges from 1."""
+MIN_SIDE = 1e-3
+"""Sides of boxes are longer than this, in pixels, so that single precision tells their edges apart."""
+THREADS = 4
+ANY_CLASS = -1
+"""Class of ignored regions; predictions in them count neither as right nor as wrong."""
+
+Boxes = npt.NDArray[np.float32]
+Sizes = npt.NDArray[np.int64]
+
+
+class Box(NamedTuple):
+    """A box: its edges from the left and the top of its image, in pixels or in fractions of its sides.
+
+    `label` is its class. An `ignored` one (crowds, what is difficult) is neither learnt nor counted as missed.
+    """
+
+    left: float
+    top: float
+    right: float
+    bottom: float
+    label: int
+    ignored: bool = False
+
+
+@dataclass
+class BoxedImage:
+    """One annotated image. `size` is its height and width, None if the annotation does not give it; `fractions`: the
+    boxes are in fractions of it."""
+
+    path: str
+    boxes: list[Box] = field(default_factory=list)
+    size: tuple[int, int] | None = None
+    fractions: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class BoxSplit:
+    """Images as files, with the boxes in each.
+
+    `sizes` is int64 [n, 2], heights and widths, 0 where an image cannot be read. Those of image i are rows
+    `bounds[i]` to `bounds[i + 1]` of `boxes`, float32 [k, 4] (x1, y1, x2, y2 in its pixels, within it and of some
+    area), of `labels`, int64 [k], and of `ignored`, bool [k].
+    """
+
+    files: Sequence[str]
+    sizes: Sizes
+    bounds: Labels
+    boxes: Boxes
+    labels: Labels
+    ignored: npt.NDArray[np.bool_]
+    is_drawn: bool = False
+
+    def of(self, index: int) -> slice:
+        """Return the rows of an image's boxes."""
+        return slice(int(self.bounds[index]), int(self.bounds[index + 1]))
+
+    def select(self, which: npt.NDArray[np.bool_], *, is_drawn: bool) -> BoxSplit:
+        """Return the images for which `which`, bool [n], is true."""
+        counts = np.diff(self.bounds)
+        rows = np.repeat(which, counts)
+        return BoxSplit(
+            [path for path, chosen in zip(self.files, which.tolist(), strict=True) if chosen],
+            self.sizes[which],
+            np.concatenate([[0], np.cumsum(counts[which])]),
+            self.boxes[rows],
+            self.labels[rows],
+            self.ignored[rows],
+            is_drawn,
+        )
+
+
+def gather(images: Sequence[BoxedImage], classes: int, faults: BoxFaults) -> BoxSplit:
+    """Return the images of a split with their boxes, cut at the edges and without unusable ones."""
+    sizes = image_sizes(images)
+    paths = [image.path for image in images]
+    boxes = [box for image in images for box in image.boxes]
+    of = np.repeat(np.arange(len(paths)), [len(image.boxes) for image in images])
+    labels = np.array([box.label for box in boxes], np.int64)
+    ignored = np.array([box.ignored for box in boxes], bool)
+    drawn = np.array([box[:4] for box in boxes], np.float64).reshape(-1, 4)
+    sides = np.tile(sizes[of][:, ::-1], 2).astype(np.float64)
+    drawn *= np.where(np.array([image.fractions for image in images], bool)[of, None], sides, 1)
+    within = np.clip(drawn, 0, sides)
+    # Written so that NaN fails, too.
+    fine = (within[:, 2:] - within[:, :2] > MIN_SIDE).all(1)
+    beyond = np.concatenate([-drawn[:, :2], drawn[:, 2:] - sides[:, 2:]], 1).max(1, initial=0) > TOLERANCE
+    # The inspection reports unreadable images.
+    readable = sides.all(1)
+    faults.empty += [paths[image] for image in of[~fine & readable].tolist()]
+    faults.outside += [paths[image] for image in of[fine & beyond].tolist()]
+    chosen = np.repeat(np.flatnonzero(fine), np.where(labels[fine] == ANY_CLASS, classes, 1))
+    firsts = np.flatnonzero(np.diff(chosen, prepend=-1))
+    indices = np.arange(len(chosen)) - np.repeat(firsts, np.diff(firsts, append=len(chosen)))
+    labels = np.where(labels[chosen] == ANY_CLASS, indices, labels[chosen])
+    of, within, ignored = of[chosen], within[chosen], ignored[chosen]
+    used = _largest(of, within, paths, faults)
+    counts = np.bincount(of[used], minlength=len(paths))
+    bounds = np.concatenate([[0], np.cumsum(counts)])
+    return BoxSplit(paths, sizes, bounds, within[used].astype(np.float32), labels[used], ignored[used])
+
+
+def _largest(
+    of: Labels, boxes: npt.NDArray[np.float64], paths: Sequence[str], faults: BoxFaults
+) -> npt.NDArray[np.bool_]:
+    """Return which boxes are used, bool [n]: the largest of each image. `of` has the image of each box."""
+    used = np.ones(len(of), bool)
+    areas = (boxes[:, 2:] - boxes[:, :2]).prod(1)
+    for image in np.flatnonzero(np.bincount(of, minlength=len(paths)) > MAX_BOXES).tolist():
+        faults.crowded.append(paths[image])
+        rows = np.flatnonzero(of == image)
+        used[rows[np.argsort(-areas[rows], kind="stable")[MAX_BOXES:]]] = False
+    return used
+
+
+class BoxFaults:
+    """Faults of a folder's boxes, counted; each kind is reported once with the first images' names."""
+
+    def __init__(self) -> None:
+        self.empty: list[str] = []
+        self.outside: list[str] = []
+        self.crowded: list[str] = []
+
+    def problems(self) -> list[Problem]:
+        found = []
+        if self.empty:
+            message = f"{there_are(self.empty, 'box', 'boxes')} without area, in {first_names(self.empty)}."
+            found.append(
+                dataset_warning(message, "They are left out; redraw them, or remove them from the annotations.")
+            )
+        if self.outside:
+            message = (
+                f"{there_are(self.outside, 'box', 'boxes')} extending beyond the image, in {first_names(self.outside)}."
+            )
+            found.append(
+                dataset_warning(
+                    message, "They are clipped at its edges; check that the annotations belong to these images."
+                )
+            )
+        if self.crowded:
+            message = (
+                f"{there_are(self.crowded, 'image')} with more than {MAX_BOXES:,} boxes: {first_names(self.crowded)}."
+            )
+            found.append(
+                dataset_warning(message, "The largest boxes are used; cut such images into tiles to learn from all.")
+            )
+        return found
+
+
+def image_sizes(images: Sequence[BoxedImage]) -> Sizes:
+    """Return heights and widths, int64 [n, 2], from the annotations or else from headers; 0 if neither has them."""
+    silence_pillow()
+    annotated = [image.size or (0, 0) for image in images]
+    fit = [size if min(size) > 0 and max(size) <= MAX_PIXELS else (0, 0) for size in annotated]
+    sizes = np.array(fit, np.int64).reshape(-1, 2)
+    untold = np.flatnonzero((sizes == 0).any(1)).tolist()
+    with ThreadPoolExecutor(THREADS, "sizes") as pool:
+        read = pool.map(upright_size, [images[index].path for index in untold])
+        for index, size in zip(untold, read, strict=True):
+            sizes[index] = size or (0, 0)
+    return sizes
+
+
+def upright_size(path: str) -> tuple[int, int] | None:
+    """Return the height and width of an image after EXIF rotation, from its header; None if it can't be read."""
+    try:
+        with open_to_show(path) as image:
+            return size_upright(image)
+    except Exception:  # a broken file may raise nearly anything in a decoder
+        return None
+
+
+def size_upright(image: Image.Image) -> tuple[int, int]:
+    """Return the height and width of an opened image after EXIF rotation. Raises Unfit if it is too large."""
+    check_size(image)
+    turned = image.getexif().get(0x0112, 1) in (5, 6, 7, 8)
+    return image.size if turned else image.size[::-1]

@@ -1,0 +1,129 @@
+"""Names and numbers of classes from files of names in the dataset. Torch-free."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import suppress
+
+from engine.data.decoding.image_files import is_image
+from engine.data.decoding.masks import arcgis_classes
+from engine.data.decoding.reading import read_text, refuse_unusable
+from engine.data.formats.shared.tables import open_table
+from engine.data.formats.tree import Tree, suffix
+from engine.data.splits import printable
+from engine.system.regular_files import UnusableFile
+
+_LISTS = (
+    "classes.txt",
+    "class_names.txt",
+    "classnames.txt",
+    "labels.txt",
+    "label_names.txt",
+    "names.txt",
+    "synsets.txt",
+    "categories.txt",
+)
+_HINTS = re.compile(r"class|label|name|categor|map|sign", re.IGNORECASE)
+MAX_NAMES_BYTES = 4 << 20
+
+
+def find_names(tree: Tree, folders: Collection[str], numbers: Collection[int]) -> tuple[dict[int, str], str]:
+    """Return the name of each of the numbers and the file that has them; ({}, "") if no file names them all.
+
+    Args:
+        tree: Listing of the dataset.
+        folders: Folders that are searched, relative to the dataset's.
+        numbers: Numbers that the annotations use.
+    """
+    for path, names in _candidates(tree, folders):
+        lined_up = _from_zero_or_one(names, numbers) if isinstance(names, list) else names
+        if lined_up and all(number in lined_up for number in numbers):
+            return lined_up, path
+    return {}, ""
+
+
+def _from_zero_or_one(names: list[str], numbers: Collection[int]) -> dict[int, str]:
+    """Return names by the numbers of their lines; {} if it can't be told whether these count from 0 or 1."""
+    lowest, highest = min(numbers), max(numbers)
+    if lowest == 0 and highest < len(names):
+        return dict(enumerate(names))
+    if lowest >= 1 and highest == len(names):
+        return dict(enumerate(names, 1))
+    return {}
+
+
+def _candidates(tree: Tree, folders: Collection[str]) -> Iterator[tuple[str, list[str] | dict[int, str]]]:
+    for folder in folders:
+        listed = {name.lower(): name for name in tree.files(folder, (".txt", ".names", ".csv", ".json"))}
+        order = [*(name for name in _LISTS if name in listed), *(name for name in listed if name.endswith(".names"))]
+        order += [name for name in listed if suffix(name) in (".csv", ".json") and _HINTS.search(name)]
+        for name in order:
+            path = tree.path(folder, listed[name])
+            with suppress(OSError, UnusableFile, ValueError):
+                if os.stat(path).st_size <= MAX_NAMES_BYTES and (names := _read(path)):
+                    yield path, names
+
+
+def _read(path: str) -> list[str] | dict[int, str]:
+    """Return the names in a file: a list by lines, or a mapping if the file gives numbers. Raises ValueError."""
+    match suffix(path):
+        case ".csv":
+            return _of_table(path)
+        case ".json":
+            with refuse_unusable(path):
+                return _of_mapping(json.loads(read_text(path, MAX_NAMES_BYTES)))
+    lines = [line.strip() for line in read_text(path).splitlines() if line.strip()]
+    if any(is_image(re.split(r"[\s,;]", line, maxsplit=1)[0]) for line in lines):
+        return []  # labels of images
+    numbered = [re.fullmatch(r"(\d+)\s*[:,;\t ]\s*(.+)", line) for line in lines]
+    given = [found for found in numbered if found is not None]
+    if lines and len(given) == len(lines) and len({found[1] for found in given}) == len(lines):
+        return {int(found[1]): found[2].strip("\"' ") for found in given}
+    return lines
+
+
+def _of_mapping(content: object) -> list[str] | dict[int, str]:
+    if isinstance(content, list) and all(isinstance(each, str) for each in content):
+        return content
+    if not isinstance(content, dict):
+        return []
+    if all(re.fullmatch(r"\d+", str(key)) and isinstance(value, str) for key, value in content.items()):
+        return {int(key): value for key, value in content.items()}
+    if all(isinstance(value, int) for value in content.values()) and len(set(content.values())) == len(content):
+        return {value: str(key) for key, value in content.items()}
+    return []
+
+
+def _of_table(path: str) -> dict[int, str]:
+    """Return the names in a table of one column of different numbers and one of different names."""
+    table = open_table(path)
+    rows = list(table.rows()) if table is not None else []
+    if not rows:
+        return {}
+    columns = list(zip(*rows, strict=True))
+    numbers = [cells for cells in columns if all(cell.isdigit() for cell in cells) and len(set(cells)) == len(cells)]
+    names = [
+        cells for cells in columns if all(cells) and not any(map(str.isdigit, cells)) and len(set(cells)) == len(cells)
+    ]
+    if len(numbers) != 1 or not names:
+        return {}
+    return dict(zip(map(int, numbers[0]), names[0], strict=True))
+
+
+def number_classes(folder: str, names: Iterable[str]) -> tuple[tuple[str, ...], dict[str, int]]:
+    """Return the classes, fit to print, and the number of each name in annotations.
+
+    They are in the order of ArcGIS's definition in `folder` if the names are its values or its names; else sorted.
+    """
+    found_names = set(names)
+    defined = arcgis_classes(folder)
+    if defined is not None:
+        values, titles = defined
+        numbers = {title: number for number, title in enumerate(titles)}
+        numbers |= {str(value): number for number, value in enumerate(values)}
+        if found_names <= set(numbers):
+            return titles, numbers
+    return tuple(map(printable, sorted(found_names))), {name: number for number, name in enumerate(sorted(found_names))}

@@ -1,0 +1,82 @@
+"""Categories of COCO's JSON and their ids. Torch-free."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from engine.data.formats.shared.json_files import EntryFaults, Fault
+
+Key = int | float | str
+
+_NAMELESS = Fault("category without a name", "categories without a name", "Their ids serve as names; add names.")
+_SAME_NAME = Fault(
+    "category with the name of another one",
+    "categories with the name of another one",
+    "They are read as one class; rename them if they are different classes.",
+)
+_UNLISTED = Fault("entry of a category that is not listed", "entries of categories that are not listed")
+
+
+class Category(msgspec.Struct):
+    """A category as COCO lists it."""
+
+    id: Key
+    name: Key | None = None
+    supercategory: Any = None
+    isthing: Any = None
+
+
+_DECODER = msgspec.json.Decoder(Category)
+
+
+class Categories:
+    """Categories of one file. If it lists none, their ids serve as names."""
+
+    def __init__(self, entries: Sequence[msgspec.Raw], faults: EntryFaults) -> None:
+        self._faults = faults
+        self._are_listed = bool(entries)
+        self._by_id: dict[Key, Category] = {}
+        names: set[str] = set()
+        for place, each in faults.decode_each(_DECODER, entries, "categories"):
+            if each.name is None or each.name == "":
+                faults.add(_NAMELESS, f"{place}.name")
+                each.name = f"class {each.id}"
+            if str(each.name) in names:
+                faults.add(_SAME_NAME, f"{place}.name")
+            names.add(str(each.name))
+            self._by_id[each.id] = each
+        self._by_spelling = with_spellings(self._by_id)
+
+    def find(self, key: Key, place: str) -> Category | None:
+        """Return the category that the value at `place` names; None after counting one that is not listed."""
+        found = self._by_spelling.get(key)
+        if found is None and self._are_listed:
+            self._faults.add(_UNLISTED, place)
+        elif found is None:
+            self._faults.add(_NAMELESS, place)
+            found = self._by_id[key] = self._by_spelling[key] = Category(key, f"class {key}")
+        return found
+
+    def name(self, key: Key, place: str) -> str | None:
+        """Return the name of a category like `find`."""
+        found = self.find(key, place)
+        return None if found is None else str(found.name)
+
+    def in_order(self) -> list[Category]:
+        """Return all categories in the order of their ids."""
+        return sorted(self._by_id.values(), key=lambda each: (isinstance(each.id, str), each.id))
+
+
+def with_spellings(table: Mapping[Key, Any]) -> dict[Key, Any]:
+    """Return the entries by their ids and, where no other entry has it, by the text "1" of 1 or the number of "1"."""
+    found = dict(table)
+    for key, value in table.items():
+        if not isinstance(key, str):
+            found.setdefault(str(int(key)) if key == int(key) else str(key), value)
+        elif re.fullmatch(r"0|-?[1-9][0-9]{0,17}", key):
+            found.setdefault(int(key), value)
+    return found

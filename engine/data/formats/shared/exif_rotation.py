@@ -1,0 +1,170 @@
+"""Annotations of images that Exif turns: whether they were drawn on the turned image or on the pixels as the file holds
+them. Torch-free."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+import numpy as np
+
+from engine.contract.problems import Problem
+from engine.data.decoding.orientation import Rotation, rotations_of, upright, upright_edges
+from engine.data.decoding.outlines import Window
+from engine.data.formats.shared.boxes import TOLERANCE, Box, BoxedImage
+from engine.data.formats.shared.instances import Instance, InstanceSplit, Source
+from engine.data.splits import dataset_warning, first_names, there_are
+
+Drawn = Literal["raw", "upright", "unknown", "other"]
+"""The image that an annotation was drawn on: the pixels in the file, the upright image, either, or another image."""
+
+
+@dataclass
+class RotationReport:
+    """The turned images of a folder: `raw` ones, whose annotations are turned with them, and `unknown` ones."""
+
+    raw: list[str] = field(default_factory=list)
+    unknown: list[str] = field(default_factory=list)
+
+    def problems(self, noun: str) -> list[Problem]:
+        """Return a warning for each group; `noun` is the annotations' plural."""
+        found = []
+        if self.raw:
+            message = (
+                f"{there_are(self.raw, 'image')} with an EXIF orientation whose {noun} were drawn on the unturned image: "
+                f"{first_names(self.raw)}."
+            )
+            found.append(dataset_warning(message, f"The {noun} are turned with the image; check them in the samples."))
+        if self.unknown:
+            message = (
+                f"{there_are(self.unknown, 'image')} with an EXIF orientation, of which nothing tells whether the {noun} "
+                f"were drawn on the turned image: {first_names(self.unknown)}."
+            )
+            remedy = (
+                f"They are used as drawn on the turned image. If the samples show {noun} in wrong places, save the "
+                f"images without the orientation."
+            )
+            found.append(dataset_warning(message, remedy))
+        return found
+
+    def note(self, verdicts: Mapping[int, Drawn], paths: Sequence[str]) -> None:
+        """Add images whose annotations are turned one by one, only where their own size proves it."""
+        self.raw += [paths[index] for index in sorted(verdicts) if verdicts[index] == "raw"]
+        if "upright" not in verdicts.values():
+            self.unknown += [paths[index] for index in sorted(verdicts) if verdicts[index] == "unknown"]
+
+    def chosen(self, verdicts: Mapping[int, Drawn], paths: Sequence[str]) -> set[int]:
+        """Return the indices of images whose annotations are rotated with them; one answer counts for a whole tool."""
+        known = {verdict for verdict in verdicts.values() if verdict in ("raw", "upright")}
+        chosen = {index for index, verdict in verdicts.items() if verdict == "raw"}
+        unknown = {index for index, verdict in verdicts.items() if verdict == "unknown"}
+        if known == {"raw"}:
+            chosen |= unknown
+        elif known != {"upright"}:
+            self.unknown += [paths[index] for index in sorted(unknown)]
+        self.raw += [paths[index] for index in sorted(chosen)]
+        return chosen
+
+
+def drawn_on(sizes: Sequence[tuple[int, int]], rotation: Rotation) -> Drawn:
+    """Return which image annotations were drawn on, by the sizes that they give: as stored, or rotated."""
+    is_raw, is_upright = (all(size == given for given in sizes) for size in (rotation.raw, rotation.size))
+    if is_raw and is_upright:
+        return "unknown"
+    return "raw" if is_raw else "upright" if is_upright else "other"
+
+
+# Boxes
+
+
+def rotate_boxes(images: Sequence[BoxedImage], rotations: RotationReport) -> list[BoxedImage]:
+    """Return the images with their boxes, and the sizes that these belong to, as on the upright images."""
+    found = rotations_of([image.path for image in images])
+    verdicts = {index: _of_boxes(images[index], rotation) for index, rotation in found.items() if images[index].boxes}
+    chosen = rotations.chosen(verdicts, [image.path for image in images])
+    result = list(images)
+    for index, rotation in found.items():
+        image = images[index]
+        if index in chosen:
+            result[index] = replace(image, boxes=_rotated(image, rotation), size=rotation.size)
+        elif verdicts.get(index) == "upright" or (not image.boxes and image.size in (rotation.raw, None)):
+            result[index] = replace(image, size=rotation.size)
+    return result
+
+
+def _of_boxes(image: BoxedImage, rotation: Rotation) -> Drawn:
+    if not image.fractions:
+        reach = np.array([box[2:4] for box in image.boxes], np.float64).max(0)
+        in_raw, in_upright = (
+            (reach <= np.array(size[::-1]) + TOLERANCE).all() for size in (rotation.raw, rotation.size)
+        )
+        if in_raw != in_upright and image.size in (None, rotation.raw, rotation.size):
+            return "raw" if in_raw else "upright"
+    return "unknown" if image.size is None else drawn_on([image.size], rotation)
+
+
+def _rotated(image: BoxedImage, rotation: Rotation) -> list[Box]:
+    edges = np.array([box[:4] for box in image.boxes], np.float64)
+    height, width = (1.0, 1.0) if image.fractions else rotation.raw
+    moved = upright_edges(edges, rotation.orientation, height, width)
+    return [
+        box._replace(left=left, top=top, right=right, bottom=bottom)
+        for box, (left, top, right, bottom) in zip(image.boxes, moved.tolist(), strict=True)
+    ]
+
+
+# Outlines
+
+
+class RotatedSource:
+    """The instances of an image that were drawn on its unturned pixels, turned with it."""
+
+    def __init__(self, source: Source, rotation: Rotation) -> None:
+        self._source = source
+        self._rotation = rotation
+
+    def instances(self, height: int, width: int) -> list[Instance]:
+        """Return those of the upright image, which has that size."""
+        rotation = self._rotation._replace(height=height, width=width)
+        return [
+            each._replace(window=_rotated_window(each.window, rotation))
+            for each in self._source.instances(*rotation.raw)
+        ]
+
+    def labels(self) -> list[int]:
+        """Return the class of each."""
+        return self._source.labels()
+
+    def sizes(self) -> list[tuple[int, int]]:
+        """Return the sizes of their images when these are upright."""
+        return [self._rotation.size for _ in self._source.sizes()]
+
+    def state(self) -> bytes:
+        """Return a fingerprint."""
+        return b"turned %d " % self._rotation.orientation + self._source.state()
+
+
+def rotate_instances(split: InstanceSplit, rotations: RotationReport) -> InstanceSplit:
+    """Return the instances as on the upright images."""
+    found = rotations_of(split.files)
+    verdicts = {index: _of_source(split.sources[index], rotation) for index, rotation in found.items()}
+    chosen = rotations.chosen(verdicts, split.files)
+    sources = [
+        RotatedSource(source, found[index]) if index in chosen else source for index, source in enumerate(split.sources)
+    ]
+    return replace(split, sources=sources)
+
+
+def _of_source(source: Source, rotation: Rotation) -> Drawn:
+    try:
+        return drawn_on(source.sizes(), rotation)
+    except Exception:  # a decoder of masks may raise nearly anything; loading the image reports it
+        return "other"
+
+
+def _rotated_window(window: Window, rotation: Rotation) -> Window:
+    height, width = window.pixels.shape
+    edges = np.array([[window.left, window.top, window.left + width, window.top + height]], np.float64)
+    ((left, top, _, _),) = upright_edges(edges, rotation.orientation, *rotation.raw).astype(int).tolist()
+    return Window(top, left, np.ascontiguousarray(upright(window.pixels, rotation.orientation)))

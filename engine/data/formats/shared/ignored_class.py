@@ -1,0 +1,55 @@
+"""Removal of a class of masks or point labels whose value the user ignores. Torch-free."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import replace
+
+from engine.contract.problems import Problem, errors
+from engine.data.decoding.masks import NO_CLASS, Meaning, learn_meaning
+from engine.data.splits import MaskCode, MaskSplit, PointSplit, RecognizedDataset
+
+
+def masks_without(folder: str, train: Sequence[str], val: Sequence[str], value: int) -> Meaning | Problem:
+    """Return the meaning of the values in the masks of two splits without the class of `value`, or the problem."""
+    folders = {os.path.dirname(mask): None for masks in (train, val) for mask in masks[:1]}
+    parents = [parent for folder in folders for parent in (os.path.dirname(folder), folder)]
+    meaning = learn_meaning(folder, train, parents, ignored=value)
+    if meaning.code is not None and len(meaning.classes) >= 2:
+        return meaning
+    value_text = f"#{value:06x}" if value > NO_CLASS and (meaning.code is None or meaning.code.colors) else str(value)
+    why = meaning.failure.rstrip(".").lower() or f"the only class is {meaning.classes[0]}"
+    return _nothing_left(f"Without the mask value {value_text}, there are no two classes left to distinguish: {why}.")
+
+
+def labels_without(classes: Sequence[str], code: MaskCode, value: int) -> Meaning | Problem:
+    """Return the meaning of point labels without the class of `value`, or the problem."""
+    remaining = [parent for parent, known in enumerate(code.values) if known != value]
+    if len(remaining) < 2:
+        return _nothing_left(f"Without the label {value}, there are no two classes left to distinguish.")
+    others = tuple(known for known in code.values if known == value)
+    values = tuple(code.values[parent] for parent in remaining)
+    return Meaning(
+        tuple(classes[parent] for parent in remaining), replace(code, values=values, ignored=(*code.ignored, *others))
+    )
+
+
+def without_class(found: RecognizedDataset, folder: str, value: int | None) -> RecognizedDataset:
+    """Return a dataset without the class of `value`, unchanged if it has neither masks nor point labels."""
+    if value is None or found.code is None or errors(found.problems):
+        return found
+    train, val = found.train, found.val
+    if isinstance(train, MaskSplit) and isinstance(val, MaskSplit):
+        meaning = masks_without(folder, train.masks, val.masks, value)
+    elif isinstance(train, PointSplit):
+        meaning = labels_without(found.classes, found.code, value)
+    else:
+        return found
+    if isinstance(meaning, Problem):
+        return replace(found, problems=(*found.problems, meaning))
+    return replace(found, classes=meaning.classes, code=meaning.code)
+
+
+def _nothing_left(message: str) -> Problem:
+    return Problem("ignore_value", message, "Choose another value, or leave it empty.")

@@ -1,0 +1,149 @@
+"""Search for images that annotation files name, often by paths of another machine. Torch-free."""
+
+from __future__ import annotations
+
+import os
+from urllib.parse import parse_qs, unquote, urlsplit
+
+from engine.data.decoding.image_files import is_image
+from engine.data.formats.tree import Tree, split_in, split_named, unicode_key
+
+IMAGE_FOLDERS = ("images", "image", "imgs", "img", "data", "jpegimages", "jpegs", "photos", "frames", "rgb")
+
+
+class ImageLookup:
+    """Finds images of a dataset by the names in annotation files.
+
+    A name is looked for as a path from the annotation file's folder and from the dataset's, there also in folders of
+    images; then without its leading folders, one after another; and at last by the file's name anywhere in the
+    dataset, if only one image has it. An image in the folder of another split than the name says is not taken. A name
+    in other case is taken if no image has the exact name.
+
+    Attributes:
+        ambiguous: Names that several images have.
+    """
+
+    def __init__(self, tree: Tree) -> None:
+        self.ambiguous: list[str] = []
+        self._tree = tree
+        self._names: dict[str, dict[str, str]] = {}
+        self._known_folders: dict[tuple[tuple[str, ...], str, str], list[tuple[str, dict[str, str]]]] = {}
+        self._known_roots: dict[tuple[str, str], list[str]] = {}
+        self._anywhere: dict[str, list[str]] | None = None
+
+    def find(self, name: str, near: str = "", *, split: str = "", ending: bool = True) -> str | None:
+        """Return the full path of the image, None if there is none or it can't be told which.
+
+        Args:
+            name: Path or URL in the annotation file.
+            near: Folder of the annotation file, relative to the dataset's.
+            split: Split that the annotations are for; its folder of images is preferred.
+            ending: False if `name` may lack the ending of the file.
+        """
+        parts = _parts(name)
+        if not parts:
+            return None
+        key = unicode_key(parts[-1])
+        for folder, names in self._folders(tuple(parts[:-1]), near, split):
+            found = names.get(key) or names.get(key.lower())
+            if found is not None and not (ending and unicode_key(found).lower() != key.lower()):
+                return folder + found
+        return self._by_name_alone(parts, split, ending=ending)
+
+    def _folders(self, parents: tuple[str, ...], near: str, split: str) -> list[tuple[str, dict[str, str]]]:
+        """Return the folders that may have an image that is named with the folders `parents`, the likeliest first.
+
+        Each is a full path with a separator at its end, and the images in it by name.
+        """
+        known = self._known_folders.get((parents, near, split))
+        if known is not None:
+            return known
+        folders: dict[str, None] = {}
+        roots = self._roots(near, split)
+        for skipped in range(len(parents) + 1):
+            if any(map(_split, parents[:skipped])):
+                roots = [root for root in roots if _fits(root, list(parents[:skipped]))]
+            for root in roots:
+                folder = os.path.normpath(os.path.join(root, *parents[skipped:])).removeprefix(".").lstrip(os.sep)
+                if self._listed(folder):
+                    folders[folder] = None
+        found = [(os.path.join(self._tree.path(folder), ""), self._listed(folder)) for folder in folders]
+        return self._known_folders.setdefault((parents, near, split), found)
+
+    def _roots(self, near: str, split: str) -> list[str]:
+        """Return the folders that names may be relative to, the likeliest first."""
+        if (near, split) in self._known_roots:
+            return self._known_roots[near, split]
+        roots: list[str] = []
+        for base in dict.fromkeys((near, os.path.dirname(near), "")):
+            inner = [base, *(os.path.join(base, name) for name in self._tree.named(IMAGE_FOLDERS, base))]
+            if split:
+                inner = [
+                    *(
+                        os.path.join(one, name)
+                        for one in inner
+                        for name in self._tree.folders(one)
+                        if _split(name) == split
+                    ),
+                    *inner,
+                ]
+            roots += inner
+        more = [os.path.join(root, name) for root in roots for name in self._tree.named(IMAGE_FOLDERS, root)]
+        self._known_roots[near, split] = list(dict.fromkeys([*roots, *more]))
+        return self._known_roots[near, split]
+
+    def _listed(self, folder: str) -> dict[str, str]:
+        """Return the images of a folder by their names with and without endings; {} for a missing folder."""
+        if folder not in self._names:
+            found_names: dict[str, str] = {}
+            if folder == "" or (not folder.startswith("..") and self._tree.exists(folder)):
+                for each in self._tree.files(folder):
+                    if is_image(each):
+                        found_names.setdefault(unicode_key(os.path.splitext(each)[0]), each)
+                        found_names.setdefault(unicode_key(each).lower(), each)
+                        found_names[unicode_key(each)] = each
+            self._names[folder] = found_names
+        return self._names[folder]
+
+    def _by_name_alone(self, parts: list[str], split: str, *, ending: bool) -> str | None:
+        if self._anywhere is None:
+            self._anywhere = {}
+            for folder in self._tree.walk():
+                for name in filter(is_image, self._tree.files(folder)):
+                    for key in {unicode_key(name), unicode_key(os.path.splitext(name)[0])}:
+                        self._anywhere.setdefault(key, []).append(os.path.join(folder, name))
+        found = self._anywhere.get(unicode_key(parts[-1]), [])
+        if ending:
+            found = [path for path in found if unicode_key(os.path.basename(path)) == unicode_key(parts[-1])]
+        fitting = [path for path in found if _fits(os.path.dirname(path), [*parts[:-1], split])]
+        if len(fitting) > 1:
+            self.ambiguous.append("/".join(parts))
+        return self._tree.path(fitting[0]) if len(fitting) == 1 else None
+
+
+def _parts(name: str) -> list[str]:
+    """Return the folders and the file that a path or a URL names, without "." and ".."."""
+    name = name.strip().replace("\\", "/")
+    if "://" in name or "?d=" in name:
+        try:
+            url = urlsplit(name)
+            name = unquote(parse_qs(url.query).get("d", [url.path])[0])
+        except ValueError:  # an invalid address, or a query of too many fields
+            return []
+    if name[1:3] == ":/":
+        name = name[3:]
+    if "\0" in name:
+        return []
+    return [part for part in name.split("/") if part not in ("", ".", "..")]
+
+
+def _fits(folder: str, words: list[str]) -> bool:
+    """Return True unless `folder` is of another split than `words` say."""
+    named_splits = {split for word in words if (split := _split(word))}
+    found_names = {split for word in folder.split(os.sep) if (split := _split(word))}
+    return not named_splits or not found_names or bool(named_splits & found_names)
+
+
+def _split(name: str) -> str:
+    """Return the split that a folder is of by its name ("train", "train_images"); "" for none."""
+    return split_named(name) or split_in(name)

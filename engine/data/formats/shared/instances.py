@@ -1,0 +1,428 @@
+"""Images with outlined objects: sources of the outlines, and their planes of numbers and classes. Torch-free."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from engine.contract.problems import Problem
+from engine.data.decoding.idx import Bytes
+from engine.data.decoding.masks import NO_CLASS, MaskValues, Values, class_plane, mask_size, read_values, values_in
+from engine.data.decoding.outlines import Points, Window, fill, read_outline
+from engine.data.decoding.reading import Unfit, read_image
+from engine.data.splits import MaskCode, dataset_warning, first_names, printable, there_are
+
+MAX_INSTANCES = 255
+"""Instances of an image that are used, the largest first; a byte numbers them."""
+
+MAX_PAINTED = 1 << 28
+MAX_LAYERS = 4
+"""Limit of the pixels in the rectangles around all objects of an image, one byte each: this many, or this many times
+the pixels of the image."""
+
+MAX_NUMBERS = 0xFFFF
+"""Masks with larger values are renumbered before each value is searched for."""
+
+
+class Instance(NamedTuple):
+    """One object in an image: its pixels and its class. An `ignored` one (a crowd of objects that are not separated)
+    is neither learnt nor counted as missed."""
+
+    window: Window
+    label: int
+    ignored: bool = False
+
+    @property
+    def area(self) -> int:
+        """In pixels."""
+        return int(np.count_nonzero(self.window.pixels))
+
+
+class Source(Protocol):
+    """Where the instances of one image come from."""
+
+    def instances(self, height: int, width: int) -> list[Instance]:
+        """Return the instances of the image, which has that size.
+
+        Raises Unfit, OutlineError, or what a decoder raises.
+        """
+
+    def labels(self) -> list[int]:
+        """Return the class of each readable instance without the ignored ones."""
+
+    def sizes(self) -> list[tuple[int, int]]:
+        """Return the heights and widths that the annotations give for the image. May raise what a decoder raises."""
+
+    def state(self) -> bytes:
+        """Return a fingerprint that changes if the instances do."""
+
+
+class Outlines:
+    """Outlines as COCO's JSON has them, each a class, a `segmentation` and whether it is a crowd; `size` is the
+    image's height and width in it."""
+
+    def __init__(self, outlines: Sequence[tuple[int, msgspec.Raw, bool]], size: tuple[int, int] | None) -> None:
+        self._outlines = tuple(outlines)
+        self._size = size
+
+    def instances(self, height: int, width: int) -> list[Instance]:
+        if self._size not in (None, (height, width)):
+            assert self._size is not None
+            raise Unfit(
+                f"its outlines have a different size ({self._size[1]} x {self._size[0]} pixels, the image has "
+                f"{width} x {height})"
+            )
+        found = []
+        painted = 0
+        for label, content, crowd in self._outlines:
+            window = read_outline(content).window(height, width)
+            if window is not None:
+                found.append(Instance(window, label, crowd))
+                painted += window.pixels.size
+                _check_painted(painted, (height, width))
+        return found
+
+    def labels(self) -> list[int]:
+        return [label for label, _, crowd in self._outlines if not crowd]
+
+    def sizes(self) -> list[tuple[int, int]]:
+        return [] if self._size is None else [self._size]
+
+    def state(self) -> bytes:
+        return b"".join(b"%d %d %b;" % (label, crowd, bytes(content)) for label, content, crowd in self._outlines)
+
+
+class Polygons:
+    """Outlines as polygons, float64 [k, 2] of x and y in fractions of the image, each of a class."""
+
+    def __init__(self, polygons: Sequence[tuple[int, Points]]) -> None:
+        self._polygons = tuple(polygons)
+
+    def instances(self, height: int, width: int) -> list[Instance]:
+        found = []
+        painted = 0
+        for label, points in self._polygons:
+            window = fill(points * (width, height), height, width)
+            if window is not None:
+                found.append(Instance(window, label))
+                painted += window.pixels.size
+                _check_painted(painted, (height, width))
+        return found
+
+    def labels(self) -> list[int]:
+        return [label for label, _ in self._polygons]
+
+    def sizes(self) -> list[tuple[int, int]]:
+        return []
+
+    def state(self) -> bytes:
+        return b"".join(b"%d %b;" % (label, points.tobytes()) for label, points in self._polygons)
+
+
+class NumberedMasks:
+    """Images of one size with a value for each instance, 0 elsewhere; one image for each class."""
+
+    def __init__(self, masks: Sequence[tuple[str, int]]) -> None:
+        self._masks = tuple(masks)
+
+    def instances(self, height: int, width: int) -> list[Instance]:
+        return [
+            Instance(window, label) for path, label in self._masks for window in numbered_windows(path, (height, width))
+        ]
+
+    def labels(self) -> list[int]:
+        found = []
+        for path, label in self._masks:
+            try:
+                numbers = object_numbers(read_values(read_image(path)))
+            except Exception:
+                continue  # a decoder may raise nearly anything; loading the image reports it
+            found += [label] * len(numbers)
+        return found
+
+    def sizes(self) -> list[tuple[int, int]]:
+        return _sizes([path for path, _ in self._masks])
+
+    def state(self) -> bytes:
+        return _state([path for path, _ in self._masks]) + repr([label for _, label in self._masks]).encode()
+
+
+class ClassedMask:
+    """Instances in an image of numbers, with a second image of the class of each pixel, as PASCAL VOC has them.
+
+    Args:
+        numbers: Image in which each instance has a value of its own (SegmentationObject).
+        classes: Image of classes (SegmentationClass).
+        code: Meaning of the values of `classes`.
+        background: Class that is not one of instances, which are numbered without it; None if there is none.
+    """
+
+    def __init__(self, numbers: str, classes: str, code: MaskCode, background: int | None = 0) -> None:
+        self._numbers = numbers
+        self._classes = classes
+        self._code = code
+        self._background = background
+
+    def instances(self, height: int, width: int) -> list[Instance]:
+        """Return the instances, each of the class that most of its pixels have."""
+        plane = class_plane(_values(self._classes, (height, width)), self._code)
+        found = []
+        for window in numbered_windows(self._numbers, (height, width)):
+            held = np.bincount(plane[window.part][window.pixels], minlength=NO_CLASS + 1)[:NO_CLASS]
+            if self._background is not None:
+                held = np.delete(held, self._background)
+            if held.any():  # else it is what VOC draws around things, which belongs to no class
+                found.append(Instance(window, int(held.argmax())))
+        return found
+
+    def labels(self) -> list[int]:
+        """Return the class of each instance."""
+        try:
+            return [each.label for each in self.instances(*self.sizes()[0])]
+        except Exception:
+            return []  # a decoder may raise nearly anything; loading the image reports it
+
+    def sizes(self) -> list[tuple[int, int]]:
+        """Return the heights and widths of both images."""
+        return _sizes((self._numbers, self._classes))
+
+    def state(self) -> bytes:
+        """Return a fingerprint that changes with the images and their meaning."""
+        return _state((self._numbers, self._classes)) + repr((self._code, self._background)).encode()
+
+
+@dataclass(frozen=True)
+class Numbering:
+    """Values of masks that hold a label and the number of an object: label * `factor` + number.
+
+    Attributes:
+        factor: Values of each label.
+        first: Number of the first object of a label; those below are regions of objects that are not separated.
+        bare_labels: True if values below `factor` are labels of such regions.
+    """
+
+    factor: int
+    first: int = 0
+    bare_labels: bool = False
+
+    def split(self, value: int) -> tuple[int, bool]:
+        """Return the label of a value and whether it is a region of objects that are not separated."""
+        if self.bare_labels and value < self.factor:
+            return value, True
+        label, number = divmod(value, self.factor)
+        return label, number < self.first
+
+
+class NumberedLabels:
+    """Instances in an image whose values hold a label and a number, as those of Cityscapes.
+
+    Args:
+        path: Image of the values.
+        numbering: How these are composed.
+        classes: Class of each label; others are not of instances.
+    """
+
+    def __init__(self, path: str, numbering: Numbering, classes: Mapping[int, int]) -> None:
+        self._path = path
+        self._numbering = numbering
+        self._classes = classes
+
+    def instances(self, height: int, width: int) -> list[Instance]:
+        """Return the instances; regions of objects that are not separated are ignored ones."""
+        from scipy.ndimage import find_objects
+
+        size = (height, width)
+        known, positions = np.unique(_values(self._path, size).values, return_inverse=True)
+        labels = [self._numbering.split(value) for value in known.tolist()]
+        used = np.array([label in self._classes for label, _ in labels], bool)
+        numbers = np.where(used, np.cumsum(used), 0)[positions].reshape(size)
+        labels = [label for label, is_used in zip(labels, used.tolist(), strict=True) if is_used]
+        parts = find_objects(numbers)
+        _check_painted(sum((y.stop - y.start) * (x.stop - x.start) for y, x in parts), size)
+        return [
+            Instance(Window(y.start, x.start, numbers[y, x] == number), self._classes[label], ignored)
+            for number, ((y, x), (label, ignored)) in enumerate(zip(parts, labels, strict=True), 1)
+        ]
+
+    def labels(self) -> list[int]:
+        """Return the class of each instance that is not ignored."""
+        try:
+            known = map(self._numbering.split, values_in(read_values(read_image(self._path))).tolist())
+        except Exception:
+            return []  # a decoder may raise nearly anything; loading the image reports it
+        return [self._classes[label] for label, ignored in known if label in self._classes and not ignored]
+
+    def sizes(self) -> list[tuple[int, int]]:
+        """Return the height and width of the mask."""
+        return _sizes([self._path])
+
+    def state(self) -> bytes:
+        """Return a fingerprint that changes with the mask."""
+        return _state([self._path]) + repr((self._numbering, sorted(self._classes.items()))).encode()
+
+
+class PanopticImage:
+    """Image of segment ids (R + 256 G + 65536 B), as COCO's panoptic format has it. Ids without a class are background."""
+
+    def __init__(self, path: str, segments: Sequence[tuple[int, int, bool]]) -> None:
+        """Keep the path and, for each segment, its id, its class, and whether it is a crowd."""
+        self._path = path
+        self._segments = tuple(segments)
+
+    def instances(self, height: int, width: int) -> list[Instance]:
+        from scipy.ndimage import find_objects
+
+        ids, inverse = np.unique(self._ids((height, width)), return_inverse=True)
+        numbers = inverse.reshape(height, width).astype(np.int32) + 1
+        if len(ids) > MAX_NUMBERS:
+            raise Unfit(f"{printable(os.path.basename(self._path))} holds {len(ids):,} segments, which is too many")
+        places = {number: index for index, number in enumerate(ids.tolist())}
+        objects = find_objects(numbers)
+        found = []
+        painted = 0
+        for segment, label, crowd in self._segments:
+            place = places.get(segment)
+            if place is None:
+                continue
+            y, x = objects[place]
+            found.append(Instance(Window(y.start, x.start, numbers[y, x] == place + 1), label, crowd))
+            painted += found[-1].window.pixels.size
+            _check_painted(painted, (height, width))
+        return found
+
+    def labels(self) -> list[int]:
+        return [label for _, label, crowd in self._segments if not crowd]
+
+    def sizes(self) -> list[tuple[int, int]]:
+        return _sizes([self._path])
+
+    def state(self) -> bytes:
+        return _state([self._path]) + repr(self._segments).encode()
+
+    def _ids(self, size: tuple[int, int]) -> Values:
+        mask = _values(self._path, size)
+        if mask.mode != "color":
+            return mask.values
+        # Colors are 0xRRGGBB.
+        return (mask.values >> 16) | (mask.values & 0xFF00) | ((mask.values & 0xFF) << 16)
+
+
+@dataclass(frozen=True, eq=False)
+class InstanceSplit:
+    """Images as files, and where the instances in each come from."""
+
+    files: Sequence[str]
+    sources: Sequence[Source]
+    is_drawn: bool = False
+
+    def select(self, which: npt.NDArray[np.bool_], *, is_drawn: bool) -> InstanceSplit:
+        """Return the images for which `which`, bool [n], is true."""
+        indices = np.flatnonzero(which).tolist()
+        return InstanceSplit(
+            [self.files[index] for index in indices], [self.sources[index] for index in indices], is_drawn
+        )
+
+    def state(self) -> str:
+        """Return a fingerprint that changes if the instances of any image do."""
+        digest = hashlib.blake2b(digest_size=12)
+        for source in self.sources:
+            digest.update(source.state())
+        return digest.hexdigest()
+
+
+def too_many(crowded: Sequence[str]) -> list[Problem]:
+    """Return a warning about images with more instances than are used."""
+    if not crowded:
+        return []
+    message = f"{there_are(crowded, 'image')} with more than {MAX_INSTANCES} instances: {first_names(crowded)}."
+    return [dataset_warning(message, "The largest are used; cut such images into tiles to learn from all.")]
+
+
+def _sizes(paths: Sequence[str]) -> list[tuple[int, int]]:
+    """Return heights and widths from the files' headers. Raises what a decoder raises."""
+    found = []
+    for path in paths:
+        width, height = mask_size(path)
+        found.append((height, width))
+    return found
+
+
+def _state(paths: Sequence[str]) -> bytes:
+    """Return a fingerprint that changes if one of the files does."""
+    words = []
+    for path in paths:
+        try:
+            info = os.stat(path)
+        except OSError:
+            continue
+        words.append(b"%b %d %d" % (os.fsencode(path), info.st_size, info.st_mtime_ns))
+    return b";".join(words)
+
+
+def numbered_windows(path: str, size: tuple[int, int]) -> list[Window]:
+    """Return the pixels of each value except 0 in the mask at `path`.
+
+    Raises Unfit if it has another size (height, width).
+    """
+    from scipy.ndimage import find_objects
+
+    values = np.maximum(_values(path, size).values, 0)  # missing data has no object
+    if values.max(initial=0) > MAX_NUMBERS:  # as colours are
+        values = np.unique(np.append(0, values), return_inverse=True)[1][1:].reshape(size)
+        if (count := int(values.max(initial=0))) > MAX_NUMBERS:
+            raise Unfit(
+                f"its mask {printable(os.path.basename(path))} holds {count:,} values, like an image rather than a mask"
+            )
+    objects = find_objects(values)
+    _check_painted(sum((y.stop - y.start) * (x.stop - x.start) for found in objects if found for y, x in [found]), size)
+    return [
+        Window(found[0].start, found[1].start, values[found] == number)
+        for number, found in enumerate(objects, 1)
+        if found is not None
+    ]
+
+
+def _check_painted(pixels: int, size: tuple[int, int]) -> None:
+    """Raise Unfit if the rectangles around the objects in an image of that size exceed the limit of pixels."""
+    if pixels > max(MAX_PAINTED, MAX_LAYERS * size[0] * size[1]):
+        raise Unfit(f"the rectangles around its objects have {pixels:,} pixels or more, which is too many")
+
+
+def _values(path: str, size: tuple[int, int]) -> MaskValues:
+    """Read a mask. Raises Unfit if it does not have that size (height, width), or what its decoder raises."""
+    mask = read_values(read_image(path))
+    height, width = mask.values.shape
+    if (height, width) != size:
+        raise Unfit(
+            f"its mask {printable(os.path.basename(path))} has a different size ({width} x {height} pixels, the image has "
+            f"{size[1]} x {size[0]})"
+        )
+    return mask
+
+
+def object_numbers(mask: MaskValues) -> Values:
+    """Return the number of the object at each pixel of a mask that numbers objects."""
+    values = values_in(mask)
+    return values[values > 0]
+
+
+def paint(instances: Sequence[Instance], height: int, width: int) -> tuple[Bytes, Bytes]:
+    """Return two planes, uint8 [h, w]: number of the instance at each pixel, and its class.
+
+    Numbers start at 1, and 0 is background; the class of background and of ignored instances is NO_CLASS. Larger
+    instances are painted first, so that small ones in front stay visible. The largest `MAX_INSTANCES` are used.
+    """
+    numbers = np.zeros((height, width), np.uint8)
+    classes = np.full((height, width), NO_CLASS, np.uint8)
+    order = sorted(instances, key=lambda each: -each.area)[:MAX_INSTANCES]
+    for number, each in enumerate(order, 1):
+        numbers[each.window.part][each.window.pixels] = number
+        classes[each.window.part][each.window.pixels] = NO_CLASS if each.ignored else each.label
+    return numbers, classes

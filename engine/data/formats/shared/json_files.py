@@ -1,0 +1,340 @@
+"""Annotation files, most of them JSON: search for them, samples of large ones, and tolerant reading. Torch-free."""
+
+from __future__ import annotations
+
+import codecs
+import json
+import os
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
+from typing import Any, NamedTuple, TypeVar
+
+import msgspec
+
+from engine.contract.problems import Problem
+from engine.data.decoding.reading import MAX_TABLE_BYTES, Unfit, describe_failure, read_text, refuse_unusable
+from engine.data.formats.tree import Tree
+from engine.data.memory_limit import allow_for_text
+from engine.data.splits import dataset_error, dataset_warning, first_names, printable, spread_evenly, there_are
+from engine.system.regular_files import UnusableFile, open_regular, read_regular
+
+MAX_BYTES = 4 << 30
+"""Largest file that is read; LVIS, one of the largest datasets, has a file of 1.1 GB."""
+MAX_FILES = 20
+"""Files that are opened in each folder to detect a format, the largest first: some formats have one per image."""
+DEPTH = 3
+PIECE_BYTES = 1 << 20
+SAMPLED = 20
+"""Annotation files that are opened to detect their format, if each is about one image."""
+MAX_FILES_SAMPLED = 500
+"""Annotation files that are opened to find one with an object."""
+_MAX_SAMPLE_BYTES = 64 << 20
+_PATIENCE = 4
+"""Pieces without any of the keys, after which the search for them ends."""
+_BOMS = (
+    (codecs.BOM_UTF8, "utf-8"),
+    (codecs.BOM_UTF32_LE, "utf-32-le"),
+    (codecs.BOM_UTF32_BE, "utf-32-be"),
+    (codecs.BOM_UTF16_LE, "utf-16-le"),
+    (codecs.BOM_UTF16_BE, "utf-16-be"),
+)
+_NOT_A_NUMBER = re.compile(rb'("(?:[^"\\]++|\\.)*+(?:"|\Z))|-?(?:NaN|Infinity)', re.DOTALL)
+_PATH = re.compile(r"`\$([^`]*)`")
+_LACKED = re.compile(r"required field `([^`]*)`")
+_BYTE = re.compile(r"\(byte (\d+)\)")
+_ITEM = re.compile(r"[\s,]*(?=\S)")
+_DECODER = json.JSONDecoder()
+_EMPTY = re.compile(r"\s*\]")
+_MAX_BUFFERED = 64 << 20
+"""Characters of an entry after which the search for its end stops."""
+_LONGEST_KEY = 64
+_SHOWN = 1 << 16
+"""Characters of an entry that can't be decoded."""
+
+T = TypeVar("T")
+
+
+Sample = dict[str, list[Any]]
+"""First entries of the lists in a JSON file, by their keys."""
+
+
+class Fault(NamedTuple):
+    """Fault that entries of a JSON file may have, named for one entry and for several."""
+
+    one: str
+    many: str
+    remedy: str = "They are left out; export the file again."
+
+
+UNUSABLE = Fault("entry with a missing or unusable value", "entries with a missing or unusable value")
+
+
+def json_files(tree: Tree, ending: str = ".json") -> dict[str, list[str]]:
+    """Return the files with an ending by their folders, the largest first; all names relative to the dataset's folder."""
+    found = {}
+    for folder in tree.walk(depth=DEPTH):
+        names = [os.path.join(folder, name) for name in tree.files(folder, ending)]
+        if names:
+            found[folder] = sorted(names, key=lambda name: (-_size(tree.path(name)), name))
+    return found
+
+
+def _size(path: str) -> int:
+    try:
+        return os.stat(path).st_size
+    except OSError:
+        return 0
+
+
+def pieces(path: str) -> Iterator[str]:
+    """Yield the text of a file piece by piece. Raises OSError and UnusableFile."""
+    with open_regular(path) as stream:
+        start = stream.read(PIECE_BYTES)
+        encoding, skipped = _encoding(start)
+        decoder = codecs.getincrementaldecoder(encoding)("replace")
+        yield decoder.decode(start[skipped:])
+        while piece := stream.read(PIECE_BYTES):
+            yield decoder.decode(piece)
+
+
+def head(path: str) -> str:
+    """Return the beginning of a file; "" if it can't be read."""
+    try:
+        return next(pieces(path), "")
+    except OSError:
+        return ""
+
+
+def sample_lists(path: str, keys: Sequence[str], until: str, count: int = 50) -> Sample:
+    """Return up to `count` first entries of the lists that have these keys in a JSON object.
+
+    Reads no further than the first entries of the list `until` unless it is empty or missing; stops after some pieces
+    without any of the keys. Returns nothing for other files and for those that can't be read.
+    """
+    found = Sample()
+    pattern = re.compile(rf'"({"|".join(keys)})"\s*:\s*\[')
+    buffer = ""
+    unfinished = None
+    try:
+        for number, piece in enumerate(pieces(path)):
+            if number == 0 and not piece.lstrip().startswith("{"):
+                break
+            buffer += piece
+            unfinished = None
+            for match in pattern.finditer(buffer):
+                if found.get(match[1]):
+                    continue
+                items = items_from(buffer, match.end(), count)
+                if items or _EMPTY.match(buffer, match.end()):
+                    found[match[1]] = items
+                elif unfinished is None:
+                    unfinished = match
+            if found.get(until) or (not found and number >= _PATIENCE) or len(buffer) > _MAX_BUFFERED:
+                break
+            buffer = buffer[unfinished.start() if unfinished else -_LONGEST_KEY :]
+        if unfinished:
+            found.setdefault(unfinished[1], [buffer[:_SHOWN]])
+    except OSError:
+        pass
+    return found
+
+
+def text_windows(path: str, count: int = 8, length: int = 1 << 18) -> Iterator[str]:
+    """Yield pieces of a file's text, evenly spread; all of a short file. Yields less if the file can't be read."""
+    try:
+        with open_regular(path) as stream:
+            size = os.fstat(stream.fileno()).st_size
+            encoding, _ = _encoding(stream.read(4))
+            for start in dict.fromkeys(size * place // count // 4 * 4 for place in range(count)):
+                stream.seek(start)
+                yield stream.read(max(length, min(size, count * length) - start)).decode(encoding, "replace")
+    except OSError:
+        pass
+
+
+def items_from(text: str, start: int, count: int) -> list[Any]:
+    """Return up to `count` entries of a list that begins before `start`; fewer if the text ends."""
+    items: list[Any] = []
+    while len(items) < count and (match := _ITEM.match(text, start)):
+        try:
+            item, start = _DECODER.raw_decode(text, match.end())
+        except (ValueError, RecursionError):
+            break
+        items.append(item)
+    return items
+
+
+def _encoding(start: bytes) -> tuple[str, int]:
+    """Return the encoding of a text by its first bytes, and the length of its byte order mark."""
+    for mark, name in _BOMS:
+        if start.startswith(mark):
+            return name, len(mark)
+    if start[1:2] == b"\0":
+        return "utf-16-le", 0
+    return ("utf-16-be", 0) if start[:1] == b"\0" else ("utf-8", 0)
+
+
+def read_json_bytes(path: str) -> bytes:
+    """Return the content of a JSON file as UTF-8, NaN and infinities replaced by null. Raises OSError, UnusableFile and Unfit."""
+    with refuse_unusable(path):
+        allow_for_text(path)
+        content = read_regular(path, MAX_BYTES)
+        encoding, skipped = _encoding(content[:4])
+        if encoding != "utf-8":
+            content = content[skipped:].decode(encoding, "replace").encode("utf-8", "replace")
+        elif skipped:
+            content = content[skipped:]
+        if not content.isascii():
+            _check_utf8(content)
+        if b"NaN" in content or b"Infinity" in content:
+            content = _NOT_A_NUMBER.sub(lambda found: found[1] or b"null", content)
+        return content
+
+
+def _check_utf8(content: bytes) -> None:
+    """Raise Unfit for a text in another encoding; piece by piece, so that no second copy of it is made."""
+    decoder = codecs.getincrementaldecoder("utf-8")()
+    for start in range(0, len(content), PIECE_BYTES):
+        try:
+            decoder.decode(content[start : start + PIECE_BYTES])
+        except UnicodeDecodeError as error:
+            line = content.count(b"\n", 0, start + error.start) + 1
+            raise Unfit(f"line {line:,} is not in UTF-8; save the file in that encoding") from None
+
+
+def decode_file(
+    path: str, name: str, decoder: msgspec.json.Decoder[T], problems: list[Problem], remedy: str
+) -> T | None:
+    """Return the content of a JSON file, or None after adding an error that names the file and the place."""
+    try:
+        content = read_json_bytes(path)
+        with refuse_unusable(path):
+            try:
+                return decoder.decode(content)
+            except msgspec.ValidationError as error:
+                reason = f"{_place(error) or 'its content'} is missing or of another type"
+            except msgspec.DecodeError as error:
+                reason = _malformed(error, content)
+    except (OSError, UnusableFile, Unfit) as error:
+        reason = describe_failure(error)
+    problems.append(dataset_error(f"{printable(name)} can't be read: {reason}.", remedy))
+    return None
+
+
+def _place(error: msgspec.ValidationError) -> str:
+    """Return the place of a value that is missing or of another type, such as images[3].id; "" for the whole content."""
+    found = [each[1].lstrip(".") for pattern in (_PATH, _LACKED) if (each := pattern.search(str(error)))]
+    return ".".join(filter(None, found))
+
+
+def _malformed(error: msgspec.DecodeError, content: bytes) -> str:
+    found = _BYTE.search(str(error))
+    if found is None:
+        return "it ends in the middle" if "truncated" in str(error) else "it is not valid JSON"
+    line = content.count(b"\n", 0, int(found[1])) + 1
+    return f"line {line:,} is not valid JSON"
+
+
+class EntryFaults:
+    """Entries of a JSON file that can't be used: counted, and reported by their places, such as annotations[12].bbox."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._places: dict[Fault, list[str]] = {}
+
+    def add(self, fault: Fault, place: str) -> None:
+        """Count a fault of the entry at `place`."""
+        self._places.setdefault(fault, []).append(place)
+
+    def decode_each(
+        self, decoder: msgspec.json.Decoder[T], entries: Iterable[msgspec.Raw], key: str
+    ) -> Iterator[tuple[str, T]]:
+        """Yield place and content of each entry of the list `key` whose fields have the right types."""
+        for index, entry in enumerate(entries):
+            place = f"{key}[{index}]"
+            try:
+                yield place, decoder.decode(entry)
+            except msgspec.ValidationError as error:
+                self.add(UNUSABLE, ".".join(filter(None, (place, _place(error)))))
+            except (msgspec.DecodeError, RecursionError):
+                self.add(UNUSABLE, place)
+
+    def problems(self) -> Iterator[Problem]:
+        """Yield a warning for each kind of fault."""
+        for fault, places in self._places.items():
+            message = f"{there_are(places, fault.one, fault.many)} in {printable(self._name)}: {first_names(places)}."
+            yield dataset_warning(message, fault.remedy)
+
+
+def files_ending(tree: Tree, ending: str) -> list[str]:
+    """Return the files with an ending (".json"), relative to the dataset's folder."""
+    return [os.path.join(folder, name) for folder in tree.walk() for name in tree.files(folder, ending)]
+
+
+def sample(paths: Sequence[str], count: int = SAMPLED) -> list[str]:
+    """Return up to `count` of the paths, evenly spread."""
+    return [paths[index] for index in spread_evenly(len(paths), count)]
+
+
+def likely_first(paths: Sequence[str]) -> list[str]:
+    """Return a sample of the paths that prefers files in few folders, as those about all images are."""
+    order = sorted(paths, key=lambda path: (path.count(os.sep), path))
+    return [*order[:SAMPLED], *sample(order[SAMPLED:])]
+
+
+def find_words(path: str, words: Iterable[bytes]) -> set[bytes]:
+    """Return those of the `words` that occur in a file of UTF-8 or UTF-16. Raises UnusableFile and OSError."""
+    missing = set(words)
+    found: set[bytes] = set()
+    overlap = max(map(len, missing), default=1)
+    with open_regular(path) as stream:
+        length = os.fstat(stream.fileno()).st_size
+        if length > MAX_TABLE_BYTES:
+            raise UnusableFile(path, f"has {length:,} bytes; the maximum is {MAX_TABLE_BYTES:,}", "Divide it.")
+        end = b""
+        while missing and (piece := stream.read(PIECE_BYTES)):
+            piece = end + piece.replace(b"\0", b"")
+            now = {word for word in missing if word in piece}
+            found |= now
+            missing -= now
+            end = piece[-overlap:]
+    return found
+
+
+def load_json(path: str, at_most: int = MAX_TABLE_BYTES) -> Any:
+    """Return the content of a JSON file. Raises UnusableFile, OSError, and Unfit if it is not valid JSON."""
+    with refuse_unusable(path):
+        text = read_text(path, at_most)
+        try:
+            return json.loads(text)
+        except ValueError as error:
+            raise Unfit(f"it is not valid JSON ({printable(str(error))[:200]})") from None
+
+
+def sample_json(path: str, words: Iterable[bytes]) -> Any:
+    """Return the content of a JSON file about one image; None if it can't be read or lacks one of the `words`."""
+    words = set(words)
+    try:
+        if os.stat(path).st_size > _MAX_SAMPLE_BYTES or find_words(path, words) != words:
+            return None
+        return load_json(path)
+    except (OSError, ValueError):
+        return None
+
+
+def first_items(path: str, count: int = SAMPLED) -> list[Any]:
+    """Return the first items of a JSON file that is an array, without reading all of a large one.
+
+    Raises UnusableFile and OSError.
+    """
+    with refuse_unusable(path):
+        rest = pieces(path)
+        text = next(rest, "").lstrip()
+        if not text.startswith("["):
+            return []
+        for more in (4, 64):
+            text += "".join(islice(rest, more))
+            if items := items_from(text, 1, count):
+                return items
+    return []

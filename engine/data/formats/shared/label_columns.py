@@ -1,0 +1,319 @@
+"""Choice of the columns of a table that name images, labels and splits. Torch-free."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from engine.data.decoding.image_files import is_image
+from engine.data.decoding.reading import finite
+from engine.data.formats.shared.tables import (
+    FILE_COLUMNS,
+    INDEX_COLUMNS,
+    NO,
+    SPLIT_COLUMNS,
+    TESTING_COLUMNS,
+    TRAINING_COLUMNS,
+    UNIT,
+    VALIDATION_COLUMNS,
+    YES,
+    Table,
+    without_fraction,
+)
+from engine.data.formats.tree import split_named
+
+LABEL_COLUMNS = (
+    "label", "labels", "class", "classes", "class_name", "classname", "label_name", "category", "categories",
+    "category_name", "tag", "tags", "attributes", "finding_labels", "target", "targets", "diagnosis", "dx", "breed",
+    "species", "disease", "class_id", "classid", "class_label", "classes_names", "label_id", "class_index", "category_id",
+    "attribute_ids", "label_names", "ground_truth", "expected", "level",
+    "choice",
+)  # fmt: skip
+LIST_NAMES = frozenset(
+    {"labels", "tags", "classes", "categories", "attributes", "targets", "label_names", "finding_labels"}
+)
+"""Names of columns whose cells may list several labels, separated by blanks."""
+OTHER_COLUMNS = frozenset({
+    "width", "height", "image_width", "image_height", "w", "h", "size", "depth", "channels", "sex", "gender", "age",
+    "patient_id", "patient", "patientid", "lesion_id", "is_validated", "license", "author", "photographer", "date",
+    "time", "timestamp", "source", "camera", "copyright", "md5", "sha1", "sha256", "latitude", "longitude", "lat", "lon",
+})  # fmt: skip
+"""Names of columns about an image that are labels only if it is the sole column."""
+TEXT_COLUMNS = frozenset(
+    {"text", "caption", "captions", "description", "prompt", "question", "answer", "comment", "comments"}
+)
+BOX_COLUMNS = frozenset(
+    {"xmin", "x_min", "x1", "bbox", "bbox_x", "x_center", "bndbox", "left", "encoded_pixels", "rle_mask"}
+)
+UNCERTAIN = "-1"
+_COORDINATE = re.compile(r"(^|_)[xy]_?\d*$")
+"""Names of columns such as left_eye_x, which give positions in an image."""
+_FEW_ROWS = 20
+"""From this number of rows on, labels in an unknown column must occur twice on average."""
+MAX_DISTINCT = 100_000
+"""Different cells of a column that are counted; a column with more holds no labels."""
+
+
+@dataclass
+class Profile:
+    """Cells of one column.
+
+    Attributes:
+        cells: How often which cell occurs, without blank ones; beyond `MAX_DISTINCT` no further ones are counted.
+        blank: Number of blank cells.
+        rows: Number of all cells.
+    """
+
+    cells: Counter[str] = field(default_factory=Counter)
+    blank: int = 0
+    rows: int = 0
+
+    @property
+    def is_flags(self) -> bool:
+        """True if the cells say yes or no, -1 being neither."""
+        known = {without_fraction(cell.lower()) for cell in self.cells} if 0 < len(self.cells) < 20 else set()
+        return bool(known - {UNCERTAIN}) and known <= YES | NO | {UNCERTAIN}
+
+    @property
+    def is_numbers(self) -> bool:
+        """True if the cells are whole numbers."""
+        return bool(self.cells) and all(re.fullmatch(r"[+-]?\d+", without_fraction(cell)) for cell in self.cells)
+
+    @property
+    def has_fractions(self) -> bool:
+        """True if the cells are numbers and some are fractions."""
+        return bool(self.cells) and not self.is_numbers and all(finite(cell) is not None for cell in self.cells)
+
+
+@dataclass(frozen=True)
+class Labelling:
+    """Columns of a table to read labels from.
+
+    Attributes:
+        file: Column of the images.
+        split: Column of the splits; None for none.
+        flags: Columns of one label each.
+        listed: Column of one or several labels; None if there are flags.
+        mark: Separator of several labels in a cell; "" if cells hold one label.
+        signed: True if -1 means no, as 0 does not occur.
+        certain: True if the column of labels is known by its name.
+    """
+
+    file: int
+    split: int | None
+    flags: tuple[int, ...] = ()
+    listed: int | None = None
+    mark: str = ""
+    signed: bool = False
+    certain: bool = True
+
+
+def profile(table: Table) -> list[Profile]:
+    """Return what the cells of each column are, reading all rows once. Raises UnusableFile."""
+    found = [Profile() for _ in table.head]
+    counters = [each.cells for each in found]
+    rows = 0
+    for row in table.rows():
+        rows += 1
+        for counter, cell in zip(counters, row, strict=True):
+            if cell in counter or len(counter) < MAX_DISTINCT:
+                counter[cell] += 1
+    for each in found:
+        each.blank = each.cells.pop("", 0)
+        each.rows = rows
+    return found
+
+
+def file_column(table: Table) -> int | None:
+    """Return the column of the images: the only one of image files, else by its name; None for none or several."""
+    sample = table.sample()
+    fitting = [
+        column
+        for column in range(len(table.head))
+        if any(row[column] for row in sample) and all(is_image(row[column]) for row in sample if row[column])
+    ]
+    by_name = [table.plain.index(name) for name in FILE_COLUMNS if name in table.plain]
+    if len(fitting) > 1:
+        # The same image named by its file and by its path, or a pair such as an image and its mask.
+        stems = [{row[column].replace("\\", "/").rsplit("/", 1)[-1] for row in sample} for column in fitting]
+        longest = max(fitting, key=lambda column: sum(len(row[column]) for row in sample))
+        return longest if all(names == stems[0] for names in stems) else None
+    return fitting[0] if fitting else next(iter(by_name), None)
+
+
+def label_columns(table: Table, profiles: Sequence[Profile]) -> list[Labelling]:
+    """Return the ways to read labels from a table, the likeliest first; none if it has no labels."""
+    file = file_column(table)
+    names = table.plain
+    if file is None or not BOX_COLUMNS.isdisjoint(names) or _has_masks(names, profiles):
+        return []
+    split = _split_column(names, profiles, file)
+    others = [
+        column
+        for column in range(len(names))
+        if column not in (file, split) and not _is_unrelated(names[column], profiles[column], table.headless)
+    ]
+    named = sorted((c for c in others if names[c] in LABEL_COLUMNS), key=lambda c: LABEL_COLUMNS.index(names[c]))
+    named = [column for column in named if _may_be_labels(profiles[column])]
+    flags = tuple(column for column in others if profiles[column].is_flags)
+    if table.headless and len(others) > 1 and flags != tuple(others):
+        return []
+    if named:
+        chosen = _without_doubles(table, named, profiles)
+        return [Labelling(file, split, listed=column, mark=_mark(names[column], profiles[column])) for column in chosen]
+    others = [column for column in others if names[column] not in OTHER_COLUMNS] or others
+    flags = tuple(column for column in flags if column in others)
+    if len(flags) > 1:
+        signed = not any(
+            profiles[c].blank or not NO.isdisjoint(map(without_fraction, profiles[c].cells)) for c in flags
+        )
+        return [Labelling(file, split, flags=flags, signed=signed)]
+    fitting = [column for column in others if _may_be_labels(profiles[column])]
+    sole = len(others) == 1
+    fitting = [column for column in fitting if names[column] not in TEXT_COLUMNS]
+    if len(fitting) > 1 or any(profiles[column].cells.total() >= _FEW_ROWS for column in fitting):
+        fitting = [column for column in fitting if profiles[column].cells.total() >= 2 * len(profiles[column].cells)]
+    return [
+        Labelling(file, split, listed=column, mark=_mark(names[column], profiles[column]), certain=sole)
+        for column in fitting
+    ]
+
+
+def _has_masks(names: Sequence[str], profiles: Sequence[Profile]) -> bool:
+    """Return True if a column gives the files of masks, so that the table is about objects or pixels."""
+    return any(
+        "mask" in name.split("_") and all(is_image(cell) for cell in list(cells.cells)[:20])
+        for name, cells in zip(names, profiles, strict=True)
+        if cells.cells
+    )
+
+
+def has_only_measures(table: Table, profiles: Sequence[Profile]) -> bool:
+    """Return True if all that a table gives about images are numbers with fractions."""
+    file = file_column(table)
+    others = [each for column, each in enumerate(profiles) if column != file and each.cells]
+    return file is not None and bool(others) and all(each.has_fractions for each in others)
+
+
+def _is_unrelated(name: str, cells: Profile, headless: bool) -> bool:
+    """Return True if a column can not be a label: an index, another file, a split, or blank."""
+    if not cells.cells:
+        return True
+    if (name in INDEX_COLUMNS and not headless) or name in (*SPLIT_COLUMNS, "kfold", "folds"):
+        return True
+    if _COORDINATE.search(name):
+        return True
+    return name in FILE_COLUMNS or all(is_image(cell) for cell in list(cells.cells)[:20])
+
+
+def _may_be_labels(cells: Profile) -> bool:
+    has_structure = any(cell.startswith(("{", "[{")) for cell in list(cells.cells)[:20])
+    return bool(cells.cells) and not has_structure and not cells.has_fractions and len(cells.cells) < MAX_DISTINCT
+
+
+def _split_column(names: Sequence[str], profiles: Sequence[Profile], file: int) -> int | None:
+    for column, name in enumerate(names):
+        known = profiles[column]
+        if column == file or not known.cells:
+            continue
+        if name in SPLIT_COLUMNS and all(map(split_named, known.cells)):
+            return column
+        if name in (*VALIDATION_COLUMNS, *TRAINING_COLUMNS, *TESTING_COLUMNS) and known.is_flags:
+            return column
+    return None
+
+
+def split_column_named(names: Sequence[str], file: int) -> int | None:
+    """Return the column that names splits, found by its name alone."""
+    known = (
+        "split",
+        "set",
+        "subset",
+        "partition",
+        "data_set",
+        *VALIDATION_COLUMNS,
+        *TRAINING_COLUMNS,
+        *TESTING_COLUMNS,
+    )
+    return next((names.index(name) for name in known if name in names and names.index(name) != file), None)
+
+
+def split_in_cell(name: str, cell: str) -> str:
+    """Return the split that a cell of the column `name` says; "" for none."""
+    if name in SPLIT_COLUMNS:
+        return split_named(cell)
+    is_yes = without_fraction(cell.lower()) in YES
+    if name in TRAINING_COLUMNS:
+        return "train" if is_yes else "val"
+    if name in TESTING_COLUMNS:
+        return "test" if is_yes else "train"
+    return "val" if is_yes else "train"
+
+
+def _without_doubles(table: Table, columns: Sequence[int], profiles: Sequence[Profile]) -> list[int]:
+    """Return the columns without those that only repeat another: numbers of the classes that a column names."""
+    different: list[int] = []
+    for column in sorted(columns, key=lambda column: profiles[column].is_numbers):
+        same = [
+            each
+            for each in different
+            if len({(row[each], row[column]) for row in table.rows()})
+            == len(profiles[each].cells) + bool(profiles[each].blank)
+            and len(profiles[each].cells) == len(profiles[column].cells)
+        ]
+        if not same:
+            different.append(column)
+    return [column for column in columns if column in different]
+
+
+def _mark(name: str, cells: Profile) -> str:
+    """Return the separator of several labels in the cells of a column; "" if each holds one."""
+    known = list(cells.cells)
+    if cells.is_numbers:
+        return ""
+    if any(UNIT in cell for cell in known):
+        return UNIT
+    if all(cell.startswith("[") and cell.endswith("]") for cell in known):
+        return "["
+    for mark in ("|", ";"):
+        if any(mark in cell for cell in known):
+            return mark
+    return next((mark for mark in (",", " ") if _separates(mark, name, cells)), "")
+
+
+def _separates(mark: str, name: str, cells: Profile) -> bool:
+    """Return True if a comma or a blank separates labels, rather than being within their names.
+
+    Labels are joined in more ways than there are labels; names such as "golden retriever" have words of their own.
+    """
+    several = [cell.split(mark) for cell in cells.cells if mark in cell]
+    if not several or (mark == " " and not _may_list(name, several)):
+        return False
+    labels = {label.strip() for cell in cells.cells for label in cell.split(mark)}
+    alone = any(label.strip() in cells.cells for cell in several for label in cell)
+    if len(labels) < len(cells.cells) or (len(labels) == len(cells.cells) and alone):
+        return True
+    return all(label.isdigit() for label in labels)
+
+
+def _may_list(name: str, several: Iterable[Sequence[str]]) -> bool:
+    """Return True if blanks may separate labels: numbers, or words in a column whose name is a plural."""
+    return name in LIST_NAMES or all(label.isdigit() for labels in several for label in labels)
+
+
+def divide(cell: str, mark: str) -> tuple[str, ...]:
+    """Return the labels in a cell whose `mark` separates them."""
+    if not mark:
+        return (cell,) if cell else ()
+    if mark == "[":
+        try:
+            listed = json.loads(cell.replace("'", '"'))
+        except ValueError:
+            listed = cell.strip("[]").split(",")
+        labels = [str(label).strip().strip("'\"") for label in listed] if isinstance(listed, list) else []
+    else:
+        labels = [label.strip() for label in cell.split(None if mark == " " else mark)]
+    return tuple(dict.fromkeys(label for label in labels if label))

@@ -1,0 +1,282 @@
+"""Detection of tables of labels, and of the columns to read them from. Torch-free."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from engine.data.decoding.image_files import EXTENSIONS, is_image
+from engine.data.formats.format import Confidence, Detection
+from engine.data.formats.shared.image_lookup import ImageLookup
+from engine.data.formats.shared.label_columns import (
+    LIST_NAMES,
+    Labelling,
+    Profile,
+    file_column,
+    has_only_measures,
+    label_columns,
+    profile,
+    split_in_cell,
+)
+from engine.data.formats.shared.tables import YES, Table, describe, open_table, plain, without_fraction
+from engine.data.formats.tree import Tree, split_in, split_named, split_of_table
+from engine.data.splits import printable
+from engine.system.regular_files import UnusableFile
+
+LABELLED = "label"
+"""Part of the file name of a table that is preferred to others."""
+_SPLIT_WORDS = frozenset({"partition", "partitions", "split", "splits", "fold", "folds"})
+_UNNAMED_PER_NAMED = 3
+"""Images in the folder for each that a table names, above which the table may not be about the dataset as a whole."""
+_SEVERAL_LABELS = 0.2
+"""Share of images that must have rows with different labels for each row to be one of several labels."""
+
+
+@dataclass(frozen=True)
+class TableFile:
+    """A table of labels: the folder that it is in, relative to the dataset's, and its split, "" for none."""
+
+    folder: str
+    split: str
+    table: Table
+
+
+@dataclass
+class Group:
+    """Tables with the same columns, and how to read labels from them.
+
+    Attributes:
+        files: The tables.
+        profiles: Cells of each column in all of the tables.
+        labellings: Ways to read labels, the likeliest first.
+        share: Part of the sampled images that are in the folder.
+    """
+
+    files: list[TableFile]
+    profiles: list[Profile]
+    labellings: list[Labelling]
+    share: float
+
+    @property
+    def has_splits(self) -> bool:
+        """True if each of the tables is of a split, or if a column names splits."""
+        return self.labellings[0].split is not None or all(each.split for each in self.files)
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """Tables to read, each group by one of its labellings.
+
+    Attributes:
+        groups: The tables and how to read them.
+        unused: Paths of tables that are not used.
+        broken: Errors of tables that can't be read.
+    """
+
+    groups: tuple[tuple[Group, Labelling], ...]
+    unused: tuple[str, ...] = ()
+    broken: tuple[UnusableFile, ...] = ()
+
+
+def detect_in(tree: Tree, files: Iterable[tuple[str, str]]) -> list[Detection]:
+    """Return how labels can be read from some of the files, each a folder and a name, best first."""
+    opened: dict[tuple[str, ...], list[tuple[TableFile, float]]] = {}
+    numbers: list[str] = []
+    lookup = ImageLookup(tree)
+    for folder, name in files:
+        table = open_table(tree.path(folder, name), head=True)
+        if table is None or file_column(table) is None or _lists_splits(table):
+            continue
+        file = TableFile(folder, split_of_table(folder, name), table)
+        share = share_found(file, lookup)
+        profiles = profile(table)
+        if share and label_columns(table, profiles):
+            opened.setdefault(table.plain, []).append((file, share))
+        elif share and has_only_measures(table, profiles):
+            numbers.append(describe(table, tree))
+    broken: list[UnusableFile] = []
+    groups = [
+        group
+        for found in opened.values()
+        for files_of_one in _apart(found)
+        if (group := _group(files_of_one, broken)) is not None
+    ]
+    if groups:
+        return list(_detections(groups, tuple(broken), tree))
+    if broken:
+        evidence = tuple(f"{printable(tree.within(each.path))} with images and labels" for each in broken[:3])
+        return [Detection(("classes", "labels"), Confidence.LIKELY, evidence, source=Chosen((), (), tuple(broken)))]
+    if numbers:
+        evidence = (f"{numbers[0]} gives images numbers with fractions",)
+        remedy = (
+            "Footplate learns classes, not measured values. Write classes, or 0 and 1 for each label, into the table."
+        )
+        return [Detection((), Confidence.WEAK, evidence, remedy=remedy)]
+    return []
+
+
+def _lists_splits(table: Table) -> bool:
+    """Return True for a table without names of columns whose own name says that it is about splits."""
+    return table.head[1:] == ("labels",) and not _SPLIT_WORDS.isdisjoint(plain(os.path.basename(table.path)).split("_"))
+
+
+def _apart(files: list[tuple[TableFile, float]]) -> list[list[tuple[TableFile, float]]]:
+    """Return tables of the same columns in groups to be read together: those about the same images are apart."""
+    unsplit = [pair for pair in files if not pair[0].split]
+    names = [_first_names(file.table) for file, _ in unsplit]
+    if len(set().union(*names)) == sum(map(len, names)):
+        return [files]
+    of_splits = [pair for pair in files if pair[0].split]
+    return [*([of_splits] if of_splits else []), *([pair] for pair in unsplit)]
+
+
+def _first_names(table: Table) -> set[str]:
+    column = file_column(table)
+    return set() if column is None else {row[column] for row in table.rows()}
+
+
+def share_found(file: TableFile, lookup: ImageLookup) -> float:
+    """Return which part of a sample of the images that a table names is in the folder."""
+    column = file_column(file.table)
+    assert column is not None
+    names = [row[column] for row in file.table.sample(20) if row[column]]
+    found = [name for name in names if lookup.find(name, file.folder, split=file.split, ending=is_image(name))]
+    known = len(found) + len([name for name in names if name in lookup.ambiguous])
+    return known / len(names) if names else 0.0
+
+
+def _group(files: Sequence[tuple[TableFile, float]], broken: list[UnusableFile]) -> Group | None:
+    """Return tables of the same columns, read in full; those that can't be read are added to `broken`."""
+    full = []
+    profiles: list[Profile] = []
+    for file, _ in files:
+        try:
+            table = open_table(file.table.path) or file.table
+            found = profile(table)
+        except UnusableFile as error:
+            broken.append(error)
+            continue
+        full.append(TableFile(file.folder, file.split, table))
+        profiles = [_added(*pair) for pair in zip(profiles, found, strict=True)] if profiles else found
+    if not full:
+        return None
+    labellings = label_columns(full[0].table, profiles)
+    return Group(full, profiles, labellings, max(share for _, share in files)) if labellings else None
+
+
+def _added(one: Profile, other: Profile) -> Profile:
+    return Profile(one.cells + other.cells, one.blank + other.blank, one.rows + other.rows)
+
+
+def _detections(groups: list[Group], broken: tuple[UnusableFile, ...], tree: Tree) -> Iterator[Detection]:
+    groups.sort(key=_rank)
+    equal = [group for group in groups if _rank(group)[:-1] == _rank(groups[0])[:-1]]
+    used, splits = [groups[0]], _splits(groups[0])
+    for group in groups[1:]:
+        if groups[0].has_splits and group.has_splits and splits.isdisjoint(_splits(group)):
+            used.append(group)
+            splits |= _splits(group)
+    alternatives = [group for group in equal if group not in used]
+    for main, *others in [used, *([group] for group in alternatives)]:
+        files = [file for file in main.files if file.split] or main.files
+        unused = [file for group in groups if group not in (main, *others) for file in group.files]
+        unused += [file for file in main.files if file not in files]
+        first = replace(main, files=files)
+        rest = [(group, group.labellings[0]) for group in others]
+        against = _against(first, others, tree)
+        for labelling in first.labellings:
+            names = [describe(files[0].table, tree)] if alternatives else []
+            if len(first.labellings) > 1:
+                names.append("" if labelling.listed is None else printable(files[0].table.head[labelling.listed]))
+            chosen = Chosen(((first, labelling), *rest), tuple(file.table.path for file in unused), broken)
+            yield Detection(
+                _kinds(chosen),
+                Confidence.CERTAIN if labelling.certain and not against else Confidence.WEAK,
+                tuple(_evidence(tree, group, one) for group, one in chosen.groups),
+                against,
+                variant="/".join(filter(None, names)),
+                source=chosen,
+            )
+
+
+def _against(group: Group, others: Sequence[Group], tree: Tree) -> tuple[str, ...]:
+    """Return what speaks against tables: images that are not in the folder, or far more that they do not name."""
+    if group.share < 0.5:
+        return ("most of the images that a table names are not in the folder",)
+    named = sum(each.profiles[0].rows for each in (group, *others))
+    present = sum(
+        tree.suffixes(folder)[ending]
+        for folder in tree.walk()
+        if not any((split_named(part) or split_in(part)) == "test" for part in folder.split(os.sep))
+        for ending in EXTENSIONS
+    )
+    if present > _UNNAMED_PER_NAMED * named:
+        return (f"only {named:,} of {present:,} images named in {describe(group.files[0].table, tree)}",)
+    return ()
+
+
+def _rank(group: Group) -> tuple[bool, bool, bool, bool, str]:
+    path = group.files[0].table.path
+    named = any(LABELLED in os.path.basename(file.table.path).lower() for file in group.files)
+    return not group.labellings[0].certain, group.share < 0.5, not group.has_splits, not named, path
+
+
+def _splits(group: Group) -> set[str]:
+    column = group.labellings[0].split
+    if column is None:
+        return {file.split for file in group.files}
+    name = group.files[0].table.plain[column]
+    return {split_in_cell(name, cell) for cell in group.profiles[column].cells}
+
+
+def _evidence(tree: Tree, group: Group, labelling: Labelling) -> str:
+    head = group.files[0].table.head
+    tables = " and ".join(describe(file.table, tree) for file in group.files[:3])
+    if labelling.listed is None:
+        return f"{tables} with images and {len(labelling.flags)} labels"
+    count = len(group.profiles[labelling.listed].cells)
+    what = "labels" if labelling.mark else "1 class" if count == 1 else f"{count:,} classes"
+    return f"{tables} with images and {what} in the column {printable(head[labelling.listed])}"
+
+
+def _kinds(chosen: Chosen) -> tuple[str, ...]:
+    """Return the kinds of annotations: "classes" first if each image has one label."""
+    highest, lowest = 0, 1
+    for group, labelling in chosen.groups:
+        if labelling.mark or is_long(group, labelling):
+            return ("labels",)
+        if labelling.flags:
+            yes = cells_meaning(group, labelling.flags, YES)
+            counts = {
+                sum(row[column] in yes for column in labelling.flags)
+                for file in group.files
+                for row in file.table.rows()
+            }
+            highest, lowest = max(highest, *counts, 0), min(lowest, *counts, 1)
+    if highest > 1:
+        return ("labels",)
+    return ("classes", "labels") if lowest else ("labels", "classes")
+
+
+def is_long(group: Group, labelling: Labelling) -> bool:
+    """Return True if images have several rows, one for each of their labels."""
+    listed = labelling.listed
+    names = group.profiles[labelling.file].cells
+    if listed is None or max(names.values(), default=0) < 2:
+        return False
+    by_name: dict[str, set[str]] = {}
+    for file in group.files:
+        for row in file.table.rows():
+            if names[row[labelling.file]] > 1:
+                by_name.setdefault(row[labelling.file], set()).add(row[listed])
+    differing = sum(len(cells) > 1 for cells in by_name.values())
+    plural = group.files[0].table.plain[listed] in LIST_NAMES
+    return differing > _SEVERAL_LABELS * len(names) or (plural and differing > 0)
+
+
+def cells_meaning(group: Group, columns: Iterable[int], meaning: frozenset[str]) -> frozenset[str]:
+    """Return the cells of some columns that mean yes, or no."""
+    return frozenset(
+        cell for column in columns for cell in group.profiles[column].cells if without_fraction(cell.lower()) in meaning
+    )

@@ -1,0 +1,150 @@
+"""Sample of masks that tells labels from photographs, and numbers of objects from classes. Torch-free."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from engine.data.decoding.mask_values import GRAY
+from engine.data.decoding.masks import NO_CLASS, MaskValues, Values, read_values
+from engine.data.decoding.numbered_masks import MANY, count_numbered_objects
+from engine.data.decoding.reading import decode_header, describe_failure, open_image, read_image
+from engine.data.splits import first_names, spread_evenly
+
+SAMPLE = 12
+"""Masks that are opened."""
+_FEW_VALUES = 64
+"""An image with so few values or colors is one of labels."""
+_FREQUENT_VALUES = 16
+_MIN_SHARE = 0.75
+"""Share of the pixels that have one of the `_FREQUENT_VALUES` values, or the value of their left neighbor, at least."""
+_MIN_FLAT = 0.7
+"""Minimum share of pixels that equal their left neighbor, in an image of labels among photographs."""
+_MAX_PIXELS = 1 << 21
+"""Pixels of a mask that are inspected."""
+
+
+@dataclass
+class MaskSample:
+    """Properties of a sample of masks.
+
+    Attributes:
+        readable: Masks that could be opened.
+        label_like: Those with the few values or flat areas of labels.
+        fitting: Those with the size of their image.
+        colored: Those with several channels that differ.
+        numbers: Different values besides 0 in each readable mask.
+        number_objects: True if the values number the objects of each mask.
+        has_zero: True if any of them contains 0.
+        lossy: Those whose compression changes values, as JPEG does.
+        failure: Name of a mask that can't be opened, and why; "" if all can.
+    """
+
+    readable: int = 0
+    label_like: int = 0
+    fitting: int = 0
+    colored: int = 0
+    numbers: list[list[int]] = field(default_factory=list)
+    number_objects: bool = False
+    has_zero: bool = False
+    lossy: int = 0
+    failure: str = ""
+
+    @property
+    def are_labels(self) -> bool:
+        """True if most masks look like labels."""
+        return 2 * self.label_like > self.readable
+
+    @property
+    def fit(self) -> bool:
+        """True if most masks have the size of their images."""
+        return 2 * self.fitting > self.readable
+
+    @property
+    def max_numbers(self) -> int:
+        """Largest number of different values in a mask, without 0."""
+        return max(map(len, self.numbers), default=0)
+
+    @property
+    def are_classes(self) -> bool:
+        """True if the values can't be a count in most masks, as those of classes are not."""
+        gaps = sum(values != list(range(1, len(values) + 1)) for values in self.numbers)
+        different = {value for values in self.numbers for value in values}
+        repeated = len(different) < sum(map(len, self.numbers))
+        return 2 * gaps > len(self.numbers) > 1 and len(different) > 1 and repeated
+
+
+def sample_masks(pairs: Sequence[tuple[str, str]]) -> MaskSample:
+    """Return the properties of an evenly spread sample of masks, given images with their masks."""
+    sample = MaskSample()
+    for index in spread_evenly(len(pairs), SAMPLE):
+        image, path = pairs[index]
+        try:
+            mask = read_values(read_image(path))
+        except Exception as error:  # a broken file may raise nearly anything in a decoder
+            sample.failure = sample.failure or f"{first_names([path])}: {describe_failure(error)}"
+            continue
+        levels = _levels(mask)
+        sample.readable += 1
+        sample.fitting += _has_size(image, levels.shape)
+        sample.lossy += mask.lossy
+        sample.colored += mask.mode == "color" and levels is mask.values
+        sample.label_like += _is_label_like(levels)
+        values = np.unique(levels[: max(1, _MAX_PIXELS // max(levels.shape[1], 1))])
+        sample.has_zero |= bool((values == 0).any())
+        sample.numbers.append([int(value) for value in values[:NO_CLASS] if value > 0])
+    if sample.max_numbers >= MANY and not sample.are_classes:
+        sample.number_objects = count_numbered_objects([mask for _, mask in pairs]) > 0
+    return sample
+
+
+def _levels(mask: MaskValues) -> Values:
+    """Return the values [h, w] of a mask, of gray colors the level."""
+    levels = mask.values & 0xFF
+    is_gray = mask.mode == "color" and (mask.values == levels * GRAY).all()
+    return levels if is_gray else mask.values
+
+
+def _is_label_like(values: Values) -> bool:
+    values = values[: max(1, _MAX_PIXELS // max(values.shape[1], 1))]
+    _, counts = np.unique(values, return_counts=True)
+    if len(counts) <= _FEW_VALUES:
+        return True
+    frequent = np.sort(counts)[-_FREQUENT_VALUES:].sum() / values.size
+    flat = np.mean(values[:, 1:] == values[:, :-1]) if values.shape[1] > 1 else 0.0
+    return bool(max(frequent, flat) >= _MIN_SHARE)
+
+
+def _has_size(path: str, shape: tuple[int, ...]) -> bool:
+    """Return True if an image has a height and width, upright or turned as its EXIF data may ask for."""
+    try:
+        with open_image(path) as image:
+            return shape in ((image.height, image.width), (image.width, image.height))
+    except Exception:  # a broken file may raise nearly anything in a decoder; its loading will report it
+        return False
+
+
+def are_label_images(paths: Sequence[str]) -> bool:
+    """Return True if most of the files that can be read are one-channel images of few values in flat areas."""
+    votes = [vote for path in paths if (vote := _is_label_image(path)) is not None]
+    return bool(votes) and 2 * sum(votes) > len(votes)
+
+
+def _is_label_image(path: str) -> bool | None:
+    try:
+        with decode_header(read_image(path)) as image:
+            if image.mode == "P":
+                return True
+            if image.mode not in ("1", "L", "I", "I;16", "RGB"):
+                return False
+            pixels = np.asarray(image if image.mode != "1" else image.convert("L"))
+    except Exception:  # a broken file may raise nearly anything in a decoder
+        return None
+    if pixels.ndim == 3:
+        if (pixels[..., :1] != pixels).any():
+            return False
+        pixels = pixels[..., 0]
+    flat = float((pixels[:, 1:] == pixels[:, :-1]).mean()) if pixels.shape[1] > 1 else 0.0
+    return len(np.unique(pixels)) <= _FEW_VALUES and flat >= _MIN_FLAT

@@ -1,0 +1,238 @@
+"""Pairs of images and files about them by their names. Torch-free."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from engine.contract.problems import Problem
+from engine.data.decoding.image_files import is_image
+from engine.data.formats.tree import Tree, split_in, suffix, unicode_key
+from engine.data.splits import dataset_warning, first_names, there_are
+
+_SEPARATORS = "_-. ()"
+
+
+@dataclass
+class Pairs:
+    """Full paths of images and of the file about each, sorted by the images.
+
+    Attributes:
+        both: Images with their files.
+        alone: Images without a file.
+        spare: Files without an image.
+        several: Images with more than one file, none of which is used.
+        same_name: Images whose names differ in the ending or the folder alone, so that a file may be about any of them.
+        missing: Names in a list of images of which there is no image.
+    """
+
+    both: list[tuple[str, str]] = field(default_factory=list)
+    alone: list[str] = field(default_factory=list)
+    spare: list[str] = field(default_factory=list)
+    several: list[str] = field(default_factory=list)
+    same_name: list[str] = field(default_factory=list)
+    missing: list[str] = field(default_factory=list)
+
+    def add(self, other: Pairs) -> None:
+        """Append the pairs of another folder."""
+        self.both += other.both
+        self.alone += other.alone
+        self.spare += other.spare
+        self.several += other.several
+        self.same_name += other.same_name
+        self.missing += other.missing
+
+    def of(self, folders: Collection[str]) -> Pairs:
+        """Return the images in some folders with their files, without spare files."""
+        return Pairs(
+            [pair for pair in self.both if os.path.dirname(pair[0]) in folders],
+            [path for path in self.alone if os.path.dirname(path) in folders],
+            several=[path for path in self.several if os.path.dirname(path) in folders],
+            same_name=[path for path in self.same_name if os.path.dirname(path) in folders],
+        )
+
+    @property
+    def file_count(self) -> int:
+        """Number of files about images."""
+        return len(self.both) + len(self.spare)
+
+    def problems(self, one: str, many: str) -> list[Problem]:
+        """Return warnings of images and files without a counterpart, called `one` ("a mask") and `many` ("masks")."""
+        found = []
+        if self.missing:
+            message = f"{there_are(self.missing, 'image')} named in a list but not in the folder: {first_names(self.missing)}."
+            found.append(
+                dataset_warning(message, "They are left out; add them to the folder, or remove them from the list.")
+            )
+        if self.alone:
+            message = (
+                f"{there_are(self.alone, 'image')} in {_folders(self.alone)} without {one}: {first_names(self.alone)}."
+            )
+            found.append(dataset_warning(message, f"They are left out; add their {many} under the same names."))
+        if self.spare:
+            files = there_are(self.spare, f"file of {many}", f"files of {many}")
+            message = f"{files} in {_folders(self.spare)} without an image: {first_names(self.spare)}."
+            found.append(dataset_warning(message, f"They are not used; give image and {many} the same name."))
+        if self.several:
+            message = f"{there_are(self.several, 'image')} with several files of {many}: {first_names(self.several)}."
+            found.append(dataset_warning(message, f"They are left out; merge the {many} of an image into one file."))
+        if self.same_name:
+            message = (
+                f"{there_are(self.same_name, 'image')} of the same name as another: {first_names(self.same_name)}."
+            )
+            found.append(
+                dataset_warning(message, f"They are left out; give each image, with its {many}, a name of its own.")
+            )
+        return found
+
+
+def pair_folders(
+    tree: Tree, images: Iterable[str], about: str, endings: Sequence[str], suffixes: Sequence[str]
+) -> Pairs:
+    """Return the images of some folders with the files about them in another folder.
+
+    Args:
+        tree: Folder of the dataset.
+        images: Folders of images, relative to the dataset's.
+        about: Folder of the files about them.
+        endings: Endings of these files; of several of one name that with the earliest ending is taken.
+        suffixes: What their names may have behind those of the images.
+    """
+    paths = [os.path.join(folder, name) for folder in images for name in tree.files(folder) if is_image(name)]
+    return _pair(tree, sorted(paths), about, _by_key(tree, about, endings), suffixes)
+
+
+def pair_in_one_folder(tree: Tree, folder: str, endings: Sequence[str], chosen: str, suffixes: Sequence[str]) -> Pairs:
+    """Return the images of a folder with the files of the suffix `chosen` in the same folder.
+
+    Files of the other `suffixes` are neither.
+    """
+    behind = tuple(each.lower() for each in suffixes)
+    names = [name for name in tree.files(folder) if suffix(name) in endings]
+    about = {_stem(name): name for name in names if _without_number(_stem(name)).lower().endswith(chosen.lower())}
+    others = [name for name in names if not _without_number(_stem(name)).lower().endswith(behind)]
+    paths = [os.path.join(folder, name) for name in others if is_image(name)]
+    files = dict(zip(_keys(list(about)), about.values(), strict=True))
+    return _pair(tree, paths, folder, files, (chosen,))
+
+
+def _pair(tree: Tree, paths: Sequence[str], about: str, files: Mapping[str, str], suffixes: Sequence[str]) -> Pairs:
+    keys = _keys([_stem(path) for path in paths])
+    matches = match_names(keys, list(files), suffixes)
+    pairs = Pairs()
+    used: set[str] = set()
+    counts = Counter(keys)
+    more = _numbered_copies(files, set(matches.values()))
+    for path, key in zip(paths, keys, strict=True):
+        found = matches.get(key)
+        if found is None:
+            pairs.alone.append(tree.path(path))
+        elif counts[key] > 1:
+            pairs.same_name.append(tree.path(path))
+        elif found in more:
+            pairs.several.append(tree.path(path))
+        else:
+            pairs.both.append((tree.path(path), tree.path(about, files[found])))
+        if found is not None:
+            used.add(found)
+    copies = {key for keys in more.values() for key in keys}
+    pairs.spare = [tree.path(about, name) for key, name in files.items() if key not in used and key not in copies]
+    return pairs
+
+
+def match_names(images: Sequence[str], files: Sequence[str], suffixes: Sequence[str]) -> dict[str, str]:
+    """Return the name of the file about each image, by the image's name, both without endings.
+
+    A file has the name of its image with one of `suffixes` behind. If few do, images and files have words in common at
+    their beginnings and ends, such as DRIVE's 21_training and 21_manual1, and what is left is equal.
+    """
+    known = set(files)
+    matches: dict[str, str] = {}
+    for name in images:
+        found = next((name + each.lower() for each in suffixes if name + each.lower() in known), None)
+        if found is None:
+            found = next((name + each for each in suffixes if name + each in known), None)
+        if found is not None:
+            matches[name] = found
+    enough = (min(len(images), len(files)) + 1) // 2
+    if len(matches) >= enough or min(len(images), len(files)) < 2:
+        return matches
+    learned = max(_by_common_words(images, files), key=len, default={})
+    return learned if len(learned) >= max(enough, len(matches) + 1) else matches
+
+
+def _by_common_words(images: Sequence[str], files: Sequence[str]) -> Iterable[dict[str, str]]:
+    """Yield the matches after removing the beginnings, the ends, or both that all names have in common."""
+    of_images, of_files = _common_affixes(images), _common_affixes(files)
+    said = [{split_in(word) for word in affixes} - {""} for affixes in (of_images, of_files)]
+    if said[0] and said[1] and said[0] != said[1]:
+        return
+    for head in (False, True):
+        for tail in (False, True):
+            cores = [
+                {name[len(affixes[0]) * head : len(name) - len(affixes[1]) * tail]: name for name in names}
+                for names, affixes in ((images, of_images), (files, of_files))
+            ]
+            if len(cores[0]) == len(images) and len(cores[1]) == len(files) and "" not in {*cores[0], *cores[1]}:
+                yield {name: cores[1][core] for core, name in cores[0].items() if core in cores[1]}
+
+
+def _common_affixes(names: Sequence[str]) -> tuple[str, str]:
+    """Return the beginning and the end that all names have in common, cut between words."""
+    end = _common_beginning([name[::-1] for name in names])[::-1]
+    return _common_beginning(names), end
+
+
+def _common_beginning(names: Sequence[str]) -> str:
+    """Return the words with which all names begin; digits behind belong to what tells the names apart."""
+    low, high = min(names), max(names)
+    length = next((index for index, pair in enumerate(zip(low, high, strict=False)) if pair[0] != pair[1]), len(low))
+    beginning = low[:length].rstrip("0123456789")
+    if not beginning or beginning[-1] in _SEPARATORS:
+        return beginning
+    if all(name[len(beginning) : len(beginning) + 1].isdigit() for name in names):
+        return beginning
+    return beginning[: 1 + max(beginning.rfind(each) for each in _SEPARATORS)]
+
+
+def _numbered_copies(files: Mapping[str, str], matched: set[str]) -> dict[str, list[str]]:
+    """Return further files of the same image by the matched one: NAME_mask_1 of NAME_mask."""
+    found: dict[str, list[str]] = {}
+    for key in files:
+        base = _without_number(key)
+        if base != key and base in matched and key not in matched:
+            found.setdefault(base, []).append(key)
+    return found
+
+
+def _by_key(tree: Tree, folder: str, endings: Sequence[str]) -> dict[str, str]:
+    """Return the files with one of the endings by their keys."""
+    names = [name for name in tree.files(folder) if suffix(name) in endings]
+    names.sort(key=lambda name: (endings.index(suffix(name)), name))
+    by_stem: dict[str, str] = {}
+    for name in names:
+        by_stem.setdefault(os.path.splitext(name)[0], name)
+    return dict(sorted(zip(_keys(list(by_stem)), by_stem.values(), strict=True)))
+
+
+def _keys(stems: Sequence[str]) -> list[str]:
+    """Return names in one Unicode form and in lower case, unless two are then the same."""
+    plain = list(map(unicode_key, stems))
+    lower = [stem.lower() for stem in plain]
+    return lower if len(set(lower)) == len(set(plain)) else plain
+
+
+def _without_number(stem: str) -> str:
+    """Return a name without a number behind it: NAME_mask for NAME_mask_1."""
+    return re.sub(r"[_\-. ]\d+$", "", stem)
+
+
+def _stem(path: str) -> str:
+    return os.path.splitext(os.path.basename(path))[0]
+
+
+def _folders(paths: Sequence[str]) -> str:
+    return first_names([os.path.dirname(path) for path in paths])

@@ -1,0 +1,330 @@
+"""Search for folders of images and the folders of their annotations, in all usual layouts.
+
+The names of the folders on the way to a file are compared after words such as "images" and "masks" are removed, so that
+train/images belongs to train/masks, images/train to masks/train, and train to trainannot. Torch-free.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from engine.data.decoding.image_files import EXTENSIONS, is_image
+from engine.data.formats.shared.name_pairs import Pairs, pair_folders, pair_in_one_folder
+from engine.data.formats.tree import Tree, split_in, split_named
+
+IMAGE_WORDS = frozenset({
+    "images", "image", "imgs", "img", "jpegimages", "pngimages", "rgb", "input", "inputs", "image_2", "original",
+    "originals", "photo", "photos", "picture", "pictures", "frames", "sat",
+})  # fmt: skip
+_GLUED_IMAGE_WORDS = ("images", "image", "imgs", "img", "input", "data")
+"""Words that may be behind that of a split: train_images, ISIC2018_Task1-2_Training_Input."""
+_ENDING_WORD = re.compile(r"_(png|jpg|jpeg|tif|tiff|bmp|npy)$")
+_SPLIT_SHORT = {"tr": "train", "te": "test"}
+MAX_FOLDERS = 100_000
+"""Folders of a dataset that are searched."""
+MAX_SIBLINGS = 20
+"""Folders next to one of annotations that may hold the images."""
+
+Key = tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Roles:
+    """Names of the folders and files of one kind of annotations.
+
+    Attributes:
+        words: Names of their folders, in lower case with "_" between words.
+        glued: Those that may be a part of a folder's name: "annot" of trainannot.
+        endings: Endings of their files, the preferred first.
+        suffixes: What their names may have behind those of the images; "" for nothing.
+        image_folder_suffixes: Those of `suffixes` that files in the folder of the images may have.
+        strange: Words in the names of other folders that keep these from being candidates; None if no folder is a
+            candidate by its files alone.
+    """
+
+    words: frozenset[str]
+    glued: tuple[str, ...]
+    endings: tuple[str, ...]
+    suffixes: tuple[str, ...]
+    image_folder_suffixes: tuple[str, ...] = ()
+    strange: tuple[str, ...] | None = None
+
+
+@dataclass
+class Candidate:
+    """Files that may be the annotations of images.
+
+    Attributes:
+        variant: Name of their folder without that of the split, or the suffix of the files in the images' folders.
+        splits: Pairs by "train", "val" and "test"; by "" those of no split.
+        folders: Folders of the annotations, relative to the dataset's.
+        is_named: True if the folder has one of the names of such annotations.
+        without: Folders of images that have none, although others have.
+    """
+
+    variant: str
+    splits: dict[str, Pairs] = field(default_factory=dict)
+    folders: list[str] = field(default_factory=list)
+    is_named: bool = True
+    without: list[str] = field(default_factory=list)
+
+    @property
+    def pairs(self) -> Pairs:
+        """Pairs of all splits."""
+        every = Pairs()
+        for each in self.splits.values():
+            every.add(each)
+        return every
+
+    def add(self, split: str, pairs: Pairs, folder: str) -> None:
+        """Append the pairs of a folder of annotations."""
+        self.splits.setdefault(split, Pairs()).add(pairs)
+        self.folders.append(folder)
+
+
+class _PathName(NamedTuple):
+    """Name of a folder on the path to a file.
+
+    Attributes:
+        role: "images", "annotations" or "".
+        word: Word of the role in the name.
+        rest: Name without this word.
+        name: Full name.
+    """
+
+    role: str
+    word: str
+    rest: str
+    name: str
+
+
+class _Place(NamedTuple):
+    """A folder with files, by the parts of its path."""
+
+    folder: str
+    parts: tuple[_PathName, ...]
+
+    @property
+    def role(self) -> str:
+        """Role of the last part that has one."""
+        return next((part.role for part in reversed(self.parts) if part.role), "")
+
+    @property
+    def key(self) -> Key:
+        return tuple(split_named(part.rest) or part.rest for part in self.parts if part.rest)
+
+    @property
+    def bare_key(self) -> Key:
+        """Key without the rests of names of annotations, unless they are splits: PedMasks counts as masks."""
+        return tuple(
+            split_named(part.rest) or part.rest
+            for part in self.parts
+            if part.rest and (part.role != "annotations" or _split_of_words(part.rest))
+        )
+
+    @property
+    def split(self) -> str:
+        for part in self.parts:
+            if split := split_named(part.rest) or (part.role and _split_of_words(part.rest)):
+                return split
+        return ""
+
+    def variant(self, *, bare: bool) -> str:
+        """Return the name that all splits have in common."""
+        names = [
+            part.name if bare and not _split_of_words(part.rest) else part.word
+            for part in self.parts
+            if part.role == "annotations"
+        ]
+        return "/".join(names)
+
+
+def find_candidates(tree: Tree, roles: Roles) -> list[Candidate]:
+    """Return the folders whose files belong to images, those of most pairs first."""
+    places = list(_places(tree, roles))
+    images = [place for place in places if place.role == "images" and _has_images(tree, place)]
+    others = [place for place in places if place.role == "" and _has_images(tree, place)]
+    search = _Search(tree, roles)
+    index = _Index(images, others)
+    for place in places:
+        if place.role == "annotations" and tree.has(roles.endings, place.folder):
+            search.join(place, index)
+    if roles.strange is not None:
+        for place, partner in _siblings(images, others, roles.strange):
+            search.add(_name_at(place, partner), place, [partner], named=False)
+    candidates = [*search.found.values(), *_in_image_folders(tree, roles, [*images, *others])]
+    for candidate in candidates:
+        taken = search.used.get(candidate.variant, set())
+        if taken:
+            candidate.without = [place.folder for place in images if place.folder not in taken]
+    return sorted(candidates, key=lambda each: (not each.is_named, -len(each.pairs.both), each.variant))
+
+
+class _Index:
+    """Folders of images by their keys, by the beginnings of these, and by the folder that they are in."""
+
+    def __init__(self, images: Sequence[_Place], others: Sequence[_Place]) -> None:
+        self._named: dict[Key, list[_Place]] = {}
+        self._others: dict[Key, list[_Place]] = {}
+        self._below: dict[Key, list[_Place]] = {}
+        self._inside: dict[str, list[_Place]] = {}
+        for place in images:
+            self._named.setdefault(place.key, []).append(place)
+            for length in range(len(place.key)):
+                self._below.setdefault(place.key[:length], []).append(place)
+        for place in others:
+            self._others.setdefault(place.key, []).append(place)
+            if place.key and split_named(place.key[-1]):
+                self._below.setdefault(place.key[:-1], []).append(place)
+            self._inside.setdefault(os.path.dirname(place.folder), []).append(place)
+
+    def partners(self, place: _Place) -> Iterator[tuple[list[_Place], bool]]:
+        """Yield folders that may have the images of a folder of annotations, the likeliest first.
+
+        With each is True if what is left of the name of the annotations is a part of their name rather than of a
+        split's.
+        """
+        for by_key in (self._named, self._others):
+            for key in dict.fromkeys((place.key, place.bare_key)):
+                if key in by_key:
+                    yield by_key[key], key != place.key
+        if below := self._below.get(place.key):
+            yield below, False
+
+    def siblings(self, place: _Place) -> Sequence[_Place]:
+        """Return folders of other names next to one of annotations."""
+        return self._inside.get(os.path.dirname(place.folder), ())[:MAX_SIBLINGS]
+
+
+class _Search:
+    """Collector of candidates and of the folders of images that each of them uses."""
+
+    def __init__(self, tree: Tree, roles: Roles) -> None:
+        self.found: dict[tuple[str, bool], Candidate] = {}
+        self.used: dict[str, set[str]] = {}
+        self._tree = tree
+        self._roles = roles
+
+    def join(self, place: _Place, index: _Index) -> None:
+        """Add a folder of annotations with the first images that it belongs to, or with each of its siblings that fit."""
+        for partners, bare in index.partners(place):
+            if self.add(place.variant(bare=bare), place, partners, named=True):
+                return
+        siblings = [each for each in index.siblings(place) if self._pair([each], place).both]
+        for each in siblings:
+            variant = place.variant(bare=True)
+            name = os.path.basename(each.folder)
+            self.add(variant if len(siblings) == 1 else f"{variant} of {name}", place, [each], named=True)
+
+    def add(self, variant: str, place: _Place, partners: Sequence[_Place], *, named: bool) -> bool:
+        """Add a folder of annotations with folders of images; return False if no names agree."""
+        pairs = self._pair(partners, place)
+        if not pairs.both:
+            return False
+        candidate = self.found.setdefault((variant, named), Candidate(variant, is_named=named))
+        splits = {self._tree.path(each.folder): each.split or place.split for each in partners}
+        for split in dict.fromkeys(splits.values()):
+            candidate.add(split, pairs.of({folder for folder, other in splits.items() if other == split}), place.folder)
+        candidate.splits[next(iter(splits.values()))].spare += pairs.spare
+        self.used.setdefault(variant, set()).update(each.folder for each in partners)
+        return True
+
+    def _pair(self, partners: Sequence[_Place], place: _Place) -> Pairs:
+        folders = [each.folder for each in partners]
+        return pair_folders(self._tree, folders, place.folder, self._roles.endings, self._roles.suffixes)
+
+
+def _siblings(
+    images: Sequence[_Place], others: Sequence[_Place], strange: Sequence[str]
+) -> Iterator[tuple[_Place, _Place]]:
+    """Yield folders of no known name with the folder of images that has another name in one place alone."""
+    patterns: dict[tuple[Key, Key], _Place] = {}
+    for place in images:
+        for before, after in _contexts(place):
+            patterns.setdefault((before, after), place)
+    for place in others:
+        if any(word in place.folder.lower() for word in strange):
+            continue
+        for before, after in _contexts(place):
+            partner = patterns.get((before, after))
+            part = place.parts[len(before)] if len(before) < len(place.parts) else None
+            is_image_part = partner is not None and partner.parts[len(before)].role == "images"
+            if partner is not None and part is not None and is_image_part and not split_named(part.name):
+                yield place, partner
+                break
+
+
+def _contexts(place: _Place) -> Iterator[tuple[Key, Key]]:
+    names = tuple(part.name for part in place.parts)
+    return ((names[:position], names[position + 1 :]) for position in range(len(names)))
+
+
+def _name_at(place: _Place, partner: _Place) -> str:
+    """Return the name on the path of a folder that the path of its images does not have."""
+    pairs = zip(place.parts, partner.parts, strict=True)
+    return next(part.name for part, other in pairs if part.name != other.name)
+
+
+def _in_image_folders(tree: Tree, roles: Roles, places: Sequence[_Place]) -> Iterator[Candidate]:
+    """Yield candidates whose files are in the folders of the images, by their suffixes."""
+    if not roles.image_folder_suffixes:
+        return
+    behind = tuple(each.lower() for each in roles.image_folder_suffixes)
+    found: dict[str, Candidate] = {}
+    for place in places:
+        names = tree.listing(place.folder).names.lower()  # one search in all names: there may be a million
+        for chosen in (each for each in behind if os.fsencode(f"{each}.") in names):
+            pairs = pair_in_one_folder(tree, place.folder, roles.endings, chosen, roles.image_folder_suffixes)
+            if pairs.both:
+                candidate = found.setdefault(chosen, Candidate(chosen))
+                candidate.add(place.split, pairs, place.folder)
+    yield from found.values()
+
+
+def _places(tree: Tree, roles: Roles) -> Iterator[_Place]:
+    for number, folder in enumerate(tree.walk()):
+        if number == MAX_FOLDERS:
+            return
+        if tree.has(EXTENSIONS, folder) or tree.has(roles.endings, folder):
+            yield _Place(folder, tuple(_parse_name(name, roles) for name in folder.split(os.sep) if name))
+
+
+def _has_images(tree: Tree, place: _Place) -> bool:
+    return any(is_image("x" + each) for each in tree.suffixes(place.folder))
+
+
+def _parse_name(name: str, roles: Roles) -> _PathName:
+    plain = _ENDING_WORD.sub("", _plain(name))
+    if plain in roles.words:
+        return _PathName("annotations", name, "", name)
+    if plain in IMAGE_WORDS:
+        return _PathName("images", name, "", name)
+    for role, words in (("annotations", roles.glued), ("images", _GLUED_IMAGE_WORDS)):
+        for word in words:
+            rest = _rest(plain, word)
+            if rest and (role == "annotations" or word != "data" or _split_of_words(rest)):
+                return _PathName(role, word, rest, name)
+    return _PathName("", "", plain, name)
+
+
+def _plain(name: str) -> str:
+    plain = re.sub(r"[ .\-]", "_", name.lower())
+    if plain.startswith("isic"):
+        plain = re.sub(r"_(task|part)\d(_\d)?", "", plain)  # of images and masks they differ
+    return plain
+
+
+def _rest(plain: str, word: str) -> str:
+    """Return a name without a word at its beginning or end; "" if it has none there."""
+    if plain.endswith(word):
+        return plain.removesuffix(word).rstrip("_")
+    return plain.removeprefix(word + "_") if plain.startswith(word + "_") else ""
+
+
+def _split_of_words(words: str) -> str:
+    """Return the split that a name of several words is of."""
+    return split_in(words) or _SPLIT_SHORT.get(words.rpartition("_")[2], "")

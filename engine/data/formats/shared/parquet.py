@@ -1,0 +1,63 @@
+"""Parquet files, read with the optional package pyarrow. Torch-free."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from engine.data.decoding.reading import refuse_unusable
+from engine.data.memory_limit import allow_for_text
+from engine.data.splits import printable
+from engine.system.regular_files import UnusableFile, open_regular
+
+INSTALL = 'pip install "footplate[huggingface]"'
+_ROWS_AT_ONCE = 256
+
+
+def is_installed() -> bool:
+    """Return True if Parquet files can be read."""
+    return importlib.util.find_spec("pyarrow") is not None
+
+
+@contextmanager
+def open_parquet(path: str) -> Iterator[Any]:
+    """Open a file as a `pyarrow.parquet.ParquetFile`. Raises OSError, and UnusableFile also for what pyarrow raises."""
+    if not is_installed():
+        raise UnusableFile(path, "needs the package pyarrow", f"Install it: {INSTALL}")
+    import pyarrow
+    from pyarrow.parquet import ParquetFile
+
+    with refuse_unusable(path):
+        allow_for_text(path)
+        try:
+            with open_regular(path) as stream:
+                yield ParquetFile(stream, pre_buffer=False)
+        except pyarrow.ArrowMemoryError:
+            raise MemoryError from None
+        except pyarrow.ArrowException as error:
+            reason = printable(str(error).splitlines()[0] if str(error) else "")[:200]
+            raise UnusableFile(path, f"is not a readable Parquet file ({reason})", "Download it again.") from None
+
+
+def rows(path: str, columns: Sequence[str] | None = None) -> Iterator[Mapping[str, Any]]:
+    """Yield the rows of a file as mappings of columns to values. Raises UnusableFile and OSError."""
+    with open_parquet(path) as file:
+        for batch in file.iter_batches(_ROWS_AT_ONCE, columns=columns, use_threads=False):
+            yield from batch.to_pylist()
+
+
+def features(path: str) -> tuple[dict[str, str], dict[str, Any]]:
+    """Return the types of the columns by name, and what Hugging Face's `datasets` noted about them in the file."""
+    with open_parquet(path) as file:
+        schema = file.schema_arrow
+        noted = (schema.metadata or {}).get(b"huggingface", b"{}")
+        types = {field.name: str(field.type) for field in schema}
+    try:
+        content = json.loads(noted)
+    except ValueError:
+        return types, {}
+    found = content.get("info", {}).get("features", {}) if isinstance(content, dict) else {}
+    return types, found if isinstance(found, dict) else {}

@@ -1,0 +1,192 @@
+"""Meaning of the labels of points: names from lists of classes and of public datasets, else numbers. Torch-free."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from engine.contract.problems import Problem
+from engine.data.decoding import room_clouds
+from engine.data.decoding.idx import Bytes
+from engine.data.decoding.masks import NO_CLASS, names_by_value
+from engine.data.decoding.point_clouds import is_las
+from engine.data.decoding.reading import Unfit
+from engine.data.formats.shared.semantic_kitti import KittiClasses, kitti_classes
+from engine.data.splits import Labels, MaskCode, dataset_error, dataset_warning
+from engine.system.format import listed
+
+_REMEDY = "Save a whole number per point as its label, and list the names in classes.txt, one per line."
+_KEEP = "If they are a class, list the names of all labels in classes.txt, one per line, label 0 first."
+_ASPRS = (
+    "never classified", "unclassified", "ground", "low vegetation", "medium vegetation", "high vegetation", "building",
+    "low point (noise)", "model key-point", "water", "rail", "road surface", "overlap", "wire guard", "wire conductor",
+    "transmission tower", "wire connector", "bridge deck", "high noise",
+)  # fmt: skip
+"""The standard classes by their value (ASPRS LAS Specification 1.4, tables 9 and 17)."""
+_FIRST_USER_DEFINED = 64
+"""LAS classes from here on are the user's; those before it that have no name are reserved."""
+_SEMANTIC3D = (
+    "man-made terrain", "natural terrain", "high vegetation", "low vegetation", "buildings", "hard scape",
+    "scanning artefacts", "cars",
+)  # fmt: skip
+"""Classes of Semantic3D (Hackel et al. 2017) by their value, from 1 on."""
+_SEMANTIC3D_NAME = "_xyz_intensity_rgb"
+
+
+@dataclass(frozen=True)
+class PointCode(MaskCode):
+    """Meaning of the labels of points, with several labels per class.
+
+    Attributes:
+        merged: Labels that mean the same as another, with that one.
+    """
+
+    merged: tuple[tuple[int, int], ...] = ()
+
+
+@dataclass
+class PointMeaning:
+    """Classes of a folder's points, and the meaning of their labels, None if there is nothing to learn."""
+
+    classes: tuple[str, ...] = ()
+    code: MaskCode | None = None
+    problems: list[Problem] = field(default_factory=list)
+
+
+def label_classes(labels: Labels, code: MaskCode) -> Bytes:
+    """Return the class of each point, uint8 [n], `NO_CLASS` for those of none and for labels below 0.
+
+    Raises Unfit for another label that has no meaning.
+    """
+    numbers = {value: number for number, value in enumerate(code.values) if value >= 0}
+    meaning = dict.fromkeys(code.ignored, NO_CLASS) | numbers
+    for label, other in code.merged if isinstance(code, PointCode) else ():
+        meaning.setdefault(label, numbers.get(other, NO_CLASS))
+    known = np.array(sorted(meaning), np.int64)
+    index = np.minimum(np.searchsorted(known, labels), len(known) - 1)
+    strange = (known[index] != labels) & (labels >= 0)
+    if strange.any():
+        raise Unfit(f"it holds the label {labels[strange][0]}, which belongs to no class")
+    numbers_of_known = np.array([meaning[value] for value in known.tolist()], np.uint8)
+    classes: Bytes = np.where(labels < 0, NO_CLASS, numbers_of_known[index]).astype(np.uint8)
+    return classes
+
+
+def learn_classes(folder: str, files: Sequence[str], counts: Mapping[int, int]) -> PointMeaning:
+    """Return the meaning of the labels in `files`, from the number of points with each label in a sample of them.
+
+    Labels that become no class are reported with their share of the points. Names are used only with evidence: a list
+    in the folder, or the layout of a public dataset.
+    """
+    counts = Counter(counts)
+    named = names_by_value(folder)
+    if named is not None:
+        if named.code is None:
+            return PointMeaning(problems=[dataset_error(named.failure, _REMEDY)])
+        return _by_list(named.classes, named.code, counts)
+    if all(map(room_clouds.is_room, files)):
+        names = room_clouds.CLASSES
+        return PointMeaning(names, MaskCode(tuple(range(len(names)))))
+    kitti = kitti_classes(folder, files, counts)
+    if kitti is not None:
+        return _by_kitti(kitti, counts)
+    if _are_semantic3d(files) and counts.keys() <= {0, *range(1, len(_SEMANTIC3D) + 1)}:
+        return _by_semantic3d(counts)
+    return _by_values(counts, is_survey=all(map(is_las, files)))
+
+
+def _by_list(names: tuple[str, ...], code: MaskCode, counts: Counter[int]) -> PointMeaning:
+    unnamed = [value for value in sorted(counts) if value not in code.values]
+    code = MaskCode(code.values, ignored=tuple(dict.fromkeys((*code.ignored, *unnamed))))
+    problems = []
+    if unnamed:
+        message = f"{_labels_with_share(unnamed, counts)} not in the list of classes, so these points are of no class."
+        problems.append(dataset_warning(message, "Add the names to the list if they are classes."))
+    return PointMeaning(names, code, problems)
+
+
+def _by_kitti(kitti: KittiClasses, counts: Counter[int]) -> PointMeaning:
+    code = PointCode(kitti.values, ignored=kitti.ignored, merged=kitti.merged)
+    left_out = [value for value in sorted(counts) if value in kitti.ignored]
+    problems = []
+    if left_out:
+        message = f"{_labels_with_share(left_out, counts)} of no class in SemanticKITTI, so these points are left out."
+        problems.append(
+            dataset_warning(
+                message, "This is the custom of the benchmark; semantic-kitti.yaml in the folder changes it."
+            )
+        )
+    return PointMeaning(kitti.names, code, problems)
+
+
+def _by_semantic3d(counts: Counter[int]) -> PointMeaning:
+    problems = []
+    if counts[0]:
+        message = f"{_labels_with_share([0], counts)} of no class in Semantic3D, so these points are left out."
+        problems.append(dataset_warning(message, _KEEP))
+    return PointMeaning(_SEMANTIC3D, MaskCode(tuple(range(1, len(_SEMANTIC3D) + 1)), ignored=(0,)), problems)
+
+
+def _by_values(counts: Counter[int], *, is_survey: bool) -> PointMeaning:
+    """Return a class for each label; of a survey in LAS files with the standard names, if the labels can be these.
+
+    Labels below 0 are of no class, and so is 255.
+    """
+    problems = []
+    ignored = [value for value in sorted(counts) if value < 0 or value == NO_CLASS]
+    values = [value for value in sorted(counts) if value not in ignored]
+    if ignored:
+        message = f"{_labels_with_share(ignored, counts)} below 0 or 255, so these points are of no class."
+        problems.append(dataset_warning(message, _KEEP))
+    names = {value: f"class {value}" for value in values}
+    if is_survey and _are_standard(values):
+        names.update({value: _ASPRS[value] for value in values if value < len(_ASPRS)})
+        if 0 in values and len(values) > 1:
+            values.remove(0)
+            ignored.append(0)
+            message = f"{_labels_with_share([0], counts)} “{_ASPRS[0]}” in LAS files, so these points are of no class."
+            problems.append(dataset_warning(message, _KEEP))
+    elif is_survey and 0 in values:
+        message = f"{_labels_with_share([0], counts)} kept as a class, because the labels are numbered from 0."
+        remedy = "If these points were never classified, set the label 0 as the value to ignore."
+        problems.append(dataset_warning(message, remedy))
+    return _checked([names[value] for value in values], values, ignored, counts, problems)
+
+
+def _are_standard(values: Sequence[int]) -> bool:
+    """Return True if labels in LAS files can be ASPRS's: none is reserved, and they are not just counted from 0."""
+    reserved = [value for value in values if len(_ASPRS) <= value < _FIRST_USER_DEFINED]
+    return not reserved and (len(values) < 2 or list(values) != list(range(len(values))))
+
+
+def _are_semantic3d(files: Iterable[str]) -> bool:
+    return all(os.path.splitext(path)[0].endswith(_SEMANTIC3D_NAME) for path in files)
+
+
+def _checked(
+    names: Sequence[str],
+    values: Sequence[int],
+    ignored: Sequence[int],
+    counts: Counter[int],
+    problems: list[Problem],
+) -> PointMeaning:
+    """Return the classes if they are neither too few nor too many."""
+    if len(values) < 2:
+        only = f"the label {values[0]}" if values else "no label"
+        message = f"All points of the inspected clouds have {only}; at least two labels are needed."
+        return PointMeaning(problems=[dataset_error(message, _REMEDY), *problems])
+    if len(values) >= NO_CLASS:
+        message = f"The points have {len(values):,} different labels, too many for classes."
+        return PointMeaning(problems=[dataset_error(message, _REMEDY), *problems])
+    return PointMeaning(tuple(names), MaskCode(tuple(values), ignored=tuple(ignored)), problems)
+
+
+def _labels_with_share(values: Sequence[int], counts: Counter[int]) -> str:
+    """Return "Label 0 (33.3 % of the points) is" or "Labels -1 and 255 (0.2 % of the points) are"."""
+    share = sum(counts[value] for value in values) / max(counts.total(), 1)
+    noun, verb = ("Label", "is") if len(values) == 1 else ("Labels", "are")
+    return f"{noun} {listed(map(str, values), most=5)} ({100 * share:.2g} % of the points) {verb}"

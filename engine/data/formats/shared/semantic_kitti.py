@@ -1,0 +1,110 @@
+"""Classes of SemanticKITTI (Behley et al. 2019), by default or as a semantic-kitti.yaml in the folder says. Torch-free."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from engine.data.decoding.reading import read_text
+from engine.data.splits import printable
+from engine.system.regular_files import UnusableFile
+
+DEFINITION = "semantic-kitti.yaml"
+VAL_SEQUENCES = ("08",)
+_MAX_BYTES = 1 << 20
+_CLASSES: Mapping[str, tuple[int, ...]] = {
+    "car": (10, 252),
+    "bicycle": (11,),
+    "motorcycle": (15,),
+    "truck": (18, 258),
+    "other-vehicle": (20, 13, 16, 256, 257, 259),
+    "person": (30, 254),
+    "bicyclist": (31, 253),
+    "motorcyclist": (32, 255),
+    "road": (40, 60),
+    "parking": (44,),
+    "sidewalk": (48,),
+    "other-ground": (49,),
+    "building": (50,),
+    "fence": (51,),
+    "vegetation": (70,),
+    "trunk": (71,),
+    "terrain": (72,),
+    "pole": (80,),
+    "traffic-sign": (81,),
+}
+"""Labels of each class, its main label first (semantic-kitti.yaml: learning_map, learning_map_inv)."""
+_NO_CLASS = (0, 1, 52, 99)
+_LINE = re.compile(r"(\w+)\s*:\s*(?:#.*)?")
+_ENTRY = re.compile(r"\s+(\w+)\s*:\s*(.+?)\s*(?:#.*)?")
+
+
+class KittiClasses(NamedTuple):
+    """Classes with their main labels; `merged` pairs each further label with a main one."""
+
+    names: tuple[str, ...]
+    values: tuple[int, ...]
+    ignored: tuple[int, ...]
+    merged: tuple[tuple[int, int], ...]
+
+
+_DEFAULT = KittiClasses(
+    tuple(_CLASSES),
+    tuple(values[0] for values in _CLASSES.values()),
+    _NO_CLASS,
+    tuple((other, values[0]) for values in _CLASSES.values() for other in values[1:]),
+)
+
+
+def kitti_classes(folder: str, files: Sequence[str], labels: Iterable[int]) -> KittiClasses | None:
+    """Return the classes of a folder in the layout of SemanticKITTI; None if its labels are others or it is none."""
+    sequences = [sequence_of(path) for path in files]
+    if not all(sequences):
+        return None
+    found = set(labels)
+    for parent in dict.fromkeys((folder, os.path.dirname(folder.rstrip(os.sep)))):
+        path = os.path.join(parent, DEFINITION)
+        if os.path.isfile(path):
+            return _read_definition(path)
+    known = {*_DEFAULT.values, *_DEFAULT.ignored, *(label for label, _ in _DEFAULT.merged)}
+    return _DEFAULT if found <= known and len(found - set(_NO_CLASS)) >= 2 else None
+
+
+def sequence_of(path: str) -> str:
+    """Return the number of the sequence whose scan a file is ("08"), "" if it is in no sequences/NN/velodyne."""
+    parts = os.path.normpath(path).split(os.sep)
+    if len(parts) < 4 or parts[-2].lower() != "velodyne" or parts[-4].lower() != "sequences":
+        return ""
+    return parts[-3] if parts[-3].isdecimal() else ""
+
+
+def _read_definition(path: str) -> KittiClasses:
+    """Return the classes of a semantic-kitti.yaml. Raises UnusableFile and OSError."""
+    sections: dict[str, dict[str, str]] = {}
+    section: dict[str, str] = {}
+    for line in read_text(path, _MAX_BYTES).splitlines():
+        if match := _LINE.fullmatch(line):
+            section = sections.setdefault(match[1], {})
+        elif match := _ENTRY.fullmatch(line):
+            section[match[1]] = match[2].strip("'\"")
+    try:
+        names = {int(label): printable(name) for label, name in sections["labels"].items()}
+        number_of = {int(label): int(number) for label, number in sections["learning_map"].items()}
+        label_of = {int(number): int(label) for number, label in sections["learning_map_inv"].items()}
+        is_ignored = {int(number): flag.lower() == "true" for number, flag in sections["learning_ignore"].items()}
+        used = sorted(number for number in label_of if not is_ignored.get(number, False))
+        return KittiClasses(
+            tuple(names[label_of[number]] for number in used),
+            tuple(label_of[number] for number in used),
+            tuple(label for label, number in number_of.items() if number not in used),
+            tuple(
+                (label, label_of[number])
+                for label, number in number_of.items()
+                if number in used and label != label_of[number]
+            ),
+        )
+    except (KeyError, ValueError) as error:
+        reason = f"lacks labels, learning_map, learning_map_inv or learning_ignore, or an entry of these ({error})"
+        raise UnusableFile(path, reason, "Use the file of semantic-kitti-api, or remove it.") from None

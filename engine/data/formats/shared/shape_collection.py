@@ -1,0 +1,225 @@
+"""Images and shapes of an annotation tool's export, collected file by file with all that can't be used. Torch-free."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from engine.contract.problems import Problem
+from engine.data.decoding.image_files import is_image
+from engine.data.decoding.reading import MAX_PIXELS, describe_failure
+from engine.data.formats.format import Content
+from engine.data.formats.shared.image_lookup import ImageLookup
+from engine.data.formats.shared.shapes import ShapedImage, convert
+from engine.data.formats.tree import Tree
+from engine.data.splits import dataset_error, dataset_warning, first_names, printable, there_are
+
+_MAX_COORDINATE = 1e9
+"""Larger than any image, and small enough to compute with."""
+
+
+def as_number(value: Any) -> float | None:
+    """Return a number from JSON or XML, given as a number or as text; None for anything that can't be a coordinate."""
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        return None
+    try:
+        number = float(value)
+    except (ValueError, OverflowError):
+        return None
+    return number if abs(number) <= _MAX_COORDINATE else None
+
+
+def as_size(height: Any, width: Any) -> tuple[int, int] | None:
+    """Return the size of an image from JSON or XML; None if it is not one."""
+    numbers = as_number(height), as_number(width)
+    if numbers[0] is None or numbers[1] is None:
+        return None
+    size = int(numbers[0]), int(numbers[1])
+    return size if min(size) > 0 and max(size) <= MAX_PIXELS else None
+
+
+def as_points(value: Any) -> list[tuple[float, float]] | None:
+    """Return the points of a list of [x, y]; None if one of them is not a pair of numbers."""
+    if not isinstance(value, list):
+        return None
+    points = []
+    for each in value:
+        x, y = map(as_number, each) if isinstance(each, list | tuple) and len(each) == 2 else (None, None)
+        if x is None or y is None:
+            return None
+        points.append((x, y))
+    return points
+
+
+class ShapeCollection:
+    """Images and shapes of a dataset, collected file by file, with everything that can't be used.
+
+    Attributes:
+        tree: Folder of the dataset.
+        splits: Annotated images by split, "" for those of no split.
+        problems: Faults that are complete when they are found.
+    """
+
+    def __init__(self, tree: Tree) -> None:
+        self.tree = tree
+        self.splits: dict[str, list[ShapedImage]] = {}
+        self.problems: list[Problem] = []
+        self._lookup = ImageLookup(tree)
+        self._used: set[str] = set()
+        self._missing: dict[str, None] = {}
+        self._twice: list[str] = []
+        self._renamed: list[str] = []
+        self._unannotated: list[str] = []
+        self._unreadable: list[tuple[str, str]] = []
+        self._unreadable_images: set[str] = set()
+        self._objects: dict[str, list[tuple[str, str]]] = {}
+
+    def find(self, name: str, near: str = "", *, split: str = "", ending: bool = True) -> str | None:
+        """Return the full path of an image, see `ImageLookup.find`."""
+        return self._lookup.find(name, near, split=split, ending=ending)
+
+    def find_named(self, path: str, own_image: str | None, name: str, near: str, split: str) -> str | None:
+        """Return the image that an annotation file is about: the one with its own name, else the one that it names.
+
+        Args:
+            path: Annotation file.
+            own: Image with the name of the annotation file. Files that have one are to be asked for first.
+            name: Name of the image in the file.
+            near: Folder that `name` may start from.
+            split: Split that the annotations are for.
+        """
+        base = os.path.basename(name.replace("\\", "/"))
+        if own_image is not None:
+            folder, image_name = os.path.split(own_image)
+            if not is_image(base) or base == image_name:
+                return own_image
+            if os.path.splitext(base)[0] == os.path.splitext(image_name)[0]:  # of a.jpg and a.png the one that it names
+                return os.path.join(folder, base) if base in self.tree.files(self.tree.within(folder)) else own_image
+            if self.find(name, near, split=split):
+                self._renamed.append(path)
+            return own_image
+        image = self.find(name, near, split=split, ending=is_image(base)) if base else None
+        return None if image in self._used else image
+
+    def add(self, image: ShapedImage, *splits: str) -> None:
+        """Add an annotated image to splits, unless it has been added before."""
+        if image.path in self._used:
+            self._twice.append(image.path)
+            return
+        self._used.add(image.path)
+        for split in splits:
+            self.splits.setdefault(split, []).append(image)
+
+    def note_missing(self, name: str) -> None:
+        """Report that an image is not in the dataset."""
+        self._missing[name] = None
+
+    def note_unannotated(self, name: str) -> None:
+        """Report that an image is listed but was not annotated."""
+        self._unannotated.append(name)
+
+    def skip_file(self, path: str, error: Exception, image: str | None = None) -> None:
+        """Report that an annotation file about one image can't be read."""
+        self._unreadable.append((path, describe_failure(error)))
+        if image is not None:
+            self._unreadable_images.add(image)
+
+    def skip_object(self, path: str, reason: str, detail: str = "") -> None:
+        """Report that an object can't be used.
+
+        Args:
+            path: Annotation file or image.
+            reason: Constant phrase that follows "There are 3 objects", such as "without a name".
+            detail: The fault of this object.
+        """
+        self._objects.setdefault(reason, []).append((path, detail))
+
+    def content(self, kind: str, listed: Iterable[str] = ()) -> Content:
+        """Return the annotations of one kind.
+
+        Args:
+            kind: Kind of annotations.
+            listed: Classes in the order of the tool; those that do not occur are dropped.
+        """
+        problems = [*self.problems, *self._of_files(), *self._of_images(), *self._of_objects()]
+        if not self._used:
+            return Content((), {}, problems)
+        self._settle_splits(problems)
+        splits = {
+            split: sorted(self.splits[split], key=lambda image: image.path)
+            for split in ("", "train", "val", "test")
+            if self.splits.get(split)
+        }
+        of_objects = kind in ("boxes", "instances")
+        images = [image for split in splits.values() for image in split]
+        names = {
+            name for image in images for name in ([shape.name for shape in image.shapes] if of_objects else image.tags)
+        }
+        return convert(kind, splits, problems, [name for name in dict.fromkeys(listed) if name in names])
+
+    def _settle_splits(self, problems: list[Problem]) -> None:
+        """Leave out images of no split if there are training images; else these are the training images."""
+        rest = self.splits.get("")
+        if not rest or len(self.splits) == 1:
+            return
+        if "train" not in self.splits:
+            self.splits["train"] = self.splits.pop("")
+            return
+        del self.splits[""]
+        names = [image.path for image in rest]
+        message = f"{there_are(names, 'annotated image')} in no split: {first_names(names)}."
+        problems.append(dataset_warning(message, "They are left out; assign them to train, val or test."))
+
+    def _of_files(self) -> Iterator[Problem]:
+        if self._unreadable:
+            paths = [path for path, _ in self._unreadable]
+            path, why = self._unreadable[0]
+            more = f"; and {len(paths) - 1:,} more" if len(paths) > 1 else ""
+            message = f"{there_are(paths, 'annotation')} that can't be read ({first_names([path])}: {why}{more})."
+            yield dataset_warning(message, "Their images are left out; export the annotations again.")
+
+    def _of_images(self) -> Iterator[Problem]:
+        missing = list(self._missing)
+        if missing and not self._used:
+            message = f"None of the {len(missing):,} annotated images is in the folder: {first_names(missing)}."
+            yield dataset_error(message, "Put the images next to the annotations, or into a folder named images.")
+            return
+        if missing:
+            message = f"{there_are(missing, 'annotation')} without an image: {first_names(missing)}."
+            yield dataset_warning(message, "They are not used; put the images next to the annotations, or into images.")
+        if self._lookup.ambiguous:
+            message = f"{there_are(self._lookup.ambiguous, 'image name')} of several images: "
+            remedy = "They are left out; give each image a name of its own."
+            yield dataset_warning(f"{message}{first_names(self._lookup.ambiguous)}.", remedy)
+        if self._twice:
+            message = (
+                f"{there_are(self._twice, 'annotation')} of an image that has one already: {first_names(self._twice)}."
+            )
+            yield dataset_warning(message, "The first is used; remove the others.")
+        if self._renamed:
+            message = (
+                f"{there_are(self._renamed, 'annotation')} that names another image: {first_names(self._renamed)}."
+            )
+            yield dataset_warning(
+                message, "The images with the names of the annotation files are used; check that they fit."
+            )
+        alone = [*self._unannotated, *self._alone()]
+        if alone:
+            message = f"{there_are(alone, 'image')} without an annotation: {first_names(alone)}."
+            yield dataset_warning(message, "They are left out; annotate them to use them.")
+
+    def _alone(self) -> Iterator[str]:
+        """Yield the images in the folders of annotated images that nothing is known of."""
+        known = self._used.union(self._unannotated, self._unreadable_images)
+        for folder in sorted({os.path.dirname(path) for path in self._used}):
+            paths = [os.path.join(folder, name) for name in filter(is_image, self.tree.files(self.tree.within(folder)))]
+            yield from (path for path in paths if path not in known)
+
+    def _of_objects(self) -> Iterator[Problem]:
+        for reason, places in self._objects.items():
+            paths = [path for path, _ in places]
+            path, detail = places[0]
+            example = f" ({first_names([path])}: {printable(detail)[:200]})" if detail else ""
+            message = f"{there_are(paths, 'object')} {reason}, in {first_names(paths)}{example}."
+            yield dataset_warning(message, "They are left out; correct them in the labeling tool, or remove them.")

@@ -1,0 +1,179 @@
+"""Images with named shapes, which most annotation tools write, and their conversion to each kind. Torch-free."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import msgspec
+import numpy as np
+
+from engine.contract.problems import Problem
+from engine.data.decoding.reading import Unfit
+from engine.data.files import Files, files_of
+from engine.data.formats.format import Content
+from engine.data.formats.shared.boxes import Box, BoxedImage
+from engine.data.formats.shared.instances import MAX_INSTANCES, InstanceSplit, Outlines, too_many
+from engine.data.splits import FileSplit, LabelSplit, dataset_warning, first_names, printable, there_are
+
+Edges = tuple[float, float, float, float]
+
+
+class Shape(NamedTuple):
+    """One annotated object.
+
+    Attributes:
+        name: Its class.
+        box: Left, top, right and bottom in pixels.
+        outline: COCO's `segmentation` as JSON; None if the object has only a box.
+        ignored: True for crowds and difficult objects, which are neither learned nor counted as missed.
+    """
+
+    name: str
+    box: Edges
+    outline: msgspec.Raw | None = None
+    ignored: bool = False
+
+
+@dataclass
+class ShapedImage:
+    """An annotated image.
+
+    Attributes:
+        path: Full path of the image.
+        shapes: Objects in it.
+        size: Height and width that the annotations give; None if they give none.
+        tags: Classes of the image as a whole.
+        fractions: True if the boxes are in fractions of the image's width and height.
+    """
+
+    path: str
+    shapes: list[Shape] = field(default_factory=list)
+    size: tuple[int, int] | None = None
+    tags: tuple[str, ...] = ()
+    fractions: bool = False
+
+
+def box_shape(name: str, left: float, top: float, right: float, bottom: float, *, ignored: bool = False) -> Shape:
+    """Return a box; its corners may be swapped."""
+    return Shape(name, (min(left, right), min(top, bottom), max(left, right), max(top, bottom)), ignored=ignored)
+
+
+def polygon_shape(name: str, *rings: Iterable[tuple[float, float]], ignored: bool = False) -> Shape | None:
+    """Return the area within any of the rings of x and y in pixels; None if none of them has three points."""
+    flat = [[value for point in ring for value in point] for ring in rings]
+    flat = [ring for ring in flat if len(ring) >= 6 and np.isfinite(ring).all()]
+    if not flat:
+        return None
+    x = [value for ring in flat for value in ring[::2]]
+    y = [value for ring in flat for value in ring[1::2]]
+    return Shape(name, (min(x), min(y), max(x), max(y)), msgspec.Raw(msgspec.json.encode(flat)), ignored)
+
+
+def require_polygon(name: str, points: Sequence[tuple[float, float]]) -> Shape:
+    """Return an object of class `name` with this outline. Raises Unfit if it has no area."""
+    shape = polygon_shape(name, points)
+    if shape is None:
+        raise Unfit(f"it has {len(points)} points")
+    return shape
+
+
+def convert(
+    kind: str,
+    splits: Mapping[str, Sequence[ShapedImage]],
+    problems: list[Problem],
+    classes: Sequence[str] | None = None,
+) -> Content:
+    """Return annotations of one kind: "boxes", "instances", "classes" or "labels".
+
+    Args:
+        kind: Kind of annotations.
+        splits: Annotated images by split.
+        problems: Problems found so far; those of the conversion are added.
+        classes: Names in the order that the format gives; None to sort the names that occur.
+    """
+    images = [image for split in splits.values() for image in split]
+    of_objects = kind in ("boxes", "instances")
+    names = {shape.name for image in images for shape in image.shapes} if of_objects else _tags(images)
+    order = list(dict.fromkeys([*(classes or ()), *sorted(names - set(classes or ()))]))
+    numbers = {name: number for number, name in enumerate(order)}
+    make = {"boxes": _boxes, "instances": _instances, "classes": _classes, "labels": _labels}[kind]
+    converted = {name: make(split, numbers, problems) for name, split in splits.items()}
+    return Content(tuple(map(printable, order)), converted, problems)
+
+
+def _tags(images: Iterable[ShapedImage]) -> set[str]:
+    return {tag for image in images for tag in image.tags}
+
+
+def _boxes(images: Sequence[ShapedImage], numbers: Mapping[str, int], problems: list[Problem]) -> list[BoxedImage]:
+    return [
+        BoxedImage(
+            image.path,
+            [Box(*each.box, numbers[each.name], each.ignored) for each in image.shapes],
+            image.size,
+            image.fractions,
+        )
+        for image in images
+    ]
+
+
+def _instances(images: Sequence[ShapedImage], numbers: Mapping[str, int], problems: list[Problem]) -> InstanceSplit:
+    boxed = [image.path for image in images for shape in image.shapes if shape.outline is None]
+    if boxed:
+        message = f"{there_are(boxed, 'object')} without an outline, in {first_names(boxed)}."
+        problems.append(
+            dataset_warning(message, "They are left out; draw outlines, or choose the task Object detection.")
+        )
+    crowded = [image.path for image in images if len(image.shapes) > MAX_INSTANCES]
+    problems += too_many(crowded)
+    sources = [
+        Outlines(
+            [(numbers[each.name], each.outline, each.ignored) for each in image.shapes if each.outline is not None],
+            image.size,
+        )
+        for image in images
+    ]
+    return InstanceSplit([image.path for image in images], sources)
+
+
+def _classes(images: Sequence[ShapedImage], numbers: Mapping[str, int], problems: list[Problem]) -> FileSplit:
+    one = [image for image in images if len(image.tags) == 1]
+    none = [image.path for image in images if not image.tags]
+    several = [image.path for image in images if len(image.tags) > 1]
+    if none:
+        problems.append(
+            dataset_warning(f"{there_are(none, 'image')} without a class: {first_names(none)}.", "They are left out.")
+        )
+    if several:
+        message = f"{there_are(several, 'image')} with several classes: {first_names(several)}."
+        problems.append(
+            dataset_warning(message, "They are left out; choose the task Multi-label classification to use them.")
+        )
+    labels = np.array([numbers[image.tags[0]] for image in one], np.int64)
+    return FileSplit(files_of([image.path for image in one]), labels, Files.of())
+
+
+def _labels(images: Sequence[ShapedImage], numbers: Mapping[str, int], problems: list[Problem]) -> LabelSplit:
+    truth = np.zeros((len(images), len(numbers)), np.bool_)
+    for row, image in enumerate(images):
+        truth[row, [numbers[tag] for tag in image.tags]] = True
+    return LabelSplit([image.path for image in images], truth)
+
+
+def rotate_points(
+    points: Sequence[tuple[float, float]], degrees: float, center: tuple[float, float]
+) -> list[tuple[float, float]]:
+    """Return points turned clockwise around a point, y being downward."""
+    sine, cosine = math.sin(math.radians(degrees)), math.cos(math.radians(degrees))
+    x0, y0 = center
+    return [(x0 + (x - x0) * cosine - (y - y0) * sine, y0 + (x - x0) * sine + (y - y0) * cosine) for x, y in points]
+
+
+def ellipse_points(x: float, y: float, radius_x: float, radius_y: float) -> list[tuple[float, float]]:
+    """Return an ellipse as a polygon that reaches its leftmost, topmost, rightmost and bottom points."""
+    count = 72
+    angles = [2 * math.pi * step / count for step in range(count)]
+    return [(x + radius_x * math.cos(angle), y + radius_y * math.sin(angle)) for angle in angles]

@@ -1,0 +1,113 @@
+"""Division of a folder's splits into training, validation and test samples. Torch-free."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from engine.contract.problems import Problem
+from engine.data.files import Files
+from engine.data.formats.shared.unpacking import stable_root
+from engine.data.splits import FileSplit, IdxSplit, Labels, LabelSplit, dataset_error, dataset_warning, draw_validation
+
+
+class Divided(NamedTuple):
+    """Splits of a folder. `test` is None if it has none, and `val` if its samples serve for both."""
+
+    train: Any
+    val: Any
+    test: Any
+
+
+def divide(
+    splits: Mapping[str, Any],
+    folder: str,
+    problems: list[Problem],
+    *,
+    val_fraction: float,
+    seed: int,
+    layout: str,
+    nothing: str = "There are annotations, but none for training images.",
+) -> Divided | None:
+    """Return the training, validation and test samples; None if there is nothing to train on.
+
+    Args:
+        splits: By "train", "val" and "test", or "" if the folder has none.
+        folder: Folder of the dataset.
+        problems: Gets what is wrong.
+        val_fraction: Share of the training samples to hold out if there is no validation split, of each class alike;
+            0 to hold out nothing, in which case there may be nothing to train on.
+        seed: Seed of the draw.
+        layout: Remedy if there is nothing to train on.
+        nothing: Message for that.
+    """
+    present = {name: split for name, split in splits.items() if sample_count(split)}
+    if val_fraction and "val" not in present and "test" in present and "train" in present:
+        problems.append(
+            dataset_warning(
+                "There is no validation split; the test images serve as one.",
+                "Add one to keep the test images for a final, independent evaluation.",
+            )
+        )
+        present["val"] = present["test"]
+    samples = present.get("train") or present.get("")
+    if samples is None and present and not val_fraction:
+        other = next(iter(present.values()))
+        samples = select_samples(other, np.zeros(sample_count(other), bool))
+    if samples is None:
+        problems.append(dataset_error(nothing, layout))
+        return None
+    if "val" in present:
+        return Divided(samples, present["val"], present.get("test"))
+    chosen = draw_validation(sample_keys(samples, folder), strata(samples), val_fraction, seed)
+    if val_fraction and not chosen.any():
+        message = "There are too few samples to hold any out for validation."
+        problems.append(dataset_error(message, "Add at least two of each class, or a val folder."))
+    return Divided(
+        select_samples(samples, ~chosen), select_samples(samples, chosen, is_drawn=True), present.get("test")
+    )
+
+
+def sample_count(split: Any) -> int:
+    """Return the number of samples."""
+    return len(split.labels) if isinstance(split, IdxSplit) else len(split.files)
+
+
+def strata(split: Any) -> Labels:
+    """Return the class by which each sample is drawn, [n]: the rarest label if it has several, 0 without classes."""
+    if isinstance(split, LabelSplit):
+        return _rarest_labels(split)
+    return split.labels if isinstance(split, FileSplit | IdxSplit) else np.zeros(sample_count(split), np.int64)
+
+
+def sample_keys(split: Any, folder: str) -> Iterable[bytes]:
+    """Yield what identifies each sample on every machine: its path within `folder`, or its row in a file."""
+    if isinstance(split, IdxSplit):
+        rows = range(len(split.labels)) if split.rows is None else split.rows.tolist()
+        return (row.to_bytes(8, "little") for row in rows)
+    folder = stable_root(split.files[0], folder) if len(split.files) else folder
+    if isinstance(split.files, Files):
+        return split.files.below(folder)
+    return (os.fsencode(os.path.relpath(path, folder)) for path in split.files)
+
+
+def select_samples(split: Any, which: npt.NDArray[np.bool_], *, is_drawn: bool = False) -> Any:
+    """Return the samples for which `which`, bool [n], is true; `is_drawn` if the folder has no such split."""
+    if hasattr(split, "select"):
+        return split.select(which, is_drawn=is_drawn)
+    files = [split.files[row] for row in np.flatnonzero(which).tolist()]
+    if isinstance(split, LabelSplit):
+        return replace(split, files=files, labels=split.labels[which], is_drawn=is_drawn)
+    return replace(split, files=files, is_drawn=is_drawn)
+
+
+def _rarest_labels(split: LabelSplit) -> Labels:
+    """Return for each image the label of its own that the fewest images have, [N]; one more than any for none."""
+    counts = np.append(split.labels.sum(0), split.labels.size + 1)
+    present = np.column_stack([split.labels, ~split.labels.any(1)])
+    return np.where(present, counts, counts.max() + 1).argmin(1).astype(np.int64)

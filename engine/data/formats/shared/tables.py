@@ -1,0 +1,358 @@
+"""Tables about images: CSV, TSV, JSON Lines and JSON records, read row by row. Torch-free."""
+
+from __future__ import annotations
+
+import csv
+import io
+import itertools
+import json
+import os
+import re
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from engine.contract.problems import Problem
+from engine.data.decoding.image_files import EXTENSIONS, is_image
+from engine.data.decoding.reading import MAX_TABLE_BYTES, decode_text, read_text, refuse_unusable
+from engine.data.formats.shared import parquet
+from engine.data.formats.tree import Tree, suffix
+from engine.data.splits import dataset_warning, printable, spread_evenly
+from engine.system.regular_files import UnusableFile, open_regular
+
+ENDINGS = (".csv", ".tsv", ".jsonl", ".ndjson", ".json", ".txt")
+HEAD_BYTES = 1 << 16
+"""Number of bytes at the start of a file that detection reads."""
+UNIT = "\x1f"
+"""Separator of the items of a list in a cell; text has none of it."""
+FILE_COLUMNS = (
+    "file", "filename", "file_name", "fname", "image", "image_name", "imagename", "image_file", "image_filename", "img",
+    "img_name", "img_path", "picture", "path", "paths", "image_path", "imagepath", "filepath", "filepaths", "file_path",
+    "filenames", "images", "image_url", "url", "name", "id", "image_id", "imageid", "img_id", "image_index", "id_code",
+)  # fmt: skip
+SPLIT_COLUMNS = ("split", "set", "subset", "data_set", "dataset", "partition", "phase", "usage", "fold")
+VALIDATION_COLUMNS = ("is_valid", "is_val", "is_validation", "valid", "validation")
+TRAINING_COLUMNS = ("is_train", "is_training")
+TESTING_COLUMNS = ("is_test", "is_testing")
+INDEX_COLUMNS = ("", "unnamed_0", "unnamed_0_1", "index", "row", "idx")
+SUBMISSIONS = ("submission", "sample_sub")
+_SHAPES = frozenset({"annotations", "coordinates", "regions", "shapes", "objects", "bbox", "segmentation", "points"})
+"""Keys of JSON files that draw something in the images."""
+METADATA = ("metadata.csv", "metadata.jsonl", "metadata.parquet")
+"""Names of the files that describe a folder of images for Hugging Face's `datasets`."""
+YES = frozenset({"1", "true", "yes"})
+NO = frozenset({"0", "false", "no"})
+_MAX_INNER_FOLDERS = 200
+"""Folders two levels down that are searched for tables."""
+_MAX_TABLES = 200
+_SAMPLED = 200
+_FEW_WORDS = 20
+_OF_BOX = 6
+"""Cells of a line without names of columns that has a box: the image, four edges and the class."""
+_NUMBER = re.compile(r"[+-]?\d+[.,]0*")
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows of a file.
+
+    Attributes:
+        path: Full path of the file.
+        head: Names of the columns as they are written.
+        text: Content, for tables of lines; "" for others.
+        delimiter: Character between the cells of a line.
+        headless: True if the first line is a row like the others; `head` is then made up.
+        records: Rows, if there is no text.
+        open_end: Cells of the last line if it has no line break; () otherwise.
+        cut: Last line, if it was left out because it seems to be cut off.
+    """
+
+    path: str
+    head: tuple[str, ...]
+    text: str = ""
+    delimiter: str = ","
+    headless: bool = False
+    records: Sequence[Sequence[str]] = ()
+    open_end: tuple[str, ...] = ()
+    cut: str = ""
+
+    @property
+    def plain(self) -> tuple[str, ...]:
+        """Names of the columns as by `plain`."""
+        return tuple(plain(name) for name in self.head)
+
+    def rows(self) -> Iterator[Sequence[str]]:
+        """Yield one cell per column for each row, without blank rows. Raises UnusableFile."""
+        if not self.text:
+            yield from self.records
+            return
+        width = len(self.head)
+        with refuse_unusable(self.path):
+            lines = _lines(self.text, self.delimiter)
+            mark = "," if self.delimiter == "\t" else self.delimiter
+            for line in itertools.islice(lines, 0 if self.headless else 1, None):
+                cells = [cell.strip() for cell in line[:width]]
+                if len(line) > width and any(map(str.strip, line[width:])):  # a list that is not in quotes
+                    cells[-1] = mark.join([cells[-1], *map(str.strip, line[width:])])
+                yield cells if len(cells) == width else cells + [""] * (width - len(cells))
+
+    def sample(self, count: int = _SAMPLED) -> list[Sequence[str]]:
+        """Return up to `count` rows, evenly spread over those of the first lines."""
+        rows = list(itertools.islice(self.rows(), 50 * count))
+        return [rows[index] for index in spread_evenly(len(rows), count)]
+
+
+def plain(name: str) -> str:
+    """Return a column's name in lower case, with "_" between its words."""
+    name = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name)
+    return re.sub(r"[^a-z0-9]+", "_", name.lower()).strip("_")
+
+
+def without_fraction(cell: str) -> str:
+    """Return a number without its empty fraction ("1.0" and "1,0" are "1") and other text as it is."""
+    return re.split("[.,]", cell)[0] if _NUMBER.fullmatch(cell) else cell
+
+
+def find_tables(tree: Tree, endings: Sequence[str] = ENDINGS) -> Iterator[tuple[str, str]]:
+    """Yield the folder and the name of each file that may be a table, from the dataset's folder down to two levels.
+
+    Endings that many files of a folder have are those of files about one image each.
+    """
+    inner = (folder for folder in tree.walk(depth=2) if folder.count(os.sep) == 1)
+    for folder in itertools.chain(tree.walk(depth=1), itertools.islice(inner, _MAX_INNER_FOLDERS)):
+        few = [ending for ending in endings if 0 < tree.suffixes(folder)[ending] <= _MAX_TABLES]
+        for name in tree.files(folder, few) if few else ():
+            if not any(word in name.lower() for word in SUBMISSIONS):
+                yield folder, name
+
+
+def is_metadata(tree: Tree, folder: str, name: str) -> bool:
+    """Return True for a file of Hugging Face's `datasets`, with the column file_name."""
+    if name.lower() not in METADATA:
+        return False
+    table = None if name.lower().endswith(".parquet") else open_table(tree.path(folder, name), head=True)
+    return name.lower().endswith(".parquet") or (table is not None and "file_name" in table.plain)
+
+
+def open_table(path: str, *, head: bool = False) -> Table | None:
+    """Return the table in a file; None if there is none, also for files that can't be read if only the head is wanted.
+
+    Args:
+        path: Full path.
+        head: Read the first lines only. JSON files are then judged by their beginning and read in full if they are
+            records.
+
+    Raises:
+        UnusableFile: The file is too large or no regular file.
+        OSError: It can't be read.
+    """
+    ending = suffix(path)
+    try:
+        if ending == ".parquet":
+            return of_records(path, parquet.rows(path))
+        if head or ending == ".json":
+            text = _head(path)
+            if ending == ".json" and not _begins_records(text):
+                return None
+        if not head or ending == ".json":
+            text = read_text(path, MAX_TABLE_BYTES)
+        with refuse_unusable(path):
+            if ending == ".json":
+                return _of_json(path, text)
+            if ending in (".jsonl", ".ndjson"):
+                return _of_json_lines(path, text)
+            table = _of_listing(path, text) if ending == ".txt" else _of_lines(path, text)
+            return table if head or table is None else _without_cut_line(table)
+    except (UnusableFile, OSError):
+        if head:
+            return None
+        raise
+
+
+def _head(path: str) -> str:
+    """Return the first full lines of a file."""
+    with open_regular(path) as stream:
+        content = stream.read(HEAD_BYTES + 1)
+    text = decode_text(content)
+    return text[: text.rfind("\n") + 1] if len(content) > HEAD_BYTES and "\n" in text else text
+
+
+def _lines(text: str, delimiter: str) -> Iterator[list[str]]:
+    lines = csv.reader(io.StringIO(text, newline=None), delimiter=delimiter, skipinitialspace=True)
+    return (line for line in lines if any(map(str.strip, line)))
+
+
+def _of_lines(path: str, text: str) -> Table | None:
+    first = text.lstrip().partition("\n")[0]
+    delimiter = "\t" if suffix(path) == ".tsv" else max(",;\t|", key=first.count)
+    head = [cell.strip() for cell in next(_lines(text, delimiter), [])]
+    if not any(head):
+        return None
+    headless = is_image(head[0])
+    if headless:
+        is_list = len(head) == 2 or (len(head) < _OF_BOX and _is_ragged(text, delimiter))
+        head = ["file", *(["labels"] if is_list else [f"column {number}" for number in range(1, len(head))])]
+    return Table(path, tuple(head), text, delimiter, headless)
+
+
+def _is_ragged(text: str, delimiter: str) -> bool:
+    """Return True if the first full lines have different numbers of cells: a list of labels behind each image."""
+    full = text if text.endswith(("\n", "\r")) else text[: text.rfind("\n") + 1]
+    return len({len(line) for line in itertools.islice(_lines(full, delimiter), _SAMPLED)}) > 1
+
+
+def _without_cut_line(table: Table) -> Table:
+    """Return a table without its last line if that has no line break and seems to be cut off.
+
+    It then has fewer cells than the others, or ends with a word that is in no other line or begins one.
+    """
+    if not table.text or table.text.endswith(("\n", "\r")):
+        return table
+    start = table.text.rfind("\n") + 1
+    line = table.text[start:]
+    cells = tuple(cell.strip() for cell in next(_lines(line, table.delimiter), []))
+    shortened = replace(table, text=table.text[:start], cut=line)
+    if not start or len(cells) < len(table.head):
+        return shortened if start else table
+    words = Counter(row[-1] for row in shortened.rows())
+    is_category = len(words) <= max(_FEW_WORDS, words.total() / 2)
+    last = without_fraction(cells[-1])
+    begins_another = any(without_fraction(word) != last and word.startswith(cells[-1]) for word in words)
+    is_known = cells[-1] in words or last.lower() in YES | NO
+    if last and is_category and (begins_another or not is_known):
+        return shortened
+    return replace(table, open_end=cells)
+
+
+def _of_listing(path: str, text: str) -> Table | None:
+    """Return the table of a .txt file: lines of a path and one class or several flags, or lines as in a CSV file."""
+    first = text.lstrip().partition("\n")[0]
+    if any(mark in first for mark in ",;\t"):
+        return _of_lines(path, text)
+    rows = [_listed(line) for line in text.splitlines() if line.strip()]
+    if rows[:1] == [None]:  # CelebA: how many rows follow, then the names of the columns
+        names = text.splitlines()[1].split() if len(rows) > 2 and text.split(maxsplit=1)[0].isdigit() else []
+        rows = rows[2:]
+    else:
+        names = []
+    if not rows or None in rows[:_SAMPLED]:
+        return None
+    complete = [row for row in rows if row is not None]
+    width = max(len(row) for row in complete)
+    if width < 2:
+        return None
+    if not names and len({len(row) for row in complete}) > 1:  # a list of labels behind each image
+        complete = [[row[0], " ".join(row[1:])] for row in complete]
+        width = 2
+    names = names if len(names) == width - 1 else ["labels"] if width == 2 else [str(n) for n in range(width - 1)]
+    return Table(path, ("file", *names), records=[[*row, *[""] * (width - len(row))] for row in complete])
+
+
+def _listed(line: str) -> list[str] | None:
+    """Return the path in a line and the words behind it; None if it does not begin with an image."""
+    found = re.match(r"\s*(.+?\.[A-Za-z]{3,4})(?:\s+(.*))?$", line)
+    if found is None or not is_image(found[1]):
+        return None
+    return [found[1], *(found[2] or "").split()]
+
+
+# JSON
+
+
+def _begins_records(text: str) -> bool:
+    """Return True if a JSON file may be a list of objects with an image each, or an object of labels by image."""
+    start = text.lstrip()
+    if start.startswith("["):
+        keys = re.findall(r'"([^"\\]{1,40})"\s*:', start[: start.find("}") + 1 or 4096])
+        names = {plain(key) for key in keys}
+        return not names.isdisjoint(FILE_COLUMNS) and not names <= {"id", "name", "url"} and names.isdisjoint(_SHAPES)
+    first = re.match(r'\{\s*"((?:[^"\\]|\\.)*)"\s*:', start)
+    return first is not None and (is_image(first[1]) or re.match(r'\{\s*"labels"\s*:\s*\[\s*\[', start) is not None)
+
+
+def _of_json(path: str, text: str) -> Table | None:
+    try:
+        content = json.loads(text)
+    except ValueError:
+        return None
+    if isinstance(content, dict):
+        pairs = content.get("labels") if len(content) == 1 else None
+        if isinstance(pairs, list):  # StyleGAN: {"labels": [["a.png", 3], …]}
+            pairs = [pair for pair in pairs if isinstance(pair, list) and len(pair) == 2]
+        else:
+            pairs = [[file, labels] for file, labels in content.items() if is_image(file)]
+        content = [{"file": file, "labels": labels} for file, labels in pairs]
+    if not isinstance(content, list):
+        return None
+    return of_records(path, content)
+
+
+def _of_json_lines(path: str, text: str) -> Table | None:
+    records = []
+    for line in text.splitlines():
+        if line.strip():
+            try:
+                records.append(json.loads(line))
+            except ValueError:
+                if not records:
+                    return None
+                records.append({})
+    return of_records(path, records)
+
+
+def of_records(path: str, records: Iterable[Any]) -> Table | None:
+    """Return the table of JSON objects; objects of flags become a column for each flag."""
+    rows = [_flat(record) for record in records if isinstance(record, dict)]
+    head = tuple(dict.fromkeys(key for row in rows for key in row))
+    if not head:
+        return None
+    return Table(path, head, records=[[row.get(key, "") for key in head] for row in rows])
+
+
+def _flat(record: Mapping[str, Any]) -> dict[str, str]:
+    found = {}
+    for key, value in record.items():
+        if isinstance(value, dict) and all(isinstance(each, bool | int | float) for each in value.values()):
+            found.update({name: _cell(each) for name, each in value.items()})
+        else:
+            found[key] = _cell(value)
+    return found
+
+
+def _cell(value: Any) -> str:
+    """Return a JSON value as text: lists with `UNIT` before each item, "" for objects and nested lists."""
+    match value:
+        case None:
+            return ""
+        case bool():
+            return str(int(value))
+        case list() if not any(isinstance(each, dict | list) for each in value):
+            return UNIT.join(["", *map(_cell, value)])
+        case list() | dict():
+            return ""
+    return str(value).strip()
+
+
+def images_in_no_table(tree: Tree, used: Collection[str]) -> list[str]:
+    """Return the full paths of the images that are not among those that tables name."""
+    total = sum(
+        count for folder in tree.walk() for ending, count in tree.suffixes(folder).items() if ending in EXTENSIONS
+    )
+    if total <= len(used):
+        return []
+    paths = (tree.path(folder, name) for folder in tree.walk() for name in tree.files(folder, tuple(EXTENSIONS)))
+    return [path for path in paths if path not in used]
+
+
+def cut_off(tree: Tree, tables: Iterable[Table]) -> Iterator[Problem]:
+    """Report tables whose last line was left out."""
+    for table in tables:
+        if table.cut:
+            message = f"The last line of {describe(table, tree)} seems to be cut off: {printable(table.cut)[:80]}."
+            yield dataset_warning(message, "It is left out; complete it, and end it with a line break.")
+
+
+def describe(table: Table, tree: Tree) -> str:
+    """Return a table's path below the dataset's folder, fit to print."""
+    return printable(tree.within(table.path))

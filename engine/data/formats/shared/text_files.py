@@ -1,0 +1,352 @@
+"""Images and the text file about each, in mirrored, nested or shared folders. Torch-free."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Generic, NamedTuple, TypeVar
+
+from engine.contract.problems import Problem
+from engine.data.decoding.image_files import EXTENSIONS
+from engine.data.decoding.reading import describe_failure
+from engine.data.formats.tree import Tree, split_of_folder, unicode_key
+from engine.data.splits import dataset_warning, first_names, printable, spread_evenly, there_are
+from engine.system.regular_files import UnusableFile
+
+IMAGE_WORDS = frozenset({"images", "image", "imgs", "img", "jpegimages", "rgb", "inputs"})
+LABEL_WORDS = frozenset({"labels", "label", "annotations", "annotation", "annfiles", "labeltxt", "txt", "txts"})
+MAX_CANDIDATES, MAX_OPENED, ENOUGH_FILES = 10_000, 300, 60
+"""Text files of a dataset whose size is read, that are opened, and with lines that are enough to detect a format."""
+
+T = TypeVar("T")
+
+
+class Pair(NamedTuple):
+    """An image and the file about it, None if there is none; both are full paths."""
+
+    image: str
+    text: str | None
+
+
+@dataclass
+class Parsed(Generic[T]):
+    """Objects in a text file, and the faults of its unusable lines.
+
+    Attributes:
+        rows: Objects in the order of their lines, each once.
+        faults: Texts such as "line 1 has 3 numbers".
+        repeated: How many lines are the same as one before.
+    """
+
+    rows: list[T] = field(default_factory=list)
+    faults: list[str] = field(default_factory=list)
+    repeated: int = 0
+
+
+class TextFiles:
+    """Finds the text file about an image.
+
+    The file has the image's name and is, in this order: in the folder whose name says "labels" where that of the
+    image says "images" (images/train/a.jpg, labels/train/a.txt); next to the image; in a folder of labels within or
+    next to a folder above; or in one folder of labels for all folders of images.
+    """
+
+    def __init__(self, tree: Tree) -> None:
+        self._tree = tree
+        self._names: dict[str, dict[str, str]] = {}
+        self._searched: dict[str, list[str]] = {}
+        self._pairs: dict[str, list[Pair]] = {}
+
+    def find(self, folder: str, name: str) -> str | None:
+        """Return the full path of the file about the image `name` in `folder`, which is relative to the dataset's."""
+        if folder not in self._searched:
+            self._searched[folder] = list(filter(self._in, self._folders_for(folder)))
+        stem = os.path.splitext(name)[0]
+        for where in self._searched[folder]:
+            names = self._in(where)
+            if found := names.get(unicode_key(stem)) or names.get(unicode_key(name)):
+                return self._tree.path(where, found)
+        return None
+
+    def pairs(self, folder: str) -> list[Pair]:
+        """Return the images in `folder`, each with the file about it."""
+        if folder not in self._pairs:
+            names = self._tree.files(folder, tuple(EXTENSIONS))
+            self._pairs[folder] = [Pair(self._tree.path(folder, name), self.find(folder, name)) for name in names]
+        return self._pairs[folder]
+
+    def _in(self, folder: str) -> dict[str, str]:
+        """Return the text files in `folder` by their names without ending; nothing if the folder doesn't exist."""
+        if folder not in self._names:
+            files = self._tree.files(folder, ".txt") if folder == "" or self._tree.exists(folder) else []
+            self._names[folder] = {unicode_key(os.path.splitext(name)[0]): name for name in files}
+        return self._names[folder]
+
+    def _folders_for(self, folder: str) -> list[str]:
+        """Return the possible folders of files about the images in `folder`, the likeliest first."""
+        parts = folder.split(os.sep) if folder else []
+        mirrored: list[str] = []
+        shared: list[str] = []
+        above: list[str] = []
+        for depth in reversed(range(len(parts))):
+            parent, inner = os.path.join("", *parts[:depth]), parts[depth + 1 :]
+            for name in self._label_folders(parent, words_without(parts[depth], IMAGE_WORDS)):
+                mirrored.append(os.path.join(parent, name, *inner))
+                for level in reversed(range(len(inner))):
+                    # Images there have the files as their own; those further down may have the same names.
+                    if self._tree.has(EXTENSIONS, os.path.join(parent, parts[depth], *inner[:level])):
+                        break
+                    shared.append(os.path.join(parent, name, *inner[:level]))
+        for depth in reversed(range(len(parts) + 1)):
+            parent = os.path.join("", *parts[:depth])
+            above += [os.path.join(parent, name, *parts[depth:]) for name in self._label_folders(parent, ())]
+        return list(dict.fromkeys([*mirrored, folder, *above, *shared]))
+
+    def _label_folders(self, parent: str, words: tuple[str, ...]) -> list[str]:
+        found = [
+            name
+            for name in self._tree.folders(parent)
+            if is_label_folder(name) and words_without(name, LABEL_WORDS) == words
+        ]
+        return sorted(found, key=lambda name: ("label" not in name.lower(), name))
+
+
+def words_without(name: str, words: frozenset[str]) -> tuple[str, ...]:
+    """Return the words and numbers of a name without those among `words`."""
+    return tuple(word for word in _words(name) if word not in words)
+
+
+def is_label_folder(name: str) -> bool:
+    """Return True if a folder's name has a word for annotations."""
+    return not LABEL_WORDS.isdisjoint(_words(name))
+
+
+def image_folders(tree: Tree, folder: str = "") -> Iterator[str]:
+    """Yield the folders with images from `folder` down; a folder of labels only if it also has text files."""
+    for current in tree.walk(folder):
+        if tree.has(EXTENSIONS, current):
+            below = current.removeprefix(folder).split(os.sep)
+            if not any(map(is_label_folder, below)) or tree.has(".txt", current):
+                yield current
+
+
+def pairs_by_folder(tree: Tree, texts: TextFiles) -> dict[str, list[Pair]]:
+    """Return all images of the dataset's folders of annotated images, by split; "" if folders are of no split.
+
+    A folder of images belongs to the dataset if an image in it has a text file, or if it is below such a folder of
+    images.
+    """
+    by_folder = {folder: texts.pairs(folder) for folder in image_folders(tree)}
+    annotated = {folder for folder, pairs in by_folder.items() if any(pair.text for pair in pairs)}
+    roots = {root for folder in annotated if (root := _image_root(folder)) is not None}
+    splits: dict[str, list[Pair]] = {}
+    for folder, pairs in by_folder.items():
+        if folder in annotated or _image_root(folder) in roots:
+            splits.setdefault(split_of_folder(folder), []).extend(pairs)
+    if splits.keys() - {""}:
+        splits.pop("", None)
+    return splits
+
+
+def without_unannotated(splits: Mapping[str, list[Pair]]) -> tuple[dict[str, list[Pair]], list[Problem]]:
+    """Return the splits with at least one text file, and warnings about the others."""
+    annotated = {split: pairs for split, pairs in splits.items() if any(pair.text for pair in pairs)}
+    problems = [
+        dataset_warning(
+            f"{there_are([pair.image for pair in pairs], 'image')} and no annotations in the {split or 'only'} split: "
+            f"{first_names([pair.image for pair in pairs])}.",
+            "They are left out; add the files of their annotations.",
+        )
+        for split, pairs in splits.items()
+        if pairs and split not in annotated
+    ]
+    return annotated, problems
+
+
+def annotated_only(splits: Mapping[str, list[Pair]]) -> tuple[dict[str, list[Pair]], list[Problem]]:
+    """Return the images that have a text file, and the warning of the others."""
+    alone = [pair.image for pairs in splits.values() for pair in pairs if pair.text is None]
+    annotated = {split: [pair for pair in pairs if pair.text is not None] for split, pairs in splits.items()}
+    if not alone:
+        return annotated, []
+    message = f"{there_are(alone, 'image')} without an annotation: {first_names(alone)}."
+    return annotated, [
+        dataset_warning(message, "They are left out; add the files of their annotations under the same names.")
+    ]
+
+
+def pairs_by_lists(splits: Mapping[str, list[Pair]], lists: Mapping[str, frozenset[str]]) -> dict[str, list[Pair]]:
+    """Return the images by the lists of their names without endings, one for each split."""
+    by_name = {os.path.splitext(os.path.basename(pair.image))[0]: pair for pairs in splits.values() for pair in pairs}
+    return {split: [by_name[name] for name in sorted(names) if name in by_name] for split, names in lists.items()}
+
+
+def check_pairs(tree: Tree, splits: Mapping[str, Sequence[Pair]]) -> list[Problem]:
+    """Return warnings of images in no split, in several splits, and of files that several images share."""
+    in_split: dict[str, str] = {}
+    repeated: list[str] = []
+    sharing: dict[str, list[str]] = {}
+    for split, pairs in splits.items():
+        for pair in pairs:
+            if in_split.setdefault(pair.image, split) != split:
+                repeated.append(pair.image)
+            elif pair.text is not None:
+                sharing.setdefault(pair.text, []).append(pair.image)
+    problems = [*_unused(tree, in_split)]
+    if repeated:
+        message = f"{there_are(repeated, 'image')} in several splits: {first_names(repeated)}."
+        problems.append(
+            dataset_warning(
+                message, "Results on images that were trained on mean little; let each image be in one split only."
+            )
+        )
+    shared = {text: images for text, images in sharing.items() if len(set(images)) > 1}
+    if shared:
+        text, images = next(iter(shared.items()))
+        message = f"{there_are(list(shared), 'annotation file')} of several images, such as {first_names([text])} of {first_names(images)}."
+        problems.append(dataset_warning(message, "All of them get its objects; rename those that it is not about."))
+    return problems
+
+
+def text_folders(tree: Tree, lists: frozenset[str]) -> dict[str, list[str]]:
+    """Return the folders with text files that may be about images, and their names but those of `lists`."""
+    found: dict[str, list[str]] = {}
+    for folder in tree.walk():
+        if not tree.has(".txt", folder):
+            continue
+        names = [name for name in tree.files(folder, ".txt") if name.lower() not in lists]
+        if not any(map(is_label_folder, folder.split(os.sep))):
+            images = {os.path.splitext(name)[0] for name in tree.files(folder, tuple(EXTENSIONS))}
+            names = [name for name in names if os.path.splitext(name)[0] in images]
+        if names:
+            found[folder] = names
+    return found
+
+
+def describe_folders(folders: Mapping[str, Sequence[str]]) -> str:
+    """Return how many text files there are, and where: "40 text files in labels/train, labels/val"."""
+    largest = sorted(folders, key=lambda folder: -len(folders[folder]))
+    where = ", ".join(printable(name) or "the folder itself" for name in largest[:3]) + (
+        ", …" if len(largest) > 3 else ""
+    )
+    total = sum(map(len, folders.values()))
+    return f"{total:,} text file{'s' if total > 1 else ''} in {where}"
+
+
+def sample(paths: Sequence[str], parse: Callable[[str], Parsed[T]]) -> list[tuple[str, Parsed[T]]]:
+    """Return some of the files that have contents, spread over all of them, with their objects.
+
+    Raises UnusableFile if none of them can be used, and one of them is such a file.
+    """
+    found: list[tuple[str, Parsed[T]]] = []
+    unusable: UnusableFile | None = None
+    opened = 0
+    chosen = spread_evenly(len(paths), MAX_CANDIDATES)
+    stride = max(len(chosen) // ENOUGH_FILES, 1)
+    for path in (paths[index] for start in range(stride) for index in chosen[start::stride]):
+        if len(found) >= ENOUGH_FILES or opened >= MAX_OPENED:
+            break
+        try:
+            if os.path.isfile(path) and not os.path.getsize(path):
+                continue
+            opened += 1
+            parsed = parse(path)
+        except UnusableFile as error:
+            unusable = unusable or error
+        except OSError:
+            continue
+        else:
+            if parsed.rows or parsed.faults:
+                found.append((path, parsed))
+    if unusable is not None and not found:
+        raise unusable
+    return found
+
+
+def good_share(files: Sequence[tuple[str, Parsed[T]]]) -> float:
+    """Return the share of files with at least as many usable as unusable lines; 0 without files."""
+    return sum(len(parsed.rows) >= len(parsed.faults) for _, parsed in files) / len(files) if files else 0.0
+
+
+def read_texts(
+    splits: Mapping[str, Sequence[Pair]], parse: Callable[[str], Parsed[T]]
+) -> tuple[dict[str, list[tuple[str, list[T]]]], list[Problem]]:
+    """Return each split's images, sorted, with the objects in each, and the problems of their files.
+
+    Images without a text file hold nothing. An image is left out if its file can't be read or has no usable line.
+    """
+    read: dict[str, list[tuple[str, list[T]]]] = {split: [] for split in splits}
+    faults: list[tuple[str, str]] = []
+    left_out: list[tuple[str, str]] = []
+    repeated: list[str] = []
+    for split, pairs in splits.items():
+        for image, text in sorted(pairs):
+            try:
+                parsed = Parsed[T]() if text is None else parse(text)
+            except (OSError, UnusableFile) as error:
+                left_out.append((text or "", describe_failure(error)))
+                continue
+            if parsed.faults and not parsed.rows:
+                left_out.append((text or "", parsed.faults[0]))
+                continue
+            faults += [(text or "", fault) for fault in parsed.faults]
+            repeated += [text or ""] * parsed.repeated
+            read[split].append((image, parsed.rows))
+    problems = [
+        *_unreadable(left_out, "annotation", "Their images are left out; export the annotations again."),
+        *_unreadable(faults, "line", "They are left out; correct the files."),
+    ]
+    if repeated:
+        message = f"{there_are(repeated, 'line')} repeating another of the same file: {first_names(repeated)}."
+        problems.append(dataset_warning(message, "They are used once; remove the repetitions."))
+    return read, problems
+
+
+def _unreadable(faults: Sequence[tuple[str, str]], noun: str, remedy: str) -> Iterator[Problem]:
+    if faults:
+        path, why = faults[0]
+        more = f"; and {len(faults) - 1:,} more" if len(faults) > 1 else ""
+        message = (
+            f"{there_are([path for path, _ in faults], noun)} that can't be read ({first_names([path])}: {why}{more})."
+        )
+        yield dataset_warning(message, remedy)
+
+
+def check_spare(tree: Tree, folders: Mapping[str, Sequence[str]], used: Iterable[str | None]) -> list[Problem]:
+    """Return the warning of text files, by their folders, that are about no image."""
+    known = set(used)
+    spare = [
+        path for folder, names in folders.items() for name in names if (path := tree.path(folder, name)) not in known
+    ]
+    if not spare:
+        return []
+    message = f"{there_are(spare, 'annotation')} without an image: {first_names(spare)}."
+    return [dataset_warning(message, "They are not used; give image and annotation the same name.")]
+
+
+def _unused(tree: Tree, used: Mapping[str, str]) -> Iterator[Problem]:
+    images = [
+        path
+        for folder in tree.walk()
+        for name in tree.files(folder, tuple(EXTENSIONS))
+        if (path := tree.path(folder, name)) not in used
+    ]
+    if images:
+        folders = sorted({printable(tree.within(os.path.dirname(path))) or "the dataset's folder" for path in images})
+        where = ", ".join(folders[:3]) + (", …" if len(folders) > 3 else "")
+        message = f"{there_are(images, 'image')} in no split: {first_names(images)}, in {where}."
+        yield dataset_warning(message, "They are left out; move them to a folder of a split, or name them in its list.")
+
+
+def _image_root(folder: str) -> str | None:
+    """Return the path up to the last folder whose name has a word for images; None if there is none."""
+    parts = folder.split(os.sep)
+    depths = [depth for depth, part in enumerate(parts) if not IMAGE_WORDS.isdisjoint(_words(part))]
+    return os.path.join(*parts[: depths[-1] + 1]) if depths else None
+
+
+def _words(name: str) -> list[str]:
+    """Return the words and numbers of a name without a version such as "-v1.5"."""
+    return re.findall(r"[^\W\d_]+|\d+", re.sub(r"[-_. ]v\d+(\.\d+)*", " ", name.lower()))

@@ -1,0 +1,91 @@
+"""Images of archives, unpacked once into Footplate's cache so that they are read like other files. Torch-free."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from engine.data.decoding.image_files import EXTENSIONS
+from engine.system.paths import cache_folder, private_folder
+from engine.system.regular_files import UnusableFile
+
+_FOLDER = "unpacked"
+_COMPLETE = "complete"
+_SPARE_BYTES = 1 << 30
+_MAX_LETTERS = 80
+_UNSAFE = re.compile(r"[^A-Za-z0-9_. ()+-]")
+_STARTS = (
+    (b"\xff\xd8\xff", ".jpg"), (b"\x89PNG", ".png"), (b"GIF8", ".gif"), (b"BM", ".bmp"), (b"RIFF", ".webp"),
+    (b"II*\0", ".tif"), (b"MM\0*", ".tif"), (b"II+\0", ".tif"), (b"P5", ".pgm"), (b"P6", ".ppm"),
+)  # fmt: skip
+
+
+def unpacked(archives: Sequence[str], unpack: Callable[[Path], None]) -> Path:
+    """Return the folder in the cache with the images of some archives; `unpack` writes them unless they are there.
+
+    The folder is another if one of the archives changes. Raises UnusableFile if the disk has no room, OSError, and
+    what `unpack` raises.
+    """
+    digest = hashlib.blake2b(digest_size=12)
+    size = 0
+    for path in archives:
+        info = os.stat(path)
+        size += info.st_size
+        digest.update(
+            f"{os.path.realpath(path)}\0{info.st_size}\0{info.st_mtime_ns}\0".encode("utf-8", "surrogateescape")
+        )
+    parent = private_folder(cache_folder() / _FOLDER)
+    folder = parent / digest.hexdigest()
+    if (folder / _COMPLETE).exists():
+        return folder
+    free = shutil.disk_usage(parent).free
+    if free < size + _SPARE_BYTES:
+        reason = f"and the files like it need {size:,} bytes in {parent}, where {free:,} are free"
+        remedy = "Free disk space, or choose another folder for the cache in the settings."
+        raise UnusableFile(archives[0], reason, remedy)
+    partial = Path(tempfile.mkdtemp(prefix=".unpacking-", dir=parent))
+    try:
+        unpack(partial)
+        (partial / _COMPLETE).touch()
+        partial.rename(folder)
+    except OSError as error:
+        shutil.rmtree(partial, ignore_errors=True)
+        if error.errno not in (errno.EEXIST, errno.ENOTEMPTY) or not (folder / _COMPLETE).exists():
+            raise  # else another process was faster
+    except BaseException:
+        shutil.rmtree(partial, ignore_errors=True)
+        raise
+    return folder
+
+
+def stable_root(path: str, folder: str) -> str:
+    """Return the folder that a file's path is relative to, so that the path is the same on every machine."""
+    parent = os.path.join(cache_folder(), _FOLDER, "")
+    return parent + path[len(parent) :].partition(os.sep)[0] if path.startswith(parent) else folder
+
+
+def file_name(name: str, content: bytes, row: int, used: set[str]) -> str:
+    """Return the name of the file for an image: that in the archive if it can be used, with the row's number if not.
+
+    Args:
+        name: Path of the image in the archive; "" for none.
+        content: The image.
+        row: Number of the image in the archive.
+        used: Names that other images in the same folder have, in lower case; the new one is added.
+    """
+    stem, ending = os.path.splitext(_UNSAFE.sub("_", os.path.basename(name.replace("\\", "/"))))
+    if ending.lower() not in EXTENSIONS:
+        # What begins like no image gets the ending of one, so that it is reported when it can't be decoded.
+        ending = next((known for start, known in _STARTS if content.startswith(start)), ".png")
+    stem = stem.lstrip(".")[:_MAX_LETTERS]
+    chosen = f"{stem}{ending}"
+    if not stem or chosen.lower() in used:
+        chosen = f"{row:07d}-{stem}{ending}" if stem else f"{row:07d}{ending}"
+    used.add(chosen.lower())
+    return chosen

@@ -1,0 +1,5 @@
+"""YOLO: a definition of classes and splits, and a text file of objects for each image."""
+
+from engine.data.formats.yolo.format import FORMAT
+
+__all__ = ["FORMAT"]

@@ -1,0 +1,268 @@
+"""Files that describe a YOLO dataset: data.yaml, darknet's obj.data and lists of class names. Torch-free."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from itertools import accumulate
+from typing import Any
+
+from engine.contract.problems import Problem
+from engine.data.decoding.reading import read_text, refuse_unusable
+from engine.data.formats.tree import Tree, split_named
+from engine.data.formats.yolo.labels import MAX_CLASSES
+from engine.data.splits import dataset_error, dataset_warning, printable
+from engine.system.regular_files import UnusableFile
+
+NAME_FILES = ("classes.txt", "obj.names", "_darknet.labels", "class_names.txt", "predefined_classes.txt")
+MAX_YAML_BYTES = 1 << 20
+"""Thirty thousand names take less; PyYAML takes seconds for it."""
+MAX_LEVELS = 2
+"""Depth of folders that are searched for descriptions."""
+MAX_NESTING = 50
+_BRACKETS = {"[": 1, "{": 1, "]": -1, "}": -1}
+_NOTHING = ("", "~", "null", "none")
+
+
+@dataclass
+class Definition:
+    """Description of a dataset in a file.
+
+    Attributes:
+        file: Its path relative to the dataset's folder, "" if there is none.
+        names: Names of the classes in the order of their numbers; None if the file doesn't give them.
+        splits: Paths of folders, lists or images as written, by "train", "val" and "test".
+        base: Folder from which the paths start, as written.
+        keypoint_shape: Number of key points and of the values of each; None for other datasets.
+        problems: What is wrong with the file.
+    """
+
+    file: str = ""
+    names: list[str] | None = None
+    splits: dict[str, list[str]] = field(default_factory=dict)
+    base: str = ""
+    keypoint_shape: tuple[int, int] | None = None
+    problems: list[Problem] = field(default_factory=list)
+
+
+def find_definition(tree: Tree) -> Definition:
+    """Return the description of the dataset; an empty one if there is none. Raises UnusableFile and OSError."""
+    broken: list[Problem] = []
+    found = _in_folder(tree, "", broken)
+    if not found:
+        for folder in tree.walk(depth=MAX_LEVELS):
+            found += _in_folder(tree, folder, broken) if folder else []
+    if not found:
+        return Definition(problems=broken)
+    chosen = next((each for each in found if each.splits), found[0])
+    differing = [each.file for each in found if (each.names, each.splits) != (chosen.names, chosen.splits)]
+    if differing:
+        message = f"{printable(differing[0])} describes another dataset than {printable(chosen.file)}, which is used."
+        chosen.problems.append(dataset_warning(message, "Keep one of them in the folder."))
+    return chosen
+
+
+def _in_folder(tree: Tree, folder: str, broken: list[Problem]) -> list[Definition]:
+    """Return the descriptions in a folder, the likeliest first. Adds files that are not valid to `broken`."""
+    found: list[Definition] = []
+    names = tree.files(folder, (".yaml", ".yml"))
+    for name in sorted(names, key=lambda name: (not name.startswith("data"), name)):
+        path = os.path.join(folder, name)
+        content = _read_yaml(tree.path(path))
+        if isinstance(content, Problem):
+            broken.append(content)
+        elif content.keys() & {"names", "nc"}:
+            found.append(_of_yaml(tree, content, path))
+    if not found:
+        darknet = [_of_darknet(tree, os.path.join(folder, name)) for name in tree.files(folder, ".data")]
+        found = [each for each in darknet if each.splits]
+    return found
+
+
+def resolve(tree: Tree, entry: str, near: str, base: str = "", split: str = "") -> str | None:
+    """Return the path, relative to the dataset's folder, that `entry` means; None if it doesn't exist.
+
+    Paths are often of another machine or begin with a step too many upwards, as Roboflow's do. So leading folders are
+    dropped until something in the dataset has the rest as its path, but not a folder of the split's name.
+
+    Args:
+        tree: Folders and files of the dataset.
+        entry: Path as written.
+        near: Folder of the file that names it, relative to the dataset's.
+        base: Path as written from which `entry` starts.
+        split: Split that the path is of.
+    """
+    parts, leading = _parts(entry), _parts(base)
+    for start in dict.fromkeys((near, "")):
+        for skipped in range(len(leading) + len(parts) + 1):
+            rest = [*leading, *parts][skipped:]
+            dropped = parts[: max(skipped - len(leading), 0)]
+            if _loses_split(dropped, rest, split):
+                break
+            if not rest and parts and parts[-1] != os.path.basename(os.path.abspath(tree.root)):
+                break
+            path = os.path.join(start, *rest)
+            if os.path.exists(tree.path(path)):
+                return path
+    outside = os.path.normpath(os.path.join(near, base, entry))
+    return outside if os.path.exists(tree.path(outside)) else None
+
+
+def _loses_split(dropped: Iterable[str], rest: Iterable[str], split: str) -> bool:
+    return any(split_named(part) == split for part in dropped if split) and not any(map(split_named, rest))
+
+
+def _parts(path: str) -> list[str]:
+    """Return the folders and the file of a path of any system, without "." and ".." and without patterns."""
+    path = re.sub(r"^[A-Za-z]:/", "", path.strip().replace("\\", "/"))
+    return [part for part in path.split("/") if part not in ("", ".", "..") and "*" not in part and "\0" not in part]
+
+
+def class_names(tree: Tree, definition: Definition, folders: Iterable[str]) -> tuple[list[str] | None, list[Problem]]:
+    """Return the names of the classes, and the problems of their files; None if nothing names them.
+
+    Args:
+        tree: Folders and files of the dataset.
+        definition: Contents of data.yaml or obj.data.
+        folders: Folders of text files, relative to the dataset's, where a list of names may be, too.
+    """
+    where = dict.fromkeys(["", *(os.path.dirname(folder) for folder in folders), *folders, *tree.named(("data",))])
+    found = {os.path.join(folder, name): name for folder in where for name in NAME_FILES if name in tree.files(folder)}
+    names_of = {path: names for path in found if (names := _read_names(tree.path(path)))}
+    if not names_of:
+        return definition.names, []
+    chosen = min(names_of, key=lambda path: NAME_FILES.index(found[path]))
+    names = names_of[chosen]
+    if definition.names is not None and names != definition.names:
+        message = f"{printable(definition.file)} and {printable(chosen)} name different classes."
+        return definition.names, [
+            dataset_warning(message, f"The names in {printable(definition.file)} are used; check them.")
+        ]
+    # Programs write such a list into each folder, with the classes in the order in which they were first drawn there.
+    others = [path for path in names_of if found[path] == found[chosen] and names_of[path] != names]
+    if definition.names is None and others:
+        message = f"{printable(chosen)} and {printable(others[0])} name different classes, or in another order."
+        return names, [
+            dataset_error(message, "Number the classes in all folders alike, and keep one list of their names.")
+        ]
+    return names, []
+
+
+def _read_names(path: str) -> list[str]:
+    lines = [line.strip() for line in read_text(path).splitlines()]
+    return [line for line in lines if line]
+
+
+def _of_yaml(tree: Tree, content: Mapping[str, Any], file: str) -> Definition:
+    definition = Definition(file, base=_text(content.get("path")))
+    names = content.get("names")
+    listed = _text(names).endswith((".txt", ".names")) and resolve(tree, _text(names), os.path.dirname(file))
+    definition.names = _read_names(tree.path(listed)) if listed else _names(names, tree.path(file))
+    count = _number(content.get("nc"))
+    if count is not None and count < MAX_CLASSES:
+        if definition.names is None:
+            definition.names = [f"class {number}" for number in range(count)]
+        elif count != len(definition.names):
+            message = f"{printable(file)} names {len(definition.names)} classes, but its nc is {count}."
+            definition.problems.append(dataset_warning(message, "The names are used; correct nc."))
+    for key, value in content.items():
+        entries = [_text(each) for each in value] if isinstance(value, list) else [_text(value)]
+        if (split := split_named(key)) and split not in definition.splits and any(entries):
+            definition.splits[split] = [entry for entry in entries if entry]
+    shape = content.get("kpt_shape")
+    if isinstance(shape, list) and len(shape) == 2:
+        points, values = map(_number, shape)
+        if points and points < MAX_CLASSES and values in (2, 3):
+            definition.keypoint_shape = points, values
+    return definition
+
+
+def _of_darknet(tree: Tree, file: str) -> Definition:
+    """Return the contents of darknet's obj.data, lines such as "train = data/train.txt"."""
+    lines = (line.partition("=") for line in read_text(tree.path(file)).splitlines())
+    values = {key.strip().lower(): value.strip() for key, sign, value in lines if sign}
+    definition = Definition(file)
+    for key, value in values.items():
+        if (split := split_named(key)) and value and split not in definition.splits:
+            definition.splits[split] = [value]
+    names = resolve(tree, values.get("names", ""), os.path.dirname(file)) if values.get("names") else None
+    if names is not None:
+        definition.names = _read_names(tree.path(names)) or None
+    return definition
+
+
+def _names(names: Any, path: str) -> list[str] | None:
+    """Return the names in a list, a text with commas, or by their numbers. Raises UnusableFile for other contents."""
+    if isinstance(names, str):
+        names = [name.strip() for name in names.split(",")] if _text(names) else None
+    listed = names.values() if isinstance(names, dict) else names or ()
+    if any(not isinstance(each, str) for each in listed):
+        raise UnusableFile(path, "has a list as the name of a class", "Give each class a single name.")
+    if not isinstance(names, dict):
+        return names
+    numbered = {_number(key): name for key, name in names.items()}
+    if None in numbered:
+        numbered = {_number(value): key for key, value in names.items()}
+    if None in numbered:
+        raise UnusableFile(path, "has names of classes without numbers", "List the names, or number them from 0.")
+    highest = max((number for number in numbered if number is not None), default=-1)
+    if highest >= MAX_CLASSES:
+        words = f"names the class {highest:,}; class numbers go up to {MAX_CLASSES - 1:,}"
+        raise UnusableFile(path, words, "Number the classes from 0.")
+    return [numbered.get(number, f"class {number}") for number in range(highest + 1)]
+
+
+def _text(value: Any) -> str:
+    return value.strip() if isinstance(value, str) and value.strip().lower() not in _NOTHING else ""
+
+
+def _number(value: Any) -> int | None:
+    return int(value) if isinstance(value, str) and re.fullmatch(r"\d{1,18}", value.strip(), re.ASCII) else None
+
+
+def _read_yaml(path: str) -> dict[str, Any] | Problem:
+    """Return the mapping in a YAML file with all values as text, so that a class may be called "no" or "007".
+
+    An empty mapping if the file has other contents, a problem if it is not valid. Raises OSError, and UnusableFile for
+    aliases of lists or mappings: by a few lines of such a billion words can be meant.
+    """
+    import yaml
+
+    try:
+        text = read_text(path, MAX_YAML_BYTES)
+    except FileNotFoundError:  # a broken link
+        return {}
+    with refuse_unusable(path):
+        if max(accumulate(_BRACKETS.get(letter, 0) for letter in text), default=0) > MAX_NESTING:
+            raise RecursionError  # which PyYAML would come to in the square of the time
+        try:
+            loader = yaml.BaseLoader(text)
+            node = loader.get_single_node()
+            if node is None:
+                return {}
+            _check_aliases(node, path, set())
+            content = loader.construct_document(node)
+        except UnusableFile:
+            raise
+        except (ValueError, TypeError, LookupError, AttributeError, yaml.YAMLError) as error:
+            mark = getattr(error, "problem_mark", None)
+            where = "" if mark is None else f", line {mark.line + 1}"
+            message = f"{printable(os.path.basename(path))}{where}: not valid YAML."
+            return dataset_error(
+                message, "Correct it: tabs, missing quotes or missing spaces after colons are common mistakes."
+            )
+    return content if isinstance(content, dict) else {}
+
+
+def _check_aliases(node: Any, path: str, seen: set[int]) -> None:
+    """Raise UnusableFile if a list or a mapping occurs twice."""
+    if isinstance(node.value, str):
+        return
+    if id(node) in seen:
+        raise UnusableFile(path, "contains aliases of lists or mappings", "Write them out in full.")
+    seen.add(id(node))
+    for part in node.value:
+        for each in part if isinstance(part, tuple) else (part,):
+            _check_aliases(each, path, seen)

@@ -1,0 +1,304 @@
+"""YOLO's text files, one for each image: boxes, outlines, rotated boxes and poses. Torch-free.
+
+Reads the layouts of Ultralytics (data.yaml, images and labels), darknet (obj.data with lists of images) and CVAT
+(obj_train_data), with or without folders of splits, in folders of any depth.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from engine.contract.problems import Problem
+from engine.data.decoding.image_files import EXTENSIONS
+from engine.data.decoding.reading import Unfit
+from engine.data.formats.format import Confidence, Content, Detection, Format
+from engine.data.formats.shared.boxes import Box, BoxedImage
+from engine.data.formats.shared.instances import InstanceSplit, Polygons
+from engine.data.formats.shared.text_files import (
+    Parsed,
+    check_pairs,
+    check_spare,
+    describe_folders,
+    good_share,
+    read_texts,
+    sample,
+    text_folders,
+    without_unannotated,
+)
+from engine.data.formats.tree import Tree
+from engine.data.formats.yolo.definition import (
+    NAME_FILES,
+    Definition,
+    class_names,
+    find_definition,
+)
+from engine.data.formats.yolo.images import ImageSearch
+from engine.data.formats.yolo.labels import BOX, MARGIN, QUAD, Columns, Points, Row, meanings, read_lines
+from engine.data.splits import dataset_error, dataset_warning, first_names, printable, there_are
+
+NOT_ANNOTATIONS = frozenset(
+    {*NAME_FILES, "labels.txt", "notes.txt", "map.txt", "train.txt", "val.txt", "valid.txt", "test.txt", "readme.txt"}
+)
+"""Names of text files that are lists or notes."""
+ROUNDING = 0.01
+"""Fraction of the image by which outlines may exceed it without a warning."""
+
+
+class Source(NamedTuple):
+    """Findings of the detection: the description of the dataset, and the meaning of the columns."""
+
+    definition: Definition
+    columns: Columns
+
+
+def detect(tree: Tree) -> list[Detection]:
+    """Return how the text files can be read; a refusal that names a bad line if most of their lines are not YOLO's."""
+    folders = text_folders(tree, NOT_ANNOTATIONS)
+    if not any(tree.has(EXTENSIONS, folder) for folder in tree.walk()):
+        return _refusal_without_images(tree)
+    if not folders:
+        return []
+    definition = find_definition(tree)
+    paths = [tree.path(folder, name) for folder, names in folders.items() for name in names]
+    found = sample(paths, _read_fractions)
+    evidence = _evidence(definition, folders)
+    if not found:
+        against = ("no annotated objects in the text files that were opened",)
+        source = Source(definition, Columns())
+        empty = Detection(("boxes",), Confidence.LIKELY, evidence, against, source=source)
+        return [empty] if definition.file else []
+    share = good_share(found)
+    if share < 0.5:
+        return [_refusal(evidence, found)] if definition.file or _has_boxes(paths) else []
+    confidence = Confidence.CERTAIN if share >= 0.9 else Confidence.LIKELY
+    rows = [row for _, lines in found for row in lines.rows]
+    return _readings(definition, rows, evidence, confidence)
+
+
+def read(tree: Tree, detection: Detection, kind: str) -> Content:
+    """Return the boxes or the instances of a dataset."""
+    definition, columns = detection.source
+    search = ImageSearch(tree, definition)
+    splits = search.splits()
+    used = search.texts_of_images | {pair.text for pairs in splits.values() for pair in pairs if pair.text}
+    problems = [*definition.problems, *search.problems, *check_pairs(tree, splits)]
+    splits, unannotated = without_unannotated(splits)
+    folders = text_folders(tree, NOT_ANNOTATIONS)
+    by_image, unreadable = read_texts(splits, lambda path: _read_shapes(path, columns))
+    names, of_names = class_names(tree, definition, folders)
+    alone = [pair.image for pairs in splits.values() for pair in pairs if pair.text is None]
+    if alone:
+        message = f"{there_are(alone, 'image')} without a text file: {first_names(alone)}."
+        problems.append(dataset_warning(message, "They are kept as background; if they show objects, add their files."))
+    problems += [*unannotated, *check_spare(tree, folders, used), *of_names, *unreadable]
+    highest = max((label for images in by_image.values() for _, shapes in images for label, _ in shapes), default=-1)
+    if names is None:
+        names = [f"class {number}" for number in range(highest + 1)]
+        message = "No file names the classes, so they are called by their numbers."
+        problems.append(
+            dataset_warning(message, "Add classes.txt with a name in each line, starting with that of class 0.")
+        )
+    elif highest >= len(names):
+        message = f"The annotations contain class {highest}, but only {len(names)} classes are named."
+        problems.append(dataset_error(message, "Name every class in data.yaml or classes.txt, starting with class 0."))
+    make = _boxes if kind == "boxes" else _instances
+    return Content(tuple(map(printable, names)), make(by_image, problems), problems)
+
+
+# Detection
+
+
+def _read_fractions(path: str) -> Parsed[Row]:
+    """Return the lines of a file, with those that are not of fractions of the image among the faults."""
+    lines = read_lines(path)
+    found: Parsed[Row] = Parsed([], lines.faults, lines.repeated)
+    for row in lines.rows:
+        if _fits(row):
+            found.rows.append(row)
+        else:
+            beyond = next(value for value in row.values if not _is_fraction(value))
+            found.faults.append(f"line {row.number} contains {beyond:g}, which is not a fraction of the image")
+    return found
+
+
+def _has_boxes(paths: Sequence[str]) -> bool:
+    """Return True if most lines have a class number and as many numbers as a box, though perhaps in pixels."""
+    lengths = [len(row.values) for _, lines in sample(paths, read_lines) for row in lines.rows]
+    return bool(lengths) and 2 * sum(length in (BOX, BOX + 1) for length in lengths) >= len(lengths)
+
+
+def _fits(row: Row) -> bool:
+    """Return True if the numbers of a box, or most numbers of a longer line, are fractions of the image."""
+    fractions = [_is_fraction(value) for value in row.values]
+    return all(fractions[:BOX]) and (len(fractions) <= BOX + 1 or 2 * sum(fractions) > len(fractions))
+
+
+def _is_fraction(value: float) -> bool:
+    return -MARGIN <= value <= 1 + MARGIN
+
+
+def _readings(
+    definition: Definition, rows: Sequence[Row], evidence: tuple[str, ...], confidence: Confidence
+) -> list[Detection]:
+    """Return a detection for each meaning that the columns may have."""
+    columns = meanings(rows, definition.keypoint_shape)
+    against: list[str] = []
+    if definition.keypoint_shape is not None and not columns[0].keypoint_values:
+        against.append(f"lines without the key points of kpt_shape in {printable(definition.file)}")
+    if any(len(row.values) == BOX + 1 and not 0 <= row.values[BOX] <= 1 for row in rows):
+        against.append("lines whose sixth number is not a confidence; boxes with an angle are not read")
+    if len(columns) > 1:
+        confidence = Confidence.LIKELY
+        against.append("lines that may be outlines or boxes with key points; kpt_shape in data.yaml tells which")
+    detections = []
+    for each in columns:
+        kinds, words = _kinds(rows, each)
+        variant = "" if len(columns) == 1 else "key points" if each.keypoint_values else "outlines"
+        source = Source(definition, each)
+        detections.append(Detection(kinds, confidence, (*evidence, words), tuple(against), variant, source=source))
+    return detections
+
+
+def _evidence(definition: Definition, folders: Mapping[str, Sequence[str]]) -> tuple[str, ...]:
+    texts = describe_folders(folders)
+    if not definition.file:
+        return (texts,)
+    count = len(definition.names or ())
+    classes = f" with {count} class{'es' if count > 1 else ''}" if count else ""
+    return f"{printable(definition.file)}{classes}", texts
+
+
+def _refusal(evidence: tuple[str, ...], found: Sequence[tuple[str, Parsed[Row]]]) -> Detection:
+    path, lines = next((path, lines) for path, lines in found if lines.faults)
+    return Detection(
+        (),
+        Confidence.LIKELY,
+        (*evidence, f"{printable(os.path.basename(path))}: {lines.faults[0]}"),
+        remedy="Write each line as a class number, then the box's center, width and height divided by the width and "
+        "height of the image; or as a class number and the points of an outline.",
+    )
+
+
+def _refusal_without_images(tree: Tree) -> list[Detection]:
+    """Return the refusal of a dataset that was exported without its images; nothing if it is another dataset."""
+    if not any(tree.has(".txt", folder) for folder in tree.walk()):
+        return []
+    definition = find_definition(tree)
+    if not definition.file or not definition.splits:
+        return []
+    remedy = "Export it with its images (in CVAT, turn on Save images), or copy them next to their text files."
+    return [Detection((), Confidence.LIKELY, (printable(definition.file), "no images"), remedy=remedy)]
+
+
+def _kinds(rows: Sequence[Row], columns: Columns) -> tuple[tuple[str, ...], str]:
+    """Return the kinds that can be read, and what the lines hold."""
+    lengths = Counter(len(row.values) for row in rows)
+    long = sum(count for length, count in lengths.items() if length > 5)
+    if columns.keypoint_values:
+        return ("boxes",), "boxes followed by key points, which are not read"
+    if not long:
+        return ("boxes",), "lines of 5 numbers"
+    if lengths[QUAD] == long:
+        return ("boxes", "instances"), "lines of four corners"
+    # A stray outline doesn't turn a dataset of boxes into one of instances.
+    return (("instances", "boxes") if 2 * long > len(rows) else ("boxes", "instances")), "outlines"
+
+
+# Lines
+
+
+Shape = tuple[int, tuple[float, float, float, float] | Points]
+"""Class, and center, width and height of a box or the points of an outline."""
+
+
+def _read_shapes(path: str, columns: Columns) -> Parsed[Shape]:
+    """Return the objects in a file. Raises UnusableFile and OSError."""
+    lines = read_lines(path)
+    found: Parsed[Shape] = Parsed([], lines.faults, lines.repeated)
+    for row in lines.rows:
+        try:
+            box = columns.box(row)
+            found.rows.append((row.label, columns.outline(row) if box is None else box))
+        except Unfit as error:
+            found.faults.append(str(error))
+    return found
+
+
+ByImage = dict[str, list[tuple[str, list[Shape]]]]
+
+
+def _boxes(splits: ByImage, problems: list[Problem]) -> dict[str, list[BoxedImage]]:
+    shapes = [(path, shape) for images in splits.values() for path, shapes in images for _, shape in shapes]
+    outlined = [path for path, shape in shapes if isinstance(shape, np.ndarray)]
+    boxed = [path for path, shape in shapes if not isinstance(shape, np.ndarray)]
+    if outlined and boxed:
+        rarer, words = (
+            (outlined, "an outline among boxes") if len(outlined) < len(boxed) else (boxed, "a box among outlines")
+        )
+        message = f"{there_are(rarer, 'object')} with {words}, in {first_names(rarer)}."
+        problems.append(dataset_warning(message, "Of outlines, the boxes around them are used; check these lines."))
+    return {
+        split: [BoxedImage(path, [_box(*shape) for shape in shapes], fractions=True) for path, shapes in images]
+        for split, images in splits.items()
+    }
+
+
+def _box(label: int, shape: tuple[float, float, float, float] | Points) -> Box:
+    if isinstance(shape, np.ndarray):
+        (left, top), (right, bottom) = shape.min(0).tolist(), shape.max(0).tolist()
+        return Box(left, top, right, bottom, label)
+    across, down, width, height = shape
+    return Box(across - width / 2, down - height / 2, across + width / 2, down + height / 2, label)
+
+
+def _instances(splits: ByImage, problems: list[Problem]) -> dict[str, InstanceSplit]:
+    boxed: list[str] = []
+    outside: list[str] = []
+    converted: dict[str, InstanceSplit] = {}
+    for split, images in splits.items():
+        sources: list[Polygons] = []
+        for path, shapes in images:
+            polygons = []
+            for label, shape in shapes:
+                points = shape if isinstance(shape, np.ndarray) else _corners(_box(label, shape))
+                polygons.append((label, points))
+                boxed += [path] * (points is not shape)
+                outside += [path] * bool(points.min() < -ROUNDING or points.max() > 1 + ROUNDING)
+            sources.append(Polygons(polygons))
+        converted[split] = InstanceSplit([path for path, _ in images], sources)
+    if boxed:
+        message = f"{there_are(boxed, 'object')} with a box instead of an outline, in {first_names(boxed)}."
+        problems.append(
+            dataset_warning(
+                message, "Their outlines are rectangles; draw outlines, or choose the task Object detection."
+            )
+        )
+    if outside:
+        message = f"{there_are(outside, 'outline')} extending beyond the image, in {first_names(outside)}."
+        problems.append(
+            dataset_warning(
+                message, "They are clipped at its edges; check that the annotations belong to these images."
+            )
+        )
+    return converted
+
+
+def _corners(box: Box) -> Points:
+    left, top, right, bottom = box[:4]
+    return np.array([(left, top), (right, top), (right, bottom), (left, bottom)])
+
+
+FORMAT = Format(
+    "yolo",
+    "YOLO text files",
+    ("instances", "boxes"),
+    "A folder images and a folder labels with a text file for each image, and data.yaml or classes.txt with the names "
+    "of the classes.",
+    detect,
+    read,
+)

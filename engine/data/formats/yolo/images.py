@@ -1,0 +1,108 @@
+"""Images of a YOLO dataset by split, as its description, lists and folders give them. Torch-free."""
+
+from __future__ import annotations
+
+import os
+
+from engine.contract.problems import Problem
+from engine.data.decoding.image_files import is_image
+from engine.data.decoding.reading import MAX_TABLE_BYTES, read_text
+from engine.data.formats.shared.image_lookup import ImageLookup
+from engine.data.formats.shared.text_files import Pair, TextFiles, image_folders, pairs_by_folder
+from engine.data.formats.tree import Tree, split_named
+from engine.data.formats.yolo.definition import Definition, resolve
+from engine.data.splits import dataset_warning, first_names, printable, there_are
+
+
+class ImageSearch:
+    """Finds the images of each split and the text file about each.
+
+    Attributes:
+        problems: What is wrong with paths and lists.
+        texts_of_images: Text files about images in folders, whether the images are in a split or not.
+    """
+
+    def __init__(self, tree: Tree, definition: Definition) -> None:
+        self.problems: list[Problem] = []
+        self._tree = tree
+        self._definition = definition
+        self._texts = TextFiles(tree)
+        self._lookup = ImageLookup(tree)
+        self._by_folder = pairs_by_folder(tree, self._texts)
+        self.texts_of_images = {pair.text for pairs in self._by_folder.values() for pair in pairs if pair.text}
+
+    def splits(self) -> dict[str, list[Pair]]:
+        """Return the images by "train", "val" and "test", or by "" if there are no splits.
+
+        Folders with the name of a split are used if the description lacks that split or has a wrong path for it.
+        """
+        found: dict[str, list[Pair]] = {}
+        for split, entries in (self._definition.splits or self._lists()).items():
+            pairs = [pair for entry in entries for pair in self._named(entry, split)]
+            if pairs:
+                found[split] = list(dict.fromkeys(pairs))
+        taken = {pair.image for pairs in found.values() for pair in pairs}
+        for split, pairs in self._by_folder.items():
+            rest = [pair for pair in pairs if pair.image not in taken]
+            name = split or ("train" if taken else "")
+            if rest and name not in found:
+                found[name] = rest
+        return found
+
+    def _lists(self) -> dict[str, list[str]]:
+        """Return lists of images in the dataset's folder, such as train.txt, by split."""
+        found: dict[str, list[str]] = {}
+        for folder in ("", *self._tree.named(("data",))):
+            for name in self._tree.files(folder, ".txt"):
+                split = split_named(os.path.splitext(name)[0])
+                path = os.path.join(folder, name)
+                if split and split not in found and any(map(is_image, _read_list(self._tree.path(path))[:1])):
+                    found[split] = [path]
+        return found
+
+    def _named(self, entry: str, split: str) -> list[Pair]:
+        """Return the images that an entry of the description means: a folder, a list of images, or an image."""
+        definition = self._definition
+        path = resolve(self._tree, entry, os.path.dirname(definition.file), definition.base, split)
+        if path is None:
+            self.problems.append(self._missing(entry, split))
+            return []
+        where = self._tree.path(path)
+        if os.path.isdir(where):
+            return [pair for folder in image_folders(self._tree, path) for pair in self._texts.pairs(folder)]
+        if is_image(path):
+            return [self._pair(where)]
+        return self._listed(path, split)
+
+    def _listed(self, path: str, split: str) -> list[Pair]:
+        pairs: list[Pair] = []
+        missing: list[str] = []
+        for name in _read_list(self._tree.path(path)):
+            image = self._lookup.find(name, os.path.dirname(path), split=split, ending=is_image(name))
+            if image is None:
+                missing.append(name)
+            else:
+                pairs.append(self._pair(image))
+        if missing:
+            message = f"{there_are(missing, 'image')} named in {printable(path)} but not in the folder: {first_names(missing)}."
+            remedy = "They are left out; add them to the folder, or remove them from the list."
+            self.problems.append(dataset_warning(message, remedy))
+        return pairs
+
+    def _pair(self, image: str) -> Pair:
+        folder, name = os.path.split(image)
+        return Pair(image, self._texts.find(self._tree.within(folder), name))
+
+    def _missing(self, entry: str, split: str) -> Problem:
+        file = printable(self._definition.file)
+        message = f"{file} names {printable(entry)} for {split}, which does not exist"
+        if instead := self._by_folder.get(split):
+            folder = printable(self._tree.within(os.path.dirname(instead[0].image))) or "the dataset's folder"
+            return dataset_warning(f"{message}; {folder} is used.", f"Correct the path in {file}.")
+        return dataset_warning(f"{message}.", f"Correct the path in {file}, or add the folder.")
+
+
+def _read_list(path: str) -> list[str]:
+    """Return the names in a list of images."""
+    lines = (line.strip() for line in read_text(path, MAX_TABLE_BYTES).splitlines())
+    return [line if is_image(line) else line.split(maxsplit=1)[0] for line in lines if line]

@@ -1,0 +1,201 @@
+"""Lines of YOLO's text files and the meaning of their columns. Torch-free.
+
+A line has the number of a class, and then (docs.ultralytics.com, "Datasets"): center, width and height of a box in
+fractions of the image; such a box and key points, each of 2 or 3 values; or the points of an outline, which are four
+for a rotated box. The confidence of a detector may follow.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from engine.data.decoding.reading import Unfit, read_number, read_text, refuse_unusable
+from engine.data.formats.shared.text_files import Parsed
+
+MAX_CLASSES = 100_000
+"""Larger numbers are of no class."""
+BOX = 4
+QUAD = 8
+MIN_OUTLINE = 6
+MARGIN = 0.1
+"""Fraction of the image by which annotations may exceed it."""
+CLEAR, UNCLEAR = 0.95, 0.8
+"""Share of lines that fit the meaning that is chosen, at least, and another one, at most."""
+MIN_LINES = 5
+"""Lines that must fit only one meaning for it to be chosen."""
+
+_DECIMAL_COMMA = re.compile(r"-?\d+(,\d+)?")
+_VISIBILITY = {0.0, 1.0, 2.0}
+
+Points = npt.NDArray[np.float64]
+
+
+class Row(NamedTuple):
+    """A line: the number of a class, and the values behind it."""
+
+    number: int
+    label: int
+    values: tuple[float, ...]
+
+
+class Columns(NamedTuple):
+    """Meaning of the values of lines that have more than a box and a confidence.
+
+    Attributes:
+        keypoint_values: Values of all key points behind the box; 0 if the values are outlines.
+        scored: True if a confidence follows each outline.
+    """
+
+    keypoint_values: int = 0
+    scored: bool = False
+
+    def box(self, row: Row) -> tuple[float, float, float, float] | None:
+        """Return center, width and height; None if the line is an outline. Raises Unfit for lines of neither kind."""
+        count = len(row.values)
+        if count in (BOX, BOX + 1):
+            return self._within(row, row.values[:BOX])  # type: ignore[return-value]
+        if self.keypoint_values:
+            if count - BOX - self.keypoint_values not in (0, 1):
+                expected = f"{BOX + 1} or {BOX + 1 + self.keypoint_values}"
+                raise Unfit(f"line {row.number} has {count + 1} numbers; a box with key points needs {expected}")
+            return self._within(row, row.values[:BOX])  # type: ignore[return-value]
+        return None
+
+    def outline(self, row: Row) -> Points:
+        """Return x and y of the points, float64 [k, 2]. Raises Unfit if the line has none."""
+        values = row.values[:-1] if self.scored and len(row.values) % 2 else row.values
+        if len(values) < MIN_OUTLINE or len(values) % 2:
+            raise Unfit(f"line {row.number} has {len(row.values) + 1} numbers; a box needs 5, an outline an odd count")
+        return np.array(self._within(row, values)).reshape(-1, 2)
+
+    @staticmethod
+    def _within(row: Row, values: tuple[float, ...]) -> tuple[float, ...]:
+        for value in values:
+            if not -1 <= value <= 2:
+                raise Unfit(f"line {row.number} contains {value:g}, which is not a fraction of the image")
+        return values
+
+
+def read_lines(path: str) -> Parsed[Row]:
+    """Return the lines of a file. Raises UnusableFile and OSError."""
+    found = Parsed[Row]()
+    seen: set[tuple[int, tuple[float, ...]]] = set()
+    text = read_text(path)
+    with refuse_unusable(path):
+        for number, line in enumerate(text.splitlines(), 1):
+            words = split_line(line)
+            if not words:
+                continue
+            try:
+                row = Row(number, _label(words[0], number), tuple(read_number(word, number) for word in words[1:]))
+                if len(row.values) < BOX:
+                    raise Unfit(f"line {number} has {len(words)} numbers; a box needs 5")
+            except Unfit as error:
+                found.faults.append(str(error))
+                continue
+            if row[1:] in seen:
+                found.repeated += 1
+                continue
+            seen.add(row[1:])
+            found.rows.append(row)
+    return found
+
+
+def split_line(line: str) -> list[str]:
+    """Return the words of a line that spaces, tabs, semicolons or commas separate.
+
+    If there are other separators and no period, a comma within a number is its decimal mark.
+    """
+    words = line.replace(";", " ").split()
+    if len(words) > BOX and "," in line and all(map(_DECIMAL_COMMA.fullmatch, words)):
+        return [word.replace(",", ".") for word in words]
+    return line.replace(";", " ").replace(",", " ").split()
+
+
+def _label(word: str, line: int) -> int:
+    try:
+        number = read_number(word, line)
+    except Unfit:
+        raise Unfit(f"line {line} begins with {word[:40]!r}, not with a class number") from None
+    if not 0 <= number < MAX_CLASSES or number != int(number):
+        raise Unfit(f"line {line} begins with {word[:40]}, not with a class number")
+    return int(number)
+
+
+def meanings(rows: Sequence[Row], keypoint_shape: tuple[int, int] | None) -> list[Columns]:
+    """Return the meaning of the columns of a dataset's lines: several, the likeliest first, if it can't be decided.
+
+    Args:
+        rows: Lines of several files.
+        keypoint_shape: `kpt_shape` of data.yaml, the number of key points and of the values of each.
+    """
+    counts = Counter(len(row.values) for row in rows if len(row.values) > BOX + 1)
+    if keypoint_shape is not None:
+        values = keypoint_shape[0] * keypoint_shape[1]
+        if not counts or counts[BOX + values] + counts[BOX + values + 1]:
+            return [Columns(keypoint_values=values)]
+    if not counts:
+        return [Columns()]
+    (count, _), scored = counts.most_common(1)[0], sum(number for length, number in counts.items() if length % 2)
+    outlines = Columns(scored=2 * scored > counts.total() and all(len(row.values) != BOX for row in rows))
+    if 2 * counts.total() < len(rows) and counts.total() < MIN_LINES:  # a few stray lines raise no question
+        return [outlines]
+    if len(counts) > 1:  # each pose has the same number of key points
+        return [outlines]
+    return _of_constant_length([row for row in rows if len(row.values) == count], count, outlines)
+
+
+def _of_constant_length(rows: Sequence[Row], count: int, outlines: Columns) -> list[Columns]:
+    values = np.array([row.values for row in rows])
+    is_outline = _is_outline(values[:, : count - count % 2])
+    best: tuple[Columns, npt.NDArray[np.bool_]] | None = None
+    for per_point in (3, 2):
+        for length in (count, count - 1):  # with a confidence
+            if length <= BOX or (length - BOX) % per_point:
+                continue
+            is_pose = _is_pose(values[:, :length], per_point)
+            if per_point == 3 and length == count and set(values[:, BOX + 2 :: 3].flat) <= _VISIBILITY:
+                return [Columns(keypoint_values=length - BOX)]
+            if best is None or is_pose.sum() > best[1].sum():
+                best = Columns(keypoint_values=length - BOX), is_pose
+    if best is None:
+        return [outlines]
+    poses, is_pose = best
+    if is_pose.mean() < UNCLEAR and is_outline.mean() >= CLEAR:
+        return [outlines]
+    if is_pose.mean() >= CLEAR and is_outline.mean() < UNCLEAR and (is_pose & ~is_outline).sum() >= MIN_LINES:
+        return [poses]
+    if count == QUAD and is_outline.mean() >= CLEAR:  # rotated boxes are far more common than two key points
+        return [outlines]
+    return [poses, outlines] if is_pose.mean() > is_outline.mean() else [outlines, poses]
+
+
+def _is_pose(values: npt.NDArray[np.float64], per_point: int) -> npt.NDArray[np.bool_]:
+    """Return which lines, float64 [n, k], begin with a box in the image that holds the points behind it."""
+    center, size = values[:, None, :2], values[:, None, 2:BOX]
+    points = values[:, BOX:].reshape(len(values), -1, per_point)
+    hidden = np.all(points[..., :2] <= 0, axis=2)
+    inside = np.all(np.abs(points[..., :2] - center) <= size / 2 + size / 10 + 0.01, axis=2) | hidden
+    in_image = (size > 0) & (np.abs(center - 0.5) + size / 2 <= 0.5 + 0.01)
+    fits = np.all(in_image, axis=(1, 2)) & np.all(inside, axis=1)
+    if per_point == 3:
+        visibility = points[..., 2]
+        fits &= np.all((visibility >= 0) & (visibility <= 2), axis=1)
+    return np.asarray(fits)
+
+
+def _is_outline(values: npt.NDArray[np.float64]) -> npt.NDArray[np.bool_]:
+    """Return which lines, float64 [n, k], have a second point near the others, as outlines do."""
+    points = values.reshape(len(values), -1, 2)
+    others = np.delete(points, 1, axis=1)
+    low, high = others.min(1), others.max(1)
+    reach = (high - low).max(1, keepdims=True) + 1e-3
+    is_near = (points[:, 1] >= low - reach) & (points[:, 1] <= high + reach)
+    in_image = (points >= -0.01) & (points <= 1.01)
+    return np.asarray(np.all(is_near, axis=1) & np.all(in_image, axis=(1, 2)))

@@ -1,0 +1,160 @@
+"""A folder's classes made those of a model, by their names. Torch-free."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from engine.contract.inference.evaluation import ClassMapping
+from engine.data.formats.shared.boxes import BoxSplit
+from engine.data.formats.shared.instances import Instance, InstanceSplit, Source
+from engine.data.splits import FileSplit, IdxSplit, Labels, LabelSplit, MaskCode, RecognizedDataset, Split
+
+UNKNOWN = -1
+"""What a class becomes that the model does not know."""
+_NO_VALUE = -(1 << 62)
+"""Value that no mask has, for a class that the folder lacks."""
+_BY_VALUE = re.compile(r"(?:class|value) (\d+)")
+"""Names of classes of masks, or of points, of which nothing but the value is known."""
+_OF_TWO_VALUES = ("background", "foreground")
+"""What the classes of masks are called that have no other values than 0 and one more."""
+
+
+class _Renumbered(NamedTuple):
+    split: Any
+    ignored: int
+
+
+def map_classes(found: RecognizedDataset, classes: Sequence[str]) -> tuple[RecognizedDataset, ClassMapping]:
+    """`found` with `classes` for its own, and what has become of these. Images of an unknown class are left out, and
+    so are its labels, boxes and outlines; its pixels and points are of no class."""
+    if found.classes == tuple(classes):
+        return found, ClassMapping()
+    if found.code is not None:
+        found = replace(found, classes=_by_value(found.classes, found.code, classes))
+    known = {name: index for index, name in enumerate(classes)}
+    numbers = np.array([known.get(name, UNKNOWN) for name in found.classes], np.int64)
+    unknown = tuple(name for name in found.classes if name not in known)
+    ignored = 0
+
+    def renumbered(split: Split | None) -> Split | None:
+        nonlocal ignored
+        if split is None:
+            return None
+        made: Split
+        made, left = _RENUMBER[type(split)](split, numbers, len(classes))
+        ignored += left
+        return made
+
+    if found.code is not None:
+        mapped = replace(found, code=_recoded(found.code, numbers, len(classes)))
+    else:
+        train, val = renumbered(found.train), renumbered(found.val)
+        test = val if found.test is found.val else renumbered(found.test)
+        mapped = replace(found, train=train, val=val, test=test)
+    counted = not unknown or not (found.code is not None or isinstance(found.train, InstanceSplit))
+    missing = tuple(name for name in classes if name not in found.classes)
+    mapping = ClassMapping(missing=missing, unknown=unknown, ignored=ignored if counted else None)
+    return replace(mapped, classes=tuple(classes)), mapping
+
+
+def _by_value(names: tuple[str, ...], code: MaskCode, classes: Sequence[str]) -> tuple[str, ...]:
+    """Return `names`, or the model's names of the same values if nothing but values is known of both.
+
+    A folder in which some values do not occur may have other names for the rest.
+    """
+    of_model = {int(match[1]): name for name in classes if (match := _BY_VALUE.fullmatch(name))}
+    if len(of_model) < len(classes) or not (names == _OF_TWO_VALUES or all(map(_BY_VALUE.fullmatch, names))):
+        return names
+    return tuple(of_model.get(value, f"class {value}") for value in code.values)
+
+
+def _recoded(code: MaskCode, numbers: Labels, classes: int) -> MaskCode:
+    values, palette = [_NO_VALUE] * classes, [-1] * classes
+    ignored = list(code.ignored)
+    colors = code.palette or (-1,) * len(code.values)
+    for value, color, number in zip(code.values, colors, numbers.tolist(), strict=True):
+        if number == UNKNOWN:
+            ignored.append(value)
+        else:
+            values[number], palette[number] = value, color
+    return replace(code, values=tuple(values), ignored=tuple(ignored), palette=tuple(palette) if code.palette else ())
+
+
+def _files(split: FileSplit, numbers: Labels, classes: int) -> _Renumbered:
+    labels = numbers[split.labels]
+    kept = labels != UNKNOWN
+    return _Renumbered(replace(split, files=split.files.select(kept), labels=labels[kept]), int((~kept).sum()))
+
+
+def _idx(split: IdxSplit, numbers: Labels, classes: int) -> _Renumbered:
+    labels = numbers[split.labels]
+    kept = labels != UNKNOWN
+    rows = np.arange(len(labels)) if split.rows is None else split.rows
+    return _Renumbered(replace(split, labels=labels[kept], rows=rows[kept]), int((~kept).sum()))
+
+
+def _labels(split: LabelSplit, numbers: Labels, classes: int) -> _Renumbered:
+    labels = np.zeros((len(split.files), classes), np.bool_)
+    known = numbers != UNKNOWN
+    labels[:, numbers[known]] = split.labels[:, known]
+    return _Renumbered(replace(split, labels=labels), int(split.labels[:, ~known].sum()))
+
+
+def _boxes(split: BoxSplit, numbers: Labels, classes: int) -> _Renumbered:
+    labels = numbers[split.labels]
+    kept = labels != UNKNOWN
+    images = np.repeat(np.arange(len(split.files)), np.diff(split.bounds))
+    counts = np.bincount(images[kept], minlength=len(split.files))
+    fewer = replace(
+        split,
+        bounds=np.concatenate([[0], np.cumsum(counts)]),
+        boxes=split.boxes[kept],
+        labels=labels[kept],
+        ignored=split.ignored[kept],
+    )
+    return _Renumbered(fewer, int((~kept & ~split.ignored).sum()))
+
+
+def _instances(split: InstanceSplit, numbers: Labels, classes: int) -> _Renumbered:
+    return _Renumbered(replace(split, sources=[_Relabelled(source, numbers) for source in split.sources]), 0)
+
+
+@dataclass(frozen=True, eq=False)
+class _Relabelled:
+    """A source of instances whose classes become `numbers[class]`."""
+
+    source: Source
+    numbers: npt.NDArray[np.int64]
+
+    def instances(self, height: int, width: int) -> list[Instance]:
+        there = self.source.instances(height, width)
+        renumbered = [each._replace(label=int(self.numbers[each.label])) for each in there if not each.ignored]
+        return [
+            *(each for each in renumbered if each.label != UNKNOWN),
+            *(each._replace(label=0) for each in there if each.ignored),
+        ]
+
+    def labels(self) -> list[int]:
+        renumbered: list[int] = self.numbers[self.source.labels()].tolist()
+        return [label for label in renumbered if label != UNKNOWN]
+
+    def sizes(self) -> list[tuple[int, int]]:
+        return self.source.sizes()
+
+    def state(self) -> bytes:
+        return self.source.state() + self.numbers.tobytes()
+
+
+_RENUMBER: dict[type, Callable[[Any, Labels, int], _Renumbered]] = {
+    FileSplit: _files,
+    IdxSplit: _idx,
+    LabelSplit: _labels,
+    BoxSplit: _boxes,
+    InstanceSplit: _instances,
+}

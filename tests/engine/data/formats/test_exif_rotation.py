@@ -1,0 +1,185 @@
+"""Annotations that were drawn on the unturned pixels of images with an EXIF orientation."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image, ImageOps
+
+from engine.data.datasets.open_splits import open_splits
+from engine.data.decoding.orientation import upright, upright_edges
+from engine.data.formats.registry import recognize
+from engine.data.formats.shared.boxes import BoxSplit
+from engine.data.inspection.inspector import inspect
+from engine.data.splits import RecognizedDataset
+from tests.support.boxed import COLOURS, Drawn, Rectangle, draw, text, voc_xml
+
+RAW = Drawn(60, 80, (Rectangle(8, 4, 40, 28, "dog"), Rectangle(50, 30, 74, 56, "cat")))
+SPLITS = {"train": 4, "val": 2}
+QUARTERS = (5, 6, 7, 8)
+
+
+def turned_image(path: Path, orientation: int, drawn: Drawn = RAW) -> Path:
+    """The image with its pixels as drawn, and the orientation in its Exif."""
+    with Image.open(draw(path.with_suffix(".png"), drawn)) as image:
+        exif = Image.Exif()
+        exif[0x0112] = orientation
+        image.save(path, quality=95, exif=exif)
+    path.with_suffix(".png").unlink()
+    return path
+
+
+def voc(
+    folder: Path, orientation: int, *, size: bool = True, drawn: Drawn = RAW, annotated: Drawn | None = None
+) -> Path:
+    for split, count in SPLITS.items():
+        for number in range(count):
+            turned_image(path := folder / "images" / split / f"{number}.jpg", orientation, drawn)
+            text(folder / "annotations" / split / f"{path.stem}.xml", voc_xml(annotated or drawn, size=size))
+    return folder
+
+
+def coco(folder: Path, orientation: int, *, outlines: bool = False) -> Path:
+    names = ["cat", "dog"]
+    for split, count in SPLITS.items():
+        images, annotations = [], []
+        for number in range(count):
+            turned_image(folder / split / f"{number}.jpg", orientation)
+            images.append({"id": number, "file_name": f"{number}.jpg", "width": RAW.width, "height": RAW.height})
+            for left, top, right, bottom, name in RAW.rectangles:
+                corners = [left, top, right, top, right, bottom, left, bottom]
+                annotations.append(
+                    {
+                        "id": len(annotations),
+                        "image_id": number,
+                        "category_id": names.index(name),
+                        "bbox": [left, top, right - left, bottom - top],
+                        "iscrowd": 0,
+                    }
+                    | ({"segmentation": [corners]} if outlines else {})
+                )
+        categories = [{"id": index, "name": name} for index, name in enumerate(names)]
+        content = {"images": images, "annotations": annotations, "categories": categories}
+        text(folder / "annotations" / f"instances_{split}.json", json.dumps(content))
+    return folder
+
+
+def found(folder: Path, kind: str = "boxes") -> RecognizedDataset:
+    return recognize(str(folder), val_fraction=0.25, seed=0, kinds=(kind,))
+
+
+def are_on_their_colors(recognised: RecognizedDataset) -> bool:
+    """True if every box encloses the color of its class in the upright image."""
+    split = recognised.train
+    assert isinstance(split, BoxSplit)
+    for index, path in enumerate(split.files):
+        with Image.open(path) as image:
+            pixels = np.asarray(ImageOps.exif_transpose(image).convert("RGB")).astype(int)
+        if split.sizes[index].tolist() != list(pixels.shape[:2]):
+            return False
+        rows = split.of(index)
+        assert rows.stop - rows.start == 2
+        for (left, top, right, bottom), label in zip(split.boxes[rows].astype(int), split.labels[rows], strict=True):
+            part = pixels[top + 4 : bottom - 4, left + 4 : right - 4]
+            if abs(part.mean((0, 1)) - COLOURS[recognised.classes[label]]).max() > 12:
+                return False
+    return True
+
+
+def texts(recognised: RecognizedDataset) -> str:
+    return " ".join(map(str, recognised.problems))
+
+
+@pytest.mark.parametrize("orientation", range(1, 9))
+def test_edges_turn_as_the_pixels_do(orientation: int) -> None:
+    pixels = np.zeros((6, 9), bool)
+    pixels[1:3, 2:7] = True
+    rows, columns = np.nonzero(upright(pixels, orientation))
+    expected = [columns.min(), rows.min(), columns.max() + 1, rows.max() + 1]
+    edges = upright_edges(np.array([[2.0, 1, 7, 3]]), orientation, 6, 9)
+    assert edges.tolist() == [expected]
+
+
+@pytest.mark.parametrize("orientation", QUARTERS)
+@pytest.mark.parametrize("write", [voc, coco], ids=["voc", "coco"])
+def test_boxes_of_the_unturned_size_are_turned(tmp_path: Path, orientation: int, write: object) -> None:
+    recognised = found(write(tmp_path, orientation))  # type: ignore[operator]
+    assert are_on_their_colors(recognised)
+    assert "6 images with an EXIF orientation" in texts(recognised)
+
+
+@pytest.mark.parametrize("orientation", QUARTERS)
+def test_boxes_without_a_size_are_turned_if_they_only_fit_unturned(tmp_path: Path, orientation: int) -> None:
+    recognised = found(voc(tmp_path, orientation, size=False))
+    assert are_on_their_colors(recognised)
+
+
+@pytest.mark.parametrize("orientation", QUARTERS)
+def test_boxes_of_the_upright_size_stay(tmp_path: Path, orientation: int) -> None:
+    raw = np.array([each[:4] for each in RAW.rectangles], np.float64)
+    edges = upright_edges(raw, orientation, RAW.height, RAW.width).astype(int).tolist()
+    rectangles = [Rectangle(*row, each.name) for row, each in zip(edges, RAW.rectangles, strict=True)]
+    recognised = found(voc(tmp_path, orientation, annotated=Drawn(RAW.width, RAW.height, tuple(rectangles))))
+    assert are_on_their_colors(recognised)
+    assert "EXIF" not in texts(recognised)
+
+
+def test_images_turned_by_180_follow_the_others_of_their_tool(tmp_path: Path) -> None:
+    voc(tmp_path, 6)
+    turned_image(tmp_path / "images/train/9.jpg", 3)
+    text(tmp_path / "annotations/train/9.xml", voc_xml(RAW))
+    assert are_on_their_colors(found(tmp_path))
+
+
+@pytest.mark.parametrize("orientation", [2, 3, 4])
+def test_an_ambiguous_orientation_is_reported(tmp_path: Path, orientation: int) -> None:
+    recognised = found(voc(tmp_path, orientation))
+    assert "nothing tells" in texts(recognised)
+
+
+def test_only_images_with_another_size_name_no_orientation(tmp_path: Path) -> None:
+    voc(tmp_path, 6, annotated=RAW._replace(height=70))
+    report = inspect(str(tmp_path), val_fraction=0.25, seed=0, progress=lambda a, b: None, kinds=("boxes",))
+    assert report.unreadable_count == 6
+    assert "EXIF" in report.unreadable[0].reason
+
+
+@pytest.mark.parametrize("orientation", QUARTERS)
+def test_outlines_of_the_unturned_size_are_turned(tmp_path: Path, orientation: int) -> None:
+    folder = coco(tmp_path, orientation, outlines=True)
+    split = found(folder, "instances").train
+    (first, *_), source = split.files, split.sources[0]  # type: ignore[union-attr]
+    with Image.open(first) as image:
+        pixels = np.asarray(ImageOps.exif_transpose(image).convert("RGB")).astype(int)
+    assert source.sizes() == [pixels.shape[:2]]
+    for each in source.instances(*pixels.shape[:2]):
+        inside = pixels[each.window.part][each.window.pixels]
+        assert abs(inside.mean(0) - COLOURS[("cat", "dog")[each.label]]).max() < 20
+    report = inspect(str(folder), val_fraction=0.25, seed=0, progress=lambda a, b: None, kinds=("instances",))
+    assert report.unreadable_count == 0
+    assert "EXIF" in " ".join(map(str, report.problems))
+
+
+@pytest.mark.parametrize("orientation", QUARTERS)
+def test_masks_of_the_unturned_size_are_turned(tmp_path: Path, orientation: int) -> None:
+    for split, count in SPLITS.items():
+        for number in range(count):
+            turned_image(tmp_path / "images" / split / f"{number}.jpg", orientation)
+            mask = np.zeros((RAW.height, RAW.width), np.uint8)
+            for value, (left, top, right, bottom, _) in enumerate(RAW.rectangles, 1):
+                mask[top:bottom, left:right] = value
+            path = tmp_path / "masks" / split / f"{number}.png"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            Image.fromarray(mask).save(path)
+    opened = open_splits(str(tmp_path), val_fraction=0.25, seed=0, kinds=("masks",))
+    planes = opened.train.load(0, RAW.width, 3).numpy().astype(int)  # type: ignore[call-arg, arg-type, union-attr]
+    for value, name in ((1, "dog"), (2, "cat")):
+        inside = planes[:3, planes[3] == value]
+        assert inside.shape[1] > 100
+        assert abs(np.median(inside, 1) - COLOURS[name]).max() < 12
+    report = inspect(str(tmp_path), val_fraction=0.25, seed=0, progress=lambda a, b: None, kinds=("masks",))
+    assert report.unreadable_count == 0
+    assert "EXIF" in " ".join(map(str, report.problems))

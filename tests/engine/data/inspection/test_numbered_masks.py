@@ -1,0 +1,71 @@
+"""Masks that number objects, and masks of classes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from engine.data.decoding.numbered_masks import count_numbered_objects
+from engine.data.inspection.inspector import inspect
+
+SIDE = 60
+
+
+def numbered(things: int, *, step: int = 1, first: int = 1) -> np.ndarray:
+    """A mask of so many squares, each with a value of its own, from `first` on."""
+    mask = np.zeros((SIDE, SIDE), np.uint16)
+    for number in range(things):
+        row, column = divmod(number, 10)
+        mask[6 * row : 6 * row + 4, 6 * column : 6 * column + 4] = first + number * step
+    return mask
+
+
+def classed(classes: int, seed: int) -> np.ndarray:
+    """A mask of so many classes, each in several places."""
+    return np.random.default_rng(seed).integers(0, classes + 1, (6, 6)).repeat(10, 0).repeat(10, 1).astype(np.uint16)
+
+
+def written(folder: Path, *masks: np.ndarray) -> list[str]:
+    folder.mkdir(parents=True, exist_ok=True)
+    paths = [folder / f"{number}.png" for number in range(len(masks))]
+    for path, mask in zip(paths, masks, strict=True):
+        Image.fromarray(mask).save(path)
+    return [str(path) for path in paths]
+
+
+@pytest.mark.parametrize(
+    ("masks", "things"),
+    [
+        ([numbered(12), numbered(3), numbered(30)], 30),
+        ([numbered(12, first=26_001, step=7), numbered(3, first=24_000)], 12),  # as Cityscapes numbers them
+        ([numbered(9), numbered(9)], 0),  # the same organs in each
+        ([numbered(12, step=3), numbered(9, step=3)], 0),  # of a face the parts that are seen
+        ([numbered(4), numbered(3)], 0),
+        ([classed(10, seed) for seed in range(4)], 0),
+        ([np.zeros((8, 8), np.uint16)], 0),
+        ([], 0),
+    ],
+)
+def test_that_things_are_numbered_where_each_value_is_in_one_piece_and_they_count_anew_in_each_mask(
+    tmp_path: Path, masks: list[np.ndarray], things: int
+) -> None:
+    assert count_numbered_objects(written(tmp_path / "masks", *masks)) == things
+
+
+@pytest.mark.parametrize(("first", "severities"), [(1, ["warning"]), (4000, ["warning", "error"])])
+def test_that_it_is_told_first_with_the_task_for_it(tmp_path: Path, first: int, severities: list[str]) -> None:
+    masks = [numbered(count, first=first) for count in (12, 30, 30, 30, 25)]
+    written(tmp_path / "masks", *masks)
+    written(tmp_path / "images", *(mask.astype(np.uint8) for mask in masks))
+    report = inspect(str(tmp_path), val_fraction=0.25, seed=0, kinds=("masks",), progress=lambda done, total: None)
+    told = report.problems[0]
+    assert "30 or more in one of them" in told.message
+    assert "choose the task Instance segmentation" in told.remedy
+    assert list(dict.fromkeys(problem.severity for problem in report.problems)) == severities
+    edges = inspect(
+        str(tmp_path), val_fraction=0.25, seed=0, kinds=("edges", "masks"), progress=lambda done, total: None
+    )
+    assert told not in edges.problems
