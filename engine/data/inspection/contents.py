@@ -29,6 +29,7 @@ class Contents:
 
     def __init__(self) -> None:
         self._known: dict[tuple[Callable[[str], bytes], str], bytes] = {}
+        self._sizes: list[tuple[Sequence[str], Labels]] = []
 
     def equal(self, listings: Sequence[Sequence[str]], groups: Labels) -> list[list[int]]:
         """Return the indices of equal files that are not all of one group, set by set.
@@ -39,8 +40,7 @@ class Contents:
             listings: Paths of the files, numbered from the first listing to the last.
             groups: Group of each file, int64 [n].
         """
-        count = sum(map(len, listings))
-        sizes = np.fromiter((_size(path) for listing in listings for path in listing), np.int64, count)
+        sizes = np.concatenate([np.zeros(0, np.int64), *map(self._sizes_of, listings)])
         found = _sets(
             {index: int(sizes[index]) for index in np.flatnonzero(_in_several(sizes, groups)).tolist()}, groups
         )
@@ -53,6 +53,15 @@ class Contents:
                     digests[index] = digest
             found = _sets(digests, groups)
         return found
+
+    def _sizes_of(self, listing: Sequence[str]) -> Labels:
+        """Return the sizes of files, which are asked for once."""
+        for known, sizes in self._sizes:
+            if known is listing:
+                return sizes
+        sizes = np.fromiter(map(_size, listing), np.int64, len(listing))
+        self._sizes.append((listing, sizes))
+        return sizes
 
     def _digest(self, digest_of: Callable[[str], bytes], path: str) -> bytes | None:
         if (digest_of, path) not in self._known:

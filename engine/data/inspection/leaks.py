@@ -34,12 +34,14 @@ def find_leaks(found: RecognizedDataset, folder: str, contents: Contents | None 
 def _leaks_into(split: Any, train: Any, folder: str, contents: Contents, *, title: str, verdict: str) -> list[Problem]:
     if isinstance(train, IdxSplit) and isinstance(split, IdxSplit):
         noun, count, copies = "images", len(split.labels), same_rows(train, split)
+        names = copies[:NAMED]
     else:
         of_train, of_split = (getattr(each, "files", ()) for each in (train, split))
-        noun, count, copies = "files", len(of_split), same_files(of_train, of_split, folder, contents)
+        noun, count, copies = "files", len(of_split), same_files(of_train, of_split, contents)
+        names = [(_name(one, folder), _name(other, folder)) for one, other in copies[:NAMED]]
     if not copies:
         return []
-    named = "; ".join(f"{one} of {other}" for one, other in copies[:NAMED]) + ("; …" if len(copies) > NAMED else "")
+    named = "; ".join(f"{one} of {other}" for one, other in names) + ("; …" if len(copies) > NAMED else "")
     are_copies = "1 is a copy of a training one" if len(copies) == 1 else f"{len(copies):,} are copies of training ones"
     message = f"Of the {count:,} {title} {noun}, {are_copies} ({named}), so {verdict} overrates the model."
     if getattr(split, "is_drawn", False):
@@ -49,8 +51,8 @@ def _leaks_into(split: Any, train: Any, folder: str, contents: Contents, *, titl
     return [dataset_warning(message, remedy)]
 
 
-def same_files(train: Sequence[str], val: Sequence[str], folder: str, contents: Contents | None = None) -> list[Pair]:
-    """Return the files of `val` that have the same bytes as a file of `train`, in their order."""
+def same_files(train: Sequence[str], val: Sequence[str], contents: Contents | None = None) -> list[Pair]:
+    """Return the files of `val` that have the same bytes as a file of `train`, in their order, with that file."""
     groups = np.repeat(np.array([0, 1]), [len(train), len(val)])
     pairs = [
         (index - len(train), same[0])
@@ -58,7 +60,7 @@ def same_files(train: Sequence[str], val: Sequence[str], folder: str, contents: 
         for index in same
         if index >= len(train)
     ]
-    return [(_name(val[one], folder), _name(train[other], folder)) for one, other in sorted(pairs)]
+    return [(val[one], train[other]) for one, other in sorted(pairs)]
 
 
 def same_rows(train: IdxSplit, val: IdxSplit) -> list[Pair]:
