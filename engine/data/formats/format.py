@@ -38,7 +38,7 @@ class Detection:
         evidence: What was seen, as short noun phrases: "annotations.json with 6 images and 12 boxes".
         against: What speaks against this reading, in the same form.
         variant: Name that tells several readings by one format apart, such as a folder of masks.
-        remedy: Advice for a format that is recognized but not read.
+        remedy: Advice for a format that is recognized but not read, or for a folder that something speaks against.
         obvious: True if nobody needs to see samples before training, although the confidence is not CERTAIN.
         source: Findings of `Format.detect` that `Format.read` continues from.
     """

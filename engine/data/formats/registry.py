@@ -301,6 +301,9 @@ def _check_leader(
     others = [each for each in leaders[1:] if each.kind != "files"]
     if not others:
         return leaders[0], []
+    rivals = [each for each in others if each.kind == leaders[0].kind == "classes" and each.detection.obvious]
+    if rivals:
+        return _ask_which(tree, [leaders[0], *rivals], kinds)
     message = f"{printable(tree.root)} also holds {_list(each.title for each in others)}, which is not used."
     warning = _with_choices(dataset_warning(message, "Choose a format if you want another."), _choices(others, kinds))
     return leaders[0], [warning]
@@ -341,11 +344,12 @@ def _ask_about_doubt(tree: Tree, reading: Reading, kinds: Sequence[str]) -> Reco
     against = reading.detection.against
     are = "is" if against[0].startswith(("the ", "a ")) else "are"
     message = f"{printable(tree.root)} does not look like {_title_of(reading.kind)}: there {are} {'; '.join(against)}."
-    return unrecognized(_with_choices(dataset_error(message, reading.format.layout), _choices([reading], kinds)))
+    remedy = reading.detection.remedy or reading.format.layout
+    return unrecognized(_with_choices(dataset_error(message, remedy), _choices([reading], kinds)))
 
 
 def _ask_which(tree: Tree, found: Sequence[Reading], kinds: Sequence[str]) -> RecognizedDataset:
-    """Return the question that several readings by one format raise."""
+    """Return the question that several readings of equal evidence raise."""
     message = f"{printable(tree.root)} can be read in several ways: {_list(each.title for each in found)}."
     return unrecognized(_with_choices(dataset_error(message, "Choose one of them."), _choices(found, kinds)))
 

@@ -107,12 +107,21 @@ def _prepare_classes(
                 )
         elif "val" in counts and counts["val"][number]:
             message = f"Class {printable(name)} is in the validation split, but has no training images."
-            problems.append(dataset_error(message, "Add training images of it, or remove it."))
+            same = [each for at, each in enumerate(classes) if trained[at] and each.casefold() == name.casefold()]
+            remedy = (
+                f"Name it {printable(same[0])} as in training." if same else "Add training images of it, or remove it."
+            )
+            problems.append(dataset_error(message, remedy))
     used = np.flatnonzero(trained)
     if len(used) < 2:
         only = f" ({printable(classes[used[0]])})" if len(used) else ""
         message = f"There is only one class{only}." if len(used) else "No class has training images."
-        problems.append(dataset_error(message, "Classification needs at least two classes: add images of another one."))
+        problems.append(
+            dataset_error(
+                message,
+                "Classification needs at least two classes: add images of another one, or choose the folder that their folders are in.",
+            )
+        )
     if validated is not None and not (validated[used]).any():
         problems.append(
             dataset_error("The validation images are of none of the training classes.", "Add some that are.")
@@ -158,7 +167,7 @@ def _prepare_boxes(
     upright = {name: rotate_boxes(images, rotations) for name, images in splits.items()}
     gathered = {name: gather(images, len(classes), faults) for name, images in upright.items()}
     problems += [*rotations.problems("boxes"), *faults.problems()]
-    if not classes:
+    if not classes and any(splits.values()):
         problems.append(
             dataset_error("There are annotations, but none of them has a box.", "Draw boxes around the objects.")
         )

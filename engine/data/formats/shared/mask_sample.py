@@ -126,10 +126,10 @@ def _has_size(path: str, shape: tuple[int, ...]) -> bool:
         return False
 
 
-def are_label_images(paths: Sequence[str]) -> bool:
-    """Return True if most of the files that can be read are one-channel images of few values in flat areas."""
+def are_label_images(paths: Sequence[str]) -> bool | None:
+    """Return True if most of the files that can be read have few values or colors in flat areas; None if none can be."""
     votes = [vote for path in paths if (vote := _is_label_image(path)) is not None]
-    return bool(votes) and 2 * sum(votes) > len(votes)
+    return 2 * sum(votes) > len(votes) if votes else None
 
 
 def _is_label_image(path: str) -> bool | None:
@@ -142,9 +142,9 @@ def _is_label_image(path: str) -> bool | None:
             pixels = np.asarray(image if image.mode != "1" else image.convert("L"))
     except Exception:  # a broken file may raise nearly anything in a decoder
         return None
-    if pixels.ndim == 3:
-        if (pixels[..., :1] != pixels).any():
-            return False
-        pixels = pixels[..., 0]
+    if pixels.ndim == 3:  # one number for each color
+        if (pixels == pixels[:1, :1]).all() and len(set(pixels[0, 0])) > 1:
+            return None  # a single color may be anything
+        pixels = pixels.astype(np.int32) @ np.array([1 << 16, 1 << 8, 1], np.int32)
     flat = float((pixels[:, 1:] == pixels[:, :-1]).mean()) if pixels.shape[1] > 1 else 0.0
     return len(np.unique(pixels)) <= _FEW_VALUES and flat >= _MIN_FLAT

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -68,13 +69,74 @@ def with_readme(folder: Path) -> None:
     (folder / "classes.txt").write_text("cat\ndog\n")
 
 
+def laboratory(folder: Path) -> None:
+    for name in ("test_tube", "beaker", "flask"):
+        photos(folder / name, *NAMES)
+
+
+def stations(folder: Path) -> None:
+    for name in ("train_station", "bus_station", "airport"):
+        photos(folder / name, *NAMES)
+
+
+def numbered_types(folder: Path) -> None:
+    for name in ("type_1", "type_2", "type_3"):
+        photos(folder / name, *NAMES)
+
+
+def sequences(folder: Path) -> None:
+    for name in ("run", "walk"):
+        for sequence in ("video1", "video2"):
+            photos(folder / name / sequence, *NAMES)
+
+
+def printed_labels(folder: Path) -> None:
+    for name in ("label_torn", "label_ok"):
+        photos(folder / name, *NAMES)
+
+
+def splits_in_themselves(folder: Path) -> None:
+    for split in ("training", "validation"):
+        cats_and_dogs(folder / split / split)
+
+
+def augmented(folder: Path) -> None:
+    for name in ("cat", "dog"):
+        photos(folder / name, "1.png", "1_flip.png", "2.png", "2_flip.png")
+
+
+def bricks(folder: Path) -> None:
+    for name in ("brick 2x2", "brick 2x4"):
+        photos(folder / name, *NAMES)
+
+
+def lists_of_splits(folder: Path) -> None:
+    cats_and_dogs(folder)
+    (folder / "meta").mkdir()
+    (folder / "meta" / "train.txt").write_text("cat/1.png\n")
+    (folder / "meta" / "classes.json").write_text("[]")
+
+
 def trains_and_tests(folder: Path) -> None:
     for name in ("toy_train", "train station", "TestTube", "bus"):
         photos(folder / name, *NAMES)
 
 
 @pytest.mark.parametrize(
-    "make", [cats_and_dogs, letters, with_a_train, with_splits, face_masks, with_readme, trains_and_tests]
+    "make",
+    [
+        *(cats_and_dogs, letters, with_a_train, with_splits, face_masks, with_readme, laboratory, stations),
+        *(
+            numbered_types,
+            sequences,
+            printed_labels,
+            lists_of_splits,
+            splits_in_themselves,
+            augmented,
+            bricks,
+            trains_and_tests,
+        ),
+    ],
 )
 def test_imagefolder_accepts_classes(tmp_path: Path, make: object) -> None:
     make(tmp_path)  # type: ignore[operator]
@@ -158,9 +220,113 @@ def nested_roles(folder: Path) -> None:
         photos(folder / "gtFine" / split / "aachen", "a.png", "b.png")
 
 
+def flat(*names: str) -> Callable[[Path], None]:
+    """Return a writer of folders that have images of different names."""
+
+    def make(folder: Path) -> None:
+        for number, name in enumerate(names):
+            photos(folder / name, *(f"{number}{each}" for each in NAMES))
+
+    return make
+
+
+def of_each(*names: str, inner: tuple[str, ...]) -> Callable[[Path], None]:
+    """Return a writer of folders that have the same folders inside."""
+
+    def make(folder: Path) -> None:
+        for name in names:
+            flat(*inner)(folder / name)
+
+    return make
+
+
+def copied_into_itself(folder: Path) -> None:
+    cats_and_dogs(folder)
+    cats_and_dogs(folder / "dataset")
+
+
+def with_files(name: str) -> Callable[[Path], None]:
+    """Return a writer of classes with an additional file."""
+
+    def make(folder: Path) -> None:
+        cats_and_dogs(folder)
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text("")
+
+    return make
+
+
+def sequences_with_lists(folder: Path) -> None:
+    cats_and_dogs(folder)
+    (folder / "lists").mkdir()
+    for name in ("cat", "dog"):
+        (folder / "lists" / f"{name}.txt").write_text("1 2 3 4")
+
+
+def views(*names: str) -> Callable[[Path], None]:
+    """Return a writer of folders that show the same scenes in different sizes and brightness."""
+
+    def make(folder: Path) -> None:
+        for seed in range(5):
+            scene = Image.fromarray(np.random.default_rng(seed).integers(0, 255, (6, 6), np.uint8)).resize((48, 48))
+            for number, name in enumerate(names):
+                (folder / name).mkdir(parents=True, exist_ok=True)
+                image = scene.point(lambda value, number=number: value / (number + 1)).convert("RGB")
+                image.resize((48 - 8 * number,) * 2).save(folder / name / f"{seed}.png")
+
+    return make
+
+
+def with_sides(*endings: str) -> Callable[[Path], None]:
+    """Return a writer of classes with several images of each name."""
+
+    def make(folder: Path) -> None:
+        for name in ("chess", "fire"):
+            photos(folder / name / "seq", *(f"{frame}{ending}.png" for frame in "abc" for ending in endings))
+
+    return make
+
+
+def colored_masks(folder: Path) -> None:
+    photos(folder / "stills", "a.png", "b.png")
+    for seed, name in enumerate(("a_L.png", "b_L.png")):
+        values = np.zeros((24, 24, 3), np.uint8)
+        values[2 : 8 + seed, 3:20] = (128, 0, 64)
+        (folder / "approved").mkdir(exist_ok=True)
+        Image.fromarray(values).save(folder / "approved" / name)
+
+
 @pytest.mark.parametrize(
     ("make", "reason"),
     [
+        (flat("cars_train", "cars_test"), "alike but for the split"),
+        (flat("trainA", "trainB", "testA", "testB"), "alike but for the split"),
+        (flat("data_large", "val_large"), "words for validation"),
+        (flat("box_train", "box_test", "gallery"), "alike but for the split"),
+        (flat("part1", "part2", "part3"), "parts of a dataset"),
+        (flat("batch_1", "batch_2"), "parts of a dataset"),
+        (flat("CAM_FRONT", "CAM_BACK"), "parts of a dataset"),
+        (of_each("photo", "cartoon", inner=("dog", "house")), "folders of the same names inside"),
+        (of_each("cat", "dog", inner=("train", "test")), "folders of the same names inside"),
+        (of_each("GOPR0372", "GOPR0374", inner=("blur", "sharp")), "folders of the same names inside"),
+        (of_each("10253", "10254", "8863", inner=("0", "1")), "folders of the same names inside"),
+        (flat("yes", "no", "pred"), "named by their role (pred)"),
+        (flat("full1024x1024", "small128x128"), "copies in several sizes"),
+        (with_sides("", "_mask"), "under several endings in chess"),
+        (with_sides(".color", ".depth"), "under several endings in chess"),
+        (with_sides("_B02", "_B03", "_B8A"), "under several endings in chess"),
+        (copied_into_itself, "like the other classes inside dataset"),
+        (flat("labels-ah", "labels-vk", "stare-images"), "named by their role"),
+        (with_files("cat/1.pts"), "annotation files among the images"),
+        (with_files("dog/disp0.pfm"), "annotation files among the images"),
+        (with_files("cat/1.mat"), "annotation files among the images"),
+        (with_files("buildings/tile.geojson"), "a folder of annotation files (buildings)"),
+        (with_files("tracks/1.xml"), "a folder of annotation files (tracks)"),
+        (sequences_with_lists, "a folder of annotation files (lists)"),
+        (views("HR", "LR"), "they show the same"),
+        (views("B02", "B03", "B08"), "they show the same"),
+        (views("clean", "final"), "they show the same"),
+        (colored_masks, "approved looks like masks"),
         (flat_splits, "named like splits"),
         (flat_splits_and_unlabeled, "named like splits"),
         (market, "alike but for the split (bounding_box_test, bounding_box_train)"),
@@ -210,3 +376,36 @@ def test_imagefolder_offers_an_inner_folder_only_with_classes(tmp_path: Path) ->
     offers = {name: str(recognize(str(tmp_path / name), val_fraction=0.3, seed=0).problems) for name in ("good", "bad")}
     assert f"Choose {tmp_path / 'good' / 'inner'} instead" in offers["good"]
     assert "instead" not in offers["bad"]
+
+
+@pytest.mark.parametrize("place", ["images", "a/b", "data/data/images"])
+def test_imagefolder_names_the_inner_folder_to_choose(tmp_path: Path, place: str) -> None:
+    cats_and_dogs(tmp_path / "data" / place)
+    (problem,) = errors(recognize(str(tmp_path / "data"), val_fraction=0.3, seed=0).problems)
+    assert problem.remedy == f"Choose {tmp_path / 'data' / place} instead, which has 2 folders."
+
+
+def loose_images(folder: Path) -> None:
+    cats_and_dogs(folder)
+    photos(folder, *NAMES)
+
+
+def flat_test(folder: Path) -> None:
+    cats_and_dogs(folder / "train")
+    photos(folder / "test", *NAMES)
+
+
+def loose_in_a_split(folder: Path) -> None:
+    with_splits(folder)
+    photos(folder / "val", *NAMES)
+
+
+@pytest.mark.parametrize(
+    ("make", "text"),
+    [(loose_images, "3 images in "), (flat_test, "next to the splits: test"), (loose_in_a_split, "3 images in val")],
+)
+def test_imagefolder_warns_of_images_outside_classes(tmp_path: Path, make: Callable[[Path], None], text: str) -> None:
+    make(tmp_path)
+    problems = recognize(str(tmp_path), val_fraction=0.3, seed=0).problems
+    assert not errors(problems)
+    assert any(text in each.message for each in problems)

@@ -1,0 +1,346 @@
+"""Evidence against folders of images being classes: what their names, folders, files and images say. Torch-free."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence, Set
+from itertools import islice
+
+import numpy as np
+import numpy.typing as npt
+
+from engine.data.decoding.image_files import is_image
+from engine.data.decoding.reading import decode_header, read_image
+from engine.data.formats.shared.mask_sample import are_label_images
+from engine.data.formats.tree import Tree, split_named, subfolders, suffix
+from engine.data.splits import printable, spread_evenly
+
+_ROLES = frozenset(
+    {
+        "images", "image", "imgs", "img", "jpegimages", "pngimages", "photos", "rgb", "original", "originals",
+        "masks", "labels", "label", "annotations", "annotation", "annots", "gt", "groundtruth", "ground truth", "truth",
+        "segmentations", "segmentation", "segmentationclass", "segmentationobject", "semantic", "instances", "trimaps",
+        "depth", "depths", "disparity", "flow", "leftimg8bit", "gtfine", "gtcoarse", "xmls", "json", "labeltxt", "edges",
+        "query", "pred", "preds", "prediction", "predictions", "unlabeled", "unlabelled",
+    }
+)  # fmt: skip
+"""Names that say what files are for, not what is in the images."""
+_PAIRED_ROLES = frozenset({"left", "right", "mask", "input", "output", "target", "before", "after", "ir", "visible"})
+"""Names of classes as well, but of roles where all these folders have the same file names."""
+_LEADING_ROLES = frozenset({"annotations", "annots", "groundtruth", "labels", "masks", "segmentations"})
+"""Roles that say so at the beginning of a longer name, too, such as "labels-ah"."""
+_PIECES = frozenset({
+    "archive", "batch", "chunk", "clip", "data", "dataset", "fold", "folder", "frames", "image", "images", "img", "imgs",
+    "part", "scene", "seq", "sequence", "session", "shard", "split", "subset", "tile", "video",
+})  # fmt: skip
+"""Words for pieces of a dataset, as in "part_1" and "part_2"."""
+_SIZE = re.compile(r"\d{3,}x\d{3,}")
+_SIDE_TOKEN = re.compile(
+    r"(?<=[-_. ])(masks?|gt|labels?|seg|segmentation|groundtruth|depth|disp|flow|B\d[0-9A]|band\d+)$", re.I
+)
+"""Endings of the names of masks, of measured values and of spectral bands."""
+_MIN_SIDE_SHARE = 0.3
+_SOURCES = frozenset({"cam", "camera", "view"})
+"""Words for what took an image."""
+_OF_ALL = frozenset({".xml", ".csv", ".mat", ".geojson", ".pts", ".pfm", ".exr", ".flo"})
+"""Endings of annotations and of measured values whatever the files are named."""
+_ANNOTATIONS = frozenset({".json", ".txt", *_OF_ALL})
+_SAMPLED = 40
+"""Class folders, and files of each, that evidence is looked for in."""
+_MASK_ENDING = re.compile(r"[-_ ]?(mask|masks|label|labels|gt|seg|segmentation|l)$")
+_COMPARED = 1000
+"""Images of a class whose names are compared with those of others: the first, since equal names sort alike."""
+_MIN_FOR_SINGLE = 8
+"""Folders of one image each, from so many on, are of images rather than of classes."""
+_INNER_FOLDERS = 60
+"""Folders within that of a class whose names are compared with those in others."""
+_INNER_DEPTH = 3
+_VIEWS = 5
+"""Images of two folders that are compared pixel by pixel."""
+_MIN_VIEWS = 3
+_THUMBNAIL = 16
+_MIN_ALIKE = 0.5
+_MIN_MARGIN = 0.25
+"""Least mean correlation of images of the same name, and how far it exceeds that of others."""
+
+
+def evidence_against(tree: Tree, roots: Sequence[str], names: Sequence[str]) -> Iterator[str]:
+    """Yield what speaks against the folders `names` being classes."""
+    sampled = [names[index] for index in spread_evenly(len(names), _SAMPLED)]
+    yield from _role_names(tree, names)
+    yield from _piece_names(names)
+    inner = {name: _inner_names(tree, roots, name) for name in sampled}
+    children = {child for name in sampled for root in roots for child in _children(tree, root, name)}
+    if inside := sorted(name for name in children if _plain(name) in _ROLES):
+        yield f"folders named by their role inside those of the classes ({some(inside)})"
+    yield from _shared_folders(names, inner)
+    stems = {name: found for name in sampled if (found := _stems(tree, roots, name))}
+    yield from _adjacent_annotations(tree, roots, sampled, stems)
+    if where := annotation_folder(tree, roots, names, set().union(*stems.values())):
+        yield f"a folder of annotation files ({printable(where)})"
+    yield from _side_images(stems)
+    counts = [len(found) for found in stems.values()]
+    if len(names) >= _MIN_FOR_SINGLE and counts and float(np.median(counts)) <= 1:
+        yield f"{len(names):,} folders with one image each, as if a folder were an image"
+    yield from _same_stems(tree, roots, stems)
+
+
+def _role_names(tree: Tree, names: Sequence[str]) -> Iterator[str]:
+    splits = [name for name in names if split_named(name)]
+    if len(splits) > 1 or (splits and 2 * len(splits) >= len(names)):
+        yield f"folders named like splits, without folders of classes in them ({some(splits)})"
+    if paired := _split_pairs(names):
+        yield f"folders named alike but for the split ({some(paired)})"
+    roles = [name for name in names if _plain(name) in _ROLES]
+    if roles:
+        yield f"folders named by their role ({some(roles)})"
+    words = [name for name in names if name not in roles and _words(name)[-1:] and _words(name)[-1] in _ROLES]
+    if len(words) > 1 or (words and 2 * len(words) >= len(names)):
+        yield f"folders named by their role ({some(words)})"
+    leading = [
+        name
+        for name in names
+        if name not in (*roles, *words) and _words(name)[:1] and _words(name)[0] in _LEADING_ROLES
+    ]
+    if len(leading) > 1 and 2 * len(leading) >= len(names):
+        yield f"folders named by their role ({some(leading)})"
+    if not paired:
+        yield from _validation_names([name for name in names if name not in splits], len(names))
+    own = os.path.basename(os.path.normpath(tree.root))
+    if _plain(own) in _ROLES:
+        siblings = [name for name in _siblings(tree.root) if name != own and _plain(name) in _ROLES]
+        if siblings:
+            yield f"the folder {printable(own)} next to {some(siblings)}, which may hold its annotations"
+
+
+def _split_pairs(names: Sequence[str]) -> list[str]:
+    """Return the names that differ in the word of a split alone, such as bounding_box_train and bounding_box_test."""
+    found: dict[tuple[str, ...], dict[str, str]] = {}
+    for name in names:
+        words = _words(name)
+        splits = [split for word in words if (split := split_named(word))]
+        rest = tuple(word for word in words if not split_named(word))
+        if len(splits) == 1 and rest:
+            found.setdefault(rest, {})[splits[0]] = name
+    return [name for by_split in found.values() if len(by_split) > 1 for name in by_split.values()]
+
+
+def _validation_names(names: Sequence[str], total: int) -> Iterator[str]:
+    """Yield that half of the names have a word for validation in them, as Places' data_large and val_large do."""
+    found = [name for name in names if "val" in {split_named(word) for word in _words(name)}]
+    if found and 2 * len(found) >= total:
+        yield f"folders with words for validation in their names ({some(found)})"
+
+
+def _piece_names(names: Sequence[str]) -> Iterator[str]:
+    """Yield that all names are those of pieces of a dataset, or of cameras, rather than of classes."""
+    words = [[word for word in _words(name) if not word.isdigit()] for name in names]
+    if len(names) < 2 or not all(words):
+        return
+    if sum(bool(_SIZE.search(name)) for name in names) > 1:
+        yield f"folders that seem to be copies in several sizes ({some(names)})"
+    are_numbered = len({tuple(each) for each in words}) == 1 and words[0][-1] in _PIECES
+    if are_numbered or (len({each[0] for each in words}) == 1 and words[0][0] in _SOURCES):
+        yield f"folders that seem to be parts of a dataset ({some(names)})"
+
+
+def _inner_names(tree: Tree, roots: Sequence[str], name: str) -> set[str]:
+    """Return the names of folders within that of a class, down to a few levels."""
+    found: set[str] = set()
+    for root in roots:
+        folder = os.path.join(root, name)
+        if tree.exists(folder):
+            inner = islice(tree.walk(folder, depth=_INNER_DEPTH), 1, _INNER_FOLDERS)
+            found |= {os.path.basename(each) for each in inner}
+    return found
+
+
+def _shared_folders(names: Sequence[str], inner: Mapping[str, set[str]]) -> Iterator[str]:
+    """Yield that folders have folders of the same names: domains, copies, or splits of each class.
+
+    Names that differ only in their numbers are passed over, since sequences within each class are numbered alike;
+    except in folders that are themselves numbered, such as patients with a folder for each class.
+    """
+    for name, found in inner.items():
+        others = sorted((found & set(names)) - {name})
+        if len(others) > 1:
+            yield f"folders named like the other classes inside {printable(name)} ({some(others)})"
+            return
+    with_folders = [found for found in inner.values() if found]
+    if len(with_folders) < 2 or 2 * len(with_folders) < len(inner):
+        return
+    times = Counter(child for found in with_folders for child in found)
+    shared = sorted(child for child, count in times.items() if 2 * count > len(with_folders) and count > 1)
+    are_numbered = len({re.sub(r"\d+", "", name) for name in names}) == 1
+    plain = shared if are_numbered else {re.sub(r"[\W\d_]+", "", child) for child in shared} - {""}
+    if len(plain) > 1:
+        yield f"folders of the same names inside those of the classes ({some(shared)})"
+
+
+def _children(tree: Tree, root: str, name: str) -> Sequence[str]:
+    folder = os.path.join(root, name)
+    return tree.folders(folder) if tree.exists(folder) else ()
+
+
+def _adjacent_annotations(
+    tree: Tree, roots: Sequence[str], names: Sequence[str], stems: Mapping[str, set[str]]
+) -> Iterator[str]:
+    found_next: list[str] = []
+    for name in names:
+        for folder in _folders_of(tree, roots, name):
+            for file in tree.files(folder, tuple(_ANNOTATIONS))[:_SAMPLED]:
+                if os.path.splitext(file)[0] in stems.get(name, ()) or suffix(file) in _OF_ALL:
+                    found_next.append(os.path.join(folder, file))
+                    break
+    if found_next:
+        yield f"annotation files among the images ({some(found_next)})"
+
+
+def _side_images(stems: Mapping[str, set[str]]) -> Iterator[str]:
+    """Yield that classes hold several images of each name: with masks, depth or the bands of a satellite."""
+    for name, found in stems.items():
+        bases = Counter(_SIDE_TOKEN.sub("", stem) for stem in found)
+        sides = sorted(
+            stem for stem in found if (base := _SIDE_TOKEN.sub("", stem)) != stem and _has_sibling(base, found, bases)
+        )
+        if len(sides) > 1 and len(sides) >= _MIN_SIDE_SHARE * len(found):
+            yield f"images of one thing under several endings in {printable(name)} ({some(sides)})"
+            return
+
+
+def _has_sibling(base: str, found: Set[str], bases: Mapping[str, int]) -> bool:
+    """Return True if another image has the same name up to an ending, such as "a_B02" for "a_B03"."""
+    plain = base.rstrip("-_. ")
+    return (
+        bases[base] > 1 or plain in found or any(f"{base}{word}" in found for word in ("color", "rgb", "image", "img"))
+    )
+
+
+def annotation_folder(tree: Tree, roots: Sequence[str], names: Sequence[str], stems: Set[str] = frozenset()) -> str:
+    """Return the first folder next to those of classes that has annotations of images or of these folders; "" for none.
+
+    Args:
+        tree: Listing of the dataset.
+        roots: Folders that the folders of classes are in.
+        names: Names of these.
+        stems: Names of images without their endings.
+    """
+    known = stems | set(names)
+    for root in roots:
+        for name in tree.folders(root):
+            if name in names:
+                continue
+            for folder in islice(tree.walk(os.path.join(root, name), depth=1), _SAMPLED):
+                files = tree.files(folder, tuple(_ANNOTATIONS))[:_COMPARED]
+                fitting = [file for file in files if os.path.splitext(file)[0] in known]
+                if len(fitting) > 1 or any(suffix(file) in (".xml", ".geojson") for file in files):
+                    return folder
+    return ""
+
+
+def _same_stems(tree: Tree, roots: Sequence[str], stems: Mapping[str, set[str]]) -> Iterator[str]:
+    """Yield that folders have files of the same names, if their names or images say that they belong together."""
+    names = list(stems)
+    plain = {name: {_MASK_ENDING.sub("", stem.lower()) for stem in found} for name, found in stems.items()}
+    for index, one in enumerate(names[:-1]):
+        for other in names[index + 1 :]:
+            shared = len(plain[one] & plain[other])
+            if shared < 0.9 * min(len(stems[one]), len(stems[other])) or shared < 2:
+                continue
+            paired = {_plain(one), _plain(other)} <= _PAIRED_ROLES | _ROLES
+            labels = [are_label_images(_sample_files(tree, roots, name)) for name in (one, other)]
+            differ = None not in labels and labels[0] != labels[1]
+            masks = f", and {printable(one if labels[0] else other)} looks like masks" if differ else ""
+            views = ""
+            if not (paired or masks) and one == names[0] and other == names[1]:  # views are in all folders
+                views = ", and they show the same" if _show_the_same(tree, roots, one, other) else ""
+            if paired or masks or views:
+                yield f"the same file names in {printable(one)} and {printable(other)}{masks or views}"
+                return
+
+
+def _folders_of(tree: Tree, roots: Sequence[str], name: str) -> Iterator[str]:
+    for root in roots:
+        if tree.exists(os.path.join(root, name)):
+            yield from tree.walk(os.path.join(root, name))
+
+
+def _stems(tree: Tree, roots: Sequence[str], name: str) -> set[str]:
+    """Return the names without endings of the first images of a class."""
+    files = (file for folder in _folders_of(tree, roots, name) for file in tree.files(folder) if is_image(file))
+    return {os.path.splitext(file)[0] for file in islice(files, _COMPARED)}
+
+
+def _first_files(tree: Tree, roots: Sequence[str], name: str) -> list[str]:
+    """Return the paths of the first images of a class."""
+    paths = (
+        tree.path(folder, file)
+        for folder in _folders_of(tree, roots, name)
+        for file in tree.files(folder)
+        if is_image(file)
+    )
+    return list(islice(paths, _COMPARED))
+
+
+def _sample_files(tree: Tree, roots: Sequence[str], name: str) -> list[str]:
+    for folder in _folders_of(tree, roots, name):
+        files = [file for file in tree.files(folder) if is_image(file)]
+        if files:
+            return [tree.path(folder, files[index]) for index in spread_evenly(len(files), 4)]
+    return []
+
+
+def _show_the_same(tree: Tree, roots: Sequence[str], one: str, other: str) -> bool:
+    """Return True if images of the same name in two folders are far more alike than those of different names.
+
+    Copies are left to the inspection, which finds them under any name.
+    """
+    found = [{_stem(file): file for file in _first_files(tree, roots, name)} for name in (one, other)]
+    common = sorted(found[0].keys() & found[1].keys())
+    chosen = [common[index] for index in spread_evenly(len(common), _VIEWS)]
+    small = [[_thumbnail(files[stem]) for stem in chosen] for files in found]
+    rows = [(a, b) for a, b in zip(*small, strict=True) if a is not None and b is not None]
+    if len(rows) < _MIN_VIEWS or any(np.array_equal(a, b) for a, b in rows):
+        return False
+    alike = np.array([[float(np.mean(a * b)) for _, b in rows] for a, _ in rows])
+    of_same = np.diagonal(alike)
+    of_others = (alike.sum() - of_same.sum()) / (alike.size - len(rows))
+    is_highest = bool((alike.argmax(1) == np.arange(len(rows))).all())
+    return is_highest and of_same.mean() >= _MIN_ALIKE and of_same.mean() - of_others >= _MIN_MARGIN
+
+
+def _thumbnail(path: str) -> npt.NDArray[np.float64] | None:
+    """Return an image in gray and small, its values with a mean of 0 and a variance of 1; None if it can't be read."""
+    try:
+        with decode_header(read_image(path)) as image:
+            small = np.asarray(image.convert("L").resize((_THUMBNAIL, _THUMBNAIL)), np.float64)
+    except Exception:  # a broken file may raise nearly anything in a decoder
+        return None
+    return (small - small.mean()) / small.std() if small.std() else None
+
+
+def _stem(path: str) -> str:
+    return os.path.splitext(os.path.basename(path))[0]
+
+
+def _siblings(folder: str) -> list[str]:
+    try:
+        return subfolders(os.path.dirname(os.path.normpath(folder)) or os.curdir)
+    except OSError:
+        return []
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[^a-z0-9]+", " ", name.lower()).strip()
+
+
+def _words(name: str) -> list[str]:
+    """Return the words of a name: "PedMasks" and "ped_masks" have "ped" and "masks"."""
+    return [word.lower() for word in re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+", name)]
+
+
+def some(names: object) -> str:
+    listed = [printable(str(name)) for name in names]  # type: ignore[attr-defined]
+    return ", ".join(listed[:4]) + (", …" if len(listed) > 4 else "")
