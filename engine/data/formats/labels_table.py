@@ -16,7 +16,7 @@ from engine.data.files import Files, files_of
 from engine.data.formats.format import Content, Detection, Format
 from engine.data.formats.shared.class_numbers import find_names
 from engine.data.formats.shared.image_lookup import ImageLookup
-from engine.data.formats.shared.label_columns import UNCERTAIN, Labelling, divide, split_in_cell
+from engine.data.formats.shared.label_columns import CONFIDENCE, UNCERTAIN, Labelling, divide, split_in_cell
 from engine.data.formats.shared.label_detection import Chosen, Group, TableFile, cells_meaning, detect_in, is_long
 from engine.data.formats.shared.tables import (
     NO,
@@ -170,6 +170,10 @@ def _read_listed(group: Group, labelling: Labelling, reading: Reading, kind: str
             known[cell] = divide(without_fraction(cell) if numbers else cell, labelling.mark)
     if is_flag:
         reading.names[column] = None
+    table = group.files[0].table
+    confidence = table.plain.index(CONFIDENCE) if CONFIDENCE in table.plain else None
+    if confidence is not None and not group.profiles[confidence].is_flags:
+        confidence = None
     left_out = {cell for cell in cells.cells if numbers and without_fraction(cell) == UNCERTAIN}
     for file in group.files:
         split_name = "" if labelling.split is None else file.table.plain[labelling.split]
@@ -179,7 +183,9 @@ def _read_listed(group: Group, labelling: Labelling, reading: Reading, kind: str
                 reading.skip(file, name)
                 continue
             split = file.split if labelling.split is None else split_in_cell(split_name, row[labelling.split])
-            reading.add(file, name, split or file.split, known[cell], repeated=counts[name] > 1)
+            lacks_it = confidence is not None and without_fraction(row[confidence].lower()) in NO
+            labels = () if lacks_it else known[cell]
+            reading.add(file, name, split or file.split, labels, repeated=counts[name] > 1)
 
 
 def make_content(tree: Tree, kind: str, reading: Reading, folders: Sequence[str], *, is_long: bool = False) -> Content:

@@ -46,11 +46,21 @@ TEXT_COLUMNS = frozenset(
     {"text", "caption", "captions", "description", "prompt", "question", "answer", "comment", "comments"}
 )
 BOX_COLUMNS = frozenset(
-    {"xmin", "x_min", "x1", "bbox", "bbox_x", "x_center", "bndbox", "left", "encoded_pixels", "rle_mask"}
+    {
+        *("xmin", "x_min", "x1", "bbox", "bbox_x", "x_center", "bndbox", "left", "encoded_pixels", "rle_mask"),
+        *("prediction_string", "region_shape_attributes"),
+    }
 )
 UNCERTAIN = "-1"
 _COORDINATE = re.compile(r"(^|_)[xy]_?\d*$")
 """Names of columns such as left_eye_x, which give positions in an image."""
+CONFIDENCE = "confidence"
+"""Name of the column that says, with 0, that an image lacks the label of its row: in tables of Open Images."""
+_LABEL_WORDS = frozenset({"label", "labels", "class", "classes", "category", "tag", "tags", "id", "ids"})
+_FEW_NUMBERS = 10
+"""Different whole numbers of an unknown column, above which these may be measured values."""
+_SAMPLED_LISTS = 200
+"""Cells of lists that are examined."""
 _FEW_ROWS = 20
 """From this number of rows on, labels in an unknown column must occur twice on average."""
 MAX_DISTINCT = 100_000
@@ -159,12 +169,14 @@ def label_columns(table: Table, profiles: Sequence[Profile]) -> list[Labelling]:
     named = sorted((c for c in others if names[c] in LABEL_COLUMNS), key=lambda c: LABEL_COLUMNS.index(names[c]))
     named = [column for column in named if _may_be_labels(profiles[column])]
     flags = tuple(column for column in others if profiles[column].is_flags)
-    if table.headless and len(others) > 1 and flags != tuple(others):
+    are_unnamed = table.headless or all(names[column].isdigit() for column in others)
+    if are_unnamed and len(others) > 1 and flags != tuple(others):
         return []
     if named:
         chosen = _without_doubles(table, named, profiles)
         return [Labelling(file, split, listed=column, mark=_mark(names[column], profiles[column])) for column in chosen]
-    others = [column for column in others if names[column] not in OTHER_COLUMNS] or others
+    is_sole = len([name for name in names if name not in INDEX_COLUMNS]) - (split is not None) == 2
+    others = [column for column in others if is_sole or names[column] not in OTHER_COLUMNS]
     flags = tuple(column for column in flags if column in others)
     if len(flags) > 1:
         signed = not any(
@@ -191,6 +203,13 @@ def _has_masks(names: Sequence[str], profiles: Sequence[Profile]) -> bool:
     )
 
 
+def may_be_measured(name: str, cells: Profile) -> bool:
+    """Return True if a column, not named as one of labels, has so many numbers that they may be measured."""
+    is_named = not _LABEL_WORDS.isdisjoint([*name.split("_"), name]) or name in LABEL_COLUMNS
+    is_number = cells.is_numbers or cells.has_fractions
+    return is_number and not is_named and len(cells.cells) > _FEW_NUMBERS
+
+
 def has_only_measures(table: Table, profiles: Sequence[Profile]) -> bool:
     """Return True if all that a table gives about images are numbers with fractions."""
     file = file_column(table)
@@ -211,7 +230,23 @@ def _is_unrelated(name: str, cells: Profile, headless: bool) -> bool:
 
 def _may_be_labels(cells: Profile) -> bool:
     has_structure = any(cell.startswith(("{", "[{")) for cell in list(cells.cells)[:20])
-    return bool(cells.cells) and not has_structure and not cells.has_fractions and len(cells.cells) < MAX_DISTINCT
+    is_of_labels = not has_structure and not cells.has_fractions and not _lists_values(cells)
+    return bool(cells.cells) and is_of_labels and len(cells.cells) < MAX_DISTINCT
+
+
+def _lists_values(cells: Profile) -> bool:
+    """Return True if all cells list equally many numbers, as of boxes or for each class, rather than labels."""
+    cells_of_lists = list(cells.cells)[:_SAMPLED_LISTS]
+    if len(cells_of_lists) < 2 or not all(cell.startswith(UNIT) for cell in cells_of_lists):
+        return False
+    lists = [[finite(number) for number in cell.split(UNIT)[1:]] for cell in cells_of_lists]
+    numbers = {number for each in lists for number in each}
+    if None in numbers or len({len(each) for each in lists}) > 1:
+        return False
+    if 2 * sum(len(set(each)) < len(each) for each in lists) > len(lists):  # such as 0 and 1 for each class
+        return True
+    are_whole = all(number is not None and number.is_integer() for number in numbers)
+    return len(lists[0]) == 4 or not are_whole or (len(lists[0]) == 2 and len(numbers) > _FEW_NUMBERS)
 
 
 def _split_column(names: Sequence[str], profiles: Sequence[Profile], file: int) -> int | None:
@@ -294,6 +329,10 @@ def _separates(mark: str, name: str, cells: Profile) -> bool:
         return False
     labels = {label.strip() for cell in cells.cells for label in cell.split(mark)}
     alone = any(label.strip() in cells.cells for cell in several for label in cell)
+    if name == "tags" and mark == " ":  # a word of most cells is a tag of its own, unlike those of "golden retriever"
+        times = Counter(label for cell in several for label in set(cell))
+        if len(several) > 1 and 2 * max(times.values()) > len(cells.cells):
+            return True
     if len(labels) < len(cells.cells) or (len(labels) == len(cells.cells) and alone):
         return True
     return all(label.isdigit() for label in labels)

@@ -10,16 +10,28 @@ from engine.data.decoding.image_files import EXTENSIONS, is_image
 from engine.data.formats.format import Confidence, Detection
 from engine.data.formats.shared.image_lookup import ImageLookup
 from engine.data.formats.shared.label_columns import (
+    LABEL_COLUMNS,
     LIST_NAMES,
+    OTHER_COLUMNS,
     Labelling,
     Profile,
     file_column,
     has_only_measures,
     label_columns,
+    may_be_measured,
     profile,
     split_in_cell,
 )
-from engine.data.formats.shared.tables import YES, Table, describe, open_table, plain, without_fraction
+from engine.data.formats.shared.tables import (
+    FILE_COLUMNS,
+    INDEX_COLUMNS,
+    YES,
+    Table,
+    describe,
+    open_table,
+    plain,
+    without_fraction,
+)
 from engine.data.formats.tree import Tree, split_in, split_named, split_of_table
 from engine.data.splits import printable
 from engine.system.regular_files import UnusableFile
@@ -174,7 +186,7 @@ def _detections(groups: list[Group], broken: tuple[UnusableFile, ...], tree: Tre
     equal = [group for group in groups if _rank(group)[:-1] == _rank(groups[0])[:-1]]
     used, splits = [groups[0]], _splits(groups[0])
     for group in groups[1:]:
-        if groups[0].has_splits and group.has_splits and splits.isdisjoint(_splits(group)):
+        if groups[0].has_splits and _continues(group, groups[0]) and splits.isdisjoint(_splits(group)):
             used.append(group)
             splits |= _splits(group)
     alternatives = [group for group in equal if group not in used]
@@ -184,20 +196,45 @@ def _detections(groups: list[Group], broken: tuple[UnusableFile, ...], tree: Tre
         unused += [file for file in main.files if file not in files]
         first = replace(main, files=files)
         rest = [(group, group.labellings[0]) for group in others]
-        against = _against(first, others, tree)
+        of_tables = _against(first, others, tree)
         for labelling in first.labellings:
+            against = (*of_tables, *_measured(first, labelling))
             names = [describe(files[0].table, tree)] if alternatives else []
             if len(first.labellings) > 1:
                 names.append("" if labelling.listed is None else printable(files[0].table.head[labelling.listed]))
             chosen = Chosen(((first, labelling), *rest), tuple(file.table.path for file in unused), broken)
             yield Detection(
                 _kinds(chosen),
-                Confidence.CERTAIN if labelling.certain and not against else Confidence.WEAK,
+                _confidence(first, labelling) if not against else Confidence.WEAK,
                 tuple(_evidence(tree, group, one) for group, one in chosen.groups),
                 against,
                 variant="/".join(filter(None, names)),
                 source=chosen,
+                obvious=labelling.certain and not against,
             )
+
+
+def _confidence(group: Group, labelling: Labelling) -> Confidence:
+    """Return CERTAIN if names of columns say what the labels are, LIKELY if there is nothing else that may be one."""
+    if not labelling.certain:
+        return Confidence.WEAK
+    is_known = labelling.listed is None or _is_named(group, labelling)
+    return Confidence.CERTAIN if is_known else Confidence.LIKELY
+
+
+def _continues(group: Group, main: Group) -> bool:
+    """Return True if tables of other columns have labels of further splits, rather than other facts about images."""
+    columns = [
+        "" if each.labellings[0].listed is None else each.files[0].table.plain[each.labellings[0].listed]
+        for each in (group, main)
+    ]
+    return group.has_splits and (columns[0] == columns[1] or _is_named(group, group.labellings[0]))
+
+
+def _is_named(group: Group, labelling: Labelling) -> bool:
+    """Return True if the column of labels has a name that says so, or no name at all."""
+    table = group.files[0].table
+    return labelling.listed is not None and (table.headless or table.plain[labelling.listed] in LABEL_COLUMNS)
 
 
 def _against(group: Group, others: Sequence[Group], tree: Tree) -> tuple[str, ...]:
@@ -216,10 +253,25 @@ def _against(group: Group, others: Sequence[Group], tree: Tree) -> tuple[str, ..
     return ()
 
 
-def _rank(group: Group) -> tuple[bool, bool, bool, bool, str]:
+def _measured(group: Group, labelling: Labelling) -> Iterator[str]:
+    """Yield columns of numbers that may be measured values, if labels are read from them or regardless of them."""
+    table = group.files[0].table
+    columns = [] if labelling.listed is None else [labelling.listed]
+    if labelling.listed is None or not labelling.certain:
+        known = (*OTHER_COLUMNS, *INDEX_COLUMNS, *FILE_COLUMNS)
+        columns += [column for column, name in enumerate(table.plain) if name not in known]
+    for column in dict.fromkeys(columns):
+        is_of_image = column in (labelling.file, labelling.split)
+        if not is_of_image and may_be_measured(table.plain[column], group.profiles[column]):
+            yield f"numbers in the column {printable(table.head[column])}, which may be measured values rather than classes"
+
+
+def _rank(group: Group) -> tuple[bool, bool, bool, bool, bool, str]:
     path = group.files[0].table.path
+    labelling = group.labellings[0]
+    is_unnamed = labelling.listed is not None and not _is_named(group, labelling)
     named = any(LABELLED in os.path.basename(file.table.path).lower() for file in group.files)
-    return not group.labellings[0].certain, group.share < 0.5, not group.has_splits, not named, path
+    return not labelling.certain, is_unnamed, group.share < 0.5, not group.has_splits, not named, path
 
 
 def _splits(group: Group) -> set[str]:

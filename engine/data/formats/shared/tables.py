@@ -17,7 +17,7 @@ from engine.contract.problems import Problem
 from engine.data.decoding.image_files import EXTENSIONS, is_image
 from engine.data.decoding.reading import MAX_TABLE_BYTES, decode_text, read_text, refuse_unusable
 from engine.data.formats.shared import parquet
-from engine.data.formats.tree import Tree, suffix
+from engine.data.formats.tree import Tree, split_named, suffix
 from engine.data.splits import dataset_warning, printable, spread_evenly
 from engine.system.regular_files import UnusableFile, open_regular
 
@@ -189,10 +189,9 @@ def _of_lines(path: str, text: str) -> Table | None:
     head = [cell.strip() for cell in next(_lines(text, delimiter), [])]
     if not any(head):
         return None
-    headless = is_image(head[0])
+    headless = any(map(is_image, head))
     if headless:
-        is_list = len(head) == 2 or (len(head) < _OF_BOX and _is_ragged(text, delimiter))
-        head = ["file", *(["labels"] if is_list else [f"column {number}" for number in range(1, len(head))])]
+        head = _made_up(head, text, delimiter)
     return Table(path, tuple(head), text, delimiter, headless)
 
 
@@ -200,6 +199,18 @@ def _is_ragged(text: str, delimiter: str) -> bool:
     """Return True if the first full lines have different numbers of cells: a list of labels behind each image."""
     full = text if text.endswith(("\n", "\r")) else text[: text.rfind("\n") + 1]
     return len({len(line) for line in itertools.islice(_lines(full, delimiter), _SAMPLED)}) > 1
+
+
+def _made_up(row: Sequence[str], text: str, delimiter: str) -> list[str]:
+    """Return names for the columns of a table without such, given its first row."""
+    file = next(column for column, cell in enumerate(row) if is_image(cell))
+    if file == 0 and len(row) < _OF_BOX and _is_ragged(text, delimiter):
+        return ["file", "labels"]
+    names = ["file" if column == file else "split" if split_named(cell) else "" for column, cell in enumerate(row)]
+    if names.count("split") > 1 or file == 0:  # Google's tables begin with the split
+        names = ["file" if column == file else "" for column in range(len(row))]
+    is_sole = names.count("") == 1
+    return [name or ("labels" if is_sole else f"column {number}") for number, name in enumerate(names)]
 
 
 def _without_cut_line(table: Table) -> Table:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -239,6 +239,25 @@ def test_table_reads_flags_of_celeba(tmp_path: Path) -> None:
         ("label_studio.csv", 'image,label\na.png,"[{""x"": 1}]"\nb.png,"[{""x"": 2}]"\n'),
         ("other.csv", "file,class\nx.png,cat\ny.png,dog\n"),
         ("train.txt", "images/a.png\nimages/b.png\n"),
+        ("solution.csv", "ImageId,PredictionString\n" + "".join(f"{name},cat 1 1 3 3\n" for name in NAMES)),
+        ("export.csv", "TRAIN,gs://b/a.png,cat,0.1,0.1,,,0.5,0.5,,\nTEST,gs://b/b.png,dog,0.1,0.1,,,0.5,0.5,,\n"),
+        ("boxes.json", json.dumps({f"{name}.png": [number, 3, 8, 9] for number, name in enumerate(NAMES)})),
+        ("points.json", json.dumps({f"{name}.png": [number + 0.5, 3] for number, name in enumerate(NAMES)})),
+        (
+            "one_hot.json",
+            json.dumps({f"{name}.png": [number % 2, (number + 1) % 2, 0] for number, name in enumerate(NAMES)}),
+        ),
+        ("boxes.txt", "".join(f"{name}.png {number} 3 8 9\n" for number, name in enumerate(NAMES))),
+        (
+            "landmarks.csv",
+            "name,0,1,2\n" + "".join(f"{name}.png,{number % 2},3,8\n" for number, name in enumerate(NAMES)),
+        ),
+        ("times.csv", "name,timestamp,shapes\n" + "".join(f'{name}.png,1000,"[{{""x"": 1}}]"\n' for name in NAMES)),
+        (
+            "via.csv",
+            "filename,region_count,region_id,region_shape_attributes\n"
+            + "".join(f'{name}.png,1,0,"{{""name"": ""rect""}}"\n' for name in NAMES),
+        ),
     ],
 )
 def test_table_leaves_other_files_to_others(tmp_path: Path, name: str, text: str) -> None:
@@ -295,6 +314,96 @@ def test_table_of_measured_values_is_refused(tmp_path: Path) -> None:
     (detection,) = detections(write(tmp_path, "train.csv", "image,score\n" + rows))
     assert detection.kinds == ()
     assert "classes" in detection.remedy
+
+
+MANY = [f"image{number}" for number in range(24)]
+
+
+@pytest.mark.parametrize(
+    ("head", "cells"),
+    [
+        ("file,age", lambda number: str(20 + number % 12)),
+        ("file,price,rooms", lambda number: f"{1000 + 7 * number},{number % 3}"),
+        ("file,blurred,near,points", lambda number: f"{number % 2},{number // 2 % 2},{7 * number}"),
+    ],
+)
+def test_table_with_measured_values_is_a_question(tmp_path: Path, head: str, cells: Callable[[int], str]) -> None:
+    images(tmp_path / "photos", MANY)
+    rows = "".join(f"{name}.png,{cells(number)}\n" for number, name in enumerate(MANY))
+    (tmp_path / "train.csv").write_text(f"{head}\n{rows}")
+    (detection,) = detections(tmp_path)
+    assert detection.confidence is Confidence.WEAK
+    assert "measured values" in detection.against[0]
+    assert recognize(str(tmp_path), val_fraction=0.3, seed=0, kinds=("classes", "labels")).train is None
+
+
+@pytest.mark.parametrize("name", ["class_number", "label", "species_id"])
+def test_table_with_many_numbered_classes_is_read(tmp_path: Path, name: str) -> None:
+    images(tmp_path / "photos", MANY)
+    (tmp_path / "train.csv").write_text(
+        f"file,{name}\n" + "".join(f"{each}.png,{int(each[5:]) % 12}\n" for each in MANY)
+    )
+    assert detections(tmp_path)[0].against == ()
+
+
+@pytest.mark.parametrize("column", ["age", "site", "camera"])
+def test_table_of_test_images_does_not_add_labels(tmp_path: Path, column: str) -> None:
+    images(tmp_path / "train")
+    images(tmp_path / "test", ("p", "q"))
+    rows = "".join(f"{name},{'xy'[name in 'abc']},4\n" for name in NAMES)
+    (tmp_path / "train.csv").write_text(f"id,diagnosis,{column}\n{rows}")
+    (tmp_path / "test.csv").write_text(f"id,{column}\np,4\nq,4\n")
+    found = content_of(FORMAT, tmp_path, "classes")
+    assert (found.classes, set(found.splits)) == (("x", "y"), {"train"})
+
+
+@pytest.mark.parametrize(
+    ("rows", "expected"),
+    [
+        ("a,cat,1\nb,cat,0\nc,dog,1\n", {"a": {"cat"}, "b": set(), "c": {"dog"}}),
+        ("a,cat,1\na,dog,0\nb,cat,0\nb,dog,1\n", {"a": {"cat"}, "b": {"dog"}}),
+        ("a,cat,1.0\na,dog,1.0\nb,dog,0.0\n", {"a": {"cat", "dog"}, "b": set()}),
+    ],
+)
+def test_table_leaves_out_labels_verified_absent(tmp_path: Path, rows: str, expected: dict[str, set[str]]) -> None:
+    write(tmp_path, "human-imagelabels.csv", "ImageID,LabelName,Confidence\n" + rows)
+    assert merged_names(content_of(FORMAT, tmp_path, "labels")) == expected
+
+
+@pytest.mark.parametrize("names", [("TRAIN", "VALIDATION"), ("training", "test"), ("train", "val")])
+def test_table_without_head_may_begin_with_the_split(tmp_path: Path, names: tuple[str, str]) -> None:
+    rows = "".join(
+        f"{names[number > 3]},gs://bucket/images/{name}.png,{'xy'[number % 2]}\n" for number, name in enumerate(NAMES)
+    )
+    found = content_of(FORMAT, write(tmp_path, "import.csv", rows), "classes")
+    assert found.classes == ("x", "y")
+    assert [len(split.files) for split in found.splits.values()] == [4, 2]
+
+
+@pytest.mark.parametrize("column", ["color", "place", "side"])
+def test_table_of_another_fact_than_the_folders_asks(tmp_path: Path, column: str) -> None:
+    for name in ("cat", "dog"):
+        images(tmp_path / name, [f"{name}{number}" for number in range(12)])
+    rows = "".join(f"{name}{number}.png,{'pq'[number % 2]}\n" for name in ("cat", "dog") for number in range(12))
+    (tmp_path / "facts.csv").write_text(f"file,{column}\n{rows}")
+    found = recognize(str(tmp_path), val_fraction=0.3, seed=0)
+    assert found.train is None
+    chosen = [choice.values.get("format") for choice in found.problems[0].choices]
+    assert {"table", "imagefolder"} <= set(chosen)
+
+
+@pytest.mark.parametrize(
+    ("cells", "count"),
+    [
+        (("haze primary", "clear primary water", "clear primary"), 4),
+        (("primary", "haze primary", "haze primary road"), 3),
+        (("golden retriever", "siamese cat", "bull terrier"), 3),
+    ],
+)
+def test_table_separates_tags_that_most_images_share(tmp_path: Path, cells: tuple[str, ...], count: int) -> None:
+    rows = "".join(f"{name}.png,{cells[number % 3]}\n" for number, name in enumerate(NAMES))
+    found = content_of(FORMAT, write(tmp_path, "train.csv", "image_name,tags\n" + rows), "labels")
+    assert len(found.classes) == count
 
 
 def test_table_called_labels_is_preferred(tmp_path: Path) -> None:
