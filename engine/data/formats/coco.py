@@ -33,7 +33,7 @@ from engine.data.formats.shared.json_files import (
 )
 from engine.data.formats.shared.shapes import Edges, Shape, ShapedImage, convert
 from engine.data.formats.tree import Tree
-from engine.data.splits import dataset_warning, first_names, printable
+from engine.data.splits import dataset_error, dataset_warning, first_names, printable
 
 REMEDY = "Export the file again in COCO's data format."
 _LISTS = ("images", "annotations", "categories")
@@ -171,6 +171,7 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
     named = NamedImages(tree)
     categories: list[Category] = []
     used: set[str] = set()
+    used_by_split: dict[str, set[str]] = {}
     for split, names in files.splits.items():
         for name in names:
             content = decode_file(tree.path(name), name, _FILE, problems, REMEDY)
@@ -178,7 +179,12 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
                 continue
             reader = _Reader(name, split, named, kind)
             reader.read(content)
-            images.add(split, reader.images, is_annotated=bool(content.annotations))
+            has_new = images.add(split, reader.images, is_annotated=bool(content.annotations))
+            before = used_by_split.setdefault(split, set())
+            if reader.images and reader.used and not has_new and before.isdisjoint(reader.used):
+                message = f"{printable(name)} annotates other classes ({first_names(sorted(reader.used))}) in images of another file."
+                problems.append(dataset_error(message, "Merge the files, or keep only one of them in the folder."))
+            before |= reader.used
             categories += reader.categories
             used |= reader.used
             problems += reader.problems()

@@ -31,6 +31,7 @@ from engine.data.formats.shared.mask_sample import MaskSample, sample_masks
 from engine.data.formats.shared.name_pairs import Pairs
 from engine.data.formats.shared.paired_folders import Candidate, Roles, find_candidates
 from engine.data.formats.tree import Tree
+from engine.data.formats.unsupported import detect_videos
 from engine.data.memory_limit import allow_for_text
 from engine.data.splits import MaskSplit, dataset_warning, printable
 from engine.system.regular_files import UnusableFile, read_regular
@@ -94,6 +95,8 @@ class _Source(NamedTuple):
 def detect(tree: Tree) -> list[Detection]:
     """Return a reading for each folder of masks, the likeliest first."""
     if any(each.confidence is Confidence.CERTAIN for format in _OTHERS for each in format.detect(tree)):
+        return []
+    if any(True for _ in detect_videos(tree)):  # their values number the objects of each video
         return []
     found = [(candidate, sample_masks(candidate.pairs.both)) for candidate in find_candidates(tree, ROLES)]
     named = [(candidate, sample) for candidate, sample in found if candidate.is_named]

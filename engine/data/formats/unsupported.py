@@ -177,7 +177,7 @@ def _detect(tree: Tree) -> list[Detection]:
         if paths and (kind.is_one is None or any(kind.is_one(tree.path(path)) for path in paths[:5])):
             found.append(_refused(kind, paths, images))
     found += _without_ending(tree, folders) if not images and not found else []
-    found += [*_videos(tree), *_run_lengths(tree), *_datumaro(tree), *_packed(tree, images)]
+    found += [*detect_videos(tree), *_run_lengths(tree), *_datumaro(tree), *_packed(tree, images)]
     return sorted(found, key=lambda detection: -detection.confidence)
 
 
@@ -210,12 +210,15 @@ def _without_ending(tree: Tree, folders: list[str]) -> Iterator[Detection]:
         return
 
 
-def _videos(tree: Tree) -> Iterator[Detection]:
-    """Detect masks of videos: DAVIS and YouTube-VOS."""
-    if {"JPEGImages", "Annotations"} <= set(tree.folders()) and not tree.has(".xml", "Annotations"):
-        is_vos = "meta.json" in tree.files("", ".json")
-        is_davis = "ImageSets" in tree.folders() and any(
-            name in tree.folders("Annotations") for name in ("480p", "Full-Resolution", "1080p")
+def detect_videos(tree: Tree) -> Iterator[Detection]:
+    """Detect masks of videos: DAVIS and YouTube-VOS, also in a folder of a split or of an archive."""
+    for base in tree.walk(depth=1):
+        annotations = os.path.join(base, "Annotations")
+        if not {"JPEGImages", "Annotations"} <= set(tree.folders(base)) or tree.has(".xml", annotations):
+            continue
+        is_vos = "meta.json" in tree.files(base, ".json")
+        is_davis = "ImageSets" in tree.folders(base) and any(
+            name in tree.folders(annotations) for name in ("480p", "Full-Resolution", "1080p")
         )
         if is_vos or is_davis:
             title = "YouTube-VOS" if is_vos else "DAVIS"
@@ -225,6 +228,7 @@ def _videos(tree: Tree) -> Iterator[Detection]:
             )
             evidence = (f"JPEGImages and Annotations of {title}, a folder for each video",)
             yield Detection((), Confidence.CERTAIN, evidence, variant=title.lower(), remedy=remedy)
+            return
 
 
 def _run_lengths(tree: Tree) -> Iterator[Detection]:

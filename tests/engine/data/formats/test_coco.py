@@ -525,6 +525,20 @@ def test_an_image_that_a_second_file_annotates_is_reported(tmp_path: Path) -> No
     assert "2 images annotated in several files" in problem.message
 
 
+@pytest.mark.parametrize(
+    "names", [("cats.json", "dogs.json"), ("a/x.json", "b/x.json"), ("train_1.json", "train_2.json")]
+)
+def test_coco_files_of_different_classes_are_refused(tmp_path: Path, names: tuple[str, str]) -> None:
+    draw(tmp_path / "images/a.png", ONE)
+    for name, prefix in zip(names, ("", "other "), strict=True):
+        content = boxed.coco_json({"a": ONE})
+        for category in content["categories"]:
+            category["name"] = prefix + category["name"]
+        text(tmp_path / name, json.dumps(content))
+    found = errors(read(FORMAT, tmp_path, "boxes").problems)
+    assert ["other classes" in problem.message for problem in found] == [True]
+
+
 def test_instances_are_preferred_to_keypoints_and_captions_are_not_read(tmp_path: Path) -> None:
     root = boxed.coco(tmp_path, SPLITS)
     changed = boxed.coco_json(SPLITS["train"])

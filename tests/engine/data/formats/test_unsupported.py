@@ -12,6 +12,7 @@ from engine.data.formats.registry import recognize
 from engine.data.formats.tree import Tree
 from engine.data.formats.unsupported import FORMAT
 from tests.support.dataset_formats import table
+from tests.support.dataset_formats.pixels import save_mask
 from tests.support.dataset_formats.truth import TRUTH
 
 
@@ -79,13 +80,18 @@ def test_unsupported_packed_images_are_to_be_unpacked(tmp_path: Path, packed: st
     assert "Unpack" in detection.remedy
 
 
+@pytest.mark.parametrize("base", ["", "train", "DAVIS"])
 @pytest.mark.parametrize(("title", "name"), [("youtube-vos", "meta.json"), ("davis", "ImageSets/2017/train.txt")])
-def test_unsupported_masks_of_videos(tmp_path: Path, title: str, name: str) -> None:
+def test_unsupported_masks_of_videos(tmp_path: Path, title: str, name: str, base: str) -> None:
     quality = "480p/" if title == "davis" else ""
-    for folder, ending in (("JPEGImages", "jpg"), ("Annotations", "png")):
-        TRUTH.images[0].save(tmp_path / folder / f"{quality}bear" / f"00000.{ending}")
-    write(tmp_path / name, b"{}")
+    for number, image in enumerate(TRUTH.images):
+        image.save(tmp_path / base / "JPEGImages" / f"{quality}bear" / f"{number:05}.jpg")
+        save_mask(tmp_path / base / "Annotations" / f"{quality}bear" / f"{number:05}.png", image.mask())
+    write(tmp_path / base / name, b"{}")
     assert title in [detection.variant for detection in FORMAT.detect(Tree(str(tmp_path)))]
+    found = recognize(str(tmp_path), val_fraction=0.3, seed=0, kinds=("masks",))
+    assert found.train is None
+    assert "videos" in found.problems[0].remedy
 
 
 def test_unsupported_run_lengths_of_kaggle(tmp_path: Path) -> None:
