@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-
 import numpy as np
 import numpy.typing as npt
 import torch
@@ -18,7 +16,7 @@ from engine.data.decoding.letterbox import continue_around
 from engine.data.decoding.masks import NO_CLASS
 from engine.data.decoding.reading import Unfit, read_image
 from engine.data.formats.edges import EdgeSplit
-from engine.data.splits import printable
+from engine.data.formats.shared.unpacking import name_within
 
 
 class EdgedImages(ImageSet):
@@ -38,7 +36,7 @@ class EdgedImages(ImageSet):
         self.files, self.beside = split.files, split.edges
 
     def path(self, index: int) -> str:
-        return printable(os.path.relpath(self.files[index], self.folder))
+        return name_within(self.files[index], self.folder)
 
     def load(self, index: int, size: int, channels: int) -> Tensor:
         with self._errors_of(index):

@@ -24,6 +24,7 @@ from engine.data.decoding.orientation import rotated_with
 from engine.data.decoding.reading import Unfit, describe_failure, read_image
 from engine.data.decoding.tiff import Bands
 from engine.data.files import Files
+from engine.data.formats.shared.unpacking import name_within, stable_root
 from engine.data.splits import FileSplit, IdxSplit, Labels, MaskCode, MaskSplit, dataset_error, printable, spread_evenly
 from engine.data.transforms.device_transforms import Placement
 
@@ -112,10 +113,11 @@ class ImageSet(ABC):
         """Yield bytes that identify this split by its images' names, order and targets, to be hashed."""
         yield f"{len(self)} {self.kind} {self.bands}".encode()
         for files in (self.files, self.beside):
+            root = stable_root(files[0], self.folder) if len(files) else self.folder
             if isinstance(files, Files):
-                yield from files.identity(self.folder)
+                yield from files.identity(root)
             else:
-                yield os.fsencode("\0".join(files)).replace(os.fsencode(self.folder), b"")
+                yield os.fsencode("\0".join(files)).replace(os.fsencode(root), b"")
         for numbers in self._numbers():
             yield np.ascontiguousarray(numbers).data
 
@@ -168,7 +170,7 @@ class FileImages(ImageSet):
         self.files = split.files
 
     def path(self, index: int) -> str:
-        return printable(os.path.relpath(self.files[index], self.folder))
+        return name_within(self.files[index], self.folder)
 
     def load(self, index: int, size: int, channels: int) -> Tensor:
         with self._errors_of(index):
@@ -217,7 +219,7 @@ class MaskedImages(ImageSet):
         return counts[:classes].tolist()
 
     def path(self, index: int) -> str:
-        return printable(os.path.relpath(self.files[index], self.folder))
+        return name_within(self.files[index], self.folder)
 
     def load(self, index: int, size: int, channels: int) -> Tensor:
         with self._errors_of(index):

@@ -20,6 +20,7 @@ from engine.data.decoding.reading import is_gray, open_image
 from engine.data.formats.edges import EdgeSplit
 from engine.data.formats.shared.boxes import BoxSplit
 from engine.data.formats.shared.instances import InstanceSplit
+from engine.data.formats.shared.unpacking import name_within
 from engine.data.inspection.contents import Contents, locate
 from engine.data.splits import (
     FileSplit,
@@ -29,7 +30,6 @@ from engine.data.splits import (
     RecognizedDataset,
     dataset_warning,
     first_names,
-    printable,
     spread_evenly,
 )
 from engine.system.format import listed
@@ -226,4 +226,4 @@ def _mixed_colors(splits: Sequence[Any], folder: str) -> list[Problem]:
 
 
 def _name(path: str, folder: str) -> str:
-    return printable(os.path.relpath(path, folder))
+    return name_within(path, folder)

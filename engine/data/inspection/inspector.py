@@ -22,6 +22,7 @@ from engine.data.formats.shared.boxes import BoxSplit
 from engine.data.formats.shared.ignored_class import without_class
 from engine.data.formats.shared.instances import InstanceSplit
 from engine.data.formats.shared.splitting import sample_count
+from engine.data.formats.shared.unpacking import name_within
 from engine.data.inspection.any_files import inspect_any_files
 from engine.data.inspection.base import Inspection, LeaveOut, Progress
 from engine.data.inspection.boxes import inspect_boxes
@@ -82,7 +83,7 @@ class _LeftOut:
     def leave_out(self, path: str, reason: str) -> None:
         self.unreadable_count += 1
         if len(self.unreadable) < MAX_UNREADABLE_LISTED:
-            self.unreadable.append(Unreadable(printable(os.path.relpath(path, self.folder)), reason))
+            self.unreadable.append(Unreadable(name_within(path, self.folder), reason))
 
     def problems(self) -> list[Problem]:
         """Return the warning about unusable files."""

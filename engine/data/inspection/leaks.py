@@ -10,6 +10,7 @@ import numpy as np
 
 from engine.contract.problems import Problem
 from engine.data.decoding.idx import Bytes, IdxError, read_idx
+from engine.data.formats.shared.unpacking import name_within
 from engine.data.inspection.contents import MAX_BYTES, Contents, digest
 from engine.data.splits import IdxSplit, RecognizedDataset, dataset_warning, printable
 from engine.system.regular_files import UnusableFile
@@ -87,4 +88,4 @@ def _rows(split: IdxSplit, pixels: Bytes) -> Iterable[tuple[int, bytes]]:
 
 
 def _name(path: str, folder: str) -> str:
-    return printable(os.path.relpath(path, folder))
+    return name_within(path, folder)

@@ -18,6 +18,7 @@ from engine.data.formats.shared.boxes import BoxSplit, upright_size
 from engine.data.formats.shared.instances import InstanceSplit
 from engine.data.formats.shared.point_classes import label_classes
 from engine.data.formats.shared.splitting import sample_count
+from engine.data.formats.shared.unpacking import name_within
 from engine.data.splits import (
     FileSplit,
     IdxSplit,
@@ -49,7 +50,7 @@ def _sample(found: RecognizedDataset, folder: str, name: str, split: Any, index:
     if isinstance(split, IdxSplit):
         row = index if split.rows is None else int(split.rows[index])
         return Sample(f"{printable(os.path.relpath(split.images, folder))}:{row}", name, **annotations)
-    return Sample(printable(os.path.relpath(split.files[index], folder)), name, **annotations)
+    return Sample(name_within(split.files[index], folder), name, **annotations)
 
 
 def _class(found: RecognizedDataset, split: FileSplit | IdxSplit, index: int) -> dict[str, Any]:

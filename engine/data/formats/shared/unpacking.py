@@ -8,15 +8,21 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from engine.data.decoding.image_files import EXTENSIONS
+from engine.data.splits import printable
+from engine.system.file_locks import NOT_OFFERED, locked
 from engine.system.paths import cache_folder, private_folder
 from engine.system.regular_files import UnusableFile
 
 _FOLDER = "unpacked"
 _COMPLETE = "complete"
+_PARTIAL = ".unpacking-"
+_PATIENCE_S = 86400.0
+"""Longest time that another process may take to unpack the same archives."""
 _SPARE_BYTES = 1 << 30
 _MAX_LETTERS = 80
 _UNSAFE = re.compile(r"[^A-Za-z0-9_. ()+-]")
@@ -44,12 +50,39 @@ def unpacked(archives: Sequence[str], unpack: Callable[[Path], None]) -> Path:
     folder = parent / digest.hexdigest()
     if (folder / _COMPLETE).exists():
         return folder
-    free = shutil.disk_usage(parent).free
-    if free < size + _SPARE_BYTES:
-        reason = f"and the files like it need {size:,} bytes in {parent}, where {free:,} are free"
-        remedy = "Free disk space, or choose another folder for the cache in the settings."
-        raise UnusableFile(archives[0], reason, remedy)
-    partial = Path(tempfile.mkdtemp(prefix=".unpacking-", dir=parent))
+    with _alone(parent / f"{folder.name}.lock") as is_alone:
+        if (folder / _COMPLETE).exists():  # another process was faster
+            return folder
+        if is_alone:
+            for left in parent.glob(f"{_PARTIAL}{folder.name}-*"):  # of a process that was ended
+                shutil.rmtree(left, ignore_errors=True)
+        free = shutil.disk_usage(parent).free
+        if free < size + _SPARE_BYTES:
+            reason = f"and the files like it need {size:,} bytes in {parent}, where {free:,} are free"
+            remedy = "Free disk space, or choose another folder for the cache in the settings."
+            raise UnusableFile(archives[0], reason, remedy)
+        _write(folder, unpack)
+    return folder
+
+
+@contextmanager
+def _alone(lock: Path) -> Iterator[bool]:
+    """Wait until no other process has the lock, and yield True; False at once on a file system without locks."""
+    with ExitStack() as held:
+        try:
+            held.enter_context(locked(lock, _PATIENCE_S))
+            held.callback(lock.unlink, missing_ok=True)
+            is_alone = True
+        except OSError as error:
+            if error.errno not in NOT_OFFERED:
+                raise
+            is_alone = False
+        yield is_alone
+
+
+def _write(folder: Path, unpack: Callable[[Path], None]) -> None:
+    """Fill a folder by `unpack`; it is there completely or not at all."""
+    partial = Path(tempfile.mkdtemp(prefix=f"{_PARTIAL}{folder.name}-", dir=folder.parent))
     try:
         unpack(partial)
         (partial / _COMPLETE).touch()
@@ -61,13 +94,17 @@ def unpacked(archives: Sequence[str], unpack: Callable[[Path], None]) -> Path:
     except BaseException:
         shutil.rmtree(partial, ignore_errors=True)
         raise
-    return folder
 
 
 def stable_root(path: str, folder: str) -> str:
     """Return the folder that a file's path is relative to, so that the path is the same on every machine."""
     parent = os.path.join(cache_folder(), _FOLDER, "")
     return parent + path[len(parent) :].partition(os.sep)[0] if path.startswith(parent) else folder
+
+
+def name_within(path: str, folder: str) -> str:
+    """Return a file's path within the dataset's folder or the unpacked archives, fit to print."""
+    return printable(os.path.relpath(path, stable_root(path, folder)))
 
 
 def file_name(name: str, content: bytes, row: int, used: set[str]) -> str:

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import io
 import os
+import subprocess
+import sys
 import tarfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Barrier
 
 import pytest
 
@@ -113,3 +117,30 @@ def test_unpacked_leaves_nothing_behind_if_it_fails(tmp_path: Path, cache: Path)
 )
 def test_file_name_of_an_image_in_an_archive(name: str, content: bytes, expected: str) -> None:
     assert file_name(name, content, 7, {"taken.png"}) == expected
+
+
+def test_unpacked_unpacks_once_for_several_ranks(tmp_path: Path) -> None:
+    archive = str(write(tmp_path / "x-0.tar", {"a.cls": b"0"}))
+    begun: list[Path] = []
+    start = Barrier(4)
+
+    def rank(_number: int) -> Path:
+        start.wait()
+        return unpacked([archive], begun.append)
+
+    with ThreadPoolExecutor(4) as ranks:
+        folders = set(ranks.map(rank, range(4)))
+    assert len(folders) == len(begun) == 1
+
+
+def test_unpacked_removes_what_an_ended_process_left(tmp_path: Path, cache: Path) -> None:
+    archive = str(write(tmp_path / "x-0.tar", {"a.cls": b"0"}))
+    program = (
+        "import os, sys; from engine.data.formats.shared.unpacking import unpacked; "
+        "unpacked([sys.argv[1]], lambda folder: ((folder / 'x').touch(), os._exit(9)))"
+    )
+    assert subprocess.run([sys.executable, "-c", program, archive], check=False).returncode == 9
+    assert list((cache / "unpacked").glob(".unpacking-*"))
+    folder = unpacked([archive], lambda folder: (folder / "y").touch())
+    assert list((cache / "unpacked").iterdir()) == [folder]
+    assert {path.name for path in folder.iterdir()} == {"y", "complete"}

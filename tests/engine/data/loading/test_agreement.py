@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import time
 from collections.abc import Callable
@@ -18,6 +19,8 @@ from engine.data.splits import FileSplit
 from tests.support import boxed
 from tests.support.boxed import ONE, SPLITS, TWO, Rectangle
 from tests.support.clouds import make_clouds
+from tests.support.dataset_formats import huggingface, webdataset
+from tests.support.dataset_formats.truth import TRUTH
 
 Tree = Callable[..., Path]
 
@@ -32,6 +35,34 @@ def test_that_a_copy_of_a_folder_elsewhere_is_the_same_dataset(tree: Tree, tmp_p
     assert of(folder, "classes") == of(tmp_path / "copy", "classes")
     (folder / "a/3.png").rename(folder / "a/30.png")
     assert of(folder, "classes") != of(tmp_path / "copy", "classes")
+
+
+@pytest.mark.parametrize(
+    ("write", "variant", "kind"),
+    [
+        (webdataset.write, "plain", "classes"),
+        (huggingface.write, "parquet", "classes"),
+        (huggingface.write, "parquet_labels", "labels"),
+        (huggingface.write, "parquet_boxes", "boxes"),
+    ],
+)
+def test_fingerprint_is_that_of_unpacked_copies_elsewhere(
+    write: Callable[..., None], variant: str, kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found, names = [], []
+    for node in ("a", "b"):
+        monkeypatch.setenv("FOOTPLATE_CACHE", str(tmp_path / f"cache-{node}"))
+        folder = tmp_path / node
+        folder.mkdir()
+        write(TRUTH, folder, variant)
+        for file in folder.rglob("*.*"):
+            os.utime(file, (1_000_000_000, 1_000_000_000 + ord(node)))
+        opened = open_splits(str(folder), val_fraction=0.25, seed=0, kinds=(kind,))
+        found.append(fingerprint(opened))
+        names.append([opened.train.path(index) for index in range(len(opened.train))])
+    assert found[0] == found[1]
+    assert names[0] == names[1]
+    assert not any(".." in name for name in names[0])
 
 
 @pytest.mark.parametrize("format_", ["boxes", "instances"])
