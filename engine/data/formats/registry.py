@@ -282,6 +282,7 @@ def _choose(tree: Tree, kinds: Sequence[str], format: str) -> tuple[Reading, lis
         return _other_kind_found(tree, named, kinds)
     best = fitting[0].detection.confidence
     leaders = [each for each in fitting if each.detection.confidence == best]
+    leaders.sort(key=lambda each: bool(each.detection.against))
     variants = [each for each in leaders if each.format is leaders[0].format]
     if len(variants) > 1:
         return _ask_which(tree, variants, kinds)
@@ -297,7 +298,7 @@ def _check_leader(
     if stronger and leaders[0].kind == "classes":  # any tree of images may be taken for one of classes
         return _other_kind_found(tree, [*stronger, *fitting], kinds)
     if leaders[0].detection.against:
-        return _ask_about_doubt(tree, leaders[0], kinds)
+        return _ask_about_doubt(tree, leaders[0], fitting, kinds)
     others = [each for each in leaders[1:] if each.kind != "files"]
     if not others:
         return leaders[0], []
@@ -330,22 +331,25 @@ def _other_kind_found(tree: Tree, found: Sequence[Reading], kinds: Sequence[str]
         return unrecognized(dataset_error(message, unread[0].detection.remedy))
     readable = [each for each in supported if each.kind]
     if not readable:
-        return unrecognized(_nothing_found(tree, requested))
+        return unrecognized(_with_choices(_nothing_found(tree, requested), _choices(doubtful, kinds)))
     best = readable[0]
     kind = best.kind
     message = f"{printable(tree.root)} holds {_title_of(kind)} ({best.title}: {_describe_evidence(best)}), not {requested.title}."
     choices = _choices([*readable, *doubtful], kinds)
     tasks = _list((each.title for each in _choices(readable, kinds)), "or")
-    return unrecognized(_with_choices(dataset_error(message, f"Choose {tasks}."), choices), kind)
+    remedy = f"Choose {tasks}." if tasks else requested.layout
+    return unrecognized(_with_choices(dataset_error(message, remedy), choices), kind)
 
 
-def _ask_about_doubt(tree: Tree, reading: Reading, kinds: Sequence[str]) -> RecognizedDataset:
-    """Return the question that evidence against the only reading raises."""
+def _ask_about_doubt(
+    tree: Tree, reading: Reading, fitting: Sequence[Reading], kinds: Sequence[str]
+) -> RecognizedDataset:
+    """Return the question that evidence against the best of the `fitting` readings raises."""
     against = reading.detection.against
     are = "is" if against[0].startswith(("the ", "a ")) else "are"
     message = f"{printable(tree.root)} does not look like {_title_of(reading.kind)}: there {are} {'; '.join(against)}."
     remedy = reading.detection.remedy or reading.format.layout
-    return unrecognized(_with_choices(dataset_error(message, remedy), _choices([reading], kinds)))
+    return unrecognized(_with_choices(dataset_error(message, remedy), _choices(fitting, kinds)))
 
 
 def _ask_which(tree: Tree, found: Sequence[Reading], kinds: Sequence[str]) -> RecognizedDataset:

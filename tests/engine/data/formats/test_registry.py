@@ -6,6 +6,7 @@ import hashlib
 import os
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,8 +15,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.contract.problems import errors
+from engine.data.formats import imagefolder, registry
+from engine.data.formats.format import Confidence, Detection, Format
 from engine.data.formats.registry import KINDS, recognize
 from engine.data.splits import FileSplit, IdxSplit, RecognizedDataset, draw_validation, printable
+from engine.system.plugins import Registry
 from tests.engine.conftest import make_images
 from tests.gpu.jobs import with_labels
 from tests.support.clouds import make_clouds
@@ -340,3 +344,53 @@ def test_that_in_every_format_the_seed_decides_what_is_kept_for_validation(tmp_p
     assert same
     assert same == again
     assert same != other
+
+
+def known(monkeypatch: pytest.MonkeyPatch, **detections: Detection) -> None:
+    """Have the registry know formats that read class folders, and detect in every folder what is given by their ids."""
+
+    def made(name: str, detection: Detection) -> Format:
+        return replace(imagefolder.FORMAT, id=name, title=name, detect=lambda tree: [detection])
+
+    own = {name: made(name, each) for name, each in detections.items()}
+    monkeypatch.setattr(registry, "FORMATS", Registry("footplate.formats", own, registry._accept))
+
+
+WEAK = Detection(("classes",), Confidence.WEAK, ("a",))
+DOUBTED = replace(WEAK, against=("odd names",))
+
+
+@pytest.mark.parametrize("names", ["one two", "two one"])
+def test_recognize_prefers_evidence_without_doubt(tree: Tree, monkeypatch: pytest.MonkeyPatch, names: str) -> None:
+    one, two = names.split()
+    known(monkeypatch, **{one: DOUBTED, two: WEAK})
+    found = look(tree("cat", "dog", count=4))
+    assert (found.format, errors(found.problems)) == (two, [])
+
+
+def test_recognize_offers_every_reading_if_all_are_doubted(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tree("cat", "dog", count=4)
+    for names in (("one",), ("one", "two"), ("one", "two", "three")):
+        known(monkeypatch, **dict.fromkeys(names, DOUBTED))
+        (problem,) = look(folder).problems
+        assert [choice.values for choice in problem.choices] == [{"format": name} for name in names]
+        for name in names:
+            assert recognize(str(folder), val_fraction=0.25, seed=0, format=name).format == name
+
+
+@pytest.mark.parametrize("kind", ["boxes", "masks", "points"])
+def test_recognize_offers_doubted_readings_of_other_kinds(
+    tree: Tree, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    known(monkeypatch, one=DOUBTED)
+    (problem,) = recognize(str(tree("cat", "dog")), val_fraction=0.25, seed=0, kinds=(kind,)).problems
+    assert [choice.values for choice in problem.choices] == [{"format": "one", "task": "classification"}]
+
+
+def test_recognize_gives_a_remedy_for_kinds_without_a_task(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tree("cat", "dog")
+    for kind in ("sounds", "videos", "files of another program"):
+        known(monkeypatch, one=Detection((kind,), Confidence.LIKELY))
+        (problem,) = look(folder).problems
+        assert kind in problem.message
+        assert problem.remedy == KINDS["classes"].layout
