@@ -4,7 +4,7 @@ its own."""
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -18,7 +18,7 @@ from engine.data.datasets.open_splits import Splits, open_recognized
 from engine.data.datasets.point_blocks import PointBlocks
 from engine.data.datasets.samples import SampleSet
 from engine.data.datasets.unlabelled_images import bands_of
-from engine.data.formats.registry import kinds_for, recognize
+from engine.data.formats.registry import find_readings, kinds_for, recognize
 from engine.data.splits import printable
 from engine.inference.evaluation.class_mapping import map_classes
 from engine.inference.trained_model import CannotLoad, Learnt, TrainedModel, reasons
@@ -68,8 +68,10 @@ def _opened(learnt: Learnt | TrainedModel, folder: str, *, own: bool) -> tuple[S
     """The splits of a folder, with the classes of the model."""
     job, task = learnt.job, learnt.task
     fixed = task.entry.id in _CLASSES_OF_THE_TASK
+    kinds = kinds_for(task.entry.id, task.entry.annotations)
+    format = job.format if own or task.entry.file else format_in(folder, job.format, kinds)
     if own or fixed or task.entry.file:
-        splits = task.splits(structs.replace(job, dataset=folder))
+        splits = task.splits(structs.replace(job, dataset=folder, format=format))
         if fixed or splits.classes == learnt.classes:
             _check_channels(splits, learnt)
             return splits, ClassMapping()
@@ -81,8 +83,8 @@ def _opened(learnt: Learnt | TrainedModel, folder: str, *, own: bool) -> tuple[S
         folder,
         val_fraction=job.val_fraction if own else 0.0,
         seed=job.seed,
-        kinds=kinds_for(task.entry.id, task.entry.annotations),
-        format=job.format if own else "",
+        kinds=kinds,
+        format=format,
     )
     if wrong := errors(found.problems):
         raise DatasetError(wrong)
@@ -96,6 +98,14 @@ def _opened(learnt: Learnt | TrainedModel, folder: str, *, own: bool) -> tuple[S
     _check_channels(splits, learnt)
     plain = structs.replace(job, dataset=folder, ignore_value=None)  # pixels of that value are of an unknown class
     return task.prepared(plain, splits.with_each(lambda samples: _made_alike(samples, learnt.preprocessing))), mapping
+
+
+def format_in(folder: str, format: str, kinds: Sequence[str]) -> str:
+    """Return the format that was chosen for the training if the folder has it with one of `kinds`, else ""."""
+    names = dict.fromkeys((format, format.partition(":")[0])) if format else ()
+    return next(
+        (name for name in names if any({*kinds} & {*each.detection.kinds} for each in find_readings(folder, name))), ""
+    )
 
 
 def _check_channels(splits: Splits, learnt: Learnt | TrainedModel) -> None:
