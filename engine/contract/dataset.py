@@ -16,7 +16,7 @@ def inspector_options(job: Job, catalogue: Catalogue, samples: int = 0) -> list[
     task = catalogue.task(job.task)
     if task is not None:
         options += ["--kinds", ",".join(task.annotations)]
-    if job.format:
+    if job.format and (task is None or not task.file):  # a file's own annotations are known only when it runs
         options += ["--format", job.format]
     if samples:
         options += ["--samples", str(samples)]

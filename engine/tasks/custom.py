@@ -21,7 +21,7 @@ from engine.data.datasets.images import DatasetError, UnreadableImage
 from engine.data.datasets.open_splits import Splits, open_splits
 from engine.data.datasets.samples import SampleSet
 from engine.data.decoding.idx import Bytes
-from engine.data.formats.registry import KINDS
+from engine.data.formats.registry import FORMATS, KINDS
 from engine.data.loading.base_loader import Finish
 from engine.data.randomness import Purpose, RandomStreams
 from engine.data.splits import dataset_error
@@ -243,16 +243,15 @@ class Opened:
 
     def _of_annotations(self) -> Splits:
         job = self.job
-        unknown = [name for name in self.task.annotations if name not in KINDS]
+        kinds = list(dict.fromkeys((*KINDS, *(kind for each in FORMATS.values() for kind in each.kinds))))
+        unknown = [name for name in self.task.annotations if name not in kinds]
         if unknown or not self.task.annotations:
             what = (
                 f"there are no annotations “{unknown[0]}”"
                 if unknown
                 else "it has no annotations, and datasets returns nothing"
             )
-            raise TaskError(
-                "model", f"{self.file.name}: {what}.", did_you_mean(unknown[0] if unknown else "", [*KINDS])
-            )
+            raise TaskError("model", f"{self.file.name}: {what}.", did_you_mean(unknown[0] if unknown else "", kinds))
         return open_splits(
             job.dataset, val_fraction=job.val_fraction, seed=job.seed, kinds=self.task.annotations, format=job.format
         )

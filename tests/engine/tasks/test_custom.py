@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +13,16 @@ import torch
 import resources
 from engine.checks.job_checks import problems
 from engine.contract.catalogue import load_catalogue
+from engine.contract.dataset import inspector_options
 from engine.contract.job import Job
+from engine.data.datasets import open_splits
+from engine.data.datasets.images import DatasetError
+from engine.data.formats import imagefolder, registry
 from engine.data.inspection.inspector import inspect
 from engine.data.randomness import RandomStreams
 from engine.models.base import TaskError
-from engine.tasks import TASKS, DatasetInfo
+from engine.system.plugins import Registry
+from engine.tasks import TASKS, DatasetInfo, custom
 from engine.tasks.custom import as_image
 from tests.support.consent import agreed
 from tests.support.images import noise
@@ -262,3 +268,36 @@ def test_that_inputs_that_are_no_images_are_shown_as_well_as_can_be() -> None:
     assert as_image(np.zeros(7, np.float32)).shape == (64, 64, 3)
     stretched = as_image(np.linspace(-1, 1, 5 * 4 * 4, dtype=np.float32).reshape(5, 4, 4))
     assert (stretched.dtype, stretched.min(), stretched.max()) == (np.uint8, 0, 255)
+
+
+@pytest.mark.parametrize("format_", ["imagefolder", "coco", "table:color"])
+def test_own_file_is_inspected_without_the_format_it_reads(tmp_path: Path, format_: str) -> None:
+    for number in range(12):
+        noise(tmp_path / "data" / ("ant", "bee")[number % 2] / f"{number}.png", seed=number)
+    file = tmp_path / "mine.py"
+    file.write_text(OWN_ON_FORMATS)
+    asked = job(tmp_path / "data", file, format=format_)
+    assert "--format" not in inspector_options(asked, load_catalogue())
+    if format_ == "imagefolder":
+        assert TASK.splits(asked).format == "imagefolder"
+    else:
+        with pytest.raises(DatasetError):
+            TASK.splits(asked)
+
+
+@pytest.mark.parametrize("kind", ["sounds", "stereo pairs", "classes of a plug-in"])
+def test_own_file_may_read_annotations_of_a_plug_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    added = replace(
+        imagefolder.FORMAT,
+        id="added",
+        kinds=(kind,),
+        detect=lambda tree: [replace(each, kinds=(kind,)) for each in imagefolder.FORMAT.detect(tree)],
+    )
+    known = Registry("footplate.formats", {**registry.FORMATS.own, "added": added}, registry._accept)
+    for module in (registry, custom, open_splits):
+        monkeypatch.setattr(module, "FORMATS", known)
+    for number in range(12):
+        noise(tmp_path / "data" / ("ant", "bee")[number % 2] / f"{number}.png", seed=number)
+    file = tmp_path / "mine.py"
+    file.write_text(OWN_ON_FORMATS.replace('"classes"', f'"{kind}"'))
+    assert TASK.splits(job(tmp_path / "data", file)).classes == ("ant", "bee")
