@@ -112,6 +112,9 @@ def _prepare_classes(
                 f"Name it {printable(same[0])} as in training." if same else "Add training images of it, or remove it."
             )
             problems.append(dataset_error(message, remedy))
+        elif "test" in counts and counts["test"][number]:
+            message = f"Class {printable(name)} is in the test split, but has no training images."
+            problems.append(dataset_warning(message, "Add some; until then its test images are not used."))
     used = np.flatnonzero(trained)
     if len(used) < 2:
         only = f" ({printable(classes[used[0]])})" if len(used) else ""

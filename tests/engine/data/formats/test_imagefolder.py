@@ -409,3 +409,14 @@ def test_imagefolder_warns_of_images_outside_classes(tmp_path: Path, make: Calla
     problems = recognize(str(tmp_path), val_fraction=0.3, seed=0).problems
     assert not errors(problems)
     assert any(text in each.message for each in problems)
+
+
+@pytest.mark.parametrize("splits", [("train", "test"), ("train", "val", "test"), ("training", "testing")])
+def test_imagefolder_reports_classes_of_the_test_split_alone(tmp_path: Path, splits: tuple[str, ...]) -> None:
+    for split in splits:
+        cats_and_dogs(tmp_path / split)
+    photos(tmp_path / splits[-1] / "mouse", *NAMES)
+    found = recognize(str(tmp_path), val_fraction=0.25, seed=0)
+    assert (found.classes, errors(found.problems)) == (("cat", "dog"), [])
+    assert any("mouse is in the test split" in problem.message for problem in found.problems)
+    assert recognize(str(tmp_path), val_fraction=0.0, seed=0).classes == ("cat", "dog", "mouse")
