@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shlex
 import sys
 from typing import Any
 
@@ -200,10 +201,12 @@ def _findings(report: DatasetReport) -> list[str]:
     splits = ", ".join(
         f"{split.images} {split.name}" + (" (held out)" if split.made else "") for split in report.splits
     )
+    if not report.format:
+        return [f"{report.folder}: not recognized"]
     kind = "" if report.kind in ("points", "files") else f", {channels_in_words(report.channels)}"
     classes = "" if report.kind == "files" else f", {len(report.classes)} classes"
-    lines = [f"{report.folder}: {report.title or 'no known format'}{classes}{kind}; {splits}"]
-    if report.format and not report.certain:
+    lines = [f"{report.folder}: {report.title}{classes}{kind}; {splits}"]
+    if not report.certain:
         lines.append(f"Recognized by: {'; '.join(report.evidence)}. Check that these labels are right:")
         lines += [f"  {line}" for line in sample_lines(report.samples)]
     if report.unreadable_count:
@@ -222,3 +225,7 @@ def tell(found: list[Problem]) -> None:
         say(f"footplate: {kind}{flag}{problem.message}", to=sys.stderr)
         if problem.remedy:
             say(f"  {problem.remedy}", to=sys.stderr)
+        for choice in problem.choices:
+            if "format" in choice.values:
+                flags = " ".join(f"--{name} {shlex.quote(str(value))}" for name, value in choice.values.items())
+                say(f"  {choice.title}: {flags}", to=sys.stderr)
