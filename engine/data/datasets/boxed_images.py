@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from abc import abstractmethod
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -20,8 +21,7 @@ from engine.data.decoding.masks import NO_CLASS
 from engine.data.decoding.reading import Unfit, read_image
 from engine.data.formats.shared.boxes import BoxSplit
 from engine.data.formats.shared.instances import MAX_INSTANCES, InstanceSplit, paint
-from engine.data.formats.shared.unpacking import name_within
-from engine.data.splits import Labels
+from engine.data.splits import Labels, printable
 from engine.data.transforms.device_transforms import Placement
 
 PADDING = -1
@@ -44,7 +44,7 @@ class _WholeImages(ImageSet):
         self.files = files
 
     def path(self, index: int) -> str:
-        return name_within(self.files[index], self.folder)
+        return printable(os.path.relpath(self.files[index], self.folder))
 
     def load(self, index: int, size: int, channels: int) -> Tensor:
         with self._errors_of(index):

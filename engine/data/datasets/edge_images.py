@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import numpy as np
 import numpy.typing as npt
 import torch
@@ -16,7 +18,7 @@ from engine.data.decoding.letterbox import continue_around
 from engine.data.decoding.masks import NO_CLASS
 from engine.data.decoding.reading import Unfit, read_image
 from engine.data.formats.edges import EdgeSplit
-from engine.data.formats.shared.unpacking import name_within
+from engine.data.splits import printable
 
 
 class EdgedImages(ImageSet):
@@ -36,7 +38,7 @@ class EdgedImages(ImageSet):
         self.files, self.beside = split.files, split.edges
 
     def path(self, index: int) -> str:
-        return name_within(self.files[index], self.folder)
+        return printable(os.path.relpath(self.files[index], self.folder))
 
     def load(self, index: int, size: int, channels: int) -> Tensor:
         with self._errors_of(index):

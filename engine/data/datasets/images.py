@@ -24,7 +24,7 @@ from engine.data.decoding.orientation import rotated_with
 from engine.data.decoding.reading import Unfit, describe_failure, read_image
 from engine.data.decoding.tiff import Bands
 from engine.data.files import Files
-from engine.data.formats.shared.unpacking import name_within, stable_root
+from engine.data.formats.shared.unpacking import stable_root
 from engine.data.splits import FileSplit, IdxSplit, Labels, MaskCode, MaskSplit, dataset_error, printable, spread_evenly
 from engine.data.transforms.device_transforms import Placement
 
@@ -170,7 +170,7 @@ class FileImages(ImageSet):
         self.files = split.files
 
     def path(self, index: int) -> str:
-        return name_within(self.files[index], self.folder)
+        return printable(os.path.relpath(self.files[index], self.folder))
 
     def load(self, index: int, size: int, channels: int) -> Tensor:
         with self._errors_of(index):
@@ -219,7 +219,7 @@ class MaskedImages(ImageSet):
         return counts[:classes].tolist()
 
     def path(self, index: int) -> str:
-        return name_within(self.files[index], self.folder)
+        return printable(os.path.relpath(self.files[index], self.folder))
 
     def load(self, index: int, size: int, channels: int) -> Tensor:
         with self._errors_of(index):

@@ -17,6 +17,7 @@ from torch import Tensor
 from engine.data.datasets.images import DatasetError, ImageSet
 from engine.data.datasets.open_splits import Splits
 from engine.data.datasets.samples import SampleSet
+from engine.data.formats.shared.unpacking import name_within
 from engine.data.splits import dataset_error, printable
 
 REMEDY = (
@@ -67,7 +68,7 @@ def _difference(
     samples: ImageSet | SampleSet, which: str, all_reduce_max: ReduceMax, all_gather_rows: GatherRows
 ) -> str:
     """The first difference in a split, in words; "" where there is none. The same on all ranks."""
-    names = [samples.path(index) for index in range(len(samples))]
+    names = _names(samples)
     labels = _labels(samples)
     hashes = [_hash(name.encode(errors="backslashreplace")) ^ label for name, label in zip(names, labels, strict=True)]
     shortest = -all_reduce_max([-len(hashes)])[0]
@@ -79,6 +80,13 @@ def _difference(
     seen = [_seen(each) for each in all_gather_rows(torch.tensor([row], dtype=torch.float64)).long().tolist()]
     other = next((rank for rank, each in enumerate(seen) if each != seen[0]), None)
     return "" if other is None else _told(seen[0], seen[other], other, which)
+
+
+def _names(samples: ImageSet | SampleSet) -> list[str]:
+    """Return the names of the samples as they are on every machine."""
+    if isinstance(samples, ImageSet) and len(samples.files) == len(samples):
+        return [name_within(path, samples.folder) for path in samples.files]
+    return [samples.path(index) for index in range(len(samples))]
 
 
 def _labels(samples: ImageSet | SampleSet) -> list[int]:

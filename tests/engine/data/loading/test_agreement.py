@@ -49,7 +49,7 @@ def test_that_a_copy_of_a_folder_elsewhere_is_the_same_dataset(tree: Tree, tmp_p
 def test_fingerprint_is_that_of_unpacked_copies_elsewhere(
     write: Callable[..., None], variant: str, kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found, names = [], []
+    found = set()
     for node in ("a", "b"):
         monkeypatch.setenv("FOOTPLATE_CACHE", str(tmp_path / f"cache-{node}"))
         folder = tmp_path / node
@@ -58,11 +58,9 @@ def test_fingerprint_is_that_of_unpacked_copies_elsewhere(
         for file in folder.rglob("*.*"):
             os.utime(file, (1_000_000_000, 1_000_000_000 + ord(node)))
         opened = open_splits(str(folder), val_fraction=0.25, seed=0, kinds=(kind,))
-        found.append(fingerprint(opened))
-        names.append([opened.train.path(index) for index in range(len(opened.train))])
-    assert found[0] == found[1]
-    assert names[0] == names[1]
-    assert not any(".." in name for name in names[0])
+        found.add(fingerprint(opened))
+        assert (folder / opened.train.path(0)).is_file()
+    assert len(found) == 1
 
 
 @pytest.mark.parametrize("format_", ["boxes", "instances"])
