@@ -21,10 +21,12 @@ from tests.support.dataset_formats.annotations import (
 )
 from tests.support.dataset_formats.truth import CLASSES, TRUTH
 
+EVERYDAY = 5
+"""Variants of each format in the daily suite; the others are among the long tests."""
 CASES = [
-    pytest.param(writer, variant, id=f"{writer.name}-{variant}")
+    pytest.param(writer, variant, id=f"{writer.name}-{variant}", marks=[pytest.mark.long] * (number >= EVERYDAY))
     for writer in WRITERS
-    for variant in (*writer.variants, *writer.named_apart)
+    for number, variant in enumerate((*writer.variants, *writer.named_apart))
 ]
 
 
