@@ -41,6 +41,18 @@ SPLITS: dict[str, dict[str, Drawn]] = {"train": {"a": TWO, "b": ONE}, "val": {"c
 Write = Callable[[Path, Mapping[str, Mapping[str, Drawn]]], Path]
 
 
+COCO_PLACES = (
+    ("labels.json", "data/{}.png", "{}.png"),
+    ("result.json", "images/{}.png", "images\\{}.png"),
+    ("boxes.json", "{}.png", "{}.png"),
+    ("annotations/instances_default.json", "images/{}.png", "{}.png"),
+    ("train/_annotations.coco.json", "train/{}.png", "{}.png"),
+    ("annotations/instances_default.json", "images/default/{}.png", "{}.png"),
+    ("images/coco.json", "images/{}.png", "/home/somebody/images/{}.png"),
+)
+"""One COCO file for all images: its path, that of an image, and the image's name in the file."""
+
+
 def draw(path: Path, drawn: Drawn) -> Path:
     pixels = np.full((drawn.height, drawn.width, 3), GREY, np.uint8)
     for left, top, right, bottom, name in drawn.rectangles:

@@ -49,9 +49,10 @@ def read(form: Format, folder: Path, kind: str = "", number: int = 0) -> Content
 
 
 def content_of(form: Format, folder: Path, kind: str = "boxes") -> Content:
-    """Return what the only detection of a folder reads."""
+    """Return what the only detection of a folder, which has the kind, reads."""
     tree = Tree(str(folder))
     (detection,) = form.detect(tree)
+    assert kind in detection.kinds
     return form.read(tree, detection, kind)
 
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from engine.data.decoding.image_files import EXTENSIONS
-from engine.data.decoding.reading import Unfit, finite, read_number, read_text, refuse_unusable
-from engine.data.formats.format import Confidence, Content, Detection, Format
+from engine.data.decoding.reading import Unfit, finite, read_number
+from engine.data.formats.format import Content, Detection, Format
 from engine.data.formats.shared.shapes import Shape, ShapedImage, convert, polygon_shape
 from engine.data.formats.shared.text_files import (
     Parsed,
@@ -14,11 +13,10 @@ from engine.data.formats.shared.text_files import (
     annotated_only,
     check_pairs,
     check_spare,
-    describe_folders,
-    good_share,
+    detect_texts,
     pairs_by_folder,
+    parse_lines,
     read_texts,
-    sample,
     text_folders,
 )
 from engine.data.formats.tree import Tree
@@ -38,16 +36,7 @@ class Row(NamedTuple):
 
 def detect(tree: Tree) -> list[Detection]:
     """Return how the text files can be read if most of their lines are DOTA's."""
-    if not any(tree.has(EXTENSIONS, folder) for folder in tree.walk()):
-        return []
-    folders = text_folders(tree, NOT_ANNOTATIONS)
-    found = sample([tree.path(folder, name) for folder, names in folders.items() for name in names], parse)
-    share = good_share(found)
-    if share < 0.5:
-        return []
-    evidence = (describe_folders(folders), "lines of four corners and a class")
-    confidence = Confidence.CERTAIN if share >= 0.9 else Confidence.LIKELY
-    return [Detection(("boxes", "instances"), confidence, evidence)]
+    return detect_texts(tree, NOT_ANNOTATIONS, parse, ("boxes", "instances"), "lines of four corners and a class")
 
 
 def read(tree: Tree, detection: Detection, kind: str) -> Content:
@@ -71,28 +60,13 @@ def _shape(row: Row) -> Shape | None:
 
 def parse(path: str) -> Parsed[Row]:
     """Return the objects in a file. Raises UnusableFile and OSError."""
-    found = Parsed[Row]()
-    seen: set[Row] = set()
-    text = read_text(path)
-    with refuse_unusable(path):
-        for number, line in enumerate(text.splitlines(), 1):
-            words = line.split()
-            if not words or line.lower().startswith(HEADERS):
-                continue
-            try:
-                row = _parse_line(words, number)
-            except Unfit as error:
-                found.faults.append(str(error))
-                continue
-            if row in seen:
-                found.repeated += 1
-            else:
-                seen.add(row)
-                found.rows.append(row)
-    return found
+    return parse_lines(path, _parse_line)
 
 
-def _parse_line(words: list[str], number: int) -> Row:
+def _parse_line(line: str, number: int) -> Row | None:
+    words = line.split()
+    if not words or line.lower().startswith(HEADERS):
+        return None
     if len(words) not in (9, 10) or finite(words[8]) is not None:
         raise Unfit(f"line {number} is not four corners and a class")
     values = [read_number(word, number) for word in words[:8]]

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from engine.contract.problems import Problem
-from engine.data.decoding.image_files import EXTENSIONS, is_image
+from engine.data.decoding.image_files import is_image
 from engine.data.decoding.reading import MAX_TABLE_BYTES, Unfit, read_number, read_text, refuse_unusable
-from engine.data.formats.format import Confidence, Content, Detection, Format
+from engine.data.formats.format import Content, Detection, Format
 from engine.data.formats.shared.boxes import ANY_CLASS, Box, BoxedImage
 from engine.data.formats.shared.class_numbers import number_classes
 from engine.data.formats.shared.text_files import (
@@ -24,12 +24,11 @@ from engine.data.formats.shared.text_files import (
     annotated_only,
     check_pairs,
     check_spare,
-    describe_folders,
-    good_share,
+    detect_texts,
     pairs_by_folder,
     pairs_by_lists,
+    parse_lines,
     read_texts,
-    sample,
     text_folders,
 )
 from engine.data.formats.tree import Tree
@@ -53,15 +52,7 @@ class Row(NamedTuple):
 
 def detect(tree: Tree) -> list[Detection]:
     """Return how the text files can be read if most of their lines are KITTI's."""
-    if not any(tree.has(EXTENSIONS, folder) for folder in tree.walk()):
-        return []
-    folders = text_folders(tree, NOT_ANNOTATIONS)
-    found = sample([tree.path(folder, name) for folder, names in folders.items() for name in names], _parse_pixels)
-    share = good_share(found)
-    if share < 0.5:
-        return []
-    confidence = Confidence.CERTAIN if share >= 0.9 else Confidence.LIKELY
-    return [Detection(("boxes",), confidence, (describe_folders(folders), "lines of 15 fields"))]
+    return detect_texts(tree, NOT_ANNOTATIONS, _parse_pixels, ("boxes",), "lines of 15 fields")
 
 
 def _parse_pixels(path: str) -> Parsed[Row]:
@@ -119,28 +110,17 @@ def _listed(tree: Tree, splits: dict[str, list[Pair]], problems: list[Problem]) 
 
 def parse(path: str) -> Parsed[Row]:
     """Return the boxes in a file. Raises UnusableFile and OSError."""
-    found = Parsed[Row]()
-    seen: set[Row] = set()
-    text = read_text(path)
-    with refuse_unusable(path):
-        for number, line in enumerate(text.splitlines(), 1):
-            words = line.split()
-            if not words:
-                continue
-            try:
-                if len(words) not in FIELDS:
-                    raise Unfit(f"line {number} has {len(words)} fields; a box needs {FIELDS[0]}")
-                left, top, right, bottom = (read_number(word, number) for word in words[4:8])
-            except Unfit as error:
-                found.faults.append(str(error))
-                continue
-            row = Row(words[0], (left, top, right, bottom))
-            if row in seen:
-                found.repeated += 1
-            else:
-                seen.add(row)
-                found.rows.append(row)
-    return found
+    return parse_lines(path, _parse_line)
+
+
+def _parse_line(line: str, number: int) -> Row | None:
+    words = line.split()
+    if not words:
+        return None
+    if len(words) not in FIELDS:
+        raise Unfit(f"line {number} has {len(words)} fields; a box needs {FIELDS[0]}")
+    left, top, right, bottom = (read_number(word, number) for word in words[4:8])
+    return Row(words[0], (left, top, right, bottom))
 
 
 FORMAT = Format(

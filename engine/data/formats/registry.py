@@ -151,6 +151,8 @@ class Reading:
 
     format: Format
     detection: Detection
+    tree: Tree
+    """Listing of the folder, which reading it continues from."""
 
     @property
     def name(self) -> str:
@@ -194,16 +196,25 @@ def recognize(
         if isinstance(chosen, RecognizedDataset):
             return chosen
         reading, warnings = chosen
-        kind = next(kind for kind in kinds if kind in reading.detection.kinds)
-        content = reading.format.read(tree, reading.detection, kind)
+    except (OSError, UnusableFile, MemoryError) as error:
+        return unrecognized(explain_failure(error, folder))
+    found = read_as(reading, kinds, val_fraction=val_fraction, seed=seed)
+    return replace(found, certain=bool(format) or found.certain, problems=(*found.problems, *warnings))
+
+
+def read_as(reading: Reading, kinds: Sequence[str], *, val_fraction: float, seed: int) -> RecognizedDataset:
+    """Return the dataset by one reading, as the first of `kinds` that it has; see `recognize` for the rest."""
+    folder, detection = reading.tree.root, reading.detection
+    try:
+        kind = next(kind for kind in kinds if kind in detection.kinds)
+        content = reading.format.read(reading.tree, detection, kind)
         found = assemble(content, kind, folder, reading.format, val_fraction=val_fraction, seed=seed)
         found = replace(
             found,
             format=reading.name,
             title=reading.title,
-            evidence=reading.detection.evidence,
-            certain=bool(format) or reading.detection.obvious or reading.detection.confidence is Confidence.CERTAIN,
-            problems=(*found.problems, *warnings),
+            evidence=detection.evidence,
+            certain=detection.obvious or detection.confidence is Confidence.CERTAIN,
         )
         return _with_link_loops(found, folder)
     except (OSError, UnusableFile, MemoryError) as error:
@@ -252,7 +263,7 @@ def explain_failure(error: OSError | UnusableFile | MemoryError, folder: str) ->
 
 def _readings(tree: Tree) -> list[Reading]:
     tree.folders()  # raises for a folder that can't be read
-    found = [Reading(FORMATS[name], each) for name in list(FORMATS) for each in _detect(name, tree)]
+    found = [Reading(FORMATS[name], each, tree) for name in list(FORMATS) for each in _detect(name, tree)]
     return sorted(found, key=lambda each: -each.detection.confidence)
 
 

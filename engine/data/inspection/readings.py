@@ -28,9 +28,7 @@ def candidate_readings(
         task = catalogue.task_of(each.kind) if each.kind not in ("", "files") else None
         if task is None or len(candidates) == MAX_READINGS:
             continue
-        found = registry.recognize(
-            folder, val_fraction=val_fraction, seed=seed, kinds=task.annotations, format=each.name
-        )
+        found = registry.read_as(each, task.annotations, val_fraction=val_fraction, seed=seed)
         examples = () if errors(found.problems) else draw(_few(found))
         detection = each.detection
         candidates.append(

@@ -6,11 +6,12 @@ import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from engine.contract.problems import Problem
 from engine.data.decoding.image_files import EXTENSIONS
-from engine.data.decoding.reading import describe_failure
+from engine.data.decoding.reading import Unfit, describe_failure, read_text, refuse_unusable
+from engine.data.formats.format import Confidence, Detection
 from engine.data.formats.tree import Tree, split_of_folder, unicode_key
 from engine.data.splits import dataset_warning, first_names, printable, spread_evenly, there_are
 from engine.system.regular_files import UnusableFile
@@ -233,6 +234,59 @@ def describe_folders(folders: Mapping[str, Sequence[str]]) -> str:
     )
     total = sum(map(len, folders.values()))
     return f"{total:,} text file{'s' if total > 1 else ''} in {where}"
+
+
+def parse_lines(
+    path: str, parse_line: Callable[[str, int], T | None], key: Callable[[T], Any] | None = None
+) -> Parsed[T]:
+    """Return the objects in the lines of a file. Raises UnusableFile and OSError.
+
+    Args:
+        path: Full path.
+        parse_line: Return the object in a line of that number, None if the line describes none; raises Unfit.
+        key: Return what is equal for objects that repeat each other; None to compare the objects themselves.
+    """
+    found = Parsed[T]()
+    seen: set[Any] = set()
+    text = read_text(path)
+    with refuse_unusable(path):
+        for number, line in enumerate(text.splitlines(), 1):
+            try:
+                row = parse_line(line, number)
+            except Unfit as error:
+                found.faults.append(str(error))
+                continue
+            if row is None:
+                continue
+            identity = row if key is None else key(row)
+            if identity in seen:
+                found.repeated += 1
+            else:
+                seen.add(identity)
+                found.rows.append(row)
+    return found
+
+
+def detect_texts(
+    tree: Tree, lists: frozenset[str], parse: Callable[[str], Parsed[T]], kinds: tuple[str, ...], lines: str
+) -> list[Detection]:
+    """Return a detection of `kinds` if `parse` can use most of a sample of the text files.
+
+    Args:
+        tree: Listing of the dataset.
+        lists: Names of text files that are about no single image.
+        parse: Return the objects in a file.
+        kinds: Kinds of annotations, the most detailed first.
+        lines: Description of the lines, for the evidence.
+    """
+    if not any(tree.has(EXTENSIONS, folder) for folder in tree.walk()):
+        return []
+    folders = text_folders(tree, lists)
+    share = good_share(sample([tree.path(folder, name) for folder, names in folders.items() for name in names], parse))
+    if share < 0.5:
+        return []
+    confidence = Confidence.CERTAIN if share >= 0.9 else Confidence.LIKELY
+    return [Detection(kinds, confidence, (describe_folders(folders), lines))]
 
 
 def sample(paths: Sequence[str], parse: Callable[[str], Parsed[T]]) -> list[tuple[str, Parsed[T]]]:

@@ -15,8 +15,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from engine.data.decoding.reading import Unfit, read_number, read_text, refuse_unusable
-from engine.data.formats.shared.text_files import Parsed
+from engine.data.decoding.reading import Unfit, read_number
+from engine.data.formats.shared.text_files import Parsed, parse_lines
 
 MAX_CLASSES = 100_000
 """Larger numbers are of no class."""
@@ -84,27 +84,17 @@ class Columns(NamedTuple):
 
 def read_lines(path: str) -> Parsed[Row]:
     """Return the lines of a file. Raises UnusableFile and OSError."""
-    found = Parsed[Row]()
-    seen: set[tuple[int, tuple[float, ...]]] = set()
-    text = read_text(path)
-    with refuse_unusable(path):
-        for number, line in enumerate(text.splitlines(), 1):
-            words = split_line(line)
-            if not words:
-                continue
-            try:
-                row = Row(number, _label(words[0], number), tuple(read_number(word, number) for word in words[1:]))
-                if len(row.values) < BOX:
-                    raise Unfit(f"line {number} has {len(words)} numbers; a box needs 5")
-            except Unfit as error:
-                found.faults.append(str(error))
-                continue
-            if row[1:] in seen:
-                found.repeated += 1
-                continue
-            seen.add(row[1:])
-            found.rows.append(row)
-    return found
+    return parse_lines(path, _parse_line, key=lambda row: row[1:])
+
+
+def _parse_line(line: str, number: int) -> Row | None:
+    words = split_line(line)
+    if not words:
+        return None
+    row = Row(number, _label(words[0], number), tuple(read_number(word, number) for word in words[1:]))
+    if len(row.values) < BOX:
+        raise Unfit(f"line {number} has {len(words)} numbers; a box needs 5")
+    return row
 
 
 def split_line(line: str) -> list[str]:

@@ -79,18 +79,7 @@ def test_coco_crowds_are_kept_to_be_ignored(tmp_path: Path) -> None:
     assert rows(recognised, recognised.train)["b"] == [("cat", (10.0, 20.0, 30.0, 70.0), True)]
 
 
-@pytest.mark.parametrize(
-    ("json_at", "image", "file_name"),
-    [
-        ("labels.json", "data/{}.png", "{}.png"),
-        ("result.json", "images/{}.png", "images\\{}.png"),
-        ("boxes.json", "{}.png", "{}.png"),
-        ("annotations/instances_default.json", "images/{}.png", "{}.png"),
-        ("train/_annotations.coco.json", "train/{}.png", "{}.png"),
-        ("annotations/instances_default.json", "images/default/{}.png", "{}.png"),
-        ("images/coco.json", "images/{}.png", "/home/somebody/images/{}.png"),
-    ],
-)
+@pytest.mark.parametrize(("json_at", "image", "file_name"), boxed.COCO_PLACES)
 def test_that_one_coco_file_is_divided_wherever_its_images_are(
     tmp_path: Path, json_at: str, image: str, file_name: str
 ) -> None:

@@ -439,18 +439,7 @@ def test_an_image_of_another_split_is_not_taken_by_its_name(tmp_path: Path) -> N
     assert boxes(content, "val") == drawn_boxes({"a": TWO, "b": ONE})
 
 
-@pytest.mark.parametrize(
-    ("json_at", "image", "file_name"),
-    [
-        ("labels.json", "data/{}.png", "{}.png"),
-        ("result.json", "images/{}.png", "images\\{}.png"),
-        ("boxes.json", "{}.png", "{}.png"),
-        ("annotations/instances_default.json", "images/{}.png", "{}.png"),
-        ("train/_annotations.coco.json", "train/{}.png", "{}.png"),
-        ("annotations/instances_default.json", "images/default/{}.png", "{}.png"),
-        ("images/coco.json", "images/{}.png", "/home/somebody/images/{}.png"),
-    ],
-)
+@pytest.mark.parametrize(("json_at", "image", "file_name"), boxed.COCO_PLACES)
 def test_one_file_is_read_wherever_its_images_are(tmp_path: Path, json_at: str, image: str, file_name: str) -> None:
     images = {f"{number}": TWO for number in range(3)}
     for stem, drawn in images.items():

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from engine.contract.problems import errors
 from engine.data.formats.cvat import FORMAT
-from engine.data.formats.format import Content
 from engine.data.formats.registry import recognize
 from engine.data.formats.tree import Tree
+from tests.support import read_formats
 from tests.support.boxed import TWO, draw, text
 from tests.support.read_formats import boxes_in, instances_in, warnings_of
 from tests.support.round_trip import rows_of
@@ -27,11 +28,7 @@ def put(path: Path, *images: str, meta: str = "") -> Path:
     return text(path, f"<annotations><version>1.1</version><meta>{meta}</meta>{''.join(images)}</annotations>")
 
 
-def content_of(folder: Path, kind: str = "boxes") -> Content:
-    tree = Tree(str(folder))
-    (detection,) = FORMAT.detect(tree)
-    assert kind in detection.kinds
-    return FORMAT.read(tree, detection, kind)
+content_of = partial(read_formats.content_of, FORMAT)
 
 
 @pytest.mark.parametrize(

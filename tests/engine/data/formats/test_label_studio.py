@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from engine.contract.problems import errors
-from engine.data.formats.format import Content
 from engine.data.formats.label_studio import FORMAT
 from engine.data.formats.tree import Tree
+from tests.support import read_formats
 from tests.support.boxed import TWO, draw, text
 from tests.support.read_formats import boxes_in, warnings_of
 from tests.support.round_trip import rows_of
@@ -40,11 +41,7 @@ def put(folder: Path, *tasks: Any, images: tuple[str, ...] = ("a.png",), name: s
     return folder
 
 
-def content_of(folder: Path, kind: str = "boxes") -> Content:
-    tree = Tree(str(folder))
-    (detection,) = FORMAT.detect(tree)
-    assert kind in detection.kinds
-    return FORMAT.read(tree, detection, kind)
+content_of = partial(read_formats.content_of, FORMAT)
 
 
 @pytest.mark.parametrize(

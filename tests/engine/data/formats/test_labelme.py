@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import io
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,10 @@ import pytest
 from PIL import Image
 
 from engine.contract.problems import errors
-from engine.data.formats.format import Confidence, Content
+from engine.data.formats.format import Confidence
 from engine.data.formats.labelme import FORMAT
 from engine.data.formats.tree import Tree
+from tests.support import read_formats
 from tests.support.boxed import TWO, draw, text
 from tests.support.read_formats import boxes_in, instances_in, warnings_of
 from tests.support.round_trip import rows_of
@@ -36,11 +38,7 @@ def put(folder: Path, *shapes: Any, name: str = "a", **more: Any) -> Path:
     return folder
 
 
-def content_of(folder: Path, kind: str = "boxes") -> Content:
-    tree = Tree(str(folder))
-    (detection,) = FORMAT.detect(tree)
-    assert kind in detection.kinds
-    return FORMAT.read(tree, detection, kind)
+content_of = partial(read_formats.content_of, FORMAT)
 
 
 @pytest.mark.parametrize(

@@ -460,7 +460,7 @@ def test_table_gives_the_loader_numbers(tmp_path: Path) -> None:
 
 def test_table_shows_half_a_character_by_its_number(tmp_path: Path) -> None:
     write(tmp_path, "labels.json", '{"a.png": ["\\ud800"], "b.png": ["sea"], "c.png": ["sea"]}')
-    assert content_of(FORMAT, tmp_path, "classes").classes == ("sea", "\\ud800")
+    assert content_of(FORMAT, tmp_path, "labels").classes == ("sea", "\\ud800")
 
 
 def test_table_too_large_for_csv_is_named(tmp_path: Path) -> None:
