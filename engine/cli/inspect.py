@@ -1,4 +1,4 @@
-"""``footplate inspect``: how a folder is read as a dataset, by which evidence, and what is wrong with it."""
+"""Command ``footplate inspect``: format, evidence, classes, samples and problems of a dataset folder."""
 
 from __future__ import annotations
 

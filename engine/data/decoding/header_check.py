@@ -35,7 +35,7 @@ class _Kind(NamedTuple):
     end: bytes
     pixels: Callable[[bytes, int], int]
     offset: int = 0
-    """How many bytes are before `begin`."""
+    """Number of bytes before `begin`."""
 
 
 def seems_complete(path: str) -> bool:
@@ -105,7 +105,7 @@ def _bmff_pixels(head: bytes, descriptor: int) -> int:
         if size == 1:
             (size,) = struct.unpack_from(">Q", box, 8)
         if size < 8:
-            return 0  # the last box goes on to the end of the file, wherever that is
+            return 0  # the last box reaches to the end of the file
         types.append(box[4:8])
         at += size
     if at != length or b"mdat" not in types:

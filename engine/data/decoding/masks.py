@@ -159,8 +159,8 @@ class _Reader:
     def _in_colors(self, notes: Sequence[Problem]) -> Meaning:
         survey = self._survey
         colors = survey.as_colors().without(*self._dropped)
-        if trouble := self._trouble_with_gray(colors):
-            return Meaning(failure=trouble)
+        if failure := self._check_gray(colors):
+            return Meaning(failure=failure)
         for table in self._tables:
             named = by_colors(table, colors, lossy=survey.lossy)
             if named is not None:
@@ -171,7 +171,7 @@ class _Reader:
             unnamed = by_color(colors, survey)
         return _with(unnamed, (), [*notes, *self._notes_on_tables()])
 
-    def _trouble_with_gray(self, colors: Levels) -> str:
+    def _check_gray(self, colors: Levels) -> str:
         """Return why gray masks cannot be read as colors, "" if they can."""
         if not len(colors.values):
             return "The masks have no other value."

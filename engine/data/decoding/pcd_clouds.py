@@ -16,6 +16,8 @@ import numpy.typing as npt
 from engine.data.decoding.point_fields import (
     AT_ONCE,
     FEATURES,
+    MAX_DIGITS,
+    MAX_HEADER_BYTES,
     Columns,
     Head,
     find_fields,
@@ -28,8 +30,6 @@ from engine.data.decoding.reading import Unfit
 from engine.data.memory_limit import allow
 from engine.system.regular_files import open_regular
 
-_MAX_HEADER = 1 << 16
-_MAX_DIGITS = 13
 _TYPES = {"I": "i", "U": "u", "F": "f"}
 _MAX_RATIO = 88
 """LZF writes at least 3 bytes for a copy of 264."""
@@ -105,7 +105,7 @@ def read_parts(path: str, features: Sequence[str], labelled: bool) -> Iterator[C
 
 def _read_header(path: str) -> _Header:
     with open_regular(path) as stream:
-        begun, length = stream.read(_MAX_HEADER), os.fstat(stream.fileno()).st_size
+        begun, length = stream.read(MAX_HEADER_BYTES), os.fstat(stream.fileno()).st_size
     if not begun:
         raise Unfit("it is empty")
     entries: dict[str, list[str]] = {}
@@ -151,7 +151,7 @@ def _parse_header(entries: Mapping[str, list[str]], length: int) -> _Header:
 
 
 def _whole(key: str, word: str) -> int:
-    if not word.isdecimal() or len(word) >= _MAX_DIGITS:
+    if not word.isdecimal() or len(word) >= MAX_DIGITS:
         raise Unfit(f"{key} in its header is not a number")
     return int(word)
 

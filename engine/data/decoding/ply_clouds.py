@@ -13,6 +13,8 @@ import numpy as np
 from engine.data.decoding.point_fields import (
     AT_ONCE,
     FEATURES,
+    MAX_DIGITS,
+    MAX_HEADER_BYTES,
     Columns,
     Head,
     find_fields,
@@ -23,8 +25,6 @@ from engine.data.decoding.point_fields import (
 from engine.data.decoding.reading import Unfit
 from engine.system.regular_files import open_regular
 
-_MAX_HEADER = 1 << 16
-_MAX_DIGITS = 13
 _BYTES = {
     name: int(size)
     for names, size in (
@@ -46,7 +46,7 @@ def read_head(path: str) -> Head:
 def _read_header(path: str) -> tuple[Head, bool]:
     """Return the header, and True if the points are written as text."""
     with open_regular(path) as stream:
-        begun, length = stream.read(_MAX_HEADER), os.fstat(stream.fileno()).st_size
+        begun, length = stream.read(MAX_HEADER_BYTES), os.fstat(stream.fileno()).st_size
     line_end = re.match(rb"ply(\r\n|\r|\n)", begun)
     lines = iter(begun.split(line_end[1]) if line_end is not None else ())
     header = [
@@ -60,7 +60,7 @@ def _read_header(path: str) -> tuple[Head, bool]:
         match words:
             case ["format", kind, *_]:
                 text = kind == "ascii"
-            case ["element", name, number] if number.isdecimal() and len(number) < _MAX_DIGITS:
+            case ["element", name, number] if number.isdecimal() and len(number) < MAX_DIGITS:
                 elements.append((name, int(number), []))
             case ["element", *_]:
                 raise Unfit("its header gives counts that are not numbers")

@@ -20,6 +20,9 @@ FEATURES = ("red", "green", "blue", "intensity", "return_number", "number_of_ret
 """Inputs of a model in addition to the position, in this order."""
 AT_ONCE = 1 << 20
 """Number of points of a file that are read at once."""
+MAX_HEADER_BYTES = 1 << 16
+MAX_DIGITS = 13
+"""Digits of a number of points in a header, at most."""
 _ALIASES = {
     "r": "red",
     "g": "green",
