@@ -24,7 +24,8 @@ def main() -> int:
 
 def _to_open(arguments: Sequence[str]) -> bool:
     """Whether they are one path for the window; a folder that is called as a command is takes a slash, as in
-    "./train"."""
+    "./train".
+    """
     if len(arguments) > 1 or not os.path.exists(arguments[0]):
         return False
     if os.path.basename(arguments[0]) != arguments[0]:

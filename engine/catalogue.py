@@ -183,7 +183,8 @@ def _cuts(model: nn.Module) -> tuple[tuple[str, ...], str]:
 
 def encode(catalogue: Catalogue) -> bytes:
     """The file's content, in lines that a diff can show; what there is of for thousands of models has a line for
-    each."""
+    each.
+    """
     tables = ("encoder_weights", "timm_tags", "timm_weights")
     rest = msgspec.to_builtins(msgspec.structs.replace(catalogue, encoder_weights={}, timm_tags={}, timm_weights={}))
     text = msgspec.json.format(msgspec.json.encode({name: rest[name] for name in rest if name not in tables}), indent=1)

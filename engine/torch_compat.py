@@ -52,7 +52,8 @@ def lerp_all(targets: list[Tensor], towards: list[Tensor], weight: float) -> Non
 
 def unscale_all(gradients: list[Tensor], overflows: Tensor, inverse: Tensor) -> None:
     """Multiplies `gradients`, all of one type and device, by `inverse`, and sets `overflows` to 1 if one is not
-    finite."""
+    finite.
+    """
     torch._amp_foreach_non_finite_check_and_unscale_(gradients, overflows, inverse)
 
 
@@ -99,7 +100,8 @@ def compile_in_this_process() -> None:
 
 def keep_compiled_in(folder: str) -> None:
     """Has torch.compile keep in `folder` what it keeps in the temporary folder that all users share whatever
-    TORCHINDUCTOR_CACHE_DIR says, as the precompiled headers of its C++ code; to be called before it first compiles."""
+    TORCHINDUCTOR_CACHE_DIR says, as the precompiled headers of its C++ code; to be called before it first compiles.
+    """
     from torch._inductor.runtime import cache_dir_utils, runtime_utils
 
     cache_dir_utils.default_cache_dir = runtime_utils.default_cache_dir = lambda: folder
@@ -198,7 +200,8 @@ def _with_zeros(group: Any, post_backward: Callable[..., None], *unused: Any) ->
 def scan(step: Callable[[Any, Any], tuple[Any, Any]], state: Any, inputs: Any) -> tuple[Any, Any]:
     """A loop as one operation of an exported graph: `step(state, input)` gives the next state and an output, for each
     of `inputs` in turn; the last state and all outputs, stacked. Private in all versions so far
-    (`torch._higher_order_ops.scan`)."""
+    (`torch._higher_order_ops.scan`).
+    """
     from torch._higher_order_ops.scan import scan as of_torch
 
     result: tuple[Any, Any] = of_torch(step, state, inputs)

@@ -27,7 +27,8 @@ _Button = TypeVar("_Button", bound=QAbstractButton)
 
 class Action(QAction):
     """A command. `objectName` is its id; `disabled_reason` says why it is disabled, "" while it is enabled; `tip` is
-    what it does, without its keys, and `standard_keys` are those that it has unless the user chooses others."""
+    what it does, without its keys, and `standard_keys` are those that it has unless the user chooses others.
+    """
 
     def __init__(
         self,
@@ -43,7 +44,8 @@ class Action(QAction):
         insists: bool = False,
     ) -> None:
         """`widget` is the widget that the keys belong to; `on` makes it a switch, in that position. With `insists` it
-        can be triggered even with a `disabled_reason`, since that may be out of date."""
+        can be triggered even with a `disabled_reason`, since that may be out of date.
+        """
         super().__init__(widget)
         self.disabled_reason = self.tip = ""
         self.standard_keys = keys
@@ -63,7 +65,8 @@ class Action(QAction):
 
     def become(self, text: str, tip: str, icon: str = "", color: str = "text") -> None:
         """Changes what it shows, such as Resume in place of Pause; `tip` is its tool tip while it is enabled, to which
-        its first key is added."""
+        its first key is added.
+        """
         self.tip = tip
         if icon and text != self.text():
             self.setIcon(icons.icon(icon, color))
@@ -104,7 +107,8 @@ class Action(QAction):
 
 def bind(button: _Button, action: Action, name: str = "", *, offered: bool = False) -> _Button:
     """Has `button` show `action` and do the same. `name` is what screen readers call it, the action's text by
-    default; with `offered` it is in sight only while the action can be done."""
+    default; with `offered` it is in sight only while the action can be done.
+    """
 
     def follow() -> None:
         button.setText(action.text())

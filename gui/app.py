@@ -63,7 +63,8 @@ def _loads(library: str) -> bool:
 
 def _x_answers() -> bool:
     """Whether the X server that DISPLAY names takes a connection (it does not in a terminal left from an old
-    session)."""
+    session).
+    """
     xcb = ctypes.CDLL("libxcb.so.1")
     xcb.xcb_connect.restype = ctypes.c_void_p
     connection = ctypes.c_void_p(xcb.xcb_connect(None, None))
@@ -74,7 +75,8 @@ def _x_answers() -> bool:
 
 def main(path: str = "") -> int:
     """Opens the window, with the dataset folder or job file at `path` if there is one; returns the exit code, 2 where
-    there is no screen for it. Where a window is open already, that one does it."""
+    there is no screen for it. Where a window is open already, that one does it.
+    """
     why = why_no_window()
     if why is not None:
         print(why, file=sys.stderr)

@@ -46,7 +46,8 @@ class _Teller(QObject):
 
 def install(say: Callable[[str], None]) -> None:
     """Sends exceptions that nothing catches, on whatever thread, and Qt's warnings to the log; tells `say` of the
-    exceptions, on the thread that calls this."""
+    exceptions, on the thread that calls this.
+    """
     teller = _Teller(say)
 
     def caught(kind: type[BaseException], error: BaseException | None, trace: TracebackType | None) -> None:

@@ -26,7 +26,8 @@ _DECIMAL = {"B": "B", "KiB": "kB", "MiB": "MB", "GiB": "GB", "TiB": "TB"}
 @dataclass
 class _Style:
     """How the desktop writes numbers and dates; None for as files and terminals have them. `marks` translates a
-    number's comma and point."""
+    number's comma and point.
+    """
 
     locale: QLocale | None = None
     marks: Mapping[int, str] = field(default_factory=dict)
@@ -81,7 +82,8 @@ def significant(value: float, digits: int = 6) -> str:
 
 def number_in(text: str) -> float:
     """The number that `text` is, written as the desktop does or as Python reads it; raises ValueError where it is
-    none."""
+    none.
+    """
     try:
         return float(text)
     except ValueError:
@@ -155,7 +157,8 @@ def throughput(bytes_per_s: float) -> str:
 
 def clock(seconds: float, now: float | None = None) -> str:
     """Seconds since the epoch as the time of day: "14:02:31", with the date where that is not today: "21 Nov
-    14:02:31"."""
+    14:02:31".
+    """
     at, today = time.localtime(seconds), time.localtime(now)
     if _style.locale is not None and at[:3] != today[:3]:
         return _written(seconds)

@@ -202,7 +202,8 @@ class HelpWindow(QDialog):
 
     def _step(self, by: int) -> None:
         """Goes to the next match (`by` 1) or the one before (-1), on the next page that has any where this has no
-        more."""
+        more.
+        """
         text = self.search.text().strip()
         names = [self.list.item(row).data(_FILE) for row in range(self.list.count())]
         if not text or not names:
@@ -256,7 +257,8 @@ def matches(document: QTextDocument, text: str) -> list[QTextCursor]:
 
 def _widths(table: QTextTable) -> list[QTextLength]:
     """For each column a share of the width that grows with how much it holds: by its root, so that short ones stay
-    readable."""
+    readable.
+    """
     cells = [[table.cellAt(row, column) for row in range(table.rows())] for column in range(table.columns())]
     roots = [math.sqrt(sum(cell.lastPosition() - cell.firstPosition() + 1 for cell in column)) for column in cells]
     return [QTextLength(QTextLength.Type.PercentageLength, 100 * root / sum(roots)) for root in roots]

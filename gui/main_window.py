@@ -43,7 +43,8 @@ beforehand."""
 
 class MainWindow(QMainWindow):
     """Signals: completed() - the pages, the devices and the last run are on screen too; closed() - for good, and not
-    to the tray."""
+    to the tray.
+    """
 
     completed = Signal()
     closed = Signal()
@@ -345,7 +346,8 @@ class MainWindow(QMainWindow):
 
     def come_forward(self, path: str = "", activation_token: str = "") -> None:
         """Shows the window before all others, as far as the desktop lets it, and opens `path` if there is one.
-        `activation_token` is the desktop's leave for that."""
+        `activation_token` is the desktop's leave for that.
+        """
         if activation_token:
             os.environ["XDG_ACTIVATION_TOKEN"] = activation_token  # which Qt takes when it asks the desktop
         self.setWindowState(self.windowState() & ~Qt.WindowState.WindowMinimized)

@@ -1,5 +1,6 @@
 """The pages that have no tab: the cut of the model, the finders of values, the dataset large, compared runs, and
-searches."""
+searches.
+"""
 
 from __future__ import annotations
 

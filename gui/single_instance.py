@@ -1,5 +1,6 @@
 """One window for each user, home and display: a second start brings the first window forward and hands its argument
-over."""
+over.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +42,8 @@ def this_start(path: str) -> OpenRequest:
 
 def socket_path() -> Path:
     """Where the window listens, in the folder that is the user's alone. A home of its own and another display have each
-    a window of their own. Raises PermissionError where there is no such folder."""
+    a window of their own. Raises PermissionError where there is no such folder.
+    """
     display = os.environ.get("WAYLAND_DISPLAY") or os.environ.get("DISPLAY", "")
     which = hashlib.sha256(f"{paths.home().resolve()}\0{display}".encode()).hexdigest()[:16]
     return paths.runtime_folder() / f"window-{which}.sock"

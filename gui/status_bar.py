@@ -1,5 +1,6 @@
 """What is running, at the bottom of every page: its name, state, progress, time left, speed, Pause or Resume, and
-Stop."""
+Stop.
+"""
 
 from __future__ import annotations
 

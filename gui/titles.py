@@ -97,7 +97,8 @@ _DOING = {
 
 def short_title(title: str) -> str:
     """A measure's title within a line: "top-1", "mean IoU"; names that are abbreviations stay as they are, such as
-    "IoU"."""
+    "IoU".
+    """
     first = title.partition(" ")[0]
     written = title[:1].lower() + title[1:] if first[1:].islower() else title
     return written.replace(" accuracy", "")
@@ -220,5 +221,6 @@ def gpu_names(titles: Sequence[str]) -> str:
 
 def option_fields(job: Job) -> dict[str, Field]:
     """The options that the job's task, model and strategy declare, by name. A plug-in's are known while it is
-    installed."""
+    installed.
+    """
     return {field.name: field for field in load_catalogue().options_of(job.task, job.model, job.strategy)}

@@ -1,5 +1,6 @@
 """An icon in the desktop's tray, if the user wants one: what runs, how far it is, alerts, and the window when it is
-closed."""
+closed.
+"""
 
 from __future__ import annotations
 
@@ -113,7 +114,8 @@ class Tray(QObject):
 
 def tray_icon(fraction: float | None, *, running: bool, alarmed: bool) -> QIcon:
     """Footplate's icon: with a bar at its foot while something runs, filled as far as that is known, and a red dot for
-    alerts, which has a rim, so that it is not told by its colour alone."""
+    alerts, which has a rim, so that it is not told by its colour alone.
+    """
     image = QPixmap(icons.pixmap("footplate", "#000000", _SIDE))
     painter = QPainter(image)
     painter.setRenderHint(QPainter.RenderHint.Antialiasing)

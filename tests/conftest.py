@@ -109,7 +109,8 @@ def own_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 @contextlib.contextmanager
 def home_in(folder: Path, patch: pytest.MonkeyPatch) -> Iterator[Path]:
     """Sets a FOOTPLATE_HOME and caches in `folder`, and a runtime folder; fails if anything is left behind at the
-    end."""
+    end.
+    """
     runtime = Path(tempfile.mkdtemp(prefix="fp"))  # short: a socket's path has 107 bytes at most
     home = folder / "home"
     patch.setenv("FOOTPLATE_HOME", str(home))
@@ -201,7 +202,8 @@ def lingering_processes(mark: str) -> list[str]:
 
 def _candidates(mark: str) -> Iterator[psutil.Process]:
     """The processes that could bear `mark`. After thousands of tests psutil's ways to all of them would cost half a
-    minute, and reading their environments from /proc a fifth of that."""
+    minute, and reading their environments from /proc a fifth of that.
+    """
     if sys.platform != "linux":
         yield from psutil.process_iter()
         return

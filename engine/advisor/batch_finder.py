@@ -1,5 +1,6 @@
 """The batch-size finder: a few steps at one size after another, each in processes of its own, until the largest is
-known."""
+known.
+"""
 
 from __future__ import annotations
 
@@ -104,7 +105,8 @@ def find_batch(job: Job, emit: OnProgress) -> BatchFound | FinderFailed:
 
 def job_of_trial(job: Job, size: int) -> Job:
     """`job` with batches of `size`, as it takes the most memory in its run, and without what takes long or leaves
-    something behind. Weights are drawn, never loaded: what they are does not change what they take."""
+    something behind. Weights are drawn, never loaded: what they are does not change what they take.
+    """
     on_cpu = CPU in job.devices
     return msgspec.structs.replace(
         job,
@@ -135,7 +137,8 @@ def _unit(job: Job) -> int:
 
 def ran_out(failed: Failed) -> bool:
     """Whether a worker had no memory left. The kernel ends with signal 9 what takes too much, and a model that is too
-    large fails where it is looked at, before training."""
+    large fails where it is looked at, before training.
+    """
     words = ("(signal 9)", "allocate memory", "out of memory")
     return failed.kind == "out_of_memory" or any(said in failed.cause for said in words)
 

@@ -36,7 +36,8 @@ GAP = 4
 
 class Probe(NamedTuple):
     """What a trial of a batch size measured: `memory` holds what was used at most and what there is, in bytes, of each
-    thing that may run out, by a name. `train_images` is the size of the training split, 0 if unknown."""
+    thing that may run out, by a name. `train_images` is the size of the training split, 0 if unknown.
+    """
 
     images_per_second: float
     memory: Mapping[str, tuple[int, int]]
@@ -45,7 +46,8 @@ class Probe(NamedTuple):
 
 class Searched(NamedTuple):
     """What was tried, by batch size, None for what did not fit; `largest` is 0 where nothing did. `most` is the largest
-    size that the search would have tried, `untried` the one for which there was no time, 0 where there was."""
+    size that the search would have tried, `untried` the one for which there was no time, 0 where there was.
+    """
 
     trials: dict[int, Probe | None]
     largest: int
@@ -55,13 +57,15 @@ class Searched(NamedTuple):
     @property
     def knee(self) -> int:
         """The smallest size that fitted for which no larger one is faster by more than `FASTER`; 0 where none
-        fitted."""
+        fitted.
+        """
         return _knee(self.trials)
 
 
 class _Bracket(NamedTuple):
     """What is known of the limit: the memory of the sizes that fit below `least_failed`, smallest first, and that
-    size, the least that does not fit. `full` is where the first thing is foreseen to run out. Both may be infinite."""
+    size, the least that does not fit. `full` is where the first thing is foreseen to run out. Both may be infinite.
+    """
 
     fits: list[tuple[int, Mapping[str, tuple[int, int]]]]
     least_failed: float
@@ -157,7 +161,8 @@ def _between(trials: Mapping[int, Probe | None], bracket: _Bracket) -> float:
 
 def _full_at(fits: list[tuple[int, Mapping[str, tuple[int, int]]]]) -> float:
     """The size at which the first thing runs out, by a line through the last point and one of at most half its size,
-    since what bends the line would decide the slope between near ones."""
+    since what bends the line would decide the slope between near ones.
+    """
     if len(fits) < 2:
         return math.inf
     large, after = fits[-1]

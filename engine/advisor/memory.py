@@ -54,7 +54,8 @@ class MainMemory:
 
 def gpu_peaks(devices: list[torch.device]) -> dict[str, tuple[int, int]]:
     """The same of GPUs: what PyTorch has reserved of each at most, and what it could, less what others and CUDA itself
-    use."""
+    use.
+    """
     found = {}
     for device in devices:
         free, _ = torch.cuda.mem_get_info(device)

@@ -1,5 +1,6 @@
 """What a curve of losses over rising learning rates suggests: a tenth of the rate where the loss is least, the rule of
-fastai's `minimum` (fastai/callback/schedule.py, 2.8), on a curve that smoothing does not shift."""
+fastai's `minimum` (fastai/callback/schedule.py, 2.8), on a curve that smoothing does not shift.
+"""
 
 from __future__ import annotations
 
@@ -131,7 +132,8 @@ NEVER_FALLS = (
 
 def _valley(curve: Curve) -> float | None:
     """What fastai suggests (`valley` of fastai/callback/schedule.py, 2.8), by its own running average; None where that
-    never falls."""
+    never falls.
+    """
     running = RunningLoss(running_decay(curve.steps))
     averages = [running.add(loss) for loss in curve.losses]
     skipped = int(FIRST * curve.steps)

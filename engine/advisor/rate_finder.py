@@ -1,5 +1,6 @@
 """The learning-rate finder (Smith 2015, Cyclical Learning Rates for Training Neural Networks, section 3.3): a short
-training with a rate that rises exponentially, and what its losses suggest."""
+training with a rate that rises exponentially, and what its losses suggest.
+"""
 
 from __future__ import annotations
 

@@ -43,7 +43,8 @@ def repeated_batches(prepared: worker.Prepared, reporter: Reporter) -> Iterator[
 
 def read_ahead(prepared: worker.Prepared) -> torch.Tensor | None:
     """As much memory on the device as the next batches of training and of validation take there, which wait as
-    bytes."""
+    bytes.
+    """
     strategy, splits = prepared.strategy, prepared.splits
     if not strategy.loads_data:
         return None

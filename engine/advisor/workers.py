@@ -27,7 +27,8 @@ def run_workers(
     job: Job, function: str, folder: Path, emit: Callable[[AnyEvent], object], *, seconds: float = math.inf
 ) -> Failed | None:
     """Runs `function` (see `WorkerProcess`) as every rank of `job` in `folder`, to the end; why they failed, if they
-    did. Raises TimeoutError where they take longer than `seconds`."""
+    did. Raises TimeoutError where they take longer than `seconds`.
+    """
     count = world_size(job)
     (folder / "rendezvous").unlink(missing_ok=True)
     specs = [

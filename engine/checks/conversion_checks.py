@@ -52,7 +52,8 @@ def conversion_problems(job: Job, target: Target, options: OnnxOptions, catalogu
 
 def takes_any_size(job: Job, catalogue: Catalogue) -> bool:
     """Whether the model may take images of any size: models that give something for each pixel and are convolutional.
-    For a model that Footplate does not know it is tried."""
+    For a model that Footplate does not know it is tried.
+    """
     known = catalogue.model(job.model)
     return job.task in _CONVOLUTIONAL and not (known is not None and known.family in _ONE_SIZE)
 

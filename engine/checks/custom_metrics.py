@@ -31,7 +31,8 @@ def _is_base(base: ast.expr) -> bool:
 
 def _listed(made: ast.ClassDef) -> list[ast.expr]:
     """The parts of the value that the class gives to `measures`. Raises TypeError where it is no tuple or list of
-    them."""
+    them.
+    """
     for each in made.body:
         targets = each.targets if isinstance(each, ast.Assign) else [getattr(each, "target", None)]
         if any(isinstance(target, ast.Name) and target.id == "measures" for target in targets):

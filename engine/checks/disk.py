@@ -31,7 +31,8 @@ Kind = Literal["", "file", "folder", "other"]
 @dataclass(frozen=True)
 class ModelFile:
     """A Python file as it is now. `sha256` is what consent to run it is bound to, None where it cannot be read;
-    `measures` are those that its text names; `agreed` tells whether the user has allowed it to run as it is."""
+    `measures` are those that its text names; `agreed` tells whether the user has allowed it to run as it is.
+    """
 
     sha256: str | None
     measures: tuple[Measure, ...] = ()
@@ -82,7 +83,8 @@ class ImpatientDisk(RealDisk):
 
 class _Probe:
     """A question to one server, on a thread that is abandoned after `ANSWER_S`: name servers and proxies may stall it
-    for longer than any timeout of the connection."""
+    for longer than any timeout of the connection.
+    """
 
     def __init__(self, host: str) -> None:
         self.started_at = time.monotonic()

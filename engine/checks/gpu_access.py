@@ -1,5 +1,6 @@
 """Whether this user's CUDA programs may compute on a machine's GPUs: permissions, what hides GPUs, MIG, compute "
-"modes."""
+"modes.
+"""
 
 from __future__ import annotations
 

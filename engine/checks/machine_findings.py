@@ -1,5 +1,6 @@
 """What a machine offers a training, and what is wrong with it: the one truth of the first start and `footplate
-doctor`."""
+doctor`.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +33,8 @@ Grade = Literal["fine", "limited", "cpu_only", "broken"]
 
 class Finding(msgspec.Struct, frozen=True):
     """`broken` means that training will not work at all; `cpu_only`, not on the GPUs that are there; `limited`, that
-    something else will not. `remedy` is what to do about it, where that is not in `text`."""
+    something else will not. `remedy` is what to do about it, where that is not in `text`.
+    """
 
     grade: Grade
     topic: str
@@ -97,7 +99,8 @@ def cpu_warnings(
     job: Job, machine: Snapshot, torch: TorchBuild | None, environment: Mapping[str, str], *, chosen: bool
 ) -> list[Problem]:
     """What is to be known before `job` trains on the CPU of a machine with GPUs: why it can't use them, and where it
-    could, that it does not, unless the user has `chosen` that."""
+    could, that it does not, unless the user has `chosen` that.
+    """
     if any(map(is_gpu, job.devices)):
         return []
     found = [*driver_findings(machine.nvml), *training_findings(machine, torch, environment)]

@@ -58,7 +58,8 @@ def _begins(job: Job, number: int, name: str) -> bool:
 
 def _crossing(job: Job, strategy: StrategyEntry) -> Iterator[Problem]:
     """A warning where ranks that talk at every layer, or hand on every microbatch, are on different machines though
-    there are several groups of them."""
+    there are several groups of them.
+    """
     laid = layout(job, strategy)
     if laid.replicas < 2:
         return
@@ -98,7 +99,8 @@ def versions() -> dict[str, str]:
 
 def inputs_of(job: Job) -> dict[str, DatasetDigest]:
     """Digests of what `job` reads on this machine, by field; of a dataset by names and sizes, of a file by its
-    contents."""
+    contents.
+    """
     found = {}
     for name in _INPUTS:
         value = str(getattr(job, name) or "")
@@ -158,7 +160,8 @@ def differences(
     facts: NodeFacts, title: str, ours: Mapping[str, DatasetDigest], like: NodeFacts, like_title: str
 ) -> list[Problem]:
     """What of a machine's `facts` speaks against training there: `ours` are the digests here, `like` another
-    machine's facts."""
+    machine's facts.
+    """
     found = [Problem("hosts", f"{title}: {facts.problem}")] if facts.problem else []
     for name, here in like.versions.items():
         other = facts.versions.get(name, "none")

@@ -19,7 +19,8 @@ _SCHEDULES = {
 
 def batch_problems(job: Job, strategy: StrategyEntry) -> list[Problem]:
     """What is wrong with the batch and its division. Stages have static shapes, so that every part and every
-    microbatch is of one size."""
+    microbatch is of one size.
+    """
     replicas = job.replicas if strategy.replicates else 1
     parts = replicas * job.accumulation
     if job.batch_size % parts == 0:

@@ -288,7 +288,8 @@ def room_problems(search: Search, catalogue: Catalogue, folder: Path) -> list[Pr
     """Whether the trials' checkpoints will have room on the disk of `folder`, or of the nearest folder above it that
     there is; nothing is said of models whose size is not known. A trial keeps its best weights, and the last two
     states with the optimizer's, which is twice the weights' at most, and those that are to be confirmed keep theirs
-    until it is known which is the best."""
+    until it is known which is the best.
+    """
     models = {search.job.model}
     if isinstance(search.space.get("model"), Choices):
         models = set(map(str, search.space["model"].values))  # type: ignore[union-attr]

@@ -1,5 +1,6 @@
 """Whether a search's space can be searched: each dimension by what the job's field takes, with what to do where it
-can't."""
+can't.
+"""
 
 from __future__ import annotations
 

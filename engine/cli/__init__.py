@@ -1,5 +1,6 @@
 """The terminal's commands. `main` is what ``footplate COMMAND …`` runs; nothing slow is imported before it is
-needed."""
+needed.
+"""
 
 from engine.cli.main import main
 

@@ -1,5 +1,6 @@
 """``footplate advise``: which strategy, how many devices and which settings train a job fastest, measured by short
-trials."""
+trials.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
 """The flags of ``footplate train``, ``resume`` and ``cut``, made from the fields of a job, and the values that "
-"they give."""
+"they give.
+"""
 
 from __future__ import annotations
 
@@ -176,7 +177,8 @@ def _met(need: Need) -> str:
 
 def gather(options: argparse.Namespace) -> tuple[dict[str, Any], list[Problem]]:
     """The values of the job file, if one is given (else `options.values`, if there are any), and of the flags over
-    them; devices are still as typed."""
+    them; devices are still as typed.
+    """
     values: dict[str, Any] = dict(getattr(options, "values", {}))
     problems = _unknown_words(options.unknown)
     if options.job is not None:
@@ -243,7 +245,8 @@ _CUDA = re.compile(r"(?<![^:])cuda:(?=\d+$)")
 
 def needs_gpus(values: dict[str, Any]) -> bool:
     """Whether the devices name a GPU of this machine, or CUDA's number of one elsewhere, so that the machines must be
-    asked."""
+    asked.
+    """
     devices = values.get("devices", ())
     return isinstance(devices, list | tuple) and any(
         not isinstance(device, str) or there(device).isdecimal() or (is_gpu(device) and not host_of(device))
@@ -255,7 +258,8 @@ def resolve_devices(
     values: dict[str, Any], machine: Snapshot, remote: Callable[[str], Snapshot] = snapshot_of
 ) -> list[Problem]:
     """Replaces CUDA indices among `values["devices"]` by UUIDs, and puts those of a machine together, in the order in
-    which the machines are named first. `remote` looks at another machine, and raises OSError where it can't."""
+    which the machines are named first. `remote` looks at another machine, and raises OSError where it can't.
+    """
     typed = [_CUDA.sub("", device) if isinstance(device, str) else device for device in values["devices"]]
     hosts = list(dict.fromkeys(host_of(device) for device in typed if isinstance(device, str)))
     problems: list[Problem] = []

@@ -1,5 +1,6 @@
 """The child processes whose answers the commands need: the sampler, the dataset inspector, the planner, the finders,
-the advisor, and what works with a trained model."""
+the advisor, and what works with a trained model.
+"""
 
 from __future__ import annotations
 
@@ -125,7 +126,8 @@ def find(order: FinderOrder, on_progress: Callable[[FinderProgress], None]) -> R
 
 def advise(order: AdviceOrder, on_progress: Callable[[AdviceProgress], None]) -> Advice | AdviceRefused:
     """Has the advisor try what comes into question for a job. Ctrl+C ends its trials, and the answer is what is known
-    by then; a second one ends all at once. Raises ChildFailed."""
+    by then; a second one ends all at once. Raises ChildFailed.
+    """
     with closing(_answers("engine.advisor.advice", msgspec.json.encode(order), ADVISING, gently=True)) as messages:
         for message in messages:
             if not isinstance(message, AdviceProgress):
@@ -162,7 +164,8 @@ def _answers(
     module: str, order: bytes, decoder: msgspec.json.Decoder[Message], *, gently: bool = False
 ) -> Generator[Message]:
     """The messages of a module that is given `order`; when no more are wanted it is ended. With `gently`, Ctrl+C ends
-    it, and its answer still comes. Raises ChildFailed at their end."""
+    it, and its answer still comes. Raises ChildFailed at their end.
+    """
     with (
         _child(module, stdin=subprocess.PIPE) as (process, said),
         _ended_gently(process) if gently else nullcontext(),
@@ -186,7 +189,8 @@ def _child(
     module: str, *arguments: str, stdin: int = subprocess.DEVNULL
 ) -> Iterator[tuple[subprocess.Popen[bytes], IO[bytes]]]:
     """A child, and what it says besides its answers: in a file, since it may be more than a pipe holds, which nobody
-    reads before its end."""
+    reads before its end.
+    """
     with (
         tempfile.TemporaryFile() as said,
         subprocess.Popen(

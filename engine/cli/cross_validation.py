@@ -57,7 +57,8 @@ def cross_validated(run: RunFolder, folds: int, values: dict[str, Any]) -> tuple
 
 def _evaluated(fold: Job, values: dict[str, Any]) -> str | int:
     """The folder of the evaluation of the part that a fold's run holds out. That is of its last weights: its best
-    ones are chosen by the very images that are to be judged."""
+    ones are chosen by the very images that are to be judged.
+    """
     run = next((each for each in list_runs() if each.job() == fold and each.state() == "completed"), None)
     if run is None:
         try:

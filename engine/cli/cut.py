@@ -31,7 +31,8 @@ class _Answer(msgspec.Struct, frozen=True):
 
 def cut(options: argparse.Namespace) -> int:
     """Shows the cut; without a strategy that is a pipeline's, and without a dataset that for the catalogue's "
-    "classes."""
+    "classes.
+    """
     if options.strategy is None and options.job is None:
         options.strategy = "pipeline"
     job, found = train.judge(options)

@@ -45,7 +45,8 @@ def desktop(options: argparse.Namespace) -> int:
 
 def start_command() -> list[str]:
     """What starts this Footplate: its command as it was found, so that an upgrade by pipx or uv leaves it valid, or
-    this Python with `footplate.py` of a source tree."""
+    this Python with `footplate.py` of a source tree.
+    """
     called = Path(sys.argv[0]).absolute()
     if called.name == "footplate" and os.access(called, os.X_OK):
         return [str(called)]

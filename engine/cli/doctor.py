@@ -66,7 +66,8 @@ def add_doctor(parser: argparse.ArgumentParser) -> None:
 
 def doctor(options: argparse.Namespace) -> int:
     """Prints all findings, or writes a report of them; 0 if a training would work, and on some GPU where there are
-    any."""
+    any.
+    """
     return diagnose() if options.report is None else _report(options.report)
 
 

@@ -121,7 +121,8 @@ def _row(trial: BatchTrial, found: BatchFound) -> tuple[str, ...]:
 
 def curve(points: tuple[RatePoint, ...], suggestion: float | None) -> list[str]:
     """The smoothed losses over the learning rates, on a logarithmic axis, with a line at the `suggestion`. Those that
-    are above the first one stand at the upper edge."""
+    are above the first one stand at the upper edge.
+    """
     least = min(point.smoothed for point in points)
     most = max(points[0].smoothed, least + 1e-12)
     first, last = math.log10(points[0].rate), math.log10(points[-1].rate)

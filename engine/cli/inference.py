@@ -32,7 +32,8 @@ def add_model(parser: argparse.ArgumentParser) -> None:
 
 def model_values(options: argparse.Namespace) -> dict[str, Any] | None:
     """The fields of an `Order` that the flags of `add_model` give; None once it has been said what is wrong with
-    them."""
+    them.
+    """
     folder = Path(options.run).expanduser()
     run = RunFolder(folder.absolute()) if (folder / "job.toml").is_file() else find_or_say(options.run)
     if run is None:
@@ -65,7 +66,8 @@ def model_values(options: argparse.Namespace) -> dict[str, Any] | None:
 
 def done(order: Order) -> Path | int:
     """Has `order` done, with progress; the file that tells what came of it, or the exit code once it has been said
-    why nothing did."""
+    why nothing did.
+    """
     line = Line(sys.stderr)
 
     def progress(message: Progress) -> None:

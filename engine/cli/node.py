@@ -1,5 +1,6 @@
 """``footplate node``: a machine's part in a run; started by the run's supervisor and by ``footplate hosts``, not by
-people."""
+people.
+"""
 
 from __future__ import annotations
 

@@ -157,7 +157,8 @@ def _remove(run: RunFolder) -> int:
 
 def _find(name: str) -> RunFolder | None:
     """A run in the line by its id, wherever its folder is; else one of the runs that there are, or it is said that
-    there is none."""
+    there is none.
+    """
     folder = next((ticket.folder for ticket in line.waiting() if ticket.run_id == name), None)
     return RunFolder(folder) if folder is not None else watching.find_or_say(name)
 

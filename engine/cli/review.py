@@ -1,5 +1,6 @@
 """``footplate review``: where a model is wrong, which labels may be, which images occur twice, and what is done about
-them."""
+them.
+"""
 
 from __future__ import annotations
 
@@ -172,7 +173,8 @@ def _told(found: Review, options: argparse.Namespace) -> Iterator[str]:
 
 def _marks(found: Review, options: argparse.Namespace) -> Iterator[Mark]:
     """What is listed, but the worst samples only where they alone were asked for: a loss is no reason to leave a
-    sample out."""
+    sample out.
+    """
     marked: set[str] = set()
     for issue in found.label_issues:
         sample = issue.sample

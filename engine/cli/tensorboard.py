@@ -22,7 +22,8 @@ class NoTensorBoard(Exception):  # noqa: N818  (it says what is missing)
 
 def write(run: RunFolder, folder: Path) -> Path:
     """Writes the run's figures by step into the new folder FOLDER/RUN and returns it: train/…, validation/…, and of
-    each device device/…. Raises NoTensorBoard."""
+    each device device/…. Raises NoTensorBoard.
+    """
     target = folder / run.run_id
     if target.exists():
         raise NoTensorBoard(f"{target} already exists. Choose another folder, or move it away.")

@@ -11,7 +11,8 @@ from engine.system.plain_text import escaped
 
 def say(*lines: str, to: TextIO | None = None) -> None:
     """Prints each of `lines` as one line, with what a terminal would obey shown in place; on standard output unless
-    told otherwise."""
+    told otherwise.
+    """
     stream = sys.stdout if to is None else to
     stream.writelines(f"{escaped(line)}\n" for line in lines)
     stream.flush()

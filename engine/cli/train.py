@@ -115,7 +115,8 @@ def _machine(found: list[Problem]) -> Snapshot | None:
 
 def _as_far_as_right(values: dict[str, Any], bad: set[str]) -> Job | None:
     """The job; where some values are wrong, what can be judged without those of the fields `bad`, so that all is told
-    at once."""
+    at once.
+    """
     return job_from_values(values)[0] or job_from_values({n: v for n, v in values.items() if n not in bad})[0]
 
 
@@ -148,7 +149,8 @@ def _apply_recipe(
     values: dict[str, Any], report: DatasetReport | None, disk: Disk
 ) -> tuple[Recipe | None, list[Problem]]:
     """Set the fields without a value to those of the recipe in `values`, or of the one that fits; return the recipe, or
-    why there is none."""
+    why there is none.
+    """
     catalogue = load_catalogue()
     facts = see(values, catalogue, report, values, disk)
     recipe, wrong = load_recipes().find(str(values.get("recipe") or fitting(facts)))

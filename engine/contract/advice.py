@@ -106,7 +106,8 @@ class Candidate(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
 class LeftOut(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Candidates that were not tried, for one reason: `kind` says by what it was seen. "rules": they cannot run;
     "memory": the estimate exceeds the device; "cost": they cannot be the fastest, by what their parts cost; "time": the
-    time was up."""
+    time was up.
+    """
 
     kind: Literal["rules", "memory", "cost", "time"]
     names: tuple[str, ...]
@@ -119,7 +120,8 @@ class AdviceProgress(
     """How far it has come: `fraction` is from 0 to 1, `what` a short sentence on what is being done, `seconds_left`
     what is left of the time for trials. `considered` counts all candidates, `left` those that are yet to be tried in
     this round. `table` holds those that are or were tried, as the answer would rank them now, then those that
-    wait."""
+    wait.
+    """
 
     fraction: float
     what: str
@@ -131,7 +133,8 @@ class AdviceProgress(
 
 class MachinesPrediction(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """What `machines` like this one would bring by the stated network: a prediction, from the measured step and
-    the bytes that would have to be sent. `efficiency` is the speed per machine as a share of one machine's."""
+    the bytes that would have to be sent. `efficiency` is the speed per machine as a share of one machine's.
+    """
 
     machines: int
     images_per_second: float

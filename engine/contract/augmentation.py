@@ -49,7 +49,8 @@ class _Number(NamedTuple):
 
 class _Spec(NamedTuple):
     """`only` are the kinds that a transform is for; all where it is empty. Of `ordered` ones the second is not "
-    "below the first."""
+    "below the first.
+    """
 
     numbers: tuple[_Number, ...] = ()
     only: tuple[Kind, ...] = ()
@@ -125,7 +126,8 @@ def _strengths() -> dict[str, dict[str, list[str]]]:
 
 def transforms(job: Job) -> tuple[Transform, ...]:
     """What the job's augmentation consists of; nothing for "none", for "light", which is a crop of its own kind, and
-    for tasks without images. Texts that are wrong are left out: `checks.augmentation_checks` tells of them."""
+    for tasks without images. Texts that are wrong are left out: `checks.augmentation_checks` tells of them.
+    """
     kind = KINDS.get(job.task)
     if kind is None or job.augmentation in ("none", "light"):
         return ()
@@ -146,7 +148,8 @@ def mosaic_ends(epochs: int) -> int:
 def mirrors(job: Job, classes: Sequence[str], *, images: bool = True) -> bool:
     """Whether a mirrored image means the same: as the job says, or if that is left open, where neither the kind of
     `images` nor the names of the classes say otherwise, which are all digits, or single letters, where images are of
-    signs."""
+    signs.
+    """
     if job.mirror != "auto":
         return job.mirror == "on"
     return images and not (classes and all(name.isdigit() or (len(name) == 1 and name.isalpha()) for name in classes))

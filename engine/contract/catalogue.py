@@ -169,7 +169,8 @@ class StrategyEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     @property
     def keeps_model_whole(self) -> bool:
         """Whether each worker drives one device, which holds the whole model: then how the model computes can be
-        chosen (`memory_format`, `compile`)."""
+        chosen (`memory_format`, `compile`).
+        """
         return self.process_per_device and not (self.cuts_model or self.shards or self.splits_layers)
 
 
@@ -194,7 +195,8 @@ class Supplement(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
 
 class Catalogue(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """`timm_tags` lists for each model of timm's the tags of its weights, the default first, "" for one without a
-    name, and `timm_weights` has the weights by name and tag. `problems` name the plug-ins that are left out."""
+    name, and `timm_weights` has the weights by name and tag. `problems` name the plug-ins that are left out.
+    """
 
     tasks: tuple[TaskEntry, ...]
     models: tuple[ModelEntry, ...]
@@ -298,7 +300,8 @@ def load_supplement() -> Supplement | None:
 
 def weights_of(job: Job, catalogue: Catalogue) -> Weights | None:
     """The pretrained weights that the job's model, or the encoder that it stands on, can start from; None where none
-    are known."""
+    are known.
+    """
     if job.model_is_file:
         return None
     if job.model.startswith(TIMM):
@@ -313,7 +316,8 @@ def weights_of(job: Job, catalogue: Catalogue) -> Weights | None:
 
 def timm_weights(name: str, catalogue: Catalogue) -> Weights | None:
     """The weights of a model of timm's, by its name alone ("resnet50"), which has its default ones, or with a tag
-    ("resnet50.a2_in1k")."""
+    ("resnet50.a2_in1k").
+    """
     tags = catalogue.timm_tags.get(name)
     return catalogue.timm_weights.get(f"{name}.{tags[0]}" if tags else name)
 

@@ -1,5 +1,6 @@
 """A model's cut into stages, as its run, its planner and the window tell it: what each part costs, and where the cuts
-are."""
+are.
+"""
 
 from __future__ import annotations
 

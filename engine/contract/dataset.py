@@ -55,13 +55,15 @@ class SplitReport(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 def crop_margin(size: int) -> int:
     """How many pixels larger than `size` images are loaded to leave room for the light augmentation's crop: 1/8, as
-    256 is to 224."""
+    256 is to 224.
+    """
     return max(1, round(size / 8))
 
 
 class Example(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """An image to show, as PNG bytes (longest side 384 px), with what is marked on it; of no class where there is
-    more than one. `sample` is its place in its split, where that is known."""
+    more than one. `sample` is its place in its split, where that is known.
+    """
 
     class_name: str
     split: str

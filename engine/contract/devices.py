@@ -58,7 +58,8 @@ class GpuProcess(msgspec.Struct, frozen=True, omit_defaults=True):
 
 class Pcie(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """A GPU's link to the host. Received is what the GPU takes in. A resting link may be told with a lower
-    generation."""
+    generation.
+    """
 
     generation: int | None = None
     max_generation: int | None = None
@@ -191,7 +192,8 @@ class Cpu(msgspec.Struct, frozen=True, kw_only=True):
 
 class GpuPair(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """How two GPUs, by `nvml_index`, reach each other: over `nvlinks` NVLinks, if any, else through PCIe as `path`
-    says. `peer_access` is whether each can read the other's memory directly."""
+    says. `peer_access` is whether each can read the other's memory directly.
+    """
 
     one: int
     other: int
@@ -248,7 +250,8 @@ class Snapshot(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 class SnapshotRequest(msgspec.Struct, frozen=True, omit_defaults=True):
     """What is on screen of that which is dear to ask for: the processes; the activity of SMs and tensor cores by GPM;
-    throughput of PCIe and NVLink, clocks and counters in full. A line on the sampler's standard input."""
+    throughput of PCIe and NVLink, clocks and counters in full. A line on the sampler's standard input.
+    """
 
     processes: bool = True
     activity: bool = True
@@ -301,7 +304,8 @@ def elsewhere(devices: Iterable[str]) -> bool:
 
 def gpu_title(gpu: Gpu) -> str:
     """ "GPU 0": CUDA's number where CUDA knows the GPU, else NVML's. An instance of a GPU is "GPU 0 MIG 7", and the GPU
-    itself, which CUDA does not list then while it may give its number to another, "GPU 0 (MIG)"."""
+    itself, which CUDA does not list then while it may give its number to another, "GPU 0 (MIG)".
+    """
     number = gpu.nvml_index if gpu.cuda_index is None else gpu.cuda_index
     if gpu.mig is None:
         return f"GPU {number} (MIG)" if gpu.mig_enabled and gpu.cuda_index is None else f"GPU {number}"

@@ -45,7 +45,8 @@ class RunDevice(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
 class RunStarted(Event, tag="run_started", kw_only=True):
     """The first event of every execution. `environment` maps names to versions and facts of the host. `execution`
     counts from 1: a run that was paused, stopped or interrupted goes on as the next, maybe with a job of other
-    devices. `worked_s` is how long those before it went on together."""
+    devices. `worked_s` is how long those before it went on together.
+    """
 
     run_id: str
     job: Job
@@ -77,7 +78,8 @@ class PhaseChanged(Event, tag="phase", kw_only=True):
 
 class Fetching(Event, tag="fetching", kw_only=True):
     """How much of the pretrained weights has arrived, before the run takes its place in line for its devices;
-    `source` says where from."""
+    `source` says where from.
+    """
 
     source: str
     done_bytes: int
@@ -139,7 +141,8 @@ class StepMetrics(Event, tag="step", kw_only=True, gc=False):
 
 class Action(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     """What a rank of a pipeline did for one microbatch: forward (F), backward (B), or the backward of the inputs (I)
-    and of the weights (W) apart. Seconds since the first action of the step on any rank began."""
+    and of the weights (W) apart. Seconds since the first action of the step on any rank began.
+    """
 
     kind: Literal["F", "B", "I", "W"]
     stage: int
@@ -166,7 +169,8 @@ class ScheduleTraced(Event, tag="schedule", kw_only=True):
 
 class RankTimes(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """One rank's seconds in one step: computing, communication that nothing was computed beside, and waiting
-    for slower ranks."""
+    for slower ranks.
+    """
 
     compute_s: float
     communication_s: float
@@ -192,7 +196,8 @@ telling."""
 
 class Advice(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """What holds the run back and what to change, in one sentence. The change sets `field` of the job to `value`:
-    of this run as it goes where `live`, else of the next one. Without a change `field` is ""."""
+    of this run as it goes where `live`, else of the next one. Without a change `field` is "".
+    """
 
     sentence: str
     field: str = ""
@@ -202,7 +207,8 @@ class Advice(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
 
 class TimeSpent(Event, tag="time", kw_only=True):
     """Where the time of the steps up to `step` went since this was last told: seconds per step on the device that
-    reports, by part; parts that cannot be told apart are left away. Together they are `step_s`."""
+    reports, by part; parts that cannot be told apart are left away. Together they are `step_s`.
+    """
 
     step: int
     step_s: float
@@ -251,7 +257,8 @@ class ClassMeasures(Event, tag="class_measures", kw_only=True):
 class PredictedSample(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """One sample of the validation split, and what the model makes of it: images, their paths relative to the run's
     folder, and words where there are some to say. `name` tells which sample it is, `legend` which entries of the legend
-    either image shows, by their places in it."""
+    either image shows, by their places in it.
+    """
 
     name: str
     truth_png: str
@@ -263,7 +270,8 @@ class PredictedSample(msgspec.Struct, frozen=True, forbid_unknown_fields=True, k
 
 class Predicted(Event, tag="predicted", kw_only=True):
     """What the model predicts at `step` for some samples of the validation split, the same at every validation;
-    `legend` says what the colours in their images stand for, where they have a meaning."""
+    `legend` says what the colours in their images stand for, where they have a meaning.
+    """
 
     epoch: int
     step: int
@@ -273,7 +281,8 @@ class Predicted(Event, tag="predicted", kw_only=True):
 
 class CheckpointSaved(Event, tag="checkpoint", kw_only=True):
     """`path` is relative to the run folder. `seconds` is what writing took, beside the training; `pause_s` how long the
-    training stood still for it."""
+    training stood still for it.
+    """
 
     kind: Literal["last", "best"]
     path: str
@@ -422,7 +431,8 @@ DROPPABLE = (Fetching, StepMetrics, ScheduleTraced, RanksTimed, TimeSpent, Devic
 
 def fetch_left_s(told: Sequence[Fetching]) -> float | None:
     """How long a fetch of weights takes yet, in seconds, from the first and the last that was told of it; None where
-    that cannot be told."""
+    that cannot be told.
+    """
     total = told[-1].total_bytes if told else None
     if total is None or told[-1].done_bytes <= told[0].done_bytes:
         return None

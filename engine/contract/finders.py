@@ -24,7 +24,8 @@ class FinderOrder(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 class FinderProgress(msgspec.Struct, tag="progress", tag_field="type", frozen=True, forbid_unknown_fields=True):
     """How far it has come: `fraction` is from 0 to 1, `what` a short sentence on what is being done, `seconds_left`
-    None while it cannot be told."""
+    None while it cannot be told.
+    """
 
     fraction: float
     what: str
@@ -61,7 +62,8 @@ class RateFound(msgspec.Struct, tag="rate", tag_field="type", frozen=True, forbi
 class BatchTrial(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A batch size that was tried. Of one that did not fit nothing else is known. `memory_bytes` is the most that was
     used of what is nearest to running out, `limit_bytes` what there is of it, and `limit` its name: "memory", "GPU
-    0"."""
+    0".
+    """
 
     size: int
     fits: bool
@@ -75,7 +77,8 @@ class BatchFound(msgspec.Struct, tag="batch", tag_field="type", frozen=True, for
     """Batch sizes over all devices together, by size. `largest` is the largest that fits, by steps that were made
     with it, None where none does; `knee` the smallest for which no larger one is faster by 5 %. `ended_by` says why
     no larger size was tried: it would not fit into memory, have more images than the training split, or take longer
-    than the finder may. `why` says all this in words, `remedy` what to do where none fits."""
+    than the finder may. `why` says all this in words, `remedy` what to do where none fits.
+    """
 
     trials: tuple[BatchTrial, ...]
     largest: int | None

@@ -80,7 +80,8 @@ class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 def hosts() -> tuple[Host, ...]:
     """The machines in their order, this one among them if something is said of it; none where the list can't be
-    read."""
+    read.
+    """
     return read_hosts()[0]
 
 

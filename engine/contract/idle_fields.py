@@ -1,5 +1,6 @@
 """Which fields of a job change nothing with what its others say: the form hides them, recipes leave them alone, and the
-checks tell of those that are set all the same."""
+checks tell of those that are set all the same.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +26,8 @@ _OFF = {"compile": "off", "memory_format": "contiguous"}
 
 class Idle(NamedTuple):
     """Why a field has no effect, after its name ("under Pipeline"), and how it would have one ("choose …"), "" where
-    it is not for the user to choose."""
+    it is not for the user to choose.
+    """
 
     why: str
     instead: str = ""
@@ -39,7 +41,8 @@ def idle_fields(values: Mapping[str, Any], catalogue: Catalogue) -> dict[str, Id
 
 def idle_by_entries(values: Mapping[str, Any], catalogue: Catalogue) -> dict[str, Idle]:
     """Those that the task, the model, the strategy or the devices do not go by. Of a task, model or strategy that is
-    not known nothing is said."""
+    not known nothing is said.
+    """
     value = {name: values.get(name, FIELDS[name].default) for name in ("task", "model", "strategy", "devices")}
     found: dict[str, Idle] = {}
     task, model = catalogue.task(value["task"]), catalogue.model(value["model"])

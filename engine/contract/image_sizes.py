@@ -1,5 +1,6 @@
 """How large images are while a run goes on: smaller ones at first, and larger ones that validation takes the middle
-of."""
+of.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +13,8 @@ STEP = 32
 
 def side_of_epoch(job: Job, size: int, epoch: int) -> int:
     """The side of training images in `epoch`, from 1 on: it grows evenly from `progressive_from` to `size` over the
-    first two thirds of the epochs (after Howard 2018, Training ImageNet in 3 hours for 25 minutes)."""
+    first two thirds of the epochs (after Howard 2018, Training ImageNet in 3 hours for 25 minutes).
+    """
     if job.progressive_from is None:
         return size
     share = (epoch - 1) / max(1.0, job.epochs * 2 / 3)

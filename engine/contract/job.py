@@ -30,7 +30,8 @@ are fastest, and how much memory a part of a batch takes."""
 
 class Need(NamedTuple):
     """What a field needs to have an effect: that one of `fields` has one of `values`; where there are none of these,
-    that it is anything but 0, off or empty."""
+    that it is anything but 0, off or empty.
+    """
 
     fields: tuple[str, ...]
     values: tuple[Any, ...] = ()
@@ -1205,7 +1206,8 @@ def read_toml(path: Path, field: str) -> tuple[dict[str, Any], Problem | None]:
 
 def job_to_toml(job: Job) -> str:
     """The job as TOML, every field written out; a field that is None is left away, and so are options where "
-    "there are none."""
+    "there are none.
+    """
     values = {name: value for name, value in msgspec.to_builtins(job).items() if value is not None and value != {}}
     return tomli_w.dumps(values)
 

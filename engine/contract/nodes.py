@@ -50,7 +50,8 @@ class NodeOrder(Message, tag="order", kw_only=True, frozen=True):
     """`specs` are those of this node's workers, by rank. `run_folder` is given to a node that sees the run's own
     folder; others have one of their own, where `files` are to be before training. `title` is what the user calls the
     machine; `address` and `port` are as in `Host`; each `attempt` has another port. The dataset and the other inputs
-    of the job are looked at."""
+    of the job are looked at.
+    """
 
     protocol: int = NODE_PROTOCOL
     run_id: str
@@ -67,7 +68,8 @@ class NodeOrder(Message, tag="order", kw_only=True, frozen=True):
 
 class Meet(Message, tag="meet", kw_only=True, frozen=True):
     """The node's own address, over which it is to talk, and where the nodes meet: the first node chooses the port,
-    and is told 0."""
+    and is told 0.
+    """
 
     own_address: str
     address: str
@@ -92,7 +94,8 @@ class FileWanted(Message, tag="wanted", kw_only=True, frozen=True):
 
 class FilePart(Message, tag="part", kw_only=True, frozen=True):
     """The next bytes of a file. Its last part, which may be empty, has its SHA-256; where it has an `error` instead,
-    the file can't be read."""
+    the file can't be read.
+    """
 
     path: str
     data: bytes
@@ -111,7 +114,8 @@ class Beat(Message, tag="beat", frozen=True):
 class NodeFacts(Message, tag="facts", kw_only=True, frozen=True):
     """What a node found on its machine. `versions` are of what must be alike everywhere; `inputs` are the digests of
     the job's dataset and of the other files that it names, by field; `lacks` are those of the order's files that are
-    not there; `reached_at` the address that ssh came to, `came_from` the one that it came from."""
+    not there; `reached_at` the address that ssh came to, `came_from` the one that it came from.
+    """
 
     versions: dict[str, str]
     inputs: dict[str, DatasetDigest]
@@ -156,7 +160,8 @@ class NodeFailed(Message, tag="node_failed", kw_only=True, frozen=True):
 
 class RunFound(Message, tag="run_found", kw_only=True, frozen=True):
     """A run of the node's machine, the contents of its job.toml, and when that was written (seconds since the
-    epoch)."""
+    epoch).
+    """
 
     run_id: str
     job: bytes
@@ -199,7 +204,8 @@ class RunFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
 
 class FetchProgress(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """How far a file has come, and at the end either the `path` where it is or the `problem` for which it is not
-    there."""
+    there.
+    """
 
     done_bytes: int = 0
     total_bytes: int = 0
@@ -209,7 +215,8 @@ class FetchProgress(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
 
 class Followed(Message, tag="followed", kw_only=True, frozen=True):
     """What ``python -m engine.supervisor.follower`` says, once: the folder in which a run of another machine is
-    followed, or why none is."""
+    followed, or why none is.
+    """
 
     folder: str = ""
     problem: str = ""

@@ -25,7 +25,8 @@ _TYPES = {"int": int, "float": float, "bool": bool, "text": str}
 
 def option(label: str, help_text: str, *, resume: bool = False, **limits: Any) -> Meta:
     """What is to be known of an option, which is an int, a float, a bool, a str or a Literal of texts. Limits are
-    `ge` and `le`; `resume` says whether a run may go on with another value."""
+    `ge` and `le`; `resume` says whether a run may go on with another value.
+    """
     if not limits.keys() <= {"ge", "le"}:
         raise TypeError(f"an option has no limits but ge and le: {', '.join(limits)}")
     return Meta(title=label, description=help_text, extra={"group": "model", "resume": resume}, **limits)
@@ -53,7 +54,8 @@ def _field(info: msgspec.structs.FieldInfo) -> Field:
 
 def options_of(job: Job, kind: type[Struct]) -> Struct:
     """The job's options as `kind` declares them; those that it does not declare are others'. Raises
-    msgspec.ValidationError."""
+    msgspec.ValidationError.
+    """
     names = kind.__struct_fields__
     return msgspec.convert({name: value for name, value in job.options.items() if name in names}, kind)
 

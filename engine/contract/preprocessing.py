@@ -1,5 +1,6 @@
 """What a file goes through before a model is given it: kept with a run, so that its model can be used without its
-dataset."""
+dataset.
+"""
 
 from __future__ import annotations
 

@@ -31,7 +31,8 @@ class Message(msgspec.Struct, tag_field="type", forbid_unknown_fields=True, kw_o
 
 class Hello(Message, tag="hello", kw_only=True, frozen=True):
     """`from_n` is the number of the first event wanted, or COMMANDS_ONLY. `token` is needed on a loopback connection
-    alone."""
+    alone.
+    """
 
     protocol: int = PROTOCOL_VERSION
     from_n: int = 1
@@ -58,7 +59,8 @@ class Adjust(Message, tag="adjust", kw_only=True, frozen=True):
 
 class SaveElsewhere(Message, tag="save_elsewhere", kw_only=True, frozen=True):
     """A last state that the disk of the run's folder does not take is saved in `folder`, a whole path, and the run
-    ends. The answer is a warning: "saved_elsewhere", or "not_saved_elsewhere" with the reason."""
+    ends. The answer is a warning: "saved_elsewhere", or "not_saved_elsewhere" with the reason.
+    """
 
     folder: str
 

@@ -169,7 +169,8 @@ class Range(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Scale(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The value is that for `batch` images per optimizer step, and grows in proportion to the job's batch size (Goyal
     et al.
-    2017, section 2.1)."""
+    2017, section 2.1).
+    """
 
     batch: float
 
@@ -239,7 +240,8 @@ class Rule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
 
 class Recipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A recipe. `id` is the name of its file without its ending; `path` is where a user's own lies, "" for those "
-    "that ship."""
+    "that ship.
+    """
 
     id: str
     path: str = ""
@@ -326,7 +328,8 @@ def fitting(seen: Seen) -> str:
 @lru_cache(maxsize=1)
 def shipped() -> tuple[Recipe, ...]:
     """The recipes that ship with this Footplate, in the order of `SHIPPED`. They are not read as a user's are, which
-    takes longer, since nothing is wrong with them."""
+    takes longer, since nothing is wrong with them.
+    """
     folder = files("resources").joinpath("recipes")
     contents = [tomllib.loads(folder.joinpath(f"{name}.toml").read_text(encoding="utf-8")) for name in SHIPPED]
     return tuple(msgspec.convert({"id": name, **read}, Recipe) for name, read in zip(SHIPPED, contents, strict=True))
@@ -396,7 +399,8 @@ class _Reader:
         self, content: Mapping[str, Any], kind: type[msgspec.Struct], where: str, but: tuple[str, ...] = ()
     ) -> Any:
         """The fields of `kind` that stand in `content`, each as what it is to be. `where` names the table, "" for the
-        file."""
+        file.
+        """
         types = {name: type_ for name, type_ in _types(kind).items() if name not in but}
         found: dict[str, Any] = {}
         for key, value in content.items():
@@ -473,13 +477,15 @@ def _first_lower(text: str) -> str:
 
 def name_of_file(title: str) -> str:
     """The name of the file, without its ending, for a recipe called `title`; "" where the title has no letter or "
-    "digit."""
+    "digit.
+    """
     return re.sub(r"\W+", "-", title.lower()).strip("-_")
 
 
 def title_problem(title: str, but: str = "") -> str:
     """Why a recipe of the user's cannot be called so, "" where it can; `but` is the id of the one that is called "
-    "so now."""
+    "so now.
+    """
     name = name_of_file(title)
     if not name:
         return "Give it a name with a letter or a digit."

@@ -84,7 +84,8 @@ class _Told(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
 
 class Range(_Told, tag="range", tag_field="kind", frozen=True, kw_only=True):
     """Numbers from `low` to `high`, both included. `log`: each power of ten is as likely as another. `step`: only
-    low, low + step, … A field of whole numbers gets whole numbers."""
+    low, low + step, … A field of whole numbers gets whole numbers.
+    """
 
     low: int | float
     high: int | float
@@ -103,7 +104,8 @@ Dimension = Range | Choices
 
 class Goal(_Told, frozen=True, kw_only=True):
     """What is to become as good as it can: `measure` is the id of a measure of the task, or SECONDS or PARAMETERS. Of
-    a measure a trial's value is that of its best validation, by the first of the goals that is a measure."""
+    a measure a trial's value is that of its best validation, by the first of the goals that is a measure.
+    """
 
     measure: str
     title: str
@@ -114,7 +116,8 @@ class Goal(_Told, frozen=True, kw_only=True):
 class Budget(_Told, frozen=True, kw_only=True):
     """When no further trial is started: after so many `trials`, `hours` of the search's work, or `epochs` of all
     trials together; whichever comes first. Trials that have begun are finished, and repeats do not count. None for no
-    such limit."""
+    such limit.
+    """
 
     trials: Annotated[int, Meta(ge=1, le=100_000)] | None = None
     hours: Annotated[float, Meta(gt=0, le=10_000)] | None = None
@@ -183,7 +186,8 @@ class TrialRow(_Told, frozen=True, kw_only=True):
     there is none yet. `reported` are the values of the first goal by epoch. `epoch` is the last that was validated,
     `epochs` how many there are to be. `seconds` is how long it has trained, `cause` why it failed. `again` is the
     number of the trial that it repeats with another seed. `confirmed` are the values of the first goal that its own
-    completed repeats have reached."""
+    completed repeats have reached.
+    """
 
     number: int
     run_id: str
@@ -268,7 +272,8 @@ class SearchState(_Told, frozen=True, kw_only=True):
     @property
     def reached(self) -> float | None:
         """What the best trial has reached by the first goal: the mean of its repeats, or its own value where none was
-        completed."""
+        completed.
+        """
         best = self.row(self.best)
         if best is None:
             return None

@@ -40,7 +40,8 @@ exec ${{FOOTPLATE:-footplate}} {HEAD} .
 class SlurmOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, kw_only=True):
     """What SLURM is asked for, as its own options; what is empty or 0 is left to the site, but without GPUs each node
     has one CPU worker. `setup` are lines of shell that come before the run; `host` is what ssh reaches SLURM by, ""
-    where it is here."""
+    where it is here.
+    """
 
     partition: str = ""
     account: str = ""
@@ -92,7 +93,8 @@ class SlurmOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
 
     def script(self, name: str) -> str:
         """The batch script of a run that is called `name`. It holds no path of the run's folder, in which it is
-        submitted."""
+        submitted.
+        """
         asked = {
             "job-name": re.sub(r"[^A-Za-z0-9_.-]+", "-", name).strip("-.") or "footplate",
             "partition": self.partition,
@@ -134,7 +136,8 @@ def script_problems(text: str) -> list[Problem]:
 
 def time_limit_s(text: str) -> int | None:
     """A time limit as sbatch takes it (minutes, m:s, h:m:s, d-h, d-h:m or d-h:m:s) in seconds; None for what is
-    none."""
+    none.
+    """
     found = _TIME.fullmatch(text)
     if found is None:
         return None

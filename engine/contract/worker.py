@@ -83,7 +83,8 @@ class Heartbeat(msgspec.Struct, tag="heartbeat", tag_field="type", frozen=True, 
 
 class WorkerDone(msgspec.Struct, tag="done", tag_field="type", frozen=True, forbid_unknown_fields=True, kw_only=True):
     """The worker ends of itself: `stopped` says whether it was told to before the last epoch's end, `unsaved` why the
-    disk has not taken its last state, "" where it has."""
+    disk has not taken its last state, "" where it has.
+    """
 
     stopped: bool
     unsaved: str = ""

@@ -53,7 +53,8 @@ def main() -> int:
 
 def _watch_over(arguments: argparse.Namespace) -> int:
     """Has a child look the folder through. Where a signal ends it, another one looks at a file at a time: what it has
-    opened last is what ends it."""
+    opened last is what ends it.
+    """
     parent = os.getpid()
     for threads in (None, 1):
         LAST_OPENED.share()

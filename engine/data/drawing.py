@@ -20,7 +20,8 @@ FRAME_SHARE, WORDS_SHARE = 200, 40
 
 def class_colours(count: int) -> Bytes:
     """A colour for each class, uint8 [count, 3]: PASCAL VOC's, which takes the bits of the class's number in turn as
-    the highest ones of red, green and blue (its development kit, `VOClabelcolormap`)."""
+    the highest ones of red, green and blue (its development kit, `VOClabelcolormap`).
+    """
     numbers = np.arange(count)
     colours = np.zeros((count, 3), np.uint8)
     for bit in range(8):
@@ -57,7 +58,8 @@ def _frame_colours(classes: npt.NDArray[np.int64]) -> Bytes:
 
 def lay_mask(image: Bytes, plane: Bytes) -> Bytes:
     """`image`, uint8 [h, w, 3], under the colours of the classes in `plane`, uint8 [h, w]; what is of no class, and the
-    first class, which is black, shows the image."""
+    first class, which is black, shows the image.
+    """
     colours = np.concatenate([class_colours(NO_CLASS), np.zeros((1, 3), np.uint8)])
     laid = colours[plane]
     there = laid.any(2, keepdims=True)
@@ -67,7 +69,8 @@ def lay_mask(image: Bytes, plane: Bytes) -> Bytes:
 def outline(image: Bytes, boxes: npt.NDArray[np.float64], classes: Sequence[int], words: Sequence[str] = ()) -> Bytes:
     """`image`, uint8 [h, w, 3], with a frame around each of `boxes` [n, 4] (x1, y1, x2, y2 in its pixels), in the
     colour of its class, with a few words each if there are any; both so large that they are seen where the image is
-    shown small."""
+    shown small.
+    """
     colours = _frame_colours(np.asarray(classes, np.int64)).tolist()
     side = max(image.shape[:2])
     width, font_size = max(1, round(side / FRAME_SHARE)), max(10, side // WORDS_SHARE)

@@ -56,7 +56,8 @@ def draw_points(positions: Points, classes: Bytes, side: int) -> Bytes:
 
 def _seen(positions: Points) -> npt.NDArray[np.float64]:
     """Where each point is seen, [3, n]: across, up, and how near. The axes are the principal ones, each pointing where
-    that of the file does which it is nearest to."""
+    that of the file does which it is nearest to.
+    """
     there = positions.astype(np.float64) - positions.mean(0, np.float64)
     _, axes = np.linalg.eigh(there.T @ there)  # from the least to the greatest
     signs = np.where(axes[np.abs(axes).argmax(0), range(3)] < 0, -1.0, 1.0)

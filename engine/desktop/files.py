@@ -25,7 +25,8 @@ _UPDATE_S = 60.0
 
 def data_folder() -> Path:
     """Where a user's desktop looks for files of the user's own: XDG_DATA_HOME, which counts only where it is
-    absolute."""
+    absolute.
+    """
     chosen = Path(os.environ.get("XDG_DATA_HOME", ""))
     return chosen if chosen.is_absolute() else Path.home() / ".local/share"
 
@@ -75,7 +76,8 @@ def install(command: Sequence[str], folder: Path) -> list[Path]:
 
 def remove(folder: Path) -> list[Path]:
     """Removes the files, and the folders that become empty by that, and returns the paths of those that were there.
-    Raises OSError."""
+    Raises OSError.
+    """
     there = [path for path in desktop_files([""], folder) if os.path.lexists(path)]
     for path in there:
         path.unlink()
@@ -96,7 +98,8 @@ def _remove_empty(inner: Path, outer: Path) -> None:
 
 def _refresh(folder: Path) -> None:
     """Has the desktop read the files again, where it has the tools for that; others look by themselves at the next
-    login."""
+    login.
+    """
     for tool, part in (("update-mime-database", "mime"), ("update-desktop-database", "applications")):
         program = shutil.which(tool)
         if program is not None and (folder / part).is_dir():

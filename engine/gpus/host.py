@@ -89,7 +89,8 @@ def foreign_pids() -> bool:
 
 def _look(pid: int, before: _Seen, now: float) -> _Seen:
     """`pid` at `now`. Processes are equal only if they were started at the same time, too: a pid may be another's by
-    now."""
+    now.
+    """
     try:
         process = psutil.Process(pid)
         with process.oneshot():

@@ -1,5 +1,6 @@
 """What shows of NVIDIA's driver without NVML: the kernel's part of it, its device files, and whether this is a
-container."""
+container.
+"""
 
 from __future__ import annotations
 

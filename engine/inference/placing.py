@@ -34,7 +34,8 @@ BAND_VALUES = 1 << 24
 
 def place(scores: Scores, view: View, sides: tuple[int, int], classes: tuple[str, ...], threshold: float) -> Prediction:
     """What `scores` say of the image of `sides`, its height and width, that lies in the square as `view` says. Raises
-    TypeError for scores that are not of an image."""
+    TypeError for scores that are not of an image.
+    """
     if isinstance(scores, LabelScores):
         return labels(scores, classes, threshold)
     if isinstance(scores, ObjectScores):
@@ -47,7 +48,8 @@ def place(scores: Scores, view: View, sides: tuple[int, int], classes: tuple[str
 
 def of_bands(parts: Iterable[Tensor], *, lines: bool, classes: tuple[str, ...], threshold: float) -> Mask | Lines:
     """What maps of an image say that come in parts from its top to its bottom, as of `bands`: of `lines` [1, rows,
-    width], else of classes [C, rows, width]."""
+    width], else of classes [C, rows, width].
+    """
     if lines:
         likelihood = np.concatenate([part[0].numpy() for part in parts])
         return Lines(classes=classes, likelihood=likelihood, threshold=threshold)
@@ -69,7 +71,8 @@ def labels(scores: LabelScores, classes: tuple[str, ...], threshold: float) -> L
 def bands(values: Tensor, view: View, height: int, width: int) -> Iterator[Tensor]:
     """Maps [k, s, s] of the square as those of the image, float32 [k, rows, width], from its top to its bottom, some
     rows at a time so that a large image takes little memory. Between the middles of pixels they are interpolated,
-    linearly along both axes; beyond the outermost they go on as they are."""
+    linearly along both axes; beyond the outermost they go on as they are.
+    """
     count, side = values.shape[0], values.shape[-1]
     if (view, height, width) == (View(1.0, 1.0, 0, 0), side, side):
         yield values
@@ -93,7 +96,8 @@ def _between(where: npt.NDArray[np.floating], side: int) -> tuple[Tensor, Tensor
 
 def of_band(band: Tensor) -> tuple[Bytes, npt.NDArray[np.float32]]:
     """Probabilities of classes [C, rows, width] as the likeliest of each pixel, uint8, and how likely it is,
-    float32."""
+    float32.
+    """
     best = band.max(0)
     return best.indices.to(torch.uint8).numpy(), best.values.numpy()
 
@@ -128,7 +132,8 @@ def _uncut(boxes: npt.NDArray[np.float64], view: View) -> npt.NDArray[np.float64
 
 def _pasted(mask: npt.NDArray[np.float64], box: npt.NDArray[np.float64], height: int, width: int) -> Window:
     """An instance's pixels in the image, of how likely each part [p, p] of its box is of it: as torchvision lays
-    masks."""
+    masks.
+    """
     margin = np.ceil((box[2:] - box[:2]) / len(mask)) + 1  # that its outermost part reaches beyond the box
     left, top = (int(max(0, math.floor(edge))) for edge in box[:2] - margin)
     right, bottom = (

@@ -48,5 +48,6 @@ class Run:
     def load(self, checkpoint: str = "best", device: str | None = None) -> TrainedModel:
         """Its model with the weights of a checkpoint ("best", "last", or the number of an epoch), in evaluation mode
         on `device`, which is what torch.device takes: by default the first GPU if there is one, else the CPU. Raises
-        CannotLoad."""
+        CannotLoad.
+        """
         return load(self._run, checkpoint, device or ("cuda:0" if torch.cuda.is_available() else "cpu"))

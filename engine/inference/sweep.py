@@ -1,5 +1,6 @@
 """A model gone over the samples of a split, batch by batch, and over a share of them where several devices do it
-together."""
+together.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +23,8 @@ from engine.strategies.base import memory_format
 
 class Swept(NamedTuple):
     """A batch that the model has seen: the numbers of its `samples` in their split, int64 [n]; its inputs, targets
-    and outputs, as its objective takes them, on the model's device."""
+    and outputs, as its objective takes them, on the model's device.
+    """
 
     samples: Labels
     inputs: Tensor
@@ -71,7 +73,8 @@ def batches(
     only: Labels | None = None,
 ) -> Iterator[Batch]:
     """What `sweep` gives to the model, which sees nothing of it here; of the samples numbered `only`, in this order,
-    where they are given."""
+    where they are given.
+    """
     length = len(samples) if only is None else len(only)
     sampler = _InOrder(
         length, batch_size * part.world, part.rank, part.world, RandomStreams(model.job.seed), shuffle=False

@@ -1,5 +1,6 @@
 """Large images looked at in overlapping tiles, of which one result is made: maps are blended, objects that were found
-twice are joined."""
+twice are joined.
+"""
 
 from __future__ import annotations
 
@@ -88,7 +89,8 @@ class _Tile(NamedTuple):
 
 class Tiling(NamedTuple):
     """How an image is looked at: in squares of `side` of its pixels, neighbours of which overlap by the share
-    `overlap` of it, `batch_size` at once."""
+    `overlap` of it, `batch_size` at once.
+    """
 
     side: int
     overlap: float = 0.2
@@ -106,7 +108,8 @@ def corners(length: int, side: int, overlap: float) -> list[int]:
 
 def tiled_maps(model: ImageModel, picture: Picture, tiling: Tiling) -> Iterator[Tensor]:
     """The probabilities of a model of pixels, float32 [k, rows, width] from the top of the image to its bottom: the
-    weighted mean of all tiles that see a pixel, by weights that fall smoothly from a tile's middle to its edges."""
+    weighted mean of all tiles that see a pixel, by weights that fall smoothly from a tile's middle to its edges.
+    """
     height, width = picture.sides
     tops = corners(height, tiling.side, tiling.overlap)
     sums = weights = torch.empty(0)
@@ -129,7 +132,8 @@ def tiled_maps(model: ImageModel, picture: Picture, tiling: Tiling) -> Iterator[
 
 def tiled_objects(model: ImageModel, picture: Picture, tiling: Tiling, threshold: float) -> Objects:
     """The objects in all tiles, each once: of those of one class with much the same box the one with the highest
-    score stays (NMS), and what an edge of a tile cut off gives way to the whole object."""
+    score stays (NMS), and what an edge of a tile cut off gives way to the whole object.
+    """
     height, width = picture.sides
     found: list[tuple[_Tile, Objects]] = []
     for tiles in _rows_of_tiles(model, picture, tiling):

@@ -149,7 +149,8 @@ class TrainedModel:
 
     def in_tiles(self, picture: Picture, tiling: Tiling, threshold: float = 0.5) -> Prediction:
         """What the model predicts for a large image, looked at in tiles. Raises ValueError where its task is not of
-        pixels or objects."""
+        pixels or objects.
+        """
         task = self.task.entry.id
         if task not in TILED:
             raise ValueError(f"{self.task.entry.title} does not look at images in tiles; leave out `tile`.")
@@ -160,7 +161,8 @@ class TrainedModel:
 
     def prediction(self, output: Tensor, given: Tensor, sides: tuple[int, int], threshold: float = 0.5) -> Prediction:
         """What the model's output for one sample, on the CPU, says of an image of `sides`, its height and width, from
-        which its input `given` was made. Raises TypeError for what is not of an image."""
+        which its input `given` was made. Raises TypeError for what is not of an image.
+        """
         scores = self.objective.scores(output, self.size)
         if isinstance(scores, RawScores):
             drawn = self.objective.show_prediction(self.seen(given), output)
@@ -169,7 +171,8 @@ class TrainedModel:
 
     def seen(self, given: Tensor) -> npt.NDArray[Any]:
         """An input as people see it, uint8 [h, w, 3]: grey ones in three equal channels, of many channels the first
-        three; of what is no image the input itself."""
+        three; of what is no image the input itself.
+        """
         if not self.preprocessing.framing:
             return given.cpu().numpy()
         mean, std = (
@@ -207,7 +210,8 @@ class TrainedModel:
 
     def inputs(self, images: Sequence[Bytes]) -> Tensor:
         """What the model is given for images, each uint8 [h, w, channels] or, of one channel, [h, w]: float32 [n,
-        channels, size, size] on its device. Raises ValueError for images of other channels or another type."""
+        channels, size, size] on its device. Raises ValueError for images of other channels or another type.
+        """
         return self.normalised(torch.from_numpy(np.stack([self.framed(image) for image in images])))
 
     def normalised(self, pixels: Tensor) -> Tensor:
@@ -218,7 +222,8 @@ class TrainedModel:
     def outputs(self, inputs: Tensor) -> Tensor:
         """The model's outputs for a batch of inputs, float32 on its device, in the precision of the training. Where
         memory runs out, the batch goes through it in smaller parts. Raises DoesNotFit where a single sample does not
-        fit."""
+        fit.
+        """
         made, _ = in_parts_that_fit(
             lambda parts: torch.cat([self._forward(part) for part in inputs.tensor_split(parts)]), 1, len(inputs)
         )
@@ -232,7 +237,8 @@ class TrainedModel:
 
     def framed(self, image: Bytes) -> Bytes:
         """An image uint8 [h, w, channels] or, of one channel, [h, w] as the square that the model sees, uint8
-        [channels, size, size]. Raises ValueError for images of other channels or another type."""
+        [channels, size, size]. Raises ValueError for images of other channels or another type.
+        """
         image = image[:, :, None] if image.ndim == 2 else image
         if image.dtype != np.uint8 or image.ndim != 3 or image.shape[2] != self.channels:
             shape = " x ".join(map(str, image.shape))

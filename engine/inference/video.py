@@ -30,7 +30,8 @@ def is_video(path: str) -> bool:
 
 def frames(source: str | Path, channels: int = 3) -> Iterator[Bytes]:
     """The frames of a video file, or of a camera ("camera:0"), each uint8 [h, w, channels] with 3 channels (RGB) or
-    1, as they are asked for. Raises NoVideo."""
+    1, as they are asked for. Raises NoVideo.
+    """
     for image, _ in _read(str(source)):
         yield image if channels == 3 else image.mean(2, keepdims=True).round().astype(np.uint8)
 

@@ -1,5 +1,6 @@
 """What every worker does that goes over samples with a trained model: it takes its orders and loads the model on its
-device."""
+device.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +32,8 @@ Given = TypeVar("Given", bound=Order)
 
 class Share:
     """A worker's `part` of the samples, and how it says how far it has come; `rank` tells its files from those of
-    others."""
+    others.
+    """
 
     def __init__(self, spec: WorkerSpec, reporter: Reporter) -> None:
         self.part = Part(spec.rank, spec.world_size)

@@ -29,7 +29,8 @@ RIGHT, WRONG, LEFT_OUT = 1, 0, -1
 
 def box_overlaps(found: Floats, true: Floats, ignored: Bools) -> Floats:
     """Intersection over union of boxes [d, 4] and [g, 4] (x1, y1, x2, y2), as [d, g]; with one that is ignored, which
-    may stand for many objects, the share of the found box that lies in it."""
+    may stand for many objects, the share of the found box that lies in it.
+    """
     corner = np.minimum(found[:, None, 2:], true[None, :, 2:]) - np.maximum(found[:, None, :2], true[None, :, :2])
     both = corner.clip(min=0).prod(2)
     return _shares(both, _areas(found), _areas(true), ignored)
@@ -98,7 +99,8 @@ def assign(overlaps: Floats, ignored: Bools, shared: Bools) -> Ints:
 
 def judge(classes: Ints, scores: Floats, true_classes: Ints, ignored: Bools, overlaps: Sequence[Floats]) -> Floats:
     """What becomes of one image's detections: rows of the class, the score, and ten outcomes for each of `overlaps`
-    [d, g], which are of the boxes, or the masks, with all objects of the image."""
+    [d, g], which are of the boxes, or the masks, with all objects of the image.
+    """
     rows = [np.empty((0, 2 + len(overlaps) * len(THRESHOLDS)))]
     for number in np.unique(classes):
         of = np.flatnonzero(classes == number)

@@ -34,11 +34,13 @@ class Metric(ABC):
 
     def sync(self, all_gather: Callable[[Any], list[Any]]) -> None:  # noqa: B027 - most hold nothing else
         """Puts together over the ranks what is in neither `counters` nor `rows`, by `all_gather`, which gives each
-        rank's value, by rank."""
+        rank's value, by rank.
+        """
 
     def per_class(self) -> dict[str, tuple[float | None, ...]]:
         """Measures of each class by their titles, shares in the order of the classes, None for one that does not
-        occur."""
+        occur.
+        """
         return {}
 
     def confusion(self) -> tuple[tuple[int, ...], ...]:

@@ -1,5 +1,6 @@
 """How well found edges agree with drawn ones: the boundary measures of the Berkeley benchmark (Martin et al., PAMI
-2004; Arbelaez et al., PAMI 2011, section 2). NumPy alone."""
+2004; Arbelaez et al., PAMI 2011, section 2). NumPy alone.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +30,8 @@ MATCHED_DRAWN, DRAWN, MATCHED_FOUND, FOUND = range(4)
 
 class Scores(NamedTuple):
     """`ods` is the best F measure at one threshold for all images, reached at `threshold`; `ois` that with the best
-    threshold for each image, `ap` the average precision."""
+    threshold for each image, `ap` the average precision.
+    """
 
     ods: float
     ois: float
@@ -40,7 +42,8 @@ class Scores(NamedTuple):
 def thin_maxima(likely: Floats) -> Floats:
     """Edges [h, w] of 0 to 1 that are strongest across their direction, and 0 elsewhere: the non-maximum suppression
     of Dollár and Zitnick (PAMI 2015; `edgesNms` of their toolbox), with bilinear interpolation at one pixel to either
-    side. An image less than two pixels wide has none."""
+    side. An image less than two pixels wide has none.
+    """
     height, width = likely.shape
     if min(height, width) < 2:
         return np.zeros_like(likely)
@@ -136,7 +139,8 @@ def _matched(rows: Counts, columns: Counts, drawn: Plane) -> Plane:
 
 def _search(pixel: int, near: list[list[int]], taken_by: list[int], of_no_help: set[int], asked: dict[int, int]) -> int:
     """A drawn pixel that is free and that a chain leads to, -1 where there is none; `asked` gets by which pixel each
-    of the chain's was come upon."""
+    of the chain's was come upon.
+    """
     waiting = [pixel]
     for each in waiting:
         for other in near[each]:

@@ -1,5 +1,6 @@
 """Boundary IoU (Cheng et al. 2021, "Boundary IoU: Improving Object-Centric Image Segmentation Evaluation", equation
-1): the intersection over union of those pixels of a class, in truth and as predicted, that are near its outline."""
+1): the intersection over union of those pixels of a class, in truth and as predicted, that are near its outline.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +25,8 @@ def width_of(height: int, width: int) -> int:
 
 def strips(masks: Tensor, wide: int) -> Tensor:
     """The pixels of bool [n, h, w] that are at most `wide` steps, also diagonal ones, from one that is none of it;
-    what is outside of the image is none of it."""
+    what is outside of the image is none of it.
+    """
     others = functional.pad(~masks, (wide, wide, wide, wide), value=True).float()[:, None]
     side = 2 * wide + 1
     near = functional.max_pool2d(functional.max_pool2d(others, (side, 1), 1), (1, side), 1)[:, 0]

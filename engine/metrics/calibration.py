@@ -1,5 +1,6 @@
 """How far the confidences of a classifier can be believed (Guo et al. 2017, "On Calibration of Modern Neural
-Networks")."""
+Networks").
+"""
 
 from __future__ import annotations
 
@@ -29,7 +30,8 @@ class Bins(NamedTuple):
 
 class Fitted(NamedTuple):
     """A temperature, and what it makes of samples that it was not fitted to: expected calibration error and negative
-    log-likelihood, each before and after."""
+    log-likelihood, each before and after.
+    """
 
     temperature: float
     ece: tuple[float, float]
@@ -53,7 +55,8 @@ def expected_error(found: Bins) -> float:
 
 def fit_temperature(probabilities: npt.NDArray[np.floating], true: npt.NDArray[np.int64]) -> Fitted | None:
     """By which to divide the logits of probabilities [n, C] of which one is `true` [n]: that of the lowest negative
-    log-likelihood on every second sample (section 4.2). None where there are too few."""
+    log-likelihood on every second sample (section 4.2). None where there are too few.
+    """
     return _fitted(np.log(np.maximum(probabilities.astype(np.float64), _TINY)), true, _softmax, _class_of)
 
 

@@ -16,14 +16,16 @@ Shares = tuple[float | None, ...]
 
 def pairs_of(true: Tensor, found: Tensor, classes: int) -> Tensor:
     """A row for each true class of how often each class was found, float64 [classes, classes], of int64 [n] each, on
-    their device. Adding ones, unlike torch.bincount, does not wait for a GPU to learn how many there are."""
+    their device. Adding ones, unlike torch.bincount, does not wait for a GPU to learn how many there are.
+    """
     counts = torch.zeros(classes * classes, dtype=torch.float64, device=true.device)
     return counts.index_add_(0, true * classes + found, torch.ones_like(true, dtype=torch.float64)).view(classes, -1)
 
 
 class ClassCounts:
     """Of `classes` how often each was right, true and found, and their confusion where there are not too many of
-    them."""
+    them.
+    """
 
     def __init__(self, classes: int) -> None:
         self.classes = classes
@@ -66,7 +68,8 @@ def shares(parts: Tensor, wholes: Tensor) -> Shares:
 
 def of_classes(right: Tensor, true: Tensor, found: Tensor) -> dict[str, Shares]:
     """Precision, recall and F1 of each class (van Rijsbergen 1979, chapter 7, with equal weights); None where a class
-    neither occurs nor is found."""
+    neither occurs nor is found.
+    """
     return {
         "Precision": shares(right, found),
         "Recall": shares(right, true),
@@ -77,7 +80,8 @@ def of_classes(right: Tensor, true: Tensor, found: Tensor) -> dict[str, Shares]:
 def balanced_weights(counts: Sequence[float]) -> Tensor:
     """What each class counts in the loss so that all count alike together: inverse to how often it occurs, 1 in the
     mean over the samples (King and Zeng 2001, scikit-learn's "balanced"); a class that does not occur counts 1.
-    float32 [C]."""
+    float32 [C].
+    """
     there = torch.tensor(counts, dtype=torch.float64)
     occurring = there > 0
     weights = torch.ones_like(there)
@@ -87,7 +91,8 @@ def balanced_weights(counts: Sequence[float]) -> Tensor:
 
 def presence_weights(counts: Sequence[float], samples: int) -> Tensor:
     """What having a label counts beside not having it, so that both count alike together: how many samples lack it for
-    each that has it (the `pos_weight` of torch's BCEWithLogitsLoss), 1 for one that all have or none. float32 [C]."""
+    each that has it (the `pos_weight` of torch's BCEWithLogitsLoss), 1 for one that all have or none. float32 [C].
+    """
     there = torch.tensor(counts, dtype=torch.float64)
     tells = (there > 0) & (there < samples)
     return torch.where(tells, (samples - there) / there.clamp(min=1), 1.0).float()
@@ -95,7 +100,8 @@ def presence_weights(counts: Sequence[float], samples: int) -> Tensor:
 
 def softened_weights(counts: Sequence[float]) -> Tensor:
     """The same for pixels, of which there may be thousands of times as many of one class: 1 / ln(1.02 + share), at
-    most 50 to 1 (Paszke et al. 2016, ENet, section 4), and 1 in the mean over the pixels. float32 [C]."""
+    most 50 to 1 (Paszke et al. 2016, ENet, section 4), and 1 in the mean over the pixels. float32 [C].
+    """
     there = torch.tensor(counts, dtype=torch.float64)
     share = there / there.sum().clamp(min=1)
     weights = 1 / torch.log(1.02 + share)

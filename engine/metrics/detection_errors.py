@@ -38,7 +38,8 @@ COLUMNS = 5
 class Judged(NamedTuple):
     """One image's errors. `rows` [k, 5] of detections: class, score, outcome (see `average_precision`), the error's
     kind, and the class in which it would be right if it were mended, -1 where it would be gone. `missed` [m] are the
-    classes of objects."""
+    classes of objects.
+    """
 
     rows: Floats
     missed: Ints
@@ -108,7 +109,8 @@ def _mended(objects: Ints, scores: Floats, used: Bools) -> Bools:
 def costs(rows: Floats, counts: Floats, missed: Floats) -> dict[ErrorKind, tuple[int, float]]:
     """Of each kind how many errors there are, and by how much AP50 would rise without them. `rows` [k, 5] are those
     of `judge_errors` of all images; `counts` and `missed` [classes] are the objects of each class, and those that
-    were missed."""
+    were missed.
+    """
     base = _ap50(rows, counts)
     found: dict[ErrorKind, tuple[int, float]] = {}
     for number, kind in enumerate(KINDS):

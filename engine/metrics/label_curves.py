@@ -15,7 +15,8 @@ MOST_POINTS = 200
 
 class Counts(NamedTuple):
     """How much weight of positives (`right`) and of others (`wrong`) scores at least each of `thresholds` [t], which
-    fall."""
+    fall.
+    """
 
     thresholds: Floats
     right: Floats
@@ -49,7 +50,8 @@ class RankedScores:
 
 def average_precision(counts: Counts) -> float | None:
     """The area under the steps of precision over recall (scikit-learn's `average_precision_score`); None without
-    positives."""
+    positives.
+    """
     right, all_found = counts.right, counts.right + counts.wrong
     if not len(right) or not right[-1]:
         return None
@@ -59,7 +61,8 @@ def average_precision(counts: Counts) -> float | None:
 
 def roc_area(counts: Counts) -> float | None:
     """The area under the ROC curve by trapezoids: how likely a positive scores above another, ties counted half
-    (Hanley and McNeil 1982). None without positives or without others."""
+    (Hanley and McNeil 1982). None without positives or without others.
+    """
     right, wrong = np.concatenate([[0], counts.right]), np.concatenate([[0], counts.wrong])
     if not right[-1] or not wrong[-1]:
         return None

@@ -195,7 +195,8 @@ def _load_weights(job: Job, model: nn.Module, head: str | None, channels: int, s
 
 def _as_timm_has_them(job: Job, state: weights.State, size: int) -> weights.State:
     """timm's own weights by its model's names and for its size; those of a model with another head, which only a file
-    has, are taken as they are."""
+    has, are taken as they are.
+    """
     name = job.model.removeprefix(TIMM)
     try:
         return timm_models.by_own_names(name, state, **timm_models.sized(job.model, size))

@@ -196,7 +196,8 @@ _RENAMED = (
 
 def todays_names(state: weights.State, *, retinanet: bool) -> weights.State:
     """The weights of a detector by the names that torchvision gives them today, which its own files partly precede: as
-    the `_load_from_state_dict` of its modules do."""
+    the `_load_from_state_dict` of its modules do.
+    """
     renamed = {}
     for name, tensor in state.items():
         for pattern, replacement in _RENAMED:

@@ -64,7 +64,8 @@ def statistics(job: Job) -> Statistics:
 
 def build(job: Job, channels: int, size: int) -> nn.Module:
     """The job's model on the CPU, in training mode: [n, channels, s, s] to the logits of its edge maps, [n, maps, s,
-    s], the last of which counts. Its fresh weights depend on the job's seed alone. Raises TaskError."""
+    s], the last of which counts. Its fresh weights depend on the job's seed alone. Raises TaskError.
+    """
     if not is_foreign(job) and job.model not in names():
         raise TaskError("model", f"There is no model “{job.model}”.", did_you_mean(job.model, list(names())))
     with torch.random.fork_rng(devices=[]):

@@ -94,7 +94,8 @@ def adapt_first_conv(model: nn.Module, channels: int) -> bool:
 
 def set_heads(model: nn.Module, heads: Sequence[str], *, freeze: bool = False) -> None:
     """Says which modules of `model` are its head, all else being its backbone, which is frozen where `freeze` says so:
-    its parameters, and the statistics of its BatchNorm."""
+    its parameters, and the statistics of its BatchNorm.
+    """
     model.heads_of_footplate = tuple(heads)  # type: ignore[assignment]
     if not freeze:
         return

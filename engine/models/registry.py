@@ -68,7 +68,8 @@ def is_foreign(job: Job) -> bool:
 
 def build_foreign(job: Job, classes: int, channels: int, *, images: bool = True) -> nn.Module:
     """Such a model on the CPU for samples with so many `channels`, of which a file that is to learn from `images` is
-    not told. Raises TaskError."""
+    not told. Raises TaskError.
+    """
     if not job.model_is_file:
         return _of_plugin(job, classes, channels).cpu().train()
     model = user_file.build(job.model, job.model_file_sha256, classes)

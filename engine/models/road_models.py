@@ -48,7 +48,8 @@ def statistics(job: Job) -> Statistics:
 
 def build(job: Job, channels: int, size: int) -> nn.Module:
     """The job's model on the CPU, in training mode: [n, channels, s, s] to [n, SCORES, pixels], as
-    `road_networks.unpack` takes it. Its fresh weights depend on the job's seed alone. Raises TaskError."""
+    `road_networks.unpack` takes it. Its fresh weights depend on the job's seed alone. Raises TaskError.
+    """
     if not is_foreign(job) and job.model not in names():
         raise TaskError("model", f"There is no model “{job.model}”.", did_you_mean(job.model, list(names())))
     title = job.model if is_foreign(job) else _TITLES[job.model][0]

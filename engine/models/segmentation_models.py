@@ -1,5 +1,6 @@
 """The models of semantic segmentation: torchvision's, and the decoders of segmentation_models_pytorch on any
-encoder."""
+encoder.
+"""
 
 from __future__ import annotations
 
@@ -65,7 +66,8 @@ def model_info(name: str) -> ModelInfo:
 
 def build(job: Job, classes: int, channels: int, size: int) -> nn.Module:
     """The job's model on the CPU, in training mode: [n, channels, s, s] to [n, classes, s, s]. Its fresh weights
-    depend on the job's seed alone. Raises TaskError."""
+    depend on the job's seed alone. Raises TaskError.
+    """
     if not is_foreign(job) and job.model not in names():
         raise TaskError("model", f"There is no model “{job.model}”.", did_you_mean(job.model, list(names())))
     with torch.random.fork_rng(devices=[]):

@@ -179,7 +179,8 @@ def included_by_timms_names(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
 def by_own_names(name: str, state: dict[str, Tensor], **given: Any) -> dict[str, Tensor]:
     """Pretrained weights of a model of timm's as `timm.create_model(name, **given)` has them: by today's names, and
     with positions resampled where `img_size` is given. Raises what timm does where they are not those of the whole
-    model."""
+    model.
+    """
     import timm
 
     with _quietly():
@@ -225,7 +226,8 @@ def _config(model: str) -> dict[str, Any]:
 
 def construct(model: str, classes: int, channels: int, size: int, **dropped: Any) -> nn.Module:
     """The model with random weights; `dropped` are its builder's rates of dropout. Raises TaskError, and TypeError for
-    a rate that the builder does not take."""
+    a rate that the builder does not take.
+    """
     import timm
 
     name = model.removeprefix(TIMM)

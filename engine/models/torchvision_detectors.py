@@ -28,7 +28,8 @@ Wanted = list[dict[str, Tensor]]
 
 class Instances(NamedTuple):
     """The objects of one image: `boxes` [k, 4] around their pixels, `classes` [k], `ignored` [k], `masks` bool [k, h,
-    w]."""
+    w].
+    """
 
     boxes: Tensor
     classes: Tensor
@@ -38,7 +39,8 @@ class Instances(NamedTuple):
 
 def instances(planes: Tensor) -> Instances:
     """The objects in an image's planes, int64 [2, h, w]: the number of each pixel's object, 0 where there is none, and
-    its class. An object without a class is to be ignored."""
+    its class. An object without a class is to be ignored.
+    """
     numbers, classes = planes
     present = numbers.unique()
     masks = numbers == present[present > 0][:, None, None]
@@ -51,7 +53,8 @@ def instances(planes: Tensor) -> Instances:
 
 def wanted_boxes(targets: Tensor) -> Wanted:
     """Of targets [n, m, 6], x1, y1, x2, y2 in pixels, class, ignored. What is to be ignored is left out, as in
-    torchvision's own training (references/detection)."""
+    torchvision's own training (references/detection).
+    """
     wanted = []
     for target in targets:
         there = (target[:, 4] >= 0) & (target[:, 5] == 0) & (target[:, 2:4] > target[:, :2]).all(1)
@@ -93,7 +96,8 @@ class _OneTensor(nn.Module):
 
     def detections(self, inputs: Tensor) -> Wanted:
         """In evaluation, those of each image as torchvision gives them, with "scores" [k]: these have gradients where
-        those are enabled."""
+        those are enabled.
+        """
         found: Wanted = super().forward(inputs)
         return found
 
@@ -114,7 +118,8 @@ def _joined(found: Wanted, most: int, inputs: Tensor) -> Tensor:
 
 class _AsGiven(GeneralizedRCNNTransform):
     """Takes images that are normalised and of their size already, filled up at the right and below as torchvision does;
-    masks stay in their boxes."""
+    masks stay in their boxes.
+    """
 
     def forward(self, images: Tensor, targets: Wanted | None = None) -> tuple[ImageList, Wanted | None]:
         height, width = images.shape[-2:]

@@ -62,7 +62,8 @@ def opened(path: str, agreed_sha256: str) -> tuple[Path, types.ModuleType]:
 
 def try_out(path: str, model: nn.Module, image: tuple[int, int, int], wanted: tuple[int, ...], remedy: str) -> None:
     """Gives the file's model two empty images of [channels, height, width], so that a wrong shape is told before the
-    training starts: of each it is to make a tensor of the shape `wanted`. Raises TaskError."""
+    training starts: of each it is to make a tensor of the shape `wanted`. Raises TaskError.
+    """
     channels, size = image[:2]
     asked = f"images of {size} px with {counted(channels, 'channel')}"
     model.eval()
@@ -90,7 +91,8 @@ def _run(file: Path, source: bytes) -> types.ModuleType:
 
 def guarded(file: Path, when: str, function: Any, *given: Any) -> Any:
     """What `function` of the file's returns for `given`. Raises TaskError with the file's line at which it fails, and
-    lets those through that tell already what is wrong with a dataset or the file."""
+    lets those through that tell already what is wrong with a dataset or the file.
+    """
     try:
         return function(*given)
     except (TaskError, DatasetError, UnreadableImage):

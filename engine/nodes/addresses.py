@@ -13,7 +13,8 @@ from engine.contract.hosts import FIRST_PORT, PORTS
 
 def reached_addresses() -> tuple[str, str]:
     """The address that ssh or srun came to, and the one that it came from; empty where neither started this (sshd(8),
-    srun(1))."""
+    srun(1)).
+    """
     if launcher := os.environ.get("SLURM_LAUNCH_NODE_IPADDR"):
         return towards(launcher), launcher
     parts = os.environ.get("SSH_CONNECTION", "").split()
@@ -45,7 +46,8 @@ def interface_of(address: str) -> str:
 
 def listen(address: str, first: int, attempt: int = 0) -> socket.socket:
     """A socket that listens on `address` alone, at one of the `PORTS` ports from `first` on; each `attempt` begins
-    with another, so that nobody who is left of the one before meets it. Raises OSError."""
+    with another, so that nobody who is left of the one before meets it. Raises OSError.
+    """
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     for number in range(PORTS):
         port = first + (attempt + number) % PORTS

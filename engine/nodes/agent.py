@@ -51,7 +51,8 @@ def preload() -> None:
 
 class Agent:
     """An agent, in a process of its own, that runs the order's workers to their end. `kill` may be called by any
-    thread."""
+    thread.
+    """
 
     def __init__(self, order: NodeOrder, meet: Meet, listener: socket.socket | None, node_socket: Path) -> None:
         self._ranks = [spec.rank for spec in order.specs]
@@ -71,7 +72,8 @@ class Agent:
 
     def codes(self) -> dict[int, int | None]:
         """The exit codes by rank, once all have ended, None for workers that were ended because of another. Raises
-        AgentFailed."""
+        AgentFailed.
+        """
         with self._connection:
             try:
                 end = msgspec.json.decode(self._connection.recv_bytes(), type=_End)

@@ -53,7 +53,8 @@ def list_files(name: str) -> int:
 
 def send_file(name: str, path: str) -> int:
     """Tells of a file of a run of this machine, and writes it to the standard output from where the standard input
-    says."""
+    says.
+    """
     run = find_run(name)
     try:
         if run is None or not is_inside(path):
@@ -73,7 +74,8 @@ def send_file(name: str, path: str) -> int:
 
 def fetch(where: Host, name: str, path: str, progress: Callable[[int, int], object]) -> Path:
     """Fetches a file of what `where` calls `name` into the folder in which that is followed, and returns where it is.
-    `progress` is told of the bytes that are here, of how many. Raises NotFetched, OSError."""
+    `progress` is told of the bytes that are here, of how many. Raises NotFetched, OSError.
+    """
     if not is_inside(path):
         raise NotFetched(f"{path} is not a file of the run's folder.")
     child = subprocess.Popen(

@@ -31,7 +31,8 @@ def node_folder(run_id: str) -> Path:
 
 class RunFiles:
     """The files of the order's run in `folder`, which is this run's alone: another node of the run that is left there
-    is ended."""
+    is ended.
+    """
 
     def __init__(self, order: NodeOrder, say: Callable[[FilePart], None]) -> None:
         self._order = order
@@ -94,7 +95,8 @@ class RunFiles:
 
     def send_worker_files(self, rank: int, most: int) -> None:
         """Sends what a worker has printed, and the traceback of its fault, unless they are in the run's folder
-        already."""
+        already.
+        """
         names = (f"worker-{rank}.log", f"worker-{rank}-traceback.txt")
         for name in names if self._ours else ():
             if (self.folder / name).exists():
@@ -108,7 +110,8 @@ class RunFiles:
 
 def _take_over(folder: Path) -> None:
     """Makes the folder this process's alone, for as long as it lives; a node that an earlier attempt has left is
-    killed with all that it has started. Raises TimeoutError."""
+    killed with all that it has started. Raises TimeoutError.
+    """
     path = folder / _LOCK
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     deadline = time.monotonic() + _PATIENCE_S
@@ -127,7 +130,8 @@ def _take_over(folder: Path) -> None:
 
 def _sweep() -> None:
     """Removes what runs have left on this machine that began here over a day ago and have no node any more: it lost
-    its power."""
+    its power.
+    """
     for lock in (paths.home() / "nodes").glob(f"*/{platform.node()}/{_LOCK}"):
         with suppress(OSError):
             if lock.stat().st_mtime < time.time() - _OLD_S:

@@ -28,7 +28,8 @@ _ANSWER_S = 120.0
 
 class Looked(NamedTuple):
     """What was found on a machine, None where it was not reached; by how many seconds its clock is ahead; what speaks
-    against it."""
+    against it.
+    """
 
     host: Host
     facts: NodeFacts | None

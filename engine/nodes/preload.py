@@ -1,5 +1,6 @@
 """Imported by the process that the agent is forked from, and by that the workers: what each needs, so that they have
-it at once."""
+it at once.
+"""
 
 from __future__ import annotations
 

@@ -16,7 +16,8 @@ from engine.system.format import exit_words
 
 def fetch_weights(job: Job) -> str:
     """Has the weights of `job` fetched, or looked at where they are here already; why that failed, "" where it did
-    not."""
+    not.
+    """
     wanted = job.pretrained and not job.weights_file and not job.resume_from
     weights = weights_of(job, load_catalogue()) if wanted else None
     if weights is None:

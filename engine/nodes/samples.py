@@ -23,7 +23,8 @@ _SNAPSHOT = msgspec.json.Decoder(Snapshot)
 
 def start_samples(order: NodeOrder, say: Callable[[Sampled], None]) -> None:
     """Has a sampler run for as long as this process does, and hands on what it sees of the order's devices, by the
-    names that the run has for them."""
+    names that the run has for them.
+    """
     spec = order.specs[0]
     host = host_of(spec.devices[spec.rank])
 

@@ -1,5 +1,6 @@
 """A node's folder for its sockets and for what multiprocessing and torch put into temporary folders: it goes with the
-node, or, where that was killed, with the next one."""
+node, or, where that was killed, with the next one.
+"""
 
 from __future__ import annotations
 

@@ -87,7 +87,8 @@ def _note(run: RunFolder, number: str, state: str, reason: str = "") -> None:
 
 def _job_here(run: RunFolder, first: str) -> Job:
     """The run's job on the devices that it was given. Raises _CannotStart, SlurmFailed, OSError,
-    subprocess.SubprocessError."""
+    subprocess.SubprocessError.
+    """
     job, wrong = load_job(run.job_file)
     if job is None:
         raise _CannotStart(" ".join(map(str, wrong)))
@@ -110,7 +111,8 @@ def _job_here(run: RunFolder, first: str) -> Job:
 
 def _gpus(first: str, name: str) -> tuple[str, ...]:
     """The GPUs that the job has on a node, by CUDA's numbers. Raises _CannotStart, OSError,
-    subprocess.SubprocessError."""
+    subprocess.SubprocessError.
+    """
     if name == first:
         seen = snapshot()
     else:

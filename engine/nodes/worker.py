@@ -1,5 +1,6 @@
 """A worker that torch's elastic agent has started: it takes its orders from its node, and tells it what it has to
-say."""
+say.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +26,8 @@ class WorkerHello(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 def run(node_socket: str) -> int:
     """Trains as rank RANK. Ends the process where that fails, as a failure that a supervisor has already been told of
-    is none for torch to tell."""
+    is none for torch to tell.
+    """
     linux.die_with_parent(os.getppid())
     os.setpgid(0, 0)
     rank = int(os.environ["RANK"])

@@ -25,7 +25,8 @@ _HELLO = msgspec.json.Decoder(WorkerHello)
 
 class Workers:
     """Listens on a socket in `folder`, of this user's alone, where each worker connects, takes its orders, and says
-    what it has to say."""
+    what it has to say.
+    """
 
     def __init__(self, specs: Sequence[WorkerSpec], say: Callable[[FromWorker], None], folder: Path) -> None:
         self._specs = {spec.rank: spec for spec in specs}

@@ -221,7 +221,8 @@ class OptimizerStep:
     def state_dict(self) -> dict[str, Any]:
         """On the CPU, with whole tensors: the optimizer's state of each parameter by its name, the place in the
         schedule, the loss scale and the averages. Ranks that hold shards call it together. A GPU may still be copying
-        it until it is synchronized with."""
+        it until it is synchronized with.
+        """
         state = self.optimizer.state_dict()["state"]
         group_step = self.optimizer.param_groups[0].get("step")
         averages = self._averages.tensors if self._averages is not None else []
@@ -280,7 +281,8 @@ class OptimizerStep:
 
 def laid_out_as(parameter: Tensor, value: Tensor) -> Tensor:
     """`value` with the strides of the `parameter` that it belongs to, which fused optimizers take for granted: a
-    checkpoint may come from a run of another memory format."""
+    checkpoint may come from a run of another memory format.
+    """
     if value.shape != parameter.shape or value.stride() == parameter.stride():
         return value
     return torch.empty_like(parameter, dtype=value.dtype, device=value.device, requires_grad=False).copy_(value)
@@ -364,7 +366,8 @@ def warmup_steps(job: Job, steps_per_epoch: int) -> int:
 
 def _falling(job: Job, progress: float, epochs: int) -> float:
     """The share of the learning rate after the share `progress` of the steps behind the warm-up, `epochs` epochs of
-    all."""
+    all.
+    """
     match job.schedule:
         case "step":
             third = math.ceil(job.epochs / 3)

@@ -37,7 +37,8 @@ def parameter_groups(model: nn.Module, job: Job) -> dict[str, Group]:
 
 def _depths(model: nn.Module) -> dict[str, int]:
     """How many layers lie before each parameter, in the order of the model's definition: blocks where it is built of
-    such, else modules with weights of their own. What lies between blocks belongs to the one before it."""
+    such, else modules with weights of their own. What lies between blocks belongs to the one before it.
+    """
     layers = [f"{name}." for name, _ in blocks(model)] or [
         f"{name}." for name, module in model.named_modules() if any(True for _ in module.parameters(recurse=False))
     ]

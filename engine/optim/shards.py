@@ -68,7 +68,8 @@ def whole(part: Tensor, like: Any) -> Tensor:
 @torch.no_grad()
 def part_of(tensor: Tensor, like: Any) -> Tensor:
     """The inverse of `whole`: this rank's part of `tensor`, where the parameter `like` has its own; all ranks call
-    it."""
+    it.
+    """
     if not is_sharded(like) or tensor.shape != like.shape:
         return tensor
     ranks = getattr(like, PACKED_FOR, None)

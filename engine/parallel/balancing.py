@@ -75,7 +75,8 @@ def divide(asked: Question) -> Division:
 
 def _grid(segments: int, stages: int) -> list[int]:
     """Where stages may end: as many evenly spaced segments as make at most `ALL_TRIED` divisions, but enough for
-    one."""
+    one.
+    """
     count = stages - 1
     while count < segments - 1 and math.comb(count + 1, stages - 1) <= ALL_TRIED:
         count += 1

@@ -197,7 +197,8 @@ def moved(cut: Cut, number: int, split_point: str) -> Cut:
 
 def reachable(cut: Cut, number: int) -> tuple[str, ...]:
     """The split points at which cut `number` (from 0) may stand between its neighbours, in order; where it is among
-    them."""
+    them.
+    """
     fences = (0, *_ends(cut), len(cut.segments))
     return tuple(segment.split_point for segment in cut.segments[fences[number] : fences[number + 2] - 1])
 

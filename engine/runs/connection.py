@@ -130,7 +130,8 @@ class RunConnection:
 def send(run: RunFolder, *commands: Command) -> Welcome | None:
     """Sends commands to the supervisor of `run`, on a connection that has its place whoever else reads, and waits for
     its answer; None where there is none for ANSWER_S, so that it may hear them later. Raises NotRunning,
-    NotAnswering."""
+    NotAnswering.
+    """
     with RunConnection(run, COMMANDS_ONLY) as connection:
         try:
             for command in commands:

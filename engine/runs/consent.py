@@ -1,5 +1,6 @@
 """Which programs of the user's, as model files, may run: by path and content, and kept outside runs, whose folders
-may come from anybody."""
+may come from anybody.
+"""
 
 from __future__ import annotations
 

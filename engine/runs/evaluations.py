@@ -1,5 +1,6 @@
 """The evaluations that are kept with a run, in its folder `evaluations` (see
-`engine.contract.inference.evaluation`)."""
+`engine.contract.inference.evaluation`).
+"""
 
 from __future__ import annotations
 

@@ -30,7 +30,8 @@ class ExportRefused(Exception):  # noqa: N818  (it says why)
 
 def check_target(target: Path, *, replace: bool = False) -> None:
     """Raises ExportRefused where nothing can be written to `target`, as far as can be told beforehand. A file that is
-    there is in the way unless it may be replaced."""
+    there is in the way unless it may be replaced.
+    """
     if target.exists() and not (replace and target.is_file()):
         raise ExportRefused(f"{target} already exists. Choose another name, or move it away.")
     if not target.absolute().parent.is_dir():
@@ -66,7 +67,8 @@ def export_zip(
     run: RunFolder, target: Path, texts: Mapping[str, str], *, checkpoints: bool = False, replace: bool = False
 ) -> list[str]:
     """The same as a zip file, in which everything lies in a folder named like the run; a file that is there is replaced
-    only where `replace` says so."""
+    only where `replace` says so.
+    """
     check_target(target, replace=replace)
     temporary = _beside(target)
     try:

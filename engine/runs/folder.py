@@ -70,7 +70,8 @@ _END_BYTES, _TAIL_BYTES = 1 << 16, 1 << 22
 
 class SupervisorFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Who runs a run. `start_time` is the process's own as `process_start` gives it, so that a pid used again is not
-    taken for it. `endpoint` is "unix:PATH" or "tcp:PORT:TOKEN" on loopback. `execution` is as in `RunStarted`."""
+    taken for it. `endpoint` is "unix:PATH" or "tcp:PORT:TOKEN" on loopback. `execution` is as in `RunStarted`.
+    """
 
     pid: Annotated[int, msgspec.Meta(gt=0)]
     start_time: float
@@ -84,7 +85,8 @@ class SupervisorFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
 class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
     """A line of the list of runs. `phase`, `epoch` and `step` are where a run stands that has not finished, as far as
     the end of its log tells. `set_aside` is whether its user has seen that it was interrupted and lets it rest.
-    `slurm` is how its job in SLURM stands, in words, "" for a run that has none."""
+    `slurm` is how its job in SLURM stands, in words, "" for a run that has none.
+    """
 
     run_id: str
     folder: str
@@ -145,7 +147,8 @@ def _boot() -> int:
 
 def started_before_this_boot(start_time: float) -> bool:
     """Whether a process with that `process_start` ran before the machine was started last; False where that can't be
-    told."""
+    told.
+    """
     return sys.platform == "linux" and int(start_time // _LONGER_THAN_A_BOOT_S) != _boot()
 
 
@@ -214,7 +217,8 @@ class RunFolder:
 
     def events(self) -> Iterator[AnyEvent]:
         """The events on disk, in order. A torn last line, damaged ones and those of a newer Footplate are passed
-        over."""
+        over.
+        """
         try:
             stream = self.events_file.open("rb")
         except OSError:
@@ -230,7 +234,8 @@ class RunFolder:
 
     def planned(self) -> Planned | None:
         """What lay ahead of the run's last execution that began to train; None where none did, or the log can't be
-        read."""
+        read.
+        """
         mark, found = b'{"type":"planned"', None
         with suppress(OSError), self.events_file.open("rb") as stream:
             for line in stream:
@@ -314,7 +319,8 @@ class RunFolder:
 
     def worked_s(self, now: float | None = None) -> float:
         """How long all its executions have gone on together, in line and at work, the present one up to `now`, or where
-        that is None up to its last event; the time between two of them does not count."""
+        that is None up to its last event; the time between two of them does not count.
+        """
         last, first = self.last_event(), self._first_event()
         if last is None or first is None:
             return 0.0
@@ -380,7 +386,8 @@ _Kind = TypeVar("_Kind", bound=Event)
 
 def _last_of(tail: bytes, kind: type[_Kind]) -> _Kind | None:
     """The last event of a kind in the end of a log. The encoder writes the tag first, so that it is searched for
-    without decoding what lies between."""
+    without decoding what lies between.
+    """
     mark = b'{"type":"%b"' % str(kind.__struct_config__.tag).encode()
     begin = tail.rfind(mark)
     end = tail.find(b"\n", begin)

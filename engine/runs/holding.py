@@ -11,7 +11,8 @@ from pathlib import Path
 class Holding:
     """What a folder holds on the disk: `bytes` is the length of its files, `checkpoint_bytes` that of its checkpoints,
     `freed_bytes` the room on the disk that is free again once they are gone (a file with another name elsewhere gives
-    none back)."""
+    none back).
+    """
 
     bytes: int = 0
     checkpoint_bytes: int = 0

@@ -50,7 +50,8 @@ def why_interrupted(run: RunFolder) -> str:
 
 def note_end(folder: Path, exit_code: int) -> None:
     """Leaves word in supervisor.log of the signal that has ended the supervisor of the run in `folder`, if one has
-    that it cannot have told of."""
+    that it cannot have told of.
+    """
     if exit_code < 0 and -exit_code not in TOLD_BY_ITSELF:
         try:
             with (folder / "supervisor.log").open("a", encoding="utf-8") as log:

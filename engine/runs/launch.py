@@ -26,7 +26,8 @@ def start_detached(
 ) -> int:
     """Starts `python -m module FOLDER` in a session of its own, so that it outlives whoever started it, and returns
     its pid. What it prints is added to the log in the folder; while the starter lives, `ended` is given its exit
-    code. Raises OSError."""
+    code. Raises OSError.
+    """
     windows = sys.platform == "win32"
     flags = 0
     if sys.platform == "win32":

@@ -20,7 +20,8 @@ _MOST_NAME = 120
 
 class RunNotes(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """`name` is None where the run keeps the name that its job gives it. `set_aside` is whether its user has seen that
-    it was interrupted and lets it rest."""
+    it was interrupted and lets it rest.
+    """
 
     name: str | None = None
     tags: tuple[str, ...] = ()

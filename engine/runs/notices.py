@@ -113,7 +113,8 @@ class Notice(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
 class NoticeSent(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """What became of a notice. `desktop_by` is the program that showed it, "" for none; `command_code` the exit code of
     the command, None where none was asked for or it did not end by itself; `said` the end of what it printed. What went
-    wrong stands in words in the two problems, "" for nothing."""
+    wrong stands in words in the two problems, "" for nothing.
+    """
 
     desktop_by: str = ""
     desktop_problem: str = ""

@@ -17,7 +17,8 @@ ARGUMENTS = ("-m", "engine.catalogue", "--plugins")
 
 def see_plugins(*, afresh: bool = False) -> None:
     """Waits until the catalogue's supplement is there, which a child process writes if it is not; `afresh`, in any
-    case. Without plug-ins this costs nothing. Raises OSError where the cache cannot be written."""
+    case. Without plug-ins this costs nothing. Raises OSError where the cache cannot be written.
+    """
     file = supplement_file()
     if file is None or (file.exists() and not afresh):
         return

@@ -1,5 +1,6 @@
 """The searches over settings there are: their folders, what can be said of one from its folder alone, and its
-driver."""
+driver.
+"""
 
 from __future__ import annotations
 
@@ -116,7 +117,8 @@ def create_search(search: Search) -> SearchFolder:
 
 def start_driver(folder: SearchFolder) -> int:
     """Starts the driver of a search in a session of its own, so that it outlives whoever started it, and returns its
-    pid; where another drives it already, this one ends at once. Raises OSError."""
+    pid; where another drives it already, this one ends at once. Raises OSError.
+    """
     log = folder.path / DRIVER_LOG
     with open(log, "ab", opener=paths.for_the_user_alone):
         os.utime(log)
@@ -127,7 +129,8 @@ def start_driver(folder: SearchFolder) -> int:
 
 def stop_driver(folder: SearchFolder) -> bool:
     """Asks the driver of a search to pause the trials in hand and to end, which takes as long as their steps in hand
-    and their last checkpoints; `status` tells. False where there is no driver."""
+    and their last checkpoints; `status` tells. False where there is no driver.
+    """
     driver = folder.driver()
     if driver is None:
         return False
@@ -168,7 +171,8 @@ def train_best(search: Search, row: TrialRow) -> RunFolder:
 
 def confirming_words(state: SearchState) -> str:
     """ "Confirming the best 4 settings with other seeds: 3 of 4 trained"; "" where there is nothing to confirm, or no
-    more."""
+    more.
+    """
     repeats = [row for row in state.trials if row.again is not None]
     these = [row for row in repeats if row.again in state.candidates]
     total, trained = state.repeats - len(repeats) + len(these), sum(row.ended for row in these)
@@ -180,7 +184,8 @@ def confirming_words(state: SearchState) -> str:
 
 def confirmed_words(state: SearchState, written: Callable[[float], str]) -> str:
     """ "0.853 over 1 other seed, 0.802 with the job's own settings": what the best has reached when it was trained
-    again; "" where it was not."""
+    again; "" where it was not.
+    """
     best, baseline = state.row(state.best), state.row(state.baseline)
     if best is None or best.mean is None:
         return ""

@@ -61,7 +61,8 @@ def _not_seen(run: RunFolder, host: str) -> str:
 
 def look(runs: Iterable[RunFolder]) -> bool:
     """Asks SLURM for the jobs of `runs` that go on, and notes what it says in their folders; whether anything has
-    changed. Raises OSError."""
+    changed. Raises OSError.
+    """
     known: dict[str, dict[int, tuple[RunFolder, SlurmJob]]] = defaultdict(dict)
     for run in runs:
         job = read_slurm(run.path)
@@ -95,7 +96,8 @@ def _seen(host: str, jobs: dict[int, SlurmJob]) -> dict[int, SlurmJob]:
 
 def in_queue(said: str, jobs: dict[int, SlurmJob]) -> dict[int, SlurmJob]:
     """Those of `jobs` that squeue lists, as it does. The place counts those that are pending in the partition with a
-    higher priority."""
+    higher priority.
+    """
     rows = [row for line in said.splitlines() if len(row := line.split(_SEPARATOR)) == 6]
     found = {}
     for own in rows:
@@ -145,7 +147,8 @@ def no_pause(run: RunFolder) -> str:
 def send(run: RunFolder, *commands: Command) -> bool:
     """Has a run take commands, wherever its supervisor is; False where it has not answered. A run that SLURM has
     takes Stop alone: its job is cancelled while it is pending, else the run is told by a signal. Raises NotRunning,
-    NotAnswering."""
+    NotAnswering.
+    """
     job = supervised_elsewhere(run)
     if job is None:
         return connection.send(run, *commands) is not None

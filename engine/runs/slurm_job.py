@@ -18,7 +18,8 @@ class SlurmJob(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
     """`state` is SLURM's own word (squeue(1), JOB STATE CODES), "" for a job that it no longer knows. Of one that is
     pending, `reason` is why, `place` counts from 1 through its partition's queue, and `start` is when SLURM expects
     it to start, in the cluster's time. `trouble` is why SLURM could not be asked of late. `host` is as in
-    `SlurmOptions`."""
+    `SlurmOptions`.
+    """
 
     job_id: int
     host: str = ""
@@ -39,7 +40,8 @@ class SlurmJob(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
     @property
     def words(self) -> str:
         """ "job 12 is pending: Resources, place 3, expected to start 2026-11-24 14:05"; how a job has ended
-        otherwise."""
+        otherwise.
+        """
         if not self.goes_on:
             return f"job {self.job_id} is {self.state.lower().replace('_', ' ') or 'no longer known'}"
         parts = [self.reason, f"place {self.place}" if self.place else "", self.trouble.rstrip(".")]

@@ -161,7 +161,8 @@ class Strategy(ABC):
 
     def buffers(self) -> list[tuple[str, Tensor]]:
         """The floating-point buffers, as BatchNorm's statistics, that this rank averages with its parameters, by their
-        names in the plain model."""
+        names in the plain model.
+        """
         named = (each for part in self.parts for each in part.named_buffers())
         return [(name, buffer) for name, buffer in named if buffer.is_floating_point()]
 
@@ -210,7 +211,8 @@ class Strategy(ABC):
 
 def microbatches(batch: Batch, count: int) -> list[Batch]:
     """`batch` in `count` parts of the sizes of np.array_split, in order; the last are empty where it has fewer
-    samples."""
+    samples.
+    """
     if count == 1:
         return [batch]
     pairs = zip(batch.inputs.tensor_split(count), batch.targets.tensor_split(count), strict=True)
@@ -239,7 +241,8 @@ def memory_format(job: Job) -> torch.memory_format:
 
 def forward_precision(job: Job, strategy: StrategyEntry) -> str:
     """What a forward pass is autocast to. Of shards computed in bf16, buffers stay in fp32 and make activations so
-    (Swin V2's tables): these are cast where they meet weights."""
+    (Swin V2's tables): these are cast where they meet weights.
+    """
     return "bf16" if strategy.shards and job.shard_precision == "bf16" else job.precision
 
 

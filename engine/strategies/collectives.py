@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 
 class Collectives:
     """Those of a rank that is alone. All ranks call each method together, and get the same but for `gather_objects` and
-    `gather_states`."""
+    `gather_states`.
+    """
 
     def all_reduce_max(self, flags: Sequence[int]) -> list[int]:
         """The largest of each flag over all ranks."""
@@ -28,7 +29,8 @@ class Collectives:
 
     def all_gather_rows(self, rows: Tensor) -> Tensor:
         """The float64 `rows` [k, w] of all ranks, one rank's after another's, on the CPU; narrower ones are padded
-        with 0."""
+        with 0.
+        """
         return rows.cpu()
 
     def gather_objects(self, value: Any) -> list[Any] | None:
@@ -38,7 +40,8 @@ class Collectives:
     def gather_states(self, state: Any) -> list[Any] | None:
         """Every rank's `state`, by rank, on rank 0; None elsewhere. It may be nested dicts, with tensors on the CPU
         among their values; these are sent one after another, so that no further copy of the whole is held
-        meanwhile."""
+        meanwhile.
+        """
         return [state]
 
     def all_gather_objects(self, value: Any) -> list[Any]:

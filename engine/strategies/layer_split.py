@@ -46,7 +46,8 @@ class LayerPair(NamedTuple):
 def layer_pairs(model: nn.Module) -> list[LayerPair]:
     """All that can be divided in `model`: MLPs that are rows of a Sequential (torchvision's ViT, Swin, MaxViT,
     ConvNeXt, VGG), the attention of torchvision's ViT, timm's `Mlp` and `Attention`. What shares a weight with
-    another layer is left out."""
+    another layer is left out.
+    """
     users = Counter(own for module in model.modules() for own in module.parameters(recurse=False))
     found = {pair[:2]: pair for module in model.modules() for pair in _pairs_of(module)}
     return [pair for pair in found.values() if all(users[own] == 1 for own in divided_parameters([pair]))]
@@ -125,7 +126,8 @@ def divide(pairs: list[LayerPair], mesh: DeviceMesh) -> None:
 
 class _SharedAttention(nn.MultiheadAttention):
     """Self-attention of this rank's share of the heads, as torchvision's ViT calls it: [batch, tokens, channels],
-    without masks, dropout or the weights of the attention."""
+    without masks, dropout or the weights of the attention.
+    """
 
     def forward(self, query: Tensor, key: Tensor, value: Tensor, need_weights: bool = False) -> Any:  # type: ignore[override]
         from torch.distributed.tensor import DTensor, Replicate
@@ -140,7 +142,8 @@ class _SharedAttention(nn.MultiheadAttention):
 
 class _SharedDropout(nn.Dropout):
     """Dropout of this rank's share of the last dimension. All ranks draw the mask of the whole from the same random
-    numbers, so that it is a single device's."""
+    numbers, so that it is a single device's.
+    """
 
     ranks: int
     rank: int

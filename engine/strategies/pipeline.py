@@ -160,7 +160,8 @@ class Pipeline(Distributed):
 
     def _crossing(self, modules: Mapping[int, nn.Module]) -> list[Tensor]:
         """What each stage takes in of a microbatch and what the last gives, on the meta device. All ranks call it
-        together, each with the `modules` of its own stages."""
+        together, each with the `modules` of its own stages.
+        """
         crossing = [torch.empty(self.microbatch_size, *self.example_shape, device="meta")]
         cuda = [self.device] if self.device.type == "cuda" else []
         for stage, holder in enumerate(self.layout.stage_ranks):

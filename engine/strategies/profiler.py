@@ -1,5 +1,6 @@
 """Where the time of a rank's steps goes: among their parts as they go, and now and then in a step that all ranks look
-into."""
+into.
+"""
 
 from __future__ import annotations
 

@@ -76,7 +76,8 @@ def stood_still(collectives: Sequence[Interval], computing: Sequence[Interval]) 
 
 def ranks_timed(step: int, spent: Sequence[Spent]) -> RanksTimed:
     """The event about what each rank spent on `step`, by rank; where they did not see as many collectives, as if there
-    had been one."""
+    had been one.
+    """
     if len({len(one.still) for one in spent}) > 1:
         spent = [one._replace(still=(sum(one.still),)) for one in spent]
     communication = sum(min(stood) for stood in zip(*(one.still for one in spent), strict=True))
@@ -156,7 +157,8 @@ class KernelTimer:
 
 class RankProfiler(StepProfiler):
     """For strategies whose ranks all do the same, each on its share of a batch: tells where the time of a step went on
-    each."""
+    each.
+    """
 
     records = True
 

@@ -1,5 +1,6 @@
 """What sharding a model by FSDP2 goes by: which blocks can be apart, what is tied, what was used, what took its
-time."""
+time.
+"""
 
 from __future__ import annotations
 

@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 
 class SingleDevice(Strategy):
     """The whole model on one device. `gradient_scale` is what a subclass multiplies its loss with before
-    the backward pass, to undo what its way of joining gradients does."""
+    the backward pass, to undo what its way of joining gradients does.
+    """
 
     entry: ClassVar[StrategyEntry] = StrategyEntry(
         id="single",
@@ -108,7 +109,8 @@ class SingleDevice(Strategy):
 
     def _evaluated(self, batch: Batch) -> Tensor:
         """The model's outputs for a batch of an evaluation, which is gone through in more parts from now on if memory
-        runs out in a worker that is alone: one of several cannot reach the others, and has `parts_of` it."""
+        runs out in a worker that is alone: one of several cannot reach the others, and has `parts_of` it.
+        """
 
         def outputs(parts: int) -> Tensor:
             with self.autocast():

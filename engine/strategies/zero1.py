@@ -84,7 +84,8 @@ class ShardedOptimizer(DataParallelProcesses):
 
 def owners(sizes: Sequence[int], ranks: int) -> list[int]:
     """The rank of each parameter of these `sizes`: from the largest on, each goes to the rank that has the least so
-    far."""
+    far.
+    """
     loads = [(0, rank) for rank in range(ranks)]
     found = [0] * len(sizes)
     for index in sorted(range(len(sizes)), key=lambda each: -sizes[each]):

@@ -93,7 +93,8 @@ class Admission:
 
     def _judge(self, *, late: bool) -> None:
         """Lets the run through as soon as nothing is seen to speak against its GPUs; refuses it if something still does
-        when it is `late`."""
+        when it is `late`.
+        """
         machine = self._sampler.latest if self._sampler.latest_at > self._turn_at else None
         seen = machine is not None and machine.nvml.status != "not_answering"
         found = gpu_problems(self._job, machine, installed_torch(), os.environ)

@@ -93,7 +93,8 @@ def _answered(path: Path) -> bool:
 
 def _unix(path: Path) -> Endpoint:
     """The socket is at its place only once it answers, so that one that does not was left by a supervisor that was
-    killed."""
+    killed.
+    """
     part = path.with_suffix(".part")
     part.unlink(missing_ok=True)
     listener = socket.socket(socket.AF_UNIX)

@@ -117,7 +117,8 @@ class EventLog:
 
     def make_again(self, *, at_once: bool = False) -> bool:
         """Makes the file and its folder again, with all that it held, where somebody has deleted them or put another
-        file in its place: True where that was so. Looks once a second, and tells of a file that was cut short."""
+        file in its place: True where that was so. Looks once a second, and tells of a file that was cut short.
+        """
         now = time.monotonic()
         if self._fd is None or (now < self._look_at and not at_once):
             return False
@@ -250,7 +251,8 @@ class EventLog:
 
     def _count(self, number: int, offset: int) -> None:
         """Notes that the line of a number begins at `offset`. The numbers in the index rise: those before that are not
-        lower had been damaged."""
+        lower had been damaged.
+        """
         self.next_n = number + 1
         while self._numbers and self._numbers[-1] >= number:
             self._numbers.pop()
@@ -262,7 +264,8 @@ class EventLog:
 
     def _take_up(self) -> None:
         """Goes through the lines that are there already: numbers go on after the last one that can be read, and a torn
-        last line is cut off."""
+        last line is cut off.
+        """
         try:
             fd = self._open()
             offset = lines = 0

@@ -28,7 +28,8 @@ def supervise(
     folder: Path, *, tcp: bool = False, modules: tuple[str, ...] | None = None, share: Share | None = None
 ) -> int:
     """Runs the job of `folder` to its end, as its next execution; see `Supervisor`. Does nothing where another process
-    runs it."""
+    runs it.
+    """
     stdio.make_forgiving()
     faulthandler.enable(all_threads=False)
     if hasattr(signal, "SIGHUP"):

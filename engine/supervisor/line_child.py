@@ -23,7 +23,8 @@ _CHUNK = 1 << 16
 class LineChild:
     """Runs the module `arguments` ("-m" is added) and calls `on_line` with each line of its output, and `on_end`
     once, when that has ended ("") or cannot be understood (with why): where `on_line` raises msgspec.DecodeError,
-    too. `quiet`: what it writes to stderr is dropped. Raises OSError."""
+    too. `quiet`: what it writes to stderr is dropped. Raises OSError.
+    """
 
     def __init__(
         self,

@@ -24,7 +24,8 @@ _LOG_GONE = "The run's log was deleted or replaced during training. It has been 
 
 class Mending:
     """Looks after a run's folder, in which there is to be its `job` at the time, and after the place where `server`
-    listens, which `announce` writes there."""
+    listens, which `announce` writes there.
+    """
 
     def __init__(
         self, run: RunFolder, job: Callable[[], Job], log: EventLog, server: Server, announce: Callable[[], None]
@@ -38,7 +39,8 @@ class Mending:
 
     def look(self, *, at_once: bool = False) -> bool:
         """Mends what is to be mended, often called; looks for it once a second, or `at_once`. True where the
-        checkpoints are gone, so that one is to be saved."""
+        checkpoints are gone, so that one is to be saved.
+        """
         gone = self._log.make_again(at_once=at_once) and self._fill_folder()
         if not self._server.endpoint.stands and time.monotonic() >= self._retry_at:
             self._listen_again()

@@ -113,7 +113,8 @@ class RestartPolicy:
 
     def without(self, machine: str) -> Job | str:
         """The job without a machine's devices, where the user wants it to go on so; else why it is waited for, ""
-        where the user wants that."""
+        where the user wants that.
+        """
         if self.job.on_lost_machine == "wait":
             return ""
         return _on_fewer(self.job, tuple(device for device in self.job.devices if host_of(device) != machine))
@@ -175,7 +176,8 @@ def _smaller(job: Job, strategy: StrategyEntry, model: ModelEntry | None) -> Job
 def _on_fewer(job: Job, devices: tuple[str, ...]) -> Job | str:
     """The job on `devices`, some of its own, by the smallest accumulation with which no more images are in a device's
     memory at a time than before; or why there is none, in a sentence. A single one has no use for a strategy that
-    divides the batch alone."""
+    divides the batch alone.
+    """
     catalogue = load_catalogue()
     before, model = catalogue.strategy(job.strategy), catalogue.model(job.model)
     fewer = msgspec.structs.replace(job, devices=devices)

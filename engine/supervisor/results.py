@@ -11,7 +11,8 @@ _KEPT = ("checkpoints/best.pt", "checkpoints/last.pt")
 
 class Results:
     """The checkpoints of `run` and the measures of its best epoch: those of executions before, and what is told in
-    this."""
+    this.
+    """
 
     def __init__(self, run: RunFolder) -> None:
         self._run = run

@@ -79,7 +79,8 @@ class Client:
 
 class Server:
     """Answers on `endpoint`, which `listen` changes, from within the loop of `selector`; `command` is called with what
-    clients ask."""
+    clients ask.
+    """
 
     def __init__(
         self,
@@ -325,5 +326,6 @@ class Server:
 
 def _may_go(line: bytes, *, thin: bool) -> bool:
     """Whether a line is no longer than a frame, which one that was damaged on disk may be, and where `thin` is not one
-    of those that may be dropped."""
+    of those that may be dropped.
+    """
     return len(line) < MAX_FRAME_BYTES and not (thin and line.startswith(_DROPPABLE))

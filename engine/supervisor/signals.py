@@ -13,7 +13,8 @@ PAUSING = "SIGUSR1"
 
 class Signals:
     """Has `on_signal` called from within the selector's loop with the name of each signal that asks for an end; of
-    them SIGUSR1 is what schedulers warn by."""
+    them SIGUSR1 is what schedulers warn by.
+    """
 
     def __init__(self, selector: selectors.BaseSelector, on_signal: Callable[[str], None]) -> None:
         self._on_signal = on_signal

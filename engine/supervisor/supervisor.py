@@ -221,7 +221,8 @@ class Supervisor:
 
     def _enter(self) -> None:
         """Has the weights fetched, then waits in line for the devices; once they are this run's and all is ready, the
-        workers are started."""
+        workers are started.
+        """
         if self._weights.done:
             self._entrance.step(named=self._started)
         for news in (self._weights.news, self._entrance.news):

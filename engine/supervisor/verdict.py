@@ -1,5 +1,6 @@
 """What a run that has ended could do better: one sentence, and the settings to change. Pure functions over its
-history."""
+history.
+"""
 
 from __future__ import annotations
 
@@ -99,7 +100,8 @@ class _Curve:
     def noise(self, begin: int = 0) -> float:
         """The standard deviation of its last values around their trend, of those from the index `begin` on, by second
         differences, in which a straight trend cancels out (Gasser, Sroka and Jennen-Steinmetz 1986); the larger the
-        fewer they are, since few may look alike by chance."""
+        fewer they are, since few may look alike by chance.
+        """
         last = self.costs[begin:][-WINDOW:]
         seconds = [a - 2 * b + c for a, b, c in zip(last, last[1:], last[2:], strict=False)]
         if not seconds:
@@ -125,7 +127,8 @@ class _Curve:
 @dataclass(frozen=True)
 class _Run:
     """A history with enough validations. `curve` is of the validation loss, or where there is none of the measure that
-    decides which checkpoint is best, whose curve is `judge`. `trained` are the epochs that tell a training loss."""
+    decides which checkpoint is best, whose curve is `judge`. `trained` are the epochs that tell a training loss.
+    """
 
     history: History
     job: Job
@@ -217,7 +220,8 @@ def _at_chance(run: _Run, losses: Sequence[float]) -> Verdict | None:
 
 def _bad_rate(run: _Run, losses: Sequence[float]) -> Verdict:
     """Of a training loss that did not fall: the learning rate is too low where it lies below the usual ones or the loss
-    moves little, and down; too high where it lies above them or the loss rises or jumps."""
+    moves little, and down; too high where it lies above them or the loss rises or jumps.
+    """
     job, first, last = run.job, losses[0], losses[-1]
     figures = {"first_loss": first, "last_loss": last, "learning_rate": job.learning_rate}
     went = f"The training loss went from {first:.4g} to {last:.4g} and nothing was learned"
@@ -253,7 +257,8 @@ def _fell(losses: Sequence[float]) -> bool:
 
 def _overfitted(run: _Run) -> Verdict | None:
     """Whether the validation loss has risen since its best epoch while the training loss fell, and what decides which
-    checkpoint is best has become no better: a classifier often goes on to improve as its loss rises."""
+    checkpoint is best has become no better: a classifier often goes on to improve as its loss rises.
+    """
     curve, judge = run.curve, run.judge
     since = curve.epochs[curve.best]
     before, now = run.trained.get(since), next(reversed(run.trained.values()), None)
@@ -359,7 +364,8 @@ def _epochs_more(curve: _Curve, rate: float) -> int:
 
 def _at_rest(run: _Run) -> bool:
     """Whether the last epochs changed nothing that is worth speaking of, in either direction, of a run that had
-    learned."""
+    learned.
+    """
     curve = run.curve
     if run.losses and not _fell(run.losses):
         return False
@@ -423,7 +429,8 @@ def _for_rare_classes(run: _Run) -> dict[str, int | float | str | bool]:
 
 def _do(changes: dict[str, int | float | str | bool]) -> str:
     """ " Set label smoothing to 0.1 and weight decay to 0.0005." or " Turn on “Oversample rare classes”.", "" without
-    changes."""
+    changes.
+    """
     switches = [f"“{FIELDS[name].label}”" for name, value in changes.items() if value is True]
     if switches:
         return f" Turn on {listed(switches, most=_NAMED)}."

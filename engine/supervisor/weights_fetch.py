@@ -1,5 +1,6 @@
 """The pretrained weights that a run starts from: they are fetched before it takes its place in line, by a process of
-their own."""
+their own.
+"""
 
 from __future__ import annotations
 

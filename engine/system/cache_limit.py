@@ -26,7 +26,8 @@ def limit_file() -> Path:
 
 def limit_bytes() -> int:
     """How much all images together may take: LIMIT_VARIABLE, or what `limit_file` says, or the default. Raises
-    ValueError where the variable is no number; its text says so."""
+    ValueError where the variable is no number; its text says so.
+    """
     text = os.environ.get(LIMIT_VARIABLE)
     if text is not None:
         try:

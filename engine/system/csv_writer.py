@@ -23,7 +23,8 @@ class CsvWriter:
 
 def _inert(cell: object) -> object:
     """`cell` with an apostrophe before a text that would be a formula; numbers, written ones too, stay what they
-    are."""
+    are.
+    """
     if not isinstance(cell, str) or not cell.startswith(_FORMULA):
         return cell
     try:

@@ -30,7 +30,8 @@ _POLL_S = 0.002
 
 def open_file(path: Path, flags: int = 0) -> int:
     """A descriptor to lock, of a file for the user alone; no link is followed, and no pipe waited for. Raises
-    OSError."""
+    OSError.
+    """
     return os.open(path, _FLAGS | flags, 0o600)
 
 

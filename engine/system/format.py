@@ -1,5 +1,6 @@
 """The one way in which bytes, durations, counts and ends of processes are written, in the window, the terminal and
-messages."""
+messages.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
 """What only Linux offers: a name for ps, a signal at the parent's death (prctl(2)), memory kept for reuse (mallopt(3)),
-how long a thread has waited for a core."""
+how long a thread has waited for a core.
+"""
 
 from __future__ import annotations
 

@@ -31,7 +31,8 @@ def home() -> Path:
 
 def chosen_folders() -> dict[str, str]:
     """The folders that the user has chosen in `folders.toml` of the home, by what they are for: "runs" and "cache".
-    What cannot be read, or could be written by others, counts as not chosen."""
+    What cannot be read, or could be written by others, counts as not chosen.
+    """
     file = home() / FOLDERS
     try:
         text = file.read_text(encoding="utf-8") if is_own_word(file) else ""
@@ -53,7 +54,8 @@ def choose_folder(purpose: str, path: str) -> None:
 
 def cache_folder() -> Path:
     """Where things lie that can be made again: FOOTPLATE_CACHE, or what the user has chosen, or in FOOTPLATE_HOME where
-    that is set, or the platform's place for a user's caches."""
+    that is set, or the platform's place for a user's caches.
+    """
     chosen = os.environ.get("FOOTPLATE_CACHE") or chosen_folders().get("cache")
     if chosen:
         return Path(chosen).expanduser().absolute()
@@ -96,7 +98,8 @@ def private_folder(folder: Path) -> Path:
 
 def make_folder(folder: Path) -> None:
     """Makes `folder` if it is missing, and all that it lies in, for its user alone whatever the umask is. Raises
-    OSError."""
+    OSError.
+    """
     missing = [ancestor for ancestor in (folder, *folder.parents) if not ancestor.exists()]
     for ancestor in reversed(missing):
         ancestor.mkdir(mode=0o700, exist_ok=True)
@@ -129,13 +132,15 @@ def trusted_folder(folder: Path) -> Path:
 
 def for_the_user_alone(path: str, flags: int) -> int:
     """An `opener` for `open`: a file that it makes is its user's alone, whatever the umask is. A link is not followed,
-    since a folder that comes from elsewhere may hold one to any file of the user's. Raises OSError."""
+    since a folder that comes from elsewhere may hold one to any file of the user's. Raises OSError.
+    """
     return os.open(path, flags | getattr(os, "O_NOFOLLOW", 0), 0o600)
 
 
 def put_into_place(path: Path, data: bytes, *, sync: bool = False) -> None:
     """Writes a file for its user alone, so that `path` is either as before or whole; with `sync`, what it holds is on
-    the disk before. Raises OSError, with nothing left behind."""
+    the disk before. Raises OSError, with nothing left behind.
+    """
     descriptor, part = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     try:
         with os.fdopen(descriptor, "wb") as stream:
@@ -152,7 +157,8 @@ def put_into_place(path: Path, data: bytes, *, sync: bool = False) -> None:
 
 def is_own_word(file: Path) -> bool:
     """Whether nobody but its user (or root) can have written what a file says, as far as the system tells. Raises
-    OSError."""
+    OSError.
+    """
     if not hasattr(os, "getuid"):
         return True
     info = file.stat()
@@ -178,7 +184,8 @@ def runtime_folder() -> Path:
 
 def _runtime_folders() -> Iterator[Path]:
     """In the user's own runtime folder, of which a program that was not started from a session has not been told; else
-    where all users may make one."""
+    where all users may make one.
+    """
     owner = os.getuid() if hasattr(os, "getuid") else os.getlogin()
     for base in (os.environ.get("XDG_RUNTIME_DIR"), f"/run/user/{owner}"):
         if base and os.path.isdir(base) and os.access(base, os.W_OK):

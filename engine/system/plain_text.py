@@ -22,19 +22,22 @@ MOST_LINES = 10
 
 def escaped(text: str) -> str:
     """`text` on one line, in which nothing is left that a terminal obeys: ``\\u001b`` for an escape character, as JSON
-    writes it, so that JSON means the same as before."""
+    writes it, so that JSON means the same as before.
+    """
     return _OBEYED.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 def encodable(text: str) -> str:
     """`text` with ``\\udcff`` for each byte of a name that is not UTF-8, which neither JSON nor Qt can carry as Python
-    has it (PEP 383)."""
+    has it (PEP 383).
+    """
     return text.encode(errors="backslashreplace").decode()
 
 
 def shortened(text: str, at_most: int = MOST_SHOWN) -> str:
     """`text` with … in the place of its middle where it has more than `at_most` characters: of a path the end tells
-    most. More than `MOST_LINES` lines are put into one, with ↵ between them."""
+    most. More than `MOST_LINES` lines are put into one, with ↵ between them.
+    """
     lines = text.splitlines()
     if len(lines) > MOST_LINES:
         text = "↵".join(lines)

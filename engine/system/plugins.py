@@ -40,7 +40,8 @@ class Unusable(Exception):  # noqa: N818 - it describes the plug-in
 @lru_cache(maxsize=1)
 def fingerprint() -> str:
     """What tells the installed plug-ins from others, by the packages' names, versions and entry points; "" where there
-    are none. Reads a few files, and imports nothing."""
+    are none. Reads a few files, and imports nothing.
+    """
     found = []
     for folder in dict.fromkeys(sys.path):
         with suppress(OSError):  # no folder, but an archive or nothing

@@ -48,7 +48,8 @@ _PATTERNS = (
 
 class Redactor:
     """Takes names, paths and addresses out of text. Paths of Footplate's and Python's own files stay, from their
-    packages on, since tracebacks are worth nothing without them."""
+    packages on, since tracebacks are worth nothing without them.
+    """
 
     def __init__(self, secrets: Iterable[tuple[str, str]] = ()) -> None:
         """`secrets` are further texts with what is written in their place; the longest are looked for first."""

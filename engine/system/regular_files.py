@@ -18,7 +18,8 @@ _MOST_PATH_BYTES = 1 << 13
 
 class LastOpened:
     """The file that was opened last, by this process or by one that it has forked: whoever is ended by a decoder
-    cannot say any more what it was reading. Notes nothing until it is `shared`."""
+    cannot say any more what it was reading. Notes nothing until it is `shared`.
+    """
 
     def __init__(self) -> None:
         self._shared: mmap.mmap | None = None
@@ -42,7 +43,8 @@ LAST_OPENED = LastOpened()
 
 class UnusableFile(ValueError):  # noqa: N818 - it describes the file
     """The file at `path` is not to be read. `words` say why behind its name, as in "is a FIFO, not a regular file";
-    the text itself begins with "it"."""
+    the text itself begins with "it".
+    """
 
     def __init__(self, path: str | os.PathLike[str], words: str, remedy: str = REPLACE) -> None:
         super().__init__(f"it {words}")
@@ -61,7 +63,8 @@ def open_regular(path: str | os.PathLike[str]) -> BufferedReader:
 
 def read_regular(path: str | os.PathLike[str], at_most: int) -> bytes:
     """A file's whole content, as long as the file says that it is. Raises UnusableFile also for one of more than
-    `at_most` bytes, and OSError."""
+    `at_most` bytes, and OSError.
+    """
     with open(path, "rb", buffering=0, opener=open_descriptor) as stream:
         length = os.fstat(stream.fileno()).st_size
         if length > at_most:
@@ -76,7 +79,8 @@ def kind_of(mode: int) -> str:
 
 def open_descriptor(path: str | os.PathLike[str], flags: int = _READ) -> int:
     """The same as the system has it; a folder is opened, too, as Python by itself refuses to. What says that it is
-    empty is so: a file of /proc or /sys may say it and go on for ever, or wait for news (proc(5): kmsg, pagemap)."""
+    empty is so: a file of /proc or /sys may say it and go on for ever, or wait for news (proc(5): kmsg, pagemap).
+    """
     LAST_OPENED.note(path)
     try:
         descriptor = os.open(path, flags | _NONBLOCK)

@@ -53,5 +53,6 @@ def _in_sentences(said: str) -> str:
 
 def on_node(node: str, arguments: Sequence[str]) -> list[str]:
     """What runs `footplate` with `arguments` on a node of the job that this process belongs to. The job's script may
-    set FOOTPLATE to what `footplate` is called there, as in a container."""
+    set FOOTPLATE to what `footplate` is called there, as in a container.
+    """
     return [*_SRUN, f"--nodelist={node}", *shlex.split(os.environ.get("FOOTPLATE") or "footplate"), *arguments]

@@ -29,7 +29,8 @@ from engine.tasks.predictions import RawScores, Scores
 class DatasetInfo:
     """What an objective needs to know of a job's data. `class_counts` gives how often each class occurs in the
     training split, which has so many `samples`, in these or in pixels, points or boxes of them; asking costs a look
-    at the labels."""
+    at the labels.
+    """
 
     classes: tuple[str, ...]
     channels: int = 3
@@ -39,7 +40,8 @@ class DatasetInfo:
 
 class Visualization(NamedTuple):
     """How a truth or a prediction is shown: an image, uint8 [h, w, 3], what is to be said of it, and which entries of
-    the objective's legend are in it, by their places there."""
+    the objective's legend are in it, by their places there.
+    """
 
     image: Bytes
     words: str = ""
@@ -70,7 +72,8 @@ class Objective(ABC):
     @abstractmethod
     def correct(self, outputs: Tensor, targets: Tensor) -> Tensor | None:
         """How many samples of the batch are right, as a tensor without dimensions; of a sample that is partly right its
-        share. None where there is no such thing."""
+        share. None where there is no such thing.
+        """
 
     @abstractmethod
     def metric(self) -> Metric:
@@ -83,7 +86,8 @@ class Objective(ABC):
     @abstractmethod
     def show_truth(self, image: Bytes, target: Tensor) -> Visualization:
         """What one sample's target says of it. `image` is what the model was given, uint8 [h, w, 3]; of a sample that
-        is no image its input, as an array."""
+        is no image its input, as an array.
+        """
 
     @abstractmethod
     def show_prediction(self, image: Bytes, output: Tensor) -> Visualization:
@@ -91,7 +95,8 @@ class Objective(ABC):
 
     def scores(self, output: Tensor, size: int) -> Scores:
         """What the model's output for one sample, on the CPU, says of it in numbers; here nothing but the output
-        itself. `size` is the side of the image that the model was given, 0 of a sample that is none."""
+        itself. `size` is the side of the image that the model was given, 0 of a sample that is none.
+        """
         return RawScores(output)
 
 

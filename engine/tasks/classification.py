@@ -134,7 +134,8 @@ class ClassOfImage(Objective):
     each class counts, `weights` [C]. Where images are `mixed`, targets are shares of the classes [n, C].
 
     `binary`: each class by itself, by the mean of their binary cross entropies (Wightman et al. 2021, section 2.2;
-    timm's BinaryCrossEntropy after its Mixup, which smooths mixed targets as others are smoothed)."""
+    timm's BinaryCrossEntropy after its Mixup, which smooths mixed targets as others are smoothed).
+    """
 
     entry = Classification.entry
 

@@ -222,7 +222,8 @@ class Opened:
 
     def summarised(self, values: Tensor, metrics: Collection[str]) -> dict[str, float]:
         """The file's measures but for those of `metrics`, by their ids, from what was measured of each sample, float64
-        [N, k]."""
+        [N, k].
+        """
         measures = [measure for measure in self.task.measures if measure.id not in metrics]
         told = list(self.task.summarise(values))
         if len(told) != len(measures):
@@ -312,7 +313,8 @@ def _kind(made: Any) -> str:
 
 class OwnMetric(Metric):
     """`rows` [N, 1 + k]: the loss of each sample, then what the file measures of it; besides, the file's own
-    metrics."""
+    metrics.
+    """
 
     def __init__(self, own: Opened) -> None:
         self.counters = torch.zeros(1, dtype=torch.float64)
@@ -387,7 +389,8 @@ class OwnObjective(Objective):
 
 def as_image(given: npt.NDArray[Any]) -> Bytes:
     """An input for people, uint8 [h, w, 3]: of one [channels, h, w] the first three, or the first, stretched to their
-    range; of what is no image a blank."""
+    range; of what is no image a blank.
+    """
     if given.dtype == np.uint8 and given.ndim == 3 and given.shape[2] == 3:
         return given
     if given.ndim == 2:

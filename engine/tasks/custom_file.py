@@ -48,7 +48,8 @@ class OwnTask(ABC):
 
     def datasets(self) -> tuple[SampleSet, SampleSet] | None:
         """Training and validation of the folder `self.job.dataset`, if Footplate does not read it. Called in
-        every worker, which all are to get the same."""
+        every worker, which all are to get the same.
+        """
         return None
 
     @abstractmethod
@@ -57,7 +58,8 @@ class OwnTask(ABC):
 
     def transform(self, inputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
         """A batch of training as the model is to be given it, on the device. What torch draws at random in it depends
-        on the job's seed and the index of the batch alone."""
+        on the job's seed and the index of the batch alone.
+        """
         return inputs, targets
 
     @abstractmethod
@@ -67,7 +69,8 @@ class OwnTask(ABC):
     def metrics(self) -> dict[str, Any]:
         """New metrics of torchmetrics, or of classes derived from `torchmetrics.Metric`, by the ids of those of
         `measures` that they compute, each a single number. They are given the outputs and targets of each batch of a
-        validation, on the device, and joined over all processes; a value that is not finite is left out."""
+        validation, on the device, and joined over all processes; a value that is not finite is left out.
+        """
         return {}
 
     def measure(self, outputs: Tensor, targets: Tensor) -> Tensor:
@@ -76,7 +79,8 @@ class OwnTask(ABC):
 
     def summarise(self, values: Tensor) -> Sequence[float]:
         """Each of the other `measures`, from what `measure` gave for all samples of the validation, float64 [N, k]: by
-        default the means."""
+        default the means.
+        """
         means: list[float] = values.mean(0).tolist()
         return means
 
@@ -86,7 +90,8 @@ class OwnTask(ABC):
 
     def show(self, image: npt.NDArray[np.uint8], value: Tensor, *, predicted: bool) -> Visualization:
         """How a sample's target, or what the model gave for it (`predicted`), is shown beside or on its image, uint8
-        [h, w, 3]: by default the image with the value's first numbers below it."""
+        [h, w, 3]: by default the image with the value's first numbers below it.
+        """
         return Visualization(image, in_numbers(value))
 
 

@@ -30,7 +30,8 @@ SHOWN = 0.5
 
 class Found(NamedTuple):
     """One image's detections, those with the highest scores first: `boxes` [d, 4], `scores` [d], `classes` [d], and
-    what else the detector gave of each, [d, w]."""
+    what else the detector gave of each, [d, w].
+    """
 
     boxes: Floats
     scores: Floats
@@ -77,7 +78,8 @@ class InstanceMetric(Metric):
     @abstractmethod
     def compared(self, found: Found, target: Tensor) -> tuple[Ints, Bools, Sequence[Floats]]:
         """The classes of an image's objects, whether they are ignored, and their overlaps with what was found, by
-        kind."""
+        kind.
+        """
 
     @torch.no_grad()
     def update(self, outputs: Tensor, targets: Tensor) -> None:
@@ -213,7 +215,8 @@ class FoundInImage(Objective):
 
 class BoxesOfImage(FoundInImage):
     """Boxes, by the losses of the detector that is trained. Targets are float32 [n, m, 6]: x1, y1, x2, y2 in pixels,
-    the class, -1 where a row only fills up, and whether the object is ignored."""
+    the class, -1 where a row only fills up, and whether the object is ignored.
+    """
 
     entry = Detection.entry
 

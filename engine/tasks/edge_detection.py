@@ -42,7 +42,8 @@ _COUNTS = len(THRESHOLDS) * 4
 
 class EdgeMetric(Metric):
     """`counters`: the sum of the losses and the number of images, the counts of `boundaries.count` of all images at all
-    thresholds, and those of each image at its own best threshold."""
+    thresholds, and those of each image at its own best threshold.
+    """
 
     def __init__(self, objective: EdgesOfImage) -> None:
         self.counters = torch.zeros(2 + _COUNTS + 4, dtype=torch.float64)

@@ -46,7 +46,8 @@ class Outlined(NamedTuple):
 
 def outlined_in(target: Tensor, classes: int) -> Outlined:
     """The objects in one image's planes. One that is to be ignored may be of any of the `classes`, and stands for one
-    of each."""
+    of each.
+    """
     true = instances(target)
     learnt, unknown = np.flatnonzero(~true.ignored.numpy()), np.flatnonzero(true.ignored.numpy())
     every = np.arange(classes)
@@ -95,7 +96,8 @@ class InstanceSegmentation(Detection):
 
 class MasksOfImage(FoundInImage):
     """Boxes with masks, by the losses of the detector that is trained. Targets are planes, int64 [n, 2, h, w]: the
-    number of each pixel's object, 0 for none, and its class."""
+    number of each pixel's object, 0 for none, and its class.
+    """
 
     entry = InstanceSegmentation.entry
 

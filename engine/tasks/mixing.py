@@ -31,7 +31,8 @@ def mixes(job: Job) -> bool:
 
 def mixing(job: Job, entry: TaskEntry, classes: int, streams: RandomStreams, *, training: bool) -> Finish | None:
     """What a job whose task mixes images does to its batches; None where that is nothing. Those of the validation are
-    not mixed, but their targets take the same form."""
+    not mixed, but their targets take the same form.
+    """
     if not mixes(job) or not {"mixup", "cutmix"} & set(entry.fields):
         return None
     return Mixing(classes, job.mixup, job.cutmix, streams) if training else OneHot(classes)
@@ -87,7 +88,8 @@ class Mixing(OneHot):
 
 def cut_window(height: int, width: int, kept: float, random: np.random.Generator) -> Window:
     """A window of 1 - `kept` of an image's area and of its form, about a centre anywhere in it; what lies outside of
-    the image is cut off (Yun et al. 2019, equation 2 and algorithm A1)."""
+    the image is cut off (Yun et al. 2019, equation 2 and algorithm A1).
+    """
     share = np.sqrt(1 - kept)
     tall, wide = int(height * share), int(width * share)
     row, column = int(random.integers(height)), int(random.integers(width))

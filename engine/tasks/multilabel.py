@@ -28,7 +28,8 @@ _SUMS = 3
 
 def average_precision(scores: npt.NDArray[np.float64], true: npt.NDArray[np.bool_]) -> float | None:
     """The area under the steps of precision over recall of one label, scores [n] of samples that have it or not; None
-    where none has it. Samples of one score come together (scikit-learn's `average_precision_score`)."""
+    where none has it. Samples of one score come together (scikit-learn's `average_precision_score`).
+    """
     positives = int(true.sum())
     if not positives:
         return None
@@ -40,7 +41,8 @@ def average_precision(scores: npt.NDArray[np.float64], true: npt.NDArray[np.bool
 
 class MultiLabelMetric(Metric):
     """`counters`: samples, the sum of the losses, the sum of the samples' accuracies, then of each label how often it
-    was right, true and found. `rows`: the score of each label, then whether each is true, of each sample."""
+    was right, true and found. `rows`: the score of each label, then whether each is true, of each sample.
+    """
 
     def __init__(self, classes: int) -> None:
         self._classes = classes
@@ -101,7 +103,8 @@ class MultiLabelMetric(Metric):
 
 def _accuracies(found: Tensor, true: Tensor) -> Tensor:
     """Of each sample how many of the labels that it has or was given are right, bool [n, C] to [n]; 1 where there are
-    none (Godbole and Sarawagi 2004)."""
+    none (Godbole and Sarawagi 2004).
+    """
     either = (found | true).sum(1)
     return torch.where(either > 0, (found & true).sum(1) / either.clamp(min=1), 1.0)
 
@@ -136,7 +139,8 @@ class MultiLabel(Classification):
 class LabelsOfImage(Objective):
     """Each label for itself, by binary cross entropy, of which a sample's loss is the mean over the labels. Targets are
     float32 [n, C], 0 or 1, or shares where images are mixed; `smoothing` draws them towards a half, and having a label
-    counts by `weights` [C]."""
+    counts by `weights` [C].
+    """
 
     entry = MultiLabel.entry
 

@@ -113,7 +113,8 @@ class PointSegmentation(Task):
 
     def prepared(self, job: Job, splits: Splits) -> Splits:
         """Samples of the job's number of points, normalised by what the training clouds are like. Points labelled with
-        the job's `ignore_value` become of no class."""
+        the job's `ignore_value` become of no class.
+        """
         assert isinstance(splits.train, PointBlocks)
         classes, code = splits.classes, splits.train.code
         if job.ignore_value is not None:
@@ -150,7 +151,8 @@ class PointMetric(SegmentationMetric):
 
 class ClassOfPoint(ClassOfPixel):
     """The class of every point but those of `NO_CLASS`, by the losses of `ClassOfPixel` for an image of one row of
-    pixels. Outputs are [n, classes, points], targets int64 [n, points]."""
+    pixels. Outputs are [n, classes, points], targets int64 [n, points].
+    """
 
     entry = PointSegmentation.entry
     compiles = False

@@ -1,5 +1,6 @@
 """What a model predicts of one sample, in numbers: first as its output says it (`Scores`), then in the sample's own
-coordinates (`Prediction`)."""
+coordinates (`Prediction`).
+"""
 
 from __future__ import annotations
 
@@ -48,7 +49,8 @@ class LineScores(NamedTuple):
 class ObjectScores(NamedTuple):
     """Detections, those with the highest scores first: `boxes` float64 [d, 4] (x1, y1, x2, y2 in pixels of the
     model's square), `scores` [d], `classes` int64 [d]; and of each how likely its pixels are the object's, [d, p, p]
-    over its box, if that is known."""
+    over its box, if that is known.
+    """
 
     boxes: npt.NDArray[np.float64]
     scores: npt.NDArray[np.float64]
@@ -85,7 +87,8 @@ class Prediction(ABC):
     @property
     def found(self) -> tuple[tuple[int, ...], tuple[float, ...]]:
         """The classes that were predicted, the likeliest first, and how likely each is; of pixels and points what
-        share of all has each class."""
+        share of all has each class.
+        """
         return (), ()
 
     def drawn(self, image: Bytes) -> Bytes | None:
@@ -96,7 +99,8 @@ class Prediction(ABC):
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Labels(Prediction):
     """Of an image as a whole. `probabilities` float32 [C]. Where `several` labels may be true, those are predicted
-    whose probability is at least `threshold`; else the likeliest."""
+    whose probability is at least `threshold`; else the likeliest.
+    """
 
     probabilities: Floats
     several: bool = False
@@ -158,7 +162,8 @@ class Lines(Prediction):
 class Objects(Prediction):
     """The objects in an image, those with the highest scores first: `boxes` float32 [n, 4] (x1, y1, x2, y2 in pixels
     of the image), `scores` float32 [n], `numbers` int64 [n] of their classes. `size` is the image's height and width.
-    `windows` are the masks of instances, each within the part of the image that holds it; None of boxes alone."""
+    `windows` are the masks of instances, each within the part of the image that holds it; None of boxes alone.
+    """
 
     size: tuple[int, int]
     boxes: Floats
@@ -202,7 +207,8 @@ class Objects(Prediction):
 @dataclass(frozen=True, eq=False, kw_only=True)
 class PointClasses(Prediction):
     """Of each point of a cloud, in the order of its file: `numbers` uint8 [n] of its class, 255 of a point without a
-    position; `probability` float32 [n], how likely that is."""
+    position; `probability` float32 [n], how likely that is.
+    """
 
     numbers: Bytes
     probability: Floats
@@ -219,7 +225,8 @@ class PointClasses(Prediction):
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Raw(Prediction):
     """The model's output for one sample, float32 of any shape, of a task that says no more of it than `shown_words`,
-    and `shown` uint8 [h, w, 3]."""
+    and `shown` uint8 [h, w, 3].
+    """
 
     output: Floats
     shown: Bytes
@@ -235,7 +242,8 @@ class Raw(Prediction):
 
 def shares(counts: npt.NDArray[np.int64]) -> tuple[tuple[int, ...], tuple[float, ...]]:
     """The classes that occur, by `counts` [256] of which the last is of no class, the most frequent first; and their
-    shares."""
+    shares.
+    """
     counts = counts[:NO_CLASS]
     order = np.argsort(-counts, kind="stable")
     there = order[counts[order] > 0]

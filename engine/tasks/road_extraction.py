@@ -1,5 +1,6 @@
 """Road extraction, and that of anything else that is long and thin: which pixels are of lines, and where the lines
-lead."""
+lead.
+"""
 
 from __future__ import annotations
 
@@ -72,7 +73,8 @@ class RoadExtraction(Task):
 
     def prepared(self, job: Job, splits: Splits) -> Splits:
         """With the direction of the lines beside the classes, and without the class of the value that the job has
-        ignored. Raises DatasetError where there is more than one kind of lines, TaskError where there is none."""
+        ignored. Raises DatasetError where there is more than one kind of lines, TaskError where there is none.
+        """
         splits = Segmentation().prepared(job, splits)
         wrong = class_count_problems(self.entry, len(splits.classes))
         if wrong:
@@ -179,7 +181,8 @@ def _cross_entropy(scores: Tensor, targets: Tensor) -> Tensor:
 
 def _lay_directions(image: Bytes, lines: np.ndarray, along: np.ndarray) -> Bytes:
     """`image` with its lines in the colours of their directions: once around the hues for half a turn, red where they
-    lie level; white without a direction."""
+    lie level; white without a direction.
+    """
     colours = np.concatenate([_wheel(), np.full((256 - DIRECTIONS, 3), 255, np.uint8)])[along]
     laid: Bytes = np.where(lines[..., None], image // 4 + colours // 4 * 3, image).astype(np.uint8)
     return laid

@@ -36,7 +36,8 @@ have both classes)."""
 
 class SegmentationMetric(Metric):
     """`counters`: the sum of the losses and the number of images, then a row for each true class of how many of its
-    pixels were taken for each class."""
+    pixels were taken for each class.
+    """
 
     def __init__(self, objective: ClassOfPixel, classes: int) -> None:
         self.counters = torch.zeros(2 + classes * classes, dtype=torch.float64)

@@ -53,7 +53,8 @@ FORMATS = {"contiguous": torch.contiguous_format, "channels_last": torch.channel
 
 class Autotuner:
     """Decides for one run of `steps` steps. Every rank makes the same calls: `decide` before `Strategy.wrap`, then
-    `compile` after it. Rank 0 tells what was chosen where there was a choice. `job` has what is decided so far."""
+    `compile` after it. Rank 0 tells what was chosen where there was a choice. `job` has what is decided so far.
+    """
 
     job: Job
 
@@ -159,7 +160,8 @@ class Autotuner:
 
     def _settle_threads(self, rehearsal: Rehearsal) -> None:
         """Halves the threads for as long as that is faster: of a tiny network's step, or on a busy machine, several
-        threads spend more time waiting for each other than they save."""
+        threads spend more time waiting for each other than they save.
+        """
         threads = self._strategy.spec.threads
         why = self._too_short
         while threads > 1 and self._can_afford():

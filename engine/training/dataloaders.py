@@ -147,7 +147,8 @@ def image_loader(
     job: Job, task: Task, splits: Splits, images: ImageSet, sampler: GlobalBatchSampler, **settings: Any
 ) -> BatchLoader:
     """The loader of `images` of one of the job's `splits`, those of training where `sampler` shuffles; `settings` are
-    further ones of BatchLoader's."""
+    further ones of BatchLoader's.
+    """
     size, training = task.image_size(job), sampler.shuffle
     mean, std = normalisation(job, task, splits)
     grows = "progressive_from" not in task.entry.without

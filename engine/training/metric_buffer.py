@@ -27,7 +27,8 @@ class NotFinite(Exception):  # noqa: N818 - named for what the loss is
 @dataclass(frozen=True, slots=True)
 class StepTotals:
     """Sums over `steps` steps of this rank. `judged`: it is known how many were correct. `first_bad` is the first step
-    whose loss was not finite."""
+    whose loss was not finite.
+    """
 
     steps: int
     loss: float

@@ -23,7 +23,8 @@ def seed(number: int) -> None:
 
 def random_state(device: torch.device) -> dict[str, Any]:
     """Where this process's streams stand, as plain values and tensors on the CPU; those of GPUs where `device` is
-    one."""
+    one.
+    """
     numpy: Any = np.random.get_state(legacy=False)
     return {
         "python": random.getstate(),

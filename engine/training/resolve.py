@@ -15,7 +15,8 @@ def resolve(
 ) -> ResolvedJob:
     """Decides what `job` leaves open for the plain `model`, in training mode: as in the run of the `checkpoint` that
     it goes on from, where it computes alike, else by `trials`. All ranks call it together; `alone` says that there is
-    one."""
+    one.
+    """
     if checkpoint is None:
         return ResolvedJob(trials.decide(job, model, {}))
     job, evaluation_parts = checkpoint.divided(alone=alone)

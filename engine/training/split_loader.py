@@ -51,7 +51,8 @@ class SplitLoader:
 
 def read_in_turn(train: SplitLoader, val: SplitLoader, epochs: int) -> None:
     """Has each begin to read as soon as the other has read its epoch's last batch, so that neither's first is waited
-    for."""
+    for.
+    """
     if train.loader is not None and val.loader is not None:
         train.loader.then = val.begin
         val.loader.then = lambda epoch: train.begin(epoch + 1) if epoch < epochs else None

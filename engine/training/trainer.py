@@ -177,7 +177,8 @@ class Trainer:
 
     def _skip_steps(self, epoch: int, done: int) -> int:
         """Passes over those steps of `epoch` after the first `done` that are not to be trained; how many are done
-        then."""
+        then.
+        """
         count = min(self._skip_to - self.step, self.train.steps - done)
         if count <= 0:
             return done

@@ -60,7 +60,8 @@ def run(spec: WorkerSpec, channel: socket.socket, *, every_step: bool = False) -
 
 def reported(spec: WorkerSpec, channel: socket.socket, work: Callable[[Reporter], WorkerDone]) -> int:
     """Does the `work` of a worker and returns its exit code: 0, or 1 where it raised, which a `Failed` event
-    explains."""
+    explains.
+    """
     reporter = Reporter(channel, spec.rank)
     try:
         untrusted = compile_cache.keep_private()
@@ -88,7 +89,8 @@ def reported(spec: WorkerSpec, channel: socket.socket, work: Callable[[Reporter]
 class Prepared(NamedTuple):
     """A worker's orders, with the job resolved; its model, laid out by its strategy; and what training it takes.
     `held` names the parameters of a backbone that is frozen at first, `meant` the buffers that are not finite on
-    purpose; `counts` are those of all parameters and of the trained ones."""
+    purpose; `counts` are those of all parameters and of the trained ones.
+    """
 
     spec: WorkerSpec
     strategy: Strategy

@@ -74,7 +74,8 @@ def whole_job(of: Candidate) -> str:
 
 def whole_job_help(of: Candidate) -> str:
     """ "20 s to start, then 5 epochs of 1,200 steps of 12.3 ms and 3 s of validation. Measured: step. Estimated:
-    start."."""
+    start.".
+    """
     time = of.time
     if time is None:
         return ""

@@ -14,7 +14,8 @@ from gui.alerts.rules import KINDS, Rule, Threshold, length
 @dataclass(frozen=True)
 class Finding:
     """Something that a rule is about. One that is not `full` is within the margin of the threshold: it keeps an alert
-    in force and brings none about."""
+    in force and brings none about.
+    """
 
     text: str
     full: bool = True

@@ -1,5 +1,6 @@
 """Alerts on the desktop, whatever window is in front: through the desktop's own notification service where there is
-one (Linux), else through the system tray. A machine with neither is fine: the window shows the alerts all the same."""
+one (Linux), else through the system tray. A machine with neither is fine: the window shows the alerts all the same.
+"""
 
 from __future__ import annotations
 

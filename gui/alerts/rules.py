@@ -64,7 +64,8 @@ class Threshold:
 @dataclass(frozen=True)
 class Kind:
     """One thing to be warned of. An `event` is over as soon as it has happened, so that its alert stays until it has
-    been acknowledged; anything else lasts."""
+    been acknowledged; anything else lasts.
+    """
 
     id: KindId
     title: str

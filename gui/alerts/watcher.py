@@ -174,7 +174,8 @@ class Alerts(QObject):
 
     def consider(self, host: str, snapshot: Snapshot, holding: Mapping[str, str]) -> None:
         """Looks at what `host` ("" for this machine) saw; `holding` names the run that holds each GPU, by
-        `device_key`."""
+        `device_key`.
+        """
         now = snapshot.time
         self._troubles.pop(host, None)
         self._notice_gap(host, now)

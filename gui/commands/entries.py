@@ -1,5 +1,6 @@
 """What the command palette finds: commands, settings, GPUs, datasets, runs and models, as they are when it is
-opened."""
+opened.
+"""
 
 from __future__ import annotations
 

@@ -24,7 +24,8 @@ class Recent(NamedTuple):
 
 class Menus:
     """Attributes: datasets, runs - the menus that are filled whenever they are opened; selected - for the runs that are
-    selected in the list."""
+    selected in the list.
+    """
 
     def __init__(self, window: QMainWindow, acts: Actions) -> None:
         self._window = window

@@ -33,7 +33,8 @@ _KIND_WIDTH, _PADDING = 84, 10
 @dataclass(slots=True)
 class Entry:
     """Something that can be found and done. `detail` is told in small, and searched, too; `why` says why it can't be
-    done now, "" where it can."""
+    done now, "" where it can.
+    """
 
     kind: str
     title: str
@@ -55,7 +56,8 @@ class Entry:
 def find(entries: Sequence[Entry], text: str) -> list[Entry]:
     """The entries that have all words of `text` somewhere, the best first: those whose title begins with a word, then
     those one of whose words does, then those that have it within the title, then within the rest; what can be done
-    before what cannot; then by kind, and as they stand."""
+    before what cannot; then by kind, and as they stand.
+    """
     words = [(f" {word}", word) for word in text.lower().split()]
     if not words:
         return list(entries)

@@ -35,7 +35,8 @@ NAME = "footplate-report.zip"
 
 class ReportDialog(QDialog):
     """Makes a report by ``footplate doctor --report`` and shows all of its texts. Not modal; deletes itself when
-    closed, and ends what is still at work on the report."""
+    closed, and ends what is still at work on the report.
+    """
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)

@@ -71,7 +71,8 @@ class ComparedRun:
     @property
     def energy_wh(self) -> float | None:
         """What its devices used while they were sampled, in watt-hours: the integral of their power by the trapezoid
-        rule, without gaps of more than `GAP_S`. None where no device told its power."""
+        rule, without gaps of more than `GAP_S`. None where no device told its power.
+        """
         parts = [_joules(each.seconds.values, each.power_w.values) for each in self.data.devices.values()]
         told = [part for part in parts if part is not None]
         return sum(told) / _JOULES_PER_WH if told else None

@@ -19,7 +19,8 @@ _DIGITS = 9
 @dataclass(frozen=True)
 class CurvesTable:
     """Every point of the runs' curves: a line for each logged step and each validation, at full rate. What is not known
-    is empty; `epoch` counts from 0 at the start and has fractions."""
+    is empty; `epoch` counts from 0 at the start and has fractions.
+    """
 
     runs: tuple[ComparedRun, ...]
 

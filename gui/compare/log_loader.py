@@ -81,7 +81,8 @@ class Reading(QObject):
 
 def read_run(series: int, run: RunFolder, ended: threading.Event) -> ComparedRun | None:
     """All that `run` has said; None where there is no such run. Stops in between once `ended` is set. Raises OSError,
-    and whatever damaged files may lead to."""
+    and whatever damaged files may lead to.
+    """
     try:
         summary = run.summary()
     except FileNotFoundError:

@@ -20,7 +20,8 @@ _EDGE = 4
 
 class ClassBalance(QWidget):
     """A row for each class, with its colour in the examples where it has one. The longest bar of each split takes the
-    whole width, so that the splits compare by shape."""
+    whole width, so that the splits compare by shape.
+    """
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)

@@ -68,7 +68,8 @@ class ExampleList(QListWidget):
 
     def show_examples(self, examples: Sequence[Example], given: Mapping[int, PreviewImage] | None = None) -> None:
         """Shows `examples` as they are in the folder, or as training is `given` them, by their indices in its split;
-        those that are not there yet leave their places empty."""
+        those that are not there yet leave their places empty.
+        """
         row = self.currentRow() if tuple(examples) == self.examples else -1
         self.examples = tuple(examples)
         self._given = None if given is None else dict(given)

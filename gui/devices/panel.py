@@ -1,5 +1,6 @@
 """The devices of this machine and of the user's other ones, live, with a check box each: the left side of the
-window."""
+window.
+"""
 
 from __future__ import annotations
 
@@ -54,7 +55,8 @@ class DevicesPanel(QWidget):
 
     def set_hosts(self, names: Sequence[str]) -> None:
         """The other machines, in their order; the devices of those that are no longer among them are not chosen any
-        more."""
+        more.
+        """
         for name in [name for name in self._machines if name and name not in names]:
             gone = self._machines.pop(name)
             self._list.removeWidget(gone)
@@ -66,7 +68,8 @@ class DevicesPanel(QWidget):
 
     def selection(self) -> tuple[str, ...]:
         """The chosen devices by machine: GPUs in the order of the cards, and "cpu" once for each CPU worker; with the
-        name of the machine before them where that is another."""
+        name of the machine before them where that is another.
+        """
         return tuple(device for machine in self._machines.values() for device in machine.selection())
 
     def set_selection(self, devices: tuple[str, ...]) -> None:

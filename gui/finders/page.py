@@ -81,7 +81,8 @@ class FinderPage(QWidget):
 
     def show_job(self, job: Job | None, problems: Sequence[Problem]) -> None:
         """Shows what was found for `job`: at once where it has been tried, else after that. `problems` are all of
-        it."""
+        it.
+        """
         self.set_job(job)
         wrong = [problem for problem in errors(problems) if problem.field not in self.varied]
         wrong += here_only(job.devices) if job is not None else []

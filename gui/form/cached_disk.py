@@ -102,7 +102,8 @@ class CachedDisk(QObject):
 
     def look(self) -> bool:
         """Looks at all that was asked for since `begin`, and waits a moment for what is not known. Whether more is
-        known then than before."""
+        known then than before.
+        """
         now = time.monotonic()
         disk = (look for question, look in self._looks.items() if question[0] != _NETWORK)
         if any(look.work.running and now - look.begun > _SLOW_S for look in disk):

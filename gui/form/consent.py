@@ -26,7 +26,8 @@ _LINE_END = re.compile(r"\r\n|\r|\n")
 
 class _Program(NamedTuple):
     """The beginning of a file's text, with what could hide a part of it shown in place; and what is left of the
-    file."""
+    file.
+    """
 
     path: str
     text: str
@@ -80,7 +81,8 @@ class ConsentBar(QFrame):
 
     def ask(self, path: str, sha256: str | None, *, agreed: bool) -> None:
         """Shows the question where the contents of the model file `path` are not `agreed` to; `sha256` is None where
-        it is none, or cannot be read."""
+        it is none, or cannot be read.
+        """
         if sha256 is None or agreed:
             self._path = ""
             self.hide()

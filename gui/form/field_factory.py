@@ -71,7 +71,8 @@ def measure_choices(
     catalogue: Catalogue, task: TaskEntry | None, of_file: Sequence[Measure] = ()
 ) -> list[tuple[str, str, str]]:
     """What the best checkpoint may be chosen by: the measures of `task`, before which are those of the file that says
-    what is learnt, or the measures of all tasks."""
+    what is learnt, or the measures of all tasks.
+    """
     listed = [*of_file, *(m for one in (catalogue.tasks if task is None else (task,)) for m in one.measures)]
     known = task is not None and (not task.file or of_file)
     own = f"Task default ({listed[0].title})" if known else "Task default"

@@ -26,7 +26,8 @@ SECTIONS: dict[str, tuple[str, ...]] = {
 
 def devices_in_words(devices: tuple[str, ...], names: dict[str, str]) -> str:
     """ "GPU 0, GPU 1" or "CPU, 2 workers, ws1 CPU"; `names` are what GPUs are called, those of other machines as jobs
-    name them."""
+    name them.
+    """
     if not devices:
         return "None selected; check one under Devices."
     words = []

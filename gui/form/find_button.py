@@ -18,7 +18,8 @@ FOUND = {
 
 class FindButton(QToolButton):
     """A magnifying glass beside the editor of `row`; beside the strategy it says what it does, since it finds more
-    than that field."""
+    than that field.
+    """
 
     def __init__(self, row: FieldRow) -> None:
         super().__init__()

@@ -406,7 +406,8 @@ class JobForm(QWidget):
 
     def judge(self, *, afresh: bool = False) -> None:
         """Finds anew what the job is and what is wrong with it, as far as the disk has answered by now; the rest
-        follows. `afresh`: not by what it answered before."""
+        follows. `afresh`: not by what it answered before.
+        """
         if self._judging:
             self._judge_soon.start()
             return
@@ -524,7 +525,8 @@ class JobForm(QWidget):
 
     def _model_file_sha256(self) -> str:
         """Of which contents of the model file the job is: those that it came with or was allowed, or else those that
-        the user has agreed to before."""
+        the user has agreed to before.
+        """
         file = self._model_file()
         if not str(self.rows["model"].value()).endswith(".py"):
             return ""

@@ -17,7 +17,8 @@ _NAMED = 2
 
 def words(found: Ahead, devices: Sequence[str], names: Mapping[str, str], at_once: bool) -> str:
     """Which runs hold or wait for `devices`, and what that means for a run that starts now or, unless `at_once`, when
-    they are free; "" where there are none. `names` are the GPUs', by UUID."""
+    they are free; "" where there are none. `names` are the GPUs', by UUID.
+    """
     busy = [device for device in dict.fromkeys(devices) if found.get(device)]
     runs = list(dict.fromkeys(run for device in busy for run in found[device]))
     if not runs:

@@ -15,7 +15,8 @@ Save = Callable[[str, str], None]
 
 class RecipeDialog(QDialog):
     """Not modal. `but` is the id of the recipe that is renamed, "" where a new one is made, which is also asked for a
-    line about it. A name that is taken is asked for twice."""
+    line about it. A name that is taken is asked for twice.
+    """
 
     def __init__(self, title: str, parent: QWidget, save: Save, *, name: str = "", but: str = "") -> None:
         super().__init__(parent)

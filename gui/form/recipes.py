@@ -1,5 +1,6 @@
 """The recipe of the job on screen: chosen, followed by the fields that the user leaves alone, and kept under a new
-name."""
+name.
+"""
 
 from __future__ import annotations
 
@@ -105,7 +106,8 @@ class RecipeFollower(QObject):
     @contextmanager
     def loading(self) -> Iterator[None]:
         """While the fields are set to a job's values, which stay. Which of them the user had changed is found once the
-        folder has been looked through, since recipes go by what is in there."""
+        folder has been looked through, since recipes go by what is in there.
+        """
         self.is_loading = True
         yield
         self.is_loading = False
@@ -119,7 +121,8 @@ class RecipeFollower(QObject):
 
     def follow(self, report: DatasetReport | None, checking: bool) -> None:
         """Sets what the user has left alone to what the recipe says now. `checking`: the `report` is still to come,
-        until when what was found last stands."""
+        until when what was found last stands.
+        """
         if report is not None or not checking:
             self._report = report
         self.following = True
@@ -150,7 +153,8 @@ class RecipeFollower(QObject):
 
     def _choose(self, recipe: str) -> None:
         """Another recipe: what was changed under the last one is put aside, and what was under this one brought
-        back."""
+        back.
+        """
         if self._unsettled:
             self._settle()
         self._put_aside()

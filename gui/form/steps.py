@@ -33,7 +33,8 @@ def step_of(problem: Problem) -> str:
 
 class StepList(QWidget):
     """A line for each step with its state in an icon and in words. Pressing it leads to the step's first field that
-    is wrong, or to its first."""
+    is wrong, or to its first.
+    """
 
     def __init__(self, go_to: Callable[[str, Problem | None], None]) -> None:
         super().__init__()

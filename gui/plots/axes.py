@@ -93,7 +93,8 @@ class Axis(QGraphicsWidget):
 
     def spacing(self, low: float, high: float, size: float) -> tuple[float, float]:
         """The distance of two numbers where `size` pixels show `low` to `high`, and how far past a multiple of it they
-        stand."""
+        stand.
+        """
         raise NotImplementedError
 
     def words(self, values: list[float], spacing: float) -> list[str]:
@@ -238,7 +239,8 @@ def log_ticks(low: float, high: float, most: float) -> list[float]:
 
 class LeftAxis(Axis):
     """The vertical axis, of logarithms where `log` is set; its width is fixed, so that plots under one another stay
-    aligned."""
+    aligned.
+    """
 
     WIDTH, NARROW = 58, 34
 

@@ -31,7 +31,8 @@ _Mapping = tuple[float, float, float, float, float, float]
 @dataclass(eq=False)
 class Curve:
     """One series in the terms of the axes: `x` rises, `y` may hold NaN, where the line is broken. `dots` draws a dot
-    at each point instead of the line."""
+    at each point instead of the line.
+    """
 
     pen: QPen = field(default_factory=QPen)
     dots: bool = False

@@ -43,7 +43,8 @@ class Drawable(Protocol):
 class Mark:
     """A vertical line in the plots of a group, at `x` on the horizontal axis: something began there, or, with `ends`,
     came to its end. `color` is asked anew when the scheme changes. It stands in every plot, or where `of` is given in
-    those alone that show something of it."""
+    those alone that show something of it.
+    """
 
     x: float
     label: str

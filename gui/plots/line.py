@@ -42,7 +42,8 @@ class LineStyle:
 @dataclass(frozen=True)
 class Frame:
     """What of a line is in sight: from `low` to `high`, `width` pixels wide; `scale` turns values into the
-    vertical axis's unit, of which the logarithm is drawn where `log` is set."""
+    vertical axis's unit, of which the logarithm is drawn where `log` is set.
+    """
 
     low: float
     high: float

@@ -73,7 +73,8 @@ class Readout(QWidget):
 
     def _show(self) -> None:
         """A small plot, over which the names would take several rows, has the values alone; its tool tip has the
-        names."""
+        names.
+        """
         spans = self._spans(named=True)
         font = QFont(self._values.font())
         font.setBold(True)

@@ -79,7 +79,8 @@ class ViewBox(QGraphicsWidget):
 
     def shape(self) -> QPainterPath:
         """What is drawn inside it is clipped to; dots on its upper and lower edges are whole, and what lies on the right
-        one is in sight, too."""
+        one is in sight, too.
+        """
         path = QPainterPath()
         path.addRect(self.rect().adjusted(0, -_DOTS_REACH, 0.5, _DOTS_REACH))
         return path

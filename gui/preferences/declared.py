@@ -24,7 +24,8 @@ Place = Literal["window", "notices", "folders", "cache"]
 class Setting:
     """One thing that can be set. `default` may be found out when it is asked for; `choices` maps the values of a
     choice to their titles; a number lies between `least` and `most`, in `unit`; `check` says what is wrong with a
-    value."""
+    value.
+    """
 
     key: str
     section: str

@@ -1,5 +1,6 @@
 """One row of the settings: its title, an editor, the way back to the default, what it does, and what is wrong with
-it."""
+it.
+"""
 
 from __future__ import annotations
 

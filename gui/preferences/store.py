@@ -20,7 +20,8 @@ _CACHE_S = 60
 
 class Preferences(QObject):
     """Signals: changed(str) - the setting of that key has another value now; failed(str) - one could not be kept;
-    why."""
+    why.
+    """
 
     changed = Signal(str)
     failed = Signal(str)

@@ -80,7 +80,8 @@ def _from_package(job: Job, plan: Planned) -> str:
 
 def _scores(job: Job, classes: int) -> int:
     """How many scores a model that is not Footplate's is to give: of what a detector tells apart, the background is
-    one more; of an edge there is one map."""
+    one more; of an edge there is one map.
+    """
     scores = {"detection": classes + 1, "instance_segmentation": classes + 1, "edge_detection": 1}
     return (scores | _SCORES).get(job.task, classes)
 

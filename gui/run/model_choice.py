@@ -120,7 +120,8 @@ class DevicesEditor(QWidget):
 
 def form_grid(*rows: tuple[str, str, QWidget]) -> QGridLayout:
     """A form: a row for each (title, accessible name, editor). An editor without a title takes the second column
-    alone."""
+    alone.
+    """
     grid = QGridLayout()
     grid.setHorizontalSpacing(12)
     grid.setVerticalSpacing(8)

@@ -1,5 +1,6 @@
 """Work with a run's model as people see it: what is asked for, how far it has come, why it failed, and what came of
-it."""
+it.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +34,8 @@ class OrderPages(QStackedWidget):
 
     def __init__(self, title: str, form: QWidget, result: QWidget, *, first: QWidget, reading: str = "") -> None:
         """`title` names the work, as in "The prediction". `first` of the form gets the focus when the form is come
-        back to; `reading` is what the page READING says."""
+        back to; `reading` is what the page READING says.
+        """
         super().__init__()
         self._title = title
         self._first = first

@@ -1,5 +1,6 @@
 """The run on screen: what it is, its curves and log, how it does on each class, what it predicts, its result and what
-its model is worth."""
+its model is worth.
+"""
 
 from __future__ import annotations
 

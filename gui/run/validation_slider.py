@@ -1,5 +1,6 @@
 """Which of a run's validations is looked at: a slider through all of them, which stays with the newest while it is
-there."""
+there.
+"""
 
 from __future__ import annotations
 

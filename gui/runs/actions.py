@@ -20,7 +20,8 @@ _FORK = "Opens a new run in the form that starts from this run's last checkpoint
 
 class RunActions(QObject):
     """Signals: tag_wanted(str, bool) - that tag (or tags, between commas) is to be put on the chosen runs, or taken
-    from them."""
+    from them.
+    """
 
     tag_wanted = Signal(str, bool)
 

@@ -18,7 +18,8 @@ from gui.titles import SCHEDULES, devices_words, model_title, option_fields, str
 @dataclass(frozen=True)
 class DetailFields:
     """`changed` holds the fields of the job that differ from their defaults; None where the job cannot be read.
-    `options` holds those that are set, by their labels."""
+    `options` holds those that are set, by their labels.
+    """
 
     run_id: str
     changed: dict[str, Any] | None

@@ -18,7 +18,8 @@ _MOST = 2
 
 def left_lying(runs: Collection[RunSummary]) -> list[RunSummary]:
     """The interrupted runs that nobody has seen to, newest first. One that has gone on is interrupted no more; to
-    fork it is not to see to it."""
+    fork it is not to see to it.
+    """
     found = [run for run in runs if run.state == "interrupted" and not run.set_aside]
     return sorted(found, key=lambda run: run.started, reverse=True)
 

@@ -66,7 +66,8 @@ class Orphans(QWidget):
 
     def look(self, *, at_once: bool = False) -> None:
         """Looks for them on a thread, unless that was done within the last `LOOK_EVERY_S` and is not wanted
-        `at_once`."""
+        `at_once`.
+        """
         now = time.monotonic()
         fresh = self._looked_at is not None and now - self._looked_at < LOOK_EVERY_S
         if self._looking is not None:

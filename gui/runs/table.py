@@ -68,7 +68,8 @@ class RunsTable(QTableView):
     @contextmanager
     def holding_position(self) -> Iterator[None]:
         """Keeps the row at the top of the view there, whatever comes and goes above it; a list that is at its top stays
-        there, and shows what is new."""
+        there, and shows what is new.
+        """
         top = self.rowAt(0)
         run_id = self._model.run(top).run_id if top > 0 else None
         yield

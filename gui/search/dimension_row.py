@@ -36,7 +36,8 @@ class DimensionRow(QWidget):
 
     def __init__(self, name: str, field: Field, now: Any) -> None:
         """`name` is the field's in the space, `now` the value that it has in the job, around which the search
-        begins."""
+        begins.
+        """
         super().__init__()
         self.name, self.field = name, field
         self.problem_label = ProblemLabel()

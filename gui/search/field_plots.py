@@ -140,7 +140,8 @@ class TwoFields(TrialPlot):
 
     def _draw_contour(self, across: Axis, up: Axis, x: Floats, y: Floats, shares: Floats) -> None:
         """Bands of the trials' average, weighted by a Gaussian whose width follows Scott's rule (1992) of even
-        points."""
+        points.
+        """
         width = 0.29 * len(x) ** (-1 / 6)
         cells = (np.arange(_GRID, dtype=np.float32) + 0.5) / _GRID
         near_x = np.exp(-0.5 * ((cells[:, None] - _share(across, x)[None]) / width) ** 2)

@@ -21,7 +21,8 @@ from engine.runs.searches import searches_folder
 @dataclass(frozen=True)
 class Request:
     """What is on screen: plain values as they stand in a SPACE.toml, and the job that all trials have in common.
-    `taken` are names that the search can't have; None where it is one that there is, which goes on."""
+    `taken` are names that the search can't have; None where it is one that there is, which goes on.
+    """
 
     values: Mapping[str, Any]
     job: Job

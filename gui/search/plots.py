@@ -1,5 +1,6 @@
 """What a search's plots have in common, and those that go by trial and epoch: curves, values, the Pareto front,
-importance."""
+importance.
+"""
 
 from __future__ import annotations
 
@@ -133,7 +134,8 @@ class TrialPlot(ThemedPlot):
     def points(self, x: Floats, y: Floats, data: SearchData) -> None:
         """Puts a point for each trial onto the plot, the stronger the better, and grey where it was stopped early or
         failed; it can be pressed. One item for each colour, since an item with many colours is drawn point by
-        point."""
+        point.
+        """
         known = np.isfinite(x) & np.isfinite(y)
         early = np.array([row.state in ("pruned", "failed") for row in data.trials]) | np.isnan(goodness(data))
         steps = np.where(early, -1, np.round(np.nan_to_num(goodness(data)) * (_SHADES - 1)))

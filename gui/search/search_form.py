@@ -92,7 +92,8 @@ class SearchForm(QWidget):
         report: DatasetReport | None,
     ) -> None:
         """The job in the window's form, with all that is wrong with it, the devices that are chosen and what GPUs are
-        called."""
+        called.
+        """
         of_task = self._job.task if self._job is not None else None
         self._devices, self._names, self._report = devices, dict(names), report
         self._job = msgspec.structs.replace(job, name="") if job is not None else None

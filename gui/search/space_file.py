@@ -16,7 +16,8 @@ from engine.system import paths
 
 def read_space(path: Path) -> tuple[dict[str, Any], Job | None, list[Problem]]:
     """The values that stand in a SPACE.toml, the job if it names one, and what is wrong with it. To be called away
-    from the window's thread."""
+    from the window's thread.
+    """
     values, problem = read_toml(path, "space")
     if problem is not None:
         return {}, None, [problem]

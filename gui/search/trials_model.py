@@ -49,7 +49,8 @@ class _Column:
 
 class TrialsModel(ColumnModel):
     """A row for each trial, in the order asked for. Rows come and move as the search goes on, and keep their
-    indexes."""
+    indexes.
+    """
 
     def __init__(self, parent: QObject | None = None) -> None:
         super().__init__(parent)

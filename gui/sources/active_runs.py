@@ -1,5 +1,6 @@
 """The runs that go on: who is ahead of a new one, and asking one to stop or to pause.
-To be called away from the window's thread, on which nothing of it is imported before the first paint."""
+To be called away from the window's thread, on which nothing of it is imported before the first paint.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +13,8 @@ if TYPE_CHECKING:
 
 def ask_to_stop(run_id: str) -> RunFolder:
     """Has the supervisor of a run stop it. Raises LookupError where there is no such run, OSError where it cannot be
-    told."""
+    told.
+    """
     from engine.contract.protocol import Stop
 
     return _ask(run_id, Stop())
@@ -38,7 +40,8 @@ def _ask(run_id: str, command: Command) -> RunFolder:
 
 def runs_ahead() -> dict[str, tuple[str, ...]]:
     """The titles of the runs that a new one would stand behind, by device: first those that have it, then those in line
-    for it. Empty where there is no line to look at: the run itself will say so."""
+    for it. Empty where there is no line to look at: the run itself will say so.
+    """
     from engine.runs import queue
     from engine.runs.folder import RunFolder
     from engine.system import paths

@@ -26,7 +26,8 @@ def emitted(signal: SignalInstance, *values: Any) -> bool:
 
 def expected_of_a_disk(error: Exception) -> None:
     """What to do about a failure that only means that there is nothing to show: nothing, or to raise what is a
-    fault."""
+    fault.
+    """
     if not isinstance(error, OSError):
         raise error
 
@@ -71,7 +72,8 @@ class Background(QObject):
 
     def finish(self, within_s: float | None = None) -> None:
         """Waits for the function and answers now, as at the end of the program, when no event loop will. Where it takes
-        longer than `within_s`, the answer comes later."""
+        longer than `within_s`, the answer comes later.
+        """
         self._thread.join(within_s)
         if not self.running:
             self._deliver()

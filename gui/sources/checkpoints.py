@@ -38,7 +38,8 @@ class Checkpoint:
     @property
     def weights_alone(self) -> bool:
         """Whether it holds a model without the progress of a training: a fork begins with it, and does not go on from
-        it."""
+        it.
+        """
         return self.name == BEST
 
     @property
@@ -73,7 +74,8 @@ def checkpoints_of(run: RunFolder) -> tuple[Checkpoint, ...]:
 
 def to_fork_from(checkpoints: tuple[Checkpoint, ...]) -> Checkpoint | None:
     """The one that a fork begins from where none is named: last.pt, else the newest that holds the progress of a
-    training, else the best weights; None where there is none."""
+    training, else the best weights; None where there is none.
+    """
     whole = [each for each in checkpoints if not each.weights_alone]
     last = next((each for each in whole if each.name == LAST), None)
     return last or next(iter(whole or checkpoints), None)

@@ -1,5 +1,6 @@
 """A run's kept evaluations as the window reads them, on a thread: in arrays, so that tens of thousands of samples
-sort at once."""
+sort at once.
+"""
 
 from __future__ import annotations
 
@@ -123,7 +124,8 @@ class Rival:
 
 def rivals_of(evaluation: Evaluation) -> list[Rival]:
     """The evaluations of all runs on the same split of the same folder by the same task, the newest first, but for
-    itself."""
+    itself.
+    """
     found = [
         Rival(kept, _title(run))
         for run in list_runs()
@@ -184,7 +186,8 @@ class CurvePoints:
 @dataclass(frozen=True)
 class Counts:
     """True and false positives, false and true negatives. None is what is not known: how many are wrong where none is
-    right, and of objects what is rightly not found."""
+    right, and of objects what is rightly not found.
+    """
 
     true_positives: int
     false_positives: int | None
@@ -213,7 +216,8 @@ class Counts:
 
 def outcomes(opened: OpenedEvaluation, curve: ClassCurves) -> Outcomes | CurvePoints:
     """Those of a curve's class. Of labels the class's column alone is read of what may be a large file. Raises
-    DamagedEvaluation."""
+    DamagedEvaluation.
+    """
     file, true, class_index = opened.kept.probabilities_file, opened.samples.true, curve.class_index
     if not file.exists():
         return CurvePoints(curve)
@@ -231,7 +235,8 @@ def outcomes(opened: OpenedEvaluation, curve: ClassCurves) -> Outcomes | CurvePo
 
 def confusion_at(samples: SampleTable, classes: int, threshold: float) -> Numbers | None:
     """[n + 1, n + 1]: the confusion matrix where predictions with a lower confidence than `threshold` count as none
-    of the classes, which is the last column; None where samples have no single class."""
+    of the classes, which is the last column; None where samples have no single class.
+    """
     true, predicted, confidence = samples.true_class, samples.predicted_class, samples.confidence
     if true is None or predicted is None or confidence is None:
         return None

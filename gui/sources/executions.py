@@ -33,7 +33,8 @@ _IN_LINE = (LogLine, Warned, CommandReceived, EventsLost)
 @dataclass(frozen=True)
 class Execution:
     """Times in seconds since the epoch. `start` is when it came to its devices, or when it began to wait for them where
-    it never did. `end` and `state` are None for the last one: what became of that is for `RunFolder.state` to say."""
+    it never did. `end` and `state` are None for the last one: what became of that is for `RunFolder.state` to say.
+    """
 
     devices: tuple[str, ...]
     start: float

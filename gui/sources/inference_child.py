@@ -1,5 +1,6 @@
 """Work with a trained model in a process of its own (``python -m engine.inference``): evaluations, predictions, and
-more."""
+more.
+"""
 
 from __future__ import annotations
 

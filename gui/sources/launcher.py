@@ -86,7 +86,8 @@ class Launcher(QObject):
 
     def resume(self, run: RunFolder, changes: Mapping[str, Any]) -> None:
         """Has `run` go on in its own folder with `changes` of its job, plain values by field; answers as `start`
-        does."""
+        does.
+        """
         self._make(partial(_job_written, run, changes))
 
     def close(self) -> None:

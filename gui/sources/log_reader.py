@@ -57,7 +57,8 @@ class LogReader:
 
 def _in_order(events: list[AnyEvent], after: int) -> list[AnyEvent]:
     """The events whose numbers can be believed. Each follows the one before by one; one that jumps, and that the next
-    does not go beyond, has been damaged."""
+    does not go beyond, has been damaged.
+    """
     numbers = [event.n for event in events]
     if numbers == list(range(after + 1, after + 1 + len(numbers))):
         return events

@@ -75,7 +75,8 @@ class Prefill:
 
     def problems(self, values: dict[str, Any], standing: Standing | None) -> list[Problem]:
         """What keeps the run from going on so, at the fields that it is owed to; none for a new run, or where
-        `standing`, how the run stands, is not known yet."""
+        `standing`, how the run stands, is not known yet.
+        """
         if self.run is None or standing is None:
             return []
         from engine.runs.resume import changed_job

@@ -1,5 +1,6 @@
 """Prefills of the form with the jobs of existing runs: to resume, train further or fork. Called in background
-threads."""
+threads.
+"""
 
 from __future__ import annotations
 
@@ -63,7 +64,8 @@ def to_resume(summary: RunSummary) -> Prefill:
 
 def to_fork(summary: RunSummary, checkpoint: Path | None = None) -> Prefill:
     """The job of a new run that starts from `checkpoint` of this one, by default from its last. Raises
-    CannotPrefill."""
+    CannotPrefill.
+    """
     run, job = _read(summary)
     found = checkpoints_of(run)
     chosen = to_fork_from(found) if checkpoint is None else next((c for c in found if c.path == checkpoint), None)

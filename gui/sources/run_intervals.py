@@ -77,7 +77,8 @@ class IntervalReader:
 
     def read(self, runs: Collection[RunSummary], unread: dict[str, str]) -> tuple[RunInterval, ...]:
         """Those to show of `runs`, oldest first, and what was known of the runs in `unread`, to which those are added
-        whose executions cannot be understood."""
+        whose executions cannot be understood.
+        """
         known = {run_id: self._known[run_id] for run_id in unread if run_id in self._known}
         for run in runs:
             before = self._known.get(run.run_id)

@@ -27,7 +27,8 @@ _TELL_AFTER_S = 0.1
 @dataclass(frozen=True)
 class RunsRead:
     """All runs, newest first, and when those of late were at work; `unread` says why others could not be read, by their
-    ids. `ahead` is who has each device or waits for it, as `runs_ahead` gives it."""
+    ids. `ahead` is who has each device or waits for it, as `runs_ahead` gives it.
+    """
 
     runs: tuple[RunSummary, ...]
     intervals: tuple[RunInterval, ...]
@@ -120,7 +121,8 @@ class RunList(QObject):
 
     def _read(self) -> RunsRead | None:
         """None where it was ended before its end. Raises OSError where the folder cannot be read, or is there no
-        more."""
+        more.
+        """
         folder = paths.runs_folder()
         if self._known and not folder.exists():
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(folder))

@@ -1,5 +1,6 @@
 """The line of waiting runs as the window shows it, and taking runs out of it. To be called away from the window's
-thread."""
+thread.
+"""
 
 from __future__ import annotations
 
@@ -92,7 +93,8 @@ def put_back(folder: str) -> None:
 
 def start_now(folder: str) -> None:
     """Has a run that waits start beside those that have its devices, as its job then says. Raises CannotReturn,
-    OSError."""
+    OSError.
+    """
     take_out(folder)
     _resume(RunFolder(folder), {"start": "at_once"})
 

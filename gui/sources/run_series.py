@@ -83,7 +83,8 @@ class Validations:
 class ClassFigures:
     """What one validation found of each class: by title a share for each, NaN for a class that does not occur, and
     how often each true class (a row) was found as each (a column), int64, None where that was not told. `intervals`
-    are, by title, the ends of a 95 % interval of each share, [n, 2], where there are such."""
+    are, by title, the ends of a 95 % interval of each share, [n, 2], where there are such.
+    """
 
     epoch: int
     step: int
@@ -94,7 +95,8 @@ class ClassFigures:
 
 class Looks:
     """What validations told besides their measures, in the order of their steps: figures of each class and
-    predictions."""
+    predictions.
+    """
 
     def __init__(self) -> None:
         self.classes: list[ClassFigures] = []
@@ -143,7 +145,8 @@ class DeviceColumns:
 
     def go_back(self, step: int) -> None:
         """Training goes back to `step`. What the device did for the steps after it stays true over time; over steps
-        it is laid at `step`."""
+        it is laid at `step`.
+        """
         np.minimum(self.step.values, step, out=self.step.values)
 
 

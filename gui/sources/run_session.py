@@ -120,7 +120,8 @@ class RunSession(QObject):
 
     def open(self, run: RunFolder) -> None:
         """Shows `run` from its beginning and follows it while it goes on. The run that is shown already is looked at
-        again, and stays as it is."""
+        again, and stays as it is.
+        """
         if self.run is not None and self.run.path == run.path:
             self._read_on()
             return

@@ -87,7 +87,8 @@ def status_of(
     interrupted: str = "the run's process exited without reporting an error",
 ) -> RunStatus:
     """What to say of a run in `state` that has said `data`. `asked` is what it has been asked to do and need not have
-    answered yet; in words, `in_line` is what it waits for and `interrupted` why it was."""
+    answered yet; in words, `in_line` is what it waits for and `interrupted` why it was.
+    """
     word = _word(data, state, asked)
     step = data.step or None
     total = data.plan.epochs * data.plan.steps_per_epoch if data.plan is not None else None
@@ -224,7 +225,8 @@ def _best(data: RunData) -> str:
 
 def _seconds_left(data: RunData, step: int | None, total: int | None) -> float | None:
     """From how long steps took since the workers were last started, validations and checkpoints included; the first is
-    left out, since it carries the warming up."""
+    left out, since it carries the warming up.
+    """
     times = data.steps.seconds.values[data.fresh_from :]
     if step is None or not total or len(times) < 2:
         return None

@@ -1,5 +1,6 @@
 """A search as its page draws it: what its trials tried and reached, in arrays that are made away from the window's
-thread."""
+thread.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +25,8 @@ from gui.titles import CHOICES, model_title, strategy_title
 @dataclass(frozen=True)
 class Axis:
     """A searched field as an axis. Positions are the values themselves, their decimal logarithms where `log`, or the
-    index in `choices` where these are given, by which they are titled."""
+    index in `choices` where these are given, by which they are titled.
+    """
 
     name: str
     label: str
@@ -61,7 +63,8 @@ class Lines:
 class SearchData:
     """One search with its own `trials`: repeats are no settings of their own, and stay out. `positions` are [trials,
     axes], `values` [trials, goals] as `shown` writes them; NaN for what is not known. `pruned` are the curves of
-    trials that were stopped early or failed, `others` those of the rest, over epochs."""
+    trials that were stopped early or failed, `others` those of the rest, over epochs.
+    """
 
     folder: SearchFolder
     search: Search

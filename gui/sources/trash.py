@@ -1,5 +1,6 @@
 """Deleting runs and parts of them so that they can be had back: in the desktop's trash, or in one of Footplate's own
-where there is none."""
+where there is none.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +22,8 @@ class CannotTrash(Exception):  # noqa: N818  (a state of things more than an err
 @dataclass(frozen=True)
 class Trashed:
     """A folder in a trash. `location` is where it lies, `origin` where it was; `desktop` is whether it is the
-    desktop's trash, which the user empties there."""
+    desktop's trash, which the user empties there.
+    """
 
     origin: Path
     location: Path
@@ -30,7 +32,8 @@ class Trashed:
 
 def trash_run(run: RunFolder) -> Trashed:
     """Moves a run's folder to a trash on its own disk. Raises CannotTrash where the run goes on, or the system does not
-    allow it."""
+    allow it.
+    """
     supervisor = run.supervisor()
     if run.state() not in ENDED or (supervisor is not None and supervisor.alive()):
         raise CannotTrash(f"{run.run_id} is still running: stop it first.")
@@ -39,7 +42,8 @@ def trash_run(run: RunFolder) -> Trashed:
 
 def trash_folder(folder: Path) -> Trashed:
     """Moves a folder to a trash on its own disk. Raises CannotTrash where it is gone or the system does not allow
-    it."""
+    it.
+    """
     path = folder.absolute()
     if not path.is_dir():
         raise CannotTrash(f"{path.name} no longer exists.")
@@ -56,7 +60,8 @@ def trash_folder(folder: Path) -> Trashed:
 
 def put_back(thing: Trashed) -> None:
     """Moves a folder from the trash to where it was. Raises CannotTrash where it is there no more, or its place is
-    taken."""
+    taken.
+    """
     if not thing.location.is_dir():
         raise CannotTrash(f"{thing.origin.name} is no longer in the trash.")
     if thing.origin.exists():

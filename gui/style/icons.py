@@ -15,7 +15,8 @@ from gui.style import theme
 
 def icon(name: str, color: str, on: str = "") -> QIcon:
     """The icon in a colour of `theme.Colors`; `on` names the one that a checked button shows. Rows that are selected
-    show it in the colour of their text."""
+    show it in the colour of their text.
+    """
     return QIcon(_Engine(name, color, on or name))
 
 

@@ -87,7 +87,8 @@ _order: dict[str, int] = {}
 @dataclass
 class _Chosen:
     """What the user has chosen: "light", "dark", or "system" for whatever the desktop has; the size of texts in per
-    cent. `base` is the font at 100 per cent, None before the first `apply`."""
+    cent. `base` is the font at 100 per cent, None before the first `apply`.
+    """
 
     scheme: str = "system"
     text_percent: int = 100
@@ -99,7 +100,8 @@ _chosen = _Chosen()
 
 def choose(scheme: str, text_percent: int) -> None:
     """Draws everything in the colours of `scheme`, "system", "light" or "dark", and with texts of that size, from now
-    on."""
+    on.
+    """
     if (scheme, text_percent) == (_chosen.scheme, _chosen.text_percent):
         return
     _chosen.scheme, _chosen.text_percent = scheme, text_percent
@@ -147,7 +149,8 @@ def device_color(key: str) -> str:
 
 def device_is_dashed(key: str) -> bool:
     """Whether a device's lines are dashed, since its colour was given to another before it: from the ninth GPU on,
-    and for the processors of other hosts."""
+    and for the processors of other hosts.
+    """
     if not is_gpu(key):
         return key != CPU
     register_devices([key])

@@ -50,7 +50,8 @@ class Banner(QFrame):
 
     def say(self, text: str, severity: Severity = "warning", *titles: str) -> None:
         """Shows `text`, and with `titles` what the buttons say, of which an empty one hides its button. Hides itself
-        where there is no text. Screen readers are told what is new."""
+        where there is no text. Screen readers are told what is new.
+        """
         if severity != self._severity:
             self._severity = severity
             self._mark.show_icon(severity, "accent" if severity == "info" else severity, _SPOKEN[severity])

@@ -9,7 +9,8 @@ from PySide6.QtWidgets import QComboBox, QStyle, QStyleOptionComboBox
 
 class ComboBox(QComboBox):
     """A drop-down list that the wheel changes only once it has the focus. A title that is too long ends with an
-    ellipsis, which a style sheet would cut off."""
+    ellipsis, which a style sheet would cut off.
+    """
 
     def initStyleOption(self, option: QStyleOptionComboBox) -> None:
         super().initStyleOption(option)

@@ -28,7 +28,8 @@ class CurveControls(QWidget):
 
     def __init__(self, axes: Sequence[tuple[str, str]], *after: QWidget, of: str = "") -> None:
         """`axes` are titles and what `axis_chosen` tells of each; `after` stands at the end of the row; `of` ends the
-        names that screen readers tell, such as " of the compared runs"."""
+        names that screen readers tell, such as " of the compared runs".
+        """
         super().__init__()
         self.axis = QComboBox()
         for title, axis in axes:

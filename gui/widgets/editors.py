@@ -1,5 +1,6 @@
 """One editor per kind of field. Each has `control` (what takes the focus and bears the name), `value`,
-`set_value`, and the signal `edited`, sent whenever the user or the program changes the value."""
+`set_value`, and the signal `edited`, sent whenever the user or the program changes the value.
+"""
 
 from __future__ import annotations
 
@@ -173,7 +174,8 @@ class IntEditor(Editor):
 
 class FloatEditor(TextEditor):
     """A number in any spelling that Python reads, such as 0.001 or 1e-3, or in the desktop's; where the field may be
-    empty, None."""
+    empty, None.
+    """
 
     def __init__(self, optional: bool = False, empty: str = "") -> None:
         super().__init__(empty)

@@ -10,7 +10,8 @@ _MARGIN = 16
 
 class EmptyState(QScrollArea):
     """A muted message in the middle of its room. It wraps at any width, and scrolls where there is too little
-    height."""
+    height.
+    """
 
     def __init__(self, text: str = "") -> None:
         super().__init__(widgetResizable=True)

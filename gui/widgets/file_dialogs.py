@@ -17,7 +17,8 @@ PATIENCE_S = 0.05
 
 def choose(parent: QWidget, title: str, start: str, folder: bool, chosen: Callable[[str], None]) -> QFileDialog:
     """Opens a dialog that is not modal, and calls `chosen` with the path if one is picked. It begins at `start`, or
-    in the nearest folder above that there is, where the disk tells within a moment; else at home."""
+    in the nearest folder above that there is, where the disk tells within a moment; else at home.
+    """
     look = Background(lambda: _existing(start), parent)
     found: list[str] = []
     look.done.connect(found.append)
@@ -46,7 +47,8 @@ def choose_files(parent: QWidget, title: str, chosen: Callable[[list[str]], None
 
 def choose_target(parent: QWidget, title: str, name: str, chosen: Callable[[Path], None]) -> QFileDialog:
     """Opens a dialog that is not modal and asks where to write a file, at first `name`, whose ending it keeps; calls
-    `chosen` with the path if one is given."""
+    `chosen` with the path if one is given.
+    """
     suffix = Path(name).suffix.removeprefix(".")
     dialog = QFileDialog(parent, title, str(Path.home()))
     dialog.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)

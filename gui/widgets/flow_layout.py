@@ -8,7 +8,8 @@ from PySide6.QtWidgets import QLayout, QLayoutItem, QWidget, QWidgetItem
 
 class FlowLayout(QLayout):
     """Widgets side by side at their preferred size, in as many lines as the width asks for; hidden ones take no
-    room."""
+    room.
+    """
 
     def __init__(self, parent: QWidget | None = None, *, spacing: int = 8, line_spacing: int | None = None) -> None:
         """`spacing` is between neighbours, and between lines unless `line_spacing` is given."""

@@ -20,7 +20,8 @@ _LEADING = 4
 
 def draw_swatch(painter: QPainter, entry: LegendEntry, corner: QPoint) -> None:
     """A patch of the entry's colour with its upper left corner there; empty where it has none. It has an edge, since
-    the colour may be that of the panel."""
+    the colour may be that of the panel.
+    """
     painter.setPen(QPen(QColor(theme.colors().muted), 1))
     painter.setBrush(QColor(entry.colour) if entry.colour else Qt.BrushStyle.NoBrush)
     painter.drawRect(QRect(corner, QSize(SWATCH - 1, SWATCH - 1)))
@@ -29,7 +30,8 @@ def draw_swatch(painter: QPainter, entry: LegendEntry, corner: QPoint) -> None:
 class Legend(QWidget):
     """Shows a legend whole where it fits into two lines, with what is not in the images muted; of a longer one what
     is in them, as far as there is room. Its height depends on its width alone, so that nothing jumps from image to
-    image."""
+    image.
+    """
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)

@@ -10,7 +10,8 @@ from gui.widgets.scroll_panel import scroll_panel
 
 def lay_out_page(page: QWidget, back: QPushButton, title: QLabel, subtitle: QLabel, *below: QWidget) -> None:
     """Puts the way back and the titles at the top of `page`, and what is `below` under them; the last takes the
-    room."""
+    room.
+    """
     texts = QVBoxLayout()
     texts.setSpacing(2)
     texts.addWidget(title)

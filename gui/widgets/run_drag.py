@@ -25,7 +25,8 @@ def dragged_runs(runs: Iterable[RunSummary]) -> QMimeData:
 
 def run_ids_in(data: QMimeData) -> list[str]:
     """The ids of the runs that are dragged, also by a file manager as folders with a job; none where it is something
-    else."""
+    else.
+    """
     if data.hasFormat(_IDS):
         return bytes(data.data(_IDS).data()).decode(errors="replace").split("\n")
     folders = [Path(url.toLocalFile()) for url in data.urls() if url.isLocalFile()]

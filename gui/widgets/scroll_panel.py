@@ -8,7 +8,8 @@ from PySide6.QtWidgets import QHBoxLayout, QScrollArea, QWidget
 
 class _ScrollPanel(QScrollArea):
     """Takes `inside` in when it gets its style itself. Qt gives a style to what is put into a scroll area at once, and
-    another each time the area gets a parent, until the window is whole."""
+    another each time the area gets a parent, until the window is whole.
+    """
 
     def __init__(self, inside: QWidget) -> None:
         super().__init__(widgetResizable=True)
@@ -40,7 +41,8 @@ class _WholeWidth(_ScrollPanel):
 
 def scroll_panel(inside: QWidget, *, whole_up_to: int = 0) -> QScrollArea:
     """Scrolls `inside` on a panel's background, sideways only where it is narrower than `inside` can be. It can't be
-    made narrower than that, up to `whole_up_to` pixels. It takes no keyboard focus."""
+    made narrower than that, up to `whole_up_to` pixels. It takes no keyboard focus.
+    """
     scroll = _WholeWidth(inside, whole_up_to) if whole_up_to else _ScrollPanel(inside)
     scroll.setObjectName("panel")
     scroll.setFocusPolicy(Qt.FocusPolicy.NoFocus)

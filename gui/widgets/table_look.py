@@ -7,7 +7,8 @@ from PySide6.QtWidgets import QAbstractItemView, QTableView
 
 def look_calm(table: QTableView, padding: int = 6, leading: int = 12) -> None:
     """Gives `table` that look, with `padding` pixels at the sides of a cell and rows `leading` pixels higher than
-    their text."""
+    their text.
+    """
     table.setSelectionBehavior(QAbstractItemView.SelectionBehavior.SelectRows)
     table.setEditTriggers(QAbstractItemView.EditTrigger.NoEditTriggers)
     table.setHorizontalScrollMode(QAbstractItemView.ScrollMode.ScrollPerPixel)

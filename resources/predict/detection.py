@@ -1,5 +1,6 @@
 """Says what things are in an image, and where; their masks, if the model gives them, are written as IMAGE-NUMBER.png:
-python predict.py IMAGE"""
+python predict.py IMAGE
+"""
 
 import sys
 from pathlib import Path

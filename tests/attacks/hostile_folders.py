@@ -105,7 +105,8 @@ def with_coco(folder: Path) -> None:
 
 def with_coco_runs(folder: Path) -> None:
     """A file for each split, with all that COCO's format has: runs of pixels, packed and plain, a crowd, a category
-    above."""
+    above.
+    """
     for split in ("train", "val"):
         content = coco_content()
         runs = {"size": [16, 20], "counts": [33, 8, 8, 8, 263]}, {"size": [16, 20], "counts": "Q1880o7"}
@@ -397,7 +398,8 @@ def _laz_of_many_chunks(folder: Path) -> None:
 
 def laz_of_a_huge_chunk(folder: Path) -> None:
     """A LAZ whose record of LASzip announces chunks of 2^31 points, which its decoder makes room for and cannot
-    have."""
+    have.
+    """
     with_las(folder, ".laz")
     path = folder / "1.laz"
     content = bytearray(path.read_bytes())

@@ -1,5 +1,6 @@
 """What a hostile client sends to a run, by a seed: frames that are none, messages of other types, too long, too deep,
-in pieces."""
+in pieces.
+"""
 
 from __future__ import annotations
 
@@ -73,7 +74,8 @@ def said(drawn: random.Random) -> bytes:
 
 def send(client: socket.socket, content: bytes, drawn: random.Random) -> bool:
     """Sends it in one of the ways in which a client may; whether it leaves at once. The client does not block: what
-    the other end does not take is not sent."""
+    the other end does not take is not sent.
+    """
     way = drawn.choice(("whole", "whole", "whole", "pieces", "half closed", "gone", "reset", "files"))
     try:
         if way == "pieces":

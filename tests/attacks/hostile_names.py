@@ -1,5 +1,6 @@
 """Names that an attacker might give to a class, a file, a run, a process or a GPU, and what tells whether one was
-obeyed."""
+obeyed.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +33,8 @@ NAMES = {
 @contextmanager
 def trap(folder: Path) -> Iterator[Path]:
     """A FIFO in `folder`, for all names that lead there; yields the file that is there once it has been opened. Who
-    opens it finds it empty and gone the next time, so that the test fails and does not stand still."""
+    opens it finds it empty and gone the next time, so that the test fails and does not stand still.
+    """
     fifo, sprung = folder / FIFO, folder / "sprung"
     os.mkfifo(fifo)
     shell = subprocess.Popen(["/bin/sh", "-c", 'exec 3> "$0"; rm "$0"; : > "$1"', str(fifo), str(sprung)])

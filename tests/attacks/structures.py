@@ -1,5 +1,6 @@
 """Damage to what JSON, XML and YAML files mean: they stay well formed as a rule, and what stands in them is of
-another type, is missing, stands there twice, is huge, has no end of levels, or belongs to nothing."""
+another type, is missing, stands there twice, is huge, has no end of levels, or belongs to nothing.
+"""
 
 from __future__ import annotations
 
@@ -99,7 +100,8 @@ def _places(node: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, 
 
 def _drawn_places(drawn: random.Random, root: list[Any]) -> list[Place]:
     """One place, or at times all that the same keys lead to. Those to which many keys lead are drawn no more often
-    than others: a file has a hundred coordinates for each name."""
+    than others: a file has a hundred coordinates for each name.
+    """
     by_path: dict[tuple[str, ...], list[Place]] = {}
     for path, place in _places(root):
         by_path.setdefault(path, []).append(place)

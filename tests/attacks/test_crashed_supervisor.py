@@ -1,5 +1,6 @@
 """A supervisor that is ended by a signal, as one that lacks the memory for its imports: what ended it is told, to
-whoever asks, and not as a machine that went down."""
+whoever asks, and not as a machine that went down.
+"""
 
 from __future__ import annotations
 

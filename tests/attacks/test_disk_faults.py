@@ -1,5 +1,6 @@
 """The disk of a run fills up, breaks, slows down or goes away at random moments: what is told is true, and nothing is
-lost that was told to be saved."""
+lost that was told to be saved.
+"""
 
 from __future__ import annotations
 

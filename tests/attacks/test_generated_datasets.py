@@ -1,5 +1,6 @@
 """Damaged datasets of every kind, by the thousand, looked through by the inspector's own entry under its own limit of
-memory."""
+memory.
+"""
 
 from __future__ import annotations
 

@@ -205,7 +205,8 @@ MOST_WAIT_S = 5.0
 
 def attack(supervised: Supervised, seeds: range) -> dict[str, float]:
     """Has a hostile client for each seed come to a run that an honest one follows; what the most costly moments
-    cost."""
+    cost.
+    """
     process = psutil.Process(supervised.process.pid)
     with supervised.connect() as honest:
         last = wait_for_more(honest, 0)

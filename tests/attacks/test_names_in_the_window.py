@@ -246,7 +246,8 @@ def cell_tips(model: QAbstractItemModel) -> set[str]:
 
 def machine(names: Sequence[str], second: int) -> Snapshot:
     """A GPU of each name, which is too hot and has an Xid error of late, with processes of that name; as a snapshot
-    may have them."""
+    may have them.
+    """
     names = [" ".join(name.split())[:MOST_SHOWN] for name in names]
     gpus = tuple(
         structs.replace(
@@ -306,7 +307,8 @@ def _named(event: AnyEvent, name: str, outcome: Outcome | None) -> AnyEvent | No
 
 def report(names: Sequence[str]) -> DatasetReport:
     """A dataset with a class of each name, and a problem, an example and an unreadable file, as an inspection tells
-    of it."""
+    of it.
+    """
     classes = tuple(name[:MAX_LETTERS] for name in names)
     counts = dict.fromkeys(classes, 4)
     told: DatasetReport = brief(
@@ -345,7 +347,8 @@ def tour(
     pages: str, window: MainWindow, qtbot: QtBot, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Callable[[Sequence[str]], dict[str, float]]:
     """Goes through some pages with such names, without a trap sprung; returns how much longer than with ordinary ones
-    each stop took at most, in seconds."""
+    each stop took at most, in seconds.
+    """
     monkeypatch.chdir(tmp_path)
 
     def go(names: Sequence[str]) -> dict[str, float]:

@@ -1,5 +1,6 @@
 """Runs whose processes are killed, frozen and told to end over and over, at random moments: nothing is lost, and
-nothing is left."""
+nothing is left.
+"""
 
 from __future__ import annotations
 

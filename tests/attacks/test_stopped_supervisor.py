@@ -1,5 +1,6 @@
 """A supervisor that is stopped (SIGSTOP), and one whose door nobody opens: whoever asks it for something is told, and
-the window goes on."""
+the window goes on.
+"""
 
 from __future__ import annotations
 
@@ -126,7 +127,8 @@ def test_that_a_command_that_a_crowded_supervisor_never_got_is_not_taken_for_don
 
 def test_that_a_connection_that_cannot_say_hello_leaves_no_socket(tmp_path: Path) -> None:
     """Its token, which stands in a file of the run's folder, is longer than what a connection holds that nobody "
-    "reads."""
+    "reads.
+    """
     run = RunFolder(tmp_path)
     with socket.create_server(("127.0.0.1", 0)) as listener:
         pid = os.getpid()

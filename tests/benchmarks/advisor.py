@@ -172,7 +172,8 @@ def measured(cap_bytes: int, jobs: Sequence[Job], seconds: float) -> dict[Job, f
 
 def exhaustive(case: Case, first: Job, seconds: float) -> dict[Job, float]:
     """Images per second of every way that can run; of those that vary a setting, where what they vary is at least
-    half as fast as the fastest."""
+    half as fast as the fastest.
+    """
     able = [way for way in ways(case.job, load_catalogue()) if not way.refusal]
     bases = {way.name: way.job for way in able if not way.varies}
     speeds = measured(case.cap_bytes, list(dict.fromkeys([first, *bases.values()])), seconds)

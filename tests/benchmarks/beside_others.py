@@ -167,7 +167,8 @@ class Dmon(Watcher):
 def process_clock(pid: int) -> int:
     """The clock of a process's processor time, its ended threads included, in nanoseconds rather than the ticks of
     /proc, which miss short work. Source: clock_getcpuclockid(3), MAKE_PROCESS_CPUCLOCK of Linux's
-    posix-timers_types.h."""
+    posix-timers_types.h.
+    """
     return (~pid << 3) | 2
 
 

@@ -55,7 +55,8 @@ Trivial = Callable[[Batch, Splits], Tensor]
 @dataclass(frozen=True)
 class Row:
     """A dataset, the flags for `footplate train`, what it is compared with, and how much better it has to be, in the
-    measure that decides."""
+    measure that decides.
+    """
 
     dataset: str
     flags: str

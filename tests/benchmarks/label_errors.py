@@ -45,7 +45,8 @@ def main() -> int:
 
 def measure(folder: Path, share: float, folds: int, epochs: int, seed: int) -> tuple[float, float]:
     """The share of the wrong labels that are in the first 15 % of the samples, and the share of what is listed there
-    that is wrong."""
+    that is wrong.
+    """
     wrong = flip_labels(IMAGES, folder / "images", share, seed=seed)
     home = os.environ | {"FOOTPLATE_HOME": str(folder / "home")}
     begun = time.monotonic()

@@ -174,7 +174,8 @@ def zoom(overview: Overview) -> dict[str, float]:
 
 def timed(frame: Callable[[int], None], count: int) -> list[tuple[float, float]]:
     """How long each frame takes by the clock and of the thread's own time, in milliseconds; what else is due is done
-    in between."""
+    in between.
+    """
     taken = []
     for number in range(count):
         wall, own = time.perf_counter(), time.thread_time()

@@ -108,7 +108,8 @@ def now() -> Moment:
 
 def opened(run: RunFolder, steps: int) -> tuple[Moment, Moment, float]:
     """How long it took until the first curve and until all had been drawn, and the longest between two turns of the
-    event loop."""
+    event loop.
+    """
     store = RunSession()
     page = RunPage(store)
     page.resize(*PAGE)

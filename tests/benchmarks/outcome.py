@@ -96,7 +96,8 @@ COMPARISONS = {
 
 def garments(folder: Path, _: Path) -> None:
     """The sample dataset's garments, tinted, at any place and size on a smooth ground of any colours, 96 px; two
-    images of each."""
+    images of each.
+    """
     random = np.random.default_rng(0)
     for path in sorted((ROOT / "resources/sample").rglob("*.png")):
         for number in range(2):

@@ -148,7 +148,8 @@ def make_runs(count: int) -> None:
 
 def one_window(environment: dict[str, str], runs: int, how: str) -> list[float]:
     """Seconds to the first rows, to all rows, of which the window's own (it may wait for others), for a search, for a
-    sort, for a renewal, for the command palette to open, and for the slowest of the keys typed into it."""
+    sort, for a renewal, for the command palette to open, and for the slowest of the keys typed into it.
+    """
     command = [sys.executable, "-c", CHILD, str(runs), how]
     child = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=True)
     return [float(word) for word in child.stdout.split()]

@@ -38,7 +38,8 @@ SIZE = (1250, 1300)
 
 def measure(frame: Callable[[], object], frames: int) -> tuple[float, float]:
     """The median and the longest of `frames` frames in milliseconds of the thread's own time, after three to warm
-    up."""
+    up.
+    """
     times = []
     for _ in range(frames + 3):
         begun = time.thread_time()

@@ -155,7 +155,8 @@ def _later(rates: Rates) -> float:
 
 class Bench:
     """One call of this script: what it was asked for, and where it works. `tell` is given what each side reached as
-    it comes."""
+    it comes.
+    """
 
     def __init__(
         self,

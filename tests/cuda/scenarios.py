@@ -40,7 +40,8 @@ def machine_as_seen() -> dict[str, Any]:
 
 def copied_and_awaited() -> list[list[int]]:
     """What is read from a copy into pinned memory at once, and once the device was waited for; then the same of a
-    state."""
+    state.
+    """
     here = torch.zeros(4, dtype=torch.int64, pin_memory=True)
     here.copy_(torch.arange(4).cuda(), non_blocking=True)
     read = [here.tolist()]

@@ -1,5 +1,6 @@
 """Copies to and from GPUs of the CUDA stand-in, which come late there: nobody reads, or writes over, what is under
-way."""
+way.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
 """Every strategy on GPUs of the CUDA stand-in: which process is on which GPU, in what precision, and what it waits
-for."""
+for.
+"""
 
 from __future__ import annotations
 

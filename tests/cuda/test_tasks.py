@@ -1,5 +1,6 @@
 """Every task on a GPU of the CUDA stand-in: no step waits for the GPU but where a model of torchvision does by
-itself."""
+itself.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
 """Whole runs on GPUs of the CUDA stand-in, from outside: supervisor, workers, NVML's view of them, and what befalls
-them."""
+them.
+"""
 
 from __future__ import annotations
 

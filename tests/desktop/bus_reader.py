@@ -145,7 +145,8 @@ class Reader:
 
     def _read(self, refs: list[Ref], *, deep: bool = True) -> list[Any]:
         """What is shown of these objects; what is hidden is left out with all in it. All objects of one depth are
-        asked at once, since every turn of question and answer waits for several processes."""
+        asked at once, since every turn of question and answer waits for several processes.
+        """
         found = level = self._described(refs)
         while deep and level:
             pairs = [(node, ref) for node in level for ref in node.pop("below")[:MOST_CHILDREN]]

@@ -1,5 +1,6 @@
 """Desktops for tests: a display with what places its windows, a session bus and the accessibility bus, for a user
-with an empty home."""
+with an empty home.
+"""
 
 from __future__ import annotations
 
@@ -120,7 +121,8 @@ class Desktop:
 
     def start(self, *command: str, cwd: Path = ROOT) -> subprocess.Popen[str]:
         """A program of the desktop's own, which is ended with it; what it complains of is kept in a file of its
-        name."""
+        name.
+        """
         with (self._folder / f"{Path(command[0]).name}.log").open("a") as log:
             process = subprocess.Popen(
                 command, cwd=cwd, env=self.environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log,

@@ -18,7 +18,8 @@ _PARTS_OF = frozenset(("combo box", "spin box", "table", "list", "tree table"))
 
 def lacking(window: Node) -> Iterator[str]:
     """The controls in a window that have no name, or neither a role nor a description, and where they are. Qt has no
-    role for what a program draws itself, such as plots."""
+    role for what a program draws itself, such as plots.
+    """
     for node, above in _with_ancestors(window, ()):
         surface = node.role in VAGUE and not node.children and above and above[-1].name
         if surface or (above and above[-1].role in _PARTS_OF):

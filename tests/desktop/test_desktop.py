@@ -1,5 +1,6 @@
 """A first day with Footplate on a desktop: the real window in a process of its own, read through the accessibility
-bus and driven by keys. One window is started, and again where that is what is proved."""
+bus and driven by keys. One window is started, and again where that is what is proved.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +47,8 @@ app.exec()
 @dataclass
 class Day:
     """What the tests share. `greeting` is what the first start showed, and `fitted` which windows did not fit the
-    screen."""
+    screen.
+    """
 
     desktop: Desktop
     window: Window

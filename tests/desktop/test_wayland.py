@@ -1,5 +1,6 @@
 """The window under Wayland, before compositors without a screen: driven through the accessibility bus, and by keys
-where the compositor has a keyboard."""
+where the compositor has a keyboard.
+"""
 
 from __future__ import annotations
 

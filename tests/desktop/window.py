@@ -19,7 +19,8 @@ START_S = 60.0
 @dataclass(frozen=True)
 class Node:
     """Something on the screen, with all that is shown in it. `labelled` is whether a label names it, and `box` is its
-    left, top, width and height on the screen."""
+    left, top, width and height on the screen.
+    """
 
     ref: tuple[str, str]
     role: str
@@ -146,7 +147,8 @@ class Window:
 
     def tab_to(self, name: str, key: str = "Tab") -> Node:
         """Presses Tab until the keyboard is on the thing of that name. Raises AssertionError where it never gets
-        there."""
+        there.
+        """
         for node in self.tab_stops(key):
             if node.name == name:
                 return node

@@ -1,5 +1,6 @@
 """A run that a Footplate of November 2026 paused (`recorded_run`, with torch 2.14.1 on a CPU) is read and resumed by
-today's."""
+today's.
+"""
 
 from __future__ import annotations
 

@@ -147,7 +147,8 @@ _Kind = TypeVar("_Kind", bound=AnyEvent)
 class Hold:
     """Has `MODEL` do something at a moment: "building"; "decoding" an image; in a forward pass "training" or
     "validating", or in that of a process's fifth step "step5"; or once a checkpoint has been written
-    "syncing.last.pt.part", "renaming.best.pt.part" and the like."""
+    "syncing.last.pt.part", "renaming.best.pt.part" and the like.
+    """
 
     def __init__(self, home: Path) -> None:
         self._asked, self._reached = home / "hold", home / "held"
@@ -155,7 +156,8 @@ class Hold:
     def ask(self, moment: str, *, rank: int = 0, what: str = "wait") -> None:
         """`what` is "wait", until something else is asked; "ignore", which is deaf to SIGTERM too; "block", which
         waits in native code besides; "crash" natively, or "crash_once"; or "throw" a BufferError into the thread that
-        reads images ahead."""
+        reads images ahead.
+        """
         self._asked.parent.mkdir(parents=True, exist_ok=True)
         self._reached.unlink(missing_ok=True)
         self._asked.with_suffix(".part").write_text(f"{moment} {rank} {what}")
@@ -386,7 +388,8 @@ class RealRun:
 @dataclass(frozen=True, slots=True)
 class End:
     """What the last.pt and the best.pt of a run hold, but for where it began, how often it may start again, and where
-    the model was measured to be cut best."""
+    the model was measured to be cut best.
+    """
 
     last: dict[str, Any]
     best: dict[str, Any]

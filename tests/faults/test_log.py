@@ -88,7 +88,8 @@ DAMAGES = [
 
 def damaged(run: RealRun, damage: Callable[[Lines], None]) -> Lines:
     """Damages the run's log, long enough ago for the list of runs to keep what it reads of it; the lines as they
-    were."""
+    were.
+    """
     before = run.folder.events_file.read_bytes().splitlines(keepends=True)
     lines = list(before)
     damage(lines)

@@ -117,7 +117,8 @@ def _place() -> str:
 
 def on_one_card(spec: WorkerSpec) -> None:
     """Has all ranks compute on the first of the run's devices, where they meet over gloo, since NCCL refuses two
-    ranks on one card; and DataParallel make as many replicas there as the run has devices."""
+    ranks on one card; and DataParallel make as many replicas there as the run has devices.
+    """
     if not is_gpu(spec.devices[0]):
         return
     os.environ["CUDA_VISIBLE_DEVICES"] = spec.devices[0]
@@ -202,7 +203,8 @@ def count_launches(spec: WorkerSpec) -> None:
 
 def _launches(profile: torch.profiler.profile) -> dict[str, int]:
     """How many of each: "regions" that torch.compile has made, "kernels" on the device, "fused" ones among them, that
-    is Triton's, and calls that launch a "graph"."""
+    is Triton's, and calls that launch a "graph".
+    """
     events = [event for event in profile.events() or () if not event.is_user_annotation]
     kernels = [event.name for event in events if event.device_type == torch.autograd.DeviceType.CUDA]
     calls = [event.name for event in events if event.device_type == torch.autograd.DeviceType.CPU]
@@ -224,7 +226,8 @@ def search_convolutions(spec: WorkerSpec) -> None:
 
 def time_recording(spec: WorkerSpec) -> None:
     """Leaves what it costs each time to look into where a step's time goes: [{"start": seconds, "stop": seconds},
-    …]."""
+    …].
+    """
     costs: list[dict[str, float]] = []
     timer: Any = rank_times.KernelTimer if is_gpu(spec.devices[0]) else rank_times.HostTimer
     start, stop = timer.start, timer.stop

@@ -81,7 +81,8 @@ class Proof:
         anywhere: bool = False,
     ) -> None:
         """Tells a figure, which fails where it misses its aim. Aims are a card's, and none in a rehearsal, unless
-        they hold `anywhere`."""
+        they hold `anywhere`.
+        """
         bounds = {"at_most": at_most, "at_least": at_least} if anywhere or not self.rehearsing else {}
         aims = {bound: value for bound, value in bounds.items() if value is not None}
         met = figure <= aims.get("at_most", figure) and figure >= aims.get("at_least", figure)
@@ -103,14 +104,16 @@ class Proof:
 
     def start(self, job: Job, **options: Any) -> WorkerGroup:
         """Starts the workers of `job` in a folder of their own; those that still run at the end of the check are
-        ended."""
+        ended.
+        """
         folder = self.folder / f"run-{len(self._groups) + 1}"
         self._groups.append(WorkerGroup(_forker(), job, folder, **options))
         return self._groups[-1]
 
     def run(self, job: Job, *, seconds: float = 120.0, **options: Any) -> WorkerGroup:
         """Runs the workers of `job`, every step told of, to their end. Raises RuntimeError with the cause where they
-        fail."""
+        fail.
+        """
         group = self.start(job, **{"every_step": True} | options)
         codes = group.finish(seconds)
         if any(code != 0 for code in codes):

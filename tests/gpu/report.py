@@ -25,7 +25,8 @@ Result = Mapping[str, Any]
 
 class Report:
     """The report in the folder `out`, on disk as it stands. Parts that an earlier run has left there are kept, unless
-    that was a rehearsal and this is none, or the reverse."""
+    that was a rehearsal and this is none, or the reverse.
+    """
 
     def __init__(self, out: Path, *, rehearse: bool) -> None:
         self._out = out

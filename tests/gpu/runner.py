@@ -99,7 +99,8 @@ class _Attempt:
 
 class Runner:
     """Runs `parts` within `seconds` in all and keeps `report` up to date, in the folder `out` with the log of it
-    all."""
+    all.
+    """
 
     def __init__(
         self, parts: Sequence[Part], out: Path, *, seconds: float, rehearse: bool, environment: Mapping[str, str]
@@ -303,7 +304,8 @@ def unpack(wheels: Path, target: Path) -> None:
 @contextmanager
 def workplace(wheels: Path | None) -> Iterator[dict[str, str]]:
     """The environment of all parts: this tree's modules and the wheels', and folders of their own for all that is
-    written."""
+    written.
+    """
     with tempfile.TemporaryDirectory(prefix="fp", ignore_cleanup_errors=True) as name:
         place = Path(name)
         if wheels is not None:

@@ -1,5 +1,6 @@
 """The real window for tests: the program's own style, nothing left running when it closes, and stand-ins for ssh and
-NVML."""
+NVML.
+"""
 
 from __future__ import annotations
 
@@ -149,7 +150,8 @@ def real_inspector() -> None:
 @pytest.fixture(autouse=True)
 def sample_known(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, sample_looked_through: Path) -> None:
     """Windows are told of the sample what the inspector has said before, but in tests that ask for a real one: each
-    window begins with it, and looking through it takes as long as making the window."""
+    window begins with it, and looking through it takes as long as making the window.
+    """
     if "real_inspector" not in request.fixturenames:
         tell_at_once(monkeypatch, sample_looked_through)
 
@@ -207,7 +209,8 @@ def window_of_file(
 @pytest.fixture
 def window(window_of_file: MainWindow, qtbot: QtBot) -> Iterator[MainWindow]:
     """One window, ready to train the sample, for the tests of a file that only look at it; the dialogs and pages that
-    they open are out of the way for the next."""
+    they open are out of the way for the next.
+    """
     with qtbot.waitActive(window_of_file):
         window_of_file.activateWindow()
     yield window_of_file

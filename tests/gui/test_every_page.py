@@ -1,5 +1,6 @@
 """Every page of the window, filled: what assistive technologies are told, where Tab goes, how numbers are written, and
-whether everything is whole or can be scrolled to on a small screen with large texts and both panels."""
+whether everything is whole or can be scrolled to on a small screen with large texts and both panels.
+"""
 
 from __future__ import annotations
 
@@ -88,7 +89,8 @@ def against_reading(before: QWidget, after: QWidget, window: QWidget) -> bool:
 
 def texts(shown: QWidget) -> Iterator[str]:
     """All that is written, as labels, on buttons, in tables and for screen readers, but for the engine's own
-    sentences."""
+    sentences.
+    """
     for widget in shown.findChildren(QWidget):
         if not widget.isVisible() or isinstance(widget.parent(), ProblemLabel | FindingRow):
             continue

@@ -18,7 +18,8 @@ Image = dict[str, Any]
 
 def images(seed: int, *, count: int = 12, crowded: int = 8) -> list[Image]:
     """Objects, a tenth of them ignored, and detections of which most lie near an object; the last class has no
-    objects."""
+    objects.
+    """
     generator = np.random.default_rng(seed)
     made = []
     for _ in range(count):
@@ -62,7 +63,8 @@ def precisions(
     given: list[Image], kind: str, *, size: str = "all", scale: float = 1.0
 ) -> np.ndarray[Any, np.dtype[np.float64]]:
     """pycocotools' average precision of objects of a size, [classes, 10], -1 where a class has none; of boxes in
-    images made `scale` times as large."""
+    images made `scale` times as large.
+    """
     truth, found = COCO(), []
     annotations = []
     for number, image in enumerate(given, 1):

@@ -64,7 +64,8 @@ class CudaStub:
     @property
     def environment(self) -> dict[str, str]:
         """What makes a process and its children load the stand-in. It tells of a machine with
-        `CudaMachine.environment`."""
+        `CudaMachine.environment`.
+        """
         return {
             "LD_PRELOAD": str(self.folder / "libcudart-stub.so"),
             "LD_LIBRARY_PATH": str(self.folder),

@@ -31,7 +31,8 @@ def save_matlab(path: Path, layers: list[np.ndarray]) -> None:
 
 def make_edged(folder: Path, counts: dict[str, int], side: int = 32, *, matlab: bool = False) -> Path:
     """images/SPLIT/N.png and edges/SPLIT/N.png, or groundTruth/SPLIT/N.mat of two annotators, of whom the second drew
-    but the upper half."""
+    but the upper half.
+    """
     seed = 0
     for split, count in counts.items():
         for number in range(count):

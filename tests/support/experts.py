@@ -54,7 +54,8 @@ class Setting:
 def fastai(setting: Setting) -> list[float]:
     """`vision_learner` and `fine_tune` by fastai's own defaults, with the presizing of its book (chapter 5); the
     first of the epochs trains the head alone, as `fine_tune` does by itself. From scratch: `Learner` and
-    `fit_one_cycle`."""
+    `fit_one_cycle`.
+    """
     from fastai.vision import all as vision
 
     vision.set_seed(setting.seed, reproducible=True)
@@ -130,7 +131,8 @@ def timm(setting: Setting) -> list[float]:
 
 def torchvision(setting: Setting) -> list[float]:
     """torchvision's references/classification/train.py by its defaults: SGD of 0.1 for eight times 32 images, and a
-    tenth of that after each third of the run, as after 30 and 60 of its 90 epochs."""
+    tenth of that after each third of the run, as after 30 and 60 of its 90 epochs.
+    """
     from timm.data import resolve_data_config
     from torchvision import transforms
 
@@ -158,7 +160,8 @@ def torchvision(setting: Setting) -> list[float]:
 
 def pytorch(setting: Setting) -> list[float]:
     """PyTorch's examples/mnist/main.py by its defaults: Adadelta of 1.0, times 0.7 after each epoch, no
-    augmentation."""
+    augmentation.
+    """
     model = fresh_model(setting)
     train = DataLoader(digits(setting, "train"), setting.batch, shuffle=True)
     val = DataLoader(digits(setting, "val"), 1000)
@@ -175,7 +178,8 @@ def pytorch(setting: Setting) -> list[float]:
 def smp(setting: Setting) -> list[float]:
     """segmentation_models_pytorch's examples/camvid_segmentation_multiclass.ipynb: Dice loss, Adam of 0.0002, cosine to
     0.00001 by steps; its flips, shifts, scales and changes of colour by torchvision's transforms. The mean IoU over the
-    classes of all validation pixels."""
+    classes of all validation pixels.
+    """
     import segmentation_models_pytorch as models
     from safetensors.torch import load_file
     from torchvision.transforms import v2
@@ -289,7 +293,8 @@ def folder_loaders(
 
 class Masks(Dataset[tuple[Tensor, Tensor]]):
     """Images normalised as EfficientNet-Lite's are, and masks of classes; their short side is `size`, cut to
-    squares."""
+    squares.
+    """
 
     def __init__(self, setting: Setting, split: str) -> None:
         self._size, self._ignored = setting.size, setting.ignored

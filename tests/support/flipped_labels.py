@@ -9,7 +9,8 @@ from pathlib import Path
 
 def flip_labels(source: Path, target: Path, share: float, most: int | None = None, seed: int = 0) -> set[str]:
     """Copies the images of SPLIT/CLASS folders to CLASS/SPLIT-NAME, at most so many of each class, the given share of
-    them drawn by `seed` to another class; the names of these."""
+    them drawn by `seed` to another class; the names of these.
+    """
     draw = random.Random(seed)
     classes = sorted({path.name for path in source.glob("*/*") if path.is_dir()})
     files = [path for name in classes for path in sorted(source.glob(f"*/{name}/*"))[:most]]

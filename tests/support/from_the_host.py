@@ -13,7 +13,8 @@ _COPIES = (torch.ops.aten._to_copy, torch.ops.aten.copy_)
 
 class FromTheHost(TorchDispatchMode):
     """Notes the operations that take a tensor of the CPU's, which a GPU would be waited for to take it, too. A single
-    number is handed over with the kernel, unless it is copied."""
+    number is handed over with the kernel, unless it is copied.
+    """
 
     def __init__(self) -> None:
         super().__init__()

@@ -10,7 +10,8 @@ def install(
     folder: Path, package: str, points: Mapping[str, Mapping[str, str]], version: str = "1.0", **modules: str
 ) -> Path:
     """Writes a package with entry points, by group and name, and its modules, by name, into `folder`, which is to be
-    on the path; its entry_points.txt."""
+    on the path; its entry_points.txt.
+    """
     info = folder / f"{package}-{version}.dist-info"
     info.mkdir(parents=True)
     (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {package}\nVersion: {version}\n")

@@ -10,7 +10,8 @@ from PIL import Image
 
 def line(side: int, seed: int, width: float = 5) -> tuple[np.ndarray, np.ndarray, float]:
     """An image uint8 [side, side, 3] with a bright line on noise, its mask uint8 [side, side] of 0 and 255, and the
-    line's angle in degrees, anticlockwise from the horizontal."""
+    line's angle in degrees, anticlockwise from the horizontal.
+    """
     random = np.random.default_rng(seed)
     pixels = random.integers(0, 120, (side, side, 3), dtype=np.uint8)
     degrees = random.uniform(0, 180)

@@ -108,7 +108,8 @@ class Machines:
 
     def payload_rate(self, nbytes: int, rounds: int = 9) -> float:
         """Bits per second, in each direction, of `nbytes` that the first two machines send each other at once through
-        TCP."""
+        TCP.
+        """
         told = (self.address(self.names[0]), str(nbytes), str(rounds))
         script = str(Path(__file__).parent / "sending.py")
         with ThreadPoolExecutor() as pool:
@@ -163,7 +164,8 @@ class Machines:
 
     def boot(self, name: str, *, over: tuple[Path, Path] | None = None, **variables: str) -> None:
         """Starts a machine; `variables` are set in whatever ssh starts there. The first of the folders `over` is seen
-        there in the place of the second."""
+        there in the place of the second.
+        """
         config = self.folder / f"sshd-{name}"
         set_there = {
             "PATH": f"{self.folder / 'bin'}:/usr/bin:/bin",

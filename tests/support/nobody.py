@@ -17,7 +17,8 @@ NOBODY = 65534
 
 def as_nobody(code: str, *words: str, uid: int = NOBODY, before: str = "") -> Any:
     """What Python `code` prints as JSON when another user of the machine runs it; `before` it becomes that user's,
-    who may not be able to read this Python's files, the rest is imported."""
+    who may not be able to read this Python's files, the rest is imported.
+    """
     if not hasattr(os, "geteuid") or os.geteuid() != 0:
         pytest.skip("only root can act as another user")
     begin = f"import json, os, socket, sys\n{before}\nos.setgroups([])\nos.setgid({uid})\nos.setuid({uid})\n"

@@ -109,7 +109,8 @@ def compile_library(library: Path, *sources: str, flags: Iterable[str] = ()) -> 
 
 def built_once(temporary: pytest.TempPathFactory, name: str, build: Callable[[Path], Built]) -> Built:
     """What `build` gives for a folder that all processes running these tests share; it is called again, with the same
-    folder, by each, and finds there what the first has compiled."""
+    folder, by each, and finds there what the first has compiled.
+    """
     root = temporary.getbasetemp()
     root = root.parent if "PYTEST_XDIST_WORKER" in os.environ else root
     with (root / f"{name}.lock").open("w") as lock:

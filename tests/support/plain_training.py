@@ -28,7 +28,8 @@ Part = Callable[[Tensor], Tensor]
 @dataclass
 class Plain:
     """What a training gave: the loss of each step, each epoch's mean validation loss and share of right answers, the
-    weights and the optimizer's state by name."""
+    weights and the optimizer's state by name.
+    """
 
     losses: list[float]
     validations: list[tuple[float, float]]
@@ -39,7 +40,8 @@ class Plain:
 @dataclass(frozen=True)
 class Fed:
     """How each batch is fed: the sizes of the chunks, the chunks whose BatchNorm statistics are kept (all if None), and
-    the random stream that each of `parts` of the model draws from for a chunk."""
+    the random stream that each of `parts` of the model draws from for a chunk.
+    """
 
     chunks: tuple[int, ...]
     statistics_of: tuple[int, ...] | None = None

@@ -16,7 +16,8 @@ _LONG_S = 0.5
 
 def waited_for_a_core_s() -> float:
     """How long this thread has been ready to run while other tests had the cores, in seconds since it began
-    (docs.kernel.org/scheduler/sched-stats.html)."""
+    (docs.kernel.org/scheduler/sched-stats.html).
+    """
     return int(Path("/proc/thread-self/schedstat").read_text().split()[1]) / 1e9
 
 

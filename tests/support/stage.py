@@ -54,7 +54,8 @@ TOO_LARGE = Problem(
 
 class Stage:
     """The window with all that its pages show; each public method brings a page forward and returns what to draw of
-    it."""
+    it.
+    """
 
     def __init__(self, window: MainWindow) -> None:
         """`window` is one that sees the GPUs of the stand-in called "everything"."""

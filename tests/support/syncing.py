@@ -12,7 +12,8 @@ import pytest
 @contextmanager
 def synced(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[str, list[str]]]]:
     """The path of each file or folder that this process syncs inside, and what the folder held then but for hidden
-    files."""
+    files.
+    """
     found: list[tuple[str, list[str]]] = []
     sync = os.fsync
 

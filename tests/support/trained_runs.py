@@ -104,7 +104,8 @@ _FIELDS: dict[str, dict[str, Any]] = {
 
 def train(forker: Forker, folder: Path, task: str, **fields: Any) -> Trained:
     """Trains the task's small model on its small dataset, in `folder`, for an epoch; `fields` replace those of the
-    job."""
+    job.
+    """
     values: dict[str, Any] = {"batch_size": 4, "epochs": 1, "learning_rate": 0.01, "predictions": 0}
     if task == "custom":
         values |= {"model": str(COUNTING), "model_file_sha256": agreed(COUNTING)}

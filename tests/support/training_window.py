@@ -24,7 +24,8 @@ def where() -> str:
 @contextmanager
 def training_window(app: QApplication, dataset: str = "", **fields: object) -> Iterator[MainWindow]:
     """The window with a home of its own, shown, its form set to `dataset` ("" for the sample) and to `fields` of a
-    job."""
+    job.
+    """
     with tempfile.TemporaryDirectory() as home:
         os.environ |= {"FOOTPLATE_HOME": home, "XDG_RUNTIME_DIR": home}
         theme.apply(app)

@@ -169,7 +169,8 @@ def lightning_loop(setting: Setting, workers: int) -> Rates:
 
 def ddp_loop(setting: Setting, rank: int, world: int, store: str) -> Iterator[int]:
     """A rank of "Getting Started with DDP" and "Training a Classifier" on the CPU; gives the count of its steps after
-    each, for as long as it is asked. Where `store` is empty, the ranks meet by torchrun's variables."""
+    each, for as long as it is asked. Where `store` is empty, the ranks meet by torchrun's variables.
+    """
     import torch.distributed as dist
     from torch.nn.parallel import DistributedDataParallel
     from torch.utils.data import DistributedSampler

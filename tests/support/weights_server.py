@@ -16,7 +16,8 @@ Fault = Literal["", "truncated", "damaged", "html", "gated", "missing", "broken"
 
 class WeightsServer:
     """Serves `files` by name, in whatever repository they are asked for; `fault` is what it does wrong, and `asked`
-    what it was asked for. While it is "held" it sends half of a file and waits for `release`."""
+    what it was asked for. While it is "held" it sends half of a file and waits for `release`.
+    """
 
     def __init__(self, files: dict[str, bytes], fault: Fault = "") -> None:
         self.files = files

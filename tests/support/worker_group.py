@@ -44,7 +44,8 @@ INFERENCE = (
 class Order(msgspec.Struct):
     """What the forker is asked for; `file_limit_bytes` makes larger files fail to be written. `environment` is set in
     the worker before anything else, and `prepare`, "module:function", is called before it trains. `worker` is the
-    function that it runs where it is not to train."""
+    function that it runs where it is not to train.
+    """
 
     spec: WorkerSpec
     every_step: bool
@@ -78,7 +79,8 @@ class Forker:
 
     def spawn(self, spec: WorkerSpec, worker: str, channel: socket.socket, _log: Path) -> ForkedWorker:
         """In place of `worker_process._spawn`, which starts a new interpreter: a test process has threads and must
-        not be forked."""
+        not be forked.
+        """
         environment = os.environ | worker_environment(spec)
         return ForkedWorker(*self._start(Order(spec, False, None, dict(environment), "", worker), channel))
 

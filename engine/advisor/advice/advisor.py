@@ -45,7 +45,8 @@ Say = Callable[[AdviceProgress], object]
 
 def advise(order: AdviceOrder, say: Say) -> Advice | AdviceRefused:
     """The answer to `order`, kept or measured; Ctrl+C (KeyboardInterrupt) ends the trials, and the answer is what is
-    known by then."""
+    known by then.
+    """
     recalled = None if order.again else kept.recall(order)
     if recalled is not None:
         return renewed(order, recalled)
@@ -176,7 +177,8 @@ class _Advisor:
 
     def _queue(self, number: int) -> list[Tried]:
         """Whom to try in a round: first all that stand by themselves, as fast as they can be; then those still in the
-        running, and what varies one setting of the fastest."""
+        running, and what varies one setting of the fastest.
+        """
         known = self.known
         waiting, known.waiting = known.waiting, []
         if number == 0:
@@ -199,7 +201,8 @@ class _Advisor:
 
     def _held_up(self) -> list[Tried]:
         """One device's way where it took so long in its only trial that several devices are much faster than their
-        number."""
+        number.
+        """
         known, alone = self.known, self.known.alone
         best = ranked(known.tried)[0]
         if alone is None or alone.trials > 1 or alone.state == "measured":
@@ -208,7 +211,8 @@ class _Advisor:
 
     def _try_one_device(self, folder: Path) -> None:
         """One device's step, from which the others' costs are foreseen. What does not fit there is tried with less
-        memory."""
+        memory.
+        """
         known = self.known
         alone = [
             each
@@ -247,7 +251,8 @@ class _Advisor:
     def _instead(self, failed: Tried) -> list[Tried]:
         """The next thriftier way after one that ran out of memory: one whose estimate leaves room below that one's,
         which was too low. Where there is none and nothing has fitted yet, the next but one, so that few trials lead
-        to what fits."""
+        to what fits.
+        """
         known = self.known
         at_hand = {each.way.job for each in (*known.tried, *known.waiting)}
         found = [each for each in self._that_fit(failed.way) if each.way.job not in at_hand]
@@ -279,7 +284,8 @@ class _Advisor:
 
     def _may_be_best(self, tried: Tried) -> bool:
         """Whether its parts, and what was measured of its siblings, allow it to be the fastest; if not, it is left
-        out."""
+        out.
+        """
         known = self.known
         best = min((each.step_s for each in known.tried if each.steps), default=float("inf"))
         least = self._at_best(tried)

@@ -79,7 +79,8 @@ def _nothing(known: Known) -> str:
 
 def _sentence(known: Known, tried: list[Tried]) -> str:
     """ "DistributedDataParallel, 2 GPUs, is fastest: 812 images/s, 1.92x one device. Pipeline, 2 GPUs, 1F1B reaches
-    88 % of that: it idles 11 % of the time in its bubble."."""
+    88 % of that: it idles 11 % of the time in its bubble.".
+    """
     best, alone = tried[0], known.alone
     words = [f"{best.way.name} is fastest: {best.speed.median:,.{_digits(best)}f} images/s"]
     if alone is not None and alone is not best:

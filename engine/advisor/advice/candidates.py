@@ -1,5 +1,6 @@
 """The ways to train a job that come into question: strategies, numbers of devices and the settings that matter for
-speed and memory, within the job's batch. A few of each kind, not all their combinations."""
+speed and memory, within the job's batch. A few of each kind, not all their combinations.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +32,8 @@ MOST_PARTS = 64
 class Way:
     """A way to train: the `job` as it would be, and a `name` for people. `varies` is the name of the way that it
     differs from in one setting, "" for one that stands by itself. `refusal` says why it cannot run, "" where it can.
-    `gives_up` says what it gives up speed for: memory."""
+    `gives_up` says what it gives up speed for: memory.
+    """
 
     job: Job
     name: str
@@ -130,7 +132,8 @@ def _variations(way: Way, asked: Job, catalogue: Catalogue) -> Iterator[Way]:
 
 def thriftier(way: Way, asked: Job, catalogue: Catalogue) -> Iterator[Way]:
     """`way` with less and less memory, what costs least first: more parts of a batch, activations computed again,
-    both; on GPUs, bf16 where the job asks for fp32, and what is kept in main memory instead."""
+    both; on GPUs, bf16 where the job asks for fp32, and what is kept in main memory instead.
+    """
     job = way.job
     strategy = catalogue.strategy(job.strategy)
     assert strategy is not None

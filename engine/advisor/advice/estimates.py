@@ -1,5 +1,6 @@
 """What a way to train would take of each device's memory, and how fast it can be at best: from what is known of its
-parts. Pure arithmetic."""
+parts. Pure arithmetic.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +31,8 @@ Reducing Activation Recomputation in Large Transformer Models: 10 of 34 units, a
 
 class Correction(NamedTuple):
     """What a trial says of estimates: the activations take `scale` times theirs, and anything else `extra_bytes`
-    more."""
+    more.
+    """
 
     scale: float = 1.0
     extra_bytes: float = 0.0
@@ -41,7 +43,8 @@ UNMEASURED = Correction()
 
 def estimate(job: Job, strategy: StrategyEntry, known: Footprint, measured: Correction) -> int | None:
     """The most that a device holds, a worker on the CPU, in bytes; None where fake tensors could not tell. `measured`
-    is what a trial on one device says of the estimates."""
+    is what a trial on one device says of the estimates.
+    """
     activations = known.checkpointed if job.activation_checkpointing else known.plain
     if activations is None:
         return None
@@ -102,7 +105,8 @@ def _kept(
 def correction(measured_bytes: int, job: Job, strategy: StrategyEntry, known: Footprint) -> Correction:
     """How a measurement of `job` compares with its estimate: as far as `LEAST_SCALE` to `MOST_SCALE` times the
     activations explain it by these, the rest by what any worker takes besides; all of it where the activations are
-    too small a part to tell."""
+    too small a part to tell.
+    """
     none, whole = (estimate(job, strategy, known, Correction(scale)) for scale in (0.0, 1.0))
     if none is None or whole is None or whole <= none:
         return UNMEASURED
@@ -115,7 +119,8 @@ def correction(measured_bytes: int, job: Job, strategy: StrategyEntry, known: Fo
 @dataclass(frozen=True)
 class Costs:
     """The measured parts of a step. `step_s` is a whole batch's on one device, `least_s` the shortest of them,
-    `fixed_s` what of it does not depend on the batch."""
+    `fixed_s` what of it does not depend on the batch.
+    """
 
     step_s: float
     least_s: float
@@ -127,7 +132,8 @@ class Costs:
 
 def at_best_s(job: Job, strategy: StrategyEntry, costs: Costs) -> float:
     """What a step takes at least: its compute without any loss but the bubble, or what has to be sent, whichever is
-    longer, as if all of it went on at once."""
+    longer, as if all of it went on at once.
+    """
     count, laid = len(job.devices), layout(job, strategy)
     if strategy.cuts_model and not strategy.schedules:
         return costs.least_s  # one device after another
@@ -147,7 +153,8 @@ def at_best_s(job: Job, strategy: StrategyEntry, costs: Costs) -> float:
 def bubble(job: Job, strategy: StrategyEntry) -> float:
     """The idle time of a pipeline's devices as a share of their work: (p - 1) / m for GPipe and 1F1B (Huang et al.
     2019), that divided by the stages per device where they are interleaved (Narayanan et al. 2021), none at best
-    under the zero-bubble schedules (Qi et al. 2023)."""
+    under the zero-bubble schedules (Qi et al. 2023).
+    """
     laid = layout(job, strategy)
     if not strategy.schedules or not laid.microbatches or job.pipeline_schedule in ZERO_BUBBLE:
         return 0.0

@@ -95,7 +95,8 @@ def _halved(model: nn.Module, job: Job, shape: tuple[int, ...], plain: Activatio
 
 def _kept(model: nn.Module, job: Job, shape: tuple[int, ...]) -> tuple[int, int]:
     """The bytes that a forward pass keeps for the backward pass, besides the model and the images, and the largest of
-    them."""
+    them.
+    """
     kept: dict[int, torch.UntypedStorage] = {}
     mode = FakeTensorMode()
     precision = settled_precision(job)

@@ -36,7 +36,8 @@ def hardware() -> tuple[str, ...]:
 
 class Kept(msgspec.Struct, frozen=True):
     """An answer, the time that its trials were given, and its first one's step, from which follows what several
-    machines would bring."""
+    machines would bring.
+    """
 
     answer: Advice
     seconds: float
@@ -45,7 +46,8 @@ class Kept(msgspec.Struct, frozen=True):
 
 def recall(order: AdviceOrder) -> Kept | None:
     """The kept answer to an order alike; None where there is none, it cannot be read, or the order gives the trials
-    more time and that was up."""
+    more time and that was up.
+    """
     try:
         found = msgspec.json.decode(_file(order).read_bytes(), type=Kept)
     except (OSError, msgspec.DecodeError):

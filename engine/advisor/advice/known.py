@@ -23,7 +23,8 @@ _MAKE_READY_S = 0.2
 class Known:
     """All that is known of one order. `correction` is what one device says of the estimates; `rehearsed` was trained
     as its run would be, which is the `rehearsal`. `import_s` is what importing torch took, `started_s` what the
-    rehearsal's workers took to start, to build what is trained, and to end."""
+    rehearsal's workers took to start, to build what is trained, and to end.
+    """
 
     order: AdviceOrder
     catalogue: Catalogue
@@ -115,7 +116,8 @@ class Known:
 
     def time(self, tried: Tried) -> JobTime | None:
         """What the whole job would take: by the rehearsal, or as much longer than what was rehearsed as its steps
-        are."""
+        are.
+        """
         footprint, rehearsal, rehearsed = self.footprint, self.rehearsal, self.rehearsed
         if footprint is None or tried.measured is None:
             return None

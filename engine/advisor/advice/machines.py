@@ -1,5 +1,6 @@
 """What several machines would bring: a model of a step from what one machine measured and a stated network. It is a
-prediction; nothing here measures. Pure arithmetic."""
+prediction; nothing here measures. Pure arithmetic.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +23,8 @@ FIRST_BUCKET_BYTES, BUCKET_BYTES = 1 << 20, 25 << 20
 class Step(NamedTuple):
     """One machine's step: `seconds` of a whole batch, `fixed_s` of it whatever the batch, and the gradients'
     `sent_bytes`, `last_bytes` of them in DDP's last bucket, which is ready when the backward pass is over, so that
-    nothing hides it. That pass is `backward_share` of the compute."""
+    nothing hides it. That pass is `backward_share` of the compute.
+    """
 
     seconds: float
     fixed_s: float
@@ -33,7 +35,8 @@ class Step(NamedTuple):
 
 def last_bucket(gradients: Iterable[int]) -> int:
     """The bytes of DDP's last bucket of `gradients`, whose bytes come in the order in which the backward pass makes
-    them."""
+    them.
+    """
     held, last, limit = 0, 0, FIRST_BUCKET_BYTES
     for nbytes in gradients:
         held += nbytes
@@ -45,7 +48,8 @@ def last_bucket(gradients: Iterable[int]) -> int:
 
 def all_reduce_s(sent_bytes: int, machines: int, network: Network) -> float:
     """A ring's all-reduce among machines: 2 (n - 1) rounds, each of the n-th part of the bytes (Patarasuk and Yuan
-    2009)."""
+    2009).
+    """
     if machines == 1:
         return 0.0
     rounds = 2 * (machines - 1)
@@ -54,7 +58,8 @@ def all_reduce_s(sent_bytes: int, machines: int, network: Network) -> float:
 
 def step_s(step: Step, machines: int, network: Network) -> float:
     """A step of the same batch, divided among `machines`: each computes its share and sends gradients beside the
-    backward pass."""
+    backward pass.
+    """
     compute = step.fixed_s + (step.seconds - step.fixed_s) / machines
     sending = all_reduce_s(step.sent_bytes, machines, network)
     last = all_reduce_s(step.last_bytes, machines, network)

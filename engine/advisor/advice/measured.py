@@ -1,5 +1,6 @@
 """What workers of the advisor are ordered and what they measure; the files in which both lie in the folder of a
-trial."""
+trial.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +38,8 @@ class Link(msgspec.Struct, frozen=True):
 class Rehearsal(msgspec.Struct, frozen=True, kw_only=True):
     """Training and validation as in a run. `cold_step_s` is a step's whose images have yet to be decoded,
     `warm_step_s` one of a later epoch, `begin_s` how much longer an epoch's first step takes; `validation_s` is the
-    whole validation's, `validated` the share of it that was made."""
+    whole validation's, `validated` the share of it that was made.
+    """
 
     cold_step_s: float
     warm_step_s: float
@@ -52,7 +54,8 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True):
     what there is, in bytes, of each thing that may run out. `worked_s` is what all took from when it was prepared on.
     `load_rate` is how many images a second all ranks' loaders bring where nothing else is done, once they are
     decoded, None where the data are no files. `joules_per_image` are those of all GPUs of the job. `backward_share`
-    is that of the backward pass in both passes."""
+    is that of the backward pass in both passes.
+    """
 
     step_s: tuple[float, ...]
     memory: dict[str, tuple[int, int]]
@@ -69,7 +72,8 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True):
 
 class Activations(msgspec.Struct, frozen=True):
     """What the forward pass keeps for the backward pass, in bytes: `fixed` whatever the batch, `per_image` of each
-    image, and `largest`, the largest of it, per image, for what the backward pass works with."""
+    image, and `largest`, the largest of it, per image, for what the backward pass works with.
+    """
 
     fixed: float
     per_image: float
@@ -79,7 +83,8 @@ class Activations(msgspec.Struct, frozen=True):
 class Footprint(msgspec.Struct, frozen=True, kw_only=True):
     """What is known of the job's model and data before any step, in bytes. `base_bytes` is what a worker takes on the
     CPU before there is a model, `block_bytes` the parameters of the largest block, `last_bytes` the last bucket of
-    gradients, `ahead` how many batches wait ready, `halved` the share of the activations that bf16 leaves."""
+    gradients, `ahead` how many batches wait ready, `halved` the share of the activations that bf16 leaves.
+    """
 
     parameter_bytes: int
     trained_bytes: int

@@ -34,7 +34,8 @@ class Speed(NamedTuple):
 class Tried:
     """What is known of a way. `memory` is the most used and the limit, of the device that is nearest to its limit;
     `wall_s` what its last trial took in all, `started_s` what of it its workers took to start, to prepare and to
-    end."""
+    end.
+    """
 
     way: Way
     state: State = "waiting"
@@ -50,7 +51,8 @@ class Tried:
     @property
     def wait_s(self) -> float:
         """How much longer a step takes because of its data: on the CPU they are read by the cores that compute,
-        elsewhere beside the step."""
+        elsewhere beside the step.
+        """
         if self.measured is None or not self.measured.load_rate or not self.steps:
             return 0.0
         load = self.way.job.batch_size / self.measured.load_rate
@@ -94,7 +96,8 @@ def ranked(tried: Sequence[Tried]) -> list[Tried]:
 def drop_slow(running: Sequence[Tried]) -> list[Tried]:
     """Those still in the running: the fastest, and those that are not slower. After a single trial slower means
     `DROPPED` times slower and surely so, since a process may be held up; after several either will do. The slower
-    ones say so."""
+    ones say so.
+    """
     best, kept = ranked(running)[0], []
     for each in running:
         surely = each is not best and each.speed.high < best.speed.low

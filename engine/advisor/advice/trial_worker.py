@@ -1,5 +1,6 @@
 """What a rank does for the advisor: a few steps of its job, timed, and where it is asked for, a short training as in
-a run."""
+a run.
+"""
 
 from __future__ import annotations
 
@@ -69,7 +70,8 @@ class _Trial:
 
     def timed(self, batches: Iterator[Batch | None], *, warm_up: int, least: int, seconds: float) -> list[float]:
         """Makes steps as the trainer does, all ranks together; the seconds of those after the `warm_up`. Fewer where
-        one takes longer than the order bears: none where that is in the warm-up, the first step apart."""
+        one takes longer than the order bears: none where that is in the warm-up, the first step apart.
+        """
         taken: list[float] = []
         started = begun = before = clock(self.strategy.device)
         for number in range(1, warm_up + MOST_STEPS + 1):
@@ -168,7 +170,8 @@ def _smaller(trial: _Trial, size: int) -> Iterator[Batch | None]:
 
 def _load_rate(trial: _Trial) -> float | None:
     """How many images a second the loaders of all ranks bring, of images that they have decoded before; None where a
-    rank has no memory to keep them in, which in a run lie on disk."""
+    rank has no memory to keep them in, which in a run lie on disk.
+    """
     strategy = trial.strategy
     train = trial.prepared.dataloaders.train()
     try:
@@ -260,7 +263,8 @@ def _rehearse(trial: _Trial) -> Rehearsal:
 
 def _trained(trial: _Trial, batches: Iterator[Batch | None], seconds: float) -> list[float]:
     """Seconds from one step's end to the next one's, with what its batch takes; the first waits for the loader to
-    begin."""
+    begin.
+    """
     taken: list[float] = []
     begun = before = clock(trial.strategy.device)
     for number, batch in enumerate(batches, 1):
@@ -296,7 +300,8 @@ def _link(trial: _Trial) -> Link | None:
 
 def _joules(spec: WorkerSpec) -> float:
     """What the job's GPUs have used since their driver was loaded; 0 where they do not tell, and on other ranks than
-    0."""
+    0.
+    """
     gpus = [device for device in spec.devices if is_gpu(device)]
     if spec.rank or not gpus:
         return 0.0

@@ -79,7 +79,8 @@ def try_way(tried: Tried, order: TrialOrder, folder: Path, seconds: float) -> No
 
 def rehearse(tried: Tried, each_s: float, folder: Path, seconds: float) -> tuple[Rehearsal, float] | None:
     """Trains and validates as a run of it would, each for `each_s` at most; what was measured, and what its workers
-    took to start, to prepare and to end. None where it failed or took too long."""
+    took to start, to prepare and to end. None where it failed or took too long.
+    """
     begun = time.monotonic()
     outcome = _trial(
         job_to_rehearse(tried.way.job), TrialOrder(least_steps=1, seconds=0.0, rehearse_s=each_s), folder, seconds

@@ -20,7 +20,8 @@ def seconds_left(
     search: Search, own: Sequence[TrialRow], repeats: Sequence[TrialRow], *, worked_s: float, to_repeat: int, done: bool
 ) -> float | None:
     """Of the search's `own` trials, which took `worked_s`, and of `to_repeat` repeats in all, of which there are
-    `repeats` already; `done` is whether the own ones have all ended. None before the first trial has ended."""
+    `repeats` already; `done` is whether the own ones have all ended. None before the first trial has ended.
+    """
     left = 0.0 if done else _of_own(search.budget, own, worked_s)
     taken = [row.seconds for row in own if row.state == "completed"]
     if left is None or not taken:

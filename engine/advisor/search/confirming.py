@@ -18,7 +18,8 @@ _SEEDS = 2**31
 
 def candidates(rows: Iterable[TrialRow], goal: Goal, baseline: int | None) -> tuple[int, ...]:
     """The numbers of the trials to be confirmed, from the best: the best completed ones of `rows`, which are the
-    search's own, of equal ones the earlier, and `baseline`."""
+    search's own, of equal ones the earlier, and `baseline`.
+    """
     values = {row.number: row.values[0] for row in rows if row.state == "completed" and row.values[0] is not None}
     best = _ranked(values, goal)[:CONFIRMED]
     return (*best, baseline) if baseline in values and baseline not in best else best
@@ -34,7 +35,8 @@ def baseline(rows: Iterable[TrialRow], own_settings: Mapping[str, Any] | None) -
 def missing(numbers: Sequence[int], repeats: Iterable[TrialRow], confirm: int, seed: int) -> list[tuple[int, int]]:
     """The repeats that are still to begin, as numbers of trials with the seeds of their jobs: all trials with the
     first seed, then all with the second, so that what is there is a fair comparison at any time. `seed` is that of
-    the search's job."""
+    the search's job.
+    """
     begun = {(row.again, row.params["seed"]) for row in repeats}
     seeds = [(seed + 1 + k) % _SEEDS for k in range(confirm)]
     return [(number, each) for each in seeds for number in numbers if (number, each) not in begun]
@@ -51,7 +53,8 @@ def confirmed(repeats: Iterable[TrialRow]) -> dict[int, tuple[float, ...]]:
 
 def winner(values: Mapping[int, Sequence[float]], goal: Goal) -> int | None:
     """The number of the trial with the best mean of its `values`, of equal ones the earlier; None where there are
-    none."""
+    none.
+    """
     means = {number: sum(each) / len(each) for number, each in values.items()}
     return next(iter(_ranked(means, goal)), None)
 

@@ -82,7 +82,8 @@ class Driver:
 
     def end(self) -> None:
         """Pauses the trials in hand and ends; asked for again, leaves them to end by themselves. For a signal
-        handler."""
+        handler.
+        """
         self._asked_to_end += 1
 
     def run(self) -> None:
@@ -214,7 +215,8 @@ class Driver:
 
     def _own_is_done(self) -> bool:
         """Whether all of the search's own trials have ended and no other is to begin, so that the best can be
-        confirmed."""
+        confirmed.
+        """
         return all(hand.ended for hand in self._own) and not self._may_start() and not self._cause
 
     def _repeats_left(self) -> list[tuple[int, int]]:
@@ -244,7 +246,8 @@ class Driver:
 
     def _possible(self, number: int, devices: tuple[str, ...]) -> tuple[Trial, Job] | Problem | None:
         """Settings that a job can have and no trial had, as a trial and its job; else why none was found, None where
-        all had been tried."""
+        all had been tried.
+        """
         known = [hand.known for hand in self._own]
         tried = [each.trial.params for each in known]
         wrong: Problem | None = None
@@ -297,7 +300,8 @@ class Driver:
 
     def _cleared(self) -> bool:
         """Deletes the checkpoints of ended trials that are not the best and can't become it; False where a supervisor
-        that is about to end keeps some yet."""
+        that is about to end keeps some yet.
+        """
         if self._search.keep_checkpoints:
             return True
         others = [hand for hand in self._hands.values() if hand.ended and hand.row.number not in self._kept]

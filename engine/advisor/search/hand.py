@@ -25,7 +25,8 @@ _AGAIN_S = 2.0
 
 class Hand:
     """A trial of a search. `devices` are those of its job; None where that can't be read, and then the trial has
-    failed."""
+    failed.
+    """
 
     def __init__(self, search: Search, run: RunFolder, trial: Trial) -> None:
         job = run.job()
@@ -94,7 +95,8 @@ class Hand:
 
     def resume(self, devices: tuple[str, ...], start: Callable[[RunFolder], None]) -> None:
         """Has its run go on from its last checkpoint, on `devices`; one that broke off too often is given up. Raises
-        OSError."""
+        OSError.
+        """
         if self.row.state == "interrupted":
             if not self.restarts_left:
                 self._given_up = "Its run broke off again and again."

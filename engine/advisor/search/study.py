@@ -88,7 +88,8 @@ class Study:
 
     def worse(self, known: Sequence[Known], number: int) -> tuple[bool, dict[str, Any]]:
         """Whether the trial of that number is to be stopped early, by what it has reported last, and Optuna's notes
-        on it from now on."""
+        on it from now on.
+        """
         pruner = self._pruner()
         study = self._made(known, None, pruner)
         at = next(index for index, trial in enumerate(study.trials) if trial.number == number)
@@ -109,7 +110,8 @@ class Study:
 
     def front(self, known: Sequence[Known]) -> tuple[int, ...]:
         """The completed trials than which no other is better by one goal and as good by all; of one goal the best
-        one."""
+        one.
+        """
         study = self._made(known)
         if not study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,)):
             return ()
@@ -196,7 +198,8 @@ class Study:
 
     def _from_grid(self, tried: Sequence[dict[str, Any]], index: int) -> dict[str, Any] | None:
         """One of the combinations that have not been tried: in a random order, since the budget may not suffice for
-        all."""
+        all.
+        """
         values = [grid_values(each, self._fields[name]) or () for name, each in self._search.space.items()]
         order = list(itertools.product(*(map(_plain, each) for each in values)))
         random.Random(self._search.seed).shuffle(order)

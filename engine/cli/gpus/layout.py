@@ -21,7 +21,8 @@ FEWEST_COLUMNS = 3
 
 class Column(NamedTuple):
     """Cells of a table, one a row: None is not known, "" does not apply. `shares` of a whole, 0 to 1, draw bars. Names
-    stand on the left, and are cut where there is no room for them."""
+    stand on the left, and are cut where there is no room for them.
+    """
 
     title: str
     cells: Sequence[str | None]
@@ -39,13 +40,15 @@ class Column(NamedTuple):
 
 def line(text: str, style: str = "") -> Text:
     """`text` on one line, which is cut where it is too long. What a terminal would obey, and a process may well have
-    in its name, is shown in place."""
+    in its name, is shown in place.
+    """
     return Text(escaped(text), style, no_wrap=True, overflow="ellipsis")
 
 
 def table(columns: Sequence[Column], width: int) -> Table:
     """A line for each row, without the columns of which no cell is known. Where `width` is too little for the rest,
-    names are cut, then there are no bars, then columns go, the last first and names never."""
+    names are cut, then there are no bars, then columns go, the last first and names never.
+    """
     shown = [column for column in columns if any(column.cells)]
     while _width(shown, cut=True) > width and len(shown) > FEWEST_COLUMNS:
         del shown[max(index for index, column in enumerate(shown) if not column.name)]
@@ -72,7 +75,8 @@ def table(columns: Sequence[Column], width: int) -> Table:
 
 def tables(columns: Sequence[Column], width: int) -> Iterator[Table]:
     """All columns of which a cell is known, in as many tables as they need within `width`; each begins with the
-    first."""
+    first.
+    """
     head, *others = columns
     block = [head]
     for column in others:

@@ -24,7 +24,8 @@ output."""
 class OnnxOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """`preprocessing`: the file takes images, uint8 [batch, height, width, channels], and normalises them itself;
     else it takes what the model takes. `dynamic_size`: any height and width, where the model can. `int8`: a second
-    file of 8 bits is written, calibrated on training samples."""
+    file of 8 bits is written, calibrated on training samples.
+    """
 
     preprocessing: bool = True
     dynamic_size: bool = False
@@ -34,7 +35,8 @@ class OnnxOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
 
 class ConvertOrder(Order, tag="convert", frozen=True, kw_only=True):
     """Writes the model in the formats `to` into `out`, with its card, a script that uses it and an example: a new
-    folder, or where `packed` one zip file."""
+    folder, or where `packed` one zip file.
+    """
 
     to: tuple[Target, ...]
     out: str
@@ -54,7 +56,8 @@ class WrittenFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
 class Difference(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """How far the file's outputs are at most from the model's, for a batch of so many samples; `largest_output` is
     what to compare it with. Of a detector it is over detections that both found, with boxes as shares of the image's
-    side, and `unmatched` counts those of one alone."""
+    side, and `unmatched` counts those of one alone.
+    """
 
     batch_size: int
     difference: float
@@ -90,7 +93,8 @@ class NextCommand(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
 
 class Converted(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """What a conversion left in `out`, a folder or a zip file. `checkpoint_sha256` tells the weights from others.
-    `problems` are what could not be done beside the rest, and what the user should know."""
+    `problems` are what could not be done beside the rest, and what the user should know.
+    """
 
     run_id: str
     task: str

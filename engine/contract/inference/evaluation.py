@@ -49,7 +49,8 @@ class _Kept(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 class Interval(msgspec.Struct, frozen=True, array_like=True):
     """A value with the 95 % interval of a bootstrap over the samples: the 2.5th and 97.5th percentile of what
     resamples of the same size, drawn with replacement, give (Efron 1979). `low` and `high` are None where there is no
-    interval."""
+    interval.
+    """
 
     value: float
     low: float | None = None
@@ -78,7 +79,8 @@ class ClassMapping(_Kept, frozen=True):
 
 class ReliabilityBin(_Kept, frozen=True):
     """The predictions with a confidence above `low` and up to `high`: how many, their mean confidence, and the share
-    of them that is right. Both are None of an empty bin."""
+    of them that is right. Both are None of an empty bin.
+    """
 
     low: float
     high: float
@@ -108,7 +110,8 @@ class Calibration(_Kept, frozen=True):
 class ThresholdRow(_Kept, frozen=True):
     """What remains when only predictions with a confidence of at least `threshold` count: the `share` of all
     predictions, how many of the remaining are right (`precision`), and how many of all there are to be found are
-    found (`recall`). None of nothing."""
+    found (`recall`). None of nothing.
+    """
 
     threshold: float
     share: float
@@ -123,7 +126,8 @@ SizeName = Literal["small", "medium", "large"]
 
 class BoxErrors(_Kept, frozen=True):
     """One kind of errors of a detector after TIDE (Bolya et al. 2020, section 2.2): how many there are, and by how
-    much AP50 would rise if they were all mended (`ap_loss`, from 0 to 1)."""
+    much AP50 would rise if they were all mended (`ap_loss`, from 0 to 1).
+    """
 
     kind: ErrorKind
     count: int
@@ -133,7 +137,8 @@ class BoxErrors(_Kept, frozen=True):
 class SizePrecision(_Kept, frozen=True):
     """Average precision of objects of one size as COCO divides them, by their area in pixels of the image as it is on
     disk: "small" up to 32², "medium" up to 96², "large" above. `objects` counts them; the values are None where there
-    are none."""
+    are none.
+    """
 
     size: SizeName
     objects: int
@@ -235,14 +240,16 @@ class Curves(_Kept, frozen=True):
 
 class Resamples(_Kept, frozen=True):
     """What each bootstrap resample gives for each measure, by id, None where it gives nothing. The nth resample draws
-    the same samples in every evaluation of as many samples, so that differences of two evaluations are paired."""
+    the same samples in every evaluation of as many samples, so that differences of two evaluations are paired.
+    """
 
     measures: dict[str, tuple[float | None, ...]] = {}
 
 
 class Difference(_Kept, frozen=True):
     """A measure of two evaluations of the same samples: `difference` is the second less the first, with its paired
-    bootstrap interval, where there is one."""
+    bootstrap interval, where there is one.
+    """
 
     entry: Measure
     first: float
@@ -252,7 +259,8 @@ class Difference(_Kept, frozen=True):
 
 class McNemar(_Kept, frozen=True):
     """McNemar's exact test (1947) of whether two classifiers err equally often: how many samples only the first has
-    right, how many only the second, and the two-sided probability of a difference as large or larger if they did."""
+    right, how many only the second, and the two-sided probability of a difference as large or larger if they did.
+    """
 
     only_first: int
     only_second: int

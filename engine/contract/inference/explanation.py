@@ -74,7 +74,8 @@ class ExplainedImage(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
 class Explanation(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """What came of an ExplainOrder. `layer` is the name of the layer whose activations are shown, in the module's own
     naming, `grid` the height and width of its map, which say how fine the maps can be. `checkpoint` is a file's
-    name."""
+    name.
+    """
 
     run: str
     checkpoint: str

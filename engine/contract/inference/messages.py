@@ -15,7 +15,8 @@ from engine.contract.problems import Problem
 class Order(msgspec.Struct, tag_field="order", frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Work with the model of the run in the folder `run`, with the weights of its `checkpoint` ("best", "last", or
     the number of an epoch), on `devices`, which are waited for in the queue. `batch_size` is for each device; None
-    leaves it open."""
+    leaves it open.
+    """
 
     run: str
     checkpoint: str = "best"
@@ -26,7 +27,8 @@ class Order(msgspec.Struct, tag_field="order", frozen=True, forbid_unknown_field
 class Progress(msgspec.Struct, tag="progress", tag_field="type", frozen=True, forbid_unknown_fields=True, kw_only=True):
     """How far the work has come: `fraction` is from 0 to 1, `what` a short sentence on what is being done,
     `seconds_left` and `images_per_second` (over all devices) None while they are not known. `warnings` are what has
-    happened since the last message."""
+    happened since the last message.
+    """
 
     fraction: float
     what: str

@@ -92,7 +92,8 @@ class Skipped(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_field
 
 class Written(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """What was written in one format: `path` is the file or folder, relative to the results' folder; `count` counts
-    the files."""
+    the files.
+    """
 
     path: str
     format: Format | Literal["overlays"]
@@ -102,7 +103,8 @@ class Written(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
 class PredictedRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """One result, to be looked at. `path` is the source, and in a video "PATH#FRAME"; `words` say what was predicted.
     `classes` are those predicted by their numbers, the likeliest first, with `scores` (of dense results the shares of
-    the image). `overlay` and `mask` are files, relative to the results' folder, "" where there is none."""
+    the image). `overlay` and `mask` are files, relative to the results' folder, "" where there is none.
+    """
 
     path: str
     words: str

@@ -78,7 +78,8 @@ class LabelIssue(_Kept, frozen=True, kw_only=True, omit_defaults=True):
 class DuplicatePair(_Kept, frozen=True, kw_only=True, omit_defaults=True):
     """Two images that are the same, or nearly. `distance` is in how many of the 64 bits of their perceptual hashes
     they differ; `exact` says that their files are equal byte by byte, `labels_differ` that their classes are not the
-    same."""
+    same.
+    """
 
     first: ReviewedSample
     second: ReviewedSample
@@ -119,7 +120,8 @@ class Review(_Kept, frozen=True, kw_only=True, omit_defaults=True):
 
 class Mark(_Kept, frozen=True, kw_only=True, omit_defaults=True):
     """A sample that a user has marked. `reason` is in words; `label` and `prediction` are for the table. With a
-    `new_label` its label is to be that, else the sample is to go."""
+    `new_label` its label is to be that, else the sample is to go.
+    """
 
     file: str
     reason: str = ""
@@ -131,7 +133,8 @@ class Mark(_Kept, frozen=True, kw_only=True, omit_defaults=True):
 class MarkOrder(Order, tag="mark", frozen=True, kw_only=True):
     """Writes `marks` as the table `csv`, and a copy of the run's dataset without the samples that are to go, and with
     the new labels of others, into the new folder `copy`; "" for neither. `undo` is such a copy, in which all is to be
-    as in the dataset again. The path of a `Marked` is the answer. Nothing of the dataset itself is changed."""
+    as in the dataset again. The path of a `Marked` is the answer. Nothing of the dataset itself is changed.
+    """
 
     marks: tuple[Mark, ...] = ()
     csv: str = ""
@@ -141,7 +144,8 @@ class MarkOrder(Order, tag="mark", frozen=True, kw_only=True):
 
 class Change(_Kept, frozen=True, kw_only=True, omit_defaults=True):
     """A sample that differs in a copy. `original` is its file in the dataset, `path` where an unchanged copy has it,
-    and `moved_to` where it lies now, "" where it was left out; both are relative to the copy."""
+    and `moved_to` where it lies now, "" where it was left out; both are relative to the copy.
+    """
 
     original: str
     path: str

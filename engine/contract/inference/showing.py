@@ -14,7 +14,8 @@ SHOWN_FILE = "shown.json"
 class ShowOrder(Order, tag="show", frozen=True, kw_only=True):
     """Draws the truth and the prediction of `samples` of an evaluation, whose folder is `evaluation`, by their
     numbers in its `Samples`, as the model is given them, into the folder `out`, on the first of the devices. The path
-    of a `Shown` is the answer."""
+    of a `Shown` is the answer.
+    """
 
     evaluation: str
     samples: tuple[int, ...]
@@ -23,7 +24,8 @@ class ShowOrder(Order, tag="show", frozen=True, kw_only=True):
 
 class ShownSample(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Two PNGs of the sample with that `number`, and what is to be said of them; `legend` has the places of those
-    entries of the whole legend that are in them."""
+    entries of the whole legend that are in them.
+    """
 
     number: int
     truth_png: str

@@ -168,7 +168,8 @@ class CachedImages(Store):
 
     def _take_another_row(self, sample: int) -> None:
         """Gives a sample whose row is not to be trusted another one: one that somebody else took for it, or a new
-        one."""
+        one.
+        """
         with self._extending:
             try:
                 with locked():

@@ -38,7 +38,8 @@ class Store(ABC):
 
 class Mapped(Store):
     """Images that lie in one file as they are wanted: uint8 [rows, C, s, s], and the row of each (None where all
-    of them are in order)."""
+    of them are in order).
+    """
 
     complete = True
 

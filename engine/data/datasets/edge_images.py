@@ -23,7 +23,8 @@ from engine.data.splits import printable
 
 class EdgedImages(ImageSet):
     """Images whole within a square; the two planes behind their channels are those of `lay_edges`. Around an image its
-    outermost pixels go on, since black would make edges of its borders."""
+    outermost pixels go on, since black would make edges of its borders.
+    """
 
     mirror = True
     framing: Framing = "continued"

@@ -49,7 +49,8 @@ class DatasetError(Exception):
 class ImageSet(ABC):
     """A split. `targets` is [N, ...], a row for each image: int64 [N] of classes where each has one; a split whose
     images have rows of different lengths has none, and gives them by `targets_of`. `mirror` says whether a mirrored
-    image means the same."""
+    image means the same.
+    """
 
     targets: Tensor
     mirror: bool
@@ -154,7 +155,8 @@ class ImageSet(ABC):
 
     def whole(self, size: int, channels: int) -> tuple[Bytes, Labels | None] | None:
         """Return a mapped file that has all images in the requested size: uint8 [rows, channels, size, size], and the
-        row of each image, or None if image i is row i."""
+        row of each image, or None if image i is row i.
+        """
         return None
 
 

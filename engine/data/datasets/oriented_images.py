@@ -16,7 +16,8 @@ from engine.data.transforms.device_transforms import Placement
 
 class OrientedImages(ImageSet):
     """Masked images with a second plane behind the classes: that of `orientation_plane`, made of the mask in the size
-    asked for, and kept with the image. Targets are int64 [n, 2, size, size]."""
+    asked for, and kept with the image. Targets are int64 [n, 2, size, size].
+    """
 
     framing: Framing = "whole"
     planes = 2

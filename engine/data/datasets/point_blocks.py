@@ -109,7 +109,8 @@ class PointBlocks(SampleSet):
 
     def points_of(self, index: int) -> tuple[Labels, Flags]:
         """Which points of its file a sample has while nothing is trained, int64 [points], and which of them are its
-        own: each point is some sample's own once. Raises as reading the file does."""
+        own: each point is some sample's own once. Raises as reading the file does.
+        """
         cloud, part, share = map(int, self._shares[index])
         read = self._read(cloud)
         rows, own = self._drawn(read, cloud, part, share, 0)
@@ -160,7 +161,8 @@ class PointBlocks(SampleSet):
     def surveyed(self) -> Statistics:
         """Mean and standard deviation of each channel over some of the clouds; those of the positions are about the
         middle of a block, and the same along all axes, so that shapes stay as they are. Channels that never differ
-        have 1."""
+        have 1.
+        """
         squares, positions, features = 0.0, 0, []
         for cloud in spread_evenly(len(self.split.files), SURVEYED):
             try:
@@ -190,7 +192,8 @@ class PointBlocks(SampleSet):
 
     def _turn(self, index: int, epoch: int, *, upright: bool) -> Points:
         """A rotation, and by half a chance a mirror image, float32 [3, 3]; `upright` keeps the height, and turns all
-        the way round."""
+        the way round.
+        """
         drawn = self.streams.draw(Purpose.TURN, epoch, np.array([index]), 4)
         first, second, third, mirrored = (drawn[:, 0] - 0.5).tolist()
         if upright:

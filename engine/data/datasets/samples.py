@@ -45,12 +45,14 @@ class SampleSet(ABC):
 
     def identity(self) -> Iterator[bytes | memoryview]:
         """Yield bytes that identify this split, to be hashed and compared between ranks: the samples' names in
-        order."""
+        order.
+        """
         yield "\0".join(self.path(index) for index in range(len(self))).encode(errors="backslashreplace")
 
     def class_counts(self, classes: int) -> Sequence[float]:
         """Return the frequency of each class, by default among the values of integer targets, which loads every
-        sample."""
+        sample.
+        """
         counts = torch.zeros(classes, dtype=torch.int64)
         for index in range(len(self)):
             try:

@@ -142,7 +142,8 @@ def _resized(layers: npt.NDArray[_Kind], size: int) -> npt.NDArray[_Kind]:
 def thinned(plane: Planes) -> Planes:
     """Lines of one pixel's width, bool [h, w], instead of wider ones, connected as they were: the parallel algorithm
     of Guo and Hall (Communications of the ACM 32, 1989, algorithm A1), which is also Matlab's `bwmorph` "thin", by
-    which the benchmark of BSDS500 thins."""
+    which the benchmark of BSDS500 thins.
+    """
     there = np.pad(plane.astype(bool), 1)
     rows, columns = np.nonzero(there)
     changed = True

@@ -83,7 +83,8 @@ def decode_whole(content: bytes, channels: int, size: int, bands: Bands | None =
 
 def lay_whole(pixels: Bytes, size: int) -> Bytes:
     """Return an image uint8 [h, w, C] as large as it fits into a square, uint8 [C, size, size], centered on black
-    (`boxed`)."""
+    (`boxed`).
+    """
     height, width, channels = pixels.shape
     image = torch.from_numpy(pixels).permute(2, 0, 1)[None]
     top, left, tall, wide = boxed(height, width, size)
@@ -164,7 +165,8 @@ _of_thread = threading.local()
 
 def _scratch(count: int) -> Bytes | None:
     """Return memory for `count` bytes until the thread's next image: fresh memory takes a third of the decoding
-    time."""
+    time.
+    """
     if count > SCRATCH_BYTES:
         return None
     scratch: Bytes | None = getattr(_of_thread, "scratch", None)

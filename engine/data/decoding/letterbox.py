@@ -16,7 +16,8 @@ def boxed(height: int, width: int, size: int) -> tuple[int, int, int, int]:
 
 def box_plane(plane: Bytes, size: int, around: int) -> Bytes:
     """A plane of classes, uint8 [h, w], as `decode_whole` lays its image: the class nearest to the middle of each pixel
-    (as Pillow's NEAREST takes it), and `around` outside."""
+    (as Pillow's NEAREST takes it), and `around` outside.
+    """
     height, width = plane.shape
     top, left, tall, wide = boxed(height, width, size)
     rows = (np.arange(tall) * 2 + 1) * height // (2 * tall)

@@ -42,7 +42,8 @@ class Window(NamedTuple):
 
 class _Runs(msgspec.Struct):
     """COCO's RLE: the lengths of runs of pixels in and out of the thing, down one column after another, the first of
-    those out of it; `counts` as numbers or packed into text. `size` is height and width."""
+    those out of it; `counts` as numbers or packed into text. `size` is height and width.
+    """
 
     size: tuple[int, int]
     counts: list[int] | str
@@ -54,7 +55,8 @@ _DECODER = msgspec.json.Decoder(list[list[float]] | _Runs)
 @dataclass(frozen=True, eq=False)
 class Outline:
     """The pixels within any of `polygons`, float64 [k, 2] of x and y, or those of `runs` in an image of `size` (height,
-    width)."""
+    width).
+    """
 
     polygons: tuple[Points, ...] = ()
     runs: npt.NDArray[np.int64] | None = None

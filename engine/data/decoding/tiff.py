@@ -298,7 +298,8 @@ def _bands(*each: npt.NDArray[np.float64]) -> Bands:
 
 def _read_statistics(folder: str, file: str) -> npt.NDArray[np.float64] | None:
     """Return ArcGIS's minimum, maximum, mean and standard deviation of the bands, [bands, 4]; None without such a
-    file."""
+    file.
+    """
     for parent in dict.fromkeys((folder, os.path.dirname(os.path.dirname(file)))):
         for name, read in ((_DEFINITION, _statistics_of_definition), (_ACCUMULATED, _accumulated_statistics)):
             try:
@@ -321,7 +322,8 @@ def _statistics_of_definition(content: Any) -> npt.NDArray[np.float64]:
 
 def _accumulated_statistics(content: Any) -> npt.NDArray[np.float64]:
     """Return the statistics in the state that ArcGIS saves while exporting: mean (M1) and sum of squared deviations
-    (M2)."""
+    (M2).
+    """
     rows = [
         [band["Min"], band["Max"], band["M1"], (band["M2"] / band["Num"]) ** 0.5] for band in content["BandStatsState"]
     ]

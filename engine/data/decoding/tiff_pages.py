@@ -33,7 +33,8 @@ def is_tiff(content: bytes) -> bool:
 def image_in(file: TiffFile) -> tuple[TiffPage | TiffPageSeries, str]:
     """The part of a file that is the image, and the order of its axes: its first page, or all of a stack's. Raises
     Unfit for one of more pages than a stack may have: tifffile would read all of them, which may overlap, by the
-    hour."""
+    hour.
+    """
     page = file.pages.first
     if len(file.pages) > MAX_BANDS:
         raise Unfit(f"it has {len(file.pages):,} pages; at most {MAX_BANDS:,} are supported")
@@ -45,7 +46,8 @@ def image_in(file: TiffFile) -> tuple[TiffPage | TiffPageSeries, str]:
 
 def tiff_facts(source: Any) -> Facts | None:
     """Return the facts of the image in a TIFF, None for one of colors that Pillow converts. Raises Unfit, or what
-    tifffile raises."""
+    tifffile raises.
+    """
     from tifffile import TiffFile
 
     silence_tifffile()

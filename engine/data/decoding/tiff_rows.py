@@ -137,7 +137,8 @@ class TiffRows:
 
     def blank(self, first: int, last: int) -> npt.NDArray[np.bool_]:
         """Return which pixels of these rows have no data, bool [rows, width]: NaN or the value for missing data in all
-        bands."""
+        bands.
+        """
         values = self._values(first, last)
         none = ~np.isfinite(values) if values.dtype.kind == "f" else np.zeros(values.shape, bool)
         if self.no_data is not None:

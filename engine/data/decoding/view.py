@@ -28,7 +28,8 @@ class View(NamedTuple):
     @classmethod
     def of(cls, height: int, width: int, size: int, resized: int, framing: Framing) -> View:
         """Return the view of an image in the middle `size` pixels of the square of `resized` that `framing` makes of it
-        (`engine.data.decoding.images.frame`)."""
+        (`engine.data.decoding.images.frame`).
+        """
         if framing == "crop":
             scale = resized / min(height, width)
             tall, wide = max(resized, round(height * scale)), max(resized, round(width * scale))
@@ -50,10 +51,12 @@ class View(NamedTuple):
 
     def rows(self, first: int, last: int) -> npt.NDArray[np.floating]:
         """Return the positions of the centers of the image's rows from `first` to `last` among those of the square's
-        rows."""
+        rows.
+        """
         return (np.arange(first, last, dtype=np.float64) + 0.5) * self.scale_y + self.top - 0.5
 
     def columns(self, first: int, last: int) -> npt.NDArray[np.floating]:
         """Return the positions of the centers of the image's columns from `first` to `last` among those of the
-        square's."""
+        square's.
+        """
         return (np.arange(first, last, dtype=np.float64) + 0.5) * self.scale_x + self.left - 0.5

@@ -1,5 +1,6 @@
 """Inspection of folders of images and masks: different sizes, values without a meaning, rare and missing classes, and
-examples of images with their masks. Torch-free."""
+examples of images with their masks. Torch-free.
+"""
 
 from __future__ import annotations
 

@@ -36,7 +36,8 @@ BLANK = 0.1
 @dataclass
 class _Sample:
     """An image as the model sees it: some `pixels` [n, channels], and the `background` behind its transparency, None if
-    it has none."""
+    it has none.
+    """
 
     path: str
     pixels: Bytes

@@ -66,7 +66,8 @@ class Loader(ABC, Generic[Room]):
 
     def epoch(self, epoch: int, start: int = 0) -> Iterator[Batch]:
         """The batches of `epoch` but for the first `start`. May be left early; only one epoch can be under way at a
-        time."""
+        time.
+        """
         batch_index = start
         while batch_index < len(self) and not self._closed:
             reading = self._reading_of(epoch, batch_index)
@@ -120,7 +121,8 @@ class Loader(ABC, Generic[Room]):
     @property
     def _awaits_preparing(self) -> bool:
         """Whether `_prepare` has yet to decide how batches are read from now on, so that no epoch may be begun before
-        it."""
+        it.
+        """
         return False
 
     @abstractmethod
@@ -130,7 +132,8 @@ class Loader(ABC, Generic[Room]):
     @abstractmethod
     def _fill(self, slot: Room, share: Share, epoch: int) -> Filled[Room]:
         """Reads a share into `slot` and sends it on its way. Without torch's own threads, of which the step has
-        need."""
+        need.
+        """
 
     @abstractmethod
     def _finish(self, filled: Filled[Room], wait_s: float, epoch: int, batch_index: int) -> Batch:

@@ -20,7 +20,8 @@ Room = TypeVar("Room")
 class Filled(Generic[Room]):
     """A slot that holds this worker's share of a batch, `images` of them; `stored` where the slot holds their numbers
     alone, since the pixels are on the device already. `drawn` is what an augmentation has drawn for them. `samples`
-    are their numbers in the split, int64 [images]."""
+    are their numbers in the split, int64 [images].
+    """
 
     slot: Room
     images: int

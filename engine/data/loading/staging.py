@@ -44,7 +44,8 @@ class Slot:
 
     def receive(self, pixels: int, numbers: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """The first rows of each, as many of what is drawn as of numbers, for what the device is asked for from now
-        on until `leave`; and the targets."""
+        on until `leave`; and the targets.
+        """
         return self._host_pixels[:pixels], self._host_numbers[:numbers], self._host_drawn[:numbers], self._targets
 
     def leave(self) -> None:

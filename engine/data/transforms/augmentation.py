@@ -60,7 +60,8 @@ OPERATIONS = (*_MOVING, *PIXELWISE)
 @dataclass(frozen=True)
 class _Policy:
     """The largest magnitude of each operation, in degrees, in shares, in shares of the side or in bits kept, as
-    torchvision's tables have them; translations in pixels where `pixels`."""
+    torchvision's tables have them; translations in pixels where `pixels`.
+    """
 
     shear: float
     translate: float
@@ -94,7 +95,8 @@ class Round:
 @dataclass(frozen=True)
 class Chain:
     """Of AugMix: an affine map from output to input in the six columns from `column` on, then the operations one
-    after another; the column after the map holds the weight of what comes out."""
+    after another; the column after the map holds the weight of what comes out.
+    """
 
     column: int
     rounds: tuple[Round, ...]
@@ -102,7 +104,8 @@ class Chain:
 
 class Drawn(NamedTuple):
     """The random numbers of a batch: `numbers`, float32 [n * tiles, columns], go to the device; the rest decides which
-    kernels run. `blurred` are the samples to blur."""
+    kernels run. `blurred` are the samples to blur.
+    """
 
     numbers: npt.NDArray[np.float32]
     tiles: int
@@ -240,7 +243,8 @@ class _Drawing:
 
     def _mosaic(self, chance: float) -> None:
         """Four images around a point, each as large as it was, in any quarter of the middle (Bochkovskiy et al. 2020,
-        YOLOv4, figure 3; the middle's extent as in Ultralytics' Mosaic)."""
+        YOLOv4, figure 3; the middle's extent as in Ultralytics' Mosaic).
+        """
         drawn = self._uniform(3)
         across, down = drawn[0] - 0.5, drawn[1] - 0.5
         is_mosaic = drawn[2] < chance
@@ -314,7 +318,8 @@ class _Drawing:
 
     def _colour(self, amount: float) -> None:
         """Brightness, contrast and saturation, each by a factor of 1 - amount to 1 + amount. Contrast is about the
-        middle of the scale, so that all is linear (as NVIDIA DALI's ColorTwist)."""
+        middle of the scale, so that all is linear (as NVIDIA DALI's ColorTwist).
+        """
         brightness, contrast, saturation = 1 + (2 * self._uniform(3) - 1) * amount
         gain = brightness * contrast
         self._tint(self._greyed(1 - saturation) * gain[:, None, None], 0.5 * (1 - contrast))
@@ -371,7 +376,8 @@ class _Drawing:
 
     def _augmix(self, severity: float) -> None:
         """Dirichlet and beta distributions with a parameter of 1, as in the paper: exponential draws over their sum,
-        and even ones."""
+        and even ones.
+        """
         each = 2 + 3 * MIX_DEPTH
         drawn = self._uniform(1 + MIX_CHAINS * each)
         weights = -np.log1p(-drawn[1::each])

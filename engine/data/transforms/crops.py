@@ -10,7 +10,8 @@ from engine.data.splits import Labels
 
 def draw_crops(margin: int, streams: RandomStreams, epoch: int, samples: Labels, *, mirror: bool) -> Labels:
     """int64 [n, 3], every sample by its own draw: the crop's top and left, each up to `margin`,
-    and 1 where it is mirrored."""
+    and 1 where it is mirrored.
+    """
     drawn = streams.draw(Purpose.CROP, epoch, samples, 3).T
     crops = (drawn * (margin + 1)).astype(np.int64)
     crops[:, 2] = drawn[:, 2] < 0.5 if mirror else 0

@@ -77,7 +77,8 @@ class Placement(Protocol):
 
     def maps(self) -> tuple[Tensor, Tensor]:
         """From shares of the loaded squares' sides, x and y, to pixels of what the model is given: matrices [n *
-        tiles, 2, 2], and offsets [n * tiles, 2] to be added."""
+        tiles, 2, 2], and offsets [n * tiles, 2] to be added.
+        """
 
 
 class Cropped(NamedTuple):
@@ -139,7 +140,8 @@ class Transforms:
         continued: bool,
     ) -> None:
         """`outside` is what each plane has around an image, whose channels are black there, or its outermost pixels
-        `continued`."""
+        `continued`.
+        """
         self._augmentation = augmentation
         self._mean, self._std = torch.tensor(mean).to(device), torch.tensor(std).to(device)
         self._outside = torch.tensor(outside, dtype=torch.float32).view(-1, 1, 1).to(device)
@@ -147,7 +149,8 @@ class Transforms:
 
     def move(self, pixels: Tensor, numbers: Tensor, drawn: Drawn) -> tuple[Tensor, Tensor | None]:
         """uint8 [n * tiles, C + planes, s, s] to float32 [n, C, size, size], of 0 to 255, and uint8 [n, planes, size,
-        size]. Channels are interpolated, planes taken from the nearest pixel."""
+        size]. Channels are interpolated, planes taken from the nearest pixel.
+        """
         size, channels = self._augmentation.size, self._augmentation.channels
         grid = _grid(numbers[:, AFFINE], size)
         images = pixels[:, :channels].float()
@@ -170,7 +173,8 @@ class Transforms:
         memory_format: torch.memory_format,
     ) -> Tensor:
         """Float32 [n, C, size, size] of 0 to 255, as `move` gives them, to what the model is given; may write over
-        them."""
+        them.
+        """
         numbers = numbers[:: drawn.tiles]
         if drawn.rounds or drawn.chains:
             pixels = _by_policies(pixels, numbers, drawn)
@@ -201,7 +205,8 @@ def _grid(affine: Tensor, size: int) -> Tensor:
 
 def _windows(windows: Tensor, size: int) -> Tensor:
     """Which pixels lie within windows [n, 4] of top, left, bottom and right, as shares of the side: bool [n, 1, size,
-    size]."""
+    size].
+    """
     along = (torch.arange(size, device=windows.device) + 0.5) / size
     top, left, bottom, right = (windows[:, column, None] for column in range(4))
     rows, columns = (along >= top) & (along < bottom), (along >= left) & (along < right)
@@ -224,7 +229,8 @@ def _blur(inputs: Tensor, sigmas: Tensor, rows: Sequence[int]) -> None:
 
 def _by_policies(pixels: Tensor, numbers: Tensor, drawn: Drawn) -> Tensor:
     """The operations of TrivialAugment, RandAugment and AugMix, after those that move pixels: float32 [n, C, h, w] of
-    0 to 255."""
+    0 to 255.
+    """
     whole = pixels.round().to(torch.uint8)
     for each in drawn.rounds:
         whole = operate(whole, each.operations, numbers[:, each.column])
@@ -243,7 +249,8 @@ def _by_policies(pixels: Tensor, numbers: Tensor, drawn: Drawn) -> Tensor:
 
 def operate(pixels: Tensor, operations: Labels, magnitudes: Tensor) -> Tensor:
     """uint8 [n, C, h, w], each by its operation of `OPERATIONS`, int64 [n], with its magnitude [n]; those that move
-    pixels do nothing here. By as many kernels as there are kinds of operations, since a GPU waits for each."""
+    pixels do nothing here. By as many kernels as there are kinds of operations, since a GPU waits for each.
+    """
     made = list(pixels.unbind())
     for number, name in enumerate(OPERATIONS):
         rows = np.flatnonzero(operations == number).tolist()
@@ -257,7 +264,8 @@ def operate(pixels: Tensor, operations: Labels, magnitudes: Tensor) -> Tensor:
 
 def _blended(towards: Callable[[Tensor], Tensor]) -> Callable[[Tensor, Tensor], Tensor]:
     """Away from, or with negative magnitudes towards, an image without what is enhanced, as Pillow's ImageEnhance
-    does."""
+    does.
+    """
 
     def enhance(pixels: Tensor, magnitudes: Tensor) -> Tensor:
         without = towards(pixels).float()
@@ -279,7 +287,8 @@ def _each_channel(operation: Callable[[Tensor], Tensor]) -> Callable[[Tensor], T
 
 def _smoothed(pixels: Tensor) -> Tensor:
     """By Pillow's ImageFilter.SMOOTH, a mean in which the middle counts five times, but for the outermost pixels.
-    torchvision's brings its kernel to the device anew each time."""
+    torchvision's brings its kernel to the device anew each time.
+    """
     smooth = pixels.float()
     inside = smooth[..., 1:-1, 1:-1]
     inside.copy_((functional.avg_pool2d(smooth, 3, 1) * 9 + inside * 4) / 13)

@@ -80,7 +80,8 @@ class Ask:
 
     def lacks(self, quantity: object) -> bool:
         """Whether this device is known not to tell that; what `tell` asks for is known by its function and
-        arguments."""
+        arguments.
+        """
         return quantity in self._unsupported
 
 

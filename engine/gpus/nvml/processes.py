@@ -100,7 +100,8 @@ class SmShares:
 
     def read(self) -> dict[int, float | None]:
         """Percent by pid, None where the driver tells nonsense (nvtop#110: 37,100 %); a process that is not named
-        rests."""
+        rests.
+        """
         samples = sorted(self._samples(), key=lambda sample: sample.timeStamp)
         newest_us = samples[-1].timeStamp if samples else self._seen_us
         if self._seen_us == 0:

@@ -221,7 +221,8 @@ class Quantities:
 
     def _thresholds(self) -> Values:
         """In degrees. From Ada on NVIDIA means to tell them as distances only: of the chip now, and of each threshold,
-        to the temperature at which clocks begin to be lowered."""
+        to the temperature at which clocks begin to be lowered.
+        """
         ask = self._ask
         shutdown, slowdown, memory_max = (
             within(ask.tell("nvmlDeviceGetTemperatureThreshold", kind), 1, MOST_C)

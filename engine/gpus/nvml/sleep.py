@@ -1,5 +1,6 @@
 """What the driver's files tell of GPUs without asking them: of those that Linux suspends, as laptops do, which asking
-anything wakes and asking often keeps awake; and of lost ones, which answer nothing."""
+anything wakes and asking often keeps awake; and of lost ones, which answer nothing.
+"""
 
 from __future__ import annotations
 

@@ -45,7 +45,8 @@ class Samples:
 
 def samples_of(model: TrainedModel) -> Samples:
     """Those of the run's dataset, or random ones where it is gone. Raises CannotLoad for a task of the user's own
-    whose dataset is gone."""
+    whose dataset is gone.
+    """
     splits: Splits | None
     try:
         splits = model.task.splits(model.job)
@@ -73,13 +74,15 @@ def inputs_of(model: TrainedModel, samples: ImageSet | SampleSet, batch_size: in
 
 def _drawn(model: TrainedModel, count: int) -> np.ndarray:
     """Up to `QUALITY_SAMPLES` of so many samples, in an order drawn by the run's seed: in a folder they lie by
-    class."""
+    class.
+    """
     return np.random.default_rng(model.job.seed).permutation(count)[:QUALITY_SAMPLES]
 
 
 def differences(model: TrainedModel, export: Exportable, run: Run, inputs: Tensor) -> tuple[Difference, ...]:
     """How far what `run` gives is from what the model gives, for batches of `BATCH_SIZES` of its inputs; where the
-    file takes any size, the last of them are twice as wide."""
+    file takes any size, the last of them are twice as wide.
+    """
     made = []
     for batch_size in BATCH_SIZES:
         given = inputs[:batch_size]
@@ -103,7 +106,8 @@ def reference(model: TrainedModel, inputs: Tensor) -> Tensor:
 
 def holds(differences: tuple[Difference, ...], detections: int) -> bool:
     """Whether a file in fp32 gives what the model gives, up to rounding; of a detector that gives so many
-    `detections` of an image at most."""
+    `detections` of an image at most.
+    """
     return all(
         each.difference <= TOLERANCE * max(1.0, each.largest_output)
         and each.unmatched <= MOST_UNMATCHED * each.batch_size * detections
@@ -124,7 +128,8 @@ def measured(
     model: TrainedModel, export: Exportable, run: Run, val: ImageSet | SampleSet, progressed: Callable[[float], None]
 ) -> Measured:
     """Both on up to `QUALITY_SAMPLES` validation samples, within `MEASURE_S`. `progressed` is told the share that is
-    done."""
+    done.
+    """
     ours, theirs = model.objective.metric(), model.objective.metric()
     only = _drawn(model, len(val))
     done, begun = 0, time.monotonic()

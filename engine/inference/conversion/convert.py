@@ -84,7 +84,8 @@ def _problems(order: ConvertOrder, run: RunFolder) -> list[Problem]:
 
 def _put(made: Converted, folder: Path, target: Path, order: ConvertOrder, run: RunFolder) -> Path:
     """Puts what was written to where it was wanted; the file that tells of it, which is kept with the run where that
-    is a zip file."""
+    is a zip file.
+    """
     paths.put_into_place(folder / CONVERTED_FILE, msgspec.json.format(msgspec.json.encode(made)))
     if not order.packed:
         put_folder(folder, target)
@@ -269,7 +270,8 @@ class _Conversion:
 
     def _of_library(self, library: Library) -> ComparedFile:
         """The library's model beside ours; of detectors only that it loads: they take images, and post-process, in
-        ways of their own. Raises CannotConvert."""
+        ways of their own. Raises CannotConvert.
+        """
         run = library_outputs(library, self.folder)
         found: tuple[Difference, ...] = ()
         if self.model.task.entry.id not in DETECTORS:

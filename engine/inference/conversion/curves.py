@@ -18,7 +18,8 @@ _COLOURS = ("#1f77b4", "#d62728")
 
 def write_curves(path: Path, model: TrainedModel) -> bool:
     """Draws the first of the task's measures and the validation loss over the epochs, each on a scale of its own;
-    False where the run has too few validations. Raises OSError."""
+    False where the run has too few validations. Raises OSError.
+    """
     validations = [event for event in model.run.events() if isinstance(event, Validation)]
     measures = model.objective.entry.measures
     shown = list(dict.fromkeys((measures[0], measures[-1])))

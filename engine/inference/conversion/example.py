@@ -21,7 +21,8 @@ NAME = "example"
 
 def write_example(folder: Path, model: TrainedModel, samples: Samples, export: Exportable) -> Path | None:
     """A validation sample as the script takes it, without what its file tells beside the pixels (such as where a
-    photograph was taken); None where the dataset is gone. Raises OSError."""
+    photograph was taken); None where the dataset is gone. Raises OSError.
+    """
     if samples.val is None:
         return None
     if isinstance(samples.val, ImageSet) and samples.val.files and samples.val.bands is None:

@@ -1,5 +1,6 @@
 """A run's model as it is put into a file: with its preprocessing in front where that is wanted, and with what it
-gives made plain."""
+gives made plain.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +26,8 @@ validation."""
 @dataclass(frozen=True)
 class Exportable:
     """`module` takes one tensor, named `input_name`, and gives one, named `output_name`. `given` makes what it takes
-    of what the model is given; `axes` names the dimensions that may have any size."""
+    of what the model is given; `axes` names the dimensions that may have any size.
+    """
 
     module: nn.Module
     input_name: str
@@ -59,7 +61,8 @@ _OUTPUTS = dict.fromkeys(DETECTORS, "detections") | dict.fromkeys(
 
 def plain_outputs(task: str, outputs: Tensor, inputs: Tensor) -> Tensor:
     """What the file gives, of what the model gives for `inputs`: of roads the scores of the whole image's map, [n,
-    scores, h, w]; of edges the map that counts, [n, 1, h, w]; else all."""
+    scores, h, w]; of edges the map that counts, [n, 1, h, w]; else all.
+    """
     if task == "road_extraction":
         height, width = inputs.shape[-2:]
         return outputs.flatten(2)[:, :, : height * width].unflatten(2, (height, width))
@@ -133,7 +136,8 @@ class _FromPixels(_Preparation):
 class _FromPoints(_Preparation):
     """float32 [n, points, 3 + f], positions and features as they stand in files, to what the model is given, as
     `PointBlocks` makes it. Positions of many digits lose some in float32 unless a number near them was taken off
-    before."""
+    before.
+    """
 
     input_name = "points"
 

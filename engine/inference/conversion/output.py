@@ -21,7 +21,8 @@ _STORED = (".onnx", ".data", ".safetensors", ".png", ".npy")
 @contextmanager
 def folder_for(target: Path) -> Iterator[Path]:
     """A new folder beside `target` to write into; whatever happens, it is gone afterwards unless `put_folder` has
-    moved it. Raises OSError."""
+    moved it. Raises OSError.
+    """
     paths.make_folder(target.parent)
     temporary = _beside(target)
     temporary.mkdir(mode=0o700)

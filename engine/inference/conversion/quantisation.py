@@ -21,7 +21,8 @@ CALIBRATION_SAMPLES, CALIBRATION_BATCH = 100, 4
 
 def write_int8(path: Path, source: Path, model: TrainedModel, export: Exportable, samples: Samples) -> None:
     """Writes the ONNX file `source` with weights and activations in 8 bits, in the QDQ form that onnxruntime,
-    TensorRT and OpenVINO read: symmetric, since TensorRT takes nothing else. Raises CannotConvert, OSError."""
+    TensorRT and OpenVINO read: symmetric, since TensorRT takes nothing else. Raises CannotConvert, OSError.
+    """
     from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
     from onnxruntime.quantization.shape_inference import quant_pre_process
 

@@ -11,7 +11,8 @@ from contextlib import contextmanager
 @contextmanager
 def quietly() -> Iterator[None]:
     """Without warnings and log lines of exporters and of what loads files: what they made is compared with the model
-    afterwards."""
+    afterwards.
+    """
     disabled = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
     try:

@@ -42,7 +42,8 @@ def script_for(model: TrainedModel) -> str:
 
 def _merged(imports: set[str]) -> str:
     """The lines of both parts, the standard library's first; one that imports more of a module stands for one that
-    imports less."""
+    imports less.
+    """
     kept = {line for line in imports if not any(other.startswith(f"{line.strip()},") for other in imports)}
     groups = [sorted((line for line in kept if _third_party(line) == third), key=_order) for third in (False, True)]
     return "\n".join("".join(group) for group in groups)

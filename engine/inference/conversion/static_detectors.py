@@ -26,7 +26,8 @@ op: Any = opset18
 @torch.library.custom_op("footplate::nms_mask", mutates_args=())
 def nms_mask(boxes: Tensor, scores: Tensor, threshold: float) -> Tensor:
     """Which of the boxes [n, k, 4] with scores [n, k] non-maximum suppression keeps, bool [n, k]; none with a score
-    that is not positive."""
+    that is not positive.
+    """
     kept = torch.zeros_like(scores, dtype=torch.bool)
     for row, of_image, likely in zip(kept, boxes, scores, strict=True):
         there = likely > 0
@@ -61,7 +62,8 @@ class _Boxes(NamedTuple):
 
 def static_detector(plain: nn.Module, channels: int, size: int) -> nn.Module | None:
     """A module that gives what `plain`, one of torchvision's detectors made by `tensors_alone`, gives for images [n,
-    channels, size, size] in evaluation, [n, most, 6 or 6 + 28 * 28]; None for a detector of another kind."""
+    channels, size, size] in evaluation, [n, most, 6 or 6 + 28 * 28]; None for a detector of another kind.
+    """
     for kind, static in ((FasterRCNN, _RCNN), (RetinaNet, _RetinaNet), (FCOS, _Fcos), (SSD, _Ssd)):
         if isinstance(plain, kind):
             made: nn.Module = static(plain, channels, size)

@@ -1,5 +1,6 @@
 """A model's weights as safetensors, with a config.json by which the library that its architecture comes from loads
-them."""
+them.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +42,8 @@ model.eval()"""
 @dataclass(frozen=True)
 class Library:
     """What loads the weights: its `name` and its `code`, which runs in the folder; `load` does the same and gives the
-    plain model."""
+    plain model.
+    """
 
     name: str
     code: str

@@ -28,7 +28,8 @@ Indices = tuple[int, ...]
 @dataclass
 class Columns:
     """How a model did on each sample of a batch, or of all, as `engine.contract.inference.evaluation.Samples` has it,
-    and of labels their `probabilities`, float32 [n, C]."""
+    and of labels their `probabilities`, float32 [n, C].
+    """
 
     correct: list[float] | None = None
     true: list[Indices] | None = None
@@ -40,7 +41,8 @@ class Columns:
 @dataclass
 class Measured:
     """Metrics by name, as if they had seen each sample as often as `weights` [n] says, and the columns of all
-    samples."""
+    samples.
+    """
 
     metrics: Mapping[str, Metric]
     weights: npt.NDArray[np.int64]
@@ -75,7 +77,8 @@ class Analysis:
 
     def metrics(self, scale: float) -> dict[str, Metric]:
         """New metrics for one sample, by name; of an image that was made `1 / scale` times as large as it is on
-        disk."""
+        disk.
+        """
         return {OWN: self.objective.metric()}
 
     def columns(self, outputs: Tensor, targets: Tensor) -> Columns:

@@ -1,5 +1,6 @@
 """Intervals of measures by the bootstrap (Efron 1979): they are computed again of resamples, as many samples drawn
-with replacement."""
+with replacement.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +36,8 @@ class Values(NamedTuple):
 
 class Resampled(NamedTuple):
     """What `drawn` resamples give: of each measure a value for each, [drawn], and of each title [drawn, classes]; NaN
-    for none."""
+    for none.
+    """
 
     drawn: int
     measures: dict[str, npt.NDArray[np.float64]]
@@ -50,7 +52,8 @@ def weights_of(number: int, samples: int) -> Ints:
 
 def resampled(samples: int, values: Callable[[Ints], Values], progressed: Callable[[float], object]) -> Resampled:
     """What `values(weights)` gives for resamples, as many as there is time for. `progressed` is told the share that
-    is done."""
+    is done.
+    """
     found: list[Values] = []
     begun = time.monotonic()
     while samples >= LEAST_SAMPLES and len(found) < MOST:

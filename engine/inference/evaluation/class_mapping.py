@@ -32,7 +32,8 @@ class _Renumbered(NamedTuple):
 
 def map_classes(found: RecognizedDataset, classes: Sequence[str]) -> tuple[RecognizedDataset, ClassMapping]:
     """`found` with `classes` for its own, and what has become of these. Images of an unknown class are left out, and
-    so are its labels, boxes and outlines; its pixels and points are of no class."""
+    so are its labels, boxes and outlines; its pixels and points are of no class.
+    """
     if found.classes == tuple(classes):
         return found, ClassMapping()
     if found.code is not None:

@@ -1,5 +1,6 @@
 """The samples that a model is evaluated on: a split of its own dataset, or of another folder whose classes are made
-its own."""
+its own.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +35,8 @@ _COLOURS = (1, 3)
 @dataclass(frozen=True)
 class EvaluationData:
     """The samples of a `split` of `folder`: of `parts` one after another, each with its split of the folder.
-    `warnings` are what is to be known of them."""
+    `warnings` are what is to be known of them.
+    """
 
     folder: str
     split: EvaluationSplit
@@ -48,7 +50,8 @@ class EvaluationData:
 
 def open_data(learnt: Learnt | TrainedModel, dataset: str, split: EvaluationSplit | None) -> EvaluationData:
     """Opens a split of the folder `dataset`, "" for the run's own; None leaves the split open (see `EvaluateOrder`).
-    Raises CannotLoad."""
+    Raises CannotLoad.
+    """
     folder = os.path.abspath(os.path.expanduser(dataset or learnt.job.dataset))
     own = not dataset or os.path.realpath(folder) == os.path.realpath(os.path.expanduser(learnt.job.dataset))
     with reasons():

@@ -1,5 +1,6 @@
 """A run's model evaluated: the workers' parts joined, measured, and kept in the run's folder as a whole or not at
-all."""
+all.
+"""
 
 from __future__ import annotations
 
@@ -88,7 +89,8 @@ def evaluate(order: EvaluateOrder, say: Say) -> Path:
 @contextmanager
 def _kept(run: RunFolder) -> Iterator[Path]:
     """A new folder to work in beside the run's evaluations, which is gone in the end unless it was moved. Raises
-    CannotLoad."""
+    CannotLoad.
+    """
     try:
         parent = run.path / FOLDER
         paths.make_folder(parent)
@@ -182,7 +184,8 @@ def _samples(data: EvaluationData, joined: Joined) -> Samples:
 
 def _written(folder: Path, contents: dict[str, bytes], split: str) -> Path:
     """Moves the evaluation to where it is kept, once all its files are on the disk; the path of its first. Raises
-    OSError."""
+    OSError.
+    """
     parent = folder.parent
     evaluation = msgspec.json.decode(contents.pop(EVALUATION_FILE), type=Evaluation)
     plain = f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}-{split}"

@@ -29,7 +29,8 @@ Floats = npt.NDArray[np.float64]
 
 class Predictions(NamedTuple):
     """The `confidence` of each prediction and whether it is `right`, both [n * each], of which a sample has `each`;
-    `there` is how many could be right."""
+    `there` is how many could be right.
+    """
 
     confidence: Floats
     right: Floats

@@ -41,7 +41,8 @@ AREAS = ((0.0, 32.0**2), (32.0**2, 96.0**2), (96.0**2, 1e10))
 
 class Compared(NamedTuple):
     """An image's detections and objects: `overlaps` [d, g], and what each has for an area, in pixels of what the
-    model was given; `classes` [g] and `ignored` [g] are the objects'."""
+    model was given; `classes` [g] and `ignored` [g] are the objects'.
+    """
 
     found: Found
     found_areas: Floats
@@ -54,7 +55,8 @@ class Compared(NamedTuple):
 class ObjectMetric(Metric):
     """`counters` [2 + 3, C]: of each class the objects that count, those that were missed, and those of each of
     `SIZES`. `rows`: those of `judge_errors`, and for each size the ten outcomes, in which objects and detections of
-    other sizes are left out."""
+    other sizes are left out.
+    """
 
     def __init__(self, classes: int, scale: float) -> None:
         self.counters = torch.zeros((2 + len(SIZES), classes), dtype=torch.float64)
@@ -101,7 +103,8 @@ class ObjectMetric(Metric):
 
     def _outcomes(self, each: Compared, least: float, most: float) -> Floats:
         """As pycocotools' `evaluateImg` does: objects of other sizes are ignored, and so are detections that take
-        none and are of another size themselves. In the order of `judge_errors`."""
+        none and are of another size themselves. In the order of `judge_errors`.
+        """
         areas, found_areas = each.areas * self._scale**2, each.found_areas * self._scale**2
         ignored = each.ignored | (areas < least) | (areas > most)
         parts = [np.empty((0, len(THRESHOLDS)))]

@@ -23,7 +23,8 @@ AnyMetric = TypeVar("AnyMetric", bound=Metric)
 
 class Packed(NamedTuple):
     """States as they are written to a file: counters as those of a sparse matrix [n, k], `rows` [r, w] with how many
-    each sample has, and what else there is of each sample, by the calls of `sync`."""
+    each sample has, and what else there is of each sample, by the calls of `sync`.
+    """
 
     width: int
     indptr: Tensor
@@ -80,7 +81,8 @@ class States:
 
     def __init__(self, parts: Sequence[Packed], order: Ints) -> None:
         """`order` [n] says where the samples of the parts, one after another, are to stand: the `order[i]`th is the
-        ith."""
+        ith.
+        """
         matrices = [
             csr_array(
                 (part.values.numpy(), part.indices.numpy(), part.indptr.numpy()), (len(part.row_counts), part.width)

@@ -27,14 +27,16 @@ Floats = npt.NDArray[np.float32]
 
 def seen_part(view: View, size: tuple[int, int], side: int) -> Box:
     """The part of an image of `size`, height and width, that the model was given in its square of `side`, in the
-    image's pixels."""
+    image's pixels.
+    """
     left, top, right, bottom = view.boxes(np.array([[0.0, 0.0, side, side]]), *size)[0].tolist()
     return left, top, right, bottom
 
 
 def shown(pixels: Bytes) -> Bytes:
     """An image uint8 [h, w, C] for people, [h, w, 3], with a long side of at most `MOST`: of many channels the first
-    three."""
+    three.
+    """
     pixels = pixels[..., :3] if pixels.shape[2] >= 3 else pixels[..., :1].repeat(3, 2)
     height, width = pixels.shape[:2]
     scale = MOST / max(height, width)
@@ -51,7 +53,8 @@ def laid_back(
 ) -> tuple[Floats, npt.NDArray[np.bool_]]:
     """A map [s, s] of the square laid back on its image of `size`, height and width, that is drawn in another:
     float32 of the size `drawn`, and which of its pixels the model was given. Each pixel takes what is at its
-    middle."""
+    middle.
+    """
     side = heat.shape[-1]
     rows = (torch.arange(drawn[0]) + 0.5) * size[0] / drawn[0] * view.scale_y + view.top
     columns = (torch.arange(drawn[1]) + 0.5) * size[1] / drawn[1] * view.scale_x + view.left
@@ -68,7 +71,8 @@ def raw_map(heat: Floats) -> Bytes:
 
 def overlay(image: Bytes, heat: Floats, seen: npt.NDArray[np.bool_]) -> Bytes:
     """The image uint8 [h, w, 3] under its map [h, w], the colour the denser the stronger it is; what was not seen is
-    dark."""
+    dark.
+    """
     steps = np.linspace(0, 1, len(_COLOURS))
     colours = np.stack([np.interp(heat, steps, _COLOURS[:, band]) for band in range(3)], 2)
     share = (_OPAQUE * np.sqrt(heat))[..., None]

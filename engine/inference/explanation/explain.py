@@ -96,7 +96,8 @@ def explain_images(order: ExplainOrder, model: TrainedModel, share: Share) -> No
 
 class _Given(NamedTuple):
     """An image as the model is given it, [1, C, s, s], and as it is drawn; its `size`, height and width, and where it
-    lies."""
+    lies.
+    """
 
     inputs: Tensor
     image: Bytes

@@ -36,7 +36,8 @@ class Explainer:
 
     def explain(self, inputs: Tensor, wanted: Sequence[int]) -> list[Explained]:
         """The maps of one image [1, C, s, s] for the classes `wanted`, or for what the model finds; none where it
-        finds nothing. Raises NoFeatureMap."""
+        finds nothing. Raises NoFeatureMap.
+        """
         layer = self.layer = self.layer or self._choose(inputs, wanted)
         module = self._model.module
         with recorded(module, [layer.name]) as seen, torch.enable_grad():

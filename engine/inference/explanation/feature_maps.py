@@ -1,5 +1,6 @@
 """Which layer of a model is looked at, and its activations as maps: of convolutions, of tokens, and of feature
-pyramids."""
+pyramids.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +27,8 @@ class NoFeatureMap(Exception):  # noqa: N818 - it describes the model
 
 class Layer(NamedTuple):
     """A layer by its `name` in the module, and the `grid`, height and width, of its map; of a pyramid that of its
-    finest."""
+    finest.
+    """
 
     name: str
     grid: tuple[int, int]

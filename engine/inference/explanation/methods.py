@@ -11,20 +11,23 @@ from torch.nn import functional
 
 def grad_cam(activations: Tensor, gradients: Tensor) -> Tensor:
     """Grad-CAM (Selvaraju et al. 2017, equations 1 and 2): the channels of `activations` [C, h, w], each weighed by
-    the mean of its `gradients` [C, h, w], added up, and what is negative left out; [h, w]."""
+    the mean of its `gradients` [C, h, w], added up, and what is negative left out; [h, w].
+    """
     return (gradients.mean((1, 2), keepdim=True) * activations).sum(0).relu()
 
 
 def local_grad_cam(activations: Tensor, gradients: Tensor) -> Tensor:
     """The same with the gradient of each place by itself, as detections need (Zhao and Chan 2023, ODAM, equation 3,
-    without its smoothing): by means over the whole image, one detection lights up all objects of its kind."""
+    without its smoothing): by means over the whole image, one detection lights up all objects of its kind.
+    """
     return (gradients * activations).sum(0).relu()
 
 
 def eigen_cam(activations: Tensor) -> Tensor:
     """Eigen-CAM (Muhammad and Yeasin 2020): the projection of `activations` [C, h, w] on the first principal
     component of the places' features; [h, w]. Of its two signs the one is taken that goes with the strength of the
-    activations."""
+    activations.
+    """
     height, width = activations.shape[1:]
     places = activations.flatten(1).T.double()
     centred = places - places.mean(0)
@@ -37,7 +40,8 @@ def eigen_cam(activations: Tensor) -> Tensor:
 
 def heat(levels: Sequence[Tensor], side: int) -> Tensor:
     """Maps [h, w] of one or several sizes as one of a square of `side` pixels, from 0 to 1; all 0 where nothing
-    speaks for the class."""
+    speaks for the class.
+    """
     grown = [
         functional.interpolate(level[None, None], (side, side), mode="bilinear", align_corners=False)[0, 0]
         for level in levels

@@ -21,7 +21,8 @@ BOXES = 3
 
 class Target(NamedTuple):
     """`value` is the number that is explained, a tensor without dimensions; the other fields are those of a
-    `HeatMap`, but `box` in pixels of what the model is given."""
+    `HeatMap`, but `box` in pixels of what the model is given.
+    """
 
     class_name: str
     value: Tensor
@@ -34,7 +35,8 @@ class Kind(NamedTuple):
     """How a task is explained. `forward(module, inputs)` gives outputs with gradients; `targets(model, outputs,
     wanted)` what is explained of those of one image, for the class numbers `wanted` or, without any, for what the
     model finds. `dense` outputs have values for the places of an image, and `pyramid` ones come from several maps of
-    the backbone's."""
+    the backbone's.
+    """
 
     targets: Callable[[TrainedModel, Any, Sequence[int]], list[Target]]
     forward: Callable[[nn.Module, Tensor], Any] = nn.Module.__call__
@@ -59,7 +61,8 @@ def _logits(model: TrainedModel, outputs: Tensor, likely: Tensor, wanted: Sequen
 
 def _of_pixels(model: TrainedModel, outputs: Tensor, wanted: Sequence[int]) -> list[Target]:
     """Seg-Grad-CAM (Vinogradova et al. 2020, section 3): the mean logit of a class over the pixels that are taken for
-    it. By default the most frequent class of an image but the first, which is mostly the background."""
+    it. By default the most frequent class of an image but the first, which is mostly the background.
+    """
     logits = outputs[0]
     found = logits.argmax(0)
     if not wanted:
@@ -90,7 +93,8 @@ def _of_edges(model: TrainedModel, outputs: Tensor, wanted: Sequence[int]) -> li
 
 def _of_boxes(model: TrainedModel, outputs: Sequence[dict[str, Tensor]], wanted: Sequence[int]) -> list[Target]:
     """The surest detection of each class that is wanted; without any, the surest ones that would be shown, or the
-    surest."""
+    surest.
+    """
     (found,) = outputs
     scores, labels = found["scores"].detach(), found["labels"] - 1
     order = scores.argsort(descending=True, stable=True).tolist()
@@ -109,7 +113,8 @@ def _of_boxes(model: TrainedModel, outputs: Sequence[dict[str, Tensor]], wanted:
 
 def _of_anything(model: TrainedModel, outputs: Tensor, wanted: Sequence[int]) -> list[Target]:
     """Of a task of the user's own: the scores of classes if there is one for each, else the mean of what the model
-    gives."""
+    gives.
+    """
     values = outputs[0]
     if wanted and values.shape[:1] == (len(model.classes),):
         return [Target(model.classes[number], values[number].mean()) for number in wanted]

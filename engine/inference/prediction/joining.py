@@ -116,7 +116,8 @@ def _predicted(done: Done) -> Iterator[Entry]:
 
 def _write_csv(stream: TextIO, classes: tuple[str, ...], done: Done) -> None:
     """A row for each image: its path, what is predicted, how likely the first of it is, and the probability of every
-    class."""
+    class.
+    """
     table = CsvWriter(stream)
     table.row(["path", "predicted", "probability", *classes])
     for entry in _predicted(done):
@@ -127,7 +128,8 @@ def _write_csv(stream: TextIO, classes: tuple[str, ...], done: Done) -> None:
 
 def _write_coco(stream: TextIO, classes: tuple[str, ...], done: Done) -> None:
     """COCO's object detection format (cocodataset.org, "Data format"), with the "score" of its results besides.
-    Categories count from 1, as its own do."""
+    Categories count from 1, as its own do.
+    """
     stream.write('{"images": [')
     for number, entry in enumerate(_predicted(done), 1):
         image = {"id": number, "file_name": entry.path, "height": entry.height, "width": entry.width}

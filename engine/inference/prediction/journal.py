@@ -20,7 +20,8 @@ _PATTERN = "journal-*.jsonl"
 
 class ObjectEntry(msgspec.Struct, array_like=True, frozen=True):
     """An object: its class, its score, its box (x1, y1, x2, y2 in pixels), its area in pixels, and which they are as
-    COCO's packed run lengths, "" of a box alone."""
+    COCO's packed run lengths, "" of a box alone.
+    """
 
     number: int
     score: float
@@ -36,7 +37,8 @@ class Entry(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
     `skipped` says why there is no result; else `words`, `classes` and `scores` are as in `PredictedRow`, and what the
     formats are made of is in `probabilities`, `objects` (of an image of `height` and `width`) or `output`. `files`
-    are those that were written for it, by format."""
+    are those that were written for it, by format.
+    """
 
     sample: int
     frame: int = 0
@@ -60,7 +62,8 @@ _ENTRY = msgspec.json.Decoder(Entry)
 
 class Journal:
     """Entries appended to a file of one worker's own, from any of its threads; each is with the system when `add`
-    returns."""
+    returns.
+    """
 
     def __init__(self, folder: Path, start: int, rank: int) -> None:
         self._stream = open(  # noqa: SIM115 - it stays open
@@ -84,7 +87,8 @@ class Journal:
 
 class Done:
     """The samples that journals tell of: which are done, and their entries in the order of the samples. A sample
-    counts where its last entry is there, with all entries of the same journal."""
+    counts where its last entry is there, with all entries of the same journal.
+    """
 
     def __init__(self, folder: Path, samples: int) -> None:
         self._files = sorted(folder.glob(_PATTERN))

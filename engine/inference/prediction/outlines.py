@@ -11,7 +11,8 @@ Outlines = tuple[tuple[float, ...], ...]
 
 def packed_runs(window: Window, height: int, width: int) -> str:
     """The pixels in an image of that size as COCO's compressed RLE: run lengths down one column after another, first
-    those out of the mask, in the text of cocoapi's `rleToString` (maskApi.c)."""
+    those out of the mask, in the text of cocoapi's `rleToString` (maskApi.c).
+    """
     tall = len(window.pixels)
     column = np.flatnonzero(np.diff(np.pad(window.pixels.T, ((0, 0), (1, 1))).astype(np.int8).ravel()))
     # Each row of the padded array has the ends of the runs of a column, which are moved to where they lie in the image.
@@ -45,7 +46,8 @@ def _packed(counts: list[int]) -> str:
 
 def polygons(window: Window) -> Outlines:
     """The outer edges of each connected part of the pixels, along the pixels' sides, x and y in turn in pixels of the
-    image."""
+    image.
+    """
     from scipy.ndimage import find_objects, label
 
     parts, _ = label(window.pixels)
@@ -60,7 +62,8 @@ def polygons(window: Window) -> Outlines:
 def _around(pixels: np.ndarray) -> np.ndarray:
     """The corners of the outer edge of a connected part, int64 [k, 2] of x and y, clockwise: its edges are walked
     with the part on the right-hand side, and at corners where only a diagonal leads on the way turns right, so that
-    it stays with the part."""
+    it stays with the part.
+    """
     there = np.pad(pixels, 1)
     x, y = int(np.flatnonzero(pixels[0])[0]), 0
     start, heading = (x, y), 0
@@ -84,7 +87,8 @@ _STEPS = ((1, 0), (0, 1), (-1, 0), (0, -1))
 
 def _inside(there: np.ndarray, x: int, y: int, heading: int) -> bool:
     """Whether the pixel on the right-hand side of the edge from the corner (x, y) on is of the part, and that on the
-    left is not."""
+    left is not.
+    """
     on_right = ((0, 0), (-1, 0), (-1, -1), (0, -1))[heading]
     on_left = ((0, -1), (0, 0), (-1, 0), (-1, -1))[heading]
     return bool(there[y + 1 + on_right[1], x + 1 + on_right[0]]) and not bool(

@@ -18,7 +18,8 @@ from engine.tasks.base import Task
 
 def own_samples(task: Task, job: Job, folder: str) -> SampleSet:
     """Those of both of its splits, in the order of their names' splits: validation, then training. Raises
-    CannotLoad."""
+    CannotLoad.
+    """
     try:
         splits = task.splits(structs.replace(job, dataset=folder))
     except TaskError as error:

@@ -1,5 +1,6 @@
 """What the workers of an order find in its work folder besides the order itself, and what they leave there of
-themselves."""
+themselves.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +41,8 @@ class ModelFacts(msgspec.Struct, frozen=True, kw_only=True):
 
 class State(msgspec.Struct, frozen=True, kw_only=True):
     """Whose results a folder holds: those of the `order`, with the checkpoint of that hash, for sources of that
-    identity."""
+    identity.
+    """
 
     order: PredictOrder
     sha256: str

@@ -46,7 +46,8 @@ LEAST_TILE = 16
 
 def predict(order: PredictOrder, say: Say) -> Path:
     """Does it, and gives the path of the `Predicted`. What an equal order left half done is continued; what one has
-    done is left as it is. Raises CannotLoad."""
+    done is left as it is. Raises CannotLoad.
+    """
     run = Run(order.run)
     checkpoint = checkpoint_path(RunFolder(run.folder), order.checkpoint)
     order = structs.replace(order, paths=tuple(map(_absolute, order.paths)), out=os.path.abspath(order.out))
@@ -187,7 +188,8 @@ def _of_videos(order: PredictOrder, sources: Sources) -> list[Problem]:
 
 def _own(out: Path, state: State) -> PlanFolder:
     """The work folder in `out`, both made if missing. Raises CannotLoad where another's results or files are there,
-    and OSError."""
+    and OSError.
+    """
     shown_out = printable(str(out))
     if out.exists() and not out.is_dir():
         raise CannotLoad(Problem("out", f"{shown_out} is a file.", "Choose a folder."))

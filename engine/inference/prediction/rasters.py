@@ -26,7 +26,8 @@ _ASCII = 2
 
 def into_place(path: Path, write: Callable[[Path], object]) -> None:
     """Has `write` write a file beside `path`, for its user alone, and puts it there when it is whole. Raises what
-    `write` raises, and OSError, with nothing left behind."""
+    `write` raises, and OSError, with nothing left behind.
+    """
     paths.make_folder(path.parent)
     descriptor, name = tempfile.mkstemp(prefix=".part-", suffix=path.suffix, dir=path.parent)
     os.close(descriptor)

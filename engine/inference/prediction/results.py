@@ -51,7 +51,8 @@ _LEVELS = 255
 class Sample(NamedTuple):
     """What a prediction is made for: its `number` and its `frame` in a video, whether that is its `last`; the `name`
     of its files, without an ending; the `path` that tables have for it; its `file`, "" where it is none of its own;
-    its height and width, `sides`; and what gives its `image`, uint8 [h, w, 3], to be drawn on."""
+    its height and width, `sides`; and what gives its `image`, uint8 [h, w, 3], to be drawn on.
+    """
 
     number: int
     name: str
@@ -65,7 +66,8 @@ class Sample(NamedTuple):
 
 class Results:
     """Writes the results of an order into its folder, each file whole or not at all. Called by several threads at
-    once."""
+    once.
+    """
 
     def __init__(
         self, order: PredictOrder, model: TrainedModel, draw: Callable[[Sample, Bytes], str] | None = None
@@ -79,7 +81,8 @@ class Results:
 
     def of_output(self, sample: Sample, output: Tensor, given: Tensor) -> Entry:
         """What the model's output for a sample, on the CPU, says, which was made of the input `given`. Raises
-        OSError."""
+        OSError.
+        """
         model = self._model
         scores = model.objective.scores(output, model.size)
         if isinstance(scores, PixelScores | LineScores):
@@ -118,7 +121,8 @@ class Results:
 
     def of_maps(self, sample: Sample, parts: Iterable[Tensor]) -> Entry:
         """What maps of an image say that come in parts from its top to its bottom (see `placing.bands`). Raises
-        OSError."""
+        OSError.
+        """
         place = georeference(sample.file) if sample.file.lower().endswith(ENDINGS) else None
         formats = self._order.formats or (("geotiff",) if place is not None else ("png",))
         counts = np.zeros(NO_CLASS + 1, np.int64)
@@ -146,7 +150,8 @@ class Results:
 
     def _planes(self, parts: Iterable[Tensor], counts: np.ndarray, blank: TiffRows | None) -> Iterator[Bytes]:
         """The rows of the plane to be written, uint8 [n, w]; counts the pixels of each class, or those that are on
-        lines."""
+        lines.
+        """
         first = 0
         for part in parts:
             if self._lines:
@@ -199,7 +204,8 @@ class Results:
 
     def _write_yolo(self, sample: Sample, found: Objects) -> str:
         """A line for each object: its class, and its middle and sides in fractions of the image, or the points of its
-        outline."""
+        outline.
+        """
         height, width = found.size
         text = StringIO()
         for index, (left, top, right, bottom) in enumerate(found.boxes.astype(np.float64).tolist()):

@@ -24,7 +24,8 @@ Kind = Literal["images", "clouds", "folder"]
 class Sources(NamedTuple):
     """Files, cameras, and in `kind` "folder" the one folder; and `names`, by which the files of the results of each
     are called, without an ending and relative to the folder of their format. No two are alike, whatever the case of
-    their letters."""
+    their letters.
+    """
 
     kind: Kind
     files: Files
@@ -42,7 +43,8 @@ class Sources(NamedTuple):
 
 def list_sources(paths: Sequence[str], kind: Kind, out: str) -> Sources:
     """What `paths` hold for a task of that kind: folders from top to bottom, hidden files left out, and what lies in
-    `out`. Raises CannotLoad with all that is wrong with them."""
+    `out`. Raises CannotLoad with all that is wrong with them.
+    """
     problems: list[Problem] = []
     files: list[str] = []
     names = _Names()
@@ -73,7 +75,8 @@ def _is_image_or_video(name: str) -> bool:
 
 def _below(path: str, wanted: Callable[[str], bool], out: str) -> Iterator[tuple[str, str]]:
     """The files that a path leads to, and what each is called relative to it. A file that is named itself is taken
-    whatever its ending is."""
+    whatever its ending is.
+    """
     if path.startswith(CAMERA):
         yield path, path.replace(":", "-")
         return

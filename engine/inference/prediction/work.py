@@ -89,7 +89,8 @@ class Predicting:
 
     def images(self) -> None:
         """Images and videos: those that go through the model whole are shared out batch by batch, the others one by
-        one."""
+        one.
+        """
         files = self._sources.files
         moving = np.array([is_video(files[number]) for number in self._todo.tolist()], bool)
         still, videos = self._todo[~moving], self._todo[moving]

@@ -34,7 +34,8 @@ class Pair(NamedTuple):
 
 class Prints(NamedTuple):
     """What images are compared by: `bits` bool [n, 64], their `small` pictures uint8 [n, 12 * 12], and which could be
-    `read`, [n]."""
+    `read`, [n].
+    """
 
     bits: npt.NDArray[np.bool_]
     small: Bytes
@@ -66,7 +67,8 @@ def prints_of(splits: Sequence[ImageSet], channels: int, threads: int, progresse
 
 def difference_hash(levels: npt.NDArray[np.floating]) -> npt.NDArray[np.bool_]:
     """The dHash of a grey image [72, 72] (Krawetz 2013, Kind of Like That): of eight rows of nine parts, whether each
-    part is brighter than the one to its left; bool [64]."""
+    part is brighter than the one to its left; bool [64].
+    """
     return (np.diff(_shrunk(levels, 8, 9), axis=1) > 0).ravel()
 
 

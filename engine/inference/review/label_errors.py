@@ -18,7 +18,8 @@ Bools = npt.NDArray[np.bool_]
 def joint_of(probabilities: Probabilities, labels: Labels) -> npt.NDArray[np.float64]:
     """How many of the n samples with each label are of each true class by estimate, [K, K] (section 3.1): a sample
     counts for the likeliest of the classes whose probability is at least the mean of those that are labelled so, and
-    each row adds up to how often its label occurs. `probabilities` [n, K], `labels` [n]."""
+    each row adds up to how often its label occurs. `probabilities` [n, K], `labels` [n].
+    """
     classes = probabilities.shape[1]
     counts = np.bincount(labels, minlength=classes)
     means = [probabilities[labels == each, each].mean() if counts[each] else np.inf for each in range(classes)]
@@ -39,7 +40,8 @@ def expected_errors(probabilities: Probabilities, labels: Labels) -> float:
 
 def wrong_labels(probabilities: Probabilities, labels: Labels) -> Bools:
     """Which labels [n] are probably wrong: for each label and each other class as many as the joint has, those first
-    for which that class leads the label by the most (section 3.2, "Prune by Noise Rate")."""
+    for which that class leads the label by the most (section 3.2, "Prune by Noise Rate").
+    """
     joint = np.rint(joint_of(probabilities, labels)).astype(int)
     wrong = np.zeros(len(labels), bool)
     for label in range(len(joint)):

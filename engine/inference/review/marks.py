@@ -177,7 +177,8 @@ def link(source: Path, target: Path) -> bool:
 
 def undo(copy: Path) -> int:
     """Puts all that a copy differs in back to where the dataset has it; how many samples that were. Raises
-    CannotLoad, OSError."""
+    CannotLoad, OSError.
+    """
     file = copy / CHANGES_FILE
     try:
         known = decode_changes(file.read_bytes())

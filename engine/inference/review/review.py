@@ -147,7 +147,8 @@ def _issues(
     samples: Sequence[ReviewedSample], probabilities: Probabilities, labels: Labels, names: Sequence[str]
 ) -> Iterator[tuple[float, LabelIssue]]:
     """Each with how far its label leads. `probabilities` [n, K] and `labels` [n] are of the samples, `names` of K
-    classes."""
+    classes.
+    """
     lead = margins(probabilities, labels)
     for row in np.flatnonzero(wrong_labels(probabilities, labels)).tolist():
         given, suggested = int(labels[row]), int(probabilities[row].argmax())

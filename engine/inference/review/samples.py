@@ -25,7 +25,8 @@ from engine.runs.folder import RunFolder
 class Reviewed:
     """The samples of `evaluations`, one after another. `held_out` [n] says of which the model had not seen;
     `probabilities` [n, C] are None where the task has no classes of samples. `data` is the dataset of the first, None
-    where it can't be opened, of which `missing` tells."""
+    where it can't be opened, of which `missing` tells.
+    """
 
     evaluations: list[KeptEvaluation]
     samples: list[ReviewedSample]
@@ -129,7 +130,8 @@ def _reviewed(kept: KeptEvaluation, data: EvaluationData | None, missing: list[s
 
 def file_of(samples: ImageSet | SampleSet | None, index: int, path: str) -> str | None:
     """The path of a sample's file as people can read it, "" where it has none of its own; None where the dataset has
-    another sample there now."""
+    another sample there now.
+    """
     if samples is None or index >= len(samples) or samples.path(index) != path:
         return None
     files: Sequence[str] = getattr(samples, "files", ())

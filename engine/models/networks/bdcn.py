@@ -22,7 +22,8 @@ program."""
 class ScaleEnhancement(nn.Module):
     """The scale enhancement module (section 3.2, "Architecture of BDCN"): a convolution, and on it others of growing
     dilation side by side, all summed; so it sees several scales without making the network deeper or the image
-    smaller."""
+    smaller.
+    """
 
     def __init__(self, channels: int) -> None:
         super().__init__()
@@ -43,7 +44,8 @@ class ScaleEnhancement(nn.Module):
 
 class IncrementalDetection(nn.Module):
     """What a stage adds in an incremental detection block (section 3.2): a scale enhancement module on each of its
-    layers, summed, and of the sum two edge maps [n, 1, h, w], one for either direction of the cascade."""
+    layers, summed, and of the sum two edge maps [n, 1, h, w], one for either direction of the cascade.
+    """
 
     def __init__(self, channels: int, depth: int) -> None:
         super().__init__()

@@ -13,7 +13,8 @@ from engine.models.networks.vgg_stages import WIDTHS, activations, vgg16_stages
 
 class HedHead(nn.Module):
     """Side outputs, one for each feature map of `widths` channels, and their weighted fusion (section 2.2,
-    "Formulation")."""
+    "Formulation").
+    """
 
     def __init__(self, widths: Sequence[int]) -> None:
         super().__init__()

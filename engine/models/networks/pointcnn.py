@@ -1,6 +1,7 @@
 """PointCNN for the segmentation of point clouds (Li, Bu, Sun, Wu, Di, Chen: PointCNN: Convolution On X-Transformed
 Points, NeurIPS 2018), in plain PyTorch. Sections and algorithms named below are that paper's; where it leaves a
-number open, it is that of the authors' published settings for Semantic3D."""
+number open, it is that of the authors' published settings for Semantic3D.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +16,8 @@ from engine.torch_compat import scan
 
 class Level(NamedTuple):
     """One X-Conv of the way down: each of so many representative points (as a share of all) takes `neighbours` of its
-    `neighbours * dilation` nearest; it has so many `channels` at width 1."""
+    `neighbours * dilation` nearest; it has so many `channels` at width 1.
+    """
 
     share: float
     neighbours: int
@@ -139,7 +141,8 @@ class XConv(nn.Module):
 
 class XTransform(nn.Module):
     """Line 4 of algorithm 1: P' [n, p, K, 3] to X [n, p, K, K], by a fully connected layer over all K neighbours and
-    two of K values each for every column, as the authors have it."""
+    two of K values each for every column, as the authors have it.
+    """
 
     def __init__(self, neighbours: int) -> None:
         super().__init__()
@@ -187,7 +190,8 @@ def _normed(norm: nn.Module, features: Tensor) -> Tensor:
 @torch.no_grad()
 def farthest_points(points: Tensor, count: int) -> Tensor:
     """Indices int64 [n, count] of representative points among [n, m, 3]: the first, then always the one farthest from
-    those that there are (section 3.2, for segmentation)."""
+    those that there are (section 3.2, for segmentation).
+    """
     rows = torch.arange(points.shape[0], device=points.device)
     points = points.float()
     if torch.compiler.is_exporting():
@@ -203,7 +207,8 @@ def farthest_points(points: Tensor, count: int) -> Tensor:
 
 def _farthest_by_scan(points: Tensor, count: int) -> Tensor:
     """As `farthest_points`, with the loop as one operation of the graph, of which an export would else make `count`
-    parts."""
+    parts.
+    """
 
     def step(state: tuple[Tensor, Tensor], _: Tensor) -> tuple[tuple[Tensor, Tensor], Tensor]:
         away, last = state
@@ -236,7 +241,8 @@ def neighbours_of(representative: Tensor, points: Tensor, count: int, dilation: 
 
 def _distances(ones: Tensor, others: Tensor) -> Tensor:
     """Between each of [n, p, 3] and each of [n, m, 3]: [n, p, m]. Not by products, which lose what little near points
-    differ by."""
+    differ by.
+    """
     if torch.compiler.is_exporting():  # ONNX would be given products; this takes three times the memory
         return (ones[:, :, None] - others[:, None]).square().sum(3)
     return torch.cdist(ones, others, compute_mode="donot_use_mm_for_euclid_dist")

@@ -25,7 +25,8 @@ STRIDE = 32
 def unpack(outputs: Tensor, size: int) -> list[Tensor]:
     """The maps [n, scores, s, s] for images of side `size`, each of side s, the largest first: one of the whole side,
     or besides one of the half and any number of the quarter. Maps that come unpacked, [n, scores, size, size], are
-    taken, too."""
+    taken, too.
+    """
     pixels = outputs.flatten(2)
     maps: list[Tensor] = []
     while pixels.shape[2]:
@@ -37,7 +38,8 @@ def unpack(outputs: Tensor, size: int) -> list[Tensor]:
 
 class DecoderBlock(nn.Module):
     """Twice the side: 1 x 1, transposed 3 x 3 and 1 x 1 convolution, as in LinkNet (Chaurasia & Culurciello 2017,
-    figure 3)."""
+    figure 3).
+    """
 
     def __init__(self, inputs: int, outputs: int) -> None:
         super().__init__()
@@ -79,7 +81,8 @@ class LinkNetDecoder(nn.Module):
 
 class LinkNetMTL(nn.Module):
     """LinkNet with a decoder for each branch on an encoder of segmentation_models_pytorch, in place of the paper's
-    ResNet; one map, of the full side."""
+    ResNet; one map, of the full side.
+    """
 
     def __init__(self, encoder: str, classes: int, directions: int, channels: int) -> None:
         from segmentation_models_pytorch.encoders import get_encoder
@@ -118,7 +121,8 @@ def _row(features: int, blocks: int) -> nn.Sequential:
 
 class HourglassModuleMTL(nn.Module):
     """One multi-branch hourglass: the way down is shared, each branch has a way up of its own, and both take what
-    passes across (the paper's stacked multi-branch module, after Newell et al. 2016)."""
+    passes across (the paper's stacked multi-branch module, after Newell et al. 2016).
+    """
 
     def __init__(self, features: int, blocks: int, depth: int) -> None:
         super().__init__()
@@ -142,7 +146,8 @@ class HourglassModuleMTL(nn.Module):
 class StackHourglassNetMTL(nn.Module):
     """Hourglasses one after another at a quarter of the side, each with scores of its own, which the next is given;
     behind the last a decoder to the half and to the whole side. All maps are learnt (the paper's multi-scale
-    loss)."""
+    loss).
+    """
 
     def __init__(self, classes: int, directions: int, channels: int, stacks: int = 2, depth: int = 3) -> None:
         super().__init__()
@@ -220,7 +225,8 @@ def _fully_connected(features: int) -> nn.Sequential:
 def initialise(model: nn.Module) -> None:
     """Fresh weights as in the authors' code (He et al. 2015, equation 10, by the outputs), but for the layers that
     give scores: those begin near nothing, since scores of a few units, which so few outputs would make them have,
-    leave a soft IoU hardly any gradient."""
+    leave a soft IoU hardly any gradient.
+    """
     for name, module in model.named_modules():
         if isinstance(module, nn.Conv2d | nn.ConvTranspose2d):
             fan = module.kernel_size[0] * module.kernel_size[1] * module.out_channels

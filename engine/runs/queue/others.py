@@ -16,7 +16,8 @@ _GIB = 1 << 30
 @dataclass(frozen=True)
 class Others:
     """`words` has a sentence for each process that holds memory of one of the GPUs, `pids` tells which they are.
-    `unseen` has one for each thing that cannot be known."""
+    `unseen` has one for each thing that cannot be known.
+    """
 
     words: tuple[str, ...] = ()
     pids: tuple[int, ...] = ()

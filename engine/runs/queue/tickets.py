@@ -98,7 +98,8 @@ class Table:
 
     def behind(self, name: str) -> tuple[str, ...]:
         """The runs that a waiting one waits for: those that have one of its devices, and those before it that "
-        "want one."""
+        "want one.
+        """
         before = [other for other in self.order[: self.order.index(name)] if other not in self.held]
         found = (self.tickets[other] for other in (*self.running(), *before))
         return tuple(dict.fromkeys(ticket.run_id for ticket in found if _collide(ticket, self.tickets[name])))

@@ -60,7 +60,8 @@ class MicrobatchFeeder:
 
     def feed(self, batch: Batch | None) -> Microbatches:
         """What this rank takes of a batch, which is given on the rank of the first stage. All ranks call it
-        together."""
+        together.
+        """
         if batch is not None:
             return self._begin(batch)
         return self._receive() if self._rank == self._last else Microbatches()

@@ -116,7 +116,8 @@ def _graph(model: nn.Module) -> fx.Graph:
 @dataclass(frozen=True)
 class _Found:
     """The split points of one graph, each with its node's number and how many parameters and buffers are used until
-    it."""
+    it.
+    """
 
     points: dict[CutPoint, tuple[int, int]]
     first_used: dict[int, int]

@@ -182,7 +182,8 @@ class _Run:
 
     def drop(self) -> None:
         """Frees the copy, which would else be there until Python looks for circles: a graph and its module hold
-        each other."""
+        each other.
+        """
         self.part.to("meta")
 
     def _once(self) -> tuple[Tensor, float, float]:

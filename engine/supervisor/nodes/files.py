@@ -55,7 +55,8 @@ class Fetched:
 
     def fetch(self, path: str, then: Then) -> None:
         """Asks for a file; calls `then` once it has come. One that is on its way is asked for again, as it may be
-        another by now."""
+        another by now.
+        """
         if not is_inside(path):
             then(f"{path} is not a file of the run's folder")
             return

@@ -29,7 +29,8 @@ GOODBYE_S = 5.0
 
 class NodeLink:
     """Runs `command`, which serves frames, and calls `on_message` with each that comes and `on_end` once there are no
-    more: with why they were not understood, or "". What it says besides goes to the end of `log`. Raises OSError."""
+    more: with why they were not understood, or "". What it says besides goes to the end of `log`. Raises OSError.
+    """
 
     def __init__(
         self,
@@ -84,7 +85,8 @@ class NodeLink:
 
     def send_all(self, messages: Iterator[ToNode]) -> None:
         """Sends `messages` in their order, as fast as they are taken; what is sent later may come before the last of
-        them."""
+        them.
+        """
         self._coming.append(messages)
         self._write()
 

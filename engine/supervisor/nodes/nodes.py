@@ -95,7 +95,8 @@ class Node:
 class Nodes:
     """The machines of one attempt, by their order in the job. `step` is called often; the workers come to `group`
     once all machines have met. `attempt` counts from 0; after the first, a machine that can't be reached is waited
-    for, or done without: `without` gives the job that does so, or why there is none."""
+    for, or done without: `without` gives the job that does so, or why there is none.
+    """
 
     def __init__(
         self,
@@ -340,7 +341,8 @@ class Nodes:
 
     def _lost(self, node: Node, cause: str) -> None:
         """A machine is away: before the workers of a later attempt have begun it is waited for, else the attempt has
-        failed."""
+        failed.
+        """
         waits = self._attempt > 0 and not self._met and time.monotonic() < self._give_up_at
         if waits and node.facts is None:
             needed = self._without(node.host.name)

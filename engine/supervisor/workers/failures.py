@@ -22,7 +22,8 @@ CERTAIN, OWN, FOLLOWING = 0, 1, 2
 
 class Failure(NamedTuple):
     """A rank's failure and how near to the cause it is: `CERTAIN` to be it, a fault of its `OWN`, or one that may be
-    `FOLLOWING` from another's."""
+    `FOLLOWING` from another's.
+    """
 
     event: Failed
     weight: int
@@ -59,7 +60,8 @@ def weight(event: Failed) -> int:
 
 def weight_of_death(event: Failed, exit_code: int) -> int:
     """The same for a rank that ended without a word. One that a signal ended did not die of a lost connection; only
-    SIGABRT is what PyTorch ends itself with, as NCCL's watchdog does when another rank is gone."""
+    SIGABRT is what PyTorch ends itself with, as NCCL's watchdog does when another rank is gone.
+    """
     if exit_code < 0 and -exit_code != signal.SIGABRT:
         return CERTAIN
     return weight(event)

@@ -43,7 +43,8 @@ LIMITS = Limits()
 @dataclass(slots=True)
 class _Rank:
     """`heard_at` is the time of its last word, `steady_since` of the first one since it was silent last, `stopped_at`
-    when it was seen to be stopped, which it still is."""
+    when it was seen to be stopped, which it still is.
+    """
 
     heard_at: float
     steady_since: float
@@ -66,7 +67,8 @@ class _Rank:
 
 class HangWatch:
     """Judges the ranks of one run. Times are of a monotonic clock, which stands still while the machine sleeps.
-    `stopped` gives the pid of a rank's process if a signal has stopped that."""
+    `stopped` gives the pid of a rank's process if a signal has stopped that.
+    """
 
     def __init__(
         self, world_size: int, now: float, limits: Limits, stopped: Callable[[int], int | None] = lambda _rank: None

@@ -1,5 +1,6 @@
 """``python -m engine.supervisor.workers.worker_main``: a worker in a new interpreter, where forking is not to be
-had."""
+had.
+"""
 
 from __future__ import annotations
 

@@ -43,7 +43,8 @@ FromWorker = AnyEvent | Heartbeat | WorkerDone
 
 class Worker(Protocol):
     """A worker as its group sees it, wherever it runs. `pid` is 0 for one of another machine; `channel` is None once
-    there is nothing more to hear of it. One that has ended only `because_of_another` is no cause of anything."""
+    there is nothing more to hear of it. One that has ended only `because_of_another` is no cause of anything.
+    """
 
     rank: int
     pid: int
@@ -238,7 +239,8 @@ def _forked(parent: int, spec: WorkerSpec, worker: str, channel: socket.socket, 
 
 def _spawn(spec: WorkerSpec, worker: str, channel: socket.socket, log: Path) -> subprocess.Popen[bytes]:
     """A new interpreter. The channel is passed by inheritance, on Windows by `socket.share` (its documentation
-    asks for the child's pid, so it goes through the child's stdin)."""
+    asks for the child's pid, so it goes through the child's stdin).
+    """
     windows = sys.platform == "win32"
     with open(log, "ab", opener=paths.for_the_user_alone) as output:
         popen = subprocess.Popen(

@@ -40,7 +40,8 @@ class Callback:
 
     def on_step_made(self, step: int, result: StepResult | None, wait_s: float) -> None:
         """A step has been launched, or skipped (`result` is None); a GPU may still be computing it. `wait_s` are the
-        seconds spent waiting for its batch."""
+        seconds spent waiting for its batch.
+        """
 
     def on_step_end(self, end: StepEnd) -> None: ...
 
@@ -51,4 +52,5 @@ class Callback:
 
     def on_validation_end(self, epoch: int, step: int, metric: Metric, values: dict[str, float]) -> None:
         """The model, or the average of its weights, has been evaluated and is still in the state that was
-        evaluated."""
+        evaluated.
+        """

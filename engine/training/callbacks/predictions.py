@@ -40,7 +40,8 @@ def _spread(length: int, count: int) -> list[int]:
 
 class Picked(ImageSet):
     """Some images of a split, decoded and held in memory, of which the model is given the `middle`. `indices` are
-    their indices in the split."""
+    their indices in the split.
+    """
 
     def __init__(self, images: ImageSet, count: int, size: int, channels: int, middle: int | None = None) -> None:
         around = (size - (middle or size)) // 2
@@ -74,7 +75,8 @@ class Picked(ImageSet):
 
     def seen(self, index: int) -> Bytes:
         """The image as people see it, uint8 [h, w, 3]: grey ones in three equal channels, of many channels the first
-        three."""
+        three.
+        """
         pixels = self._loaded[index][: self._channels, self._seen, self._seen].permute(1, 2, 0).numpy()
         return np.ascontiguousarray(pixels[..., :3] if pixels.shape[2] >= 3 else pixels[..., :1].repeat(3, 2))
 
@@ -109,7 +111,8 @@ class PickedSamples(SampleSet):
 
 class Share(NamedTuple):
     """The samples of which predictions are kept, and this rank's share of them as batches, which are those at
-    `positions`."""
+    `positions`.
+    """
 
     samples: Picked | PickedSamples
     positions: list[int]

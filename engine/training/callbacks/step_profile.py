@@ -90,7 +90,8 @@ class StepProfile(Callback):
 
     def emit(self, end: StepEnd) -> None:
         """Reports the steps since the last report if `EMIT_S` have passed, or at the end of the first epoch of a run
-        too short for that."""
+        too short for that.
+        """
         now = time.monotonic()
         if now - self._told_at < EMIT_S and (self._told or not end.last):
             return

@@ -53,7 +53,8 @@ def hold(model: nn.Module) -> frozenset[str]:
 
 def rest(model: nn.Module, held: Collection[str]) -> None:
     """Spares the backward pass the gradients of the parameters named in `held`, where a single worker has them all and
-    nothing but its updater waits for them."""
+    nothing but its updater waits for them.
+    """
     for name, parameter in model.named_parameters():
         if name in held:
             parameter.requires_grad_(False)
@@ -61,7 +62,8 @@ def rest(model: nn.Module, held: Collection[str]) -> None:
 
 def thaw(model: nn.Module) -> None:
     """Has all parameters take gradients again, and lets the layers take part in `train` that
-    `model_surgery.still_norms` keeps out of it, those of BatchNorm."""
+    `model_surgery.still_norms` keeps out of it, those of BatchNorm.
+    """
     for parameter in model.parameters():
         parameter.requires_grad_()
     for module in model.modules():

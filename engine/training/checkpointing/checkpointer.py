@@ -1,5 +1,6 @@
 """What a run keeps of its training: last.pt at the ends of epochs and as often as the job says, those before it, and
-best.pt by the measure that the job names."""
+best.pt by the measure that the job names.
+"""
 
 from __future__ import annotations
 
@@ -68,7 +69,8 @@ class TrainProgress:
 @dataclass(frozen=True, slots=True)
 class _Best:
     """The best state that is not on disk yet, with what was measured of it; `state` is rank 0's alone, whole when
-    `copied` returns."""
+    `copied` returns.
+    """
 
     state: dict[str, Tensor] | None
     copied: Callable[[], None]
@@ -256,7 +258,8 @@ class Checkpointer:
     def insist(self, *, stopped: bool, broken_off: Callable[[], bool]) -> str:
         """As `finish`, after the last checkpoint of a run, which was `stopped` or is complete: what the disk does not
         take is tried again for a while, unless that is `broken_off`, or saved in another folder that the user names.
-        Rank 0 gets why it is not in the run's folder at last, "" where it is."""
+        Rank 0 gets why it is not in the run's folder at last, "" where it is.
+        """
         self.finish()
         self._reporter.at("save")
         within_s = STOPPED_S if stopped else COMPLETED_S
@@ -401,7 +404,8 @@ class Checkpointer:
 
 def _as_it_trains(strategy: Strategy) -> Job:
     """The job with what is found out of it as the run goes on: in how many parts batches fit into memory, whether the
-    model is compiled, and where it is cut, by which its norms are added up and its dropout is drawn."""
+    model is compiled, and where it is cut, by which its norms are added up and its dropout is drawn.
+    """
     return structs.replace(
         strategy.job,
         accumulation=strategy.accumulation,

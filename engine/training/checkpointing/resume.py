@@ -119,7 +119,8 @@ class Checkpoint:
 
     def divided(self, *, alone: bool) -> tuple[Job, int]:
         """The job, and in how many parts an evaluation goes through a batch: in as many as the checkpoint's run had
-        come to when memory ran out, where they would need as much memory again and the worker is `alone`."""
+        come to when memory ran out, where they would need as much memory again and the worker is `alone`.
+        """
         job, before, parts = self._job, self.job, self._content["parts"]
         if not alone or not _needs_alike(before, job):
             return job, 1
@@ -213,7 +214,8 @@ def _needs_alike(before: dict[str, Any], job: Job) -> bool:
 
 def _whole(path: Path) -> tuple[Path, dict[str, Any], str]:
     """The checkpoint at `path`, or of a last.pt that is damaged or cannot be read the newest whole one before it:
-    which, what it holds, and its SHA-256."""
+    which, what it holds, and its SHA-256.
+    """
     try:
         return path, *_read(path)
     except FileNotFoundError:

@@ -26,7 +26,8 @@ _BAR = 5
 @dataclass(frozen=True)
 class Column:
     """`share` of the width; what it says of a GPU, in `short` where there is no room, and how full its bar is (0 to 1),
-    None for no bar."""
+    None for no bar.
+    """
 
     title: str
     share: float

@@ -23,7 +23,8 @@ class EnergyMarks:
 
     def used(self, each: WatchedGpu) -> Used | None:
         """None where the GPU does not count its energy. A counter that starts again, as with a driver that is loaded
-        anew, starts the count anew."""
+        anew, starts the count anew.
+        """
         counter = each.gpu.energy_j
         if counter is None:
             return None

@@ -33,14 +33,16 @@ class Group:
 
 def lines_of(tells: Callable[[str], bool]) -> tuple[str, ...]:
     """The quantities that are lines in a GPU's own graph, where it `tells` them. The activity of the multiprocessors
-    stands for the utilization where that is not told, as by MIG instances."""
+    stands for the utilization where that is not told, as by MIG instances.
+    """
     load = "utilization_percent" if tells("utilization_percent") else "sm_active_percent"
     return tuple(filter(tells, (load, "memory_used_bytes", "power_w", "temperature_c")))
 
 
 def line_color(key: str, quantity: str) -> str:
     """The colour of a quantity in a GPU's own graph: its load has the device's colour, as everywhere, and the
-    others have none that a device may have."""
+    others have none that a device may have.
+    """
     scheme = theme.colors()
     others = {"memory_used_bytes": scheme.text, "power_w": scheme.muted, "temperature_c": scheme.error}
     return others.get(quantity) or theme.device_color(key)
@@ -48,7 +50,8 @@ def line_color(key: str, quantity: str) -> str:
 
 def line_scale(gpu: Gpu, quantity: str) -> float | None:
     """What turns a quantity into the 0 to 100 of a GPU's own graph: percent, share of the whole, and °C; None for
-    one of which the whole is not known."""
+    one of which the whole is not known.
+    """
     if quantity in ("utilization_percent", "sm_active_percent", "temperature_c"):
         return 1.0
     highest = BY_ID[quantity].highest(gpu)

@@ -22,7 +22,8 @@ SHAPE = 2.2
 
 def columns_for(count: int, width: int, height: int) -> int:
     """In how many columns `count` tiles are largest in a room of `width` by `height`; where they don't all fit, as many
-    as there is room for side by side."""
+    as there is room for side by side.
+    """
     most = max(1, min(count, (width + GAP) // (LEAST_WIDTH + GAP)))
     best, best_size = most, 0.0
     for columns in range(1, most + 1):

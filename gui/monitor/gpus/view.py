@@ -20,7 +20,8 @@ from gui.widgets.empty_state import EmptyState
 
 class GpusView(QStackedWidget):
     """Signals: looked_at() - another of its faces is shown (tiles, lines, or a detail), or it shows other
-    quantities."""
+    quantities.
+    """
 
     looked_at = Signal()
 
@@ -60,7 +61,8 @@ class GpusView(QStackedWidget):
     @property
     def shows_activity(self) -> bool:
         """Whether the figures of SMs and tensor cores have a place in what is shown: among the lines, for MIG
-        instances, which tell no utilization."""
+        instances, which tell no utilization.
+        """
         if self.currentWidget() is self.lines:
             return any(each.gpu.mig is not None for each in self._gpus)
         return self.currentWidget() is not self.empty

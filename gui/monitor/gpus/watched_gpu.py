@@ -139,7 +139,8 @@ class LoadOrder:
 
 def _load(each: WatchedGpu, history: DeviceHistory) -> float:
     """Mean utilization in percent, or activity where that is not told; below 0 where neither is known, and lowest for
-    what is out of reach."""
+    what is out of reach.
+    """
     if each.faded:
         return -2.0
     x = history.x(each.key)

@@ -9,7 +9,8 @@ from engine.contract.devices import Snapshot
 
 def trouble_words(latest: Mapping[str, Snapshot], troubles: Mapping[str, str]) -> list[str]:
     """A sentence for each host that is in trouble: its sampler's or connection's, else NVML's. That a host has not
-    answered for the first time yet is no trouble."""
+    answered for the first time yet is no trouble.
+    """
     names = sorted({*latest, *troubles}, key=lambda name: (name != "", name))
     found = []
     for name in names:

@@ -137,7 +137,8 @@ class _Family:
 
     def _nearest(self, process: GpuProcess) -> GpuProcess | None:
         """The nearest ancestor that holds a GPU itself: one with fewer ancestors, lest a pid used again make a
-        circle."""
+        circle.
+        """
         holders = (self.uses[pid][0].process for pid in process.ancestors if pid in self.uses)
         return next((each for each in holders if len(each.ancestors) < len(process.ancestors)), None)
 

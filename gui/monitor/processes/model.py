@@ -32,7 +32,8 @@ _NOTHING = QModelIndex()
 @dataclass(frozen=True)
 class Column:
     """`key` is what is sorted by; None and "" are what is not known. `widest` is the longest text to make room for.
-    `help` is the header's tool tip."""
+    `help` is the header's tool tip.
+    """
 
     title: str
     text: Callable[[Line], str]
@@ -138,7 +139,8 @@ class ProcessModel(QAbstractItemModel):
 
     def show_lines(self, lines: Iterable[Line]) -> None:
         """Shows `lines` in place of those before: rows that stay keep their indexes. A parent that is not among them
-        counts as none."""
+        counts as none.
+        """
         lines = list(lines)
         keys = {line.key for line in lines}
         below: dict[Key | None, list[Line]] = {}
@@ -260,7 +262,8 @@ class ProcessRows(QSortFilterProxyModel):
 
     def choose(self, *, text: str, only_mine: bool, device: str) -> None:
         """Keeps the processes with all words of `text` in their line, or in one above; of this user alone; on one GPU,
-        by its key in the graphs ("" for all)."""
+        by its key in the graphs ("" for all).
+        """
         self._text, self._only_mine, self._device = text.lower(), only_mine, device
         self.setFilterFixedString(text)  # has all rows looked at again; invalidateFilter is gone from newer Qt
 

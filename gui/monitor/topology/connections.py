@@ -172,7 +172,8 @@ _BETWEEN: dict[Kind, str] = {
 
 def _in_groups(site: Site, groups: Sequence[Sequence[Gpu]], one: str, several: str) -> str:
     """The advice for GPUs in closely connected groups, which begins with the sentence `one` on the group of several
-    GPUs that there is, or `several` on two or more."""
+    GPUs that there is, or `several` on two or more.
+    """
     together = [_names(group) for group in groups if len(group) > 1]
     alone = [gpu for group in groups if len(group) == 1 for gpu in group]
     sentences = [(several if len(together) > 1 else one).format(listed(together))]

@@ -27,7 +27,8 @@ _MEASURE_COLOURS = (lambda: theme.colors().warning, lambda: theme.colors().ok)
 
 class RunCharts(QWidget):
     """All plots of one run. `axis` "elapsed" lays them over the run's own seconds (see `RunData`), "count" over
-    steps."""
+    steps.
+    """
 
     def __init__(self, settings: Settings | None = None, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -91,7 +92,8 @@ class RunCharts(QWidget):
 
     def _show_measures(self, data: RunData, x: Floats) -> None:
         """The loss, and beside the accuracy, where there is such a thing, the first of the task's measures that are
-        shares. `x` are the positions of the steps."""
+        shares. `x` are the positions of the steps.
+        """
         shares = _shares(data)
         accuracy = data.steps.told_accuracy
         if accuracy:
@@ -151,7 +153,8 @@ class RunCharts(QWidget):
 
 def _shares(data: RunData) -> dict[str, str]:
     """The titles, by their ids, of the first of the task's measures that are shares; of a task whose measures are not
-    known beforehand, those that have been between 0 and 1 so far."""
+    known beforehand, those that have been between 0 and 1 so far.
+    """
     task = load_catalogue().task(data.task)
     if task is not None and not task.file:
         found = {measure.id: measure.title for measure in task.measures if measure.percent}
@@ -179,7 +182,8 @@ def _device_plots(group: PlotGroup) -> dict[str, LinePlot]:
 
 def device_titles(data: RunData) -> dict[str, str]:
     """What each of the run's devices is called in its graphs: its name, or its place among the run's where names
-    repeat; of the CPU it would say less than "CPU"."""
+    repeat; of the CPU it would say less than "CPU".
+    """
     names = list(data.device_names.values())
     return {
         device: device_title(device)

@@ -80,7 +80,8 @@ def describe(spent: TimeSpent) -> str:
 
 class TimeBar(QWidget):
     """A piece for each part, as long as its share; each with a pattern and a place of its own, so that colour alone
-    never tells. What has been seen of a run stays in the legend, so that nothing jumps."""
+    never tells. What has been seen of a run stays in the legend, so that nothing jumps.
+    """
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)

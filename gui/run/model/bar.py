@@ -61,7 +61,8 @@ class EvaluationBar(QWidget):
 
     def show_list(self, evaluations: Sequence[KeptEvaluation], chosen: str = "") -> None:
         """Offers `evaluations`; the one whose folder's name is `chosen` is told as such, else the one that was, else
-        the first."""
+        the first.
+        """
         before = self.list.box.currentData()
         self._kept = {kept.folder.name: kept for kept in evaluations}
         with QSignalBlocker(self.list):

@@ -26,7 +26,8 @@ USUAL = 0.5
 
 class CurvesPage(QWidget):
     """Shows the curves of the class that is chosen, and follows its threshold. A class's probabilities are read in
-    the background."""
+    the background.
+    """
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,5 +1,6 @@
 """What a model is worth in short: its measures with intervals, what was left out, and what confident predictions
-alone are worth."""
+alone are worth.
+"""
 
 from __future__ import annotations
 

@@ -27,7 +27,8 @@ def short_identity(gpu: Gpu) -> str:
 
 def card_order(gpu: Gpu) -> tuple[bool, int, int, int, int]:
     """Sorts GPUs as CUDA counts them; those that CUDA does not list come last, as NVML counts them, and the instances
-    of a GPU after it."""
+    of a GPU after it.
+    """
     instance = (-1, 0) if gpu.mig is None else (gpu.mig.gpu_instance, gpu.mig.compute_instance or 0)
     return gpu.cuda_index is None, gpu.cuda_index if gpu.cuda_index is not None else 0, gpu.nvml_index, *instance
 

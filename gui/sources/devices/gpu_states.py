@@ -24,7 +24,8 @@ class State:
 
 def states(gpu: Gpu, now: float) -> tuple[State, ...]:
     """What there is to say of `gpu` at `now` (seconds since the epoch), the alarming first; nothing where all is
-    usual."""
+    usual.
+    """
     if gpu.lost:
         return (State(device_format.lost(gpu), True),)
     if gpu.asleep:

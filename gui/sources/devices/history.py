@@ -99,7 +99,8 @@ class DeviceHistory:
 
     def x(self, key: str) -> Floats:
         """Seconds since `origin`, oldest first: what graphs are drawn over. A view that only grows old, in common to
-        all devices of a host."""
+        all devices of a host.
+        """
         return self._timelines[self._hosts[key]].x
 
     def values(self, key: str, quantity: str) -> Values:
@@ -129,7 +130,8 @@ class DeviceHistory:
 
     def _name(self, snapshot: Snapshot, host: str) -> None:
         """Sets the titles of this host's devices: those in `snapshot` first, then those no longer there of which
-        something is left."""
+        something is left.
+        """
         before = f"{host} " if host else ""
         gpus = sorted(snapshot.gpus, key=card_order)
         titles = {device_key(host, gpu.uuid): before + gpu_title(gpu) for gpu in gpus}

@@ -43,7 +43,8 @@ class Hosts(QObject):
 
     def __init__(self, settings: Settings, parent: QObject | None = None, local: SamplerProcess | None = None) -> None:
         """`settings` may remember names of hosts from before there was a list. `local` watches this machine; None for
-        the usual one."""
+        the usual one.
+        """
         super().__init__(parent)
         self._started = False
         self.latest: dict[str, Snapshot] = {}
@@ -67,7 +68,8 @@ class Hosts(QObject):
 
     def add(self, name: str) -> None:
         """Watches another host from now on, and remembers it, where the home can be written. Raises ValueError where
-        `problem` says why not."""
+        `problem` says why not.
+        """
         problem = self.problem(name)
         if problem:
             raise ValueError(problem)

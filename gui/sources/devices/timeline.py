@@ -72,7 +72,8 @@ class Timeline:
 
     def append(self, x: float, values: Mapping[Hashable, float | None]) -> None:
         """Adds a row; a key that is new with a number makes a column. Where the clock was set back, the past moves
-        back with it, so that x always rises."""
+        back with it, so that x always rises.
+        """
         if self._end > self._start:
             self._come_to(x)
         self._ensure_room()
@@ -123,7 +124,8 @@ class Timeline:
 
     def _make_room(self) -> None:
         """Goes over to new arrays with an eighth more room than there are rows, after thinning where so many are not
-        allowed."""
+        allowed.
+        """
         kept, times = len(self), 0
         while kept > self._allowed * 8 // 9:
             kept, times = _length_thinned(kept), times + 1

@@ -1,5 +1,6 @@
 """The batch-size finder under caps of address space and of memory, against what a search by halves and a training
-find there."""
+find there.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
 """Doctor, the terminal and the engine before machines whose GPUs cannot be trained on: the same sentences "
-"everywhere."""
+"everywhere.
+"""
 
 from __future__ import annotations
 

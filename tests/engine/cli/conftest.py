@@ -24,7 +24,8 @@ def nvml_stub(compiled_stub: NvmlStub, tmp_path: Path) -> NvmlStub:
 @pytest.fixture(scope="module")
 def asked_once() -> Iterator[None]:
     """Within this process the machine, and a folder in one way, are asked of a real child once for all tests of a
-    file."""
+    file.
+    """
     inspect = children.inspect
     reports: dict[tuple[str, ...], DatasetReport] = {}
 

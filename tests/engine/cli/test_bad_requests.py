@@ -30,7 +30,8 @@ def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def refused(capfd: pytest.CaptureFixture[str]) -> Refused:
     """What the command and its children say of a bad request to train, within this process; checks that it is one and
-    that nothing was started."""
+    that nothing was started.
+    """
 
     def ask(*words: str) -> str:
         try:

@@ -1,5 +1,6 @@
 """A run of every task in a terminal: its model is evaluated, asked for predictions, explained, reviewed, and
-converted."""
+converted.
+"""
 
 from __future__ import annotations
 

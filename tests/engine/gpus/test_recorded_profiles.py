@@ -23,7 +23,8 @@ GB = 1_000_000_000
 
 def is_complete(snapshot: Snapshot) -> bool:
     """Whether what takes two readings has been told, and traffic is measured as what the stub's profiles say: on a busy
-    machine it can take long between a look at the clock and at a counter."""
+    machine it can take long between a look at the clock and at a counter.
+    """
     return bool(snapshot.gpus) and all(
         gpu.sm_active_percent is not None and traffic(gpu) == pytest.approx(TRAFFIC, rel=0.5) for gpu in snapshot.gpus
     )

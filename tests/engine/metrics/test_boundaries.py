@@ -137,7 +137,8 @@ def test_that_a_soft_edge_is_thinned_to_its_middle_in_any_direction() -> None:
 
 def test_that_an_annotator_agrees_with_others_by_what_they_drew_too(tmp_path: Path) -> None:
     """Of files as Berkeley's. The second drew half of what the first did, and nothing else: half of the first's is
-    right, and all of the second's is found."""
+    right, and all of the second's is found.
+    """
     make_edged(tmp_path, {"test": 2}, side=64, matlab=True)
     read = [read_edges(file.name, file.read_bytes()).layers for file in sorted(tmp_path.glob("groundTruth/test/*.mat"))]
     assert [len(layers) for layers in read] == [2, 2]

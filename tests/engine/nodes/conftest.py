@@ -79,7 +79,8 @@ def told(run: RunFolder, kind: str) -> list[Event]:
 
 def assert_same_training(run: RunFolder, other: RunFolder, *, steps: int) -> None:
     """The same loss at the first step, the same measures (a loss among them) after every epoch, and the same weights
-    at the end."""
+    at the end.
+    """
     first, second = (
         next(event for event in told(each, "step") if isinstance(event, StepMetrics)) for each in (run, other)
     )

@@ -41,7 +41,8 @@ LEFT_S = 40.0
 @dataclass(frozen=True)
 class Fault:
     """What befalls `machine` so long after the run's start; what passes is mended after some seconds, or else only
-    after the run's end."""
+    after the run's end.
+    """
 
     kind: Kind
     machine: str

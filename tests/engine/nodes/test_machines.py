@@ -1,5 +1,6 @@
 """Runs on two machines, through the real ssh: the same training as on one, and nothing left behind whatever befalls
-them."""
+them.
+"""
 
 from __future__ import annotations
 

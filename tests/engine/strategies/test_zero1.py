@@ -1,5 +1,6 @@
 """DDP with a sharded optimizer trains as one device does, and each rank keeps its share of the optimizer's state
-alone."""
+alone.
+"""
 
 from __future__ import annotations
 

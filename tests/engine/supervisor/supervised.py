@@ -43,7 +43,8 @@ def gone(pid: int) -> bool:
 
 class Supervised:
     """A supervisor process with the tiny worker, and its run, which is not restarted unless the job's `fields` say
-    so."""
+    so.
+    """
 
     def __init__(self, behaviour: str, world_size: int, *words: str, **fields: Any) -> None:
         strategy = "ddp" if world_size > 1 else "single"

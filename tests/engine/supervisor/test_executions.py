@@ -1,5 +1,6 @@
 """Runs that outlive what befalls them: restarts within an execution, pauses, and further executions in the same
-folder."""
+folder.
+"""
 
 from __future__ import annotations
 

@@ -127,7 +127,8 @@ def test_that_masks_of_several_kinds_are_refused_before_anything_is_trained(star
 def test_that_roads_are_found_in_aerial_images(start: Start) -> None:
     """From scratch, in some minutes. Roads cover 10 % of the validation tiles, which is the IoU of whoever calls
     everything a road; whoever calls everything one that is brighter than the best threshold for the training tiles
-    has 17 %."""
+    has 17 %.
+    """
     if not ROADS.is_dir():
         pytest.skip(f"needs {ROADS}")
     fields = {"image_size": 128, "epochs": 20, "batch_size": 4, "augmentation": "light", "learning_rate": 0.001}

@@ -1,5 +1,6 @@
 """Ranks that find different data train on nothing: each ends with the same words, which say what differs and what to
-do."""
+do.
+"""
 
 from __future__ import annotations
 

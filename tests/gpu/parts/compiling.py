@@ -1,5 +1,6 @@
 """torch.compile: what was compiled in the rehearsal is what the steps compute by, CUDA graphs too, and it trains the
-same."""
+same.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +45,8 @@ def _statistics(group: WorkerGroup) -> torch.Tensor:
 
 def used(proof: Proof, *, mode: str) -> None:
     """Compiled steps, in the first epoch and after a validation, against eager ones: what they launch and what they
-    learn."""
+    learn.
+    """
     if mode == GRAPHS:
         proof.needs_card("CUDA graphs are recorded on one")
     eager = proof.run(_job(proof, compile="off"), prepare=COUNT, environment={STEPS: "5,10"})

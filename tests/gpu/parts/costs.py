@@ -63,7 +63,8 @@ def recording(proof: Proof) -> None:
 
 def checkpoints(proof: Proof) -> None:
     """How long the training stands still for a checkpoint; the first allocates pinned memory for hundreds of
-    tensors."""
+    tensors.
+    """
     wanted = 3 if proof.rehearsing else 6
     group = proof.start(_job(proof, checkpoint_steps=5 if proof.rehearsing else 40), threads=4, every_step=True)
     saved: list[CheckpointSaved] = []

@@ -52,7 +52,8 @@ class MemoryWatch:
 
     def free_after(self, since: float) -> float | None:
         """Seconds from `since` (of time.monotonic) until no more was in use than at first; None if that has not
-        come."""
+        come.
+        """
         if not self._seen:
             return None
         limit = self._seen[0][1] + SLACK

@@ -1,5 +1,6 @@
 """Precisions: what a card chooses by itself, and fp16's loss scale, which lets go of a step whose gradients
-overflow."""
+overflow.
+"""
 
 from __future__ import annotations
 

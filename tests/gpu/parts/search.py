@@ -1,5 +1,6 @@
 """What cuDNN's search for its fastest convolutions, `torch.backends.cudnn.benchmark`, costs at first and gains
-later."""
+later.
+"""
 
 from __future__ import annotations
 

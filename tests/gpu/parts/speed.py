@@ -1,5 +1,6 @@
 """Training at 224 px in bf16, from JPEGs on disk, beside bare steps on a batch in memory and the loops that others
-write."""
+write.
+"""
 
 from __future__ import annotations
 

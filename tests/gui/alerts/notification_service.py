@@ -1,5 +1,6 @@
 """A desktop's notification service for tests: owns its name on the bus whose address is the first argument, and writes
-each notification as a line of JSON. One whose title is "press me" is pressed as soon as it is shown."""
+each notification as a line of JSON. One whose title is "press me" is pressed as soon as it is shown.
+"""
 
 from __future__ import annotations
 

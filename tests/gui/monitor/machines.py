@@ -45,7 +45,8 @@ def joined(
     peers: bool | None = None,
 ) -> Topology:  # fmt: skip
     """`count` GPUs, with the same between each pair, or what is given for some pairs and the farthest for the
-    others."""
+    others.
+    """
     pairs = []
     for one, other in combinations(range(count), 2):
         links = nvlinks if isinstance(nvlinks, int) else nvlinks.get((one, other), 0)

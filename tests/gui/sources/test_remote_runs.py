@@ -1,5 +1,6 @@
 """Runs of another machine, followed and fetched from by the real processes at both ends, with a stand-in for ssh
-between."""
+between.
+"""
 
 from __future__ import annotations
 

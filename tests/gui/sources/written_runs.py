@@ -73,7 +73,8 @@ def story(
     execution: int = 1,
 ) -> Iterator[AnyEvent]:
     """Everything that a run of `steps` steps over `EPOCHS` epochs says, a step every `STEP_S`; or of what an execution
-    says that goes on after `from_step` of them. It is `begun` an hour ago, where nothing else is said."""
+    says that goes on after `from_step` of them. It is `begun` an hour ago, where nothing else is said.
+    """
     begun = time.time() - 3600 if begun is None else begun
     per_epoch = max(1, steps // EPOCHS)
     ids = tuple(dict.fromkeys(chosen.devices))

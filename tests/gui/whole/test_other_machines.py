@@ -1,5 +1,6 @@
 """Other machines in the real window: a run on one, whose network is cut and comes back; and a run of one, followed
-from here."""
+from here.
+"""
 
 from __future__ import annotations
 

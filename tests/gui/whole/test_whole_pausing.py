@@ -1,5 +1,6 @@
 """A run in the window is paused and gone on with by the keyboard, and another one waits for it: the real engine, on
-the CPU."""
+the CPU.
+"""
 
 from __future__ import annotations
 

@@ -47,7 +47,8 @@ class Box(NamedTuple):
 @dataclass
 class BoxedImage:
     """One annotated image. `size` is its height and width, None if the annotation does not give it; `fractions`: the
-    boxes are in fractions of it."""
+    boxes are in fractions of it.
+    """
 
     path: str
     boxes: list[Box] = field(default_factory=list)

@@ -1,5 +1,6 @@
 """Annotations of images that Exif turns: whether they were drawn on the turned image or on the pixels as the file holds
-them. Torch-free."""
+them. Torch-free.
+"""
 
 from __future__ import annotations
 

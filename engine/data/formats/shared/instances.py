@@ -33,7 +33,8 @@ MAX_NUMBERS = 0xFFFF
 
 class Instance(NamedTuple):
     """One object in an image: its pixels and its class. An `ignored` one (a crowd of objects that are not separated)
-    is neither learnt nor counted as missed."""
+    is neither learnt nor counted as missed.
+    """
 
     window: Window
     label: int
@@ -66,7 +67,8 @@ class Source(Protocol):
 
 class Outlines:
     """Outlines as COCO's JSON has them, each a class, a `segmentation` and whether it is a crowd; `size` is the
-    image's height and width in it."""
+    image's height and width in it.
+    """
 
     def __init__(self, outlines: Sequence[tuple[int, msgspec.Raw, bool]], size: tuple[int, int] | None) -> None:
         self._outlines = tuple(outlines)

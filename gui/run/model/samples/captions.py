@@ -21,7 +21,8 @@ def short_caption(opened: OpenedEvaluation, row: int) -> tuple[str, str]:
 
 def full_caption(opened: OpenedEvaluation, row: int, truth: str = "", prediction: str = "") -> str:
     """ "Truth: rose · Prediction: tulip · Loss 2.31 · Confidence 83.1 %"; `truth` and `prediction` are in the task's
-    own words, if any."""
+    own words, if any.
+    """
     samples, classes = opened.samples, opened.evaluation.classes
     parts = []
     for title, words, column in (("Truth", truth, samples.true), ("Prediction", prediction, samples.predicted)):

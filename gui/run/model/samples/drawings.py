@@ -1,5 +1,6 @@
 """Truth and prediction of samples as their task draws them, made by the engine some samples ahead and kept for the
-while."""
+while.
+"""
 
 from __future__ import annotations
 

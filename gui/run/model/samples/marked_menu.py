@@ -76,7 +76,8 @@ class MarkedMenu(QToolButton):
 
     def copy_into(self, folder: Path, correct: bool) -> None:
         """Copies the run's dataset into a new folder in `folder`: without the marked samples, or with those corrected
-        that have a suggestion. What comes of it is told."""
+        that have a suggestion. What comes of it is told.
+        """
         opened = self._opened
         if opened is None:
             return

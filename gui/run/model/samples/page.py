@@ -1,5 +1,6 @@
 """Where a model is wrong: the samples of an evaluation, the worst first, one of them large, and those that are
-marked."""
+marked.
+"""
 
 from __future__ import annotations
 

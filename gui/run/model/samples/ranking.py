@@ -26,7 +26,8 @@ SORTS: dict[Sort, tuple[str, str]] = {
 @dataclass(frozen=True)
 class Choice:
     """Which samples are asked for: of that true class, taken for that class (indices, None for all), the wrong ones
-    alone, those of `only` (row numbers), in the order of `sort`. `NO_CLASS` stands for none of the classes."""
+    alone, those of `only` (row numbers), in the order of `sort`. `NO_CLASS` stands for none of the classes.
+    """
 
     true: int | None = None
     predicted: int | None = None

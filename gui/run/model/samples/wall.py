@@ -1,5 +1,6 @@
 """Samples as a wall of small images, the worst first: their images are read in the background as they come into
-sight."""
+sight.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +28,8 @@ _TOLD = (
 
 class SampleModel(QAbstractListModel):
     """The samples at some rows of an evaluation. Attributes: rows - the number of each; marked - the rows that are
-    marked."""
+    marked.
+    """
 
     def __init__(self, parent: QObject | None = None) -> None:
         super().__init__(parent)
@@ -40,7 +42,8 @@ class SampleModel(QAbstractListModel):
         self, rows: Sequence[int], file: Callable[[int], Path], caption: Callable[[int], tuple[str, str]]
     ) -> None:
         """Shows samples by their rows. `file` gives the file of a row, and `caption` two short lines on it, once they
-        are in sight."""
+        are in sight.
+        """
         self.beginResetModel()
         self.rows, self._file, self._caption = list(rows), file, caption
         self.endResetModel()

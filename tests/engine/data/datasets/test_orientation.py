@@ -14,7 +14,8 @@ SIDE = 96
 
 def band(degrees: float, width: float = 5, side: int = SIDE, rough: float = 0) -> np.ndarray:
     """A straight line through the middle, `degrees` anticlockwise from the horizontal, its border `rough` by so many
-    pixels: bool [side, side]."""
+    pixels: bool [side, side].
+    """
     rows, columns = np.mgrid[:side, :side] - side / 2 + 0.3
     angle = np.radians(degrees)
     noise = ndimage.gaussian_filter(np.random.default_rng(0).normal(size=(side, side)), 2)

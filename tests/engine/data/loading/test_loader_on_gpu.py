@@ -1,5 +1,6 @@
 """On a real NVIDIA GPU the batches are those of the CPU, bit for bit, and no slot is written to while it is read;
-skipped where there is none."""
+skipped where there is none.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
 """What augmentations draw and what becomes of images, masks and boxes: the same for any number of ranks, and in
-register."""
+register.
+"""
 
 from __future__ import annotations
 

@@ -31,7 +31,8 @@ Read = Callable[[Callable[[Reading], bool]], Reading]
 
 class Laptop:
     """A machine with one GPU, whose power is what `set_status` says. `rest_s` is how long it is left alone when
-    idle."""
+    idle.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.rest_s = 3600.0

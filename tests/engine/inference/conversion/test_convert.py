@@ -1,5 +1,6 @@
 """A run's model converted: what is written gives what the model gives, in the programs that read it and without
-Footplate."""
+Footplate.
+"""
 
 from __future__ import annotations
 

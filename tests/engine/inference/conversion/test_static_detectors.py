@@ -1,5 +1,6 @@
 """Detectors that a moment's training does not bring to find anything: with heads whose scores spread, the file finds
-what the model finds."""
+what the model finds.
+"""
 
 from __future__ import annotations
 

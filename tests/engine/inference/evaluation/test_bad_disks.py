@@ -1,5 +1,6 @@
 """A disk that is full, broken or read-only is told of, and leaves nothing half-written: the real command on a disk
-that fails."""
+that fails.
+"""
 
 from __future__ import annotations
 

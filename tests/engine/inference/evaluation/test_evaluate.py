@@ -1,5 +1,6 @@
 """Every task is evaluated: its point measures are those of its run's last validation, and what is kept can be read
-again."""
+again.
+"""
 
 from __future__ import annotations
 

@@ -108,7 +108,8 @@ def test_that_a_file_that_is_no_image_is_told_of_and_the_others_are_explained(
 
 def make_corners(folder: Path, count: int) -> Path:
     """Grey noise of 32 x 44 px with a blue square at its lower right, a red one at its upper left, or none, which is
-    its class."""
+    its class.
+    """
     random = np.random.default_rng(0)
     for split, images in (("train", count), ("val", 8)):
         for name in (*CORNERS, "none"):
@@ -132,7 +133,8 @@ def mass_in(heat: np.ndarray, corner: str, margin: int = 3) -> float:
 
 def test_that_the_map_lies_on_the_region_that_decides(forker: Forker, tmp_path: Path) -> None:
     """The squares are near the ends of what the model sees of wide images, which is their middle: a map that is laid
-    back wrongly misses them."""
+    back wrongly misses them.
+    """
     dataset = make_corners(tmp_path / "dataset", 32)
     of = train(forker, tmp_path, "classification", dataset=str(dataset), image_size=32, epochs=8, learning_rate=0.002)
     assert of.measures["top1"] == 1.0

@@ -1,5 +1,6 @@
 """Predictions that a full disk or a killed process ends midway are continued, with nothing lost and nothing done
-twice."""
+twice.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
 """Evaluations are reviewed: the worst samples, probable label errors among samples that were held out, and
-duplicates."""
+duplicates.
+"""
 
 from __future__ import annotations
 
@@ -75,7 +76,8 @@ def test_that_only_classes_of_images_are_cross_validated(trained: Callable[[str]
 
 def make_wrong(folder: Path) -> Path:
     """Dark and bright images; one of each class of validation is in the other's folder, and one is a copy of a
-    training image with another label."""
+    training image with another label.
+    """
     random = np.random.default_rng(0)
     for split, count in (("train", 24), ("val", 12)):
         for name, level in (("bright", 150), ("dark", 0)):

@@ -1,5 +1,6 @@
 """Checkpoints are written beside the training. A pipe in the place of the file holds the writer up for as long as a
-test wants, and is no file that it could succeed with."""
+test wants, and is no file that it could succeed with.
+"""
 
 from __future__ import annotations
 

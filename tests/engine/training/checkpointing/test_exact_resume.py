@@ -1,5 +1,6 @@
 """A run that goes on from any of its checkpoints on as many devices is the uninterrupted run from there on, to the
-bit."""
+bit.
+"""
 
 from __future__ import annotations
 

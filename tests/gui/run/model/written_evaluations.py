@@ -1,5 +1,6 @@
 """Evaluations as the engine keeps them, of a run of 12 images in three classes, for what a real one would take
-seconds to say."""
+seconds to say.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +51,8 @@ def make_dataset(folder: Path) -> Path:
 
 def probabilities(wrong: tuple[int, ...]) -> np.ndarray:
     """float32 [12, 3]: the true class has 0.6 + 0.02 n, but in the samples `wrong`, which are taken for the next
-    class."""
+    class.
+    """
     table = np.full((COUNT, len(CLASSES)), 0.1, np.float32)
     for row in range(COUNT):
         found = (row // EACH + (row in wrong)) % len(CLASSES)

@@ -1,5 +1,6 @@
 """The view in which a run's model is used, with a real run: files are dropped and predicted for, the model is
-converted."""
+converted.
+"""
 
 from __future__ import annotations
 

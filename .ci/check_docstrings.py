@@ -1,0 +1,51 @@
+"""Report docstrings that open with a word that hides what the code does.
+
+    .ci/check_docstrings.py [PATH ...]
+
+ruff's D401 asks functions for the imperative, but accepts "What the job needs" or "Whether it runs", which say neither
+what a function does nor what an attribute holds.
+"""
+
+import ast
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+_BANNED = re.compile(
+    r"(What|Whatever|Whoever|Where|Whether|How (many|much|long|far|often)|The one|The same|That which|Those|Of|"
+    r"As (much|many)|Says|Tells|Lets|Has|Gives|Takes|Goes|Comes|Besides?)\b"
+)
+_STRAY_QUOTE = re.compile(r'\s"\s|""\s"|\s"$')
+
+
+def _docstrings(tree: ast.Module) -> Iterator[ast.Constant]:
+    """Yield the docstrings of modules, classes, functions and attributes."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            for statement in node.body:
+                value = statement.value if isinstance(statement, ast.Expr) else None
+                if isinstance(value, ast.Constant) and isinstance(value.value, str):
+                    yield value
+
+
+def _findings(path: Path) -> Iterator[str]:
+    for docstring in _docstrings(ast.parse(path.read_text(encoding="utf-8"))):
+        text = str(docstring.value)
+        if match := _BANNED.match(text.strip()):
+            yield f'{path}:{docstring.lineno}: a docstring opens with "{match.group()}": begin with a verb or a noun'
+        if _STRAY_QUOTE.search(text):
+            yield f"{path}:{docstring.lineno}: a docstring holds a stray quotation mark"
+
+
+def main() -> int:
+    """Print each finding, and return 1 if there is any."""
+    roots = [Path(argument) for argument in sys.argv[1:]] or [Path(name) for name in ("engine", "gui", "tests", ".ci")]
+    paths = [path for root in roots for path in (sorted(root.rglob("*.py")) if root.is_dir() else [root])]
+    findings = [finding for path in paths for finding in _findings(path)]
+    print("\n".join(findings) or f"{len(paths)} files: no docstring opens with a banned word.")
+    return int(bool(findings))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
