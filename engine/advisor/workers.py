@@ -11,10 +11,10 @@ from pathlib import Path
 from engine.contract.events import AnyEvent, Failed
 from engine.contract.job import Job
 from engine.contract.worker import WorkerSpec
+from engine.processes import group
+from engine.processes.imports import import_all, modules_for
 from engine.supervisor.environment import usable_cores
 from engine.supervisor.restart_policy import world_size
-from engine.supervisor.workers import standalone
-from engine.supervisor.workers.imports import import_all, modules_for
 
 
 def import_for(job: Job) -> None:
@@ -43,7 +43,7 @@ def run_workers(
         )
         for rank in range(count)
     ]
-    return standalone.run_workers(specs, function, emit, seconds=seconds)
+    return group.run_workers(specs, function, emit, seconds=seconds)
 
 
 class TrialFolder(tempfile.TemporaryDirectory[str]):

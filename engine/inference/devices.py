@@ -15,11 +15,11 @@ from engine.contract.problems import Problem
 from engine.contract.worker import WorkerSpec
 from engine.inference.trained_model import CannotLoad
 from engine.inference.worker import ORDER_FILE
+from engine.processes.group import run_workers
+from engine.processes.imports import LIGHT, import_all
 from engine.runs.folder import RunFolder
 from engine.runs.queue import CannotQueue, Line
 from engine.supervisor.environment import usable_cores
-from engine.supervisor.workers.imports import LIGHT, import_all
-from engine.supervisor.workers.standalone import run_workers
 from engine.system import paths
 from engine.system.format import counted
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import signal
 
-from engine.supervisor.workers import imports
+from engine.processes import imports
 from engine.system import linux
 
 linux.signal_at_parents_death(signal.SIGKILL)

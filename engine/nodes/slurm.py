@@ -26,11 +26,11 @@ from engine.contract.hosts import SLURM
 from engine.contract.job import Job, load_job
 from engine.contract.problems import errors
 from engine.nodes.machine import snapshot
+from engine.processes.signals import PAUSING
 from engine.runs.folder import RunFolder
 from engine.runs.resume import save_next_job
 from engine.runs.slurm_job import SlurmJob, read_slurm, write_slurm
 from engine.supervisor.execution import close_unstarted, supervise
-from engine.supervisor.signals import PAUSING
 from engine.system import stdio
 from engine.system.decode_errors import NOT_DECODED
 from engine.system.slurm import SlurmFailed, ask_slurm, on_node

@@ -30,12 +30,12 @@ from engine.contract.protocol import ENCODE, Frames
 from engine.contract.worker import BY_ENVIRONMENT, FROM_WORKER, WorkerSpec
 from engine.nodes.addresses import interface_of, towards
 from engine.nodes.files import node_folder
+from engine.processes.worker_process import WORKER, run_worker, worker_environment
 from engine.runs.consent import agree
 from engine.runs.folder import RunFolder, create_run, process_start
 from engine.supervisor.environment import usable_cores
 from engine.supervisor.execution import supervise
 from engine.supervisor.restart_policy import RestartPolicy, world_size
-from engine.supervisor.workers.worker_process import WORKER, run_worker, worker_environment
 from engine.system import linux, paths, stdio
 from engine.system.plain_text import escaped
 

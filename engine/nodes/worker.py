@@ -12,8 +12,8 @@ import msgspec
 
 from engine.contract.protocol import ENCODE
 from engine.contract.worker import WorkerSpec
+from engine.processes.worker_process import WORKER, run_worker, worker_environment
 from engine.runs.folder import RunFolder
-from engine.supervisor.workers.worker_process import WORKER, run_worker, worker_environment
 from engine.system import linux, stdio
 
 

@@ -31,7 +31,7 @@ SETTLE_S = 0.3
 
 _LOOK_S = 0.02
 _NAME, _SUPERVISOR = "footplate-w", "footplate-run"
-_MODULE, _SUPERVISING = "engine.supervisor.workers.worker_main", "engine.supervisor"
+_MODULE, _SUPERVISING = "engine.processes.worker_main", "engine.supervisor"
 _LOG = re.compile(r"worker-(\d+)\.log")
 _DELETED = " (deleted)"
 

@@ -14,10 +14,10 @@ from engine.checks.torch_build import installed_torch
 from engine.contract.devices import host_of, is_gpu
 from engine.contract.events import PhaseChanged, Waiting, Warned
 from engine.contract.job import Job
+from engine.processes.imports import ImportThread
 from engine.runs.folder import RunFolder
 from engine.runs.queue import CannotQueue, Line
 from engine.supervisor.sampling import Sampler
-from engine.supervisor.workers.imports import ImportThread
 
 LOOK_S = 0.5
 """Seconds between checks of the queue."""

@@ -17,10 +17,10 @@ import time
 import traceback
 from pathlib import Path
 
+from engine.processes import imports
+from engine.processes.worker_process import can_fork
 from engine.runs.interruptions import note_end
 from engine.supervisor.execution import supervise
-from engine.supervisor.workers import imports
-from engine.supervisor.workers.worker_process import can_fork
 from engine.system import linux, stdio
 
 IDLE_S = 15 * 60.0

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import msgspec
 
 from engine.contract.devices import CPU, DeviceSample, Gpu, Snapshot, is_gpu
-from engine.supervisor.line_child import LineChild
+from engine.processes.line_child import LineChild
 
 INTERVAL_S = 1.0
 RESTART_S = 10.0

@@ -29,6 +29,12 @@ from engine.contract.events import (
 from engine.contract.job import Job
 from engine.contract.protocol import Adjust, CheckpointNow, Command, Pause, SaveElsewhere, Stop
 from engine.contract.worker import WorkerSpec
+from engine.processes import imports
+from engine.processes.failures import CERTAIN
+from engine.processes.group import SETTLE_S, Group
+from engine.processes.signals import PAUSING, Signals
+from engine.processes.watchdog import LIMITS, Limits
+from engine.processes.worker_process import WORKER, can_fork
 from engine.runs.folder import RunFolder, SupervisorFile, process_start
 from engine.runs.resume import last_execution
 from engine.supervisor import endpoint, environment
@@ -42,14 +48,8 @@ from engine.supervisor.restart_policy import RestartPolicy
 from engine.supervisor.results import Results
 from engine.supervisor.sampling import Sampler
 from engine.supervisor.server import Server
-from engine.supervisor.signals import PAUSING, Signals
 from engine.supervisor.verdict import verdict
 from engine.supervisor.weights_fetch import WeightsFetch
-from engine.supervisor.workers import imports
-from engine.supervisor.workers.failures import CERTAIN
-from engine.supervisor.workers.group import SETTLE_S, Group
-from engine.supervisor.workers.watchdog import LIMITS, Limits
-from engine.supervisor.workers.worker_process import WORKER, can_fork
 from engine.system import linux
 
 SNAPSHOT_S = 3.0

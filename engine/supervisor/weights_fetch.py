@@ -13,9 +13,9 @@ from engine.contract.catalogue import load_catalogue, weights_of
 from engine.contract.events import EVENT, Failed, Fetching, PhaseChanged
 from engine.contract.job import Job
 from engine.contract.weights import Weights, find
+from engine.processes.line_child import LineChild
 from engine.runs.folder import RunFolder
 from engine.runs.resume import checkpoint_of
-from engine.supervisor.line_child import LineChild
 from engine.system.format import exit_words
 
 

@@ -35,12 +35,12 @@ import psutil
 
 from engine.contract.job import Job
 from engine.contract.worker import WorkerSpec
+from engine.processes import imports
 from engine.runs.connection import NotRunning, RunConnection
 from engine.runs.folder import RunFolder, create_run
 from engine.supervisor.environment import describe
 from engine.supervisor.sampling import Sampler
 from engine.supervisor.supervisor import Supervisor
-from engine.supervisor.workers import imports
 from engine.system import paths
 
 AIM_SHARE = 0.005

@@ -15,8 +15,8 @@ import pytest
 from engine.contract.events import Failed, Restarting
 from engine.contract.job import Job
 from engine.contract.protocol import Pause, Stop
+from engine.processes.watchdog import Limits
 from engine.runs.folder import create_run
-from engine.supervisor.workers.watchdog import Limits
 from tests.engine.cli import terminal
 from tests.engine.supervisor.supervised import wait_until
 from tests.faults.real_runs import RealRun, Starter, kill

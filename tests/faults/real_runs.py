@@ -18,11 +18,11 @@ import torch
 
 from engine.contract.events import EVENT, AnyEvent, CheckpointSaved, RunFinished, StepMetrics
 from engine.contract.protocol import Command
+from engine.processes.watchdog import Limits
 from engine.runs.connection import RunConnection
 from engine.runs.folder import RunFolder
 from engine.runs.launch import start_supervisor
 from engine.runs.resume import job_to_resume, save_next_job
-from engine.supervisor.workers.watchdog import Limits
 from tests.engine.supervisor.supervised import PATIENCE_S, ROOT, wait_until
 from tests.faults.starting import Order
 from tests.support.same_states import differences

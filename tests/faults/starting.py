@@ -14,10 +14,10 @@ from pathlib import Path
 
 import msgspec
 
+from engine.processes import group, imports, shutdown
+from engine.processes.watchdog import Limits
 from engine.supervisor.execution import supervise
 from engine.supervisor.supervisor import Supervisor
-from engine.supervisor.workers import group, imports, shutdown
-from engine.supervisor.workers.watchdog import Limits
 from engine.system import linux, stdio
 from engine.training.checkpointing import checkpointer
 

@@ -11,8 +11,8 @@ import pytest
 
 from engine.contract.events import CommandReceived, Failed, Planned, Restarting, StepMetrics, Warned
 from engine.contract.protocol import Stop
-from engine.supervisor.workers.shutdown import STOP_S, TERM_S
-from engine.supervisor.workers.watchdog import LIMITS, Limits
+from engine.processes.shutdown import STOP_S, TERM_S
+from engine.processes.watchdog import LIMITS, Limits
 from tests.engine.supervisor.supervised import wait_until
 from tests.faults.conftest import Begin, Make, Whole
 from tests.faults.real_runs import Hold, assert_same_end, is_alive

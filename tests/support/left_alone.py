@@ -19,9 +19,9 @@ import psutil
 
 from engine.contract.job import Job
 from engine.contract.worker import WorkerSpec
+from engine.processes.worker_process import run_worker
 from engine.runs.folder import RunFolder, SupervisorFile, process_start
 from engine.runs.orphans import Orphan, end_orphan
-from engine.supervisor.workers.worker_process import run_worker
 from engine.system import stdio
 
 ROOT = Path(__file__).resolve().parents[2]

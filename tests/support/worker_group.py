@@ -29,8 +29,8 @@ from engine.contract.events import Failed, StepMetrics  # noqa: E402
 from engine.contract.job import Job  # noqa: E402
 from engine.contract.protocol import ENCODE, Frames  # noqa: E402
 from engine.contract.worker import FROM_WORKER, Heartbeat, WorkerDone, WorkerSpec  # noqa: E402
-from engine.supervisor.workers import imports  # noqa: E402
-from engine.supervisor.workers.worker_process import run_worker, worker_environment  # noqa: E402
+from engine.processes import imports  # noqa: E402
+from engine.processes.worker_process import run_worker, worker_environment  # noqa: E402
 from engine.system import paths  # noqa: E402
 
 INFERENCE = (

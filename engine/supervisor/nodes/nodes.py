@@ -34,12 +34,12 @@ from engine.contract.nodes import (
 )
 from engine.contract.problems import Problem
 from engine.contract.worker import FROM_WORKER, WorkerSpec
+from engine.processes import failures
+from engine.processes.group import Group
 from engine.runs.folder import RunFolder
 from engine.supervisor.nodes.files import RESUME, Fetched, files_for, parts_of
 from engine.supervisor.nodes.link import GOODBYE_S, NodeLink
 from engine.supervisor.nodes.remote_worker import RemoteWorker
-from engine.supervisor.workers import failures
-from engine.supervisor.workers.group import Group
 from engine.system.format import counted
 from engine.system.slurm import on_node
 from engine.system.ssh import ssh_command, why_it_ended

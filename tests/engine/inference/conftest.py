@@ -7,7 +7,7 @@ from functools import cache, partial
 
 import pytest
 
-from engine.supervisor.workers import worker_process
+from engine.processes import worker_process
 from tests.support.nvml_stub import built_once
 from tests.support.trained_runs import Trained, kept_run
 from tests.support.worker_group import Forker

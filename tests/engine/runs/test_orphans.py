@@ -137,7 +137,7 @@ def test_that_workers_of_another_home_are_not_named(
 
 def test_that_other_systems_find_them_by_their_command_lines(run: RunFolder) -> None:
     """The command line alone is looked at here; what such a system tells of open files is not to be had."""
-    command = [sys.executable, "-c", "import time; time.sleep(600)", "engine.supervisor.workers.worker_main"]
+    command = [sys.executable, "-c", "import time; time.sleep(600)", "engine.processes.worker_main"]
     with run.worker_log(1).open("wb") as log:
         process = subprocess.Popen(command, stdout=log)
     try:

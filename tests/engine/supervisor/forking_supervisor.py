@@ -11,10 +11,10 @@ import sys
 import traceback
 from pathlib import Path
 
+from engine.processes import imports
+from engine.processes.watchdog import LIMITS, Limits
 from engine.runs.folder import RunFolder
 from engine.supervisor.supervisor import Supervisor
-from engine.supervisor.workers import imports
-from engine.supervisor.workers.watchdog import LIMITS, Limits
 from engine.system import linux, stdio
 
 

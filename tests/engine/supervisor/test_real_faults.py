@@ -16,9 +16,9 @@ import pytest
 
 from engine.contract.events import Failed, RunFinished, StepMetrics
 from engine.contract.job import Job
+from engine.processes.watchdog import LIMITS
 from engine.runs.connection import RunConnection
 from engine.runs.folder import RunFolder, create_run
-from engine.supervisor.workers.watchdog import LIMITS
 from tests.engine.supervisor.supervised import ROOT, events, make_images, wait_until
 from tests.support.cases import some
 from tests.support.consent import agreed

@@ -15,14 +15,14 @@ from engine.contract.devices import Cpu, Gpu, GpuProcess, Nvml, Snapshot
 from engine.contract.events import ENCODE, CheckpointSaved, Failed, RunFinished, Validation
 from engine.contract.job import Job
 from engine.contract.worker import WorkerDone, WorkerSpec
+from engine.processes import failures
+from engine.processes.worker_process import worker_environment
 from engine.runs.folder import create_run
 from engine.supervisor.endpoint import open_endpoint
 from engine.supervisor.environment import run_devices
 from engine.supervisor.restart_policy import world_size
 from engine.supervisor.results import Results
 from engine.supervisor.sampling import Sampler, samples_of
-from engine.supervisor.workers import failures
-from engine.supervisor.workers.worker_process import worker_environment
 
 A, B = "GPU-aaaa", "GPU-bbbb"
 OURS, THEIRS = 100, 200

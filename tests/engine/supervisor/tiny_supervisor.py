@@ -5,10 +5,10 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+from engine.processes import group, shutdown
+from engine.processes.watchdog import LIMITS, Limits
 from engine.runs.folder import RunFolder
 from engine.supervisor.supervisor import Supervisor
-from engine.supervisor.workers import group, shutdown
-from engine.supervisor.workers.watchdog import LIMITS, Limits
 from engine.system import stdio
 
 QUICK = Limits(silent=1.5, silent_preparing=1.5, silent_warning=0.5, stuck=1.0, stuck_steps=2.0, first_step=1.5)

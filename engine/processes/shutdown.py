@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 
 from engine.contract.protocol import Pause, Stop
-from engine.supervisor.workers.worker_process import Worker
+from engine.processes.worker_process import Worker
 
 STOP_S = 120.0
 """After the user's stop: finishing the current step and saving the last state may take this long."""

@@ -244,7 +244,7 @@ def _spawn(spec: WorkerSpec, worker: str, channel: socket.socket, log: Path) -> 
     windows = sys.platform == "win32"
     with open(log, "ab", opener=paths.for_the_user_alone) as output:
         popen = subprocess.Popen(
-            [sys.executable, "-m", "engine.supervisor.workers.worker_main"],
+            [sys.executable, "-m", "engine.processes.worker_main"],
             stdin=subprocess.PIPE,
             stdout=output,
             stderr=output,

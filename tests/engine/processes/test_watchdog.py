@@ -8,7 +8,7 @@ import pytest
 
 from engine.contract.events import Failed, Warned
 from engine.contract.worker import Heartbeat
-from engine.supervisor.workers.watchdog import LIMITS, HangWatch, Limits
+from engine.processes.watchdog import LIMITS, HangWatch, Limits
 
 BEAT_S = 1.0
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import selectors
 import time
 from collections.abc import Callable, Sequence
@@ -14,10 +15,10 @@ import psutil
 from engine.contract.events import AnyEvent, Failed, LogLine
 from engine.contract.protocol import Command, FrameError, Pause, SaveElsewhere, Stop
 from engine.contract.worker import Heartbeat, WorkerDone, WorkerSpec
-from engine.supervisor.workers import failures
-from engine.supervisor.workers.shutdown import FAILED_S, STOP_S, Shutdown
-from engine.supervisor.workers.watchdog import HangWatch, Limits
-from engine.supervisor.workers.worker_process import Worker, WorkerProcess
+from engine.processes import failures
+from engine.processes.shutdown import FAILED_S, STOP_S, Shutdown
+from engine.processes.watchdog import LIMITS, HangWatch, Limits
+from engine.processes.worker_process import Worker, WorkerProcess, can_fork
 
 SETTLE_S = 0.5
 """After a failure that may be the consequence of another, how long to wait for that one before naming the cause."""
@@ -261,3 +262,29 @@ class Group:
                 self.fail(message, failures.weight(message))
             case _:
                 self._tell(message)
+
+
+def run_workers(
+    specs: Sequence[WorkerSpec], function: str, emit: Callable[[AnyEvent], object], *, seconds: float = math.inf
+) -> Failed | None:
+    """Runs `function` (see `WorkerProcess`) for each of `specs`, to the end; why they failed, if they did.
+
+    `emit` is given their events. Whatever is raised meanwhile, as by Ctrl+C, ends them at once. Raises TimeoutError
+    where they take longer than `seconds`.
+    """
+    deadline = time.monotonic() + seconds
+    with selectors.DefaultSelector() as selector:
+        group = Group(emit, selector, len(specs), LIMITS)
+        try:
+            group.launch(specs, function, fork=can_fork())
+            while not group.gone:
+                for key, mask in selector.select(_POLL_S):
+                    key.data(mask)
+                group.watch()
+                if time.monotonic() > deadline:
+                    raise TimeoutError
+        finally:
+            group.kill()
+            for worker in group.workers:
+                worker.close()
+    return group.failure

@@ -1,4 +1,4 @@
-"""``python -m engine.supervisor.workers.worker_main``: a worker in a new interpreter, where forking is not to be
+"""``python -m engine.processes.worker_main``: a worker in a new interpreter, where forking is not to be
 had.
 """
 
@@ -13,7 +13,7 @@ import threading
 import msgspec
 import psutil
 
-from engine.supervisor.workers.worker_process import SpawnOrders, run_worker
+from engine.processes.worker_process import SpawnOrders, run_worker
 from engine.system import linux, stdio
 
 

@@ -1,1 +1,0 @@
-"""A run's worker processes: started, watched and ended."""
