@@ -8,7 +8,7 @@ import sys
 from engine.cli.exit_codes import BAD_REQUEST, COMPLETED, FAILED
 from engine.cli.following import split
 from engine.cli.terminal import Line, say
-from engine.nodes.fetch import NotFetched, fetch
+from engine.machines.fetch import NotFetched, fetch
 from engine.system.format import size
 
 

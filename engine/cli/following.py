@@ -21,7 +21,7 @@ _GOODBYE_S = 5.0
 def followed(where: Host, run: str) -> RunFolder | None:
     """What `where` calls `run`, which is followed until this process ends; None once it has been said why it is not."""
     child = subprocess.Popen(
-        [sys.executable, "-m", "engine.supervisor.follower", where.name, run],
+        [sys.executable, "-m", "engine.machines.follower", where.name, run],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         cwd=paths.PACKAGES,

@@ -16,8 +16,8 @@ from engine.cli.terminal import say
 from engine.contract.hosts import FIRST_PORT, THIS, Host, host, put_host, read_hosts, remove_host
 from engine.contract.problems import Problem, errors
 from engine.contract.protocol import ENCODE
-from engine.nodes import hosts as checking
-from engine.nodes.install import FOLDER, InstallFailed, install
+from engine.machines import host_checks as checking
+from engine.machines.install import FOLDER, InstallFailed, install
 from engine.system.format import counted, size
 
 _NAME = f"what you call it; a host that ssh knows, or with --ssh any name; “{THIS}” for this machine"

@@ -24,14 +24,14 @@ def add_node(parser: argparse.ArgumentParser) -> None:
 
 def node(options: argparse.Namespace) -> int:
     """Does one of these, or serves a run over its standard input and output."""
-    from engine.nodes import fetch, look, relay, slurm
-    from engine.nodes.node import serve
+    from engine.machines import fetch, probe, relay, slurm
+    from engine.machines.node import serve
 
     asked: list[tuple[object, Callable[[], int]]] = [
         (options.slurm, lambda: slurm.lead(Path(options.slurm))),
-        (options.look, lambda: look.look(options.dataset, options.address)),
-        (options.listen, lambda: look.listen(options.address, options.listen)),
-        (options.reach, lambda: look.reach(options.address, options.reach)),
+        (options.look, lambda: probe.look(options.dataset, options.address)),
+        (options.listen, lambda: probe.listen(options.address, options.listen)),
+        (options.reach, lambda: probe.reach(options.address, options.reach)),
         (options.relay, lambda: relay.relay(options.relay)),
         (options.files, lambda: fetch.list_files(options.files)),
         (options.send, lambda: fetch.send_file(*options.send)),

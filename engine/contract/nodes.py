@@ -214,7 +214,7 @@ class FetchProgress(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
 
 
 class Followed(Message, tag="followed", kw_only=True, frozen=True):
-    """What ``python -m engine.supervisor.follower`` says, once: the folder in which a run of another machine is
+    """What ``python -m engine.machines.follower`` says, once: the folder in which a run of another machine is
     followed, or why none is.
     """
 

@@ -13,7 +13,7 @@ from engine.contract.hosts import THIS, Host, host
 from engine.contract.job import Job, changed_fields
 from engine.contract.problems import Problem
 
-WORKER = "engine.nodes.torchrun"
+WORKER = "engine.machines.torchrun"
 """The module that torchrun starts for each device; it takes a job as JSON, or a job file."""
 _ONE_MACHINE = "--rdzv-backend c10d --rdzv-conf store_type=file"
 """The agent's store is a temporary file."""

@@ -10,6 +10,7 @@ of another place count as none.
 from __future__ import annotations
 
 import os
+import re
 import time
 import zlib
 from collections.abc import Callable, Iterator
@@ -31,6 +32,7 @@ that it is not kept."""
 
 _Stamp = tuple[int, int, int]
 """When the folder changed and when the log did (ns since the epoch), and the log's size; -1 where there is none."""
+_RUN_ID = re.compile(r"\w[\w.-]*")
 
 
 class _Content(msgspec.Struct, array_like=True):
@@ -117,6 +119,28 @@ def find_run(name: str) -> RunFolder | None:
         return exact
     named = next((run.run_id for run in RunIndex().summaries() if run.name == name), None)
     return next((run for run in runs if run.run_id == named or (named is None and run.run_id.startswith(name))), None)
+
+
+def mirror_folder(host: str, run_id: str) -> RunFolder:
+    """Return the local copy of a run of another machine.
+
+    Raises:
+        ValueError: `run_id`, which that machine has sent, is not an id.
+    """
+    if not _RUN_ID.fullmatch(run_id):
+        raise ValueError(f"{run_id!r} is not the id of a run")
+    return RunFolder(mirrors_of(host) / run_id)
+
+
+def mirrors_of(host: str) -> Path:
+    """Return the folder with the local copies of all followed runs of `host`."""
+    return paths.home() / "remote" / host
+
+
+def machine_of(run: RunFolder) -> str:
+    """Return the name of the host of a local copy, "" for a run of this machine."""
+    host = run.path.parent
+    return host.name if host == mirrors_of(host.name) else ""
 
 
 def _stamp(folder: str) -> _Stamp:

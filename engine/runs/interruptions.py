@@ -12,7 +12,7 @@ from pathlib import Path
 
 from engine.contract.slurm import LOG
 from engine.runs.folder import RunFolder, started_before_this_boot
-from engine.runs.mirror import machine_of
+from engine.runs.index import machine_of
 from engine.runs.slurm_job import read_slurm
 from engine.system.format import exit_words
 

@@ -15,7 +15,7 @@ from engine.contract.events import RunFinished
 from engine.contract.job import FIELDS, Field, Job, job_from_values, load_job, save_job
 from engine.contract.problems import Problem
 from engine.runs.folder import ENDED, OLDER_CHECKPOINT, RunFolder, State
-from engine.runs.mirror import machine_of
+from engine.runs.index import machine_of
 from engine.runs.notes import change_notes, read_notes
 from engine.runs.slurm_job import SCRIPT, read_slurm
 from engine.system.format import counted

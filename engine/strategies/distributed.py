@@ -21,7 +21,7 @@ class Distributed(Strategy):
 
     The ranks of one machine meet through a file, and their sockets are bound to the loopback interface, so that
     nothing listens on a network address. Those of several meet, and talk, as their environment says (see
-    `engine.nodes`). `control` is a gloo group, apart from the traffic of the training, that `collectives` go through.
+    `engine.machines`). `control` is a gloo group, apart from the traffic of the training, that `collectives` go through.
     """
 
     control: dist.ProcessGroup

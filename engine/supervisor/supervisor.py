@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+import pkgutil
 import selectors
 import sys
 import time
 import traceback
 from collections.abc import Callable
-from typing import Literal
+from typing import Literal, Protocol
 
 from engine.contract.devices import DeviceSample, elsewhere, host_of, is_gpu
 from engine.contract.events import (
@@ -42,7 +43,6 @@ from engine.supervisor.admission import Admission
 from engine.supervisor.event_log import EventLog
 from engine.supervisor.history import History
 from engine.supervisor.mending import Mending
-from engine.supervisor.nodes.nodes import FOLLOWING_S, Nodes
 from engine.supervisor.notices.run_notices import Notices
 from engine.supervisor.restart_policy import RestartPolicy
 from engine.supervisor.results import Results
@@ -59,10 +59,25 @@ FREE_S = 10.0
 DRAIN_S = 3.0
 """How long clients may take to read the last events."""
 
+FOLLOWING_S = 3.0
+"""Seconds in which the end of a machine is awaited after a failure on another one that it may have caused."""
+NODES = "engine.machines.nodes:Nodes"
+"""Class that runs the workers of several machines, by name: its room imports this one."""
+
 Share = Callable[[list[WorkerSpec]], list[WorkerSpec]]
 
 _TICK_S = 0.5
 _SHORT_TICK_S = 0.02
+
+
+class Nodes(Protocol):
+    """Machines of one attempt; see `engine.machines.nodes.Nodes`."""
+
+    @property
+    def in_doubt(self) -> bool: ...
+    def launch(self, group: Group) -> None: ...
+    def step(self) -> None: ...
+    def close(self) -> None: ...
 
 
 class Supervisor:
@@ -249,7 +264,7 @@ class Supervisor:
         self._failed, self._unsaved = None, False
         orders = self._attempts.orders()
         if self._several:
-            self._nodes = Nodes(
+            nodes: Nodes = pkgutil.resolve_name(NODES)(
                 self._run,
                 orders,
                 self._selector,
@@ -258,7 +273,8 @@ class Supervisor:
                 attempt=self._attempt,
                 without=self._attempts.without,
             )
-            self._nodes.launch(self._group)
+            nodes.launch(self._group)
+            self._nodes = nodes
             self._attempt += 1
             return
         if self._share is not None:

@@ -16,7 +16,7 @@ from PySide6.QtWidgets import (
 
 from engine.contract.job import Job
 from engine.runs.folder import RunFolder
-from engine.runs.mirror import machine_of
+from engine.runs.index import machine_of
 from engine.system.plain_text import shortened
 from gui.plots.group import AxisKind
 from gui.run.curves.charts import RunCharts

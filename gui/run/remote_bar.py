@@ -9,7 +9,7 @@ from PySide6.QtWidgets import QHBoxLayout, QLabel, QMenu, QPushButton, QWidget
 
 from engine.contract.nodes import FetchProgress, RunFile
 from engine.runs.folder import RunFolder
-from engine.runs.mirror import machine_of
+from engine.runs.index import machine_of
 from gui.format import size, size_of
 from gui.sources.background import in_background
 from gui.sources.remote_runs import FileFetch, NotTold, files_of

@@ -85,7 +85,7 @@ class FollowedRun(QObject):
         process.finished.connect(self._ended)
         self._problem = f"{name}: {run_id} can't be followed."
         self._process = process
-        process.start(sys.executable, ["-m", "engine.supervisor.follower", name, run_id])
+        process.start(sys.executable, ["-m", "engine.machines.follower", name, run_id])
 
     def close(self) -> None:
         """Follows no longer, and returns once the process is gone. The run goes on."""
@@ -128,7 +128,7 @@ class FileFetch(ChildModule):
     refused = Signal(str)
 
     def __init__(self, parent: QObject | None = None) -> None:
-        super().__init__("engine.nodes.fetch", "Fetching the file", _LINE_LIMIT_BYTES, parent)
+        super().__init__("engine.machines.fetch", "Fetching the file", _LINE_LIMIT_BYTES, parent)
         self._last = FetchProgress()
 
     def start(self, name: str, run_id: str, path: str) -> None:

@@ -82,7 +82,7 @@ def main() -> int:
             log = RunFolder(machines.home_of(NODE) / "runs" / run_id).events_file
             until(lambda: log.exists() and b'"step"' in log.read_bytes(), 120, "it does not train")
             follower = subprocess.Popen(
-                ["ip", "netns", "exec", machines.space("head"), sys.executable, "-m", "engine.supervisor.follower", NODE, run_id],
+                ["ip", "netns", "exec", machines.space("head"), sys.executable, "-m", "engine.machines.follower", NODE, run_id],
                 env=machines.environment(), cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
             )  # fmt: skip
             assert follower.stdin is not None

@@ -15,9 +15,9 @@ import torch
 from engine.contract.events import EVENT, Failed
 from engine.contract.job import Job
 from engine.contract.weights import Weights, cached_path, find, is_available, ways_out
+from engine.machines.pretrained import fetch_weights
 from engine.models import timm_models, weights
 from engine.models.base import TaskError
-from engine.nodes.pretrained import fetch_weights
 from engine.tasks import TASKS
 from tests.support.fixed_disk import FixedDisk
 from tests.support.included_weights import included_weights, replace_package

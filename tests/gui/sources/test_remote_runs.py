@@ -15,7 +15,7 @@ from engine.contract.events import LogLine, RunFinished
 from engine.contract.hosts import Host, put_host
 from engine.contract.nodes import FetchProgress, file_sha256
 from engine.runs.folder import RunFolder, SupervisorFile, process_start
-from engine.runs.mirror import machine_of, mirror
+from engine.runs.index import machine_of, mirror_folder
 from engine.runs.resume import job_to_resume
 from gui.sources.remote_runs import FileFetch, FollowedRun, files_of, runs_of
 from gui.sources.run_session import RunSession
@@ -50,7 +50,7 @@ def test_that_a_run_elsewhere_is_followed_through_a_lost_connection_to_its_end(
     with qtbot.waitSignal(followed.followed):
         followed.follow("ws1", "last")
     assert followed.run is not None
-    assert followed.run.path == mirror("ws1", run.run_id).path
+    assert followed.run.path == mirror_folder("ws1", run.run_id).path
     assert machine_of(followed.run) == "ws1"
     assert followed.run.events_file.read_bytes() == run.events_file.read_bytes()
     session = RunSession()
@@ -81,7 +81,7 @@ def test_that_a_run_elsewhere_is_followed_through_a_lost_connection_to_its_end(
 @pytest.mark.parametrize("told", ["", ".", "..", "../x", "a/b", "a\0b"])
 def test_that_a_host_can_have_nothing_written_elsewhere_by_the_id_of_a_run(told: str) -> None:
     with pytest.raises(ValueError, match="not the id of a run"):
-        mirror("ws1", told)
+        mirror_folder("ws1", told)
 
 
 def test_that_a_host_that_is_not_reached_says_why(followed: FollowedRun, ssh: FakeSsh, qtbot: QtBot) -> None:
@@ -118,7 +118,7 @@ def test_that_files_are_listed_and_only_what_is_missing_of_one_is_fetched(follow
     best.write_bytes(os.urandom(5 << 20))
     assert [each.run_id for each in runs_of("ws1")] == [run.run_id]
     assert [(each.path, each.size_bytes) for each in files_of("ws1", run.run_id)] == [("checkpoints/best.pt", 5 << 20)]
-    target = mirror("ws1", run.run_id).checkpoints / "best.pt"
+    target = mirror_folder("ws1", run.run_id).checkpoints / "best.pt"
     target.parent.mkdir(parents=True)
     begun = target.with_name(f".best.pt.{file_sha256(best)[:16]}.part")
     begun.write_bytes(best.read_bytes()[: 4 << 20])

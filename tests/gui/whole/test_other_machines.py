@@ -16,7 +16,7 @@ from pytestqt.qtbot import QtBot
 
 from engine.contract.hosts import Host, put_host
 from engine.runs.folder import RunFolder
-from engine.runs.mirror import machine_of
+from engine.runs.index import machine_of
 from engine.system.paths import sample_dataset
 from gui.main_window import MainWindow
 from gui.monitor.hosts.host_dialog import HostDialog

@@ -34,12 +34,12 @@ from engine.contract.nodes import (
 )
 from engine.contract.problems import Problem
 from engine.contract.worker import FROM_WORKER, WorkerSpec
+from engine.machines.files import RESUME, Fetched, files_for, parts_of
+from engine.machines.link import GOODBYE_S, NodeLink
+from engine.machines.remote_worker import RemoteWorker
 from engine.processes import failures
 from engine.processes.group import Group
 from engine.runs.folder import RunFolder
-from engine.supervisor.nodes.files import RESUME, Fetched, files_for, parts_of
-from engine.supervisor.nodes.link import GOODBYE_S, NodeLink
-from engine.supervisor.nodes.remote_worker import RemoteWorker
 from engine.system.format import counted
 from engine.system.slurm import on_node
 from engine.system.ssh import ssh_command, why_it_ended
@@ -48,8 +48,6 @@ BEGIN_S = 40.0
 """How long a machine may take until its first word: to be reached, and to start Python."""
 QUIET_S = 2.5
 """A machine that has said nothing for so long may be the cause of what other machines report."""
-FOLLOWING_S = 3.0
-"""What is seen of a machine comes later than what is seen of a process: a lost connection may be its end."""
 BACK_S = 600.0
 """How long a run that has lost a machine waits for it."""
 _AGAIN_S = 3.0
@@ -167,7 +165,7 @@ class Nodes:
 
     def _reach(self, node: Node) -> None:
         number = self.nodes.index(node)
-        command = [sys.executable, "-m", "engine.nodes"]
+        command = [sys.executable, "-m", "engine.machines.node"]
         if node.in_slurm:
             command = on_node(node.host.name.removeprefix(SLURM), ["node"])
         elif not node.is_here:

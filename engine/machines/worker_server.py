@@ -16,7 +16,7 @@ import msgspec
 from engine.contract.nodes import FromWorker
 from engine.contract.protocol import ENCODE, Command, Frames
 from engine.contract.worker import WorkerSpec
-from engine.nodes.worker import WorkerHello
+from engine.machines.worker import WorkerHello
 
 _CHUNK = 1 << 18
 _LAST_WORDS_S = 5.0

@@ -2,7 +2,7 @@
 between.
 
 What has come of a file before the connection broke stays, and only the rest is asked for the next time; its SHA-256
-says at the end whether it has come as it was. ``python -m engine.nodes.fetch HOST RUN FILE`` does so for the window,
+says at the end whether it has come as it was. ``python -m engine.machines.fetch HOST RUN FILE`` does so for the window,
 and tells of it in lines.
 """
 
@@ -22,9 +22,8 @@ import msgspec
 from engine.contract.hosts import Host, host
 from engine.contract.nodes import FetchProgress, RunFile, file_sha256
 from engine.contract.protocol import ENCODE
-from engine.runs.index import find_run
-from engine.runs.mirror import mirror
-from engine.supervisor.nodes.files import is_inside
+from engine.machines.files import is_inside
+from engine.runs.index import find_run, mirror_folder
 from engine.system import paths
 from engine.system.decode_errors import NOT_DECODED
 from engine.system.ssh import in_english, ssh_command, why_it_ended
@@ -96,7 +95,7 @@ def fetch(where: Host, name: str, path: str, progress: Callable[[int, int], obje
             said = child.stderr.read().decode(errors="replace")
             raise NotFetched(why_it_ended(where.title, child.wait(), said)) from None
         try:
-            target = mirror(where.name, offered.run_id).path / path
+            target = mirror_folder(where.name, offered.run_id).path / path
             part = target.with_name(f".{target.name}.{offered.sha256[:16]}.part")
         except ValueError as error:
             raise NotFetched(f"{where.title}: {error}.") from error

@@ -1,4 +1,4 @@
-"""Random faults of runs on two machines: `python -m tests.engine.nodes.faults --count 50 --seed 1` (root).
+"""Random faults of runs on two machines: `python -m tests.engine.machines.faults --count 50 --seed 1` (root).
 
 Each fault befalls a run of its own at a random time, from its start to a little past its end. The run has to end with
 the weights of one that nothing befell, or, where nothing could be done, with a failure that says what happened; and
@@ -24,7 +24,7 @@ import torch
 from engine.contract.events import RunFinished
 from engine.runs.folder import ENDED, RunFolder
 from engine.training.checkpointing.checkpoint_files import read_checkpoint
-from tests.engine.nodes.conftest import LIMIT, QUICK, Bed, told
+from tests.engine.machines.conftest import LIMIT, QUICK, Bed, told
 from tests.support.machines import until
 
 Kind = Literal["node", "agent", "worker", "power", "cut", "disk"]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.engine.nodes.faults import KINDS, FaultyBed, faults, suffer
+from tests.engine.machines.faults import KINDS, FaultyBed, faults, suffer
 from tests.support.machines import why_not
 
 SEED = 5

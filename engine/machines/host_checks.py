@@ -14,7 +14,7 @@ from engine.contract.hosts import Host
 from engine.contract.job import Job
 from engine.contract.nodes import NodeFacts
 from engine.contract.problems import Problem
-from engine.nodes.look import facts_from
+from engine.machines.probe import facts_from
 from engine.system import paths
 from engine.system.decode_errors import NOT_DECODED
 from engine.system.format import size

@@ -10,7 +10,7 @@ import pytest
 
 from engine.contract.job import Job, job_from_values
 from engine.contract.torchrun import torchrun_lines
-from tests.engine.nodes.conftest import QUICK, Bed, assert_same_training
+from tests.engine.machines.conftest import QUICK, Bed, assert_same_training
 
 FLAGS = ("--strategy", "ddp", "--epochs", "2")
 

@@ -15,7 +15,7 @@ import torch
 from engine.contract.events import LogLine, Planned, Restarting, StepMetrics, Validation, Warned
 from engine.runs.folder import RunFolder
 from engine.training.checkpointing.checkpoint_files import read_checkpoint
-from tests.engine.nodes.conftest import Bed, assert_same_training, told
+from tests.engine.machines.conftest import Bed, assert_same_training, told
 from tests.support.machines import until
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]

@@ -37,13 +37,13 @@ from engine.contract.nodes import (
 )
 from engine.contract.protocol import FrameError
 from engine.contract.worker import BY_ENVIRONMENT, WorkerSpec
-from engine.nodes import addresses, agent
-from engine.nodes.files import RunFiles
-from engine.nodes.frames import Frontend
-from engine.nodes.pretrained import fetch_weights
-from engine.nodes.samples import start_samples
-from engine.nodes.scratch import make_scratch
-from engine.nodes.workers import Workers
+from engine.machines import addresses, agent
+from engine.machines.frontend import Frontend
+from engine.machines.node_files import RunFiles
+from engine.machines.pretrained import fetch_weights
+from engine.machines.samples import start_samples
+from engine.machines.scratch import make_scratch
+from engine.machines.worker_server import Workers
 from engine.runs.consent import agree
 from engine.supervisor.environment import usable_cores
 from engine.system import linux, paths
@@ -174,7 +174,7 @@ class _Node:
         wanted = [device for device in order.specs[0].own_devices if is_gpu(device)]
         if not wanted:
             return ""
-        from engine.nodes.machine import snapshot
+        from engine.machines.devices import snapshot
 
         seen = snapshot()
         missing = sorted(set(wanted) - {gpu.uuid for gpu in seen.gpus if not gpu.lost})
@@ -212,3 +212,7 @@ class _Node:
         self._no_more = True
         if self._agent is not None:
             self._agent.kill()
+
+
+if __name__ == "__main__":
+    serve()

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.engine.nodes.conftest import Bed, told
+from tests.engine.machines.conftest import Bed, told
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(300)]
 

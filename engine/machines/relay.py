@@ -20,7 +20,7 @@ import msgspec
 
 from engine.contract.nodes import LogPart, LogWanted, NodeFailed, RunFound, RunStands, ToRun
 from engine.contract.protocol import FrameError
-from engine.nodes.frames import Frontend
+from engine.machines.frontend import Frontend
 from engine.runs.connection import NotAnswering, NotRunning, send
 from engine.runs.folder import RunFolder
 from engine.runs.index import find_run

@@ -1,4 +1,4 @@
-"""``torchrun … -m engine.nodes.torchrun JOB``: one worker of a run whose processes torchrun starts, without
+"""``torchrun … -m engine.machines.torchrun JOB``: one worker of a run whose processes torchrun starts, without
 Footplate's ssh.
 
 JOB is a job file, or a job as JSON (see `footplate torchrun`). Rank 0's process is the run's supervisor: it makes the
@@ -28,8 +28,8 @@ from engine.contract.job import Job, job_from_values, load_job
 from engine.contract.problems import Problem, errors
 from engine.contract.protocol import ENCODE, Frames
 from engine.contract.worker import BY_ENVIRONMENT, FROM_WORKER, WorkerSpec
-from engine.nodes.addresses import interface_of, towards
-from engine.nodes.files import node_folder
+from engine.machines.addresses import interface_of, towards
+from engine.machines.node_files import node_folder
 from engine.processes.worker_process import WORKER, run_worker, worker_environment
 from engine.runs.consent import agree
 from engine.runs.folder import RunFolder, create_run, process_start

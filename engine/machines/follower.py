@@ -1,6 +1,6 @@
-"""``python -m engine.supervisor.follower HOST RUN``: follows a run of another machine through ssh.
+"""``python -m engine.machines.follower HOST RUN``: follows a run of another machine through ssh.
 
-What the run says there is written to a folder here (see `engine.runs.mirror`), in which this process takes the place
+What the run says there is written to a folder here (see `mirror_folder`), in which this process takes the place
 of the run's supervisor: windows and commands read the log and connect as they do to any run, and their commands are
 handed on. While the other machine is away they are told so, and it is tried again. It ends with its standard input,
 and the run goes on.
@@ -28,11 +28,11 @@ from engine.contract.nodes import (
     file_sha256,
 )
 from engine.contract.protocol import ENCODE, Command
+from engine.machines.link import NodeLink
 from engine.runs.folder import RunFolder, SupervisorFile, process_start
-from engine.runs.mirror import followed_of, mirror
+from engine.runs.index import mirror_folder, mirrors_of
 from engine.supervisor import endpoint
 from engine.supervisor.event_log import EventLog
-from engine.supervisor.nodes.link import NodeLink
 from engine.supervisor.server import Server
 from engine.system import file_locks, linux, paths
 from engine.system.ssh import ssh_command, why_it_ended
@@ -102,7 +102,7 @@ class Follower:
     def _reach(self) -> None:
         name = self._run.run_id if self._run is not None else self._name
         command = ssh_command(self._where.reached_by, self._where.command("node", "--relay", name))
-        folder = paths.private_folder(followed_of(self._where.name))
+        folder = paths.private_folder(mirrors_of(self._where.name))
         try:
             self._link = NodeLink(command, folder / "relay.log", self._selector, self._take, self._ended)
         except OSError as error:
@@ -124,7 +124,7 @@ class Follower:
         assert self._link is not None
         if self._run is None:
             try:
-                self._run = mirror(self._where.name, found.run_id)
+                self._run = mirror_folder(self._where.name, found.run_id)
             except ValueError as error:
                 self._away(f"{self._where.title}: {error}.")
                 return

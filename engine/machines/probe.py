@@ -17,8 +17,8 @@ from engine.checks.node_checks import inputs_of, versions
 from engine.contract.job import Job
 from engine.contract.nodes import NodeFacts
 from engine.contract.protocol import ENCODE
-from engine.nodes import addresses
-from engine.nodes.machine import snapshot
+from engine.machines import addresses
+from engine.machines.devices import snapshot
 from engine.system import paths
 from engine.system.decode_errors import NOT_DECODED
 

@@ -16,7 +16,7 @@ from engine.contract.hosts import Host, host, hosts, put_host, read_hosts, remov
 from engine.contract.job import Job
 from engine.contract.nodes import NodeFacts
 from engine.contract.worker import WorkerSpec
-from engine.supervisor.nodes.files import is_inside
+from engine.machines.files import is_inside
 from engine.system import paths
 
 

@@ -1,7 +1,7 @@
 """``footplate node --slurm FOLDER``: supervises a run in the batch step of its SLURM job, on the first of the job's
 nodes.
 
-The run's own devices are those of that node; the other nodes are reached by srun (see `supervisor.nodes`). Where
+The run's own devices are those of that node; the other nodes are reached by srun (see `nodes`). Where
 SLURM warns by SIGUSR1 that the job is about to end, the run is paused, which saves a checkpoint, and the job
 requeued: it comes back here, and the run continues.
 """
@@ -25,7 +25,7 @@ from engine.contract.events import CommandReceived, RunFinished, RunStarted
 from engine.contract.hosts import SLURM
 from engine.contract.job import Job, load_job
 from engine.contract.problems import errors
-from engine.nodes.machine import snapshot
+from engine.machines.devices import snapshot
 from engine.processes.signals import PAUSING
 from engine.runs.folder import RunFolder
 from engine.runs.resume import save_next_job

@@ -9,9 +9,9 @@ from collections.abc import Callable
 from engine.contract.nodes import KillWorker, ToWorker
 from engine.contract.protocol import Command
 from engine.contract.worker import FROM_WORKER, WorkerDone, WorkerSpec
+from engine.machines.link import NodeLink
 from engine.processes.worker_process import FromWorker
 from engine.runs.folder import RunFolder
-from engine.supervisor.nodes.link import NodeLink
 
 
 class RemoteWorker:

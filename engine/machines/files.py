@@ -12,8 +12,8 @@ from pathlib import Path, PurePosixPath
 from engine.contract.events import CheckpointSaved
 from engine.contract.job import Job
 from engine.contract.nodes import PART_BYTES, FileDigest, FilePart, FileWanted, file_sha256
+from engine.machines.link import NodeLink
 from engine.runs.folder import OLDER_CHECKPOINT, RunFolder
-from engine.supervisor.nodes.link import NodeLink
 from engine.system import paths
 
 RESUME, BEST, LAST = "resume.pt", "checkpoints/best.pt", "checkpoints/last.pt"

@@ -11,4 +11,4 @@ from engine.system import linux
 
 linux.signal_at_parents_death(signal.SIGKILL)
 linux.name_process("footplate-pre")
-imports.import_all((*imports.LIGHT, *imports.DISTRIBUTED, "torch.distributed.launcher.api", "engine.nodes.worker"))
+imports.import_all((*imports.LIGHT, *imports.DISTRIBUTED, "torch.distributed.launcher.api", "engine.machines.worker"))

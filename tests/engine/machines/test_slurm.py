@@ -17,7 +17,7 @@ from engine.runs.folder import RunFolder
 from engine.runs.slurm_job import read_slurm
 from engine.training.checkpointing.checkpoint_files import read_checkpoint
 from tests.engine.conftest import make_images
-from tests.engine.nodes.conftest import QUICK, assert_same_training, told
+from tests.engine.machines.conftest import QUICK, assert_same_training, told
 from tests.support.machines import until
 from tests.support.slurm import NODES, Slurm, why_not
 

@@ -21,7 +21,7 @@ from pathlib import Path
 import msgspec
 
 from engine.contract.nodes import Meet, NodeOrder
-from engine.nodes.addresses import interface_of
+from engine.machines.addresses import interface_of
 from engine.system import linux
 from engine.system.format import exit_words
 
@@ -45,7 +45,7 @@ class _End(msgspec.Struct):
 
 def preload() -> None:
     """Begins to import, in a process of its own, what the agent and the workers need."""
-    _CONTEXT.set_forkserver_preload(["engine.nodes.preload"])
+    _CONTEXT.set_forkserver_preload(["engine.machines.preload"])
     multiprocessing.forkserver.ensure_running()
 
 
@@ -112,7 +112,7 @@ def _launch(order: NodeOrder, meet: Meet, listener: socket.socket | None, node_s
     from torch.distributed.elastic.rendezvous import RendezvousParameters, rendezvous_handler_registry
     from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
-    from engine.nodes import rendezvous, worker
+    from engine.machines import rendezvous, worker
 
     def handler(parameters: RendezvousParameters) -> rendezvous.OneAddressRendezvous:
         return rendezvous.OneAddressRendezvous(
