@@ -81,3 +81,16 @@ def choose_microbatches(batch_size: int, devices: int, schedule: str) -> int | N
     small = [n for n in range(1, math.isqrt(batch_size) + 1) if batch_size % n == 0]
     divisors = {divisor for n in small for divisor in (n, batch_size // n) if fits(schedule, divisor, devices)}
     return min(divisors, key=lambda n: (abs(n - 4 * devices), n), default=None)
+
+
+def bubble(job: Job, strategy: StrategyEntry) -> float:
+    """Return the idle time of a pipeline's devices relative to their computing time, in theory.
+
+    It is (p - 1) / m for GPipe and 1F1B (Huang et al. 2019), divided by the stages per device if they are interleaved
+    (Narayanan et al. 2021), and 0 for the zero-bubble schedules at best (Qi et al. 2023).
+    """
+    arrangement = layout(job, strategy)
+    if not strategy.schedules or not arrangement.microbatches or job.pipeline_schedule in ZERO_BUBBLE:
+        return 0.0
+    per_device = max(1, arrangement.stages // arrangement.group)
+    return (arrangement.group - 1) / (arrangement.microbatches * per_device)

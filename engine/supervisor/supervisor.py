@@ -11,6 +11,8 @@ import traceback
 from collections.abc import Callable
 from typing import Literal, Protocol
 
+from engine.checks.findings.history import History
+from engine.checks.findings.run_end import find_verdict
 from engine.contract.devices import DeviceSample, elsewhere, host_of, is_gpu
 from engine.contract.events import (
     AnyEvent,
@@ -41,14 +43,12 @@ from engine.runs.resume import last_execution
 from engine.supervisor import endpoint, environment
 from engine.supervisor.admission import Admission
 from engine.supervisor.event_log import EventLog
-from engine.supervisor.history import History
 from engine.supervisor.mending import Mending
 from engine.supervisor.notices.run_notices import Notices
 from engine.supervisor.restart_policy import RestartPolicy
 from engine.supervisor.results import Results
 from engine.supervisor.sampling import Sampler
 from engine.supervisor.server import Server
-from engine.supervisor.verdict import verdict
 from engine.supervisor.weights_fetch import WeightsFetch
 from engine.system import linux
 
@@ -136,7 +136,7 @@ class Supervisor:
         self._history = History()
         if self._execution > 1:
             for event in run.events():
-                self._history.take(event)
+                self._history.add(event)
         self._started = False
         self._launched = False
         self._failed: Failed | Restarting | None = None
@@ -162,7 +162,7 @@ class Supervisor:
                 self._advance()
             outcome = self._outcome()
             cause = self._cause(outcome)
-            said = verdict(self._history, self._attempts.job, outcome)
+            said = find_verdict(self._history, self._attempts.job, outcome)
         except Exception as error:
             traceback.print_exc()
             self._group.kill()
@@ -300,7 +300,7 @@ class Supervisor:
         elif isinstance(event, Warned) and event.code == "unsaved":
             self._unsaved = True
         self._results.take(event)
-        self._history.take(event)
+        self._history.add(event)
         self._log.append(event)
 
     def _sampled(self, samples: tuple[DeviceSample, ...]) -> None:

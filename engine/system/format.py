@@ -42,6 +42,11 @@ def counted(count: int, noun: str) -> str:
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
+def percent(fraction: float) -> str:
+    """Return a fraction in 0..1 as a rounded percentage, such as "38 %"."""
+    return f"{100 * fraction:.0f} %"
+
+
 def listed(names: Iterable[str], word: str = "and", most: int | None = None) -> str:
     """ "a, b and c", with `word` before the last; of more than `most` names "a, b and 3 more"."""
     all_names = list(names)

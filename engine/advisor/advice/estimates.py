@@ -12,7 +12,7 @@ from engine.advisor.advice.measured import Activations, Footprint, Link
 from engine.contract.catalogue import StrategyEntry
 from engine.contract.devices import CPU
 from engine.contract.job import Job
-from engine.parallel.layout import ZERO_BUBBLE, layout
+from engine.parallel.layout import bubble, layout
 from engine.parallel.peak_microbatches import in_flight
 
 STATES = {"sgd": 0, "adagrad": 1, "rmsprop": 1, "adam": 2, "adamw": 2, "nadam": 2, "radam": 2, "lamb": 2}
@@ -148,15 +148,3 @@ def at_best_s(job: Job, strategy: StrategyEntry, costs: Costs) -> float:
     # An all-reduce sends twice the share of the ring, which its measured rate holds already.
     measured_ring = 2 * (costs.link.ranks - 1) / costs.link.ranks
     return max(compute, costs.link.latency_s + ring * sent / (measured_ring * costs.link.bytes_per_second))
-
-
-def bubble(job: Job, strategy: StrategyEntry) -> float:
-    """The idle time of a pipeline's devices as a share of their work: (p - 1) / m for GPipe and 1F1B (Huang et al.
-    2019), that divided by the stages per device where they are interleaved (Narayanan et al. 2021), none at best
-    under the zero-bubble schedules (Qi et al. 2023).
-    """
-    laid = layout(job, strategy)
-    if not strategy.schedules or not laid.microbatches or job.pipeline_schedule in ZERO_BUBBLE:
-        return 0.0
-    per_device = max(1, laid.stages // laid.group)
-    return (laid.group - 1) / (laid.microbatches * per_device)

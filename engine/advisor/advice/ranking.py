@@ -10,14 +10,13 @@ from typing import NamedTuple
 
 from engine.advisor.advice.candidates import Way
 from engine.advisor.advice.measured import Measured
+from engine.checks.findings.ranking import TIE
 from engine.contract.advice import State
 from engine.contract.devices import CPU
 
 CONFIDENCE = 0.95
 FLOOR = 0.01
 """The least half-width of an interval, as a share: processes differ by as much from one start to the next."""
-TIE = 0.04
-"""Ways whose speeds are known to differ by less than this share count as equally fast."""
 DROPPED = 1.3
 """A way is dropped when it takes this many times as long as the fastest."""
 

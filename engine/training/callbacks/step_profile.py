@@ -8,11 +8,11 @@ from collections.abc import Callable
 import msgspec
 import torch
 
+from engine.checks.findings.bottleneck import Situation, find_bottleneck
 from engine.contract.events import Event, Part, RanksTimed, ScheduleTraced, TimeSpent
 from engine.strategies.base import NATIVE_BF16, StepResult, Strategy
 from engine.strategies.stopwatch import Times
 from engine.system import linux
-from engine.training.advice import Situation, advise
 from engine.training.callbacks.callback import Callback, StepEnd
 from engine.training.split_loader import SplitLoader
 
@@ -99,7 +99,7 @@ class StepProfile(Callback):
         if times is None:
             return
         since, self._told, self._told_at = now - self._told_at, True, now
-        advice = advise(self._situation(times, end.epoch - self._first_epoch, since))
+        advice = find_bottleneck(self._situation(times, end.epoch - self._first_epoch, since))
         self._emit(TimeSpent(step=end.step, step_s=times.step_s, parts=times.parts, advice=advice))
 
     def _situation(self, times: Times, epochs_before: int, since_s: float) -> Situation:

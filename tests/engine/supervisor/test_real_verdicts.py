@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from engine.checks.findings.history import History
+from engine.checks.findings.run_end import find_verdict
 from engine.contract.events import Verdict
 from engine.contract.job import Job
-from engine.supervisor.history import History
-from engine.supervisor.verdict import verdict
 from engine.system import paths
 from tests.support.worker_group import Forker, WorkerGroup
 
@@ -27,8 +27,8 @@ def judged(forker: Forker, tmp_path: Path) -> Judged:
         group = WorkerGroup(forker, job, tmp_path).completed()
         history = History()
         for message in group.of(object, rank=0):
-            history.take(message)
-        return verdict(history, job, "completed")
+            history.add(message)
+        return find_verdict(history, job, "completed")
 
     return train
 

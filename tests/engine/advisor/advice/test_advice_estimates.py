@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 
-from engine.advisor.advice.estimates import UNMEASURED, Costs, at_best_s, bubble, correction, estimate
+from engine.advisor.advice.estimates import UNMEASURED, Costs, at_best_s, correction, estimate
 from engine.advisor.advice.measured import Activations, Footprint, Link
 from engine.contract.catalogue import load_catalogue
 from engine.contract.job import Job
+from engine.parallel.layout import bubble
 
 GIB = 1 << 30
 KNOWN = Footprint(

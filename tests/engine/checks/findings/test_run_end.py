@@ -1,4 +1,4 @@
-"""What is said of a run at its end, by made histories of each kind and by noise."""
+"""Verdicts on synthetic histories of each kind, and on noise."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from engine.checks.findings.history import History
+from engine.checks.findings.run_end import MIN_EPOCHS, find_verdict
 from engine.contract.catalogue import load_catalogue
 from engine.contract.events import ClassMeasures, Outcome, Planned, StepMetrics, Validation, Verdict
 from engine.contract.job import FIELDS, Job, job_from_values
-from engine.supervisor.history import History
-from engine.supervisor.verdict import ENOUGH, verdict
 
 STEPS = 10
 
@@ -28,33 +28,33 @@ def plan(classes: int = 10, from_step: int = 0, val: int = 1000) -> Planned:
 
 def epoch(history: History, number: int, loss: float, accuracy: float | None, measures: dict[str, float]) -> None:
     for step in ((number - 1) * STEPS + STEPS // 2, number * STEPS):
-        history.take(
+        history.add(
             StepMetrics(
                 epoch=number, step=step, loss=loss, accuracy=accuracy, learning_rate=0.01, images_per_second=1,
                 data_wait_s=0, compute_s=0,
             )
         )  # fmt: skip
-    history.take(Validation(epoch=number, step=number * STEPS, measures=measures, images=1000, seconds=1))
+    history.add(Validation(epoch=number, step=number * STEPS, measures=measures, images=1000, seconds=1))
 
 
 def of(
     losses: list[float], trained: list[float], *, top1: list[float] | None = None, accuracy: float | None = 0.9,
     outcome: Outcome = "completed", classes: int = 10, **fields: Any,
 ) -> Verdict | None:  # fmt: skip
-    """The verdict on a classifier with these validation and training losses."""
+    """Return the verdict on a classifier with these validation and training losses."""
     history = History()
-    history.take(plan(classes))
+    history.add(plan(classes))
     for number, (loss, training) in enumerate(zip(losses, trained, strict=True), 1):
         right = top1[number - 1] if top1 is not None else 1 - loss / 10
         epoch(history, number, training, accuracy, {"top1": right, "loss": loss})
-    return verdict(history, Job(**({"epochs": len(losses)} | fields)), outcome)
+    return find_verdict(history, Job(**({"epochs": len(losses)} | fields)), outcome)
 
 
 def decaying(epochs: int, keeps: float = 0.8, floor: float = 0.3) -> list[float]:
     return [floor + 2 * keeps**number for number in range(epochs)]
 
 
-def test_that_a_loss_that_still_falls_asks_for_more_epochs() -> None:
+def test_falling_loss_asks_for_more_epochs() -> None:
     losses = decaying(12)
     found = of(losses, losses)
     assert found is not None
@@ -63,24 +63,24 @@ def test_that_a_loss_that_still_falls_asks_for_more_epochs() -> None:
     assert found.sentence == f"Validation loss was still falling by 9 % per epoch: train for {more} more epochs."
     assert found.changes == {"epochs": 12 + more}
     after = decaying(12 + more + 1)
-    assert 1 - after[-1] / after[-2] < 0.02, "then there is little left to gain"
+    assert 1 - after[-1] / after[-2] < 0.02, "little gain remains by then"
     assert 1 - after[11] / after[10] > 0.05
 
 
-def test_that_more_epochs_are_at_most_as_many_as_there_were() -> None:
+def test_falling_loss_at_most_doubles_the_epochs() -> None:
     losses = [1 - 0.1 * number for number in range(6)]
     found = of(losses, losses)
     assert found is not None
     assert found.changes == {"epochs": 12}
 
 
-def test_that_a_loss_that_falls_every_time_falls_however_unevenly() -> None:
+def test_falling_loss_may_fall_unevenly() -> None:
     found = of([2.203, 1.93, 1.351, 1.258, 1.151], [2.28, 2.1, 1.67, 1.21, 1.2])
     assert found is not None
     assert found.sentence == "Validation loss was still falling by 7 % per epoch: train for 3 more epochs."
 
 
-def test_that_a_stopped_run_that_still_falls_is_to_be_resumed() -> None:
+def test_falling_loss_of_stopped_run_advises_resuming() -> None:
     found = of(decaying(6), decaying(6), outcome="stopped", epochs=20)
     assert found is not None
     assert found.code == "falling"
@@ -88,7 +88,7 @@ def test_that_a_stopped_run_that_still_falls_is_to_be_resumed() -> None:
     assert found.changes == {}
 
 
-def test_that_a_run_of_the_most_epochs_is_not_to_be_trained_further() -> None:
+def test_falling_loss_at_maximum_epochs_has_no_change() -> None:
     found = of(decaying(6), decaying(6), epochs=100_000)
     assert found is not None
     assert found.sentence.endswith("after 100,000 epochs, the maximum for a run.")
@@ -98,7 +98,7 @@ def test_that_a_run_of_the_most_epochs_is_not_to_be_trained_further() -> None:
 OVERFITTED = [1.0, 0.7, 0.5, 0.45, 0.5, 0.56, 0.6, 0.66], [1.0, 0.6, 0.4, 0.3, 0.2, 0.15, 0.1, 0.05]
 
 
-def test_that_overfitting_is_told_from_its_epoch_on_with_its_figures() -> None:
+def test_overfitting_names_epoch_and_figures() -> None:
     found = of(*OVERFITTED)
     assert found is not None
     assert found.code == "overfitted"
@@ -123,26 +123,24 @@ def test_that_overfitting_is_told_from_its_epoch_on_with_its_figures() -> None:
         ),
     ],
 )
-def test_that_what_helps_against_overfitting_is_what_the_job_lacks(
-    fields: dict[str, Any], changes: dict[str, Any]
-) -> None:
+def test_overfitting_advises_unused_regularization(fields: dict[str, Any], changes: dict[str, Any]) -> None:
     found = of(*OVERFITTED, **fields)
     assert found is not None
     assert found.changes == pytest.approx(changes) if "augmentation" not in changes else found.changes == changes
 
 
-def test_that_a_classifier_that_goes_on_to_improve_as_its_loss_rises_is_not_overfitted() -> None:
+def test_overfitting_needs_stalled_accuracy() -> None:
     found = of(*OVERFITTED, top1=[0.5, 0.6, 0.7, 0.75, 0.8, 0.83, 0.86, 0.88])
     assert found is None or found.code != "overfitted"
 
 
-def test_that_overfitting_is_told_though_the_accuracy_stays_the_same_to_the_last_digit() -> None:
+def test_overfitting_with_constant_accuracy() -> None:
     found = of(*OVERFITTED, top1=[0.5, 0.6, 0.7, 0.76, 0.76, 0.76, 0.76, 0.76])
     assert found is not None
     assert found.code == "overfitted"
 
 
-def test_that_a_loss_that_rises_with_the_training_loss_is_not_overfitting() -> None:
+def test_overfitting_needs_falling_training_loss() -> None:
     losses, _ = OVERFITTED
     found = of(losses, losses)
     assert found is None or found.code != "overfitted"
@@ -152,7 +150,7 @@ def flat(rate: float, losses: list[float], **fields: Any) -> Verdict | None:
     return of(losses, losses, top1=[0.1] * len(losses), accuracy=0.1, learning_rate=rate, **fields)
 
 
-def test_that_a_rate_that_moves_nothing_is_too_low() -> None:
+def test_rate_is_too_low_if_loss_is_constant() -> None:
     found = flat(1e-8, [2.31, 2.309, 2.308, 2.307])
     assert found is not None
     assert found.code == "not_fitted"
@@ -163,7 +161,7 @@ def test_that_a_rate_that_moves_nothing_is_too_low() -> None:
 
 
 @pytest.mark.parametrize("losses", [[2.5, 9.0, 4.0, 6.0], [80.0, 5.0, 2.4, 2.3]])
-def test_that_a_rate_at_which_the_loss_jumps_is_too_high(losses: list[float]) -> None:
+def test_rate_is_too_high_if_loss_jumps(losses: list[float]) -> None:
     found = flat(5.0, losses)
     assert found is not None
     assert found.code == "not_fitted"
@@ -172,19 +170,19 @@ def test_that_a_rate_at_which_the_loss_jumps_is_too_high(losses: list[float]) ->
 
 
 @pytest.mark.parametrize(("losses", "rate"), [([2.31, 2.308, 2.306], 0.1), ([2.3, 2.9, 3.4], 0.001)])
-def test_that_of_a_usual_rate_the_training_loss_decides(losses: list[float], rate: float) -> None:
+def test_usual_rate_is_assessed_by_training_loss(losses: list[float], rate: float) -> None:
     found = flat(0.01, losses)
     assert found is not None
     assert found.changes == pytest.approx({"learning_rate": rate})
 
 
-def test_that_a_head_that_learns_nothing_alone_has_all_layers_trained() -> None:
+def test_frozen_model_that_learns_nothing_is_unfrozen() -> None:
     found = flat(0.01, [2.31, 2.308, 2.306], freeze_epochs=3)
     assert found is not None
     assert found.changes == {"freeze_epochs": 0}
 
 
-def test_that_what_is_learned_of_wrong_labels_is_of_no_use() -> None:
+def test_wrong_labels_do_not_generalize() -> None:
     found = of([2.3, 2.6, 3.0, 3.5], [2.0, 1.0, 0.3, 0.1], top1=[0.1, 0.11, 0.09, 0.1], accuracy=0.98)
     assert found is not None
     assert found.code == "not_generalised"
@@ -193,27 +191,27 @@ def test_that_what_is_learned_of_wrong_labels_is_of_no_use() -> None:
     assert found.changes == {}
 
 
-def test_that_a_task_without_a_level_of_chance_has_a_bad_rate_where_nothing_moves() -> None:
+def test_rate_is_too_low_if_segmentation_is_constant() -> None:
     history = History()
-    history.take(plan(3))
+    history.add(plan(3))
     for number in range(1, 5):
         epoch(history, number, 3.2, None, {"miou": 0.3, "mean_f1": 0.3, "pixel_accuracy": 0.7, "loss": 3.2})
-    found = verdict(history, Job(task="segmentation", model="unet", learning_rate=1e-8, epochs=4), "completed")
+    found = find_verdict(history, Job(task="segmentation", model="unet", learning_rate=1e-8, epochs=4), "completed")
     assert found is not None
     assert found.code == "not_fitted"
-    usual = verdict(history, Job(task="segmentation", model="unet", epochs=4), "completed")
-    assert usual is None, "it may have begun with weights that were trained before"
+    usual = find_verdict(history, Job(task="segmentation", model="unet", epochs=4), "completed")
+    assert usual is None, "it may have started from pretrained weights"
 
 
 def detected(values: list[float]) -> Verdict | None:
     history = History()
-    history.take(plan(3))
+    history.add(plan(3))
     for number, value in enumerate(values, 1):
         epoch(history, number, 2 * 0.8**number, None, {"map": value, "ap50": value, "ap75": value})
-    return verdict(history, Job(task="detection", model="fasterrcnn", epochs=len(values)), "completed")
+    return find_verdict(history, Job(task="detection", model="fasterrcnn", epochs=len(values)), "completed")
 
 
-def test_that_a_task_without_a_validation_loss_is_judged_by_its_best_measure() -> None:
+def test_task_without_validation_loss_uses_its_best_metric() -> None:
     rising, over, rest = (
         detected(values)
         for values in (
@@ -230,12 +228,12 @@ def test_that_a_task_without_a_validation_loss_is_judged_by_its_best_measure() -
     assert rest.sentence == "Converged: the best epoch was 6 of 8."
 
 
-def test_that_a_run_at_rest_has_converged() -> None:
+def test_converged_if_at_rest() -> None:
     losses = [1.0, 0.6, 0.45, 0.41, 0.405, 0.404, 0.403, 0.404]
     found = of(losses, losses)
     assert found is not None
     assert found.sentence == "Converged: the best epoch was 7 of 8."
-    assert of(losses, losses, outcome="stopped", epochs=20) is None, "its schedule had not come to its end"
+    assert of(losses, losses, outcome="stopped", epochs=20) is None, "its schedule had not ended"
 
 
 AT_REST = [1.0, 0.6, 0.45, 0.41, 0.405, 0.404]
@@ -244,9 +242,9 @@ AT_REST = [1.0, 0.6, 0.45, 0.41, 0.405, 0.404]
 def recalled(
     recalls: list[float], counts: list[int], *, losses: list[float] = AT_REST, **fields: Any
 ) -> Verdict | None:
-    """The verdict on a run with these classes; what is not found is taken for the first class."""
+    """Return the verdict on a run with these classes; samples that are missed are predicted as the first class."""
     history = History()
-    history.take(plan(len(counts)))
+    history.add(plan(len(counts)))
     for number, loss in enumerate(losses, 1):
         epoch(history, number, loss, 0.9, {"top1": 0.8, "loss": loss})
     rows = []
@@ -255,11 +253,11 @@ def recalled(
         row[number] += round(recall * count)
         row[0] += count - round(recall * count)
         rows.append(tuple(row))
-    history.take(ClassMeasures(epoch=6, step=6 * STEPS, measures={"Recall": tuple(recalls)}, confusion=tuple(rows)))
-    return verdict(history, Job(epochs=6, **fields), "completed")
+    history.add(ClassMeasures(epoch=6, step=6 * STEPS, measures={"Recall": tuple(recalls)}, confusion=tuple(rows)))
+    return find_verdict(history, Job(epochs=6, **fields), "completed")
 
 
-def test_that_rare_classes_that_are_hardly_found_are_named_and_given_more_often() -> None:
+def test_rare_weak_classes_are_oversampled() -> None:
     recalls, counts = [0.9, 0.9, 0.85, 0.1, 0.0], [100, 100, 100, 20, 10]
     found = recalled(recalls, counts)
     assert found is not None
@@ -273,40 +271,40 @@ def test_that_rare_classes_that_are_hardly_found_are_named_and_given_more_often(
     assert again.sentence.endswith("Add more images of them.")
 
 
-def test_that_a_class_that_is_never_predicted_is_to_be_looked_at() -> None:
+def test_frequent_class_never_predicted() -> None:
     found = recalled([0.9, 0.9, 0.8, 0.0], [100, 100, 100, 100])
     assert found is not None
     assert found.sentence == "“class 3” is never predicted, although not rare: check its images and labels."
 
 
-def test_that_classes_that_are_not_found_yet_are_left_to_further_epochs() -> None:
+def test_weak_classes_are_ignored_while_learning() -> None:
     found = recalled([0.9, 0.9, 0.8, 0.0], [100, 100, 100, 100], losses=[1.0, 0.9, 0.99, 0.8, 0.78, 0.75])
     assert found is None
 
 
-def test_that_a_class_of_few_images_is_not_called_weak_by_chance() -> None:
+def test_class_with_few_samples_is_not_weak() -> None:
     found = recalled([0.7, 0.7, 0.7, 0.3], [100, 100, 100, 3])
     assert found is not None
     assert found.code == "converged"
 
 
 @pytest.mark.parametrize("outcome", ["failed", "paused"])
-def test_that_nothing_is_said_of_a_run_that_did_not_come_to_its_end(outcome: Outcome) -> None:
+def test_no_verdict_on_unfinished_run(outcome: Outcome) -> None:
     assert of(*OVERFITTED, outcome=outcome) is None
 
 
-def test_that_nothing_is_said_after_too_few_epochs() -> None:
-    for epochs in range(ENOUGH):
+def test_no_verdict_after_too_few_epochs() -> None:
+    for epochs in range(MIN_EPOCHS):
         losses = decaying(epochs)
         assert of(losses, losses) is None
 
 
-def test_that_what_is_made_again_after_a_fault_counts_once() -> None:
+def test_history_counts_repeated_steps_once() -> None:
     history = History()
-    history.take(plan())
+    history.add(plan())
     for number in range(1, 5):
         epoch(history, number, 5.0, 0.1, {"top1": 0.1, "loss": 5.0})
-    history.take(plan(from_step=2 * STEPS))
+    history.add(plan(from_step=2 * STEPS))
     assert sorted(history.epochs) == [1, 2]
     epoch(history, 3, 1.0, 0.5, {"top1": 0.5, "loss": 1.0})
     assert history.epochs[3].loss == 1.0
@@ -314,21 +312,21 @@ def test_that_what_is_made_again_after_a_fault_counts_once() -> None:
 
 
 @pytest.mark.parametrize("spread", [0.002, 0.02, 0.1])
-def test_that_noise_alone_is_seldom_taken_for_a_trend(spread: float) -> None:
+def test_noise_is_seldom_a_trend(spread: float) -> None:
     wrong = 0
     for seed in range(200):
         chance = random.Random(seed)
         losses = [0.5 * (1 + chance.gauss(0, spread)) for _ in range(12)]
         found = of(losses, [0.5 * 0.9**number for number in range(12)], top1=[0.8] * 12)
         wrong += found is not None and found.code != "converged"
-    assert wrong <= 6, "three in a hundred at most"
+    assert wrong <= 6, "at most three in a hundred"
 
 
 NUMBERS = st.floats(allow_nan=True, allow_infinity=True) | st.floats(0, 10) | st.sampled_from([0.0, 0.5, 1.0])
 TASKS = [task for task in load_catalogue().tasks if not task.file]
 
 
-def test_that_the_mean_of_huge_losses_is_finite() -> None:
+def test_history_mean_of_huge_losses_is_finite() -> None:
     history = History()
     epoch(history, 1, -1.7e308, None, {})
     assert history.epochs[1].loss == pytest.approx(-1.7e308)
@@ -336,19 +334,19 @@ def test_that_the_mean_of_huge_losses_is_finite() -> None:
 
 @given(data=st.data())
 @settings(max_examples=150)
-def test_that_any_history_gets_a_verdict_whose_changes_make_a_job_or_none(data: st.DataObject) -> None:
+def test_verdict_on_any_history_is_valid(data: st.DataObject) -> None:
     task = data.draw(st.sampled_from(TASKS))
     classes = data.draw(st.integers(0, 4))
     history = History()
     if data.draw(st.booleans()):
-        history.take(plan(classes, val=data.draw(st.integers(0, 100))))
+        history.add(plan(classes, val=data.draw(st.integers(0, 100))))
     for number in range(1, data.draw(st.integers(0, 9)) + 1):
         measures = {m.id: data.draw(NUMBERS) for m in task.measures if data.draw(st.integers(0, 5))}
         accuracy = data.draw(st.none() | st.floats(0, 1))
         epoch(history, number, data.draw(NUMBERS), accuracy, measures)
     rows = data.draw(st.lists(st.lists(st.integers(0, 50), min_size=classes, max_size=classes).map(tuple), max_size=4))
     recalls = tuple(data.draw(st.lists(st.none() | st.floats(0, 1), max_size=4)))
-    history.take(ClassMeasures(epoch=1, step=1, measures={"Recall": recalls}, confusion=tuple(rows)))
+    history.add(ClassMeasures(epoch=1, step=1, measures={"Recall": recalls}, confusion=tuple(rows)))
     job = Job(
         task=task.id,
         epochs=data.draw(st.sampled_from([1, 9, 100_000])),
@@ -356,7 +354,7 @@ def test_that_any_history_gets_a_verdict_whose_changes_make_a_job_or_none(data: 
         freeze_epochs=data.draw(st.sampled_from([0, 100_000])),
         best_by=data.draw(st.sampled_from(["", *(measure.id for measure in task.measures), "unknown"])),
     )
-    found = verdict(history, job, data.draw(st.sampled_from(["completed", "stopped"])))
+    found = find_verdict(history, job, data.draw(st.sampled_from(["completed", "stopped"])))
     if found is None:
         return
     assert found.sentence.endswith(".")

@@ -1,4 +1,4 @@
-"""What is said to hold a run back, and what to change."""
+"""Bottlenecks of synthetic step profiles."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from engine.checks.findings.bottleneck import Situation, find_bottleneck
 from engine.contract.events import RanksTimed, RankTimes
 from engine.contract.job import job_from_values
-from engine.training.advice import Situation, advise
 from tests.gui.run.strategy.steps import trace
 from tests.gui.sources.written_runs import job
 
@@ -19,7 +19,7 @@ BUSY = {"forward": 0.03, "backward": 0.06, "optimizer": 0.007}
 def situation(
     *, devices: tuple[str, ...] = ("cpu",), of_job: dict[str, Any] | None = None, **changes: Any
 ) -> Situation:
-    """Steps of 0.1 s in which the device is busy but for what `changes` say."""
+    """Return the profile of 0.1 s steps of a busy device, with `changes`."""
     parts = changes.pop("parts", {"data": 0.003, **BUSY})
     values: dict[str, Any] = {
         "job": job(devices=devices, **(of_job or {})), "step_s": sum(parts.values()), "parts": parts, "readers": 2,
@@ -33,48 +33,51 @@ def waiting(share: float, **changes: Any) -> Situation:
     return situation(parts={"data": busy * share / (1 - share), **BUSY}, **changes)
 
 
-def test_that_a_run_that_nothing_holds_back_is_told_so() -> None:
-    assert advise(situation()).sentence == "The CPU is busy 97 % of the time; there is no bottleneck."
-    assert advise(situation(devices=GPUS)).sentence == "The GPUs are busy 97 % of the time; there is no bottleneck."
-    assert advise(situation()).field == ""
+def test_no_bottleneck() -> None:
+    assert find_bottleneck(situation()).sentence == "The CPU is busy 97 % of the time; there is no bottleneck."
+    assert (
+        find_bottleneck(situation(devices=GPUS)).sentence
+        == "The GPUs are busy 97 % of the time; there is no bottleneck."
+    )
+    assert find_bottleneck(situation()).field == ""
 
 
-def test_that_more_loader_workers_are_advised_where_cores_are_free() -> None:
+def test_slow_loading_with_spare_cores_adds_workers() -> None:
     # 0.097 s of computing and 0.67 thread-seconds of decoding: seven threads keep up, eight with headroom.
-    given = advise(waiting(0.38, devices=GPUS, decoding_s=0.67, spare_cores=15))
+    given = find_bottleneck(waiting(0.38, devices=GPUS, decoding_s=0.67, spare_cores=15))
     assert given.sentence == "The GPUs wait 38 % of the time for images: 6 more loader workers would feed them."
     assert (given.field, given.value, given.live) == ("loader_workers", 8, True)
 
 
-def test_that_no_more_loader_workers_are_advised_than_there_are_cores() -> None:
-    given = advise(waiting(0.38, devices=GPUS, decoding_s=0.67, spare_cores=3))
+def test_slow_loading_adds_at_most_spare_cores() -> None:
+    given = find_bottleneck(waiting(0.38, devices=GPUS, decoding_s=0.67, spare_cores=3))
     assert given.sentence.endswith(": 1 more loader worker would help.")
     assert given.value == 3
 
 
-def test_that_a_run_without_loader_workers_is_told_to_use_them_next_time() -> None:
-    given = advise(waiting(0.5, readers=0, decoding_s=0.1, spare_cores=4))
+def test_slow_loading_without_workers_changes_next_run() -> None:
+    given = find_bottleneck(waiting(0.5, readers=0, decoding_s=0.1, spare_cores=4))
     assert given.sentence == "The CPU waits 50 % of the time for images: 2 loader workers would feed it."
     assert (given.value, given.live) == (2, False)
 
 
-def test_that_the_first_epoch_is_told_to_pass_where_no_core_is_left() -> None:
-    given = advise(waiting(0.3, decoding_s=0.2))
+def test_slow_loading_in_first_epoch_has_no_change() -> None:
+    given = find_bottleneck(waiting(0.3, decoding_s=0.2))
     assert given.sentence.endswith("each image is decoded only in the first epoch, if there is room to cache them.")
     assert given.field == ""
 
 
-def test_that_images_decoded_in_every_epoch_are_better_kept() -> None:
-    given = advise(waiting(0.3, decoding_s=0.2, epochs_before=2, of_job={"picture_cache": "off"}))
+def test_slow_loading_in_later_epochs_turns_cache_on() -> None:
+    given = find_bottleneck(waiting(0.3, decoding_s=0.2, epochs_before=2, of_job={"picture_cache": "off"}))
     assert (given.field, given.value, given.live) == ("picture_cache", "auto", False)
 
 
-def test_that_the_slowest_rank_is_named() -> None:
+def test_straggler_is_named() -> None:
     slow = RankTimes(compute_s=0.1, communication_s=0.0, waiting_s=0.0)
     ranks = RanksTimed(
         step=9, ranks=(RankTimes(compute_s=0.07, communication_s=0.0, waiting_s=0.03), slow), straggler=1
     )
-    given = advise(situation(devices=GPUS, of_job={"strategy": "ddp"}, ranks=ranks))
+    given = find_bottleneck(situation(devices=GPUS, of_job={"strategy": "ddp"}, ranks=ranks))
     assert given.sentence == (
         "Rank 1 is the slowest: the other waits 30 % of each step for it. "
         "Splitting each batch by measured speed evens that out."
@@ -91,66 +94,70 @@ def test_that_the_slowest_rank_is_named() -> None:
         ({"strategy": "fsdp"}, GPUS, "strategy", "ddp"),
     ],
 )
-def test_that_joining_gradients_is_lessened_by_what_the_strategy_allows(
+def test_communication_advice_depends_on_strategy(
     of_job: dict[str, Any], devices: tuple[str, ...], field: str, value: object
 ) -> None:
-    given = advise(situation(devices=devices, of_job=of_job, parts={**BUSY, "communication": 0.05}))
+    given = find_bottleneck(situation(devices=devices, of_job=of_job, parts={**BUSY, "communication": 0.05}))
     assert given.sentence.startswith("Averaging gradients takes 34 % of the time")
     assert (given.field, given.value) == (field, value)
 
 
-def test_that_a_bubble_is_lessened_by_more_microbatches_where_the_batch_can_be_cut() -> None:
+def test_bubble_advises_more_microbatches_if_divisible() -> None:
     changes: dict[str, Any] = {"devices": GPUS, "trace": trace(bubble=0.2, theory=0.15), "microbatches": 4}
-    given = advise(situation(of_job={"strategy": "pipeline", "batch_size": 64}, **changes))
+    given = find_bottleneck(situation(of_job={"strategy": "pipeline", "batch_size": 64}, **changes))
     assert given.sentence == (
         "The devices are idle 20 % of each step while the pipeline fills and drains: "
         "8 microbatches instead of 4 reduce that."
     )
     assert (given.field, given.value) == ("microbatches", 8)
-    assert advise(situation(of_job={"strategy": "pipeline", "batch_size": 12}, **changes)).field == ""
+    assert find_bottleneck(situation(of_job={"strategy": "pipeline", "batch_size": 12}, **changes)).field == ""
 
 
-def test_that_stages_that_are_not_alike_are_told_from_the_schedules_bubble() -> None:
-    given = advise(
+def test_bubble_of_unbalanced_stages() -> None:
+    given = find_bottleneck(
         situation(devices=GPUS, of_job={"strategy": "pipeline"}, trace=trace(bubble=0.4, theory=0.1), microbatches=4)
     )
     assert "40 %" in given.sentence
     assert given.sentence.endswith("the stages are unbalanced.")
 
 
-def test_that_model_parallel_is_told_of_the_pipeline() -> None:
-    given = advise(situation(devices=GPUS, of_job={"strategy": "model_parallel"}, trace=trace(bubble=0.5, theory=0.5)))
+def test_model_parallel_advises_pipeline() -> None:
+    given = find_bottleneck(
+        situation(devices=GPUS, of_job={"strategy": "model_parallel"}, trace=trace(bubble=0.5, theory=0.5))
+    )
     assert (given.field, given.value) == ("strategy", "pipeline")
 
 
-def test_that_fp32_on_a_gpu_with_bf16_is_spoken_of_unless_it_waits_for_more_than_that_saves() -> None:
+def test_fp32_advises_bf16_unless_loading_costs_more() -> None:
     on_gpu: dict[str, Any] = {"devices": GPUS, "of_job": {"precision": "fp32"}, "native_bf16": True, "decoding_s": 1.0}
-    assert advise(situation(**on_gpu)).field == "precision"
-    assert advise(waiting(0.6, spare_cores=16, **on_gpu)).field == "loader_workers"
+    assert find_bottleneck(situation(**on_gpu)).field == "precision"
+    assert find_bottleneck(waiting(0.6, spare_cores=16, **on_gpu)).field == "loader_workers"
     on_gpu["native_bf16"] = False
-    assert advise(situation(**on_gpu)).field == ""
+    assert find_bottleneck(situation(**on_gpu)).field == ""
 
 
-def test_that_a_gpu_that_its_host_keeps_waiting_is_told_of_a_larger_batch() -> None:
-    given = advise(situation(devices=GPUS[:1], starved=0.9, of_job={"batch_size": 32}))
+def test_starved_gpu_advises_larger_batch() -> None:
+    given = find_bottleneck(situation(devices=GPUS[:1], starved=0.9, of_job={"batch_size": 32}))
     assert given.sentence.startswith("The GPU runs out of work between steps")
     assert (given.field, given.value) == ("batch_size", 64)
-    assert advise(situation(devices=GPUS[:1], starved=0.1)).field == ""
+    assert find_bottleneck(situation(devices=GPUS[:1], starved=0.1)).field == ""
 
 
-def test_that_other_work_on_the_cores_is_spoken_of_and_fewer_threads_advised() -> None:
-    given = advise(situation(held_up=0.4, computing_threads=2))
+def test_other_programs_advise_fewer_threads() -> None:
+    given = find_bottleneck(situation(held_up=0.4, computing_threads=2))
     assert given.sentence == (
         "Other programs are using the CPU: 40 % of each step is spent waiting for a core. "
         "With 1 thread instead of 2, threads would wait less for each other."
     )
     assert (given.field, given.value) == ("cpu_threads", 1)
-    assert advise(situation(held_up=0.4)).sentence.endswith("40 % of each step is spent waiting for a core.")
-    assert "no bottleneck" in advise(situation(held_up=0.4, decoding_s=0.1)).sentence, "that is its own decoding"
-    assert "no bottleneck" in advise(situation(held_up=0.4, devices=GPUS)).sentence
+    assert find_bottleneck(situation(held_up=0.4)).sentence.endswith("40 % of each step is spent waiting for a core.")
+    assert "no bottleneck" in find_bottleneck(situation(held_up=0.4, decoding_s=0.1)).sentence, (
+        "the load is its decoding"
+    )
+    assert "no bottleneck" in find_bottleneck(situation(held_up=0.4, devices=GPUS)).sentence
 
 
-def test_that_every_change_advised_is_a_value_of_the_job() -> None:
+def test_changes_are_valid_job_values() -> None:
     situations = [
         waiting(0.38, decoding_s=0.67, spare_cores=15),
         waiting(0.3, decoding_s=0.2, epochs_before=2, of_job={"picture_cache": "off"}),
@@ -161,7 +168,7 @@ def test_that_every_change_advised_is_a_value_of_the_job() -> None:
         situation(devices=GPUS, native_bf16=True, of_job={"precision": "fp32"}),
     ]
     for each in situations:
-        given = advise(each)
+        given = find_bottleneck(each)
         assert given.field
         _job, problems = job_from_values({given.field: given.value})
         assert problems == []

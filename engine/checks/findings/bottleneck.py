@@ -1,0 +1,212 @@
+"""Rules that find what limits the speed of a run, from where the time of its steps goes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from engine.contract.events import Advice, Part, RanksTimed, ScheduleTraced
+from engine.contract.job import Job
+from engine.parallel.layout import fits
+from engine.system.format import counted, percent
+
+MIN_LOSS = 0.05
+"""Fraction of the time that must be lost to something before it is reported."""
+HEADROOM = 1.15
+"""Loader workers to advise relative to the number that just keeps up, since images differ in size."""
+BF16_SAVES = 0.5
+"""Fraction of both passes that bf16 saves on GPUs with tensor cores: NVIDIA's DeepLearningExamples train ResNet-50 on
+an A100 with 938 images/s in TF32 and 2,470 with AMP."""
+STARVED = 0.5
+"""Fraction of steps that end with an empty GPU queue from which a GPU counts as starved by its host."""
+BUSY_CPU = 0.1
+"""Fraction of the time spent waiting for a core from which other programs count as the bottleneck of a CPU run."""
+DECODING_LOAD = 0.2
+"""Load of a core from which decoding may be what takes cores away from the computation."""
+WAITING: tuple[Part, ...] = ("data", "transfer", "communication")
+"""Parts of a step in which the device computes nothing."""
+
+_DATA_PARALLEL = ("ddp", "zero1", "fsdp", "hsdp")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Situation:
+    """Measurements of a run by its rank 0.
+
+    Attributes:
+        parts: Seconds per step by part, `step_s` in total.
+        readers: Threads of this worker that read images; None if it reads none.
+        decoding_s: Thread-seconds of decoding per step.
+        spare_cores: Cores of this worker on which none of its computing threads runs.
+        held_up: Fraction of the time in which computing threads waited for a core.
+        epochs_before: Completed epochs of this execution, in which each image has been decoded.
+        starved: Fraction of steps that ended with an empty GPU queue; see `Times`.
+        ranks: Times of all ranks in the last traced step.
+        trace: Pipeline schedule of the last traced step.
+    """
+
+    job: Job
+    step_s: float
+    parts: Mapping[Part, float]
+    on_gpu: bool = False
+    native_bf16: bool = False
+    readers: int | None = None
+    decoding_s: float = 0.0
+    spare_cores: int = 0
+    computing_threads: int = 1
+    held_up: float = 0.0
+    epochs_before: int = 0
+    starved: float | None = None
+    microbatches: int | None = None
+    ranks: RanksTimed | None = None
+    trace: ScheduleTraced | None = None
+
+    def fraction(self, *parts: Part) -> float:
+        """Return the fraction of a step's time spent in `parts`."""
+        return sum(self.parts.get(part, 0.0) for part in parts) / self.step_s if self.step_s else 0.0
+
+    @property
+    def has_several(self) -> bool:
+        return len(self.job.devices) > 1
+
+    def devices(self, verb: str) -> str:
+        """Return the devices and `verb` as the start of a sentence: "The GPUs wait" or "The CPU waits"."""
+        kind = "GPU" if self.on_gpu else "CPU"
+        if self.has_several:
+            return f"The {kind}s {verb}" if self.on_gpu else f"The {kind} workers {verb}"
+        return f"The {kind} {'is' if verb == 'are' else f'{verb}s'}"
+
+    @property
+    def them(self) -> str:
+        return "them" if self.has_several else "it"
+
+
+def find_bottleneck(situation: Situation) -> Advice:
+    """Return advice on what costs the most time, or the finding that there is no bottleneck."""
+    costly = [each for each in _costs(situation) if each[0] >= MIN_LOSS]
+    if costly:
+        return max(costly, key=lambda each: each[0])[1]
+    busy = percent(max(0.0, 1.0 - situation.fraction(*WAITING)))
+    return Advice(sentence=f"{situation.devices('are')} busy {busy} of the time; there is no bottleneck.")
+
+
+def _costs(situation: Situation) -> Iterator[tuple[float, Advice]]:
+    """Yield possible bottlenecks, each with the fraction of the time that it costs."""
+    yield situation.fraction("data"), _check_data(situation)
+    if (
+        not situation.on_gpu
+        and situation.decoding_s < DECODING_LOAD * situation.step_s
+        and situation.held_up >= BUSY_CPU
+    ):
+        # Other ranks wait for the one that has just lost its core, so neither a straggler nor communication is the cause.
+        yield situation.held_up, _check_other_programs(situation)
+    elif situation.ranks is not None and situation.ranks.straggler is not None:
+        yield _check_straggler(situation, situation.ranks, situation.ranks.straggler)
+    elif situation.trace is not None:
+        yield situation.trace.bubble, _check_bubble(situation, situation.trace)
+    elif situation.job.strategy in _DATA_PARALLEL:
+        yield situation.fraction("communication"), _check_communication(situation)
+    if situation.on_gpu and situation.native_bf16 and situation.job.precision == "fp32":
+        sentence = f"{situation.devices('compute')} in fp32: bf16 would take about half the time."
+        advice = Advice(sentence=sentence, field="precision", value="bf16")
+        yield BF16_SAVES * situation.fraction("forward", "backward"), advice
+    # A GPU that waits for images has an empty queue for that reason.
+    if situation.starved is not None and situation.starved >= STARVED and situation.fraction("data") < MIN_LOSS:
+        larger = 2 * situation.job.batch_size
+        sentence = (
+            f"{situation.devices('run')} out of work between steps, starved by CPU launch overhead: "
+            f"a batch size of {larger:,} gives {situation.them} more work per launch."
+        )
+        yield 1.0 - situation.fraction(*WAITING), Advice(sentence=sentence, field="batch_size", value=larger)
+    copying = situation.fraction("transfer")
+    yield (
+        copying,
+        Advice(sentence=f"{situation.devices('wait')} {percent(copying)} of the time for images to be copied."),
+    )
+
+
+def _check_data(situation: Situation) -> Advice:
+    waits = f"{situation.devices('wait')} {percent(situation.fraction('data'))} of the time for images"
+    if situation.readers is None:
+        return Advice(sentence=f"{waits}, which another worker loads.")
+    if situation.decoding_s > 0:
+        return _check_decoding(situation, situation.readers, waits)
+    if situation.job.picture_cache == "disk":
+        sentence = f"{waits}, which come from the cache on disk: a cache in memory is faster if they fit."
+        return Advice(sentence=sentence, field="picture_cache", value="memory")
+    return Advice(sentence=f"{waits}, although all are decoded: the disk or memory they come from is slow.")
+
+
+def _check_decoding(situation: Situation, readers: int, waits: str) -> Advice:
+    computing_s = max(situation.step_s - situation.parts.get("data", 0.0), 1e-9)
+    needed = max(readers + 1, math.ceil(HEADROOM * situation.decoding_s / computing_s))
+    more = min(needed, situation.spare_cores) - readers
+    if more > 0:
+        workers = f"{more}{' more' if readers else ''} loader worker{'' if more == 1 else 's'}"
+        effect = f"would feed {situation.them}" if readers + more == needed else "would help"
+        sentence = f"{waits}: {workers} {effect}."
+        return Advice(sentence=sentence, field="loader_workers", value=readers + more, live=readers > 0)
+    if situation.job.picture_cache == "off":
+        sentence = f"{waits}, which are decoded again in every epoch: caching the decoded images avoids that."
+        return Advice(sentence=sentence, field="picture_cache", value="auto")
+    if situation.epochs_before == 0:
+        sentence = f"{waits}; each image is decoded only in the first epoch, if there is room to cache them."
+        return Advice(sentence=sentence)
+    return Advice(sentence=f"{waits}: there are no spare cores for decoding, and no room to cache all decoded images.")
+
+
+def _check_straggler(situation: Situation, ranks: RanksTimed, slow: int) -> tuple[float, Advice]:
+    """Return the mean fraction of a step for which the other ranks wait, and the advice."""
+    others = [times for rank, times in enumerate(ranks.ranks) if rank != slow]
+    waiting = [t.waiting_s / total for t in others if (total := t.compute_s + t.communication_s + t.waiting_s) > 0]
+    fraction = sum(waiting) / len(waiting) if waiting else 0.0
+    who = "the other waits" if len(others) == 1 else "the others wait"
+    sentence = f"Rank {slow} is the slowest: {who} {percent(fraction)} of each step for it"
+    if situation.job.balance == "equal":
+        sentence += ". Splitting each batch by measured speed evens that out."
+        return fraction, Advice(sentence=sentence, field="balance", value="speed")
+    return fraction, Advice(sentence=f"{sentence}, although batches are split by measured speed.")
+
+
+def _check_communication(situation: Situation) -> Advice:
+    job = situation.job
+    fact = f"Averaging gradients takes {percent(situation.fraction('communication'))} of the time"
+    if job.strategy != "ddp":
+        sentence = f"{fact}: DistributedDataParallel communicates less, if the model fits on each device."
+        return Advice(sentence=sentence, field="strategy", value="ddp")
+    if situation.on_gpu and job.gradient_compression == "none":
+        sentence = f"{fact}: sending them in bf16 takes half as long."
+        return Advice(sentence=sentence, field="gradient_compression", value="bf16")
+    sentence = f"{fact}: a batch size of {2 * job.batch_size:,} halves that; adapt the learning rate to it."
+    return Advice(sentence=sentence, field="batch_size", value=2 * job.batch_size)
+
+
+def _check_bubble(situation: Situation, trace: ScheduleTraced) -> Advice:
+    job, devices = situation.job, len(trace.ranks)
+    idle = f"The devices are idle {percent(trace.bubble)} of each step"
+    if job.strategy == "model_parallel":
+        sentence = f"{idle}, since they compute one after another: a pipeline lets them compute in parallel."
+        return Advice(sentence=sentence, field="strategy", value="pipeline")
+    if trace.bubble > 2 * trace.theory:
+        sentence = f"{idle}. The schedule explains only {percent(trace.theory)}: the stages are unbalanced."
+        return Advice(sentence=sentence)
+    current = situation.microbatches or 0
+    replicas = job.replicas if job.strategy == "ddp_pipeline" else 1
+    batch, doubled = job.batch_size // (replicas * job.accumulation), 2 * current
+    if current and batch % doubled == 0 and fits(job.pipeline_schedule, doubled, devices):
+        sentence = (
+            f"{idle} while the pipeline fills and drains: {doubled} microbatches instead of {current} reduce that."
+        )
+        return Advice(sentence=sentence, field="microbatches", value=doubled)
+    return Advice(sentence=f"{idle} while the pipeline fills and drains: a larger batch allows more microbatches.")
+
+
+def _check_other_programs(situation: Situation) -> Advice:
+    threads = situation.computing_threads
+    fact = f"Other programs are using the CPU: {percent(situation.held_up)} of each step is spent waiting for a core"
+    if threads == 1:
+        return Advice(sentence=f"{fact}.")
+    fewer = threads // 2
+    sentence = f"{fact}. With {counted(fewer, 'thread')} instead of {threads}, threads would wait less for each other."
+    return Advice(sentence=sentence, field="cpu_threads", value=fewer)

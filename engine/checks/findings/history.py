@@ -1,0 +1,77 @@
+"""Training history of a run by epoch, collected from its events."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+from engine.contract.events import AnyEvent, ClassMeasures, Planned, StepMetrics, Validation
+
+
+@dataclass
+class Epoch:
+    """Means over the training steps of an epoch, and the metrics of its validation."""
+
+    step: int = 0
+    """Last step of the epoch."""
+    measures: dict[str, float] = field(default_factory=dict)
+    _loss_steps: int = 0
+    _mean_loss: float = 0.0
+    _accuracy_steps: int = 0
+    _accuracy_sum: float = 0.0
+
+    @property
+    def loss(self) -> float | None:
+        return self._mean_loss if self._loss_steps else None
+
+    @property
+    def accuracy(self) -> float | None:
+        """Fraction of training samples classified correctly."""
+        return self._accuracy_sum / self._accuracy_steps if self._accuracy_steps else None
+
+    def add(self, metrics: StepMetrics, steps: int) -> None:
+        """Add means over `steps` steps; a loss that is not finite is skipped."""
+        self.step = metrics.step
+        if not math.isfinite(metrics.loss):
+            return
+        self._loss_steps += steps
+        weight = steps / self._loss_steps
+        # A running mean, since the sum of huge losses would overflow.
+        self._mean_loss = (1 - weight) * self._mean_loss + weight * metrics.loss
+        if metrics.accuracy is not None:
+            self._accuracy_steps += steps
+            self._accuracy_sum += steps * metrics.accuracy
+
+
+class History:
+    """Epochs, classes and per-class metrics of a run over all of its executions.
+
+    Steps that are repeated after resuming from a checkpoint count once.
+    """
+
+    def __init__(self) -> None:
+        self.epochs: dict[int, Epoch] = {}
+        self.classes: tuple[str, ...] = ()
+        self.val_samples = 0
+        self.class_measures: ClassMeasures | None = None
+        self._step = 0
+
+    def add(self, event: AnyEvent) -> None:
+        """Add the next event of the run; events about other things are ignored."""
+        match event:
+            case Planned():
+                self.classes, self.val_samples, self._step = event.classes, event.val_images, event.from_step
+                self.epochs = {number: epoch for number, epoch in self.epochs.items() if epoch.step <= event.from_step}
+                if self.class_measures is not None and self.class_measures.step > event.from_step:
+                    self.class_measures = None
+            case StepMetrics():
+                self._epoch(event.epoch).add(event, max(1, event.step - self._step))
+                self._step = event.step
+            case Validation():
+                epoch = self._epoch(event.epoch)
+                epoch.step, epoch.measures = max(epoch.step, event.step), event.measures
+            case ClassMeasures():
+                self.class_measures = event
+
+    def _epoch(self, number: int) -> Epoch:
+        return self.epochs.setdefault(number, Epoch())

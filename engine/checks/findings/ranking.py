@@ -1,0 +1,119 @@
+"""Sentences that explain why one strategy trains a job faster than the others, and what makes it fit into memory."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from engine.contract.advice import Candidate, LeftOut, changed
+from engine.contract.catalogue import Catalogue
+from engine.contract.devices import is_gpu
+from engine.contract.job import Job
+from engine.parallel.layout import bubble
+from engine.system.format import percent, size
+
+MAX_RIVALS = 3
+"""Most other strategies that the sentence compares with the fastest."""
+LONG_WAIT = 0.1
+"""Fraction of a step spent waiting for data from which it is mentioned."""
+TIE = 0.04
+"""Candidates whose speeds differ by less than this fraction count as equally fast."""
+NOTHING_FITS = (
+    "Choose a smaller image size, batch or model, or devices with more memory: nothing that keeps the training as it is "
+    "makes it fit."
+)
+
+
+def explain_ranking(job: Job, catalogue: Catalogue, table: Sequence[Candidate]) -> str:
+    """Compare the fastest candidate, the first row of `table`, with one device and with other strategies.
+
+    An example is "DistributedDataParallel, 2 GPUs is fastest: 812 images/s, 1.92x one device. Pipeline, 2 GPUs, 1F1B
+    reaches 88 % of that; its bubble takes 11 % of its devices' time."
+    """
+    measured = [row for row in table if row.images_per_second]
+    best, alone = measured[0], next((row for row in measured if len(row.devices) == 1), None)
+    sentence = f"{best.name} is fastest: {speed_text(best)}"
+    if alone is not None and alone is not best:
+        sentence += f", {_speed(best) / _speed(alone):.2f}x one device"
+    sentences = [f"{sentence}."]
+    if len(best.devices) < len(job.devices):
+        sentences += _explain_fewer_devices(job, measured)
+    if _waiting(best) >= LONG_WAIT:
+        sentences.append(f"{percent(_waiting(best))} of each step waits for images to be read.")
+    rivals: dict[str, Candidate] = {}
+    for row in measured[1:]:
+        if row.strategy != best.strategy:
+            rivals.setdefault(row.strategy, row)
+    sentences += [_compare(job, catalogue, best, row) for row in list(rivals.values())[:MAX_RIVALS]]
+    return " ".join(sentences)
+
+
+def explain_failure(table: Sequence[Candidate], left_out: Sequence[LeftOut], *, is_stopped: bool) -> str:
+    """Say why no candidate of `table` could be measured."""
+    if not table and is_stopped:
+        return "It was stopped before anything was measured."
+    if not table and not any(each.kind == "time" for each in left_out):
+        return "Nothing could be tried."
+    if not table or any(row.state == "slower" for row in table):
+        return "The time was up before any step was measured. Give it more."
+    if all(row.state == "too_large" for row in table):
+        return "Nothing that was tried fits into memory."
+    return f"Nothing that was tried could train: {table[0].why}"
+
+
+def list_remedies(table: Sequence[Candidate]) -> tuple[str, ...]:
+    """List the measured candidates for a job that does not fit on one device, fastest first."""
+    measured = [row for row in table if row.images_per_second]
+    if not measured:
+        return (NOTHING_FITS,)
+    first, *others = measured
+    slower = (f"{percent(1 - _speed(row) / _speed(first))} slower than the first" for row in others)
+    return (
+        f"It fits with {first.name}: {speed_text(first)}.",
+        *(f"It fits with {row.name}: {speed_text(row)}, {loss}." for row, loss in zip(others, slower, strict=True)),
+    )
+
+
+def speed_text(row: Candidate) -> str:
+    """Return the speed of a measured candidate, such as "812 images/s"."""
+    return f"{_speed(row):,.{0 if _speed(row) >= 10 else 1}f} images/s"
+
+
+def _speed(row: Candidate) -> float:
+    assert row.images_per_second is not None
+    return row.images_per_second
+
+
+def _waiting(row: Candidate) -> float:
+    return row.data_wait_share or 0.0
+
+
+def _explain_fewer_devices(job: Job, measured: Sequence[Candidate]) -> list[str]:
+    """Explain why more devices than the fastest candidate's are not faster."""
+    best = measured[0]
+    used = len(best.devices)
+    larger = next((row for row in measured if len(row.devices) > used), None)
+    if larger is None:
+        return []
+    reason = "they would spend more time on communication than they save"
+    if changed(job, larger).accumulation > changed(job, best).accumulation:
+        reason = "a batch only fits in smaller parts"
+    elif _waiting(larger) > LONG_WAIT:
+        reason = "the step waits for data"
+    kind = "GPUs" if is_gpu(job.devices[0]) else "CPU workers"
+    return [f"{used} of your {len(job.devices)} {kind} {'is' if used == 1 else 'are'} enough: with more, {reason}."]
+
+
+def _compare(job: Job, catalogue: Catalogue, best: Candidate, rival: Candidate) -> str:
+    """Say how fast `rival` is compared with `best`, and what it loses by."""
+    strategy = catalogue.strategy(rival.strategy)
+    assert strategy is not None
+    ratio = _speed(rival) / _speed(best)
+    fact = f"{rival.name} is as fast" if ratio > 1 - TIE else f"{rival.name} reaches {percent(ratio)} of that"
+    if idle := bubble(changed(job, rival), strategy):
+        return f"{fact}; its bubble takes {percent(idle / (1 + idle))} of its devices' time."
+    if strategy.cuts_model and not strategy.schedules:
+        return f"{fact}, since its devices compute one after another."
+    if best.memory_bytes is not None and rival.memory_bytes is not None and rival.memory_bytes < best.memory_bytes:
+        saved = size(best.memory_bytes - rival.memory_bytes)
+        return f"{fact}, and saves {saved} per device, which this job does not need."
+    return f"{fact}."

@@ -1,0 +1,441 @@
+"""Rules that find what a finished run could do better, from its history of training and validation metrics."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+import msgspec
+
+from engine.checks.findings.history import Epoch, History
+from engine.contract.catalogue import Measure, TaskEntry, load_catalogue
+from engine.contract.events import Outcome, Verdict
+from engine.contract.idle_fields import idle_fields
+from engine.contract.job import FIELDS, Job
+from engine.system.format import counted, listed, percent
+
+MIN_EPOCHS = 3
+"""Fewest validated epochs for a verdict; with fewer, a trend can't be distinguished from noise."""
+NOISE_WINDOW = 6
+"""Number of last validations from which the noise of a metric is estimated."""
+NOISE_DEVIATIONS = 3.0
+"""Standard deviations that a change must exceed; about one in a hundred flat, noisy curves is then misjudged."""
+STEADY_EPOCHS = 5
+"""A loss that fell at this many validations in a row counts as falling; the odds of that by chance are 1 in 120."""
+WORTHWHILE_GAIN = 0.01
+"""Relative decrease of the validation loss per epoch that makes another epoch worthwhile."""
+DEFAULT_GAIN_RATIO = 0.8
+"""Ratio of an epoch's gain to the previous one's if there are too few epochs to fit it: a time constant of 4.5 epochs."""
+OVERFIT_CHANGE = 0.05
+"""Relative rise of the validation loss, and fall of the training loss, from which a run counts as overfitted."""
+LEARNING_DECREASE = 0.05
+"""Relative decrease from which a training loss counts as having fallen."""
+NOTHING_LEARNED = 0.05
+"""A metric from 0 to 1 without a chance level that stays below this shows that nothing was learned."""
+SUSPECT_RATE_FACTOR = 10.0
+"""A learning rate this many times above or below the usual one is the first suspect if nothing was learned."""
+LEARNED_ABOVE_CHANCE = 0.25
+"""Training accuracy above chance from which the model has learned its training images."""
+MAX_CHANCE_MARGIN = 0.15
+"""Largest margin of two standard errors at which there are enough validation images to compare with chance."""
+WEAK_FRACTION = 0.5
+"""A class is weak if its recall, and rare if its count, is below this fraction of the median class's."""
+MIN_MEDIAN_RECALL = 0.3
+"""Median recall from which the model works in general, so that single classes can be called weak."""
+USUAL_RATES = {"sgd": 0.01, "lamb": 0.005, "adagrad": 0.01}
+USUAL_RATE = 0.001
+"""Learning rates at which most models learn something: the defaults of torch and timm; 0.001 for Adam and variants."""
+USUAL_SMOOTHING = 0.1
+"""Usual label smoothing (Szegedy et al. 2016, Rethinking the Inception Architecture)."""
+MAX_DECOUPLED_DECAY = {"adamw": 0.05, "lamb": 0.05}
+MAX_L2_DECAY = 0.0005
+"""Strongest usual weight decay: of timm's ImageNet recipes if decoupled, else AlexNet's and VGG's."""
+MAX_PLAUSIBLE = 1e12
+"""Larger values, and NaN, come from a failed validation."""
+_STRENGTHS = ("none", "light", "medium", "strong")
+_MAX_NAMES = 3
+
+_Changes = dict[str, int | float | str | bool]
+
+
+def find_verdict(history: History, job: Job, outcome: Outcome) -> Verdict | None:
+    """Return the verdict on a run that ended with `outcome`, or None if its history shows nothing noteworthy.
+
+    A stopped run is never called converged, since its schedule would have lowered the learning rate further.
+    """
+    task = load_catalogue().task(job.task)
+    run = _Run.of(history, job, task) if task is not None else None
+    if run is None or outcome not in ("completed", "stopped"):
+        return None
+    is_completed = outcome == "completed"
+    verdict = _check_learning(run) or _check_overfitting(run) or _check_falling(run, is_completed=is_completed)
+    if verdict is None and _is_at_rest(run):
+        verdict = _check_classes(run) or (_converged(run) if is_completed else None)
+    return verdict
+
+
+@dataclass(frozen=True)
+class _Curve:
+    """Validation metric by epoch."""
+
+    measure: Measure
+    epochs: tuple[int, ...]
+    values: tuple[float, ...]
+
+    @classmethod
+    def of(cls, history: History, measure: Measure) -> _Curve:
+        values = [
+            (number, epoch.measures.get(measure.id, math.nan)) for number, epoch in sorted(history.epochs.items())
+        ]
+        plausible = [(number, value) for number, value in values if abs(value) < MAX_PLAUSIBLE]
+        return cls(measure, tuple(number for number, _ in plausible), tuple(value for _, value in plausible))
+
+    @property
+    def costs(self) -> tuple[float, ...]:
+        """Values with the sign changed if higher is better."""
+        return tuple(-value for value in self.values) if self.measure.higher_is_better else self.values
+
+    @property
+    def best(self) -> int:
+        """Index of the first best value."""
+        return min(range(len(self.values)), key=self.costs.__getitem__)
+
+    def noise(self, begin: int = 0) -> float:
+        """Return the standard deviation of the last values from index `begin` on, around their trend.
+
+        Uses second differences, which cancel a straight trend (Gasser, Sroka and Jennen-Steinmetz 1986), and a
+        larger estimate the fewer values there are, since a few may agree by chance.
+        """
+        last = self.costs[begin:][-NOISE_WINDOW:]
+        differences = [a - 2 * b + c for a, b, c in zip(last, last[1:], last[2:], strict=False)]
+        if not differences:
+            return math.inf
+        return math.sqrt(_mean([each * each for each in differences]) / 6) * (1 + 2 / len(differences))
+
+    @property
+    def around_best(self) -> float:
+        """Mean of the best cost and its neighbors, which pure noise leaves close to the other values."""
+        return _mean(self.costs[max(0, self.best - 1) : self.best + 2])
+
+    @property
+    def recent(self) -> float:
+        """Mean of at most three last costs after the best one; the last cost if that is the best."""
+        after = self.costs[max(self.best + 1, len(self.costs) - MIN_EPOCHS) :]
+        return _mean(after) if after else self.costs[-1]
+
+    def text(self, cost: float) -> str:
+        value = abs(cost)
+        return f"{100 * value:.1f} %" if self.measure.percent else f"{value:.3g}"
+
+
+@dataclass(frozen=True)
+class _Run:
+    """History of a run with enough validations for a verdict."""
+
+    history: History
+    job: Job
+    task: TaskEntry
+    curve: _Curve
+    """Validation loss, or `best_curve` for tasks without one."""
+    best_curve: _Curve
+    """Metric that decides which checkpoint is the best."""
+    trained: dict[int, Epoch] = field(default_factory=dict)
+    """Epochs with a training loss."""
+
+    @classmethod
+    def of(cls, history: History, job: Job, task: TaskEntry) -> _Run | None:
+        """Return None if there are too few validations."""
+        known = [measure for measure in task.measures if any(measure.id in e.measures for e in history.epochs.values())]
+        best_by = next((measure for measure in known if measure.id == job.best_by), known[0] if known else None)
+        loss = next((measure for measure in known if measure.id == "loss"), best_by)
+        if best_by is None or loss is None:
+            return None
+        curve, best_curve = _Curve.of(history, loss), _Curve.of(history, best_by)
+        if min(len(curve.values), len(best_curve.values)) < MIN_EPOCHS:
+            return None
+        trained = {number: epoch for number, epoch in sorted(history.epochs.items()) if epoch.loss is not None}
+        return cls(history, job, task, curve, best_curve, trained)
+
+    @property
+    def losses(self) -> list[float]:
+        """Training loss by epoch."""
+        return [epoch.loss for epoch in self.trained.values() if epoch.loss is not None]
+
+    @property
+    def is_learning(self) -> bool:
+        """True if the training loss fell noticeably."""
+        return self.losses[0] - self.losses[-1] >= LEARNING_DECREASE * abs(self.losses[0])
+
+    @property
+    def accuracy(self) -> float | None:
+        """Training accuracy of the last epoch."""
+        return next((epoch.accuracy for epoch in reversed(self.trained.values())), None)
+
+    @property
+    def class_counts(self) -> list[int]:
+        """Validation samples of each class; empty if unknown."""
+        measures = self.history.class_measures
+        return [sum(row) for row in measures.confusion] if measures is not None else []
+
+    def uses(self, name: str) -> bool:
+        """Return True if the job field `name` has an effect."""
+        return name not in idle_fields(msgspec.structs.asdict(self.job), load_catalogue())
+
+
+# Nothing learned
+
+
+def _check_learning(run: _Run) -> Verdict | None:
+    """Find a run that learned nothing."""
+    losses = run.losses
+    if len(losses) < MIN_EPOCHS or not losses[0]:
+        return None
+    if run.task.id == "classification" and "top1" in {measure.id for measure in run.task.measures}:
+        return _check_chance_level(run, losses)
+    best, usual = run.best_curve, _usual_rate(run.job)
+    is_near_zero = best.measure.percent and max(map(abs, best.values)) <= NOTHING_LEARNED
+    is_rate_suspect = not usual / SUSPECT_RATE_FACTOR <= run.job.learning_rate <= usual * SUSPECT_RATE_FACTOR
+    is_flat = best.costs[0] - min(best.costs) <= NOISE_DEVIATIONS * best.noise()
+    has_failed = not run.is_learning and (is_near_zero or (is_rate_suspect and is_flat))
+    return _bad_rate(run, losses) if has_failed else None
+
+
+def _check_chance_level(run: _Run, losses: Sequence[float]) -> Verdict | None:
+    """Find a classifier that is no better than always predicting the most frequent class."""
+    counts, classes = run.class_counts, len(run.history.classes)
+    top1 = _Curve.of(run.history, next(measure for measure in run.task.measures if measure.id == "top1"))
+    if not top1.values or classes < 2 or run.history.val_samples < 1:
+        return None
+    chance = max(1 / classes, max(counts) / max(1, sum(counts)) if counts else 0.0)
+    margin = 2 * math.sqrt(chance * max(0.0, 1 - chance) / run.history.val_samples)
+    best, learned = max(top1.values), run.accuracy
+    if margin > MAX_CHANCE_MARGIN or best > chance + margin:
+        return None
+    if learned is not None and learned >= chance + LEARNED_ABOVE_CHANCE:
+        sentence = (
+            f"The model learned its training images ({percent(learned)} correct) but does not generalize: "
+            f"{percent(best)} of the validation images are correct, and always predicting the most "
+            f"frequent class would give {percent(chance)}. Check that the labels of both splits are "
+            "correct and use the same classes."
+        )
+        figures = {"training_accuracy": learned, "validation_accuracy": best, "chance": chance}
+        return Verdict(code="not_generalised", sentence=sentence, figures=figures)
+    is_hopeless = learned is not None and learned < chance + LEARNED_ABOVE_CHANCE / 2
+    return _bad_rate(run, losses) if is_hopeless or not run.is_learning else None
+
+
+def _bad_rate(run: _Run, losses: Sequence[float]) -> Verdict:
+    """Suggest a learning rate for a run whose training loss did not fall.
+
+    The rate is too low if it is below the usual ones, or if the loss decreased slightly; it is too high if it is above
+    the usual ones, or if the loss rose or jumped.
+    """
+    job, first, last = run.job, losses[0], losses[-1]
+    figures = {"first_loss": first, "last_loss": last, "learning_rate": job.learning_rate}
+    fact = f"The training loss went from {first:.4g} to {last:.4g} and nothing was learned"
+    if job.freeze_epochs >= job.epochs:
+        sentence = f"{fact} with only the head trained: train all layers."
+        return Verdict(code="not_fitted", sentence=sentence, figures=figures, changes={"freeze_epochs": 0})
+    usual = _usual_rate(job)
+    spread = (max(losses) - min(losses)) / max(abs(min(losses)), 1e-12)
+    if job.learning_rate < usual / NOISE_DEVIATIONS:
+        is_low = True
+    elif job.learning_rate > usual * NOISE_DEVIATIONS:
+        is_low = False
+    else:
+        is_low = last <= first and spread < LEARNING_DECREASE
+    leads_to_usual = is_low == (job.learning_rate < usual) and job.learning_rate != usual
+    better = usual if leads_to_usual else usual * (10 if is_low else 0.1)
+    sentence = (
+        f"{fact}: the learning rate of {job.learning_rate:g} is too {'low' if is_low else 'high'}. Try {better:g}."
+    )
+    return Verdict(code="not_fitted", sentence=sentence, figures=figures, changes={"learning_rate": better})
+
+
+def _usual_rate(job: Job) -> float:
+    return USUAL_RATES.get(job.optimizer, USUAL_RATE)
+
+
+# Overfitted
+
+
+def _check_overfitting(run: _Run) -> Verdict | None:
+    """Find a validation loss that rose since its best epoch while the training loss fell.
+
+    A classifier often keeps improving while its loss rises, so the metric that decides which checkpoint is the best
+    must have stopped improving, too.
+    """
+    curve, epoch = run.curve, run.curve.epochs[run.curve.best]
+    before, now = run.trained.get(epoch), next(reversed(run.trained.values()), None)
+    if before is None or now is None or not before.loss or now.loss is None:
+        return None
+    best, recent = curve.costs[curve.best], curve.recent
+    fall, rise = 1 - now.loss / before.loss, (recent - best) / max(abs(best), 1e-12)
+    if len(curve.values) - 1 - curve.best < MIN_EPOCHS or min(rise, fall) < OVERFIT_CHANGE:
+        return None
+    if recent - curve.around_best <= NOISE_DEVIATIONS * curve.noise(curve.best) or _is_still_improving(run, epoch):
+        return None
+    changes = _regularization(run, epoch)
+    moved = "fell" if curve.measure.higher_is_better else "rose"
+    sentence = (
+        f"Overfitted since epoch {epoch}: {_lower(curve.measure.title)} {moved} from {curve.text(best)} to "
+        f"{curve.text(recent)} while the training loss fell from {before.loss:.3g} to {now.loss:.3g}.{_advice(changes)}"
+    )
+    figures = {"epoch": epoch, "best": abs(best), "last": abs(recent), "training_before": before.loss}
+    return Verdict(code="overfitted", sentence=sentence, figures=figures | {"training": now.loss}, changes=changes)
+
+
+def _is_still_improving(run: _Run, since: int) -> bool:
+    """Return True if the metric of the best checkpoint improved after the epoch `since` by more than its noise."""
+    best = run.best_curve
+    if since not in best.epochs:
+        return False
+    at = best.epochs.index(since)
+    standard_error = 1e-9
+    if best.measure.percent:
+        fraction = min(max(best.values[at], 0.0), 1.0)
+        standard_error = math.sqrt(fraction * (1 - fraction) / max(1, run.history.val_samples))
+    return best.costs[at] - _mean(best.costs[-MIN_EPOCHS:]) > max(best.noise(), standard_error)
+
+
+def _regularization(run: _Run, best_epoch: int) -> _Changes:
+    """Choose stronger augmentation; if that is at its maximum, other regularization; then fewer epochs."""
+    job = run.job
+    if run.uses("augmentation") and job.augmentation in _STRENGTHS[:-1]:
+        return {"augmentation": _STRENGTHS[_STRENGTHS.index(job.augmentation) + 1]}
+    changes: _Changes = {}
+    if run.uses("label_smoothing") and not job.label_smoothing:
+        changes["label_smoothing"] = USUAL_SMOOTHING
+    strongest = MAX_DECOUPLED_DECAY.get(job.optimizer, MAX_L2_DECAY)
+    if job.weight_decay < strongest:
+        changes["weight_decay"] = min(strongest, 5 * job.weight_decay or strongest / 5)
+    return changes or ({"epochs": best_epoch} if best_epoch < job.epochs else {})
+
+
+# Ended too early
+
+
+def _check_falling(run: _Run, *, is_completed: bool) -> Verdict | None:
+    """Find a validation loss that was still falling by a worthwhile rate."""
+    curve = run.curve
+    before, middle, now = curve.costs[-MIN_EPOCHS:]
+    rate = (before - now) / 2 / max(abs(before), abs(now), 1e-12)
+    if not before > middle > now == min(curve.costs) or rate < WORTHWHILE_GAIN:
+        return None
+    last = curve.costs[-STEADY_EPOCHS:]
+    is_steady = len(last) == STEADY_EPOCHS and all(a > b for a, b in pairwise(last))
+    if not is_steady and before - now <= NOISE_DEVIATIONS * curve.noise():
+        return None
+    epochs, figures = curve.epochs[-1], {"rate": rate}
+    moving = "rising" if curve.measure.higher_is_better else "falling"
+    fact = f"{curve.measure.title} was still {moving} by {percent(rate)} per epoch"
+    if not is_completed:
+        sentence = f"{fact} when the run was stopped after {epochs} of {run.job.epochs} epochs: resume the run."
+        return Verdict(code="falling", sentence=sentence, figures=figures)
+    maximum, done = int(FIELDS["epochs"].maximum or 0), max(run.job.epochs, epochs)
+    more = min(_worthwhile_epochs(curve, rate), maximum - done)
+    if more <= 0:
+        return Verdict(
+            code="falling", sentence=f"{fact} after {maximum:,} epochs, the maximum for a run.", figures=figures
+        )
+    sentence = f"{fact}: train for {counted(more, 'more epoch')}."
+    figures |= {"epochs_more": more}
+    return Verdict(code="falling", sentence=sentence, figures=figures, changes={"epochs": done + more})
+
+
+def _worthwhile_epochs(curve: _Curve, rate: float) -> int:
+    """Predict the epochs until the exponentially shrinking gain is not worthwhile, at most as many as were trained."""
+    ratio = DEFAULT_GAIN_RATIO
+    if len(curve.costs) >= STEADY_EPOCHS:
+        first, middle, last = curve.costs[-STEADY_EPOCHS::2]
+        if first > middle:
+            ratio = min(0.98, max(0.5, math.sqrt(max(0.0, middle - last) / (first - middle))))
+    more = math.ceil(math.log(WORTHWHILE_GAIN / rate) / math.log(ratio))
+    return min(max(1, more), len(curve.costs))
+
+
+def _is_at_rest(run: _Run) -> bool:
+    """Return True if a run that had learned stopped changing noticeably in either direction."""
+    curve = run.curve
+    if run.losses and not run.is_learning:
+        return False
+    before, now, best = curve.costs[-MIN_EPOCHS], curve.costs[-1], curve.costs[curve.best]
+    rate = (before - now) / 2 / max(abs(before), abs(now), 1e-12)
+    tolerance = max(NOISE_DEVIATIONS * curve.noise(), OVERFIT_CHANGE * abs(best))
+    return rate < WORTHWHILE_GAIN and curve.recent - best <= tolerance
+
+
+def _converged(run: _Run) -> Verdict:
+    best, last = run.best_curve.epochs[run.best_curve.best], run.best_curve.epochs[-1]
+    sentence = f"Converged: the best epoch was {best} of {last}."
+    return Verdict(code="converged", sentence=sentence, figures={"best_epoch": best, "epochs": last})
+
+
+# Single classes
+
+
+def _check_classes(run: _Run) -> Verdict | None:
+    """Find classes whose recall is far below the median class's, by more than chance."""
+    measured, counts = run.history.class_measures, run.class_counts
+    recalls = measured.measures.get("Recall", ()) if measured is not None else ()
+    known = sorted(recall for recall in recalls if recall is not None)
+    if measured is None or not known or not len(counts) == len(recalls) == len(run.history.classes):
+        return None
+    median, typical_count = known[len(known) // 2], sorted(counts)[len(counts) // 2]
+    weak = [
+        (recall, run.history.classes[number], counts[number], sum(row[number] for row in measured.confusion))
+        for number, recall in enumerate(recalls)
+        if recall is not None and counts[number] and recall < WEAK_FRACTION * median
+        and median - recall > 2 * math.sqrt(max(0.0, median * (1 - median)) / counts[number])
+    ]  # fmt: skip
+    if median < MIN_MEDIAN_RECALL or not weak:
+        return None
+    figures = {f"recall of {name}": recall for recall, name, *_ in sorted(weak)[:_MAX_NAMES]}
+    if rare := [each for each in sorted(weak) if each[2] < WEAK_FRACTION * typical_count]:
+        changes = _oversampling(run)
+        names = listed([f"“{name}” (recall {percent(recall)})" for recall, name, *_ in rare], most=_MAX_NAMES)
+        advice = _advice(changes) or " Add more images of them."
+        sentence = f"{names} {'is' if len(rare) == 1 else 'are'} rare and rarely recognized.{advice}"
+        return Verdict(code="weak_classes", sentence=sentence, figures=figures, changes=changes)
+    never = [f"“{name}”" for _, name, _, predicted in sorted(weak) if not predicted]
+    if not never:
+        return None
+    are, its = ("is", "its") if len(never) == 1 else ("are", "their")
+    sentence = (
+        f"{listed(never, most=_MAX_NAMES)} {are} never predicted, although not rare: check {its} images and labels."
+    )
+    return Verdict(code="weak_classes", sentence=sentence, figures=figures)
+
+
+def _oversampling(run: _Run) -> _Changes:
+    if run.uses("oversample") and not run.job.oversample:
+        return {"oversample": True}
+    if run.uses("class_weights") and run.job.class_weights == "none" and not run.job.oversample:
+        return {"class_weights": "balanced"}
+    return {}
+
+
+# Text
+
+
+def _advice(changes: _Changes) -> str:
+    """Return " Set label smoothing to 0.1." or " Turn on “Oversample rare classes”."; empty without changes."""
+    switches = [f"“{FIELDS[name].label}”" for name, value in changes.items() if value is True]
+    if switches:
+        return f" Turn on {listed(switches, most=_MAX_NAMES)}."
+    settings = [
+        f"{_lower(FIELDS[name].label)} to {format(value, 'g') if isinstance(value, float) else value}"
+        for name, value in changes.items()
+    ]
+    return f" Set {listed(settings, most=_MAX_NAMES)}." if settings else ""
+
+
+def _lower(title: str) -> str:
+    """Lower the first letter of a title, except in abbreviations such as "IoU"."""
+    return title[:1].lower() + title[1:] if title.partition(" ")[0][1:].islower() else title
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values)

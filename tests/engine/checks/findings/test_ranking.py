@@ -1,0 +1,61 @@
+"""Sentences on rankings of measured candidates."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from engine.checks.findings.ranking import NOTHING_FITS, explain_failure, explain_ranking, list_remedies
+from engine.contract.advice import Candidate
+from engine.contract.catalogue import load_catalogue
+from engine.contract.job import Job
+
+GPUS = ("GPU-0", "GPU-1")
+JOB = Job(devices=GPUS, strategy="ddp", batch_size=32)
+
+
+def row(strategy: str, devices: tuple[str, ...], speed: float | None, **changes: Any) -> Candidate:
+    fields = {
+        name: changes.pop(name) for name in ("memory_bytes", "data_wait_share", "state", "why") if name in changes
+    }
+    changes |= {"strategy": strategy, "devices": devices}
+    name = f"{strategy} {len(devices)}"
+    return Candidate(
+        name=name, strategy=strategy, devices=devices, changes=changes, images_per_second=speed, **({"state": "measured"} | fields)
+    )  # fmt: skip
+
+
+def test_ranking_compares_with_one_device_and_rivals() -> None:
+    pipeline = {"pipeline_schedule": "1f1b", "microbatches": 8}
+    table = [
+        row("ddp", GPUS, 800.0, memory_bytes=2 << 30),
+        row("fsdp", GPUS, 780.0, memory_bytes=1 << 30),
+        row("pipeline", GPUS, 600.0, **pipeline),
+        row("single", GPUS[:1], 400.0),
+    ]
+    assert explain_ranking(JOB, load_catalogue(), table) == (
+        "ddp 2 is fastest: 800 images/s, 2.00x one device. "
+        "fsdp 2 is as fast, and saves 1.0 GiB per device, which this job does not need. "
+        "pipeline 2 reaches 75 % of that; its bubble takes 11 % of its devices' time. single 1 reaches 50 % of that."
+    )
+
+
+def test_ranking_explains_why_fewer_devices_suffice() -> None:
+    table = [row("single", GPUS[:1], 8.0), row("ddp", GPUS, 4.0, data_wait_share=0.5)]
+    assert explain_ranking(JOB, load_catalogue(), table).startswith(
+        "single 1 is fastest: 8.0 images/s. 1 of your 2 GPUs is enough: with more, the step waits for data."
+    )
+
+
+def test_remedies_list_what_fits() -> None:
+    assert list_remedies([row("ddp", GPUS, None, state="too_large")]) == (NOTHING_FITS,)
+    _, slower = list_remedies([row("fsdp", GPUS, 100.0), row("single", GPUS[:1], 25.0)])
+    assert slower == "It fits with single 1: 25 images/s, 75 % slower than the first."
+
+
+def test_failure_names_the_cause() -> None:
+    failed, too_large = (
+        row("ddp", GPUS, None, state="failed", why="No such file."),
+        row("ddp", GPUS, None, state="too_large"),
+    )
+    assert explain_failure([failed], [], is_stopped=False).endswith("No such file.")
+    assert "memory" in explain_failure([too_large], [], is_stopped=False)
