@@ -100,7 +100,7 @@ def main(path: str = "") -> int:
     from gui import interruptions as signals
     from gui.garbage_collector import GarbageCollector
     from gui.main_window import MainWindow
-    from gui.sources.plugin_reader import PluginReader
+    from gui.sources.inspector import PluginReader
     from gui.style import theme
 
     app = _application()

@@ -146,7 +146,7 @@ class MainWindow(QMainWindow):
         self.acts.quit.on_trigger(self.quit)
         self.form.folder_chosen.connect(self._inspect)
         self.form.train_requested.connect(self._remember_job)
-        self.inspector.progress.connect(self.form.card.show_progress)
+        self.inspector.progress.connect(lambda progress: self.form.card.show_progress(progress.done, progress.total))
         self.inspector.done.connect(self.form.set_report)
         self.inspector.failed.connect(self._inspection_failed)
 

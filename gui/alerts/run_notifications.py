@@ -7,7 +7,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import msgspec
-from PySide6.QtCore import QObject, Qt, Signal
+from PySide6.QtCore import QObject, Qt
 from PySide6.QtGui import QShowEvent
 from PySide6.QtWidgets import (
     QCheckBox,
@@ -34,12 +34,11 @@ from engine.runs.notices import (
 )
 from engine.system import paths
 from gui.format import localised
-from gui.sources.child import GOODBYE_MS, ChildModule
+from gui.sources.json_lines import Answer, JsonLinesProcess
 from gui.widgets.editors import FloatEditor, TextEditor
 from gui.widgets.elided_label import ElidedLabel
 from gui.widgets.problem_label import ProblemLabel
 
-_ANSWER_BYTES = 1 << 16
 _MINUTES_WIDTH = 70
 _MOST_MINUTES = 10_080
 _MOST_COMMAND = 4096
@@ -66,36 +65,16 @@ def sample(settings: NoticeSettings) -> Notice:
     return Notice(title=_TITLE, text=_TEXT, folder=folder, desktop=settings.desktop, command=command, variables=values)
 
 
-class Trial(ChildModule):
-    """Sends one notice as a supervisor would, and hears what became of it.
-
-    Signals: done(object) - the NoticeSent.
-    """
-
-    done = Signal(object)
+class NotificationTest(JsonLinesProcess):
+    """Delivery of one notification as a supervisor would do it. Its result is a NoticeSent."""
 
     def __init__(self, parent: QObject | None = None) -> None:
-        super().__init__(SENDER, "Sending the notice", _ANSWER_BYTES, parent)
-        self._sent: NoticeSent | None = None
-
-    def close(self) -> None:
-        """Ends it in good order first, since it ends the command then."""
-        if self._process is not None:
-            self._process.terminate()
-            self._process.waitForFinished(GOODBYE_MS)
-        super().close()
+        decode = msgspec.json.Decoder(NoticeSent).decode
+        super().__init__(SENDER, "Sending the notification", decode, Answer, parent, cleans_up=True)
 
     def start(self, notice: Notice) -> None:
-        self._sent = None
-        self._start([], msgspec.json.encode(notice))
-
-    def _take(self, line: bytes) -> None:
-        self._sent = msgspec.json.decode(line, type=NoticeSent)
-
-    def _answer(self) -> bool:
-        if self._sent is not None:
-            self.done.emit(self._sent)
-        return self._sent is not None
+        """Deliver `notice`."""
+        self.run(stdin=msgspec.json.encode(notice))
 
 
 class RunNotices(QWidget):
@@ -117,7 +96,7 @@ class RunNotices(QWidget):
         self.test = QPushButton("Test")
         self.test.setAccessibleName("Test the notices of runs")
         self.test.setToolTip("Sends a test notification with made-up values")
-        self.trial = Trial(self)
+        self.trial = NotificationTest(self)
         self._kept = ProblemLabel()
         self._wrong = {"least_minutes": ProblemLabel(), "command": ProblemLabel()}
         self._result = QLabel(wordWrap=True)

@@ -12,6 +12,7 @@ from engine.checks.node_checks import here_only
 from engine.contract.catalogue import load_catalogue
 from engine.contract.cut import Cut
 from engine.contract.job import Job
+from engine.contract.planning import PlanningProgress
 from engine.contract.problems import Problem
 from engine.parallel.cut import CannotCut, automatic, stages
 from gui.actions import bind, leaving
@@ -134,7 +135,7 @@ class CutPage(QWidget):
         self.view.image.automatic_wanted.connect(self._automatic)
         self.view.image.cut_moved.connect(self._show_cut)
         self.view.use.clicked.connect(self._use)
-        self.planner.progress.connect(self._progress)
+        self.planner.progress.connect(self._show_progress)
         self.planner.done.connect(self._done)
         self.planner.refused.connect(lambda problem: self._show_fault([problem]))
         self.planner.failed.connect(
@@ -156,9 +157,9 @@ class CutPage(QWidget):
         self.planner.start(msgspec.structs.replace(job, cuts=()))
         self.cancel.setFocus()
 
-    def _progress(self, fraction: float, what: str) -> None:
-        self.what.setText(f"{what} …")
-        self.progress.setValue(round(100 * fraction))
+    def _show_progress(self, progress: PlanningProgress) -> None:
+        self.what.setText(f"{progress.what} …")
+        self.progress.setValue(round(100 * progress.fraction))
 
     def _done(self, cut: Cut) -> None:
         self.cut = cut

@@ -112,7 +112,7 @@ class DatasetPage(QWidget):
         self.classes.currentIndexChanged.connect(self._show_examples)
         self.shown_as.currentIndexChanged.connect(self._show_examples)
         self._soon.timeout.connect(self._render)
-        self.renderer.rendered.connect(self._take)
+        self.renderer.progress.connect(self._take)
         self.renderer.done.connect(self._rendered_all)
         self.renderer.refused.connect(self._refused)
         self.renderer.failed.connect(lambda text: self._refused(Problem("", text)))

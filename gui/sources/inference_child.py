@@ -1,71 +1,54 @@
-"""Work with a trained model in a process of its own (``python -m engine.inference``): evaluations, predictions, and
-more.
-"""
+"""Child process that works with a trained model: evaluations, predictions, heat maps, reviews."""
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import msgspec
-from PySide6.QtCore import QObject, Signal
+from PySide6.QtCore import QObject
 
 from engine.contract.inference.messages import MESSAGE, Done, Order, Progress, Refused
 from engine.system.format import duration
 from gui.format import localised
-from gui.sources.child import ChildModule
+from gui.sources.json_lines import Answer, JsonLinesProcess
 
-LINE_LIMIT_BYTES = 1 << 20
+if TYPE_CHECKING:
+    from engine.contract.inference.messages import Message
 
 
-class InferenceChild(ChildModule):
-    """Does one order at a time; a new one ends the last. `doing` begins the sentences on what went wrong, e.g. "The
-    evaluation".
+class InferenceChild(JsonLinesProcess):
+    """Execution of one order at a time (``python -m engine.inference``).
 
-    Signals: progress(object) - a Progress; done(str) - the path of the file that tells what came of the order;
-    refused(object) - the Problems that stand in its way, a tuple. Attributes: order - the last that was given, None
-    where none was.
+    Its progress is a `Progress`, its result the path of the file with the results, and its refusal a tuple of Problems.
+
+    Attributes:
+        order: The last order, None before the first.
     """
 
-    progress = Signal(object)
-    done = Signal(str)
-    refused = Signal(object)
-    cleans_up = True
-
-    def __init__(self, doing: str, parent: QObject | None = None, module: str = "engine.inference") -> None:
-        super().__init__(module, doing, LINE_LIMIT_BYTES, parent)
+    def __init__(self, activity: str, parent: QObject | None = None) -> None:
+        super().__init__("engine.inference", activity, MESSAGE.decode, _answer_in, parent, cleans_up=True)
         self.order: Order | None = None
-        self._last: Done | Refused | None = None
 
     def start(self, order: Order) -> None:
-        """Begins with `order`; the answers come as signals."""
-        self.order, self._last = order, None
-        self._start([], msgspec.json.encode(order))
-        self.progress.emit(Progress(fraction=0.0, what="Starting"))
+        """Execute `order`."""
+        self.order = order
+        self.run(stdin=msgspec.json.encode(order), first=Progress(fraction=0.0, what="Starting"))
 
-    def _take(self, line: bytes) -> None:
-        message = MESSAGE.decode(line)
-        if isinstance(message, Progress):
-            self.progress.emit(message)
-        else:
-            self._last = message
 
-    def _answer(self) -> bool:
-        if isinstance(self._last, Done):
-            self.done.emit(self._last.path)
-        elif self._last is not None:
-            self.refused.emit(self._last.problems)
-        return self._last is not None
+def _answer_in(message: Message) -> Answer | None:
+    match message:
+        case Done(path=path):
+            return Answer(path)
+        case Refused(problems=problems):
+            return Answer(problems, refused=True)
+    return None
 
 
 def progress_words(progress: Progress) -> str:
-    """ "Evaluating, 1,840 images/s, 3:12 min left"."""
-    rate = progress.images_per_second
-    parts = [
-        progress.what,
-        f"{localised(rate)} images/s"
-        if rate is not None and rate >= 10
-        else f"{localised(rate, 1)} images/s"
-        if rate
-        else "",
-        f"{duration(progress.seconds_left)} left" if progress.seconds_left is not None else "",
-    ]
-    words = ", ".join(filter(None, parts))
-    return words if len(list(filter(None, parts))) > 1 else f"{words} …"
+    """Return a line such as "Evaluating, 1,840 images/s, 3:12 min left"."""
+    parts = [progress.what]
+    if rate := progress.images_per_second:
+        parts.append(f"{localised(rate, 0 if rate >= 10 else 1)} images/s")
+    if progress.seconds_left is not None:
+        parts.append(f"{duration(progress.seconds_left)} left")
+    return ", ".join(parts) if len(parts) > 1 else f"{progress.what} …"

@@ -1,48 +1,67 @@
-"""Looking through a dataset folder, in a process of its own (``python -m engine.data``)."""
+"""Child processes that inspect a dataset folder and newly installed plug-ins."""
 
 from __future__ import annotations
 
-from PySide6.QtCore import QObject, Signal
+from PySide6.QtCore import QObject
 
-from engine.contract.catalogue import load_catalogue
-from engine.contract.dataset import INSPECTION, DatasetReport, InspectionDone, inspector_options
+from engine.contract.catalogue import load_catalogue, supplement_file
+from engine.contract.dataset import INSPECTION, InspectionDone, InspectionMessage, InspectionProgress, inspector_options
 from engine.contract.job import Job
-from gui.sources.child import ChildModule
+from gui.sources.json_lines import Answer, JsonLinesProcess
 
-REPORT_LIMIT_BYTES = 64 << 20
+_REPORT_LIMIT_BYTES = 64 << 20
 
 
-class Inspector(ChildModule):
-    """Looks through one folder at a time; a new one ends the last.
+class Inspector(JsonLinesProcess):
+    """Inspection of one dataset folder at a time (``python -m engine.data``).
 
-    Signals: progress(int, int) - files done and in all, 0 while unknown; done(object) - the DatasetReport.
+    Its progress is an InspectionProgress and its result a DatasetReport.
 
-    Attributes: folder - the folder asked for last, "" where none is.
+    Attributes:
+        folder: The last folder inspected, "" before the first.
     """
 
-    progress = Signal(int, int)
-    done = Signal(object)
-
     def __init__(self, parent: QObject | None = None) -> None:
-        super().__init__("engine.data", "Inspecting the folder", REPORT_LIMIT_BYTES, parent)
+        super().__init__(
+            "engine.data",
+            "Inspecting the folder",
+            INSPECTION.decode,
+            _report_in,
+            parent,
+            line_limit_bytes=_REPORT_LIMIT_BYTES,
+        )
         self.folder = ""
-        self._report: DatasetReport | None = None
 
     def start(self, job: Job) -> None:
-        """Begins to look through the folder of `job` for its task; the answer comes as a signal."""
+        """Inspect the folder of `job` for its task."""
         self.folder = job.dataset
-        self._report = None
-        self._start([job.dataset, *inspector_options(job, load_catalogue())])
-        self.progress.emit(0, 0)
+        self.run([job.dataset, *inspector_options(job, load_catalogue())], first=InspectionProgress(0, 0))
 
-    def _take(self, line: bytes) -> None:
-        message = INSPECTION.decode(line)
-        if isinstance(message, InspectionDone):
-            self._report = message.report
-        else:
-            self.progress.emit(message.done, message.total)
 
-    def _answer(self) -> bool:
-        if self._report is not None:
-            self.done.emit(self._report)
-        return self._report is not None
+def _report_in(message: InspectionMessage) -> Answer | None:
+    return Answer(message.report) if isinstance(message, InspectionDone) else None
+
+
+class PluginReader(JsonLinesProcess):
+    """Import of newly installed plug-ins into the catalogue's supplement (``python -m engine.catalogue --plugins``).
+
+    `done` means that the catalogue lists what the plug-ins add.
+    """
+
+    def __init__(self, parent: QObject | None = None) -> None:
+        # Plug-ins may print anything while they are imported.
+        super().__init__("engine.catalogue", "Reading the installed plug-ins", bytes, lambda _line: None, parent)
+
+    def start(self) -> None:
+        """Import the plug-ins unless the supplement is up to date."""
+        file = supplement_file()
+        if file is not None and not file.exists():
+            self.run(["--plugins"])
+
+    def answer_at_exit(self, code: int) -> Answer | None:
+        """Accept the answer if the supplement was written."""
+        file = supplement_file()
+        if file is None or not file.exists():
+            return None
+        load_catalogue.cache_clear()
+        return Answer(None)

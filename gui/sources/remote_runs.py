@@ -15,11 +15,10 @@ from engine.runs.folder import RunFolder, RunSummary
 from engine.system import paths
 from engine.system.decode_errors import NOT_DECODED
 from engine.system.ssh import in_english, ssh_command, why_it_ended
-from gui.sources.child import ChildModule
+from gui.sources.json_lines import Answer, JsonLinesProcess
 
 _ANSWER_S = 60.0
 _GOODBYE_MS = 3000
-_LINE_LIMIT_BYTES = 1 << 16
 _Line = TypeVar("_Line")
 
 
@@ -117,33 +116,22 @@ class FollowedRun(QObject):
             self.failed.emit(self._problem or "Following the run has ended unexpectedly. Open it again.")
 
 
-class FileFetch(ChildModule):
-    """Fetches one file of a run of another machine at a time.
+class FileFetch(JsonLinesProcess):
+    """Transfer of one file of a run from another machine at a time.
 
-    Signals: progress(object) - a FetchProgress; done(str) - where the file is; refused(str) - why it did not come.
+    Its progress is a FetchProgress, its result the local path, and its refusal an error message.
     """
 
-    progress = Signal(object)
-    done = Signal(str)
-    refused = Signal(str)
-
     def __init__(self, parent: QObject | None = None) -> None:
-        super().__init__("engine.machines.fetch", "Fetching the file", _LINE_LIMIT_BYTES, parent)
-        self._last = FetchProgress()
+        decode = msgspec.json.Decoder(FetchProgress).decode
+        super().__init__("engine.machines.fetch", "Fetching the file", decode, _answer_in, parent)
 
     def start(self, name: str, run_id: str, path: str) -> None:
-        """Fetches what is missing of a file; the answer comes as a signal."""
-        self._last = FetchProgress()
-        self._start([name, run_id, path])
+        """Transfer the missing bytes of the file at `path` in the run's folder."""
+        self.run([name, run_id, path])
 
-    def _take(self, line: bytes) -> None:
-        self._last = msgspec.json.decode(line, type=FetchProgress)
-        if not (self._last.path or self._last.problem):
-            self.progress.emit(self._last)
 
-    def _answer(self) -> bool:
-        if self._last.path:
-            self.done.emit(self._last.path)
-        elif self._last.problem:
-            self.refused.emit(self._last.problem)
-        return bool(self._last.path or self._last.problem)
+def _answer_in(message: FetchProgress) -> Answer | None:
+    if message.path:
+        return Answer(message.path)
+    return Answer(message.problem, refused=True) if message.problem else None

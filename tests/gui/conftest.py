@@ -158,12 +158,12 @@ def sample_known(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 
 def tell_at_once(patch: pytest.MonkeyPatch, said: Path) -> None:
     """Has inspectors of the sample tell what was `said` of it before."""
-    command = Inspector._command
+    command = Inspector.command
 
     def known(inspector: Inspector, arguments: list[str]) -> tuple[str, list[str]]:
         return ("cat", [str(said)]) if arguments == SAMPLE else command(inspector, arguments)
 
-    patch.setattr(Inspector, "_command", known)
+    patch.setattr(Inspector, "command", known)
 
 
 @pytest.fixture

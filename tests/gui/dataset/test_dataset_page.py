@@ -109,7 +109,7 @@ def test_that_training_images_are_shown_as_an_epoch_is_given_them(page: DatasetP
     assert page.examples.image(0).isNull()
     assert not page.examples.grab().isNull()
     for image in (given(0, 1, "green"), given(40, 1, "yellow"), given(0, 2, "blue")):
-        page.renderer.rendered.emit(image)
+        page.renderer.progress.emit(image)
     assert [page.examples.awaits(place) for place in (0, 1)] == [False, False]
     assert [colour(page, place) for place in (0, 1)] == [QColor("green"), QColor("yellow")]
     assert page.examples.item(0).toolTip() == "ash (train), as augmented in epoch 1 at 96 px"
@@ -132,12 +132,12 @@ def test_that_why_nothing_is_rendered_is_told_with_what_to_do(page: DatasetPage,
 
 def test_that_what_was_rendered_for_another_job_is_forgotten(page: DatasetPage) -> None:
     page.show_augmented(True)
-    page.renderer.rendered.emit(given(0, 1, "green"))
+    page.renderer.progress.emit(given(0, 1, "green"))
     assert not page.examples.awaits(0)
     page.set_job(Job(epochs=2))
     assert page.examples.awaits(0)
     assert page.shown_as.count() == 3
-    page.renderer.rendered.emit(given(0, 1, "green"))
+    page.renderer.progress.emit(given(0, 1, "green"))
     page.set_job(Job(epochs=2, patience=3))  # which changes no image
     assert not page.examples.awaits(0)
     page.set_job(Job(epochs=2, augmentation="light"))

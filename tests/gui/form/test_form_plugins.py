@@ -12,7 +12,7 @@ from engine.contract.catalogue import Catalogue, Measure, Supplement, load_catal
 from engine.contract.job import Job
 from engine.contract.problems import Problem
 from gui.form.form import JobForm
-from gui.sources.plugin_reader import PluginReader
+from gui.sources.inspector import PluginReader
 from gui.sources.prefill import Prefill
 from tests.engine.contract.test_options import FIELDS
 from tests.gui.form.test_form import shown_at

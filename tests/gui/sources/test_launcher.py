@@ -1,7 +1,8 @@
-"""Having a run go on: what keeps it from that, and where that is told."""
+"""Starting and resuming runs."""
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,10 +10,11 @@ from typing import Any
 import pytest
 from pytestqt.qtbot import QtBot
 
+from engine.contract.job import Job
 from engine.runs.folder import create_run
 from engine.runs.notes import change_notes, read_notes
 from gui.main_window import RUNS, MainWindow
-from gui.sources.launcher import Launcher, _job_written
+from gui.sources.launcher import Launcher, _job_written, problem_of, resolved
 from gui.sources.prefill import Prefill
 from gui.sources.settings import Settings
 from tests.gui.sources.written_runs import a_run, job
@@ -87,3 +89,30 @@ def test_that_the_window_says_why_a_run_does_not_go_on_and_keeps_its_own_job(
     assert form_job is not None
     assert form_job.dataset != str(images)
     assert Settings().last_job() == form_job
+
+
+@pytest.mark.parametrize(
+    ("number", "expected"),
+    [
+        (errno.EACCES, "No permission"),
+        (errno.EROFS, "No permission"),
+        (errno.ENOSPC, "full"),
+        (errno.EDQUOT, "full"),
+        (errno.EIO, "Could not create"),
+    ],
+)
+def test_problem_of_unwritable_run_names_folder_and_remedy(number: int, expected: str) -> None:
+    problem = problem_of(OSError(number, "as the system words it", "/data/runs"))
+    assert expected in problem.message
+    assert "/data/runs" in problem.message
+    assert "FOOTPLATE_HOME" in problem.remedy
+
+
+def test_resolved_job_has_absolute_paths(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    job = resolved(Job(dataset="images", model="~/net.py", weights_file=""))
+    assert job.dataset == str(tmp_path / "images")
+    assert job.model == str(tmp_path / "home" / "net.py")
+    assert job.weights_file == ""
+    assert resolved(Job(dataset="images")).model == Job().model

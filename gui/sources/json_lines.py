@@ -1,0 +1,178 @@
+"""Child processes of the engine that answer in JSON lines."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+from PySide6.QtCore import QObject, QProcess, Signal
+
+from engine.contract.protocol import FrameError, Frames
+from engine.system import paths
+
+LINE_LIMIT_BYTES = 1 << 20
+GOODBYE_MS = 3000
+
+
+class Answer(NamedTuple):
+    """Final message of a process: its result, or the reasons for a refusal."""
+
+    value: object
+    refused: bool = False
+
+
+class JsonLinesProcess(QObject):
+    """Runs ``python -m MODULE``, one process at a time, and decodes each line that it prints.
+
+    A subclass starts it with `run`. The last answer is reported once the process has exited.
+
+    Signals:
+        progress(object): a decoded message that is no answer.
+        done(object): the result.
+        refused(object): the reasons why the process declined to work.
+        failed(str): a sentence about a process that gave no answer.
+    """
+
+    progress = Signal(object)
+    done = Signal(object)
+    refused = Signal(object)
+    failed = Signal(str)
+
+    def __init__(
+        self,
+        module: str,
+        activity: str,
+        decode: Callable[[bytes], Any],
+        answer_of: Callable[[Any], Answer | None],
+        parent: QObject | None = None,
+        *,
+        cleans_up: bool = False,
+        line_limit_bytes: int = LINE_LIMIT_BYTES,
+    ) -> None:
+        """Prepare the process without starting it.
+
+        Args:
+            module: Name of the module to run.
+            activity: First words of sentences about failures, such as "Inspecting the folder".
+            decode: Decoder of one line; may raise msgspec.DecodeError.
+            answer_of: Returns the answer in a message, None for a progress message.
+            parent: Owner of the object.
+            cleans_up: Cancel with SIGTERM, since the module ends its workers and removes its files.
+            line_limit_bytes: Longest accepted line.
+        """
+        super().__init__(parent)
+        self._module = module
+        self._activity = activity
+        self._decode = decode
+        self._answer_of = answer_of
+        self._cleans_up = cleans_up
+        self._limit = line_limit_bytes
+        self._process: QProcess | None = None
+        self._cancelled: list[QProcess] = []
+        self._frames = Frames(line_limit_bytes)
+        self._answer: Answer | None = None
+
+    @property
+    def running(self) -> bool:
+        return self._process is not None
+
+    @property
+    def process_count(self) -> int:
+        """Number of processes that exist, cancelled ones included."""
+        return len(self._cancelled) + self.running
+
+    def run(self, arguments: Sequence[str] = (), stdin: bytes = b"", first: object = None) -> None:
+        """Start the module, cancelling a running one, and report `first` as its first progress."""
+        self.cancel()
+        self._frames, self._answer = Frames(self._limit), None
+        process = QProcess(self)
+        process.setWorkingDirectory(str(paths.PACKAGES))
+        process.readyReadStandardOutput.connect(self._read)
+        process.finished.connect(self._on_finished)
+        process.errorOccurred.connect(self._on_error)
+        self._process = process
+        process.start(*self.command(list(arguments)))
+        if stdin:
+            process.write(stdin)
+        process.closeWriteChannel()
+        if first is not None:
+            self.progress.emit(first)
+
+    def stop(self) -> None:
+        """Ask the process to answer with its results up to now."""
+        if self._process is not None:
+            self._end(self._process)
+
+    def cancel(self) -> None:
+        """End the process without an answer."""
+        process, self._process = self._process, None
+        if process is None:
+            return
+        process.readyReadStandardOutput.disconnect(self._read)
+        process.finished.disconnect(self._on_finished)
+        process.errorOccurred.disconnect(self._on_error)
+        self._cancelled.append(process)
+        process.finished.connect(self._remove_exited)
+        self._end(process)
+
+    def close(self) -> None:
+        """End the process and wait for all cancelled ones, at the end of the program."""
+        self.cancel()
+        for process in list(self._cancelled):  # an exiting process removes itself from the list
+            process.waitForFinished(GOODBYE_MS)
+
+    def command(self, arguments: list[str]) -> tuple[str, list[str]]:
+        """Return the program and its arguments."""
+        return sys.executable, ["-m", self._module, *arguments]
+
+    def answer_at_exit(self, code: int) -> Answer | None:
+        """Return the answer of a process that exited with `code`, None for a failure."""
+        return self._answer
+
+    def _end(self, process: QProcess) -> None:
+        if self._cleans_up and sys.platform != "win32":
+            process.terminate()
+        else:
+            process.kill()
+
+    def _remove_exited(self) -> None:
+        for process in list(self._cancelled):
+            if process.state() == QProcess.ProcessState.NotRunning:
+                self._cancelled.remove(process)
+                process.deleteLater()
+
+    def _read(self) -> None:
+        if self._process is None:
+            return
+        try:
+            for line in self._frames.feed(bytes(self._process.readAllStandardOutput().data())):
+                message = self._decode(line)
+                answer = self._answer_of(message)
+                if answer is None:
+                    self.progress.emit(message)
+                else:
+                    self._answer = answer
+        except (FrameError, msgspec.DecodeError) as error:
+            self.cancel()
+            self.failed.emit(f"{self._activity} returned invalid output: {error}.")
+
+    def _on_error(self, error: QProcess.ProcessError) -> None:
+        if error == QProcess.ProcessError.FailedToStart:
+            self.cancel()
+            self.failed.emit(f"{self._activity} could not start: {sys.executable} failed to run.")
+
+    def _on_finished(self, code: int) -> None:
+        self._read()
+        process, self._process = self._process, None
+        if process is None:
+            return
+        errors = bytes(process.readAllStandardError().data()).decode(errors="replace").strip()
+        process.deleteLater()
+        answer = self.answer_at_exit(code)
+        if answer is None:
+            last = errors.splitlines()[-1] if errors else f"exit code {code}"
+            self.failed.emit(f"{self._activity} ended early: {last}")
+        else:
+            (self.refused if answer.refused else self.done).emit(answer.value)

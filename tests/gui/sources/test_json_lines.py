@@ -1,0 +1,102 @@
+"""Child processes that answer in JSON lines."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+from PySide6.QtCore import QCoreApplication
+from pytestqt.qtbot import QtBot
+
+from engine.system import paths
+from gui.sources.json_lines import Answer, JsonLinesProcess
+
+ENDLESS = "print('{\"progress\": 1}', flush=True); import time; time.sleep(600)"
+
+
+def answer_in(message: dict[str, object]) -> Answer | None:
+    if "refusal" in message:
+        return Answer(message["refusal"], refused=True)
+    return Answer(message["result"]) if "result" in message else None
+
+
+@pytest.fixture
+def child(
+    qapp: QCoreApplication, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Callable[[str], JsonLinesProcess]]:
+    """Make processes that run the given code."""
+    made: list[JsonLinesProcess] = []
+    monkeypatch.setattr(paths, "PACKAGES", tmp_path)
+    decode = msgspec.json.Decoder(dict[str, object]).decode
+
+    def make(code: str) -> JsonLinesProcess:
+        (tmp_path / "odd.py").write_text(code)
+        made.append(JsonLinesProcess("odd", "Counting", decode, answer_in))
+        return made[-1]
+
+    yield make
+    for process in made:
+        process.close()
+
+
+def test_process_reports_progress_and_result(child: Callable[[str], JsonLinesProcess], qtbot: QtBot) -> None:
+    code = "import json, sys\nprint('{\"progress\": 1}')\nprint(json.dumps({'result': sys.argv[1] + sys.stdin.read()}))"
+    process, progress = child(code), list[object]()
+    process.progress.connect(progress.append)
+    with qtbot.waitSignal(process.done) as done:
+        process.run(["a"], b"b", first="start")
+    assert done.args == ["ab"]
+    assert progress == ["start", {"progress": 1}]
+    assert process.process_count == 0
+
+
+def test_process_reports_refusal(child: Callable[[str], JsonLinesProcess], qtbot: QtBot) -> None:
+    process = child("print('{\"refusal\": 3}')")
+    with qtbot.waitSignal(process.refused) as refused:
+        process.run()
+    assert refused.args == [3]
+
+
+def test_restart_and_cancel_give_no_answer(child: Callable[[str], JsonLinesProcess], qtbot: QtBot) -> None:
+    process = child(ENDLESS)
+    with qtbot.assertNotEmitted(process.done), qtbot.assertNotEmitted(process.failed):
+        process.run()
+        process.run()
+        assert process.process_count == 2
+        process.cancel()
+        assert not process.running
+        qtbot.waitUntil(lambda: process.process_count == 0)
+
+
+@pytest.mark.parametrize(
+    ("code", "expected"),
+    [
+        ("raise SystemExit('no memory')", "ended early: no memory"),
+        ("raise SystemExit(7)", "ended early: exit code 7"),
+        ("print('[1]')", "invalid output"),
+        ("print('x' * (2 << 20))", "invalid output"),
+    ],
+)
+def test_process_without_answer_fails(
+    child: Callable[[str], JsonLinesProcess], qtbot: QtBot, code: str, expected: str
+) -> None:
+    process = child(code)
+    with qtbot.waitSignal(process.failed) as failed:
+        process.run()
+    assert failed.args is not None
+    assert failed.args[0].startswith("Counting ")
+    assert expected in failed.args[0]
+
+
+def test_missing_python_fails(
+    child: Callable[[str], JsonLinesProcess], qtbot: QtBot, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    process = child("")
+    monkeypatch.setattr(sys, "executable", "/no/such/python")
+    with qtbot.waitSignal(process.failed) as failed:
+        process.run()
+    assert failed.args is not None
+    assert "/no/such/python" in failed.args[0]
