@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 
-from engine.contract.catalogue import load_catalogue
+from engine.contract.catalogue import MeshDimension, load_catalogue
 from engine.contract.devices import CPU, by_host, host_of, is_gpu, there
 from engine.contract.hosts import SLURM
 from engine.contract.job import FIELDS, Field, Job
@@ -166,6 +166,11 @@ def device_title(device: str) -> str:
 def strategy_title(strategy: str) -> str:
     entry = load_catalogue().strategy(strategy)
     return entry.title if entry is not None else strategy
+
+
+def recommended_strategy_title(*mesh: MeshDimension) -> str:
+    """Return the title of the strategy recommended for a mesh of devices."""
+    return load_catalogue().recommended_strategy(*mesh).title
 
 
 @cache

@@ -12,6 +12,7 @@ from engine.cli import children, train
 from engine.cli.exit_codes import BAD_REQUEST, COMPLETED
 from engine.cli.table import table
 from engine.cli.terminal import Line, say
+from engine.contract.catalogue import load_catalogue
 from engine.contract.cut import Cut
 from engine.contract.job import Job
 from engine.contract.planning import PlanningDone, PlanningFailed, PlanningProgress
@@ -34,7 +35,7 @@ def cut(options: argparse.Namespace) -> int:
     "classes.
     """
     if options.strategy is None and options.job is None:
-        options.strategy = "pipeline"
+        options.strategy = load_catalogue().recommended_strategy("pipeline").id
     job, found = train.judge(options)
     if job is not None and not job.dataset:
         found = [problem for problem in found if problem.field != "dataset"]

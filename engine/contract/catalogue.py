@@ -12,7 +12,7 @@ import difflib
 from functools import lru_cache
 from importlib.resources import files
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
 import msgspec
 
@@ -136,42 +136,83 @@ class ModelEntry(
     options: tuple[Field, ...] = ()
 
 
-class StrategyEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A strategy and the rules by which it can run, which the checks apply.
+MeshDimension = Literal["replicate", "shard", "pipeline", "tensor"]
+"""How devices along one dimension of a run's mesh divide its work.
 
-    `process_per_device`: one worker per device, else one worker drives them all.
-    `splits_batch`: each device takes a share of every batch, which so needs an image per device.
-    `cuts_model`: each device holds a part of the model, which so needs split points.
-    `schedules`: the batch goes through the parts in microbatches, by a pipeline schedule.
-    `shards`: each device keeps a share of every parameter.
-    `splits_layers`: the devices of a group compute each layer together, and see the same share of a batch.
-    `replicates`: the devices are divided into the job's `replicas` groups, each of which does the above.
-    `fields` are the job's fields that it alone, or it among others, goes by; the rest of the strategy's fields
-    have no effect under it. `options` are those that it declares beside itself.
+"replicate": copies of the model take parts of every batch. "shard": the same, and each device stores a shard of every
+parameter. "pipeline": each device holds some layers of the model. "tensor": each device computes a slice of every layer.
+"""
+MESH_DIMENSIONS: tuple[MeshDimension, ...] = get_args(MeshDimension)
+
+
+class StrategyEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A strategy: how it divides the work among devices, which decides the jobs that it can run.
+
+    Attributes:
+        mesh: Dimensions of the mesh of devices, the outer one first; empty for one device. Of two dimensions, the outer
+            one has the job's `replicas` devices.
+        process_per_device: Run one worker per device, instead of one worker for all of them.
+        shards_optimizer: Each replica stores the optimizer's state of a part of the parameters.
+        is_recommended: Advice, restarts and commands choose this strategy among those with the same mesh.
+        fields: Fields of the job that have an effect only under this strategy and others that list them.
+        options: Options that the strategy declares itself.
     """
 
     id: str
     title: str
     summary: str
-    device_kinds: tuple[DeviceKind, ...]
-    min_devices: int
-    max_devices: int | None
-    process_per_device: bool
-    splits_batch: bool
-    cuts_model: bool
-    schedules: bool = False
-    shards: bool = False
-    splits_layers: bool = False
-    replicates: bool = False
+    mesh: tuple[MeshDimension, ...]
+    device_kinds: tuple[DeviceKind, ...] = ("cuda", "cpu")
+    process_per_device: bool = True
+    shards_optimizer: bool = False
+    is_recommended: bool = False
     fields: tuple[str, ...] = ()
     options: tuple[Field, ...] = ()
 
     @property
+    def min_devices(self) -> int:
+        """Smallest number of devices: two along each dimension of the mesh."""
+        return 2 ** len(self.mesh)
+
+    @property
+    def max_devices(self) -> int | None:
+        """Largest number of devices; None for any number."""
+        return None if self.mesh else 1
+
+    @property
+    def splits_batch(self) -> bool:
+        """Devices, or groups of them, take different parts of every batch."""
+        return "replicate" in self.mesh or "shard" in self.mesh
+
+    @property
+    def shards(self) -> bool:
+        """Each device stores a shard of every parameter."""
+        return "shard" in self.mesh
+
+    @property
+    def cuts_model(self) -> bool:
+        """Each device holds some layers, so that the model needs split points."""
+        return "pipeline" in self.mesh
+
+    @property
+    def splits_layers(self) -> bool:
+        """The devices of a group compute slices of each layer, from the same images."""
+        return "tensor" in self.mesh
+
+    @property
+    def replicates(self) -> bool:
+        """The devices form as many groups as the job has `replicas`."""
+        return len(self.mesh) == 2
+
+    @property
+    def schedules(self) -> bool:
+        """Microbatches flow through the parts of the model by a pipeline schedule."""
+        return "pipeline_schedule" in self.fields
+
+    @property
     def keeps_model_whole(self) -> bool:
-        """Whether each worker drives one device, which holds the whole model: then how the model computes can be
-        chosen (`memory_format`, `compile`).
-        """
-        return self.process_per_device and not (self.cuts_model or self.shards or self.splits_layers)
+        """Each worker holds the full model on one device, which `memory_format` and `compile` require."""
+        return self.process_per_device and set(self.mesh) <= {"replicate"}
 
 
 class Supplement(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -225,6 +266,10 @@ class Catalogue(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def strategy(self, name: str) -> StrategyEntry | None:
         return next((entry for entry in self.strategies if entry.id == name), None)
+
+    def recommended_strategy(self, *mesh: MeshDimension) -> StrategyEntry:
+        """Return the recommended strategy with this mesh."""
+        return next(entry for entry in self.strategies if entry.mesh == mesh and entry.is_recommended)
 
     def options_of(self, task: str, model: str, strategy: str) -> tuple[Field, ...]:
         """The options of a job with this task, model and strategy; a name that several of them have counts once."""

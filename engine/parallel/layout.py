@@ -51,6 +51,33 @@ def layout(job: Job, strategy: StrategyEntry) -> Layout:
     return Layout(replicas, group, ranks, job.microbatches or choose_microbatches(part, group, job.pipeline_schedule))
 
 
+class ParallelDims(NamedTuple):
+    """Number of ranks along each dimension of the mesh, or the coordinate of one rank.
+
+    Ranks along `replicate` and `shard` take different parts of every batch; those along `pipeline` and `tensor` work on
+    the same one.
+    """
+
+    replicate: int = 1
+    shard: int = 1
+    pipeline: int = 1
+    tensor: int = 1
+
+    @classmethod
+    def of(cls, strategy: StrategyEntry, layout: Layout) -> ParallelDims:
+        """Return the size of each dimension for a job with this `layout`."""
+        if not strategy.process_per_device:
+            return cls()
+        sizes = (layout.replicas, layout.group) if strategy.replicates else (layout.group,)
+        return cls(**dict(zip(strategy.mesh, sizes, strict=False)))
+
+    def coordinate(self, rank: int) -> ParallelDims:
+        """Return the position of `rank` along each dimension."""
+        rank, tensor = divmod(rank, self.tensor)
+        data, pipeline = divmod(rank, self.pipeline)
+        return ParallelDims(*divmod(data, self.shard), pipeline, tensor)
+
+
 def stage_ranks(schedule: str, devices: int, per_device: int | None) -> tuple[int, ...]:
     """Which of `devices` holds each stage: in a loop for interleaved 1F1B, there and back for ZBV."""
     if schedule == "zbv":

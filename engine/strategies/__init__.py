@@ -1,19 +1,28 @@
-"""How a model and each batch are laid on the devices: one file per strategy, and those of plug-ins."""
+"""Training strategies: one file per strategy in this package, and those of plug-ins."""
 
 from __future__ import annotations
 
+import importlib
+import pkgutil
+
+from engine.contract.catalogue import MESH_DIMENSIONS
 from engine.strategies.base import StepResult, Strategy, StrategyError
-from engine.strategies.data_parallel import DataParallel
-from engine.strategies.ddp import DataParallelProcesses
-from engine.strategies.fsdp import FullySharded
-from engine.strategies.hsdp import HybridSharded
-from engine.strategies.hybrid import PipelineReplicas
-from engine.strategies.model_parallel import ModelParallel
-from engine.strategies.pipeline import Pipeline
-from engine.strategies.single import SingleDevice
-from engine.strategies.tensor_parallel import ReplicatedTensorParallel, ShardedTensorParallel, TensorParallel
-from engine.strategies.zero1 import ShardedOptimizer
 from engine.system.plugins import Registry, Unusable
+
+
+def find_strategies() -> dict[str, type[Strategy]]:
+    """Return the strategies that the modules of this package define, by id: smaller meshes and recommended ones first."""
+    found: list[type[Strategy]] = []
+    for file in pkgutil.iter_modules(__path__):
+        module = importlib.import_module(f"{__name__}.{file.name}")
+        classes = [each for each in vars(module).values() if isinstance(each, type) and issubclass(each, Strategy)]
+        found += [each for each in classes if "entry" in vars(each) and each.__module__ == module.__name__]
+    return {strategy.entry.id: strategy for strategy in sorted(found, key=_order)}
+
+
+def _order(strategy: type[Strategy]) -> tuple[int, list[int], bool, str]:
+    entry = strategy.entry
+    return (len(entry.mesh), [*map(MESH_DIMENSIONS.index, entry.mesh)], not entry.is_recommended, entry.id)
 
 
 def _accept(name: str, loaded: object) -> type[Strategy]:
@@ -24,24 +33,7 @@ def _accept(name: str, loaded: object) -> type[Strategy]:
     return loaded
 
 
-_OWN: dict[str, type[Strategy]] = {
-    strategy.entry.id: strategy
-    for strategy in (
-        SingleDevice,
-        DataParallel,
-        DataParallelProcesses,
-        ShardedOptimizer,
-        FullySharded,
-        ModelParallel,
-        Pipeline,
-        PipelineReplicas,
-        HybridSharded,
-        TensorParallel,
-        ReplicatedTensorParallel,
-        ShardedTensorParallel,
-    )
-}
-STRATEGIES: Registry[type[Strategy]] = Registry("footplate.strategies", _OWN, _accept)
-"""Every strategy by its id; there is no fallback from one to another."""
+STRATEGIES: Registry[type[Strategy]] = Registry("footplate.strategies", find_strategies(), _accept)
+"""Strategies by id; a job never falls back from one to another."""
 
 __all__ = ["STRATEGIES", "StepResult", "Strategy", "StrategyError"]

@@ -23,9 +23,8 @@ from engine.contract.devices import CPU, elsewhere, is_gpu
 from engine.contract.events import LogLine, Warned
 from engine.contract.job import Job
 from engine.contract.worker import WorkerSpec
-from engine.parallel.layout import Layout, layout
+from engine.parallel.layout import Layout, ParallelDims, layout
 from engine.strategies.collectives import Collectives
-from engine.strategies.dims import ParallelDims
 from engine.strategies.profiler import StepProfiler
 
 if TYPE_CHECKING:

@@ -30,12 +30,9 @@ class DataParallel(SingleDevice):
         id="dp",
         title="DataParallel",
         summary="One process splits each batch among several GPUs.",
+        mesh=("replicate",),
         device_kinds=("cuda",),
-        min_devices=2,
-        max_devices=None,
         process_per_device=False,
-        splits_batch=True,
-        cuts_model=False,
     )
 
     def setup(self) -> None:

@@ -47,12 +47,8 @@ class DataParallelProcesses(Distributed, SingleDevice):
         id="ddp",
         title="DistributedDataParallel",
         summary="One process per device; gradients are averaged at every step.",
-        device_kinds=("cuda", "cpu"),
-        min_devices=2,
-        max_devices=None,
-        process_per_device=True,
-        splits_batch=True,
-        cuts_model=False,
+        mesh=("replicate",),
+        is_recommended=True,
         fields=("balance", "bucket_mib", "gradient_compression", "static_graph", "sync_batchnorm"),
     )
     profiles = RankProfiler

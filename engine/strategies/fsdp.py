@@ -59,13 +59,8 @@ class FullySharded(Distributed, SingleDevice):
         id="fsdp",
         title="Fully sharded (FSDP)",
         summary="One process per device; each stores a shard of all parameters and fetches the rest block by block.",
-        device_kinds=("cuda", "cpu"),
-        min_devices=2,
-        max_devices=None,
-        process_per_device=True,
-        splits_batch=True,
-        cuts_model=False,
-        shards=True,
+        mesh=("shard",),
+        is_recommended=True,
         fields=("balance", "shard_precision", "cpu_offload"),
     )
 

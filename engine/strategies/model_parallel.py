@@ -19,11 +19,6 @@ class ModelParallel(Pipeline):
         id="model_parallel",
         title="Model parallel",
         summary="The model is split into parts, one per device, and each batch passes through them as a whole.",
-        device_kinds=("cuda", "cpu"),
-        min_devices=2,
-        max_devices=None,
-        process_per_device=True,
-        splits_batch=False,
-        cuts_model=True,
+        mesh=("pipeline",),
         fields=("cuts",),
     )

@@ -56,13 +56,8 @@ class Pipeline(Distributed):
         id="pipeline",
         title="Pipeline",
         summary="The model is split into stages, one per device, and each batch flows through them in microbatches.",
-        device_kinds=("cuda", "cpu"),
-        min_devices=2,
-        max_devices=None,
-        process_per_device=True,
-        splits_batch=False,
-        cuts_model=True,
-        schedules=True,
+        mesh=("pipeline",),
+        is_recommended=True,
         fields=("pipeline_schedule", "microbatches", "stages_per_device", "cuts"),
     )
 

@@ -31,12 +31,8 @@ class SingleDevice(Strategy):
         id="single",
         title="Single device",
         summary="Training on one device.",
-        device_kinds=("cuda", "cpu"),
-        min_devices=1,
-        max_devices=1,
-        process_per_device=True,
-        splits_batch=False,
-        cuts_model=False,
+        mesh=(),
+        is_recommended=True,
     )
     gradient_scale: float = 1.0
     forward: nn.Module

@@ -36,12 +36,8 @@ class ShardedOptimizer(DataParallelProcesses):
         id="zero1",
         title="DDP, sharded optimizer (ZeRO-1)",
         summary="DistributedDataParallel in which each device keeps a share of the optimizer's state.",
-        device_kinds=("cuda", "cpu"),
-        min_devices=2,
-        max_devices=None,
-        process_per_device=True,
-        splits_batch=True,
-        cuts_model=False,
+        mesh=("replicate",),
+        shards_optimizer=True,
         fields=DataParallelProcesses.entry.fields,
     )
 

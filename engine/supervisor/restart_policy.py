@@ -182,7 +182,7 @@ def _on_fewer(job: Job, devices: tuple[str, ...]) -> Job | str:
     before, model = catalogue.strategy(job.strategy), catalogue.model(job.model)
     fewer = msgspec.structs.replace(job, devices=devices)
     if len(devices) == 1 and before is not None and before.splits_batch and before.min_devices == 2:
-        fewer = msgspec.structs.replace(fewer, strategy="single")
+        fewer = msgspec.structs.replace(fewer, strategy=catalogue.recommended_strategy().id)
     strategy = catalogue.strategy(fewer.strategy)
     if not devices or before is None or strategy is None:
         return "The run has no other devices."

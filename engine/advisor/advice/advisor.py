@@ -19,7 +19,7 @@ from engine.advisor.advice.trials import footprint, rehearse, try_way
 from engine.advisor.batch_finder import ran_out
 from engine.advisor.workers import TrialFolder, import_for
 from engine.contract.advice import Advice, AdviceOrder, AdviceProgress, AdviceRefused
-from engine.contract.catalogue import StrategyEntry, load_catalogue
+from engine.contract.catalogue import MeshDimension, StrategyEntry, load_catalogue
 from engine.contract.events import Failed
 from engine.contract.job import Job
 from engine.contract.problems import Problem
@@ -90,7 +90,8 @@ class _Advisor:
         known, job = self.known, self._order.job
         self._tell("Loading PyTorch")
         before = time.monotonic()
-        import_for(msgspec.structs.replace(job, strategy="ddp" if len(job.devices) > 1 else "single"))
+        mesh: tuple[MeshDimension, ...] = ("replicate",) if len(job.devices) > 1 else ()
+        import_for(msgspec.structs.replace(job, strategy=self._catalogue.recommended_strategy(*mesh).id))
         known.import_s = time.monotonic() - before
         with TrialFolder() as name:
             folder = Path(name)
@@ -214,11 +215,7 @@ class _Advisor:
         memory.
         """
         known = self.known
-        alone = [
-            each
-            for each in known.waiting
-            if each.way.job.strategy == "single" and not each.way.varies and len(each.way.job.devices) == 1
-        ]
+        alone = [each for each in known.waiting if not each.way.varies and len(each.way.job.devices) == 1]
         while alone:
             tried = alone.pop(0)
             known.waiting.remove(tried)

@@ -75,8 +75,10 @@ def _predict_changes(known: Known, tried: list[Tried]) -> Iterator[str]:
     """Predict, from the parts of the measured steps, what would make another candidate the fastest."""
     costs, best = known.costs, tried[0]
     plain = [each for each in tried if each.steps and not each.way.varies]
-    several = next((each for each in plain if each.way.job.strategy == "ddp"), None)
-    alone = next((each for each in plain if each.way.job.strategy == "single"), None)
+    several, alone = (
+        next((each for each in plain if each.way.job.strategy == strategy.id), None)
+        for strategy in (known.catalogue.recommended_strategy("replicate"), known.catalogue.recommended_strategy())
+    )
     if costs is None or several is None or alone is None:
         return
     count, batch = len(several.way.job.devices), several.way.job.batch_size
@@ -87,9 +89,10 @@ def _predict_changes(known: Known, tried: list[Tried]) -> Iterator[str]:
         return
     break_even = communication / saved_per_image
     rounded, devices = f"{float(f'{break_even:.2g}'):,.0f}", devices_in_words(several.way.job)
-    if best.way.job.strategy == "single" and batch < break_even < 64 * batch:
+    on_one_device = len(best.way.job.devices) == 1
+    if on_one_device and batch < break_even < 64 * batch:
         yield f"From a batch of about {rounded} on, {devices} would be faster than one (predicted)."
-    elif best.way.job.strategy != "single" and 2 < break_even < batch:
+    elif not on_one_device and 2 < break_even < batch:
         yield f"Below a batch of about {rounded}, one device would be as fast as {devices} (predicted)."
     if communication > LONG_WAIT * several.step_s:
         faster = batch / (several.step_s - communication * (1 - 1 / FASTER_LINK))

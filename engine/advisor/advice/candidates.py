@@ -119,7 +119,7 @@ def _variations(way: Way, asked: Job, catalogue: Catalogue) -> Iterator[Way]:
         changes.append({"activation_checkpointing": False})
     if "cpu_offload" in strategy.fields and job.cpu_offload:
         changes.append({"cpu_offload": False})
-    if "bucket_mib" in strategy.fields and strategy.id == "ddp":
+    if "bucket_mib" in strategy.fields and strategy.is_recommended:
         changes += [{"bucket_mib": size} for size in BUCKETS_MIB if size != job.bucket_mib]
     if strategy.schedules:
         groups = len(job.devices) // (job.replicas if strategy.replicates else 1)

@@ -61,7 +61,7 @@ def estimate(job: Job, strategy: StrategyEntry, known: Footprint, measured: Corr
         held *= IMBALANCE / laid.group
     elif strategy.splits_layers:
         held = held / laid.group + 3 * known.block_bytes
-    elif strategy.id == "zero1":
+    elif strategy.shards_optimizer:
         held = weights + trained + state / count
     if strategy.shards:
         held = (0.0 if job.cpu_offload else held / shards) + 3 * known.block_bytes

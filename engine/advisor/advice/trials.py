@@ -19,6 +19,7 @@ from engine.advisor.advice.measured import (
 from engine.advisor.advice.ranking import DROPPED, Tried
 from engine.advisor.batch_finder import job_of_trial, ran_out
 from engine.advisor.workers import run_workers
+from engine.contract.catalogue import load_catalogue
 from engine.contract.events import Failed
 from engine.contract.job import Job
 
@@ -45,7 +46,8 @@ def job_to_rehearse(job: Job) -> Job:
 
 def footprint(job: Job, folder: Path, seconds: float) -> Footprint | Failed | None:
     """Looks at the job on its first device, as if it were alone there; None where that takes longer than `seconds`."""
-    alone = msgspec.structs.replace(job_to_try(job), strategy="single", devices=job.devices[:1])
+    single = load_catalogue().recommended_strategy().id
+    alone = msgspec.structs.replace(job_to_try(job), strategy=single, devices=job.devices[:1])
     try:
         failed = run_workers(alone, FOOTPRINT_WORKER, folder, lambda _event: None, seconds=seconds)
     except TimeoutError:

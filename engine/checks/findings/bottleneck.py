@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from engine.contract.catalogue import StrategyEntry, load_catalogue
 from engine.contract.events import Advice, Part, RanksTimed, ScheduleTraced
 from engine.contract.job import Job
 from engine.parallel.layout import fits
@@ -26,8 +27,6 @@ DECODING_LOAD = 0.2
 """Load of a core from which decoding may be what takes cores away from the computation."""
 WAITING: tuple[Part, ...] = ("data", "transfer", "communication")
 """Parts of a step in which the device computes nothing."""
-
-_DATA_PARALLEL = ("ddp", "zero1", "fsdp", "hsdp")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,6 +64,13 @@ class Situation:
     def fraction(self, *parts: Part) -> float:
         """Return the fraction of a step's time spent in `parts`."""
         return sum(self.parts.get(part, 0.0) for part in parts) / self.step_s if self.step_s else 0.0
+
+    @property
+    def strategy(self) -> StrategyEntry:
+        """Strategy of the job."""
+        entry = load_catalogue().strategy(self.job.strategy)
+        assert entry is not None
+        return entry
 
     @property
     def has_several(self) -> bool:
@@ -105,7 +111,7 @@ def _costs(situation: Situation) -> Iterator[tuple[float, Advice]]:
         yield _check_straggler(situation, situation.ranks, situation.ranks.straggler)
     elif situation.trace is not None:
         yield situation.trace.bubble, _check_bubble(situation, situation.trace)
-    elif situation.job.strategy in _DATA_PARALLEL:
+    elif situation.strategy.splits_batch and set(situation.strategy.mesh) <= {"replicate", "shard"}:
         yield situation.fraction("communication"), _check_communication(situation)
     if situation.on_gpu and situation.native_bf16 and situation.job.precision == "fp32":
         sentence = f"{situation.devices('compute')} in fp32: bf16 would take about half the time."
@@ -172,10 +178,11 @@ def _check_straggler(situation: Situation, ranks: RanksTimed, slow: int) -> tupl
 def _check_communication(situation: Situation) -> Advice:
     job = situation.job
     fact = f"Averaging gradients takes {percent(situation.fraction('communication'))} of the time"
-    if job.strategy != "ddp":
-        sentence = f"{fact}: DistributedDataParallel communicates less, if the model fits on each device."
-        return Advice(sentence=sentence, field="strategy", value="ddp")
-    if situation.on_gpu and job.gradient_compression == "none":
+    if situation.strategy.shards or situation.strategy.shards_optimizer:
+        simplest = load_catalogue().recommended_strategy("replicate")
+        sentence = f"{fact}: {simplest.title} communicates less, if the model fits on each device."
+        return Advice(sentence=sentence, field="strategy", value=simplest.id)
+    if situation.on_gpu and "gradient_compression" in situation.strategy.fields and job.gradient_compression == "none":
         sentence = f"{fact}: sending them in bf16 takes half as long."
         return Advice(sentence=sentence, field="gradient_compression", value="bf16")
     sentence = f"{fact}: a batch size of {2 * job.batch_size:,} halves that; adapt the learning rate to it."
@@ -185,14 +192,15 @@ def _check_communication(situation: Situation) -> Advice:
 def _check_bubble(situation: Situation, trace: ScheduleTraced) -> Advice:
     job, devices = situation.job, len(trace.ranks)
     idle = f"The devices are idle {percent(trace.bubble)} of each step"
-    if job.strategy == "model_parallel":
+    if not situation.strategy.schedules:
+        pipeline = load_catalogue().recommended_strategy("pipeline")
         sentence = f"{idle}, since they compute one after another: a pipeline lets them compute in parallel."
-        return Advice(sentence=sentence, field="strategy", value="pipeline")
+        return Advice(sentence=sentence, field="strategy", value=pipeline.id)
     if trace.bubble > 2 * trace.theory:
         sentence = f"{idle}. The schedule explains only {percent(trace.theory)}: the stages are unbalanced."
         return Advice(sentence=sentence)
     current = situation.microbatches or 0
-    replicas = job.replicas if job.strategy == "ddp_pipeline" else 1
+    replicas = job.replicas if situation.strategy.replicates else 1
     batch, doubled = job.batch_size // (replicas * job.accumulation), 2 * current
     if current and batch % doubled == 0 and fits(job.pipeline_schedule, doubled, devices):
         sentence = (

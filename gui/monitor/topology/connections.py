@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple
 
 from engine.contract.devices import Gpu, GpuPair, PciPath, Topology, gpu_title
 from engine.system.format import listed
-from gui.titles import gpu_names, strategy_title
+from gui.titles import gpu_names, recommended_strategy_title
 
 Kind = Literal["nvlink", "switch", "bridge", "nodes", "unknown"]
 """Kinds of connections between two GPUs, the closest first."""
@@ -134,7 +134,8 @@ def _by_nvlink(site: Site) -> str:
         way = f"{everyone} are connected by {how_many}."
     else:
         way = f"{everyone} are connected by {how_many} between each pair."
-    return f"{way} Every strategy runs well, even {strategy_title('fsdp')}, which communicates the most."
+    sharded = recommended_strategy_title("shard")
+    return f"{way} Every strategy runs well, even {sharded}, which communicates the most."
 
 
 def _by_pcie(site: Site) -> str:
@@ -143,9 +144,10 @@ def _by_pcie(site: Site) -> str:
         return "How the GPUs are connected is unknown."
     near = islands(site, lambda pair: kind(pair) == "switch")
     everyone = _all(site)
+    replicated, sharded = recommended_strategy_title("replicate"), recommended_strategy_title("shard")
     if len(near) == 1:
         return (
-            f"{everyone} share PCIe switches. {strategy_title('ddp')} runs well; {strategy_title('fsdp')} "
+            f"{everyone} share PCIe switches. {replicated} runs well; {sharded} "
             "communicates 1.5 times as much and pays off only when memory is short."
         )
     if len(near) < len(site.gpus):
@@ -158,8 +160,8 @@ def _by_pcie(site: Site) -> str:
     else:
         way = f"{everyone} communicate through the processor."
     return (
-        f"{way} Prefer strategies with little communication: {strategy_title('pipeline')}, or {strategy_title('ddp')} "
-        f"with large batches. {strategy_title('fsdp')} pays off only if the model does not fit otherwise."
+        f"{way} Prefer strategies with little communication: {recommended_strategy_title('pipeline')}, or {replicated} "
+        f"with large batches. {sharded} pays off only if the model does not fit otherwise."
     )
 
 
@@ -186,13 +188,14 @@ def _in_groups(site: Site, groups: Sequence[Sequence[Gpu]], one: str, several: s
     sizes = {len(group) for group in groups}
     if len(sizes) == 1:
         sentences.append(
-            f"Prefer {strategy_title('hsdp')} or {strategy_title('ddp_pipeline')} with one replica in each group: they "
-            "communicate least between groups."
+            f"Prefer {recommended_strategy_title('replicate', 'shard')} or "
+            f"{recommended_strategy_title('replicate', 'pipeline')} with one replica in each group: they communicate "
+            "least between groups."
         )
     else:
         sentences.append(
-            f"Prefer to train on {together[0]} alone, or across the groups with {strategy_title('pipeline')}, which "
-            "communicates least."
+            f"Prefer to train on {together[0]} alone, or across the groups with "
+            f"{recommended_strategy_title('pipeline')}, which communicates least."
         )
     return " ".join(sentences)
 

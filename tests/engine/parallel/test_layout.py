@@ -108,5 +108,5 @@ def test_that_ranks_stages_and_microbatches_are_arranged_by_the_strategy(
         assert layout(job, strategy).stages_at(place) == tuple(
             stage for stage, holder in enumerate(expected[2]) if holder == place
         )
-    without = msgspec.structs.replace(strategy, cuts_model=False)
+    without = msgspec.structs.replace(strategy, mesh=("replicate",))
     assert layout(job, without).stages == 0

@@ -91,13 +91,3 @@ def test_that_more_stages_than_places_fail_with_the_number_of_both(
     causes = {failed.cause for failed in group.of(Failed)}
     assert len(causes) == 1
     assert "it can be cut at 1 position, and 3 stages need 2" in causes.pop()
-
-
-def test_that_every_strategy_is_registered_under_its_own_id() -> None:
-    assert {name: strategy.entry.id for name, strategy in STRATEGIES.items()} == {
-        name: name
-        for name in (
-            *("single", "dp", "ddp", "zero1", "fsdp", "model_parallel", "pipeline", "ddp_pipeline", "hsdp"),
-            *("tp", "ddp_tp", "fsdp_tp"),
-        )
-    }
