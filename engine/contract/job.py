@@ -753,7 +753,7 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
             int,
             _about(
                 "Threads on the CPU",
-                "Compute threads per CPU worker; empty for the number that is fastest in a short trial.",
+                "Compute threads per CPU worker; empty to divide the available cores among the workers.",
                 "precision",
                 resume=True,
                 ge=1,

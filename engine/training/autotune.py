@@ -80,7 +80,7 @@ class Autotuner:
 
         `before` are the fields of the job that this one goes on from, {} where there is none.
         """
-        self.job, strategy, device = job, self._strategy, self._strategy.device
+        self.job, strategy = job, self._strategy
         if self.job.precision == "auto":
             self._settle_precision()
         if len(self._example_shape) != 3 and self.job.memory_format != "contiguous":
@@ -96,14 +96,10 @@ class Autotuner:
             return self.job
         if alike:
             self._take_over(before)
-        job = self.job
-        threads = device.type == "cpu" and job.cpu_threads is None and strategy.spec.threads > 1
-        if not threads and job.memory_format != "auto":
-            return job
-        with Rehearsal(strategy, job, model.to(device), self._objective, self._example_shape) as rehearsal:
-            if threads:
-                self._settle_threads(rehearsal)
-            if job.memory_format == "auto":
+        if self.job.memory_format == "auto":
+            with Rehearsal(
+                strategy, self.job, model.to(strategy.device), self._objective, self._example_shape
+            ) as rehearsal:
                 self._settle_memory_format(rehearsal, model)
         return self.job
 
@@ -149,31 +145,10 @@ class Autotuner:
 
     def _take_over(self, before: Mapping[str, Any]) -> None:
         job = self.job
-        if self._strategy.device.type == "cpu" and job.cpu_threads is None and before.get("cpu_threads"):
-            threads = min(before["cpu_threads"], self._strategy.spec.threads)
-            torch.set_num_threads(threads)
-            self._decide("cpu_threads", threads, "the resumed run used as many")
         if job.memory_format == "auto" and before.get("memory_format") in FORMATS:
             self._decide("memory_format", before["memory_format"], "the resumed run used it")
         if job.compile == "auto" and before.get("compile") in ("on", "off"):
             self._decide("compile", before["compile"], "the resumed run used this setting")
-
-    def _settle_threads(self, rehearsal: Rehearsal) -> None:
-        """Halves the threads for as long as that is faster: of a tiny network's step, or on a busy machine, several
-        threads spend more time waiting for each other than they save.
-        """
-        threads = self._strategy.spec.threads
-        why = self._too_short
-        while threads > 1 and self._can_afford():
-            fewer = threads // 2
-            ways = partial(torch.set_num_threads, threads), partial(torch.set_num_threads, fewer)
-            taken = self._compare(rehearsal, *ways)
-            why = _compared(str(threads), str(fewer), *taken) if taken else self._failed
-            if not taken or not _is_faster(*taken):
-                break
-            threads = fewer
-        torch.set_num_threads(threads)
-        self._decide("cpu_threads", threads, why)
 
     def _settle_memory_format(self, rehearsal: Rehearsal, model: nn.Module) -> None:
         """Keeps the images contiguous unless the model is faster, and runs at all, with its channels last."""

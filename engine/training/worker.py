@@ -200,6 +200,11 @@ def _train(spec: WorkerSpec, reporter: Reporter, *, every_step: bool) -> WorkerD
 
 
 def _use_cores(spec: WorkerSpec) -> None:
+    """Compute with this worker's part of the available cores, or on CPUs with the job's number of threads.
+
+    Source: PyTorch Performance Tuning Guide, CPU specific optimizations: one thread per core, and cores divided among
+    the processes.
+    """
     torch.set_num_threads(spec.threads)
     if CPU in spec.own_devices:
         torch.set_num_threads(spec.job.cpu_threads or spec.threads)

@@ -9,7 +9,6 @@ are decided, too. The aims: at least 0.95 of the best way's speed, for at most 4
 from __future__ import annotations
 
 import argparse
-import itertools
 import statistics
 import sys
 import time
@@ -46,19 +45,17 @@ def strategy_for(job: Job, device: str, threads: int) -> SingleDevice:
 
 
 def passes(job: Job, device: str, threads: int, shape: tuple[int, int, int], rounds: int) -> dict[str, float]:
-    """The median seconds of a pass in each way, by "threads format"; those of a GPU have one number of threads."""
-    counts = sorted({threads, max(1, threads // 2), 1}) if device == "cpu" else [threads]
-    ways = list(itertools.product(counts, FORMATS))
-    seconds: dict[str, list[float]] = {f"{count} {name}": [] for count, name in ways}
+    """Measure the median seconds of a pass in each memory format."""
+    seconds: dict[str, list[float]] = {name: [] for name in FORMATS}
     rehearsals = []
-    for count, name in ways:
-        strategy, own = strategy_for(job, device, count), msgspec.structs.replace(job, memory_format=name)
+    for name, memory_format in FORMATS.items():
+        strategy = strategy_for(job, device, threads)
         model = TASKS["classification"].build_model(job, 10, shape[0])
-        model.to(strategy.device).to(memory_format=FORMATS[name])
-        rehearsals.append((count, Rehearsal(strategy, own, model, class_of_image(), shape)))
+        model.to(strategy.device).to(memory_format=memory_format)
+        in_format = msgspec.structs.replace(job, memory_format=name)
+        rehearsals.append(Rehearsal(strategy, in_format, model, class_of_image(), shape))
     for _ in range(rounds + 1):
-        for (count, rehearsal), taken in zip(rehearsals, seconds.values(), strict=True):
-            torch.set_num_threads(count)
+        for rehearsal, taken in zip(rehearsals, seconds.values(), strict=True):
             with rehearsal:
                 taken.append(rehearsal.seconds())
     return {way: statistics.median(taken[1:]) for way, taken in seconds.items()}
@@ -93,7 +90,7 @@ def main() -> int:
         trials.compile()
         cost_s = time.perf_counter() - begun
         ways = passes(msgspec.structs.replace(settled, compile="off"), device, threads, shape, chosen.rounds)
-        own = ways[f"{settled.cpu_threads or threads} {settled.memory_format}"]
+        own = ways[settled.memory_format]
         quality, share = min(ways.values()) / own, cost_s / (chosen.steps * own)
         missed |= quality < AIM or share > SHARE
         print(f"\n{name} at {size} px, batch {batch}:")

@@ -121,7 +121,7 @@ def chosen_for_pure(choices: dict[str, Chosen]) -> dict[str, Any]:
     return {
         "precision": told.get("precision", "fp32"),
         "memory_format": told.get("memory_format", "contiguous"),
-        "threads": int(told.get("cpu_threads", CORES)),
+        "threads": CORES,
         "compiled": compiled,
     }
 

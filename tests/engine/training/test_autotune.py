@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -26,13 +26,6 @@ from tests.support.worker_group import WorkerGroup
 SHAPE = (3, 16, 16)
 LONG = 1000
 """Steps of a run in which trials pay."""
-
-
-@pytest.fixture(autouse=True)
-def own_threads() -> Iterator[None]:
-    threads = torch.get_num_threads()
-    yield
-    torch.set_num_threads(threads)
 
 
 def _needless() -> None:
@@ -68,10 +61,10 @@ def _lies_channels_last(x: Tensor) -> bool:
 
 
 class Decided:
-    """What `Autotuner` decide for `model` on the CPU with `threads` to have; `told` maps fields to (choice, why)."""
+    """What `Autotuner` decide for `model` on the CPU ; `told` maps fields to (choice, why)."""
 
     def __init__(
-        self, model: nn.Module, *, threads: int = 1, steps: int = LONG, before: dict[str, Any] | None = None, **job: Any
+        self, model: nn.Module, *, steps: int = LONG, before: dict[str, Any] | None = None, **job: Any
     ) -> None:
         self.told: dict[str, tuple[str, str]] = {}
         fields: dict[str, Any] = {"batch_size": 4, "devices": ("cpu",)} | job
@@ -82,11 +75,10 @@ class Decided:
             world_size=1,
             devices=("cpu",),
             rendezvous="",
-            threads=threads,
+            threads=1,
         )
         self.strategy: Strategy = STRATEGIES[spec.job.strategy](spec)
         self.trials = Autotuner(self.strategy, class_of_image(), SHAPE, steps=steps, emit=self._emit)
-        torch.set_num_threads(threads)
         self.trials.decide(spec.job, model.train(), before or {})
 
     def _emit(self, event: Chosen) -> None:
@@ -110,20 +102,11 @@ def test_that_the_faster_memory_format_is_chosen(chosen: str) -> None:
     assert _lies_channels_last(weight) == (chosen == "channels_last")
 
 
-@pytest.mark.parametrize(("threads", "chosen"), [(2, 1), (4, 2), (4, 4)])
-def test_that_threads_are_halved_for_as_long_as_that_is_faster(threads: int, chosen: int) -> None:
-    """Slow with more threads than `chosen`, and with fewer."""
-    model = SlowWhen(lambda _: torch.get_num_threads() != chosen, nn.Sequential(nn.Flatten(), nn.Linear(768, 5)))
-    decided = Decided(model, threads=threads, memory_format="contiguous")
-    assert decided.job.cpu_threads == torch.get_num_threads() == chosen
-    assert decided.told["cpu_threads"][0] == str(chosen)
-
-
 def test_that_a_trial_leaves_no_trace() -> None:
     model = SlowWhen(lambda _: False)
     before = copy.deepcopy(model.state_dict())
     random = torch.get_rng_state()
-    Decided(model, threads=2)
+    Decided(model)
     assert model.calls > 4
     assert torch.equal(torch.get_rng_state(), random)
     assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
@@ -152,22 +135,21 @@ def test_that_a_model_that_cannot_have_its_channels_last_trains_contiguous() -> 
 
 def test_that_a_short_run_is_spared_the_trials() -> None:
     model = SlowWhen(lambda _: False)
-    decided = Decided(model, threads=2, steps=100)
+    decided = Decided(model, steps=100)
     assert model.calls == 0
-    assert decided.job.cpu_threads == 2
     assert {field: choice for field, (choice, _) in decided.told.items()} == {
-        "precision": "fp32", "cpu_threads": "2", "memory_format": "contiguous"
+        "precision": "fp32", "memory_format": "contiguous"
     }  # fmt: skip
     assert "a run of 100 steps is too short" in decided.told["memory_format"][1]
 
 
 def test_that_what_the_job_says_is_not_tried() -> None:
     model = SlowWhen(lambda _: True)
-    decided = Decided(model, threads=2, cpu_threads=2, memory_format="channels_last", precision="bf16", compile="off")
+    decided = Decided(model, memory_format="channels_last", precision="bf16", compile="off")
     assert model.calls == 0
     assert decided.told == {}
-    fields = ("cpu_threads", "memory_format", "precision", "compile")
-    assert [getattr(decided.job, name) for name in fields] == [2, "channels_last", "bf16", "off"]
+    fields = ("memory_format", "precision", "compile")
+    assert [getattr(decided.job, name) for name in fields] == ["channels_last", "bf16", "off"]
 
 
 def test_that_a_model_without_convolutions_is_not_tried() -> None:
@@ -185,9 +167,9 @@ def test_that_a_divided_model_stays_contiguous(strategy: str) -> None:
 
 
 def test_that_a_run_that_goes_on_computes_as_the_one_before_it() -> None:
-    before = Decided(SlowWhen(lambda x: not _lies_channels_last(x)), threads=2)
+    before = Decided(SlowWhen(lambda x: not _lies_channels_last(x)))
     model = SlowWhen(_lies_channels_last)
-    decided = Decided(model, threads=2, before=msgspec.to_builtins(before.job))
+    decided = Decided(model, before=msgspec.to_builtins(before.job))
     assert model.calls == 0
     assert decided.job == before.job
     assert decided.told["memory_format"] == ("channels_last", "the resumed run used it")
