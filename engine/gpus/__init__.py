@@ -1,13 +1,13 @@
-"""Who is there, what they do and who uses them: NVIDIA's GPUs through NVML, and the host's processor.
+"""Sampling of GPUs through NVML and of the host's processor.
 
-`python -m engine.gpus` prints one `engine.contract.devices.Snapshot` a line. Three processes take part, since
-NVML's and CUDA's calls can hang or crash natively:
+`python -m engine.gpus` prints one `engine.contract.devices.Snapshot` per line. NVML and CUDA calls can hang or crash
+natively, so three processes share the work:
 
-    watchdog (`__main__`, `sampler`, `watch`)   reads the processor, prints the snapshots, always answers
-    reader   (`reader`, the modules of `nvml`)  asks NVML; killed and started again when it falls silent
-    order    (`cuda_order`)                     asks CUDA once in which order it counts the GPUs, and ends
+    watchdog (`__main__`, `sampler`, `watch`)   reads the processor, prints snapshots, always responds
+    reader   (`reader`, the modules of `nvml`)  calls NVML; killed and restarted when it stops responding
+    order    (`cuda_order`)                     asks CUDA once for its order of the GPUs, then exits
 
-`quantities` and `xid_words` are the vocabulary that graphs, tables and exports share.
+`quantities` and `xid_words` hold the names, units and texts that graphs, tables and exports share.
 
-Neither torch nor Qt is imported anywhere here, and NVML is never loaded into the watchdog.
+Nothing here imports torch or Qt, and the watchdog never loads NVML.
 """

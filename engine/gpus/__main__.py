@@ -1,7 +1,7 @@
-"""The sampler: `python -m engine.gpus` prints a snapshot of all devices, as one JSON line, per interval.
+"""Sampler process: `python -m engine.gpus` prints a snapshot of all devices per interval, one JSON line each.
 
-With --listen, each line of its standard input says what is on screen (`engine.contract.devices.SnapshotRequest`), so
-that no more than that is asked for.
+With --listen, each line of standard input is an `engine.contract.devices.SnapshotRequest` that names the visible
+panels, and only their quantities are read.
 """
 
 from __future__ import annotations
@@ -16,29 +16,29 @@ from collections.abc import Sequence
 import msgspec
 
 from engine.contract.devices import SnapshotRequest
-from engine.gpus.lifeline import Parent, take_lines
+from engine.gpus.lifeline import Parent, read_lines
 from engine.gpus.sampler import Sampler
-from engine.gpus.watch import Patience
+from engine.gpus.watch import Timeouts
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Prints until the parent ends or nobody reads; 0 then, 130 after Ctrl-C."""
+    """Print snapshots until the parent exits or closes the pipe; return 0 then, 130 after Ctrl+C."""
     options = _parser().parse_args(arguments)
     parent = Parent()
-    patience = Patience(
-        silent_s=options.silent, first_s=options.first, retry_s=options.retry, look_again_s=options.again
+    timeouts = Timeouts(
+        silent_s=options.silent, first_s=options.first, retry_s=options.retry, rediscover_s=options.again
     )
-    sampler = Sampler(options.interval, patience, basics=options.only_basics)
+    sampler = Sampler(options.interval, timeouts, basics=options.only_basics)
     if options.listen:
-        show = functools.partial(_show, sampler)
-        threading.Thread(target=take_lines, args=(show,), name="listener", daemon=True).start()
+        request = functools.partial(_request, sampler)
+        threading.Thread(target=read_lines, args=(request,), name="listener", daemon=True).start()
     try:
         snapshots = iter([sampler.once(parent)]) if options.once else sampler.snapshots(parent)
         for snapshot in snapshots:
             sys.stdout.buffer.write(msgspec.json.encode(snapshot) + b"\n")
             sys.stdout.buffer.flush()
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # else the flush at exit complains
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # avoids an error from the flush at exit
     except KeyboardInterrupt:
         return 130
     finally:
@@ -46,9 +46,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _show(sampler: Sampler, line: bytes) -> None:
+def _request(sampler: Sampler, line: bytes) -> None:
     try:
-        sampler.show(msgspec.json.decode(line, type=SnapshotRequest))
+        sampler.request(msgspec.json.decode(line, type=SnapshotRequest))
     except msgspec.DecodeError as error:
         print(f"Skipping a line that could not be parsed: {error}", file=sys.stderr, flush=True)
 
@@ -60,19 +60,19 @@ def _parser() -> argparse.ArgumentParser:
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
     parser.add_argument("--interval", type=_interval_s, default=1.0, metavar="S", help="seconds between snapshots")
-    parser.add_argument("--once", action="store_true", help="print one complete snapshot and end")
-    parser.add_argument("--listen", action="store_true", help="take what is on screen from standard input")
+    parser.add_argument("--once", action="store_true", help="print one complete snapshot and exit")
+    parser.add_argument("--listen", action="store_true", help="read the visible panels from standard input")
     parser.add_argument(
         "--only-basics",
         action="store_true",
-        help="report only utilization, memory, power, temperature and the pids of processes",
+        help="report only utilization, memory, power, temperature and process ids",
     )
-    patience = Patience()
+    timeouts = Timeouts()
     for option, default, meaning in (
-        ("--silent", patience.silent_s, "seconds of NVML's silence until it counts as stuck"),
-        ("--first", patience.first_s, "the same for its first answer, for which it wakes the GPUs"),
-        ("--retry", patience.retry_s, "seconds until an NVML that is absent is asked again"),
-        ("--again", patience.look_again_s, "seconds until a lost GPU is looked for again"),
+        ("--silent", timeouts.silent_s, "seconds without an answer after which NVML counts as stuck"),
+        ("--first", timeouts.first_s, "the same for its first answer, which wakes the GPUs"),
+        ("--retry", timeouts.retry_s, "seconds between attempts to load a missing NVML"),
+        ("--again", timeouts.rediscover_s, "seconds between searches for a lost GPU"),
     ):
         parser.add_argument(option, type=float, default=default, metavar="S", help=meaning)
     return parser

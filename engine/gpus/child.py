@@ -1,4 +1,4 @@
-"""A Python module running as a child process that prints lines, is told some, and may hang for ever."""
+"""Python module in a child process that exchanges lines and may hang forever."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ import threading
 from collections import deque
 
 MAX_LINES = 1000
-"""Lines kept while nobody takes them; older ones are dropped."""
+"""Maximum number of unread lines; older ones are dropped."""
 
 
 class LineChild:
-    """A child running `python -m module *arguments`, with its lines taken as they come.
+    """Child process `python -m module *arguments` whose output lines are collected by a thread.
 
-    `news` is set when a line came or the child ended. Nothing here waits for the child, since a process that
-    is stuck in a driver call does not even die by SIGKILL.
+    `changed` is set when a line has arrived or the child has exited. No method waits for the child, since SIGKILL doesn't end
+    a process that is stuck in a driver call.
     """
 
-    def __init__(self, module: str, *arguments: str, news: threading.Event) -> None:
+    def __init__(self, module: str, *arguments: str, changed: threading.Event) -> None:
         self._process = subprocess.Popen(
             [sys.executable, "-m", module, *arguments],
             stdin=subprocess.PIPE,
@@ -32,19 +32,19 @@ class LineChild:
         if os.name != "nt":
             os.set_blocking(self._process.stdin.fileno(), False)
         self._lines: deque[bytes] = deque(maxlen=MAX_LINES)
-        self._news = news
-        self._ended = False
-        threading.Thread(target=self._take_lines, name=f"lines of {module}", daemon=True).start()
+        self._changed = changed
+        self._has_ended = False
+        threading.Thread(target=self._collect_lines, name=f"lines of {module}", daemon=True).start()
 
     def lines(self) -> list[bytes]:
-        """The lines that came since the last call."""
-        taken = []
+        """Return the lines that arrived since the last call."""
+        lines = []
         while self._lines:
-            taken.append(self._lines.popleft())
-        return taken
+            lines.append(self._lines.popleft())
+        return lines
 
-    def tell(self, line: bytes) -> None:
-        """Writes a line to the child's standard input. Nothing happens where it has ended, or has not read for long."""
+    def send(self, line: bytes) -> None:
+        """Write a line to the child's standard input; do nothing if it has exited or its pipe is full."""
         assert self._process.stdin is not None
         try:
             self._process.stdin.write(line)
@@ -52,12 +52,12 @@ class LineChild:
         except (OSError, ValueError):
             return
 
-    def ended(self) -> bool:
-        """Whether the process is gone and no more lines can come."""
-        return self._ended
+    def has_ended(self) -> bool:
+        """Return True if the process has exited and all its lines have arrived."""
+        return self._has_ended
 
-    def cause_of_end(self) -> str | None:
-        """How an ended child ended, None if in order."""
+    def exit_reason(self) -> str | None:
+        """Return the reason of the exit, such as "exit code 1" or "SIGABRT"; None for a normal exit."""
         code = self._process.returncode
         if not code:
             return None
@@ -69,14 +69,14 @@ class LineChild:
             return f"signal {-code}"
 
     def kill(self) -> None:
-        """Kills the child without waiting for its end; `ended` tells when it has come."""
+        """Kill the child without waiting; `has_ended` turns True later."""
         self._process.kill()
 
-    def _take_lines(self) -> None:
-        with self._process as process:  # on leaving it closes the pipes and takes leave of the process
+    def _collect_lines(self) -> None:
+        with self._process as process:  # closes the pipes and waits for the process
             assert process.stdout is not None
             for line in process.stdout:
                 self._lines.append(line)
-                self._news.set()
-        self._ended = True
-        self._news.set()
+                self._changed.set()
+        self._has_ended = True
+        self._changed.set()

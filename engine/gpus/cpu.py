@@ -1,4 +1,4 @@
-"""The host's processor and memory, through psutil."""
+"""Processor and memory of the host, through psutil."""
 
 from __future__ import annotations
 
@@ -10,35 +10,35 @@ import psutil
 
 from engine.contract.devices import Cpu
 
-TEMPERATURE_EVERY_S = 5.0
-"""Temperatures are one file per sensor, dozens on a large machine, and change slowly."""
+TEMPERATURE_INTERVAL_S = 5.0
+"""Seconds between temperature readings: one file per sensor, dozens on a large machine, and slow changes."""
 
-LOAD_OVER_S = 0.1
-"""The shortest time to tell a load of: the kernel's clocks tick a hundred times a second."""
+MIN_LOAD_INTERVAL_S = 0.1
+"""Shortest interval for a load: the kernel counts processor time in ticks of 10 ms."""
 
 SENSORS = ("coretemp", "k10temp", "zenpower", "cpu_thermal", "cpu-thermal", "soc_thermal")
-"""Names of Linux drivers of temperatures within a processor, the likeliest first."""
+"""Linux drivers of processor temperature sensors, most common first."""
 
 
 class CpuReader:
-    """Loads since the previous reading; the first one reaches back to when this was made."""
+    """Reads the processor's load since the previous reading; the first reading counts from construction."""
 
     def __init__(self) -> None:
         self._name = cpu_name()
         self._temperature_c: float | None = None
         self._temperature_due = 0.0
         self._loads = tuple(psutil.cpu_percent(percpu=True))
-        self._looked = time.monotonic()
+        self._loads_read_at = time.monotonic()
 
     def read(self) -> Cpu:
-        """The processor now."""
+        """Return the current state of the processor."""
         now = time.monotonic()
-        if now - self._looked >= LOAD_OVER_S:
+        if now - self._loads_read_at >= MIN_LOAD_INTERVAL_S:
             self._loads = tuple(psutil.cpu_percent(percpu=True))
-            self._looked = now
+            self._loads_read_at = now
         memory = psutil.virtual_memory()
         if now >= self._temperature_due:
-            self._temperature_due = now + TEMPERATURE_EVERY_S
+            self._temperature_due = now + TEMPERATURE_INTERVAL_S
             self._temperature_c = _temperature_c()
         return Cpu(
             name=self._name,
@@ -51,7 +51,7 @@ class CpuReader:
 
 
 def cpu_name() -> str:
-    """The processor as its maker calls it, else its architecture."""
+    """Return the vendor's name of the processor, or its architecture."""
     try:
         for line in Path("/proc/cpuinfo").read_text(errors="replace").splitlines():
             key, _, value = line.partition(":")
@@ -63,7 +63,7 @@ def cpu_name() -> str:
 
 
 def _temperature_c() -> float | None:
-    """The hottest of the processor's own sensors, None where there is none to read."""
+    """Return the highest temperature of the processor's sensors; None if there is none."""
     read = getattr(psutil, "sensors_temperatures", None)  # Linux and FreeBSD only
     try:
         sensors = read() if read else {}

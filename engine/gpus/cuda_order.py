@@ -1,7 +1,7 @@
-"""In which order CUDA counts the GPUs: `python -m engine.gpus.cuda_order` prints their UUIDs as a JSON list.
+"""CUDA's order of the GPUs: `python -m engine.gpus.cuda_order` prints their UUIDs as a JSON list.
 
-CUDA's default order is "fastest first", which NVML cannot tell, so libcuda itself is asked, in a process of its
-own that makes no context and ends at once. It prints null where libcuda is missing or fails.
+CUDA's default order is "fastest first", which NVML doesn't report. So libcuda is asked, in a separate process that
+creates no context and exits at once. It prints null if libcuda is missing or fails.
 """
 
 from __future__ import annotations
@@ -20,64 +20,64 @@ from engine.contract.devices import Gpu
 from engine.gpus.child import LineChild
 
 DEADLINE_S = 20.0
-"""Waking eight GPUs without persistence mode takes some ten seconds."""
+"""Seconds for an answer: waking eight GPUs without persistence mode takes about ten."""
 
 FILTERS = ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER")
-"""Variables that would hide or reorder devices."""
+"""Environment variables that would hide or reorder devices."""
 
 
 class CudaOrder:
-    """CUDA's index of each GPU by UUID, asked once for every set of GPUs, without waiting."""
+    """Looks up each GPU's CUDA index by UUID, once per set of GPUs, without blocking."""
 
-    def __init__(self, news: threading.Event, deadline_s: float = DEADLINE_S) -> None:
-        self._news = news
+    def __init__(self, changed: threading.Event, deadline_s: float = DEADLINE_S) -> None:
+        self._changed = changed
         self._deadline_s = deadline_s
         self._child: LineChild | None = None
         self._started = 0.0
-        self._asked_for: frozenset[str] = frozenset()
+        self._requested: frozenset[str] = frozenset()
         self._index: dict[str, int] = {}
 
     @property
     def pending(self) -> bool:
-        """Whether CUDA has been asked and may still answer."""
+        """True while CUDA's answer is outstanding."""
         return self._child is not None
 
     def poll(self, gpus: Iterable[Gpu]) -> None:
-        """Takes the answer if it is there; asks if `gpus` has a UUID that CUDA was not yet asked about."""
+        """Read the answer if it has arrived; ask CUDA if `gpus` holds a UUID that it hasn't been asked about."""
         uuids = frozenset(gpu.uuid for gpu in gpus if not gpu.lost)
         if self._child is not None:
-            self._take(self._child)
-        elif not uuids <= self._asked_for:
-            self._asked_for |= uuids
+            self._read(self._child)
+        elif not uuids <= self._requested:
+            self._requested |= uuids
             self._started = time.monotonic()
-            self._child = LineChild("engine.gpus.cuda_order", news=self._news)
+            self._child = LineChild("engine.gpus.cuda_order", changed=self._changed)
 
-    def numbered(self, gpus: Iterable[Gpu]) -> tuple[Gpu, ...]:
-        """`gpus` with their CUDA index, None for those that CUDA did not list."""
+    def with_cuda_index(self, gpus: Iterable[Gpu]) -> tuple[Gpu, ...]:
+        """Return `gpus` with their CUDA index, None for those that CUDA didn't list."""
         return tuple(msgspec.structs.replace(gpu, cuda_index=self._index.get(gpu.uuid)) for gpu in gpus)
 
     def close(self) -> None:
-        """Gives up on an answer that is not there yet."""
+        """Kill the process if it hasn't answered."""
         if self._child is not None:
             self._child.kill()
             self._child = None
 
-    def _take(self, child: LineChild) -> None:
-        over = child.ended()
+    def _read(self, child: LineChild) -> None:
+        has_ended = child.has_ended()
         for line in child.lines():
             order = _parsed(line)
             self._index = {uuid_: index for index, uuid_ in enumerate(order)}
-        if over:
+        if has_ended:
             self._child = None
         elif time.monotonic() - self._started > self._deadline_s:
             self.close()
 
 
 def ask_cuda() -> list[str] | None:
-    """UUIDs ("GPU-…") of the devices that CUDA sees, in its order; None where CUDA does not work.
+    """Return the UUIDs ("GPU-…") of CUDA's devices in its order; None if CUDA doesn't work.
 
-    Source: CUDA driver API, cuInit, cuDeviceGetCount, cuDeviceGet, cuDeviceGetUuid_v2. With MIG the last one
-    tells a slice's UUID, which then is not the UUID of any whole GPU.
+    Source: CUDA driver API, cuInit, cuDeviceGetCount, cuDeviceGet, cuDeviceGetUuid_v2. With MIG the last one returns the
+    UUID of an instance, which differs from that of the GPU.
     """
     try:
         cuda = ctypes.CDLL("nvcuda.dll" if os.name == "nt" else "libcuda.so.1")
@@ -91,7 +91,7 @@ def ask_cuda() -> list[str] | None:
 
 
 def _uuid(cuda: ctypes.CDLL, get_uuid: Callable[..., int], ordinal: int) -> str:
-    """The UUID of one device; "" where CUDA fails for it, so that the others keep their places."""
+    """Return the UUID of one device; "" if CUDA fails for it, so that the others keep their index."""
     device = ctypes.c_int()
     raw = (ctypes.c_ubyte * 16)()
     if cuda.cuDeviceGet(ctypes.byref(device), ordinal) or get_uuid(ctypes.byref(raw), device):
@@ -107,14 +107,14 @@ def _parsed(line: bytes) -> list[str]:
 
 
 def main() -> int:
-    """Prints the order as one line."""
+    """Print the order as one line."""
     from engine.gpus.lifeline import end_with_parent
 
     end_with_parent()
     for name in FILTERS:
         os.environ.pop(name, None)
     print(json.dumps(ask_cuda()), flush=True)
-    # libcuda's own tidying at exit can hang after a fault of the driver.
+    # libcuda's cleanup at exit can hang after a driver error.
     os._exit(0)
 
 

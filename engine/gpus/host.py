@@ -1,4 +1,4 @@
-"""The processes of this host, through psutil."""
+"""Processes of this host, through psutil."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from engine.system.plain_text import encodable, shortened
 
 Answer = TypeVar("Answer")
 
-PROC_PID_INIT_INO = 0xEFFFFFFC  # include/linux/proc_ns.h: the host's own pid namespace
-LOAD_OVER_S = 0.5
-"""The shortest time to tell a load of: the kernel's clocks tick a hundred times a second."""
+PROC_PID_INIT_INO = 0xEFFFFFFC  # include/linux/proc_ns.h: the host's pid namespace
+MIN_LOAD_INTERVAL_S = 0.5
+"""Shortest interval for a load: the kernel counts processor time in ticks of 10 ms."""
 FORGET_AFTER_S = 60.0
-COMMAND_CHARACTERS = 300
+MAX_COMMAND_LENGTH = 300
 
 
 class HostProcess(NamedTuple):
-    """What the host knows of a process; None or empty where this user may not know, or it has ended.
+    """Facts about a process; None or empty if this user may not read them or the process has ended.
 
-    `cpu_percent` is of one core, since the previous look, so the first look tells none. `started` is in seconds since
-    the epoch; `ancestors` are pids, the parent's first.
+    `cpu_percent` is a percentage of one core since the previous reading, None at the first. `started` is in seconds since
+    the epoch. `ancestors` are pids, the parent first.
     """
 
     user: str | None = None
@@ -42,43 +42,43 @@ UNKNOWN = HostProcess()
 
 
 @dataclass(frozen=True)
-class _Seen:
+class _Reading:
     at: float
     process: psutil.Process | None = None
     parent: int | None = None
     cpu_s: float | None = None
-    told: HostProcess = UNKNOWN
+    facts: HostProcess = UNKNOWN
 
 
 class HostProcesses:
-    """Looks processes up: once what stays as long as they live, at each look what they use."""
+    """Reads facts about processes: constant ones once, usage at each reading."""
 
     def __init__(self) -> None:
         self._foreign = foreign_pids()
-        self._seen: dict[int, _Seen] = {}
+        self._readings: dict[int, _Reading] = {}
 
-    def look(self, pid: int) -> HostProcess:
-        """The process `pid` now, or as it was half a second ago at most, since one process may hold eight GPUs.
+    def read(self, pid: int) -> HostProcess:
+        """Return the facts about `pid`, at most half a second old because one process may use eight GPUs.
 
-        Nothing is known of the host's pids within a container.
+        In a container, host pids can't be resolved, and the result is `UNKNOWN`.
         """
         if self._foreign:
             return UNKNOWN
         now = time.monotonic()
-        seen = self._seen.get(pid)
-        if seen is None:
+        reading = self._readings.get(pid)
+        if reading is None:
             self._forget(now)
-        if seen is None or now - seen.at >= LOAD_OVER_S:
-            seen = self._seen[pid] = _look(pid, seen or _Seen(now), now)
-        return seen.told
+        if reading is None or now - reading.at >= MIN_LOAD_INTERVAL_S:
+            reading = self._readings[pid] = _read(pid, reading or _Reading(now), now)
+        return reading.facts
 
     def _forget(self, now: float) -> None:
-        for pid in [pid for pid, seen in self._seen.items() if now - seen.at > FORGET_AFTER_S]:
-            del self._seen[pid]
+        for pid in [pid for pid, reading in self._readings.items() if now - reading.at > FORGET_AFTER_S]:
+            del self._readings[pid]
 
 
 def foreign_pids() -> bool:
-    """Whether NVML's pids are not ours: in a container it tells the host's."""
+    """Return True if NVML's pids are those of another namespace, as in a container."""
     if sys.platform != "linux":
         return False
     try:
@@ -87,31 +87,32 @@ def foreign_pids() -> bool:
         return True
 
 
-def _look(pid: int, before: _Seen, now: float) -> _Seen:
-    """`pid` at `now`. Processes are equal only if they were started at the same time, too: a pid may be another's by
-    now.
+def _read(pid: int, before: _Reading, now: float) -> _Reading:
+    """Read `pid` at `now`.
+
+    A pid can be reused, so processes are equal only if their start times agree.
     """
     try:
         process = psutil.Process(pid)
         with process.oneshot():
             same = before.process == process
-            told = before.told if same else _meet(process)
+            facts = before.facts if same else _identify(process)
             parent = _or_none(process.ppid)
-            if not same or parent != before.parent:  # an orphan is handed to another parent
-                told = told._replace(ancestors=_ancestors(process))
+            if not same or parent != before.parent:  # an orphan gets a new parent
+                facts = facts._replace(ancestors=_ancestors(process))
             cpu_s = _or_none(lambda: sum(process.cpu_times()[:2]))
             used_s = cpu_s - before.cpu_s if same and cpu_s is not None and before.cpu_s is not None else None
-            told = told._replace(
+            facts = facts._replace(
                 cpu_percent=None if used_s is None else round(100 * used_s / (now - before.at), 1),
                 memory_bytes=_or_none(lambda: process.memory_info().rss),
             )
-            return _Seen(now, process, parent, cpu_s, told)
+            return _Reading(now, process, parent, cpu_s, facts)
     except psutil.Error:
-        return _Seen(now)
+        return _Reading(now)
 
 
-def _meet(process: psutil.Process) -> HostProcess:
-    """What does not change while a process lives."""
+def _identify(process: psutil.Process) -> HostProcess:
+    """Read the facts that are constant over a process's life."""
     return HostProcess(
         user=_or_none(process.username),
         name=_or_none(lambda: shortened(encodable(_one_line([process.name()])))),
@@ -125,9 +126,9 @@ def _ancestors(process: psutil.Process) -> tuple[int, ...]:
 
 
 def _one_line(arguments: list[str]) -> str:
-    """A command line as one line of at most `COMMAND_CHARACTERS`; programs are handed whole scripts as arguments."""
+    """Join a command line into one line of at most `MAX_COMMAND_LENGTH`; arguments may be whole scripts."""
     line = " ".join(" ".join(arguments).split())
-    return line if len(line) <= COMMAND_CHARACTERS else f"{line[: COMMAND_CHARACTERS - 1]}…"
+    return line if len(line) <= MAX_COMMAND_LENGTH else f"{line[: MAX_COMMAND_LENGTH - 1]}…"
 
 
 def _or_none(ask: Callable[[], Answer]) -> Answer | None:

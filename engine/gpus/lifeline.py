@@ -1,4 +1,4 @@
-"""No process of the sampler outlives the one that started it."""
+"""Termination of the sampler's processes together with their parent."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from engine.system import linux
 
 
 class Parent:
-    """The process that started this one, watched from now on.
+    """The process that started this one.
 
-    On Linux the kernel also signals this process when its parent ends, so that even a write that blocks on a
-    full pipe is left. The kernel sends that signal when the parent's *thread* that started us ends, too, so the
-    handler looks whether the process is really gone. Only one may be made, on the main thread.
+    On Linux the kernel also signals this process when its parent exits, so that it exits even while blocked on a full
+    pipe. The kernel also sends the signal when only the parent *thread* that started us exits, so the handler checks
+    whether the process is gone. Create it once, on the main thread.
     """
 
     def __init__(self) -> None:
@@ -30,8 +30,8 @@ class Parent:
             linux.signal_at_parents_death(signal.SIGUSR2)
 
     def alive(self) -> bool:
-        """Whether the parent still runs."""
-        if os.name == "nt":  # Windows keeps telling a dead parent's pid
+        """Return True if the parent is running."""
+        if os.name == "nt":  # on Windows, getppid() keeps the pid of an exited parent
             return self._process is not None and self._process.is_running()
         return os.getppid() == self._pid
 
@@ -40,29 +40,29 @@ class Parent:
             os._exit(0)
 
 
-def end_with_parent(take: Callable[[bytes], None] | None = None) -> None:
-    """Ends this process, whatever it is doing, as soon as the parent ends or closes our standard input.
+def end_with_parent(on_line: Callable[[bytes], None] | None = None) -> None:
+    """Exit this process as soon as the parent exits or closes our standard input.
 
-    For children of the watchdog, which start from its main thread and hold a pipe as their standard input. `take` is
-    given each line that comes through it, on a thread of its own.
+    For children of the watchdog, which are started from its main thread with a pipe as standard input. `on_line` is called
+    with each line of the pipe, on a separate thread.
     """
-    if sys.platform == "linux":  # elsewhere there is no SIGKILL to name
+    if sys.platform == "linux":  # SIGKILL exists on POSIX only
         linux.signal_at_parents_death(signal.SIGKILL)
-    threading.Thread(target=_exit_at_end_of_input, args=(take,), name="lifeline", daemon=True).start()
+    threading.Thread(target=_exit_at_end_of_input, args=(on_line,), name="lifeline", daemon=True).start()
 
 
-def take_lines(take: Callable[[bytes], None]) -> None:
-    """Gives `take` each line of our standard input, until that ends."""
+def read_lines(on_line: Callable[[bytes], None]) -> None:
+    """Call `on_line` with each line of standard input until it ends."""
     rest = b""
     while data := os.read(0, 4096):
         *lines, rest = (rest + data).split(b"\n")
         for line in lines:
-            take(line)
+            on_line(line)
 
 
-def _exit_at_end_of_input(take: Callable[[bytes], None] | None) -> None:
+def _exit_at_end_of_input(on_line: Callable[[bytes], None] | None) -> None:
     try:
-        take_lines(take or (lambda line: None))
+        read_lines(on_line or (lambda line: None))
     finally:
         os._exit(0)
 

@@ -1,4 +1,4 @@
-"""What is told of a GPU over time: the one list that graphs, tables, exports and alerts go by."""
+"""Quantities of a GPU over time: the list behind graphs, tables, exports and alerts."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ MIB = 1 << 20
 
 @dataclass(frozen=True)
 class Quantity:
-    """`read` gives it in its basic unit (bytes, watts, …), None where the GPU does not tell; `scale` turns that into
-    `unit`, in which it is written with `digits` decimals. `meaning` says what the number is, for a user.
+    """One measurable quantity of a GPU.
 
-    `highest` is where its scale ends, in the basic unit, where that is known.
+    `read` returns it in its basic unit (bytes, watts, …), None if the GPU doesn't report it. `scale` converts that to
+    `unit`, which is written with `digits` decimals. `meaning` explains the number to users. `highest` returns the upper end
+    of its range in the basic unit, if known.
     """
 
     id: str
@@ -30,7 +31,7 @@ class Quantity:
     highest: Callable[[Gpu], float | None] = lambda gpu: None
 
     def write(self, value: float | None) -> str:
-        """`value`, in the basic unit, in words: "41.2 GiB"; a dash where it is not known."""
+        """Format `value`, given in the basic unit: "41.2 GiB"; a dash if unknown."""
         return "–" if value is None or math.isnan(value) else f"{value * self.scale:,.{self.digits}f} {self.unit}"
 
 
@@ -38,20 +39,20 @@ def _percent(gpu: Gpu) -> float | None:
     return 100.0
 
 
-def _links(gpu: Gpu, way: str) -> float | None:
-    told = [value for link in gpu.nvlinks if (value := getattr(link, way)) is not None]
-    return sum(told) if told else None
+def _sum_links(gpu: Gpu, direction: str) -> float | None:
+    values = [value for link in gpu.nvlinks if (value := getattr(link, direction)) is not None]
+    return sum(values) if values else None
 
 
 QUANTITIES: tuple[Quantity, ...] = (
     Quantity(
         "utilization_percent", "Utilization", "%",
-        "The share of time in which any kernel ran, however small: 100 % does not mean that the GPU has no room left.",
+        "The fraction of time in which any kernel ran, however small: 100 % does not mean that the GPU has no room left.",
         lambda gpu: gpu.utilization_percent, highest=_percent,
     ),
     Quantity(
         "memory_used_bytes", "Memory in use", "GiB",
-        "Memory allocated by programs, without the driver's own.",
+        "Memory allocated by programs, excluding the driver's.",
         lambda gpu: gpu.memory_used_bytes, 1 / GIB, 1, lambda gpu: gpu.memory_total_bytes,
     ),
     Quantity(
@@ -71,17 +72,17 @@ QUANTITIES: tuple[Quantity, ...] = (
     ),
     Quantity(
         "sm_active_percent", "SM activity", "%",
-        "The share of time in which the multiprocessors had at least one warp resident (GPM).",
+        "The fraction of time in which the multiprocessors had at least one warp resident (GPM).",
         lambda gpu: gpu.sm_active_percent, highest=_percent,
     ),
     Quantity(
         "tensor_active_percent", "Tensor activity", "%",
-        "The share of time in which the tensor cores' pipes were active (GPM).",
+        "The fraction of time in which the tensor cores' pipes were active (GPM).",
         lambda gpu: gpu.tensor_active_percent, highest=_percent,
     ),
     Quantity(
         "memory_busy_percent", "Memory bandwidth", "%",
-        "The share of time in which the GPU's memory was being read or written.",
+        "The fraction of time in which the GPU's memory was being read or written.",
         lambda gpu: gpu.memory_busy_percent, highest=_percent,
     ),
     Quantity(
@@ -112,27 +113,27 @@ QUANTITIES: tuple[Quantity, ...] = (
     Quantity(
         "nvlink_received_bytes_per_s", "NVLink in", "GB/s",
         "Data received over all NVLinks.",
-        lambda gpu: _links(gpu, "received_bytes_per_s"), 1e-9, 1,
+        lambda gpu: _sum_links(gpu, "received_bytes_per_s"), 1e-9, 1,
     ),
     Quantity(
         "nvlink_sent_bytes_per_s", "NVLink out", "GB/s",
         "Data sent over all NVLinks.",
-        lambda gpu: _links(gpu, "sent_bytes_per_s"), 1e-9, 1,
+        lambda gpu: _sum_links(gpu, "sent_bytes_per_s"), 1e-9, 1,
     ),
     Quantity(
         "encoder_percent", "Video encoder", "%",
-        "The share of time in which the video encoder was active.",
+        "The fraction of time in which the video encoder was active.",
         lambda gpu: gpu.encoder_percent, highest=_percent,
     ),
     Quantity(
         "decoder_percent", "Video decoder", "%",
-        "The share of time in which the video decoder was active.",
+        "The fraction of time in which the video decoder was active.",
         lambda gpu: gpu.decoder_percent, highest=_percent,
     ),
 )  # fmt: skip
 BY_ID = {quantity.id: quantity for quantity in QUANTITIES}
 
-THROTTLE_WORDS = {
+THROTTLE_TEXTS = {
     "idle": "idle: nothing to do",
     "clocks_setting": "limited by a clock setting",
     "power_cap": "limited by the power limit",
@@ -143,6 +144,6 @@ THROTTLE_WORDS = {
     "power_brake": "slowed by the power supply",
     "display_setting": "limited by a display's clock setting",
 }
-"""`Gpu.throttled` in plain words."""
+"""Explanations of the values of `Gpu.throttled`."""
 ALARMING = ("hardware_slowdown", "thermal", "hardware_thermal", "power_brake")
-"""Reasons that something is wrong with, rather than of the GPU's usual work."""
+"""Throttle reasons that indicate a defect rather than normal operation."""

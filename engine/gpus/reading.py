@@ -1,4 +1,4 @@
-"""What the reader tells the watchdog: one JSON line per interval."""
+"""Message from the reader to the watchdog: one JSON line per interval."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from engine.contract.devices import Gpu, Nvml, Topology
 
 
 class Reading(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """NVML's answers at one moment, and how long its calls took. `gpus` says nothing unless `nvml.status` is "ok".
+    """NVML's answers at one moment, with the duration of its calls in seconds.
 
-    `topology` is told when it is new.
+    `gpus` is meaningful only if `nvml.status` is "ok". `topology` is set when it has changed.
     """
 
     nvml: Nvml

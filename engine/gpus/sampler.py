@@ -1,4 +1,4 @@
-"""One snapshot of all devices per interval, whatever NVML does."""
+"""Snapshots of all devices at a fixed interval, independent of NVML's state."""
 
 from __future__ import annotations
 
@@ -12,82 +12,82 @@ from engine.gpus.cpu import CpuReader
 from engine.gpus.cuda_order import CudaOrder
 from engine.gpus.host import foreign_pids
 from engine.gpus.lifeline import Parent
-from engine.gpus.watch import NvmlWatch, Patience
+from engine.gpus.watch import NvmlWatch, Timeouts
 
-FIRST_LOAD_S = 0.12
-"""The first snapshot waits this long, since a processor's load needs two looks at its clocks."""
-LOOK_S = 0.5
-"""How often the parent and the reader are looked after between two snapshots."""
-RATES_FROM = 2
-"""The reading from which on rates are known."""
-ONCE_S = 40.0
-"""The longest that a single snapshot waits for NVML and CUDA."""
+FIRST_SNAPSHOT_S = 0.12
+"""Seconds until the first snapshot: a processor's load needs two readings of its clocks."""
+POLL_INTERVAL_S = 0.5
+"""Seconds between checks of the parent and the reader, between two snapshots."""
+FIRST_READING_WITH_RATES = 2
+"""First reading that has rates."""
+SINGLE_SNAPSHOT_TIMEOUT_S = 40.0
+"""Timeout of a single snapshot, in seconds."""
 
 
 class Sampler:
-    """Makes snapshots until the parent ends. `close` ends the processes below it.
+    """Produces snapshots until the parent exits. `close` ends its child processes.
 
-    With `basics` only use, memory, power and temperature of the GPUs are told, and the pids of their processes.
+    With `basics` only utilization, memory, power and temperature of the GPUs and their process ids are read.
     """
 
-    def __init__(self, interval_s: float, patience: Patience | None = None, *, basics: bool = False) -> None:
+    def __init__(self, interval_s: float, timeouts: Timeouts | None = None, *, basics: bool = False) -> None:
         self._interval_s = interval_s
-        self._news = threading.Event()
-        self._shown = SnapshotRequest()
-        self._watch = NvmlWatch(interval_s, self._news, patience or Patience(), basics=basics)
+        self._changed = threading.Event()
+        self._request = SnapshotRequest()
+        self._watch = NvmlWatch(interval_s, self._changed, timeouts or Timeouts(), basics=basics)
         self._watch.poll()
-        self._order = CudaOrder(self._news)
+        self._order = CudaOrder(self._changed)
         self._cpu = CpuReader()
         self._host = socket.gethostname()
         self._foreign_pids = foreign_pids()
 
-    def show(self, shown: SnapshotRequest) -> None:
-        """What is asked for from now on. May be called on any thread."""
-        self._shown = shown
-        self._news.set()
+    def request(self, request: SnapshotRequest) -> None:
+        """Set the quantities to read from now on. Thread-safe."""
+        self._request = request
+        self._changed.set()
 
     def snapshots(self, parent: Parent) -> Iterator[Snapshot]:
-        """One now, one at each of NVML's first two answers, then one per interval and at once when what is shown
-        changes, while `parent` lives.
+        """Yield one snapshot now, one at each of NVML's first two answers, then one per interval while `parent` is alive.
 
-        Where NVML answers, a snapshot follows each of its readings at once, so that what is told is new.
+        A new request is answered at once. If NVML answers, each reading is followed at once by its snapshot, so that values
+        are fresh.
         """
-        due = time.monotonic() + FIRST_LOAD_S
+        due = time.monotonic() + FIRST_SNAPSHOT_S
         early = float("inf")  # from when on a new reading brings the next snapshot
-        told = 0
-        shown = self._shown
+        sent_readings = 0
+        request = self._request
         while parent.alive():
             now = time.monotonic()
-            if self._shown != shown:
-                shown, early = self._shown, now
-            if now >= due or (now >= early and self._watch.readings > told):
-                told = self._watch.readings
+            if self._request != request:
+                request, early = self._request, now
+            if now >= due or (now >= early and self._watch.readings > sent_readings):
+                sent_readings = self._watch.readings
                 last = due if due <= now < due + self._interval_s / 2 else now
-                early = last + (0.0 if told < RATES_FROM else 0.8 * self._interval_s)
+                early = last + (0.0 if sent_readings < FIRST_READING_WITH_RATES else 0.8 * self._interval_s)
                 due = last + self._interval_s * (1.2 if self._watch.nvml.status == "ok" else 1.0)
                 yield self.snapshot()
             else:
-                self._look(due)
+                self._poll_children(due)
 
     def once(self, parent: Parent) -> Snapshot:
-        """A single snapshot, when NVML and CUDA have answered or were given up."""
+        """Return one snapshot as soon as NVML and CUDA have answered or timed out."""
         start = time.monotonic()
         while parent.alive():
             waited_s = time.monotonic() - start
-            answered = self._watch.readings >= RATES_FROM or self._watch.nvml.status != "ok"
-            complete = self._watch.heard and answered and not self._order.pending
-            if waited_s >= FIRST_LOAD_S and (complete or waited_s > ONCE_S):
+            answered = self._watch.readings >= FIRST_READING_WITH_RATES or self._watch.nvml.status != "ok"
+            complete = self._watch.has_status and answered and not self._order.pending
+            if waited_s >= FIRST_SNAPSHOT_S and (complete or waited_s > SINGLE_SNAPSHOT_TIMEOUT_S):
                 break
-            self._look(start + FIRST_LOAD_S if complete else start + ONCE_S)
+            self._poll_children(start + FIRST_SNAPSHOT_S if complete else start + SINGLE_SNAPSHOT_TIMEOUT_S)
         return self.snapshot()
 
     def snapshot(self) -> Snapshot:
-        """All devices as last heard of."""
+        """Return the latest state of all devices."""
         return Snapshot(
             time=time.time(),
             host=self._host,
             nvml=self._watch.nvml,
-            gpus=self._order.numbered(self._watch.gpus),
+            gpus=self._order.with_cuda_index(self._watch.gpus),
             cpu=self._cpu.read(),
             topology=self._watch.topology,
             foreign_pids=self._foreign_pids,
@@ -95,14 +95,14 @@ class Sampler:
         )
 
     def close(self) -> None:
-        """Ends the processes that ask NVML and CUDA."""
+        """End the processes that call NVML and CUDA."""
         self._watch.close()
         self._order.close()
 
-    def _look(self, until: float) -> None:
-        """Looks after the processes below as soon as one has news, else a little later, at `until` at the latest."""
-        self._news.wait(max(0.0, min(LOOK_S, until - time.monotonic())))
-        self._news.clear()
-        self._watch.show(self._shown)
+    def _poll_children(self, until: float) -> None:
+        """Poll the child processes when one reports a change, at the latest at `until`."""
+        self._changed.wait(max(0.0, min(POLL_INTERVAL_S, until - time.monotonic())))
+        self._changed.clear()
+        self._watch.request(self._request)
         self._watch.poll()
         self._order.poll(self._watch.gpus)

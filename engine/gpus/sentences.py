@@ -1,4 +1,4 @@
-"""What is said to the user about NVML: one sentence per state, each with its remedy."""
+"""Texts about NVML's state, each with its remedy."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from engine.contract.devices import Nvml, NvmlStatus
 
 NO_LIBRARY = (
-    "NVIDIA's library NVML was not found: install the NVIDIA driver, which brings it, if this machine has an "
-    "NVIDIA GPU."
+    "NVIDIA's library NVML was not found: if this machine has an NVIDIA GPU, install the NVIDIA driver, which includes "
+    "the library."
 )
 NO_LIBRARY_IN_CONTAINER = (
     "NVIDIA's library NVML was not found: if the host has an NVIDIA GPU, start this container with it, as by "
@@ -43,19 +43,19 @@ ASKING = "Waiting for NVML to list the GPUs."
 
 
 def no_library(*, driver_loaded: bool, in_container: bool) -> str:
-    """NVML's library is not there."""
+    """Return the text for a missing NVML library."""
     if driver_loaded:
         return NO_GPUS_IN_CONTAINER if in_container else LIBRARY_MISSING
     return NO_LIBRARY_IN_CONTAINER if in_container else NO_LIBRARY
 
 
 def no_driver(*, driver_loaded: bool, in_container: bool) -> str:
-    """NVML's library does not reach the driver, which in a container may be loaded nevertheless."""
+    """Return the text for a library that can't reach the driver, which in a container may still be loaded."""
     return NO_GPUS_IN_CONTAINER if driver_loaded and in_container else NO_DRIVER
 
 
 def no_permission(denied_files: Sequence[str]) -> str:
-    """This user may not use the GPUs, as far as is known because of `denied_files`."""
+    """Return the text for missing permissions, with the files that are known to cause it."""
     if not denied_files:
         return NO_PERMISSION
     return (
@@ -65,7 +65,7 @@ def no_permission(denied_files: Sequence[str]) -> str:
 
 
 def not_answering(silent_s: float) -> Nvml:
-    """NVML has been silent for `silent_s` seconds."""
+    """Return the state after `silent_s` seconds without an answer."""
     return Nvml(
         "not_answering",
         f"NVML is not answering (for {silent_s:.0f} s): the values shown are the last known ones, and "
@@ -74,7 +74,7 @@ def not_answering(silent_s: float) -> Nvml:
 
 
 def crashed(cause: str) -> Nvml:
-    """The process that asks NVML ended by itself; `cause` says how, such as "SIGABRT"."""
+    """Return the state after a crash of the reader; `cause` is such as "SIGABRT"."""
     return Nvml(
         "error",
         f"NVML crashed ({cause}): the values shown are the last known ones, and Footplate keeps trying; "
@@ -83,5 +83,5 @@ def crashed(cause: str) -> Nvml:
 
 
 def failed(detail: str) -> tuple[NvmlStatus, str]:
-    """NVML answered with an error that has no sentence of its own; `detail` is NVML's wording."""
+    """Return status and text of any other NVML error; `detail` is NVML's own message."""
     return "error", f"NVML reported an error ({detail}): Footplate keeps trying; if this lasts, run nvidia-smi."

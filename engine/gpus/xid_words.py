@@ -1,6 +1,6 @@
-"""What the errors that NVIDIA's driver reports of a GPU mean, in plain words.
+"""Explanations of Xid errors, which NVIDIA's driver reports for a GPU.
 
-The numbers and their causes are those of NVIDIA's catalogue, docs.nvidia.com/deploy/xid-errors.
+Source of the numbers and causes: NVIDIA's catalog, docs.nvidia.com/deploy/xid-errors.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ XID_WORDS = {
     94: "uncorrectable memory error, contained to one program",
     95: "uncorrectable memory error that was not contained",
     109: "the GPU did not switch to another program in time",
-    119: "the GPU's own processor did not answer the driver in time",
-    120: "the GPU's own processor failed",
+    119: "the GPU's system processor did not answer the driver in time",
+    120: "the GPU's system processor failed",
     140: "unrecovered memory error",
-    143: "the GPU could not be initialised",
+    143: "the GPU could not be initialized",
     154: "the driver says that the GPU must be reset or the machine restarted",
 }
-"""The Xids that owners of GPUs meet, by number."""
+"""Common Xids by number."""
 
 PROGRAM_XIDS = (13, 31, 43, 45)
-"""Xids that a program's own mistake brings about; any other speaks of the hardware, the driver or the cooling."""
+"""Xids that are usually caused by a program's bug; all others indicate hardware, driver or cooling."""
 
 
 def xid_words(number: int) -> str:
-    """ "Xid 79: the GPU has fallen off the bus"; the number alone where it is not a common one."""
+    """Return the explanation of an Xid, such as "Xid 79: the GPU has fallen off the bus"; just the number if it is rare."""
     words = XID_WORDS.get(number)
     return f"Xid {number}: {words}" if words else f"Xid {number}"

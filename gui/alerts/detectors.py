@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from engine.contract.devices import Gpu, Xid
 from engine.contract.problems import Severity
-from engine.gpus.quantities import ALARMING, THROTTLE_WORDS
+from engine.gpus.quantities import ALARMING, THROTTLE_TEXTS
 from engine.gpus.xid_words import PROGRAM_XIDS, xid_words
 from gui.alerts.rules import KINDS, Rule, Threshold, length
 
@@ -46,7 +46,7 @@ def find(rule: Rule, gpu: Gpu, run: str | None) -> Finding | None:
     if gpu.lost or gpu.asleep:
         return None
     if rule.kind == "throttled":
-        reasons = [THROTTLE_WORDS[reason] for reason in gpu.throttled or () if reason in ALARMING]
+        reasons = [THROTTLE_TEXTS[reason] for reason in gpu.throttled or () if reason in ALARMING]
         words = "; ".join(reasons).removeprefix("slowed down ")  # as the kind is called
         return Finding(_sentence(words, rule)) if reasons else None
     if rule.kind == "idle" and run is None:

@@ -6,7 +6,7 @@ import time
 from typing import NamedTuple
 
 from engine.contract.devices import Gpu, gpu_title
-from engine.gpus.quantities import ALARMING, THROTTLE_WORDS
+from engine.gpus.quantities import ALARMING, THROTTLE_TEXTS
 from engine.gpus.xid_words import PROGRAM_XIDS, xid_words
 
 
@@ -25,7 +25,7 @@ def remarks(gpu: Gpu) -> list[Remark]:
         return [Remark(f"lost since {clock(gpu.lost_since)}: these are its last values")]
     if gpu.asleep:
         return [Remark("asleep, not woken", alarming=False)]
-    held = [Remark(THROTTLE_WORDS[reason], reason in ALARMING) for reason in gpu.throttled or () if reason != "idle"]
+    held = [Remark(THROTTLE_TEXTS[reason], reason in ALARMING) for reason in gpu.throttled or () if reason != "idle"]
     found = [*_faults(gpu), *held]
     if gpu.mig_enabled:
         found.append(Remark("MIG is on", alarming=False))

@@ -1,7 +1,6 @@
-"""How busy a GPU's multiprocessors and tensor cores are, through GPM: Hopper and later, Linux only.
+"""Activity of multiprocessors and tensor cores, through GPM: Hopper and later, Linux only.
 
-Source: section "NVML GPM" of nvml.h. Metrics are shares of the time between two samples, which are to be at least
-100 ms apart.
+Source: section "NVML GPM" of nvml.h. Metrics are averages between two samples, at least 100 ms apart.
 """
 
 from __future__ import annotations
@@ -9,59 +8,62 @@ from __future__ import annotations
 import time
 from typing import Any, NamedTuple
 
-from engine.gpus.nvml.calls import Ask, percent
+from engine.gpus.nvml.calls import DeviceCalls, percent
 
 SM_UTIL = 2
 ANY_TENSOR_UTIL = 5
 REFRESH_S = 0.12
-"""A little more than nvml.h asks for, since what is refused once is not asked for again."""
+"""Seconds between samples, slightly above nvml.h's limit since a refused call isn't repeated."""
 
 
-class Shares(NamedTuple):
-    """In percent; None where they are not known."""
+class SmActivity(NamedTuple):
+    """Activity in percent; None if unknown."""
 
     sm: float | None = None
     tensor: float | None = None
 
 
 class Activity:
-    """The activity of the GPU that `ask` asks or, with `gpu_instance`, of that MIG instance of it."""
+    """Activity of a GPU, or with `gpu_instance` of one of its MIG instances."""
 
-    def __init__(self, ask: Ask, gpu_instance: int | None = None) -> None:
+    def __init__(self, ask: DeviceCalls, gpu_instance: int | None = None) -> None:
         self._ask = ask
         self._gpu_instance = gpu_instance
         self._supported: bool | None = None
         self._samples: list[Any] = []
         self._sampled_at: float | None = None
-        self._told = Shares()
+        self._latest = SmActivity()
 
-    def read(self) -> Shares:
-        """The shares since the previous reading; not known at the first one. Raises `GpuLost`."""
+    def read(self) -> SmActivity:
+        """Return the activity since the previous reading, unknown at the first. Raises `GpuLost`."""
         now = time.monotonic()
         if not self._is_supported() or (self._sampled_at is not None and now - self._sampled_at < REFRESH_S):
-            return self._told
+            return self._latest
         if not self._samples:
             self._samples = self._ask("samples", lambda: [self._ask.nvml.nvmlGpmSampleAlloc() for _ in range(2)]) or []
         if not self._samples:
-            return self._told
+            return self._latest
         earlier, later = reversed(self._samples)
         self._samples = [earlier, later]
         if self._ask(("activity", self._gpu_instance), lambda: self._sample(later)) is None:
-            self.forget()
-            return self._told
-        begun, self._sampled_at = self._sampled_at, now
-        if begun is not None:
-            self._told = self._ask(("shares", self._gpu_instance), lambda: self._between(earlier, later)) or Shares()
-        return self._told
+            self.reset()
+            return self._latest
+        previous_at, self._sampled_at = self._sampled_at, now
+        if previous_at is not None:
+            self._latest = (
+                self._ask(("activity metrics", self._gpu_instance), lambda: self._between(earlier, later))
+                or SmActivity()
+            )
+        return self._latest
 
-    def forget(self) -> None:
-        """Begins anew, after a time in which nobody asked."""
+    def reset(self) -> None:
+        """Restart after an interval without readings."""
         self._sampled_at = None
-        self._told = Shares()
+        self._latest = SmActivity()
 
     def _is_supported(self) -> bool:
         if self._supported is None:
-            support = self._ask.tell("nvmlGpmQueryDeviceSupport")
+            support = self._ask.call("nvmlGpmQueryDeviceSupport")
             self._supported = support is not None and bool(support.isSupportedDevice)
         return self._supported
 
@@ -71,7 +73,7 @@ class Activity:
             return nvml.nvmlGpmSampleGet(handle, into)
         return nvml.nvmlGpmMigSampleGet(handle, self._gpu_instance, into)
 
-    def _between(self, earlier: Any, later: Any) -> Shares:
+    def _between(self, earlier: Any, later: Any) -> SmActivity:
         nvml = self._ask.nvml
         get = nvml.c_nvmlGpmMetricsGet_t()
         get.version = nvml.NVML_GPM_METRICS_GET_VERSION
@@ -82,4 +84,4 @@ class Activity:
         sm, tensor = (
             percent(metric.value) if metric.nvmlReturn == nvml.NVML_SUCCESS else None for metric in get.metrics[:2]
         )
-        return Shares(sm, tensor)
+        return SmActivity(sm, tensor)

@@ -1,7 +1,7 @@
-"""Asking one GPU, or MIG instance: what it does not tell is asked for once; what concerns more than one quantity is
-raised.
+"""Calls to NVML for one GPU or MIG instance.
 
-Source of the codes of errors: `nvmlReturn_t` of nvml.h.
+Unsupported quantities are asked for once; errors that concern the whole GPU are raised. Source of the error codes:
+`nvmlReturn_t` of nvml.h.
 """
 
 from __future__ import annotations
@@ -16,28 +16,28 @@ Answer = TypeVar("Answer")
 
 
 class GpuLost(Exception):  # noqa: N818  a state of the machine rather than a fault of ours
-    """The GPU has fallen off the bus, or needs a reset before it answers again."""
+    """Raised when a GPU has fallen off the bus or needs a reset."""
 
 
 class Stopwatch:
-    """How long NVML's own calls have taken, in seconds, since `spent_s` was last set to zero."""
+    """Sums the duration of NVML's calls, in seconds, since `spent_s` was set to zero."""
 
     def __init__(self) -> None:
         self.spent_s = 0.0
 
     def time(self, call: Callable[[], Answer]) -> Answer:
-        """What `call` returns."""
-        begun = time.perf_counter()
+        """Return the result of `call`, and add its duration."""
+        start = time.perf_counter()
         try:
             return call()
         finally:
-            self.spent_s += time.perf_counter() - begun
+            self.spent_s += time.perf_counter() - start
 
 
-class Ask:
-    """Asks the device behind `handle`. A quantity that it does not support is asked for once, and is None from then on.
+class DeviceCalls:
+    """Calls NVML for the device `handle`. An unsupported quantity is asked for once, and None afterwards.
 
-    `answers` and `failures` count the calls that were answered and those that failed for now.
+    `answers` and `failures` count successful calls and temporary failures.
     """
 
     def __init__(self, nvml: ModuleType, handle: Any, stopwatch: Stopwatch) -> None:
@@ -49,9 +49,11 @@ class Ask:
         self._unsupported: set[object] = set()
 
     def __call__(self, quantity: object, call: Callable[[], Answer]) -> Answer | None:
-        """What `call` returns, None where this device does not tell that `quantity`.
+        """Return the result of `call`; None if the device doesn't support `quantity` or the call fails for now.
 
-        Raises `GpuLost`, and NVMLError where NVML itself is gone.
+        Raises:
+            GpuLost: The GPU doesn't respond.
+            NVMLError: NVML itself is unavailable.
         """
         if quantity in self._unsupported:
             return None
@@ -74,24 +76,22 @@ class Ask:
         self.answers += 1
         return answer
 
-    def tell(self, function: str, *arguments: Any) -> Any:
-        """What NVML's `function` tells of this device, None where it does not."""
+    def call(self, function: str, *arguments: Any) -> Any:
+        """Call NVML's `function` for this device; None if it isn't supported or fails for now."""
         return self((function, *arguments), lambda: getattr(self.nvml, function)(self.handle, *arguments))
 
     def lacks(self, quantity: object) -> bool:
-        """Whether this device is known not to tell that; what `tell` asks for is known by its function and
-        arguments.
-        """
+        """Return True if the device is known not to support a quantity: `(function, *arguments)` for `call`."""
         return quantity in self._unsupported
 
 
 def lost_codes(nvml: ModuleType) -> tuple[int, ...]:
-    """Errors that say that the GPU is not there any more. 28 is NVML_ERROR_GPU_NOT_FOUND, which pynvml lacked."""
+    """Return the error codes of a lost GPU. 28 is NVML_ERROR_GPU_NOT_FOUND, which older pynvml lacks."""
     return (nvml.NVML_ERROR_GPU_IS_LOST, nvml.NVML_ERROR_RESET_REQUIRED, nvml.NVML_ERROR_NOT_FOUND, 28)
 
 
 def unsupported_codes(nvml: ModuleType) -> tuple[int, ...]:
-    """Errors that will not change while the process lives. 25 is ARGUMENT_VERSION_MISMATCH, 26 DEPRECATED."""
+    """Return the error codes that are permanent. 25 is ARGUMENT_VERSION_MISMATCH, 26 DEPRECATED."""
     return (
         nvml.NVML_ERROR_NOT_SUPPORTED,
         nvml.NVML_ERROR_FUNCTION_NOT_FOUND,
@@ -103,20 +103,20 @@ def unsupported_codes(nvml: ModuleType) -> tuple[int, ...]:
 
 
 def text(value: str | bytes) -> str:
-    """A string of NVML, which old modules give as bytes."""
+    """Decode a string of NVML, which old modules return as bytes."""
     return value.decode(errors="replace") if isinstance(value, bytes) else value
 
 
 def within(value: float | None, lowest: float, highest: float) -> float | None:
-    """`value`, None where the driver tells nonsense, as some do for a moment."""
+    """Return `value`, or None if it is implausible, as some drivers briefly report."""
     return float(value) if value is not None and lowest <= value <= highest else None
 
 
 def percent(value: float | None) -> float | None:
-    """A share, None where it cannot be one."""
+    """Return a percentage, or None if it is outside 0 to 100."""
     return within(value, 0, 100)
 
 
 def address(handle: Any) -> int | None:
-    """What a handle points to, by which two of the same device are alike."""
+    """Return the address a handle points to, which is equal for handles of the same device."""
     return ctypes.cast(handle, ctypes.c_void_p).value

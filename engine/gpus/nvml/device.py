@@ -1,4 +1,4 @@
-"""One GPU behind NVML, from being found to being lost, with the times in between that it sleeps."""
+"""One GPU, from discovery to loss, including times of sleep."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ import msgspec
 from engine.contract.devices import Gpu
 from engine.gpus.host import HostProcesses
 from engine.gpus.nvml import sleep
-from engine.gpus.nvml.calls import Ask, GpuLost, Stopwatch, lost_codes, text
+from engine.gpus.nvml.calls import DeviceCalls, GpuLost, Stopwatch, lost_codes, text
 from engine.gpus.nvml.mig import MigInstances
 from engine.gpus.nvml.processes import ProcessTable
-from engine.gpus.nvml.queries import Quantities, Wanted, identity
+from engine.gpus.nvml.queries import Quantities, ReadRequest, identity
 from engine.gpus.nvml.traffic import PcieTraffic
 from engine.gpus.nvml.xids import Xids
 
 
 class Tools(NamedTuple):
-    """What all GPUs of a reader share. `host` and `xids` are None where they are not wanted."""
+    """Objects shared by all GPUs of a reader. `host` and `xids` are None if not needed."""
 
     nvml: ModuleType
     stopwatch: Stopwatch
@@ -30,74 +30,78 @@ class Tools(NamedTuple):
 
 
 class Device:
-    """A GPU by its index. One that is `known` to sleep is only met when it wakes, and one known to be lost never.
-    Raises `GpuLost` and NVMLError if it is neither.
+    """One GPU, by its NVML index.
 
-    `gpu` and `instances` are its row and those of its MIG instances, as told last.
+    A GPU that is `known` to sleep is opened when it wakes, and one that is known to be lost never. `gpu` and `instances` are
+    the latest rows of the GPU and of its MIG instances.
+
+    Raises:
+        GpuLost: The GPU doesn't respond and isn't `known`.
+        NVMLError: The GPU can't be used and isn't `known`.
     """
 
     def __init__(self, tools: Tools, index: int, known: Gpu | None = None) -> None:
         self._tools = tools
         self._index = index
-        self._awake: _Awake | None = None
+        self._open_gpu: _OpenGpu | None = None
         if known is None:
-            self._awake = _Awake(tools, index, lambda nvml: nvml.nvmlDeviceGetHandleByIndex(index))
-            self.gpu = Gpu(**self._awake.identity)
+            self._open_gpu = _OpenGpu(tools, index, lambda nvml: nvml.nvmlDeviceGetHandleByIndex(index))
+            self.gpu = Gpu(**self._open_gpu.identity)
         else:
             self.gpu = known
         self.instances: tuple[Gpu, ...] = ()
         self._may_sleep = sleep.may_sleep(self.gpu.pci_bus_id)
-        self._asked: Wanted | None = None
-        self._asked_at = 0.0
-        self._left_alone = self._missed = False
+        self._last_request: ReadRequest | None = None
+        self._last_request_at = 0.0
+        self._is_skipped = self._has_skipped = False
 
     @property
-    def answering(self) -> bool:
-        """Whether it can be asked: neither lost nor asleep."""
-        return self._awake is not None and not self.gpu.lost and not self.gpu.asleep
+    def responding(self) -> bool:
+        """True if it is neither lost nor asleep."""
+        return self._open_gpu is not None and not self.gpu.lost and not self.gpu.asleep
 
     @property
     def handle(self) -> Any:
-        """NVML's handle of an answering GPU."""
-        return None if self._awake is None else self._awake.ask.handle
+        """NVML's handle of a responding GPU."""
+        return None if self._open_gpu is None else self._open_gpu.calls.handle
 
     @property
     def traffic(self) -> PcieTraffic | None:
-        """What measures PCIe of a GPU that is asked now."""
-        if self._awake is None or not self.answering or self._left_alone:
+        """PCIe measurement of the GPU, None if it isn't read now."""
+        if self._open_gpu is None or not self.responding or self._is_skipped:
             return None
-        return self._awake.quantities.traffic
+        return self._open_gpu.quantities.traffic
 
     @property
     def rows(self) -> tuple[Gpu, ...]:
-        """The GPU and its instances; nothing while it sleeps and its UUID is not known yet."""
+        """Rows of the GPU and its instances; empty while it sleeps and its UUID is unknown."""
         return (self.gpu, *self.instances) if self.gpu.uuid else ()
 
-    def look(self, wanted: Wanted) -> None:
-        """Whether it sleeps now, or is left alone so that it can. To be called before anything is asked."""
-        self._left_alone = self._rests(wanted)
-        self._missed |= self._left_alone
+    def update_sleep(self, request: ReadRequest) -> None:
+        """Check for sleep, and skip the next reading if the GPU may fall asleep. Call it before reading."""
+        self._is_skipped = self._should_skip(request)
+        self._has_skipped |= self._is_skipped
         if self.gpu.lost or sleep.asleep(self.gpu.pci_bus_id) == self.gpu.asleep:
             return
         if self.gpu.asleep:
             self.gpu = msgspec.structs.replace(self.gpu, asleep=False)
             return
-        values = {} if self._awake is None else self._awake.identity
+        values = {} if self._open_gpu is None else self._open_gpu.identity
         self.gpu = Gpu(**values, memory_total_bytes=self.gpu.memory_total_bytes, xids=self.gpu.xids, asleep=True)
         self.instances = ()
 
-    def read(self, wanted: Wanted) -> None:
-        """Renews the rows. Raises NVMLError only where all of NVML has failed."""
-        if self.gpu.lost or self.gpu.asleep or self._left_alone:
-            return  # a stale handle has been seen to crash the driver's library
-        if self._missed:
-            wanted = wanted._replace(processes_due=True, slow_due=True)
-            self._missed = False
-        self._asked, self._asked_at = wanted, time.monotonic()
+    def read(self, request: ReadRequest) -> None:
+        """Update the rows. Raises NVMLError only if all of NVML has failed."""
+        if self.gpu.lost or self.gpu.asleep or self._is_skipped:
+            return  # a stale handle can crash the driver's library
+        if self._has_skipped:
+            request = request._replace(processes_due=True, slow_due=True)
+            self._has_skipped = False
+        self._last_request, self._last_request_at = request, time.monotonic()
         try:
-            if self._awake is None:
-                self._awake = self._meet()
-            self.gpu, self.instances = self._awake.read(wanted)
+            if self._open_gpu is None:
+                self._open_gpu = self._open()
+            self.gpu, self.instances = self._open_gpu.read(request)
         except GpuLost:
             now = time.time()
             self.gpu = msgspec.structs.replace(self.gpu, lost=True, lost_since=now)
@@ -105,24 +109,24 @@ class Device:
                 msgspec.structs.replace(instance, lost=True, lost_since=now) for instance in self.instances
             )
 
-    def _rests(self, wanted: Wanted) -> bool:
-        """Whether it was idle a moment ago, may fall asleep, and nothing new has come into sight."""
-        if not self._may_sleep or self._asked is None or wanted.shown != self._asked.shown:
+    def _should_skip(self, request: ReadRequest) -> bool:
+        """Return True if an idle GPU may fall asleep and nothing new has been requested."""
+        if not self._may_sleep or self._last_request is None or request.visible != self._last_request.visible:
             return False
         idle = self.gpu.utilization_percent == 0 and not self.gpu.processes
-        return idle and time.monotonic() - self._asked_at < sleep.REST_S
+        return idle and time.monotonic() - self._last_request_at < sleep.IDLE_PAUSE_S
 
-    def _meet(self) -> _Awake:
-        """A GPU that has woken. Raises `GpuLost` if it cannot be used."""
+    def _open(self) -> _OpenGpu:
+        """Open a GPU that has woken. Raises `GpuLost` if it can't be used."""
         bus_id = self.gpu.pci_bus_id or ""
         try:
-            return _Awake(self._tools, self._index, lambda nvml: nvml.nvmlDeviceGetHandleByPciBusId(bus_id))
+            return _OpenGpu(self._tools, self._index, lambda nvml: nvml.nvmlDeviceGetHandleByPciBusId(bus_id))
         except self._tools.nvml.NVMLError as error:
             raise GpuLost from error
 
 
-class _Awake:
-    """What asks a GPU that has been met. `find` gives its handle."""
+class _OpenGpu:
+    """An opened GPU. `find` returns its handle."""
 
     def __init__(self, tools: Tools, index: int, find: Callable[[ModuleType], Any]) -> None:
         nvml = tools.nvml
@@ -133,20 +137,20 @@ class _Awake:
             if error.value in lost_codes(nvml):
                 raise GpuLost from error
             raise
-        self.ask = Ask(nvml, handle, tools.stopwatch)
-        pci = self.ask.tell("nvmlDeviceGetPciInfo")
-        self.identity = identity(self.ask, uuid, index, text(pci.busId) if pci is not None else None)
-        processes = ProcessTable(self.ask, tools.host)
-        self.quantities = Quantities(self.ask, tools.stopwatch, processes, self.identity)
-        self._instances = MigInstances(self.ask, tools.stopwatch, self.identity, tools.host)
+        self.calls = DeviceCalls(nvml, handle, tools.stopwatch)
+        pci = self.calls.call("nvmlDeviceGetPciInfo")
+        self.identity = identity(self.calls, uuid, index, text(pci.busId) if pci is not None else None)
+        processes = ProcessTable(self.calls, tools.host)
+        self.quantities = Quantities(self.calls, tools.stopwatch, processes, self.identity)
+        self._instances = MigInstances(self.calls, tools.stopwatch, self.identity, tools.host)
         self._xids = tools.xids
         if self._xids is not None:
             self._xids.watch(handle, uuid)
 
-    def read(self, wanted: Wanted) -> tuple[Gpu, tuple[Gpu, ...]]:
-        """The rows of the GPU and of its instances."""
-        gpu = self.quantities.read(wanted)
-        instances = self._instances.read(wanted)
+    def read(self, request: ReadRequest) -> tuple[Gpu, tuple[Gpu, ...]]:
+        """Read the GPU and its instances."""
+        gpu = self.quantities.read(request)
+        instances = self._instances.read(request)
         xids = () if self._xids is None else self._xids.of(gpu.uuid)
         if xids or self._instances.enabled is not None:
             gpu = msgspec.structs.replace(gpu, xids=xids, mig_enabled=self._instances.enabled)

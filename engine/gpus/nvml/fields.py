@@ -1,4 +1,4 @@
-"""Values that NVML tells several at a call, by numbers of fields, and how fast those grow that count.
+"""Field values, which NVML returns several per call, and the rates of counters.
 
 Source of the numbers, scopes and units: `NVML_FI_DEV_*` of nvml.h.
 """
@@ -8,68 +8,68 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from engine.gpus.nvml.calls import Ask, lost_codes, unsupported_codes
+from engine.gpus.nvml.calls import DeviceCalls, lost_codes, unsupported_codes
 
 Field = tuple[int, int]
-"""The number of a field and its scope: the NVLink that is meant, 0 where there is none to choose."""
+"""Number of a field, and its scope: the NVLink, or 0."""
 
 MEMBERS = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")
-"""Of the union `nvmlValue_t`, by `nvmlValueType_t`."""
+"""Members of the union `nvmlValue_t`, by `nvmlValueType_t`."""
 
 
 class Fields:
-    """Some fields of a GPU. One that it does not tell is asked for once, since that can take a millisecond, too."""
+    """Group of fields of a GPU. An unsupported one is asked for once, since that may take a millisecond."""
 
-    def __init__(self, ask: Ask, fields: Iterable[Field]) -> None:
+    def __init__(self, ask: DeviceCalls, fields: Iterable[Field]) -> None:
         self._ask = ask
         self._fields = list(fields)
 
     def __bool__(self) -> bool:
-        """Whether there is anything left to ask for."""
+        """Return True if at least one field may be supported."""
         return bool(self._fields) and not self._ask.lacks("fields")
 
     def read(self) -> dict[Field, float]:
-        """What is told now, in one call. Raises `GpuLost`."""
+        """Read all fields in one call. Raises `GpuLost`."""
         if not self:
             return {}
-        return self._ask("fields", lambda: self._take(self._ask.handle)) or {}
+        return self._ask("fields", lambda: self._read(self._ask.handle)) or {}
 
-    def _take(self, handle: Any) -> dict[Field, float]:
-        """Raises the error of a field where none could be told for now, so that it counts as one of the call."""
+    def _read(self, handle: Any) -> dict[Field, float]:
+        """Read the fields; raise the error of a field if none could be read for now, so that the call counts as failed."""
         nvml = self._ask.nvml
-        told: dict[Field, float] = {}
+        values: dict[Field, float] = {}
         failed = 0
-        untold: set[Field] = set()
+        unsupported: set[Field] = set()
         for field in nvml.nvmlDeviceGetFieldValues(handle, self._fields):
             code = field.nvmlReturn
             if code == nvml.NVML_SUCCESS:
                 if 0 <= field.valueType < len(MEMBERS):
-                    told[(field.fieldId, field.scopeId)] = getattr(field.value, MEMBERS[field.valueType])
+                    values[(field.fieldId, field.scopeId)] = getattr(field.value, MEMBERS[field.valueType])
             elif code in lost_codes(nvml):
                 raise nvml.NVMLError(code)
             elif code in unsupported_codes(nvml):
-                untold.add((field.fieldId, field.scopeId))
+                unsupported.add((field.fieldId, field.scopeId))
             else:
                 failed = code
-        if untold:
-            self._fields = [field for field in self._fields if field not in untold]
-        if failed and not told:
+        if unsupported:
+            self._fields = [field for field in self._fields if field not in unsupported]
+        if failed and not values:
             raise nvml.NVMLError(failed)
-        return told
+        return values
 
 
 class Rates:
-    """How fast counters grow, in their unit per second, between one reading and the next."""
+    """Rates of counters between two readings, in their unit per second."""
 
     def __init__(self) -> None:
         self._before: dict[object, tuple[float, float]] = {}
 
-    def forget(self) -> None:
-        """Begins anew."""
+    def reset(self) -> None:
+        """Forget all previous readings."""
         self._before.clear()
 
     def of(self, counter: object, value: float | None, at: float) -> float | None:
-        """The rate up to `at` (monotonic, in seconds); None at first, and where the counter began anew meanwhile."""
+        """Return the rate up to `at` (monotonic seconds); None at first and after the counter was reset."""
         if value is None:
             self._before.pop(counter, None)
             return None

@@ -1,7 +1,7 @@
-"""MIG: the instances that a GPU is cut into, each of which is used as if it were a GPU.
+"""MIG: instances that a GPU is divided into and that are used like GPUs.
 
-Use, power and temperatures are those of the whole GPU; an instance tells its memory, its processes and, through GPM,
-how busy its multiprocessors are.
+Utilization, power and temperatures are those of the GPU; an instance has its memory, its processes and, through GPM, the
+activity of its multiprocessors.
 """
 
 from __future__ import annotations
@@ -11,52 +11,52 @@ from typing import Any
 from engine.contract.devices import Gpu, Mig
 from engine.gpus.host import HostProcesses
 from engine.gpus.nvml.activity import Activity
-from engine.gpus.nvml.calls import Ask, GpuLost, Stopwatch, address, text
+from engine.gpus.nvml.calls import DeviceCalls, GpuLost, Stopwatch, address, text
 from engine.gpus.nvml.processes import ProcessTable
-from engine.gpus.nvml.queries import Values, Wanted, identity, memory
+from engine.gpus.nvml.queries import ReadRequest, Values, identity, memory
 
 
 class MigInstances:
-    """The instances of the GPU that `ask` asks, of which `whole` never changes. They are looked up in the slow lane."""
+    """MIG instances of a GPU. `parent` holds the GPU's constant values. Instances are listed in the slow lane."""
 
-    def __init__(self, ask: Ask, stopwatch: Stopwatch, whole: Values, host: HostProcesses | None) -> None:
+    def __init__(self, ask: DeviceCalls, stopwatch: Stopwatch, parent: Values, host: HostProcesses | None) -> None:
         self._ask = ask
         self._stopwatch = stopwatch
-        self._whole = whole
+        self._parent = parent
         self._host = host
         self._instances: dict[tuple[int | None, str], _Instance] = {}
         self.enabled: bool | None = None
 
-    def read(self, wanted: Wanted) -> tuple[Gpu, ...]:
-        """A row for each instance. Raises `GpuLost`."""
-        if wanted.slow_due:
-            mode = self._ask.tell("nvmlDeviceGetMigMode")
+    def read(self, request: ReadRequest) -> tuple[Gpu, ...]:
+        """Read a row for each instance. Raises `GpuLost`."""
+        if request.slow_due:
+            mode = self._ask.call("nvmlDeviceGetMigMode")
             self.enabled = None if mode is None else bool(mode[0])
-            self._instances = self._look() if self.enabled else {}
+            self._instances = self._list_instances() if self.enabled else {}
         rows = []
         for key, instance in list(self._instances.items()):
             try:
-                rows.append(instance.read(wanted))
-            except GpuLost:  # the instance is gone; were it the GPU, that would have been noticed before
+                rows.append(instance.read(request))
+            except GpuLost:  # the instance is gone; a lost GPU would have been noticed before
                 del self._instances[key]
         return tuple(rows)
 
-    def _look(self) -> dict[tuple[int | None, str], _Instance]:
-        """Those there are now. A handle becomes another instance's when its own is destroyed."""
-        count = self._ask.tell("nvmlDeviceGetMaxMigDeviceCount") or 0
+    def _list_instances(self) -> dict[tuple[int | None, str], _Instance]:
+        """Return the current instances. A handle is reused for another instance when its own is destroyed."""
+        count = self._ask.call("nvmlDeviceGetMaxMigDeviceCount") or 0
         found = {}
         for number in range(count):
             handle = self._ask(("instance", number), lambda number=number: self._handle(number))  # type: ignore[misc]
             if handle is not None:
-                ask = Ask(self._ask.nvml, handle, self._stopwatch)
-                uuid, gpu_instance = ask.tell("nvmlDeviceGetUUID"), ask.tell("nvmlDeviceGetGpuInstanceId")
+                ask = DeviceCalls(self._ask.nvml, handle, self._stopwatch)
+                uuid, gpu_instance = ask.call("nvmlDeviceGetUUID"), ask.call("nvmlDeviceGetGpuInstanceId")
                 if uuid is not None and gpu_instance is not None:
                     key = (address(handle), text(uuid))
                     found[key] = self._instances.get(key) or self._new(ask, text(uuid), gpu_instance)
         return found
 
     def _handle(self, number: int) -> Any:
-        """None where there is no instance of that number, of which NVML speaks as of a GPU that is not found."""
+        """Return the handle of instance `number`; None if there is none, which NVML reports as a missing GPU."""
         nvml = self._ask.nvml
         try:
             return nvml.nvmlDeviceGetMigDeviceHandleByIndex(self._ask.handle, number)
@@ -65,40 +65,40 @@ class MigInstances:
                 return None
             raise
 
-    def _new(self, ask: Ask, uuid: str, gpu_instance: int) -> _Instance:
-        values = identity(ask, uuid, self._whole["nvml_index"], self._whole["pci_bus_id"])
+    def _new(self, ask: DeviceCalls, uuid: str, gpu_instance: int) -> _Instance:
+        values = identity(ask, uuid, self._parent["nvml_index"], self._parent["pci_bus_id"])
         _, _, profile = values["name"].partition(" MIG ")
         mig = Mig(
-            parent_uuid=self._whole["uuid"],
+            parent_uuid=self._parent["uuid"],
             gpu_instance=gpu_instance,
-            compute_instance=ask.tell("nvmlDeviceGetComputeInstanceId"),
+            compute_instance=ask.call("nvmlDeviceGetComputeInstanceId"),
             profile=profile,
         )
         processes = ProcessTable(ask, self._host, mig=True)
-        values |= {"mig": mig, "compute_capability": self._whole["compute_capability"]}
+        values |= {"mig": mig, "compute_capability": self._parent["compute_capability"]}
         return _Instance(ask, values, processes, Activity(self._ask, gpu_instance))
 
 
 class _Instance:
-    """One instance, asked by `ask`; `values` never change."""
+    """One instance; `values` holds its constant values."""
 
-    def __init__(self, ask: Ask, values: Values, processes: ProcessTable, activity: Activity) -> None:
+    def __init__(self, ask: DeviceCalls, values: Values, processes: ProcessTable, activity: Activity) -> None:
         self._ask = ask
         self._values = values
         self._processes = processes
-        self._held_processes: Any = None
+        self._last_processes: Any = None
         self._activity = activity
 
-    def read(self, wanted: Wanted) -> Gpu:
-        """The instance now."""
+    def read(self, request: ReadRequest) -> Gpu:
+        """Read the instance."""
         values = self._values | memory(self._ask)
-        if not wanted.processes:
-            self._held_processes = None
-        elif wanted.processes_due:
-            self._held_processes = self._processes.table(values["memory_total_bytes"])
-        if wanted.activity:
-            shares = self._activity.read()
-            values |= {"sm_active_percent": shares.sm, "tensor_active_percent": shares.tensor}
+        if not request.processes:
+            self._last_processes = None
+        elif request.processes_due:
+            self._last_processes = self._processes.table(values["memory_total_bytes"])
+        if request.activity:
+            activity = self._activity.read()
+            values |= {"sm_active_percent": activity.sm, "tensor_active_percent": activity.tensor}
         else:
-            self._activity.forget()
-        return Gpu(**values, processes=self._held_processes)
+            self._activity.reset()
+        return Gpu(**values, processes=self._last_processes)

@@ -1,7 +1,6 @@
-"""NVIDIA's management library through NVIDIA's own module `pynvml`: all GPUs of this host.
+"""All GPUs of this host, through NVIDIA's Python module `pynvml`.
 
-To be used in a process of its own: any call here may hang, or end the process natively.
-Source: NVML API reference and nvml.h.
+Use it in a separate process: any call may hang or crash the process. Source: NVML API reference and nvml.h.
 """
 
 from __future__ import annotations
@@ -14,20 +13,20 @@ from engine.gpus import installation, sentences
 from engine.gpus.host import HostProcesses
 from engine.gpus.nvml.calls import GpuLost, Stopwatch, text
 from engine.gpus.nvml.device import Device, Tools
-from engine.gpus.nvml.queries import Wanted
-from engine.gpus.nvml.sleep import lost, sleepers
+from engine.gpus.nvml.queries import ReadRequest
+from engine.gpus.nvml.sleep import lost, sleeping_gpus
 from engine.gpus.nvml.topology import Node, read_topology
 from engine.gpus.nvml.traffic import measure
 from engine.gpus.nvml.xids import Xids
 
 LANES_S = {"processes": 2.0, "slow": 5.0, "links": 60.0}
-"""Lists of processes take milliseconds of the driver's lock, fans and counters of errors hundreds of microseconds."""
-SLACK_S = 0.1
-"""A lane that is due this soon is asked in this reading rather than the next."""
+"""Seconds between readings of slow quantities: process lists take milliseconds, fans and error counters 0.1 ms."""
+MAX_EARLY_S = 0.1
+"""Seconds by which a lane may be read early, to share a reading."""
 
 
 class NvmlUnavailable(Exception):  # noqa: N818  a state of the machine rather than a fault of ours
-    """NVML cannot be used now; `status` and `message` are what the user is told."""
+    """Raised when NVML can't be used; `status` and `message` are for the user."""
 
     def __init__(self, status: NvmlStatus, message: str) -> None:
         super().__init__(message)
@@ -36,19 +35,21 @@ class NvmlUnavailable(Exception):  # noqa: N818  a state of the machine rather t
 
 
 class NvmlReader:
-    """All GPUs of this host, or with `basics` no more than who there is, their use and their processes' pids.
+    """Reads all GPUs of this host; with `basics` only their identity, utilization and process ids.
 
-    `topology` is how those that answer reach each other. `call_s` is what NVML's own calls took in the last reading.
-    Raises `NvmlUnavailable` when NVML, or the driver below it, cannot be used.
+    `topology` describes the links between responding GPUs. `call_s` is the duration of NVML's calls in the last reading.
+
+    Raises:
+        NvmlUnavailable: NVML or its driver can't be used.
     """
 
     def __init__(self, *, basics: bool = False) -> None:
         self._nvml = load_pynvml()
         self._basics = basics
-        self._shown: SnapshotRequest | None = None
+        self._request: SnapshotRequest | None = None
         self._due = dict.fromkeys(LANES_S, 0.0)
         self._stopwatch = Stopwatch()
-        self._answering: tuple[int, ...] = ()
+        self._responding: tuple[int, ...] = ()
         self.topology: Topology | None = None
         self.call_s = 0.0
         try:
@@ -62,59 +63,59 @@ class NvmlReader:
 
     @property
     def any_lost(self) -> bool:
-        """Whether some GPU was lost, now or from the beginning; only a new process can find it again."""
+        """True if a GPU is lost; only a new process can find it again."""
         return any(device.gpu.lost for device in self._devices)
 
     @property
     def any_asleep(self) -> bool:
-        """Whether some GPU is asleep, be it listed or not."""
+        """True if a GPU is asleep, listed or not."""
         return any(device.gpu.asleep for device in self._devices)
 
-    def read(self, shown: SnapshotRequest) -> tuple[Gpu, ...]:
-        """Every GPU now, each followed by its MIG instances, lost ones with their last values."""
+    def read(self, request: SnapshotRequest) -> tuple[Gpu, ...]:
+        """Read every GPU, each followed by its MIG instances; lost ones keep their last values."""
         self._stopwatch.spent_s = 0.0
-        wanted = self._wanted(shown)
+        due = self._due_request(request)
         try:
             for device in self._devices:
-                device.look(wanted)
+                device.update_sleep(due)
             if self._xids is not None:
                 self._xids.poll()
-            if wanted.details:
+            if due.details:
                 measure([device.traffic for device in self._devices if device.traffic is not None])
             for device in self._devices:
-                device.read(wanted)
+                device.read(due)
             if not self._basics:
-                self._renew_topology()
+                self._update_topology()
         except self._nvml.NVMLError as error:
             raise unavailable(self._nvml, error) from error
         self.call_s = self._stopwatch.spent_s
         return tuple(row for device in self._devices for row in device.rows)
 
-    def _wanted(self, shown: SnapshotRequest) -> Wanted:
-        """What of `shown` is due. What has just come into sight is asked for at once."""
+    def _due_request(self, request: SnapshotRequest) -> ReadRequest:
+        """Return the part of `request` that is due. A new request is due at once."""
         now = time.monotonic()
-        if shown != self._shown:
-            self._shown = shown
+        if request != self._request:
+            self._request = request
             self._due = dict.fromkeys(LANES_S, now)
-        due = {lane: now + SLACK_S >= at for lane, at in self._due.items()}
+        due = {lane: now + MAX_EARLY_S >= at for lane, at in self._due.items()}
         self._due |= {lane: now + LANES_S[lane] for lane, is_due in due.items() if is_due}
-        return Wanted(
-            processes=shown.processes,
-            activity=shown.activity and not self._basics,
-            details=shown.details and not self._basics,
+        return ReadRequest(
+            processes=request.processes,
+            activity=request.activity and not self._basics,
+            details=request.details and not self._basics,
             basics=self._basics,
             processes_due=due["processes"],
             slow_due=due["slow"],
             links_due=due["links"],
         )
 
-    def _renew_topology(self) -> None:
-        answering = [device for device in self._devices if device.answering]
-        indices = tuple(device.gpu.nvml_index for device in answering)
-        if indices == self._answering:
+    def _update_topology(self) -> None:
+        responding = [device for device in self._devices if device.responding]
+        indices = tuple(device.gpu.nvml_index for device in responding)
+        if indices == self._responding:
             return
-        self._answering = indices
-        nodes = [Node(device.gpu.nvml_index, device.handle, device.gpu.pci_bus_id) for device in answering]
+        self._responding = indices
+        nodes = [Node(device.gpu.nvml_index, device.handle, device.gpu.pci_bus_id) for device in responding]
         self.topology = self._stopwatch.time(lambda: read_topology(self._nvml, nodes))
 
     def _driver_version(self) -> str | None:
@@ -124,7 +125,7 @@ class NvmlReader:
             return None
 
     def _cuda_version(self) -> str | None:
-        """NVML's 13020 as "13.2"."""
+        """Return the CUDA version as "13.2", from NVML's 13020."""
         try:
             version = int(self._nvml.nvmlSystemGetCudaDriverVersion_v2())
         except self._nvml.NVMLError:
@@ -132,13 +133,13 @@ class NvmlReader:
         return f"{version // 1000}.{version % 1000 // 10}" if version > 0 else None
 
     def _find_devices(self) -> list[Device]:
-        """Return the GPUs that may be used, and those that are lost already, which can't even tell their UUIDs."""
+        """Return the usable GPUs, and those that are already lost and have no UUID."""
         host = None if self._basics else HostProcesses()
         tools = Tools(self._nvml, self._stopwatch, host, self._xids)
         devices = []
         refused = None
         count = self._nvml.nvmlDeviceGetCount()
-        sleeping = sleepers(count)
+        sleeping = sleeping_gpus(count)
         for index in range(count):
             try:
                 devices.append(Device(tools, index, sleeping.get(index)))
@@ -152,7 +153,11 @@ class NvmlReader:
 
 
 def load_pynvml() -> ModuleType:
-    """NVIDIA's module. Raises `NvmlUnavailable` where it is missing, or overwritten by another package."""
+    """Import NVIDIA's module.
+
+    Raises:
+        NvmlUnavailable: It is missing, or another package has overwritten it.
+    """
     try:
         import pynvml
     except ImportError as error:
@@ -163,7 +168,7 @@ def load_pynvml() -> ModuleType:
 
 
 def unavailable(nvml: ModuleType, error: Exception) -> NvmlUnavailable:
-    """The state that an NVMLError of the whole library stands for. NVMLErrors cannot be keys: they have no hash."""
+    """Return the state for an NVMLError of the whole library. NVMLErrors aren't hashable, so codes are the keys."""
     code = getattr(error, "value", -1)
     where = {"driver_loaded": installation.driver_loaded(), "in_container": installation.in_container()}
     no_permission = sentences.no_permission(installation.denied_files())

@@ -1,4 +1,4 @@
-"""Whose processes hold a GPU."""
+"""Processes that use a GPU."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 from engine.contract.devices import GpuProcess, ProcessKind
 from engine.gpus.host import HostProcess, HostProcesses
-from engine.gpus.nvml.calls import Ask
+from engine.gpus.nvml.calls import DeviceCalls
 
 LISTS: tuple[tuple[str, ProcessKind], ...] = (
     ("nvmlDeviceGetComputeRunningProcesses", "compute"),
@@ -17,32 +17,32 @@ LISTS: tuple[tuple[str, ProcessKind], ...] = (
     ("nvmlDeviceGetGraphicsRunningProcesses", "graphics"),
 )
 VERSIONS = ("_v3", "_v2")
-"""Of those functions, the newest first: drivers before R510 have the second only."""
+"""Suffixes of these functions, newest first: drivers before R510 have only the second."""
 NO_PIDS = (0, 0xFFFFFFFF)
 NO_INSTANCE = 0xFFFFFFFF
-MOST_INSTANCES = 64
-"""More than any GPU can be cut into by MIG."""
+MAX_INSTANCES = 64
+"""Upper bound of MIG instances of a GPU."""
 STALE_S = 5.0
-"""Shares older than this tell nothing of now: at first the driver hands out all that it has buffered."""
+"""Age in seconds after which a sample is ignored: at first the driver returns its full buffer."""
 
 
 class ProcessTable:
-    """The processes of the GPU, or of the MIG instance, that `ask` asks, by their pids.
+    """Processes of a GPU or MIG instance.
 
-    `host` tells what is behind the pids; without it no more than pids, kinds and GPU memory are told. Shares of the
-    SMs are not known on MIG, neither of the GPU nor of its instances; who is in an instance is told of that alone.
+    `host` resolves pids; without it, only pids, kinds and GPU memory are reported. With MIG, SM utilization is unknown, and
+    processes in an instance are listed only there.
     """
 
-    def __init__(self, ask: Ask, host: HostProcesses | None, *, mig: bool = False) -> None:
+    def __init__(self, ask: DeviceCalls, host: HostProcesses | None, *, mig: bool = False) -> None:
         self._ask = ask
         self._host = host
         self._mig = mig
-        self._shares = SmShares(ask.nvml, ask.handle) if host is not None and not mig else None
+        self._sm_utilization = SmUtilization(ask.nvml, ask.handle) if host is not None and not mig else None
 
     def table(self, memory_total_bytes: int | None) -> tuple[GpuProcess, ...] | None:
-        """One row per pid, the lowest first; None where NVML does not tell who is there.
+        """Return one row per pid in ascending order; None if NVML doesn't list processes.
 
-        Memory is None where the driver does not tell (Windows' WDDM), or tells more than the GPU has.
+        Memory is None if the driver doesn't report it (Windows' WDDM), or reports more than the GPU has.
         """
         lists = [(kind, infos) for name, kind in LISTS if (infos := self._list(name)) is not None]
         if not lists:
@@ -55,13 +55,21 @@ class ProcessTable:
                     kinds[info.pid] = kind if kinds.get(info.pid, kind) == kind else "both"
                     used = _believable(info.usedGpuMemory, memory_total_bytes)
                     memory[info.pid] = max((m for m in (memory.get(info.pid), used) if m is not None), default=None)
-        shares = self._ask("process utilization", self._shares.read) if self._shares is not None and memory else None
-        return tuple(self._row(pid, memory[pid], kinds[pid], shares) for pid in sorted(memory))
+        sm_percent_by_pid = (
+            self._ask("process utilization", self._sm_utilization.read)
+            if self._sm_utilization is not None and memory
+            else None
+        )
+        return tuple(self._row(pid, memory[pid], kinds[pid], sm_percent_by_pid) for pid in sorted(memory))
 
     def _row(
-        self, pid: int, memory_used_bytes: int | None, kind: ProcessKind, shares: dict[int, float | None] | None
+        self,
+        pid: int,
+        memory_used_bytes: int | None,
+        kind: ProcessKind,
+        sm_percent_by_pid: dict[int, float | None] | None,
     ) -> GpuProcess:
-        host = self._host.look(pid) if self._host is not None else HostProcess()
+        host = self._host.read(pid) if self._host is not None else HostProcess()
         return GpuProcess(
             pid,
             memory_used_bytes=memory_used_bytes,
@@ -69,7 +77,7 @@ class ProcessTable:
             name=host.name,
             kind=kind,
             command=host.command,
-            sm_percent=None if shares is None else shares.get(pid, 0.0),
+            sm_percent=None if sm_percent_by_pid is None else sm_percent_by_pid.get(pid, 0.0),
             cpu_percent=host.cpu_percent,
             host_memory_bytes=host.memory_bytes,
             started=host.started,
@@ -77,53 +85,54 @@ class ProcessTable:
         )
 
     def _list(self, name: str) -> Sequence[Any] | None:
-        """One of NVML's lists, from the newest version of its function whose answer makes sense.
+        """Return one of NVML's lists, from the newest version of its function with a plausible answer.
 
-        Drivers 535.43 to 535.86 fill longer structs than version 3 says (gpustat#161); version 2 has never changed.
+        Drivers 535.43 to 535.86 fill longer structs than version 3 specifies (gpustat#161); version 2 has never changed.
         """
-        told = None
+        first = None
         for function in (name + version for version in VERSIONS):
-            infos = self._ask.tell(function)
-            if infos is not None and makes_sense(infos):
+            infos = self._ask.call(function)
+            if infos is not None and is_plausible(infos):
                 return infos
-            told = infos if told is None else told
-        return told
+            first = infos if first is None else first
+        return first
 
 
-class SmShares:
-    """Each process's share of a GPU's multiprocessors since the previous reading."""
+class SmUtilization:
+    """SM utilization of each process since the previous reading."""
 
     def __init__(self, nvml: ModuleType, handle: Any) -> None:
         self._nvml = nvml
         self._handle = handle
-        self._seen_us = 0
+        self._newest_us = 0
 
     def read(self) -> dict[int, float | None]:
-        """Percent by pid, None where the driver tells nonsense (nvtop#110: 37,100 %); a process that is not named
-        rests.
+        """Return percentages by pid; None for implausible values (nvtop#110: 37,100 %).
+
+        Idle processes are missing.
         """
         samples = sorted(self._samples(), key=lambda sample: sample.timeStamp)
-        newest_us = samples[-1].timeStamp if samples else self._seen_us
-        if self._seen_us == 0:
+        newest_us = samples[-1].timeStamp if samples else self._newest_us
+        if self._newest_us == 0:
             oldest_us = (time.time() - STALE_S) * 1e6
             samples = [sample for sample in samples if sample.timeStamp >= oldest_us]
-        self._seen_us = newest_us
+        self._newest_us = newest_us
         return {sample.pid: float(sample.smUtil) if sample.smUtil <= 100 else None for sample in samples}
 
     def _samples(self) -> list[Any]:
         nvml = self._nvml
         try:
-            return list(nvml.nvmlDeviceGetProcessUtilization(self._handle, self._seen_us))
+            return list(nvml.nvmlDeviceGetProcessUtilization(self._handle, self._newest_us))
         except nvml.NVMLError as error:
             if error.value in (nvml.NVML_ERROR_NOT_FOUND, nvml.NVML_SUCCESS):  # pynvml raises the latter, too
                 return []
             raise
 
 
-def makes_sense(infos: Iterable[Any]) -> bool:
-    """Whether a list's pids and MIG instances are possible ones, which they are not where structs do not match."""
+def is_plausible(infos: Iterable[Any]) -> bool:
+    """Return True if the pids and MIG instances of a list are possible, which fails if structs don't match."""
     return all(
-        info.pid not in NO_PIDS and (info.gpuInstanceId == NO_INSTANCE or info.gpuInstanceId < MOST_INSTANCES)
+        info.pid not in NO_PIDS and (info.gpuInstanceId == NO_INSTANCE or info.gpuInstanceId < MAX_INSTANCES)
         for info in infos
     )
 

@@ -1,10 +1,10 @@
-"""What an awake GPU tells, in lanes by how often it is worth asking.
+"""Quantities of an awake GPU, in lanes by how often they are read.
 
-Always: use, memory, power, temperature, throttling. With details at each reading: clocks, energy, temperature of the
-memory, traffic. Every few seconds: limits, compute mode and counters of errors and, with details, fan, video engines
-and the link to the host. Once a minute: which NVLinks are active. Once: names, thresholds, maxima.
+At each reading: utilization, memory, power, temperature, throttling; with details also clocks, energy, memory
+temperature and traffic. Every few seconds: limits, compute mode and error counters; with details also fan, video engines
+and the PCIe link. Once a minute: active NVLinks. Once: names, thresholds, maxima.
 
-Numbers of enumerations are those of nvml.h.
+Numbers of enumerations are from nvml.h.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from typing import Any, NamedTuple
 
 from engine.contract.devices import Ecc, Gpu, Pcie, Retired, Throttle
 from engine.gpus.nvml.activity import Activity
-from engine.gpus.nvml.calls import Ask, GpuLost, Stopwatch, percent, text, within
+from engine.gpus.nvml.calls import DeviceCalls, GpuLost, Stopwatch, percent, text, within
 from engine.gpus.nvml.fields import Field, Fields
 from engine.gpus.nvml.processes import ProcessTable
 from engine.gpus.nvml.topology import read_nvlinks
 from engine.gpus.nvml.traffic import NvLinks, PcieTraffic
 
 Values = dict[str, Any]
-"""Values of fields of `Gpu`."""
+"""Values of `Gpu` fields, by name."""
 
 TEMPERATURE_GPU = 0
 SHUTDOWN, SLOWDOWN, MEMORY_MAX = range(3)
@@ -30,9 +30,9 @@ THROTTLES: tuple[Throttle, ...] = (
     "idle", "clocks_setting", "power_cap", "hardware_slowdown", "sync_boost", "thermal", "hardware_thermal",
     "power_brake", "display_setting",
 )  # fmt: skip
-"""By the bits of `NVML_CLOCKS_EVENT_REASON_*`, the lowest first."""
+"""Throttle reasons in the bit order of `NVML_CLOCKS_EVENT_REASON_*`."""
 COMPUTE_MODES = ("default", "exclusive_thread", "prohibited", "exclusive_process")
-LAST_STATE = 15
+MAX_STATE = 15
 
 ENERGY_MJ: Field = (83, 0)
 MEMORY_TEMPERATURE: Field = (82, 0)
@@ -48,36 +48,36 @@ RETIRED: dict[str, Field] = {
 RETIRED_FLAGS = ("pages_pending", "rows_pending", "rows_failed")
 REPLAYS: Field = (94, 0)
 
-MOST_C = 150.0
-MOST_W = 5000.0
-MOST_MHZ = 50_000.0
-MOST_FAN_PERCENT = 200.0
-"""Fans may be set to more than 100 %, says nvml.h; anything beyond these is nonsense."""
-LAST_GENERATION, MOST_LANES = 9, 32
+MAX_C = 150.0
+MAX_W = 5000.0
+MAX_MHZ = 50_000.0
+MAX_FAN_PERCENT = 200.0
+"""Plausibility limits; nvml.h allows fan speeds over 100 %."""
+MAX_GENERATION, MAX_LANES = 9, 32
 
 
-class Wanted(NamedTuple):
-    """What one reading asks for: what is on screen, and the lanes that are due."""
+class ReadRequest(NamedTuple):
+    """Quantities to read now: the visible ones, and the lanes that are due."""
 
     processes: bool = True
     activity: bool = True
     details: bool = True
     basics: bool = False
-    """Nothing but use, memory, power, temperature and, if wanted, the processes."""
+    """True to read only utilization, memory, power, temperature and, if requested, processes."""
     processes_due: bool = True
     slow_due: bool = True
     links_due: bool = True
 
     @property
-    def shown(self) -> tuple[bool, bool, bool]:
-        """What is on screen."""
+    def visible(self) -> tuple[bool, bool, bool]:
+        """Flags of the visible quantities."""
         return (self.processes, self.activity, self.details)
 
 
 class Quantities:
-    """Asks the GPU that `ask` asks. `identity` are the values that never change; `traffic` is measured from outside."""
+    """Reads the quantities of one GPU. `identity` holds its constant values; `traffic` is measured by the caller."""
 
-    def __init__(self, ask: Ask, stopwatch: Stopwatch, processes: ProcessTable, identity: Values) -> None:
+    def __init__(self, ask: DeviceCalls, stopwatch: Stopwatch, processes: ProcessTable, identity: Values) -> None:
         self._ask = ask
         self._stopwatch = stopwatch
         self._processes = processes
@@ -90,64 +90,64 @@ class Quantities:
         self._replays = Fields(ask, [REPLAYS])
         self._link_fields = Fields(ask, [])
         self._identity = identity
-        self._once: Values | None = None
+        self._constants: Values | None = None
         self._slow: Values = {}
         self._pcie: Values = {}
-        self._held_processes: Any = None
+        self._last_processes: Any = None
 
-    def read(self, wanted: Wanted) -> Gpu:
-        """The GPU now. Raises `GpuLost`."""
+    def read(self, request: ReadRequest) -> Gpu:
+        """Read the GPU. Raises `GpuLost`."""
         self._ask.answers = self._ask.failures = 0
-        if self._once is None and not wanted.basics:
-            self._once = self._ask_once()
-        values = self._identity | (self._once or {}) | self._at_each_reading(wanted)
-        if wanted.slow_due:
-            self._slow = self._every_few_seconds(wanted)
+        if self._constants is None and not request.basics:
+            self._constants = self._read_constants()
+        values = self._identity | (self._constants or {}) | self._read_fast(request)
+        if request.slow_due:
+            self._slow = self._read_slow(request)
         values |= self._slow
-        if wanted.details:
-            values |= self._in_detail(wanted)
+        if request.details:
+            values |= self._read_details(request)
         else:
-            self._forget_details()
-        if wanted.activity:
-            shares = self._activity.read()
-            values |= {"sm_active_percent": shares.sm, "tensor_active_percent": shares.tensor}
+            self._reset_details()
+        if request.activity:
+            activity = self._activity.read()
+            values |= {"sm_active_percent": activity.sm, "tensor_active_percent": activity.tensor}
         else:
-            self._activity.forget()
-        if not wanted.processes:
-            self._held_processes = None
-        elif wanted.processes_due:
-            self._held_processes = self._processes.table(values["memory_total_bytes"])
+            self._activity.reset()
+        if not request.processes:
+            self._last_processes = None
+        elif request.processes_due:
+            self._last_processes = self._processes.table(values["memory_total_bytes"])
         if self._ask.failures and not self._ask.answers:
             raise GpuLost  # some drivers report a lost GPU as "unknown error", for each call
-        return Gpu(**values, processes=self._held_processes)
+        return Gpu(**values, processes=self._last_processes)
 
-    def _at_each_reading(self, wanted: Wanted) -> Values:
+    def _read_fast(self, request: ReadRequest) -> Values:
         ask = self._ask
-        use = ask.tell("nvmlDeviceGetUtilizationRates")
+        use = ask.call("nvmlDeviceGetUtilizationRates")
         return memory(ask) | {
             "utilization_percent": None if use is None else percent(use.gpu),
-            "memory_busy_percent": None if use is None or wanted.basics else percent(use.memory),
+            "memory_busy_percent": None if use is None or request.basics else percent(use.memory),
             "temperature_c": self._temperature_c(),
-            "power_w": self._in_thousandths("nvmlDeviceGetPowerUsage", MOST_W),
-            "throttled": None if wanted.basics else self._throttled(),
+            "power_w": self._in_thousandths("nvmlDeviceGetPowerUsage", MAX_W),
+            "throttled": None if request.basics else self._throttled(),
         }
 
-    def _in_detail(self, wanted: Wanted) -> Values:
+    def _read_details(self, request: ReadRequest) -> Values:
         ask = self._ask
-        if wanted.links_due:
+        if request.links_due:
             fields = self._links.replace(self._stopwatch.time(lambda: read_nvlinks(ask.nvml, ask.handle)))
             self._current = Fields(ask, [ENERGY_MJ, MEMORY_TEMPERATURE, *fields])
         at = time.monotonic()
-        told = self._current.read()
-        energy_mj = told.get(ENERGY_MJ)
-        state = ask.tell("nvmlDeviceGetPerformanceState")
+        values = self._current.read()
+        energy_mj = values.get(ENERGY_MJ)
+        state = ask.call("nvmlDeviceGetPerformanceState")
         return {
-            "memory_temperature_c": within(told.get(MEMORY_TEMPERATURE), 1, MOST_C),
+            "memory_temperature_c": within(values.get(MEMORY_TEMPERATURE), 1, MAX_C),
             "energy_j": None if energy_mj is None else energy_mj / 1000,
-            "nvlinks": self._links.told(told, at),
-            "sm_clock_mhz": within(ask.tell("nvmlDeviceGetClockInfo", CLOCK_SM), 0, MOST_MHZ),
-            "memory_clock_mhz": within(ask.tell("nvmlDeviceGetClockInfo", CLOCK_MEMORY), 0, MOST_MHZ),
-            "performance_state": state if state is not None and 0 <= state <= LAST_STATE else None,
+            "nvlinks": self._links.with_rates(values, at),
+            "sm_clock_mhz": within(ask.call("nvmlDeviceGetClockInfo", CLOCK_SM), 0, MAX_MHZ),
+            "memory_clock_mhz": within(ask.call("nvmlDeviceGetClockInfo", CLOCK_MEMORY), 0, MAX_MHZ),
+            "performance_state": state if state is not None and 0 <= state <= MAX_STATE else None,
             "pcie": Pcie(
                 **self._pcie,
                 received_bytes_per_s=self.traffic.received_bytes_per_s,
@@ -155,34 +155,34 @@ class Quantities:
             ),
         }
 
-    def _forget_details(self) -> None:
-        self.traffic.forget()
-        self._links.forget()
+    def _reset_details(self) -> None:
+        self.traffic.reset()
+        self._links.reset()
 
-    def _every_few_seconds(self, wanted: Wanted) -> Values:
-        limit_w = self._in_thousandths("nvmlDeviceGetEnforcedPowerLimit", MOST_W, lowest=1)
+    def _read_slow(self, request: ReadRequest) -> Values:
+        limit_w = self._in_thousandths("nvmlDeviceGetEnforcedPowerLimit", MAX_W, lowest=1)
         if limit_w is None:
-            limit_w = self._in_thousandths("nvmlDeviceGetPowerManagementLimit", MOST_W, lowest=1)
-        mode = self._ask.tell("nvmlDeviceGetComputeMode")
+            limit_w = self._in_thousandths("nvmlDeviceGetPowerManagementLimit", MAX_W, lowest=1)
+        mode = self._ask.call("nvmlDeviceGetComputeMode")
         values: Values = {
             "power_limit_w": limit_w,
             "compute_mode": COMPUTE_MODES[mode] if mode in range(len(COMPUTE_MODES)) else "",
         }
-        if wanted.basics:
+        if request.basics:
             return values
-        values |= self._errors_so_far()
-        if wanted.details:
+        values |= self._error_counts()
+        if request.details:
             values |= self._modes()
         else:
-            told = self._memory_temperature.read()
-            values["memory_temperature_c"] = within(told.get(MEMORY_TEMPERATURE), 1, MOST_C)
+            celsius = self._memory_temperature.read().get(MEMORY_TEMPERATURE)
+            values["memory_temperature_c"] = within(celsius, 1, MAX_C)
         return values
 
-    def _errors_so_far(self) -> Values:
-        told = self._errors.read()
-        mode = self._ask.tell("nvmlDeviceGetEccMode")
-        counts = {name: int(told[field]) for name, field in ECC.items() if field in told}
-        retired: Values = {name: int(told[field]) for name, field in RETIRED.items() if field in told}
+    def _error_counts(self) -> Values:
+        values = self._errors.read()
+        mode = self._ask.call("nvmlDeviceGetEccMode")
+        counts = {name: int(values[field]) for name, field in ECC.items() if field in values}
+        retired: Values = {name: int(values[field]) for name, field in RETIRED.items() if field in values}
         retired |= {name: bool(retired[name]) for name in RETIRED_FLAGS if name in retired}
         return {
             "ecc": Ecc(enabled=None if mode is None else bool(mode[0]), **counts),
@@ -191,45 +191,47 @@ class Quantities:
 
     def _modes(self) -> Values:
         ask = self._ask
-        self.traffic.ask_driver()
-        encoder = ask.tell("nvmlDeviceGetEncoderUtilization")
-        decoder = ask.tell("nvmlDeviceGetDecoderUtilization")
-        persistence = ask.tell("nvmlDeviceGetPersistenceMode")
+        self.traffic.measure_by_driver()
+        encoder = ask.call("nvmlDeviceGetEncoderUtilization")
+        decoder = ask.call("nvmlDeviceGetDecoderUtilization")
+        persistence = ask.call("nvmlDeviceGetPersistenceMode")
         replays = self._replays.read().get(REPLAYS)
         self._pcie |= {
-            "generation": self._count("nvmlDeviceGetCurrPcieLinkGeneration", LAST_GENERATION),
-            "width": self._count("nvmlDeviceGetCurrPcieLinkWidth", MOST_LANES),
+            "generation": self._count("nvmlDeviceGetCurrPcieLinkGeneration", MAX_GENERATION),
+            "width": self._count("nvmlDeviceGetCurrPcieLinkWidth", MAX_LANES),
             "replays": None if replays is None else int(replays),
         }
         return {
-            "fan_percent": within(ask.tell("nvmlDeviceGetFanSpeed"), 0, MOST_FAN_PERCENT),
+            "fan_percent": within(ask.call("nvmlDeviceGetFanSpeed"), 0, MAX_FAN_PERCENT),
             "encoder_percent": percent(encoder[0]) if encoder is not None else None,
             "decoder_percent": percent(decoder[0]) if decoder is not None else None,
             "persistence": None if persistence is None else bool(persistence),
         }
 
-    def _ask_once(self) -> Values:
+    def _read_constants(self) -> Values:
         ask = self._ask
         self._pcie = {
-            "max_generation": self._count("nvmlDeviceGetMaxPcieLinkGeneration", LAST_GENERATION),
-            "max_width": self._count("nvmlDeviceGetMaxPcieLinkWidth", MOST_LANES),
+            "max_generation": self._count("nvmlDeviceGetMaxPcieLinkGeneration", MAX_GENERATION),
+            "max_width": self._count("nvmlDeviceGetMaxPcieLinkWidth", MAX_LANES),
         }
         return self._thresholds() | {
-            "sm_clock_max_mhz": within(ask.tell("nvmlDeviceGetMaxClockInfo", CLOCK_SM), 1, MOST_MHZ),
-            "memory_clock_max_mhz": within(ask.tell("nvmlDeviceGetMaxClockInfo", CLOCK_MEMORY), 1, MOST_MHZ),
+            "sm_clock_max_mhz": within(ask.call("nvmlDeviceGetMaxClockInfo", CLOCK_SM), 1, MAX_MHZ),
+            "memory_clock_max_mhz": within(ask.call("nvmlDeviceGetMaxClockInfo", CLOCK_MEMORY), 1, MAX_MHZ),
         }
 
     def _thresholds(self) -> Values:
-        """In degrees. From Ada on NVIDIA means to tell them as distances only: of the chip now, and of each threshold,
-        to the temperature at which clocks begin to be lowered.
+        """Return temperature thresholds in degrees.
+
+        From Ada on, NVIDIA reports distances instead: from the current temperature, and from each threshold, to the temperature
+        at which clocks are lowered.
         """
         ask = self._ask
         shutdown, slowdown, memory_max = (
-            within(ask.tell("nvmlDeviceGetTemperatureThreshold", kind), 1, MOST_C)
+            within(ask.call("nvmlDeviceGetTemperatureThreshold", kind), 1, MAX_C)
             for kind in (SHUTDOWN, SLOWDOWN, MEMORY_MAX)
         )
         if slowdown is None:
-            now, margin = self._temperature_c(), ask.tell("nvmlDeviceGetMarginTemperature")
+            now, margin = self._temperature_c(), ask.call("nvmlDeviceGetMarginTemperature")
             if now is not None and margin is not None:
                 limits = Fields(ask, [SHUTDOWN_TLIMIT, SLOWDOWN_TLIMIT]).read()
                 slowdown = _below(now + margin, limits.get(SLOWDOWN_TLIMIT))
@@ -237,54 +239,54 @@ class Quantities:
         return {"shutdown_c": shutdown, "slowdown_c": slowdown, "memory_max_c": memory_max}
 
     def _temperature_c(self) -> float | None:
-        celsius = self._ask.tell("nvmlDeviceGetTemperature", TEMPERATURE_GPU)
+        celsius = self._ask.call("nvmlDeviceGetTemperature", TEMPERATURE_GPU)
         if celsius is None and self._ask.lacks(("nvmlDeviceGetTemperature", TEMPERATURE_GPU)):
-            celsius = self._ask.tell(
+            celsius = self._ask.call(
                 "nvmlDeviceGetTemperatureV", TEMPERATURE_GPU
             )  # NVIDIA announced the first one's end
-        return within(celsius, -50, MOST_C)
+        return within(celsius, -50, MAX_C)
 
     def _throttled(self) -> tuple[Throttle, ...] | None:
-        """By the function's newer name; drivers before R535 have the older only."""
-        bits = self._ask.tell("nvmlDeviceGetCurrentClocksEventReasons")
+        """Return the throttle reasons; drivers before R535 know only the function's older name."""
+        bits = self._ask.call("nvmlDeviceGetCurrentClocksEventReasons")
         if bits is None:
-            bits = self._ask.tell("nvmlDeviceGetCurrentClocksThrottleReasons")
+            bits = self._ask.call("nvmlDeviceGetCurrentClocksThrottleReasons")
         return None if bits is None else tuple(name for index, name in enumerate(THROTTLES) if bits >> index & 1)
 
     def _in_thousandths(self, function: str, highest: float, lowest: float = 0) -> float | None:
-        told = self._ask.tell(function)
-        return None if told is None else within(told / 1000, lowest, highest)
+        value = self._ask.call(function)
+        return None if value is None else within(value / 1000, lowest, highest)
 
     def _count(self, function: str, highest: int) -> int | None:
-        told = self._ask.tell(function)
-        return told if told is not None and 1 <= told <= highest else None
+        value = self._ask.call(function)
+        return value if value is not None and 1 <= value <= highest else None
 
 
-def memory(ask: Ask) -> Values:
-    """A device's memory by version 2 where the driver has it, since version 1 counts reserved memory as used.
+def memory(ask: DeviceCalls) -> Values:
+    """Return a device's memory values; version 1 of the call counts reserved memory as used, so version 2 is preferred.
 
-    Some chips have none of their own: they tell nothing, or zero.
+    Some chips have no memory of their own and report nothing or zero.
     """
     nvml, handle = ask.nvml, ask.handle
-    told = ask("memory v2", lambda: nvml.nvmlDeviceGetMemoryInfo(handle, version=nvml.nvmlMemory_v2))
-    reserved = None if told is None else told.reserved
-    if told is None and ask.lacks("memory v2"):
-        told = ask("memory", lambda: nvml.nvmlDeviceGetMemoryInfo(handle))
-    if told is None or not told.total:
+    info = ask("memory v2", lambda: nvml.nvmlDeviceGetMemoryInfo(handle, version=nvml.nvmlMemory_v2))
+    reserved = None if info is None else info.reserved
+    if info is None and ask.lacks("memory v2"):
+        info = ask("memory", lambda: nvml.nvmlDeviceGetMemoryInfo(handle))
+    if info is None or not info.total:
         return {"memory_total_bytes": None}
-    sound = told.used <= told.total
+    is_plausible = info.used <= info.total
     return {
-        "memory_total_bytes": int(told.total),
-        "memory_used_bytes": int(told.used) if sound else None,
-        "memory_free_bytes": int(told.free) if told.free <= told.total else None,
-        "memory_reserved_bytes": int(reserved) if reserved is not None and reserved <= told.total else None,
+        "memory_total_bytes": int(info.total),
+        "memory_used_bytes": int(info.used) if is_plausible else None,
+        "memory_free_bytes": int(info.free) if info.free <= info.total else None,
+        "memory_reserved_bytes": int(reserved) if reserved is not None and reserved <= info.total else None,
     }
 
 
-def identity(ask: Ask, uuid: str, nvml_index: int, pci_bus_id: str | None) -> Values:
-    """What never changes of a device."""
-    name = ask.tell("nvmlDeviceGetName")
-    capability = ask.tell("nvmlDeviceGetCudaComputeCapability")
+def identity(ask: DeviceCalls, uuid: str, nvml_index: int, pci_bus_id: str | None) -> Values:
+    """Return a device's constant values."""
+    name = ask.call("nvmlDeviceGetName")
+    capability = ask.call("nvmlDeviceGetCudaComputeCapability")
     return {
         "uuid": uuid,
         "name": text(name) if name else "NVIDIA GPU",
@@ -295,5 +297,5 @@ def identity(ask: Ask, uuid: str, nvml_index: int, pci_bus_id: str | None) -> Va
 
 
 def _below(limit: float, distance: float | None) -> float | None:
-    """The temperature at which `distance` is left to `limit`."""
-    return None if distance is None else within(limit - distance, 1, MOST_C)
+    """Return the temperature that is `distance` below `limit`."""
+    return None if distance is None else within(limit - distance, 1, MAX_C)

@@ -1,5 +1,6 @@
-"""What the driver's files tell of GPUs without asking them: of those that Linux suspends, as laptops do, which asking
-anything wakes and asking often keeps awake; and of lost ones, which answer nothing.
+"""Driver files about GPUs that must not or can't be queried.
+
+Linux suspends GPUs of laptops: any query wakes them, and frequent ones keep them awake. Lost GPUs don't respond at all.
 """
 
 from __future__ import annotations
@@ -11,15 +12,15 @@ from engine.contract.devices import Gpu
 
 SYSFS_PCI = Path("/sys/bus/pci/devices")
 DRIVER_GPUS = Path("/proc/driver/nvidia/gpus")
-"""A folder per GPU, by PCI bus id, whose files the driver writes from what it already knows."""
+"""Folder with one folder per GPU, by PCI bus id, whose files don't wake it."""
 UNKNOWN_UUID = "GPU-lost-"
-"""Beginning of what identifies a lost GPU whose UUID nobody knows, before NVML's index of it."""
-REST_S = 10.0
-"""How long an idle GPU that may fall asleep is left alone, which takes it a few seconds."""
+"""Prefix of the substitute id of a lost GPU whose UUID is unknown, followed by its NVML index."""
+IDLE_PAUSE_S = 10.0
+"""Seconds without queries for an idle GPU that may fall asleep, which takes it a few seconds."""
 
 
 def asleep(pci_bus_id: str | None) -> bool:
-    """Whether Linux has suspended the GPU, so that asking it anything would wake it."""
+    """Return True if Linux has suspended the GPU, so that a query would wake it."""
     if pci_bus_id is None or os.name == "nt":
         return False
     try:
@@ -30,31 +31,31 @@ def asleep(pci_bus_id: str | None) -> bool:
 
 
 def may_sleep(pci_bus_id: str | None) -> bool:
-    """Whether the driver suspends this GPU while it is idle: "Runtime D3" in the driver's README, for laptops only."""
+    """Return True if the driver suspends this GPU when idle: "Runtime D3" in the driver's README, laptops only."""
     if pci_bus_id is None or os.name == "nt":
         return False
     try:
-        told = (DRIVER_GPUS / _linux_name(pci_bus_id) / "power").read_text(errors="replace")
+        values = (DRIVER_GPUS / _linux_name(pci_bus_id) / "power").read_text(errors="replace")
     except OSError:
         return False
     return any(
         key.strip() == "Runtime D3 status" and value.strip().startswith("Enabled")
-        for key, _, value in (line.partition(":") for line in told.splitlines())
+        for key, _, value in (line.partition(":") for line in values.splitlines())
     )
 
 
-def sleepers(count: int) -> dict[int, Gpu]:
-    """Those of NVML's `count` GPUs that are asleep, by its index, told by the driver without waking them.
+def sleeping_gpus(count: int) -> dict[int, Gpu]:
+    """Return the sleeping GPUs by NVML index, from the driver's files.
 
-    NVML counts GPUs in the order of their bus ids. A GPU that was asleep ever since the driver was loaded has no UUID
-    yet: "". Empty where the driver does not list exactly `count` GPUs.
+    NVML lists GPUs in the order of their bus ids. A GPU that has been asleep since the driver was loaded has no UUID: "". The
+    result is empty if the driver doesn't list exactly `count` GPUs.
     """
     folders = _folders(count)
     return {index: _known(index, folder, asleep=True) for index, folder in enumerate(folders) if asleep(folder.name)}
 
 
 def lost(index: int, count: int) -> Gpu:
-    """Return the row of a GPU that NVML counts but can't reach, of NVML's `count`, with what the driver knows of it."""
+    """Return the row of an unreachable GPU with what the driver's files say; `count` is NVML's number of GPUs."""
     folders = _folders(count)
     known = _known(index, folders[index], lost=True) if folders else None
     if known is not None and known.uuid:
@@ -73,7 +74,7 @@ def _folders(count: int) -> list[Path]:
 
 
 def _linux_name(pci_bus_id: str) -> str:
-    """NVML writes a domain with eight digits, Linux with four."""
+    """Convert NVML's PCI domain of eight digits to Linux' four."""
     domain, _, rest = pci_bus_id.lower().partition(":")
     return f"{domain[-4:]}:{rest}"
 
@@ -83,11 +84,11 @@ def _known(index: int, folder: Path, *, asleep: bool = False, lost: bool = False
         lines = (folder / "information").read_text(errors="replace").splitlines()
     except OSError:
         lines = []
-    told = {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in lines)}
-    uuid = told.get("GPU UUID", "")
+    values = {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in lines)}
+    uuid = values.get("GPU UUID", "")
     return Gpu(
         uuid="" if "?" in uuid else uuid,
-        name=told.get("Model", "NVIDIA GPU"),
+        name=values.get("Model", "NVIDIA GPU"),
         nvml_index=index,
         pci_bus_id=folder.name,
         asleep=asleep,

@@ -1,4 +1,4 @@
-"""Xids: errors that the driver reports of a GPU, taken from NVML's events as they come, without waiting for any."""
+"""Xids: errors that the driver reports for a GPU, read from NVML's events without blocking."""
 
 from __future__ import annotations
 
@@ -11,48 +11,48 @@ from engine.gpus.nvml.calls import Stopwatch, address
 
 XID_EVENT = 8
 """`nvmlEventTypeXidCriticalError` of nvml.h."""
-KEPT = 16
-AT_ONCE = 256
-"""Events taken at one time at most."""
+MAX_XIDS = 16
+MAX_EVENTS = 256
+"""Maximum number of events per poll."""
 
 
 class Xids:
-    """The latest `KEPT` Xids of every GPU that is watched."""
+    """Latest `MAX_XIDS` Xids of every watched GPU."""
 
     def __init__(self, nvml: ModuleType, stopwatch: Stopwatch) -> None:
         self._nvml = nvml
         self._stopwatch = stopwatch
         self._watched: dict[int | None, str] = {}
-        self._seen: dict[str, tuple[Xid, ...]] = {}
+        self._xids: dict[str, tuple[Xid, ...]] = {}
         self._events: Any = None
 
     def watch(self, handle: Any, uuid: str) -> None:
-        """Watches a GPU from now on, if it reports events."""
+        """Watch a GPU from now on, if it reports events."""
         nvml = self._nvml
         try:
             if self._events is None:
                 self._events = nvml.nvmlEventSetCreate()
             nvml.nvmlDeviceRegisterEvents(handle, XID_EVENT, self._events)
         except nvml.NVMLError:
-            return  # it does not report any, or not to this user
+            return  # unsupported, or not permitted to this user
         self._watched[address(handle)] = uuid
 
     def of(self, uuid: str) -> tuple[Xid, ...]:
-        """Those seen of a GPU, the latest last."""
-        return self._seen.get(uuid, ())
+        """Return the Xids of a GPU, latest last."""
+        return self._xids.get(uuid, ())
 
     def poll(self) -> None:
-        """Takes those that have come."""
+        """Read the pending events."""
         if self._watched:
-            self._stopwatch.time(self._take)
+            self._stopwatch.time(self._read_events)
 
-    def _take(self) -> None:
+    def _read_events(self) -> None:
         nvml = self._nvml
-        for _ in range(AT_ONCE):
+        for _ in range(MAX_EVENTS):
             try:
                 event = nvml.nvmlEventSetWait_v2(self._events, 0)
-            except nvml.NVMLError:  # a timeout: there are no more; a lost GPU is noticed by whoever asks it
+            except nvml.NVMLError:  # a timeout: no more events; other readings detect a lost GPU
                 return
             uuid = self._watched.get(address(event.device))
             if uuid is not None and event.eventType == XID_EVENT:
-                self._seen[uuid] = (*self.of(uuid), Xid(time.time(), int(event.eventData)))[-KEPT:]
+                self._xids[uuid] = (*self.of(uuid), Xid(time.time(), int(event.eventData)))[-MAX_XIDS:]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from engine.contract.devices import Gpu
-from engine.gpus.quantities import BY_ID, THROTTLE_WORDS
+from engine.gpus.quantities import BY_ID, THROTTLE_TEXTS
 from gui.format import clock, energy, localised, measured, number, size
 from gui.monitor.gpus.energy import Used
 from gui.monitor.gpus.value_grid import LabelledValue
@@ -130,7 +130,7 @@ def _work(gpu: Gpu, read: Read) -> Told:
     mode = gpu.compute_mode.replace("_", " ")
     yield _text("compute_mode", "Compute mode", mode, "Whether several processes may use the GPU at the same time.")
     if gpu.throttled is not None:
-        reasons = "; ".join(THROTTLE_WORDS[reason] for reason in gpu.throttled) or "nothing"
+        reasons = "; ".join(THROTTLE_TEXTS[reason] for reason in gpu.throttled) or "nothing"
         yield _text("throttled", "Clocks", reasons, "Why the clocks are not higher.")
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from engine.contract.devices import Gpu
-from engine.gpus.quantities import ALARMING, THROTTLE_WORDS
+from engine.gpus.quantities import ALARMING, THROTTLE_TEXTS
 from engine.gpus.xid_words import PROGRAM_XIDS, xid_words
 from gui.format import clock, counted
 from gui.sources.devices import device_format
@@ -42,7 +42,7 @@ def joined(found: tuple[State, ...]) -> str:
 
 
 def _throttled(gpu: Gpu) -> list[State]:
-    return [State(THROTTLE_WORDS[reason], reason in ALARMING) for reason in gpu.throttled or ()]
+    return [State(THROTTLE_TEXTS[reason], reason in ALARMING) for reason in gpu.throttled or ()]
 
 
 def _xid(gpu: Gpu, now: float) -> list[State]:

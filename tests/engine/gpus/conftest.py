@@ -34,7 +34,7 @@ class RunningSampler:
             cwd=ROOT,
         )
         self._snapshots: queue.Queue[Snapshot] = queue.Queue()
-        self._thread = threading.Thread(target=self._take)
+        self._thread = threading.Thread(target=self._read)
         self._thread.start()
 
     def next(self, timeout_s: float = 120.0) -> Snapshot:
@@ -42,7 +42,7 @@ class RunningSampler:
         return self._snapshots.get(timeout=timeout_s)
 
     def until(self, condition: Callable[[Snapshot], bool], timeout_s: float = 120.0) -> Snapshot:
-        """The first coming snapshot for which `condition` holds."""
+        """Return the next snapshot that meets `condition`."""
         deadline = time.monotonic() + timeout_s
         snapshot = None
         while time.monotonic() < deadline:
@@ -51,10 +51,10 @@ class RunningSampler:
                 return snapshot
         raise AssertionError(f"not within {timeout_s} s; last: {snapshot}")
 
-    def show(self, shown: SnapshotRequest) -> None:
-        """Says what is on screen, to a sampler that was started with --listen."""
+    def request_panels(self, request: SnapshotRequest) -> None:
+        """Send a request to a sampler that was started with --listen."""
         assert self.process.stdin is not None
-        self.process.stdin.write(msgspec.json.encode(shown) + b"\n")
+        self.process.stdin.write(msgspec.json.encode(request) + b"\n")
         self.process.stdin.flush()
 
     def end(self) -> None:
@@ -66,7 +66,7 @@ class RunningSampler:
         self.process.stdin.close()
         self.process.stdout.close()
 
-    def _take(self) -> None:
+    def _read(self) -> None:
         assert self.process.stdout is not None
         for line in self.process.stdout:
             self._snapshots.put(msgspec.json.decode(line, type=Snapshot))
@@ -80,7 +80,7 @@ def has_gpus(snapshot: Snapshot) -> bool:
 
 
 def readings(stub: NvmlStub) -> Iterator[Reading]:
-    """One reading of NVML after the other, as told by the process that asks it, which ends with the iterator."""
+    """Yield the readings of a reader process, which ends with the iterator."""
     command = [sys.executable, "-m", "engine.gpus.reader", "0.1", "60"]
     environment = os.environ | stub.environment
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment, cwd=ROOT) as reader:
@@ -93,7 +93,7 @@ def readings(stub: NvmlStub) -> Iterator[Reading]:
 
 
 def readers_of(sampler: RunningSampler) -> list[psutil.Process]:
-    """The processes below `sampler` that ask NVML."""
+    """Return the child processes of `sampler` that call NVML."""
     return [child for child in psutil.Process(sampler.process.pid).children() if reads_nvml(child)]
 
 
@@ -106,19 +106,19 @@ def reads_nvml(process: psutil.Process) -> bool:
 
 @pytest.fixture
 def nvml_stub(compiled_stub: NvmlStub, tmp_path: Path) -> NvmlStub:
-    """The stub with a profile of this test's own."""
+    """Stub with a profile for one test."""
     return NvmlStub(compiled_stub.folder, tmp_path / "profile")
 
 
 @pytest.fixture
 def old_nvml_stub(compiled_old_stub: NvmlStub, tmp_path: Path) -> NvmlStub:
-    """The same as an old driver, which lacks newer functions."""
+    """Stub of an old driver, which lacks newer functions."""
     return NvmlStub(compiled_old_stub.folder, tmp_path / "profile")
 
 
 @pytest.fixture
 def start_sampler() -> Iterator[Start]:
-    """Starts samplers that end with the test; `stub` is what they take for the driver, none by default."""
+    """Start samplers that end with the test; `stub` replaces the driver, missing by default."""
     started: list[RunningSampler] = []
 
     def start(*arguments: str, stub: NvmlStub | None = None, **environment: str) -> RunningSampler:

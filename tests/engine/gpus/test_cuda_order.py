@@ -1,4 +1,4 @@
-"""CUDA's own order of the GPUs, asked of a stub of libcuda in a process of its own."""
+"""CUDA's order of the GPUs, from a stub of libcuda in a separate process."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.engine.gpus.conftest import ROOT
 from tests.support.nvml_stub import NvmlStub, uuid_of
 
 
-def test_that_a_cuda_without_devices_answers_none(nvml_stub: NvmlStub) -> None:
+def test_ask_cuda_returns_none_without_devices(nvml_stub: NvmlStub) -> None:
     with subprocess.Popen(
         [sys.executable, "-m", "engine.gpus.cuda_order"],
         stdin=subprocess.PIPE,  # it ends when this is closed
@@ -50,9 +50,7 @@ def stub_here(nvml_stub: NvmlStub, monkeypatch: pytest.MonkeyPatch) -> NvmlStub:
     return nvml_stub
 
 
-def test_that_gpus_are_numbered_as_cuda_counts_them_whatever_hides_them(
-    stub_here: NvmlStub, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_cuda_index_ignores_visible_devices(stub_here: NvmlStub, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     for name, value in stub_here.cuda_order(2, 0).items():
         monkeypatch.setenv(name, value)
@@ -60,25 +58,25 @@ def test_that_gpus_are_numbered_as_cuda_counts_them_whatever_hides_them(
     order = CudaOrder(news)
     gpus = [gpu(0), gpu(1), gpu(2)]
     answered(order, news, gpus)
-    assert [numbered.cuda_index for numbered in order.numbered(gpus)] == [1, None, 0]
+    assert [numbered.cuda_index for numbered in order.with_cuda_index(gpus)] == [1, None, 0]
 
 
 @pytest.mark.usefixtures("stub_here")
-def test_that_a_hanging_cuda_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hanging_cuda_times_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FOOTPLATE_CUDA_HANG", "1")
     news = threading.Event()
     order = CudaOrder(news, deadline_s=0.5)
     answered(order, news, [gpu(0)])
-    assert order.numbered([gpu(0)])[0].cuda_index is None
+    assert order.with_cuda_index([gpu(0)])[0].cuda_index is None
     order.poll([gpu(0)])
     assert not order.pending  # asked once, not again and again
 
 
-def test_that_cuda_is_asked_again_when_a_new_gpu_appears(stub_here: NvmlStub, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_new_gpu_is_requested_at_cuda(stub_here: NvmlStub, monkeypatch: pytest.MonkeyPatch) -> None:
     news = threading.Event()
     order = CudaOrder(news)
     answered(order, news, [gpu(0)])
     for name, value in stub_here.cuda_order(1, 0).items():
         monkeypatch.setenv(name, value)
     answered(order, news, [gpu(0), gpu(1)])
-    assert [numbered.cuda_index for numbered in order.numbered([gpu(0), gpu(1)])] == [1, 0]
+    assert [numbered.cuda_index for numbered in order.with_cuda_index([gpu(0), gpu(1)])] == [1, 0]

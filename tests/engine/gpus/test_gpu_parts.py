@@ -1,4 +1,4 @@
-"""The sampler's parts that need no process: the CPU's row, rows of lost GPUs, sleeping GPUs."""
+"""Parts of the sampler that need no process: CPU row, lost rows, sleeping GPUs."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from engine.contract.devices import Gpu, Mig
 from engine.gpus import sentences
 from engine.gpus.cpu import CpuReader, cpu_name
 from engine.gpus.nvml import calls, sleep
-from engine.gpus.watch import with_lost
+from engine.gpus.watch import merge_lost
 
 
 def gpu(index: int, **values: object) -> Gpu:
     return Gpu(uuid=f"GPU-{index}", name="NVIDIA H200", nvml_index=index, **values)  # type: ignore[arg-type]
 
 
-def test_that_the_cpu_has_a_name_and_a_load_for_each_core() -> None:
+def test_cpu_has_name_and_core_loads() -> None:
     cpu = CpuReader().read()
     assert cpu.name == cpu_name() != ""
     assert len(cpu.core_load_percent) == psutil.cpu_count()
@@ -29,8 +29,8 @@ def test_that_the_cpu_has_a_name_and_a_load_for_each_core() -> None:
     assert cpu.temperature_c is None or 0 < cpu.temperature_c < 150
 
 
-def test_that_a_gpu_no_longer_listed_stays_in_its_place_as_lost() -> None:
-    rows = with_lost((gpu(0, power_w=7.0), gpu(1)), (gpu(1, power_w=9.0), gpu(2)))
+def test_missing_gpu_becomes_a_lost_row() -> None:
+    rows = merge_lost((gpu(0, power_w=7.0), gpu(1)), (gpu(1, power_w=9.0), gpu(2)))
     assert [(row.uuid, row.lost, row.power_w) for row in rows] == [
         ("GPU-0", True, 7.0),
         ("GPU-1", False, 9.0),
@@ -38,20 +38,20 @@ def test_that_a_gpu_no_longer_listed_stays_in_its_place_as_lost() -> None:
     ]
     since = rows[0].lost_since
     assert since is not None
-    assert with_lost(rows, (gpu(1), gpu(2)))[0].lost_since == since
-    assert with_lost(rows, (gpu(0), gpu(1), gpu(2)))[0] == gpu(0)
+    assert merge_lost(rows, (gpu(1), gpu(2)))[0].lost_since == since
+    assert merge_lost(rows, (gpu(0), gpu(1), gpu(2)))[0] == gpu(0)
 
 
-def test_a_gpu_found_lost_has_the_row_of_an_earlier_reader() -> None:
-    unmet = Gpu(uuid="GPU-lost-0", name="NVIDIA GPU", nvml_index=0, lost=True)
-    rows = with_lost((gpu(0, power_w=7.0), gpu(1)), (unmet, gpu(1)))
+def test_lost_gpu_takes_over_its_earlier_row() -> None:
+    nameless = Gpu(uuid="GPU-lost-0", name="NVIDIA GPU", nvml_index=0, lost=True)
+    rows = merge_lost((gpu(0, power_w=7.0), gpu(1)), (nameless, gpu(1)))
     assert [(row.uuid, row.lost, row.power_w) for row in rows] == [("GPU-0", True, 7.0), ("GPU-1", False, None)]
-    told = msgspec.structs.replace(unmet, uuid="GPU-0")  # by the driver's files
-    assert with_lost(rows, (told, gpu(1))) == rows
-    assert [row.uuid for row in with_lost((unmet, gpu(1)), (gpu(0), gpu(1)))] == ["GPU-0", "GPU-1"]
+    named = msgspec.structs.replace(nameless, uuid="GPU-0")  # by the driver's files
+    assert merge_lost(rows, (named, gpu(1))) == rows
+    assert [row.uuid for row in merge_lost((nameless, gpu(1)), (gpu(0), gpu(1)))] == ["GPU-0", "GPU-1"]
 
 
-def test_a_lost_gpu_is_named_by_the_drivers_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lost_gpu_is_named_by_driver_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sleep, "DRIVER_GPUS", tmp_path)
     unknown = sleep.lost(1, 2)
     assert (unknown.nvml_index, unknown.lost, unknown.name) == (1, True, "NVIDIA GPU")
@@ -64,19 +64,19 @@ def test_a_lost_gpu_is_named_by_the_drivers_files(tmp_path: Path, monkeypatch: p
     assert sleep.lost(1, 3).uuid == unknown.uuid
 
 
-def test_that_instances_follow_their_gpu_and_those_that_are_no_more_have_no_row() -> None:
+def test_removed_mig_instance_has_no_row() -> None:
     def instance(number: int) -> Gpu:
         mig = Mig(parent_uuid="GPU-0", gpu_instance=number)
         return Gpu(uuid=f"MIG-{number}", name="NVIDIA H200 MIG 1g.18gb", nvml_index=0, mig=mig)
 
     before = (gpu(0), instance(1), gpu(1))
-    assert with_lost(before, (gpu(0), instance(2), gpu(1))) == (gpu(0), instance(2), gpu(1))
-    rows = with_lost(before, (gpu(1),))  # the whole GPU is lost, and its instance with it
+    assert merge_lost(before, (gpu(0), instance(2), gpu(1))) == (gpu(0), instance(2), gpu(1))
+    rows = merge_lost(before, (gpu(1),))  # the whole GPU is lost, and its instance with it
     assert [(row.uuid, row.lost) for row in rows] == [("GPU-0", True), ("MIG-1", True), ("GPU-1", False)]
 
 
 @pytest.mark.parametrize(("status", "expected"), [("suspended\n", True), ("active\n", False), (None, False)])
-def test_that_a_suspended_gpu_is_known_by_sysfs(
+def test_asleep_reads_sysfs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, status: str | None, expected: bool
 ) -> None:
     monkeypatch.setattr(sleep, "SYSFS_PCI", tmp_path)
@@ -87,27 +87,25 @@ def test_that_a_suspended_gpu_is_known_by_sysfs(
     assert sleep.asleep("00000000:0A:00.0") is expected
 
 
-def test_that_gpus_asleep_are_known_by_what_the_driver_tells_without_waking_them(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_sleeping_gpus_come_from_driver_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sleep, "SYSFS_PCI", tmp_path / "pci")
     monkeypatch.setattr(sleep, "DRIVER_GPUS", tmp_path / "driver")
     for bus_id, status in (("0000:01:00.0", "active"), ("0000:02:00.0", "suspended"), ("0000:03:00.0", "suspended")):
         (tmp_path / "pci" / bus_id / "power").mkdir(parents=True)
         (tmp_path / "pci" / bus_id / "power" / "runtime_status").write_text(status)
         (tmp_path / "driver" / bus_id).mkdir(parents=True)
-    told = "Model: \t NVIDIA GeForce RTX 4070\nIRQ:   16\nGPU UUID: \t GPU-1\n"
-    (tmp_path / "driver" / "0000:02:00.0" / "information").write_text(told)
-    (tmp_path / "driver" / "0000:03:00.0" / "information").write_text(told.replace("GPU-1", "GPU-????????-????"))
-    known = sleep.sleepers(3)
+    information = "Model: \t NVIDIA GeForce RTX 4070\nIRQ:   16\nGPU UUID: \t GPU-1\n"
+    (tmp_path / "driver" / "0000:02:00.0" / "information").write_text(information)
+    (tmp_path / "driver" / "0000:03:00.0" / "information").write_text(information.replace("GPU-1", "GPU-????????-????"))
+    known = sleep.sleeping_gpus(3)
     assert known[1] == Gpu(
         uuid="GPU-1", name="NVIDIA GeForce RTX 4070", nvml_index=1, pci_bus_id="0000:02:00.0", asleep=True
     )
     assert (known[2].uuid, known.keys()) == ("", {1, 2})
-    assert sleep.sleepers(2) == {}  # nobody knows which is which
+    assert sleep.sleeping_gpus(2) == {}  # nobody knows which is which
 
 
-def test_that_nonsense_of_the_driver_is_none() -> None:
+def test_within_rejects_implausible_values() -> None:
     assert calls.percent(37100) is None
     assert calls.percent(100) == 100.0
     assert calls.percent(float("nan")) is None
@@ -115,11 +113,16 @@ def test_that_nonsense_of_the_driver_is_none() -> None:
     assert calls.text(b"Tesla \xff") == "Tesla \ufffd"
 
 
-def test_that_every_sentence_is_one_sentence_with_a_remedy() -> None:
+def test_each_sentence_names_a_remedy() -> None:
     fixed = [value for name, value in vars(sentences).items() if name.isupper() and name != "ASKING"]
-    told = [*fixed, sentences.not_answering(7).message, sentences.crashed("SIGABRT").message, sentences.failed("x")[1]]
-    told.append(sentences.no_permission(["/dev/nvidia0", "/dev/nvidiactl"]))
-    for sentence in told:
+    messages = [
+        *fixed,
+        sentences.not_answering(7).message,
+        sentences.crashed("SIGABRT").message,
+        sentences.failed("x")[1],
+    ]
+    messages.append(sentences.no_permission(["/dev/nvidia0", "/dev/nvidiactl"]))
+    for sentence in messages:
         assert sentence.endswith(".")
-        assert ": " in sentence  # what is wrong: what to do
+        assert ": " in sentence  # problem: remedy
         assert sentence.count(". ") == 0

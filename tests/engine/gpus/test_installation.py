@@ -1,4 +1,4 @@
-"""What is told where NVML cannot be used: a container without GPUs, files that may not be opened."""
+"""Unusable NVML: containers without GPUs, denied device files."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from engine.gpus import installation, reader
 installation.foreign_pids = lambda: False
 root = Path(sys.argv[3])
 installation.KERNEL_DRIVER, installation.DEVICES = root / "driver", root / "dev"
-installation.CONTAINER_MARKS = (root / "container",)
+installation.CONTAINER_FILES = (root / "container",)
 if len(sys.argv) > 4:
     os.setuid(int(sys.argv[4]))
 reader.main()
@@ -36,7 +36,7 @@ reader.main()
 
 @pytest.fixture
 def root() -> Iterator[Path]:
-    """A folder, which anybody may read, that stands for / where the driver and containers leave their marks."""
+    """World-readable substitute for /, with the files of the driver and of containers."""
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
         root.chmod(0o755)
@@ -44,8 +44,8 @@ def root() -> Iterator[Path]:
         yield root
 
 
-def told(root: Path, libraries: Path, profile: Path | None = None, *user: str) -> Nvml:
-    """What a reader first says, with the libraries of a folder, as another `user` if one is given."""
+def first_message(root: Path, libraries: Path, profile: Path | None = None, *user: str) -> Nvml:
+    """Return the reader's first message with the libraries of a folder, optionally as another `user`."""
     environment = os.environ | {"LD_LIBRARY_PATH": str(libraries), "FOOTPLATE_NVML_PROFILE": str(profile)}
     with subprocess.Popen(
         [sys.executable, "-c", READER, "60", "60", str(root), *user],
@@ -67,13 +67,13 @@ def told(root: Path, libraries: Path, profile: Path | None = None, *user: str) -
         (("driver", "container"), sentences.NO_GPUS_IN_CONTAINER),
     ],
 )
-def test_that_a_missing_library_is_told_by_where_it_is_missing(
+def test_missing_library_message_depends_on_container(
     root: Path, tmp_path: Path, marks: tuple[str, ...], expected: str
 ) -> None:
     for mark in marks:
         (root / mark).touch()
     (tmp_path / "libnvidia-ml.so.1").write_text("this is no library, and hides any that is installed\n" * 10)
-    assert told(root, tmp_path) == Nvml("no_library", expected)
+    assert first_message(root, tmp_path) == Nvml("no_library", expected)
 
 
 @pytest.mark.parametrize(
@@ -84,16 +84,16 @@ def test_that_a_missing_library_is_told_by_where_it_is_missing(
         (("driver", "container"), sentences.NO_GPUS_IN_CONTAINER),
     ],
 )
-def test_that_a_driver_out_of_reach_of_a_container_is_not_called_unloaded(
+def test_unreachable_driver_in_a_container(
     root: Path, nvml_stub: NvmlStub, marks: tuple[str, ...], expected: str
 ) -> None:
     for mark in marks:
         (root / mark).touch()
     nvml_stub.write(init=DRIVER_NOT_LOADED)
-    assert told(root, nvml_stub.folder, nvml_stub.profile) == Nvml("no_driver", expected)
+    assert first_message(root, nvml_stub.folder, nvml_stub.profile) == Nvml("no_driver", expected)
 
 
-def test_that_files_which_this_user_may_not_open_are_named(root: Path, compiled_stub: NvmlStub) -> None:
+def test_denied_device_files_are_named(root: Path, compiled_stub: NvmlStub) -> None:
     for name, mode in (
         ("nvidia0", 0o666),
         ("nvidia1", 0o600),
@@ -112,9 +112,9 @@ def test_that_files_which_this_user_may_not_open_are_named(root: Path, compiled_
     libraries.chmod(0o755)
     stub = NvmlStub(libraries, root / "profile")
     stub.write([gpu_profile(0)])
-    nvml = told(root, libraries, stub.profile, *user)
+    nvml = first_message(root, libraries, stub.profile, *user)
     assert (nvml.status, nvml.denied_files) == ("ok", files)
     stub.write([gpu_profile(0)], init=NO_PERMISSION)
-    nvml = told(root, libraries, stub.profile, *user)
+    nvml = first_message(root, libraries, stub.profile, *user)
     assert (nvml.status, nvml.message) == ("no_permission", sentences.no_permission(files))
     assert all(file in nvml.message for file in files)

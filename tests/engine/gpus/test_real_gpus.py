@@ -1,4 +1,4 @@
-"""The sampler in front of real NVIDIA GPUs, where there are any, beside nvidia-smi's own words."""
+"""Sampler with real NVIDIA GPUs, if present, compared with nvidia-smi."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ HOLD = (
     "print('held', flush=True)\n"
     "input()"
 )
-"""Holds 256 MiB of the first GPU until its input ends."""
+"""Program that allocates 256 MiB on the first GPU until its input ends."""
 
-STEADY: dict[str, Callable[[Gpu], Any]] = {
+CONSTANT: dict[str, Callable[[Gpu], Any]] = {
     "name": lambda gpu: gpu.name,
     "pci.bus_id": lambda gpu: gpu.pci_bus_id,
     "clocks.max.sm": lambda gpu: gpu.sm_clock_max_mhz,
@@ -43,9 +43,9 @@ STEADY: dict[str, Callable[[Gpu], Any]] = {
     "persistence_mode": lambda gpu: gpu.persistence,
     "mig.mode.current": lambda gpu: gpu.mig_enabled,
 }
-"""What does not change by itself, by nvidia-smi's names (`nvidia-smi --help-query-gpu`)."""
+"""Constant quantities by nvidia-smi's names (`nvidia-smi --help-query-gpu`)."""
 
-MOVING: dict[str, tuple[Callable[[Gpu], float | None], float]] = {
+CHANGING: dict[str, tuple[Callable[[Gpu], float | None], float]] = {
     "memory.used": (lambda gpu: _mib(gpu.memory_used_bytes), 64),
     "memory.total": (lambda gpu: _mib(gpu.memory_total_bytes), 2),
     "memory.reserved": (lambda gpu: _mib(gpu.memory_reserved_bytes), 2),
@@ -54,11 +54,11 @@ MOVING: dict[str, tuple[Callable[[Gpu], float | None], float]] = {
     "power.draw": (lambda gpu: gpu.power_w, 25),
     "fan.speed": (lambda gpu: gpu.fan_percent, 5),
 }
-"""What moves between the two readings of a GPU at rest, and how far it may."""
+"""Changing quantities of an idle GPU, with the tolerance between two readings."""
 
 
 def run(*command: str) -> list[list[str]]:
-    """Lines of a command's output, each split at commas; skips the test where the command fails."""
+    """Return a command's output lines, split at commas; skip the test if the command fails."""
     return [[cell.strip() for cell in line.split(",")] for line in text(*command).splitlines()]
 
 
@@ -70,13 +70,13 @@ def text(*command: str) -> str:
 
 
 def query(*fields: str) -> dict[str, dict[str, str]]:
-    """nvidia-smi's words for each of `fields`, by the GPU's UUID."""
+    """Return nvidia-smi's values of `fields` by GPU UUID."""
     rows = run("nvidia-smi", f"--query-gpu=uuid,{','.join(fields)}", "--format=csv,noheader,nounits")
     return {uuid: dict(zip(fields, cells, strict=True)) for uuid, *cells in rows}
 
 
 def now(start_sampler: Start) -> Snapshot:
-    """One whole snapshot, with what takes two readings."""
+    """Return a snapshot with the quantities that need two readings."""
     sampler = start_sampler("--interval", "0.5")
     snapshot = sampler.until(lambda s: bool(s.gpus), 60)
     assert snapshot.nvml.status == "ok"
@@ -87,50 +87,50 @@ def _mib(value: int | None) -> float | None:
     return None if value is None else value / MIB
 
 
-def same(word: str, value: Any) -> bool:
-    if word in ABSENT or value is None:
-        return word in ABSENT and value is None
+def same(text_value: str, value: Any) -> bool:
+    if text_value in ABSENT or value is None:
+        return text_value in ABSENT and value is None
     if isinstance(value, bool):
-        return word == ("Enabled" if value else "Disabled")
-    return float(word) == pytest.approx(value, abs=1) if isinstance(value, int | float) else word == value
+        return text_value == ("Enabled" if value else "Disabled")
+    return float(text_value) == pytest.approx(value, abs=1) if isinstance(value, int | float) else text_value == value
 
 
-@pytest.mark.parametrize("field", STEADY)
-def test_that_what_is_steady_is_told_as_nvidia_smi_tells_it(start_sampler: Start, field: str) -> None:
-    words = query(field)
+@pytest.mark.parametrize("field", CONSTANT)
+def test_constant_values_match_nvidia_smi(start_sampler: Start, field: str) -> None:
+    printed = query(field)
     gpus = [gpu for gpu in now(start_sampler).gpus if gpu.mig is None]
-    assert {gpu.uuid for gpu in gpus} == set(words)
+    assert {gpu.uuid for gpu in gpus} == set(printed)
     for gpu in gpus:
-        assert same(words[gpu.uuid][field], STEADY[field](gpu)), (words[gpu.uuid], STEADY[field](gpu))
+        assert same(printed[gpu.uuid][field], CONSTANT[field](gpu)), (printed[gpu.uuid], CONSTANT[field](gpu))
 
 
-@pytest.mark.parametrize("field", MOVING)
-def test_that_what_moves_is_told_nearly_as_nvidia_smi_tells_it(start_sampler: Start, field: str) -> None:
-    read, slack = MOVING[field]
+@pytest.mark.parametrize("field", CHANGING)
+def test_changing_values_are_close_to_nvidia_smi(start_sampler: Start, field: str) -> None:
+    read, slack = CHANGING[field]
     gpus = now(start_sampler).gpus
-    words = query(field)
+    printed = query(field)
     for gpu in (gpu for gpu in gpus if gpu.mig is None):
-        word, value = words[gpu.uuid][field], read(gpu)
-        assert (value is None) == (word in ABSENT), (word, value)
-        assert value is None or value == pytest.approx(float(word), abs=slack)
+        text_value, value = printed[gpu.uuid][field], read(gpu)
+        assert (value is None) == (text_value in ABSENT), (text_value, value)
+        assert value is None or value == pytest.approx(float(text_value), abs=slack)
 
 
-def test_that_versions_are_those_of_nvidia_smi(start_sampler: Start) -> None:
+def test_versions_match_nvidia_smi(start_sampler: Start) -> None:
     nvml = now(start_sampler).nvml
-    (driver,) = {words["driver_version"] for words in query("driver_version").values()}
+    (driver,) = {printed["driver_version"] for printed in query("driver_version").values()}
     assert nvml.driver_version == driver
-    shown = re.search(r"CUDA (?:UMD )?Version: *(\d+\.\d+)", text("nvidia-smi"))
-    assert shown is not None
-    assert nvml.cuda_version == shown[1]
+    header = re.search(r"CUDA (?:UMD )?Version: *(\d+\.\d+)", text("nvidia-smi"))
+    assert header is not None
+    assert nvml.cuda_version == header[1]
 
 
-def test_that_a_process_is_told_with_the_memory_that_nvidia_smi_tells(start_sampler: Start) -> None:
+def test_process_memory_matches_nvidia_smi(start_sampler: Start) -> None:
     holder = subprocess.Popen([sys.executable, "-c", HOLD], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     with holder:
         assert holder.stdout is not None
         if holder.stdout.readline() != b"held\n":
             pytest.skip("torch finds no GPU here")
-        told = {
+        listed = {
             (uuid, int(pid)): used
             for uuid, pid, used in run(
                 "nvidia-smi", "--query-compute-apps=gpu_uuid,pid,used_memory", "--format=csv,noheader,nounits"
@@ -139,16 +139,16 @@ def test_that_a_process_is_told_with_the_memory_that_nvidia_smi_tells(start_samp
         snapshot = now(start_sampler)
         holder.kill()
     seen = {(gpu.uuid, p.pid): p for gpu in snapshot.gpus for p in gpu.processes or () if p.kind != "graphics"}
-    assert set(told) <= set(seen)
-    for key, used in told.items():
+    assert set(listed) <= set(seen)
+    for key, used in listed.items():
         assert used in ABSENT or _mib(seen[key].memory_used_bytes) == pytest.approx(float(used), abs=2)
     if not snapshot.foreign_pids:
-        ours = {uuid: process for (uuid, pid), process in seen.items() if pid == holder.pid}
-        assert len(ours) == 1
-        assert all("torch.ones" in process.command and process.kind == "compute" for process in ours.values())
+        expected = {uuid: process for (uuid, pid), process in seen.items() if pid == holder.pid}
+        assert len(expected) == 1
+        assert all("torch.ones" in process.command and process.kind == "compute" for process in expected.values())
 
 
-def test_that_the_topology_is_the_matrix_of_nvidia_smi(start_sampler: Start) -> None:
+def test_topology_matches_nvidia_smi(start_sampler: Start) -> None:
     lines = [line.split("\t") for line in re.sub(r"\x1b\[\d*m", "", text("nvidia-smi", "topo", "-m")).splitlines()]
     rows = {row[0].strip(): [cell.strip() for cell in row[1:]] for row in lines if row[0].strip().startswith("GPU")}
     topology = now(start_sampler).topology
@@ -159,15 +159,15 @@ def test_that_the_topology_is_the_matrix_of_nvidia_smi(start_sampler: Start) -> 
         assert written(pair) == rows[f"GPU{one}"][other]
     header = [cell.strip() for cell in lines[0][1:]]
     for place in topology.affinities:
-        told = dict(zip(header, rows[f"GPU{place.index}"], strict=False))
-        assert place.cores == told["CPU Affinity"]
+        listed = dict(zip(header, rows[f"GPU{place.index}"], strict=False))
+        assert place.cores == listed["CPU Affinity"]
 
 
 def written(pair: GpuPair) -> str:
     return f"NV{pair.nvlinks}" if pair.nvlinks else pair.path or ""
 
 
-def test_that_cudas_order_is_the_one_that_torch_sees(start_sampler: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cuda_order_matches_torch(start_sampler: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     monkeypatch.delenv("CUDA_DEVICE_ORDER", raising=False)
     code = (

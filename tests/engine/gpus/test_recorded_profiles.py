@@ -1,4 +1,4 @@
-"""Profiles recorded from real GPUs, replayed by the stub."""
+"""Replay of profiles that were recorded from real GPUs."""
 
 from __future__ import annotations
 
@@ -22,8 +22,9 @@ GB = 1_000_000_000
 
 
 def is_complete(snapshot: Snapshot) -> bool:
-    """Whether what takes two readings has been told, and traffic is measured as what the stub's profiles say: on a busy
-    machine it can take long between a look at the clock and at a counter.
+    """Return True if all rates are known and traffic is near the profile's.
+
+    On a busy machine, much time may pass between reading the clock and a counter.
     """
     return bool(snapshot.gpus) and all(
         gpu.sm_active_percent is not None and traffic(gpu) == pytest.approx(TRAFFIC, rel=0.5) for gpu in snapshot.gpus
@@ -31,7 +32,7 @@ def is_complete(snapshot: Snapshot) -> bool:
 
 
 def still(gpu: Gpu) -> Gpu:
-    """`gpu` without what is measured."""
+    """Return `gpu` without measured rates."""
     return msgspec.structs.replace(
         gpu,
         nvlinks=tuple(
@@ -42,16 +43,16 @@ def still(gpu: Gpu) -> Gpu:
 
 
 def traffic(gpu: Gpu) -> list[float]:
-    """What is measured of `gpu`, in bytes per second, 0 where it is not told."""
-    told = [gpu.pcie, *gpu.nvlinks]
-    return [rate or 0.0 for each in told for rate in (each.received_bytes_per_s, each.sent_bytes_per_s)]
+    """Return the rates of `gpu` in bytes per second, 0 for unknown ones."""
+    links = [gpu.pcie, *gpu.nvlinks]
+    return [rate or 0.0 for each in links for rate in (each.received_bytes_per_s, each.sent_bytes_per_s)]
 
 
 TRAFFIC = [8 * GB, 2 * GB, *[3 * GB, GB] * 18]
-"""What the stub's profile of a GPU gives it to do."""
+"""Traffic in the stub's profiles."""
 
 
-def test_that_a_recording_tells_what_the_gpus_told(nvml_stub: NvmlStub, start_sampler: Start) -> None:
+def test_recording_replays_the_values(nvml_stub: NvmlStub, start_sampler: Start) -> None:
     nvml_stub.write(
         [gpu_profile(0, utilization=55, link=None, fan=20), gpu_profile(1, power_error=NOT_SUPPORTED, link=None)]
     )
@@ -70,9 +71,7 @@ def test_that_a_recording_tells_what_the_gpus_told(nvml_stub: NvmlStub, start_sa
 
 
 @pytest.mark.parametrize("profile", RECORDED, ids=lambda path: path.stem)
-def test_that_recorded_gpus_are_all_listed_with_their_memory(
-    nvml_stub: NvmlStub, start_sampler: Start, profile: Path
-) -> None:
+def test_recorded_gpus_are_listed_with_memory(nvml_stub: NvmlStub, start_sampler: Start, profile: Path) -> None:
     recorded = profile.read_text()
     nvml_stub.profile.write_text(recorded)
     snapshot = start_sampler("--once", stub=nvml_stub).next()

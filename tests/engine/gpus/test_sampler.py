@@ -1,4 +1,4 @@
-"""The sampler as a process, in front of a stub of NVIDIA's libraries behind the real pynvml."""
+"""Sampler process with a stub of NVIDIA's libraries behind the real pynvml."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ ASKED = (
     "clocks", "throttle", "pstate", "compute_mode", "persistence", "ecc_mode", "pcie", "pcie_throughput", "fields",
     "nvlink_state", "gpm", "events", "mig", "processes", "process_utilization", "topology", "affinity", "nvlink_remote",
 )  # fmt: skip
-"""What a GPU that is listed is asked, by the stub's names."""
+"""Calls for a listed GPU, by the stub's names."""
 QUICK = ("--interval", "0.1", "--silent", "2", "--retry", "0.2", "--again", "0.2")
 
 
-def test_that_one_gpu_is_told_with_its_use_and_its_processes(nvml_stub: NvmlStub, start_sampler: Start) -> None:
+def test_snapshot_of_one_gpu(nvml_stub: NvmlStub, start_sampler: Start) -> None:
     nvml_stub.write([gpu_profile(0, utilization=87, process=[f"{os.getpid()}:{3 * GIB}"])])
     snapshot = start_sampler(*QUICK, stub=nvml_stub).until(has_gpus)
     (gpu,) = snapshot.gpus
@@ -39,9 +39,7 @@ def test_that_one_gpu_is_told_with_its_use_and_its_processes(nvml_stub: NvmlStub
     assert not gpu.lost
 
 
-def test_that_eight_gpus_are_told_apart_by_uuid_and_carry_cudas_own_order(
-    nvml_stub: NvmlStub, start_sampler: Start
-) -> None:
+def test_snapshot_of_eight_gpus_has_cuda_order(nvml_stub: NvmlStub, start_sampler: Start) -> None:
     nvml_stub.write(gpu_profile(index) for index in range(8))
     order = (3, 0, 1, 2, 7, 6, 5, 4)
     sampler = start_sampler(*QUICK, stub=nvml_stub, CUDA_VISIBLE_DEVICES="2", **nvml_stub.cuda_order(*order))
@@ -51,9 +49,7 @@ def test_that_eight_gpus_are_told_apart_by_uuid_and_carry_cudas_own_order(
     assert [gpu.cuda_index for gpu in gpus] == [order.index(index) for index in range(8)]
 
 
-def test_that_a_gpu_lost_mid_run_keeps_its_row_and_the_others_go_on(
-    nvml_stub: NvmlStub, start_sampler: Start, tmp_path: Path
-) -> None:
+def test_gpu_lost_mid_run_keeps_its_row(nvml_stub: NvmlStub, start_sampler: Start, tmp_path: Path) -> None:
     trigger = tmp_path / "lose"
     nvml_stub.write([gpu_profile(0, lost_file=trigger, utilization=33), gpu_profile(1, wave=1)])
     sampler = start_sampler("--interval", "0.1", stub=nvml_stub)
@@ -71,15 +67,13 @@ def test_that_a_gpu_lost_mid_run_keeps_its_row_and_the_others_go_on(
     assert sampler.until(lambda s: s.gpus[1].utilization_percent != other.utilization_percent).nvml.status == "ok"
 
 
-def test_that_a_gpu_lost_after_some_readings_is_told_as_lost(nvml_stub: NvmlStub, start_sampler: Start) -> None:
+def test_gpu_lost_later_is_reported(nvml_stub: NvmlStub, start_sampler: Start) -> None:
     nvml_stub.write([gpu_profile(0, lost_after=3)])
     snapshot = start_sampler("--interval", "0.1", stub=nvml_stub).until(lambda s: bool(s.gpus) and s.gpus[0].lost)
     assert snapshot.gpus[0].temperature_c == 40
 
 
-def test_that_a_lost_gpu_is_looked_for_again_and_found(
-    nvml_stub: NvmlStub, start_sampler: Start, tmp_path: Path
-) -> None:
+def test_lost_gpu_is_found_again(nvml_stub: NvmlStub, start_sampler: Start, tmp_path: Path) -> None:
     trigger = tmp_path / "lose"
     nvml_stub.write([gpu_profile(0, lost_file=trigger), gpu_profile(1)])
     sampler = start_sampler(*QUICK, stub=nvml_stub)
@@ -93,9 +87,7 @@ def test_that_a_lost_gpu_is_looked_for_again_and_found(
     assert not sampler.until(lambda s: not s.gpus[0].lost).gpus[0].lost_since
 
 
-def test_a_gpu_lost_before_the_start_has_a_row_until_it_is_back(
-    nvml_stub: NvmlStub, start_sampler: Start, tmp_path: Path
-) -> None:
+def test_gpu_lost_before_start_has_a_row(nvml_stub: NvmlStub, start_sampler: Start, tmp_path: Path) -> None:
     trigger = tmp_path / "lose"
     trigger.touch()
     nvml_stub.write([gpu_profile(0), gpu_profile(1, lost_file=trigger), gpu_profile(2)])
@@ -113,7 +105,7 @@ def test_a_gpu_lost_before_the_start_has_a_row_until_it_is_back(
     ]
 
 
-def test_a_machine_whose_only_gpu_is_lost_says_so(nvml_stub: NvmlStub, start_sampler: Start, tmp_path: Path) -> None:
+def test_only_gpu_lost_is_reported(nvml_stub: NvmlStub, start_sampler: Start, tmp_path: Path) -> None:
     trigger = tmp_path / "lose"
     trigger.touch()
     nvml_stub.write([gpu_profile(0, lost_file=trigger)])
@@ -122,9 +114,7 @@ def test_a_machine_whose_only_gpu_is_lost_says_so(nvml_stub: NvmlStub, start_sam
     assert [gpu.lost for gpu in snapshot.gpus] == [True]
 
 
-def test_that_a_lost_gpu_which_nvml_no_longer_counts_is_found_when_it_is_back(
-    nvml_stub: NvmlStub, start_sampler: Start, tmp_path: Path
-) -> None:
+def test_uncounted_lost_gpu_is_found_again(nvml_stub: NvmlStub, start_sampler: Start, tmp_path: Path) -> None:
     trigger = tmp_path / "lose"
     both = [gpu_profile(0, lost_file=trigger), gpu_profile(1)]
     nvml_stub.write(both)
@@ -132,21 +122,21 @@ def test_that_a_lost_gpu_which_nvml_no_longer_counts_is_found_when_it_is_back(
     sampler.until(has_gpus)
     nvml_stub.write([gpu_profile(1)])
     trigger.touch()
-    snapshot = sampler.until(lambda s: s.gpus[1].nvml_index == 0)  # by a reader to which it is the only one
+    snapshot = sampler.until(lambda s: s.gpus[1].nvml_index == 0)  # by a reader that lists no other GPU
     assert [(gpu.uuid, gpu.lost) for gpu in snapshot.gpus] == [(uuid_of(0), True), (uuid_of(1), False)]
     trigger.unlink()
     nvml_stub.write(both)
     assert [gpu.uuid for gpu in sampler.until(lambda s: not s.gpus[0].lost).gpus] == [uuid_of(0), uuid_of(1)]
 
 
-def test_that_a_gpu_answering_only_unknown_errors_counts_as_lost(nvml_stub: NvmlStub, start_sampler: Start) -> None:
+def test_gpu_with_only_unknown_errors_is_lost(nvml_stub: NvmlStub, start_sampler: Start) -> None:
     errors = dict.fromkeys((f"{quantity}_error" for quantity in ASKED), stubs.UNKNOWN)
     nvml_stub.write([gpu_profile(0, **errors), gpu_profile(1)])
     gpus = start_sampler(*QUICK, stub=nvml_stub).until(has_gpus).gpus
     assert [gpu.lost for gpu in gpus] == [True, False]
 
 
-def test_that_what_is_not_supported_is_asked_once(nvml_stub: NvmlStub, start_sampler: Start, tmp_path: Path) -> None:
+def test_unsupported_quantity_is_asked_once(nvml_stub: NvmlStub, start_sampler: Start, tmp_path: Path) -> None:
     refused = tmp_path / "refused"
     errors = {"power_error": stubs.NOT_SUPPORTED, "temperature_error": stubs.NOT_SUPPORTED}
     nvml_stub.write([gpu_profile(0, wave=1, **errors)], refused_file=refused)
@@ -157,19 +147,17 @@ def test_that_what_is_not_supported_is_asked_once(nvml_stub: NvmlStub, start_sam
     assert refused.stat().st_size == len(errors)
 
 
-def test_that_a_gpu_without_memory_of_its_own_tells_none_rather_than_zero(
-    nvml_stub: NvmlStub, start_sampler: Start
-) -> None:
+def test_gpu_without_memory_reports_none(nvml_stub: NvmlStub, start_sampler: Start) -> None:
     nvml_stub.write([gpu_profile(0, total=0, used=0, reserved=0)])
     (gpu,) = start_sampler(*QUICK, stub=nvml_stub).until(has_gpus).gpus
     assert (gpu.memory_used_bytes, gpu.memory_total_bytes, gpu.memory_free_bytes) == (None, None, None)
 
 
-def test_that_an_old_driver_is_asked_by_older_functions(old_nvml_stub: NvmlStub, start_sampler: Start) -> None:
+def test_old_driver_uses_older_functions(old_nvml_stub: NvmlStub, start_sampler: Start) -> None:
     old_nvml_stub.write([gpu_profile(0, process=["4000001:1024"])])
     sampler = start_sampler(*QUICK, stub=old_nvml_stub, **old_nvml_stub.cuda_order(0))
     (gpu,) = sampler.until(lambda s: bool(s.gpus) and s.gpus[0].cuda_index is not None).gpus
-    assert gpu.memory_used_bytes == GIB + GIB // 2  # version 1 counts what is reserved as used
+    assert gpu.memory_used_bytes == GIB + GIB // 2  # version 1 counts reserved memory as used
     assert gpu.memory_reserved_bytes is None
     assert gpu.throttled == ()
     assert gpu.processes is not None
@@ -185,7 +173,7 @@ def test_that_an_old_driver_is_asked_by_older_functions(old_nvml_stub: NvmlStub,
         (stubs.UNKNOWN, "error", "nvidia-smi"),
     ],
 )
-def test_that_an_nvml_which_does_not_begin_is_told_with_its_remedy(
+def test_nvml_init_failure_has_a_remedy(
     nvml_stub: NvmlStub, start_sampler: Start, code: int, status: str, remedy: str
 ) -> None:
     nvml_stub.write([gpu_profile(0)], init=code)
@@ -196,7 +184,7 @@ def test_that_an_nvml_which_does_not_begin_is_told_with_its_remedy(
     assert sampler.until(lambda s: s.nvml.status == "ok").gpus  # it is asked again by itself
 
 
-def test_that_a_missing_library_is_told(start_sampler: Start, tmp_path: Path) -> None:
+def test_missing_library_is_reported(start_sampler: Start, tmp_path: Path) -> None:
     (tmp_path / "libnvidia-ml.so.1").write_text("this is no library, and hides any that is installed\n" * 10)
     sampler = start_sampler("--once", LD_LIBRARY_PATH=str(tmp_path))
     snapshot = sampler.next()
@@ -205,23 +193,21 @@ def test_that_a_missing_library_is_told(start_sampler: Start, tmp_path: Path) ->
     assert snapshot.gpus == ()
 
 
-def test_that_a_foreign_pynvml_is_told_with_what_to_uninstall(start_sampler: Start, tmp_path: Path) -> None:
+def test_foreign_pynvml_is_reported(start_sampler: Start, tmp_path: Path) -> None:
     (tmp_path / "pynvml.py").write_text("def nvmlInit():\n    pass\n")
     nvml = start_sampler("--once", PYTHONPATH=str(tmp_path)).next().nvml
     assert nvml.status == "wrong_module"
     assert "pip uninstall pynvml" in nvml.message
 
 
-def test_that_a_driver_without_gpus_says_so(nvml_stub: NvmlStub, start_sampler: Start) -> None:
+def test_driver_without_gpus_is_reported(nvml_stub: NvmlStub, start_sampler: Start) -> None:
     nvml_stub.write([])
     nvml = start_sampler("--once", stub=nvml_stub).next().nvml
     assert nvml.status == "ok"
     assert "lists no GPU" in nvml.message
 
 
-def test_that_gpus_which_may_not_be_used_are_told_as_a_matter_of_permission(
-    nvml_stub: NvmlStub, start_sampler: Start
-) -> None:
+def test_denied_gpus_are_a_permission_problem(nvml_stub: NvmlStub, start_sampler: Start) -> None:
     nvml_stub.write([gpu_profile(0, handle_error=stubs.NO_PERMISSION)])
     assert start_sampler("--once", stub=nvml_stub).next().nvml.status == "no_permission"
     nvml_stub.write([gpu_profile(0, handle_error=stubs.NO_PERMISSION), gpu_profile(1)])
@@ -229,9 +215,7 @@ def test_that_gpus_which_may_not_be_used_are_told_as_a_matter_of_permission(
     assert (snapshot.nvml.status, [gpu.uuid for gpu in snapshot.gpus]) == ("ok", [uuid_of(1)])
 
 
-def test_that_the_first_snapshot_does_not_wait_for_an_nvml_that_hangs_at_its_beginning(
-    nvml_stub: NvmlStub, start_sampler: Start
-) -> None:
+def test_first_snapshot_does_not_wait_for_nvml(nvml_stub: NvmlStub, start_sampler: Start) -> None:
     nvml_stub.write([gpu_profile(0)], init_hang=1)
     sampler = start_sampler(*QUICK, "--first", "1.5", stub=nvml_stub)
     first = sampler.next()
@@ -244,9 +228,7 @@ def test_that_the_first_snapshot_does_not_wait_for_an_nvml_that_hangs_at_its_beg
     assert sampler.until(has_gpus).nvml.status == "ok"
 
 
-def test_that_gpus_keep_their_rows_while_nvml_hangs_and_move_again_afterwards(
-    nvml_stub: NvmlStub, start_sampler: Start, tmp_path: Path
-) -> None:
+def test_rows_survive_an_nvml_hang(nvml_stub: NvmlStub, start_sampler: Start, tmp_path: Path) -> None:
     trigger = tmp_path / "hang"
     nvml_stub.write([gpu_profile(0, wave=1), gpu_profile(1)], hang_file=trigger)
     sampler = start_sampler(*QUICK, stub=nvml_stub)
@@ -264,7 +246,7 @@ def test_that_gpus_keep_their_rows_while_nvml_hangs_and_move_again_afterwards(
     assert sampler.until(lambda s: s.nvml.status == "ok" and s.gpus[0].utilization_percent != frozen).gpus
 
 
-def test_that_a_crash_of_nvml_is_told_and_survived(nvml_stub: NvmlStub, start_sampler: Start, tmp_path: Path) -> None:
+def test_nvml_crash_is_reported_and_survived(nvml_stub: NvmlStub, start_sampler: Start, tmp_path: Path) -> None:
     trigger = tmp_path / "abort"
     nvml_stub.write([gpu_profile(0)], abort_file=trigger)
     sampler = start_sampler(*QUICK, stub=nvml_stub)

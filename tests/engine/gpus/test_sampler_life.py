@@ -1,4 +1,4 @@
-"""When the sampler speaks and when it ends, and that nothing outlives it."""
+"""Timing of the sampler, and termination of all its processes."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from tests.engine.gpus.conftest import ROOT, Start, has_gpus, readers_of
 from tests.support.nvml_stub import NvmlStub, gpu_profile
 
 
-def test_that_once_waits_for_nvml_and_cuda_and_ends(nvml_stub: NvmlStub, start_sampler: Start) -> None:
+def test_once_waits_for_nvml_and_cuda(nvml_stub: NvmlStub, start_sampler: Start) -> None:
     nvml_stub.write([gpu_profile(0), gpu_profile(1)])
     sampler = start_sampler("--once", stub=nvml_stub, **nvml_stub.cuda_order(1, 0))
     assert [gpu.cuda_index for gpu in sampler.next().gpus] == [1, 0]
     assert sampler.process.wait(120) == 0
 
 
-def test_that_no_reader_outlives_a_killed_sampler(nvml_stub: NvmlStub, start_sampler: Start, tmp_path: Path) -> None:
+def test_reader_exits_with_a_killed_sampler(nvml_stub: NvmlStub, start_sampler: Start, tmp_path: Path) -> None:
     trigger = tmp_path / "hang"
     nvml_stub.write([gpu_profile(0)], hang_file=trigger)
     sampler = start_sampler("--interval", "0.1", stub=nvml_stub)
@@ -38,7 +38,7 @@ def test_that_no_reader_outlives_a_killed_sampler(nvml_stub: NvmlStub, start_sam
     assert psutil.wait_procs(readers, timeout=120)[1] == []
 
 
-def test_that_the_sampler_ends_when_whoever_started_it_is_killed(nvml_stub: NvmlStub) -> None:
+def test_sampler_exits_with_its_killed_parent(nvml_stub: NvmlStub) -> None:
     nvml_stub.write([gpu_profile(0)])
     starter = "import subprocess, sys; subprocess.run([sys.executable, '-m', 'engine.gpus', '--interval', '0.1'])"
     with subprocess.Popen(
@@ -53,7 +53,7 @@ def test_that_the_sampler_ends_when_whoever_started_it_is_killed(nvml_stub: Nvml
         assert psutil.wait_procs(family, timeout=120)[1] == []
 
 
-def test_that_a_sampler_which_nobody_reads_ends_with_whoever_started_it(nvml_stub: NvmlStub) -> None:
+def test_blocked_sampler_exits_with_its_parent(nvml_stub: NvmlStub) -> None:
     nvml_stub.write([gpu_profile(index) for index in range(8)])
     starter = "import subprocess, sys; subprocess.run([sys.executable, '-m', 'engine.gpus', '--interval', '0.05'])"
     fcntl = pytest.importorskip("fcntl")
@@ -79,7 +79,7 @@ def test_that_a_sampler_which_nobody_reads_ends_with_whoever_started_it(nvml_stu
     os.close(writing)
 
 
-def test_that_the_end_of_the_thread_that_started_it_does_not_end_the_sampler(nvml_stub: NvmlStub) -> None:
+def test_sampler_survives_the_thread_that_started_it(nvml_stub: NvmlStub) -> None:
     nvml_stub.write([gpu_profile(0)])
     starter = """if True:
         import subprocess, sys, threading
@@ -100,7 +100,7 @@ def test_that_the_end_of_the_thread_that_started_it_does_not_end_the_sampler(nvm
     assert done.returncode == 0
 
 
-def test_that_broken_output_ends_the_sampler_quietly(nvml_stub: NvmlStub) -> None:
+def test_broken_pipe_ends_the_sampler_quietly(nvml_stub: NvmlStub) -> None:
     nvml_stub.write([gpu_profile(0)])
     with subprocess.Popen(
         [sys.executable, "-m", "engine.gpus", "--interval", "0.1"],
@@ -117,7 +117,7 @@ def test_that_broken_output_ends_the_sampler_quietly(nvml_stub: NvmlStub) -> Non
         assert process.stderr.read() == b""
 
 
-def test_that_ctrl_c_ends_the_sampler_with_130(nvml_stub: NvmlStub, start_sampler: Start) -> None:
+def test_ctrl_c_returns_130(nvml_stub: NvmlStub, start_sampler: Start) -> None:
     nvml_stub.write([gpu_profile(0)])
     sampler = start_sampler("--interval", "0.1", stub=nvml_stub)
     sampler.until(has_gpus)
@@ -127,7 +127,7 @@ def test_that_ctrl_c_ends_the_sampler_with_130(nvml_stub: NvmlStub, start_sample
     assert psutil.wait_procs(readers, timeout=120)[1] == []
 
 
-def test_that_snapshots_come_at_the_interval_asked_for(nvml_stub: NvmlStub, start_sampler: Start) -> None:
+def test_snapshots_follow_the_interval(nvml_stub: NvmlStub, start_sampler: Start) -> None:
     nvml_stub.write([gpu_profile(0)])
     sampler = start_sampler("--interval", "0.5", stub=nvml_stub)
     sampler.until(has_gpus)
@@ -137,25 +137,23 @@ def test_that_snapshots_come_at_the_interval_asked_for(nvml_stub: NvmlStub, star
     assert times[-1] - times[0] >= 1.3
 
 
-def test_that_the_gpus_do_not_wait_for_the_next_interval_when_nvml_first_answers(
-    nvml_stub: NvmlStub, start_sampler: Start
-) -> None:
+def test_first_nvml_answer_is_sent_at_once(nvml_stub: NvmlStub, start_sampler: Start) -> None:
     nvml_stub.write([gpu_profile(0)])
     assert start_sampler("--interval", "600", stub=nvml_stub).until(has_gpus).gpus
 
 
-def test_that_each_snapshot_tells_a_reading_of_its_own(nvml_stub: NvmlStub, start_sampler: Start) -> None:
+def test_each_snapshot_has_a_new_reading(nvml_stub: NvmlStub, start_sampler: Start) -> None:
     nvml_stub.write([gpu_profile(0, wave=1)])
     sampler = start_sampler("--interval", "0.3", stub=nvml_stub)
     sampler.until(has_gpus)
-    told, before = 0, None
-    while told < 4:  # at once, unless the machine is very busy
+    advances, before = 0, None
+    while advances < 4:  # at once, unless the machine is very busy
         after = sampler.next().gpus[0].utilization_percent or 0
-        told += before is not None and (after - before) % 101 == 7
+        advances += before is not None and (after - before) % 101 == 7
         before = after
 
 
-def test_that_neither_torch_nor_qt_nor_nvml_is_loaded_by_the_watchdog() -> None:
+def test_watchdog_loads_no_torch_qt_or_nvml() -> None:
     code = "import engine.gpus.__main__, sys; print({'torch', 'PySide6', 'pynvml', 'numpy'} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
     assert done.stdout.strip() == "set()"

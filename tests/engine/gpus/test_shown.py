@@ -1,4 +1,4 @@
-"""What is not on screen is not asked for."""
+"""Hidden quantities, which must not be read."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from tests.support.nvml_stub import GIB, NvmlStub, gpu_profile
 QUICK = ("--interval", "0.1")
 ALWAYS = {"memory", "utilization", "temperature", "power"}
 CARDS = ALWAYS | {"throttle"}
-"""What a card in the window shows, at each reading."""
+"""Calls per reading for a device card."""
 
 
 class Calls:
-    """The calls on GPUs that the stub has noted in `file`."""
+    """Calls that the stub has recorded in `file`."""
 
     def __init__(self, file: Path) -> None:
         self.file = file
 
     def since_now(self) -> None:
-        """Forgets those so far."""
+        """Clear the record."""
         self.file.write_text("")
 
     def names(self) -> set[str]:
@@ -41,14 +41,12 @@ def calls(tmp_path: Path) -> Calls:
     return calls
 
 
-def test_that_of_a_gpu_out_of_sight_no_more_is_asked_than_its_card_shows(
-    nvml_stub: NvmlStub, start_sampler: Start, calls: Calls
-) -> None:
+def test_hidden_gpu_gets_minimal_queries(nvml_stub: NvmlStub, start_sampler: Start, calls: Calls) -> None:
     nvml_stub.write([gpu_profile(0, process=[f"4000001:{GIB}"])], calls_file=calls.file)
     sampler = start_sampler(*QUICK, "--listen", stub=nvml_stub)
     full = sampler.until(lambda s: bool(s.gpus) and s.gpus[0].sm_active_percent is not None).gpus[0]
     assert full.sm_clock_mhz is not None
-    sampler.show(SnapshotRequest(processes=False, activity=False, details=False))
+    sampler.request_panels(SnapshotRequest(processes=False, activity=False, details=False))
     gpu = sampler.until(lambda s: s.gpus[0].sm_clock_mhz is None).gpus[0]
     calls.since_now()
     for _ in range(5):
@@ -57,44 +55,42 @@ def test_that_of_a_gpu_out_of_sight_no_more_is_asked_than_its_card_shows(
     assert (gpu.sm_active_percent, gpu.processes, gpu.pcie.generation, gpu.nvlinks) == (None, None, None, ())
     assert (gpu.utilization_percent, gpu.memory_used_bytes, gpu.throttled) == (5, GIB, ())
     assert (gpu.memory_temperature_c, gpu.ecc.total_corrected, gpu.power_limit_w) == (45, 2, 700)
-    sampler.show(SnapshotRequest())
+    sampler.request_panels(SnapshotRequest())
     again = sampler.until(lambda s: s.gpus[0].sm_active_percent is not None).gpus[0]
     assert (again.sm_clock_mhz, again.pcie.generation, len(again.nvlinks)) == (1755, 5, 18)
     assert again.processes is not None
 
 
-def test_that_what_comes_into_sight_is_asked_for_at_once(nvml_stub: NvmlStub, start_sampler: Start) -> None:
+def test_new_request_is_answered_at_once(nvml_stub: NvmlStub, start_sampler: Start) -> None:
     nvml_stub.write([gpu_profile(0)])
     sampler = start_sampler("--interval", "600", "--listen", stub=nvml_stub)
-    sampler.show(SnapshotRequest(details=False))
+    sampler.request_panels(SnapshotRequest(details=False))
     sampler.until(lambda s: bool(s.gpus) and s.gpus[0].sm_clock_mhz is None)
-    sampler.show(SnapshotRequest())
+    sampler.request_panels(SnapshotRequest())
     sampler.until(lambda s: s.gpus[0].sm_clock_mhz is not None)
 
 
-def test_that_a_reader_started_anew_knows_what_is_shown(nvml_stub: NvmlStub, start_sampler: Start) -> None:
+def test_restarted_reader_gets_the_request(nvml_stub: NvmlStub, start_sampler: Start) -> None:
     nvml_stub.write([gpu_profile(0)])
     sampler = start_sampler(*QUICK, "--listen", stub=nvml_stub)
-    sampler.show(SnapshotRequest(details=False))
+    sampler.request_panels(SnapshotRequest(details=False))
     sampler.until(lambda s: bool(s.gpus) and s.gpus[0].sm_clock_mhz is None)
     readers_of(sampler)[0].kill()
     sampler.until(lambda s: s.nvml.status == "error")
     assert sampler.until(lambda s: s.nvml.status == "ok").gpus[0].sm_clock_mhz is None
 
 
-def test_that_a_line_which_is_no_wish_changes_nothing(nvml_stub: NvmlStub, start_sampler: Start) -> None:
+def test_invalid_request_is_ignored(nvml_stub: NvmlStub, start_sampler: Start) -> None:
     nvml_stub.write([gpu_profile(0)])
     sampler = start_sampler(*QUICK, "--listen", stub=nvml_stub)
     assert sampler.process.stdin is not None
     sampler.process.stdin.write(b'{"details": 7}\n')
-    sampler.show(SnapshotRequest(activity=False))
+    sampler.request_panels(SnapshotRequest(activity=False))
     gpu = sampler.until(lambda s: bool(s.gpus) and s.gpus[0].sm_clock_mhz is not None).gpus[0]
     assert gpu.uuid
 
 
-def test_that_the_basics_are_use_memory_power_temperature_and_pids(
-    nvml_stub: NvmlStub, start_sampler: Start, calls: Calls
-) -> None:
+def test_basics_are_the_only_quantities(nvml_stub: NvmlStub, start_sampler: Start, calls: Calls) -> None:
     nvml_stub.write([gpu_profile(0, process=[f"4000001:{GIB}"])], calls_file=calls.file)
     sampler = start_sampler(*QUICK, "--only-basics", stub=nvml_stub)
     snapshots = [sampler.until(has_gpus) for _ in range(5)]
@@ -108,19 +104,19 @@ def test_that_the_basics_are_use_memory_power_temperature_and_pids(
     assert [(process.pid, process.command) for process in gpu.processes] == [(4000001, "")]
 
 
-def test_that_each_quantity_is_asked_for_in_its_lane(nvml_stub: NvmlStub, start_sampler: Start, calls: Calls) -> None:
+def test_quantities_are_read_in_their_lanes(nvml_stub: NvmlStub, start_sampler: Start, calls: Calls) -> None:
     nvml_stub.write([gpu_profile(0, fan=30)], calls_file=calls.file)
     sampler = start_sampler("--interval", "0.05", stub=nvml_stub)
-    begun = time.monotonic()
+    start = time.monotonic()
     sampler.until(has_gpus)
 
     def has_been_asked_often(snapshot: Snapshot) -> bool:
         return calls.count("utilization") >= 20
 
     sampler.until(has_been_asked_often)
-    slow = 2 + (time.monotonic() - begun) // 5
+    slow = 2 + (time.monotonic() - start) // 5
     assert calls.count("fan") <= slow  # every five seconds
     assert calls.count("thresholds") == 3  # each once
     assert calls.count("nvlink_state") <= 2 * 18  # state and version of each link, once a minute
-    # The fields of each reading in one call, besides two for PCIe; errors and replays every five seconds.
+    # One call per reading for the fields and two for PCIe; errors and replays every five seconds.
     assert calls.count("fields") <= 3 * (calls.count("utilization") + slow)

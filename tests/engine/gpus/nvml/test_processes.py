@@ -1,4 +1,4 @@
-"""Who holds a GPU: NVML's lists through the stub, and what the host knows of real processes."""
+"""Processes of a GPU: NVML's lists through the stub, and facts about real processes."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ StartChild = Callable[..., Child]
 
 @pytest.fixture
 def here(monkeypatch: pytest.MonkeyPatch) -> HostProcesses:
-    """Processes of a host that NVML's pids belong to, looked at anew as often as asked."""
+    """Processes of a host whose pids equal NVML's, read at every call."""
     monkeypatch.setattr(host, "foreign_pids", lambda: False)
-    monkeypatch.setattr(host, "LOAD_OVER_S", 0.001)
+    monkeypatch.setattr(host, "MIN_LOAD_INTERVAL_S", 0.001)
     return HostProcesses()
 
 
 @pytest.fixture
 def start_child() -> Iterator[StartChild]:
-    """Starts Python programs that end with the test, once each has said that it is there."""
+    """Start Python programs that end with the test, once each has reported that it runs."""
     started: list[Child] = []
 
     def start(code: str, *arguments: str) -> Child:
@@ -75,76 +75,68 @@ def processes_of(gpu: Gpu) -> dict[int, GpuProcess]:
     return {process.pid: process for process in gpu.processes}
 
 
-def told(stub: NvmlStub, start_sampler: Start, **profile: object) -> dict[int, GpuProcess]:
+def sample_processes(stub: NvmlStub, start_sampler: Start, **profile: object) -> dict[int, GpuProcess]:
     stub.write([gpu_profile(0, **profile)])
     return processes_of(start_sampler("--once", stub=stub).next().gpus[0])
 
 
-def test_that_a_process_is_told_by_its_user_name_command_and_start(
-    here: HostProcesses, start_child: StartChild
-) -> None:
+def test_process_has_user_name_command_and_start(here: HostProcesses, start_child: StartChild) -> None:
     before = time.time()
     child = start_child("input()", "--mark", "of this test")
-    seen = here.look(child.pid)
-    assert seen.user == psutil.Process().username()
-    assert seen.name == psutil.Process(child.pid).name()
-    assert seen.command.startswith(f"{sys.executable} -c print('here'")
-    assert seen.command.endswith("--mark of this test")
-    assert seen.started == pytest.approx(before, abs=5)
-    assert seen.memory_bytes is not None
-    assert seen.memory_bytes > 1_000_000
-    assert seen.ancestors[0] == os.getpid()
-    assert seen.ancestors[1:] == tuple(parent.pid for parent in psutil.Process().parents())
+    facts = here.read(child.pid)
+    assert facts.user == psutil.Process().username()
+    assert facts.name == psutil.Process(child.pid).name()
+    assert facts.command.startswith(f"{sys.executable} -c print('here'")
+    assert facts.command.endswith("--mark of this test")
+    assert facts.started == pytest.approx(before, abs=5)
+    assert facts.memory_bytes is not None
+    assert facts.memory_bytes > 1_000_000
+    assert facts.ancestors[0] == os.getpid()
+    assert facts.ancestors[1:] == tuple(parent.pid for parent in psutil.Process().parents())
 
 
-def test_that_a_command_that_is_not_utf_8_is_told_all_the_same(here: HostProcesses, start_child: StartChild) -> None:
+def test_process_command_may_be_invalid_utf_8(here: HostProcesses, start_child: StartChild) -> None:
     child = start_child("input()", os.fsdecode(b"caf\xe9"))
-    seen = here.look(child.pid)
-    assert seen.command.endswith(r"caf\udce9")
-    assert msgspec.json.decode(msgspec.json.encode(seen), type=HostProcess) == seen  # what the reader prints
+    facts = here.read(child.pid)
+    assert facts.command.endswith(r"caf\udce9")
+    assert msgspec.json.decode(msgspec.json.encode(facts), type=HostProcess) == facts  # what the reader prints
 
 
-def test_that_load_is_told_of_one_core_from_the_second_look_on(here: HostProcesses, start_child: StartChild) -> None:
+def test_process_load_is_known_from_the_second_reading(here: HostProcesses, start_child: StartChild) -> None:
     child = start_child("while True: pass")
-    assert here.look(child.pid).cpu_percent is None
+    assert here.read(child.pid).cpu_percent is None
     deadline = time.monotonic() + 120
-    while not (load := here.look(child.pid).cpu_percent):
+    while not (load := here.read(child.pid).cpu_percent):
         assert time.monotonic() < deadline
     assert load > 0
 
 
-def test_that_a_process_on_eight_gpus_is_looked_at_once(here: HostProcesses, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(host, "LOAD_OVER_S", 60.0)
-    first = here.look(os.getpid())
-    assert here.look(os.getpid()) is first
+def test_process_on_eight_gpus_is_read_once(here: HostProcesses, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(host, "MIN_LOAD_INTERVAL_S", 60.0)
+    first = here.read(os.getpid())
+    assert here.read(os.getpid()) is first
 
 
-def test_that_a_long_command_of_many_lines_becomes_one_line_that_is_cut(
-    here: HostProcesses, start_child: StartChild
-) -> None:
-    command = here.look(start_child("input()\n" * 200).pid).command
+def test_process_command_is_one_truncated_line(here: HostProcesses, start_child: StartChild) -> None:
+    command = here.read(start_child("input()\n" * 200).pid).command
     assert len(command) == 300
     assert command.endswith("…")
     assert "\n" not in command
 
 
-def test_that_a_pid_which_is_another_process_by_now_is_looked_up_anew(
-    here: HostProcesses, start_child: StartChild
-) -> None:
+def test_reused_pid_is_identified_again(here: HostProcesses, start_child: StartChild) -> None:
     old, new = start_child("input()", "old"), start_child("input()", "new")
-    here.look(old.pid)
-    here.look(new.pid)
-    here._seen[new.pid] = replace(
-        here._seen[old.pid], process=psutil.Process(old.pid)
+    here.read(old.pid)
+    here.read(new.pid)
+    here._readings[new.pid] = replace(
+        here._readings[old.pid], process=psutil.Process(old.pid)
     )  # as if it were the old one's pid
-    seen = here.look(new.pid)
-    assert seen.command.endswith("new")
-    assert seen.cpu_percent is None  # a load since the other's time would be nonsense
+    facts = here.read(new.pid)
+    assert facts.command.endswith("new")
+    assert facts.cpu_percent is None  # a load since the other's time would be nonsense
 
 
-def test_that_an_orphans_ancestors_are_those_that_it_was_handed_to(
-    here: HostProcesses, start_child: StartChild
-) -> None:
+def test_orphan_has_ancestors_of_its_new_parent(here: HostProcesses, start_child: StartChild) -> None:
     code = (
         "import subprocess, sys\n"
         "orphan = 'import os, signal; print(os.getpid(), flush=True); signal.pause()'\n"
@@ -154,45 +146,47 @@ def test_that_an_orphans_ancestors_are_those_that_it_was_handed_to(
     parent = start_child(code)
     pid = int(output(parent).readline())
     try:
-        assert here.look(pid).ancestors[:2] == (parent.pid, os.getpid())
+        assert here.read(pid).ancestors[:2] == (parent.pid, os.getpid())
         parent.kill()
         parent.wait()
-        after = here.look(pid)
+        after = here.read(pid)
         assert parent.pid not in after.ancestors
         assert "signal.pause" in after.command
     finally:
         psutil.Process(pid).kill()
 
 
-def test_that_a_process_which_has_ended_is_told_by_nothing(here: HostProcesses, start_child: StartChild) -> None:
+def test_exited_process_is_unknown(here: HostProcesses, start_child: StartChild) -> None:
     child = start_child("input()")
-    assert here.look(child.pid).name is not None
+    assert here.read(child.pid).name is not None
     end(child)
-    assert here.look(child.pid) == HostProcess()
+    assert here.read(child.pid) == HostProcess()
 
 
-def test_that_processes_not_asked_for_any_more_are_forgotten(
+def test_unused_processes_are_forgotten(
     here: HostProcesses, start_child: StartChild, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     child = start_child("input()")
-    here.look(child.pid)
+    here.read(child.pid)
     monkeypatch.setattr(host, "FORGET_AFTER_S", 0.0)
-    here.look(os.getpid())
-    assert set(here._seen) == {os.getpid()}
+    here.read(os.getpid())
+    assert set(here._readings) == {os.getpid()}
 
 
-def test_that_nothing_is_looked_up_by_a_hosts_pid_within_a_container(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_processes_are_unknown_in_a_container(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(host, "foreign_pids", lambda: True)
-    assert HostProcesses().look(os.getpid()) == HostProcess()
+    assert HostProcesses().read(os.getpid()) == HostProcess()
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="namespaces of pids are Linux's")
-def test_that_pids_are_foreign_exactly_outside_the_hosts_own_namespace() -> None:
+def test_foreign_pids_depends_on_the_pid_namespace() -> None:
     assert host.foreign_pids() is (os.readlink("/proc/self/ns/pid") != "pid:[4026531836]")
 
 
-def test_that_kinds_are_told_and_memory_in_two_lists_counts_once(nvml_stub: NvmlStub, start_sampler: Start) -> None:
-    rows = told(nvml_stub, start_sampler, process=[f"{B}:1024", f"{A}:512"], graphics_process=[f"{C}:64", f"{B}:2048"])
+def test_process_in_two_lists_counts_memory_once(nvml_stub: NvmlStub, start_sampler: Start) -> None:
+    rows = sample_processes(
+        nvml_stub, start_sampler, process=[f"{B}:1024", f"{A}:512"], graphics_process=[f"{C}:64", f"{B}:2048"]
+    )
     assert list(rows) == [A, B, C]
     assert [(row.kind, row.memory_used_bytes) for row in rows.values()] == [
         ("compute", 512),
@@ -201,76 +195,72 @@ def test_that_kinds_are_told_and_memory_in_two_lists_counts_once(nvml_stub: Nvml
     ]
 
 
-def test_that_clients_of_the_multi_process_service_are_listed(nvml_stub: NvmlStub, start_sampler: Start) -> None:
-    rows = told(nvml_stub, start_sampler, process=[f"{A}:1024"], mps_process=[f"{B}:2048"])
+def test_mps_clients_are_listed(nvml_stub: NvmlStub, start_sampler: Start) -> None:
+    rows = sample_processes(nvml_stub, start_sampler, process=[f"{A}:1024"], mps_process=[f"{B}:2048"])
     assert [(row.pid, row.kind) for row in rows.values()] == [(A, "compute"), (B, "compute")]
 
 
-def test_that_memory_which_is_not_told_or_more_than_there_is_is_none(nvml_stub: NvmlStub, start_sampler: Start) -> None:
-    rows = told(nvml_stub, start_sampler, process=[f"{A}:-1", f"{B}:{141 * GIB}", f"{C}:{GIB}"])
+def test_implausible_process_memory_is_none(nvml_stub: NvmlStub, start_sampler: Start) -> None:
+    rows = sample_processes(nvml_stub, start_sampler, process=[f"{A}:-1", f"{B}:{141 * GIB}", f"{C}:{GIB}"])
     assert [row.memory_used_bytes for row in rows.values()] == [None, None, GIB]
 
 
-def test_that_pids_which_no_process_has_are_left_out(nvml_stub: NvmlStub, start_sampler: Start) -> None:
-    assert list(told(nvml_stub, start_sampler, process=["0:5", f"{0xFFFFFFFF}:5", f"{A}:5"])) == [A]
+def test_impossible_pids_are_skipped(nvml_stub: NvmlStub, start_sampler: Start) -> None:
+    assert list(sample_processes(nvml_stub, start_sampler, process=["0:5", f"{0xFFFFFFFF}:5", f"{A}:5"])) == [A]
 
 
-def test_that_drivers_whose_structs_have_grown_without_a_new_version_are_read_by_the_one_before(
-    nvml_stub: NvmlStub, start_sampler: Start
-) -> None:
-    rows = told(nvml_stub, start_sampler, process=[f"{A}:1024", f"{B}:2048", f"{C}:4096"], long_structs=1)
+def test_implausible_list_falls_back_to_version_2(nvml_stub: NvmlStub, start_sampler: Start) -> None:
+    rows = sample_processes(nvml_stub, start_sampler, process=[f"{A}:1024", f"{B}:2048", f"{C}:4096"], long_structs=1)
     assert {pid: row.memory_used_bytes for pid, row in rows.items()} == {A: 1024, B: 2048, C: 4096}
 
 
-def test_that_old_drivers_tell_processes_of_every_kind(old_nvml_stub: NvmlStub, start_sampler: Start) -> None:
-    rows = told(old_nvml_stub, start_sampler, process=[f"{A}:1024"], graphics_process=[f"{B}:64"])
+def test_old_driver_lists_processes_of_every_kind(old_nvml_stub: NvmlStub, start_sampler: Start) -> None:
+    rows = sample_processes(old_nvml_stub, start_sampler, process=[f"{A}:1024"], graphics_process=[f"{B}:64"])
     assert [(row.pid, row.kind) for row in rows.values()] == [(A, "compute"), (B, "graphics")]
 
 
-def test_that_a_gpu_which_does_not_tell_who_is_there_differs_from_one_that_nobody_uses(
-    nvml_stub: NvmlStub, start_sampler: Start
-) -> None:
+def test_unknown_processes_differ_from_no_processes(nvml_stub: NvmlStub, start_sampler: Start) -> None:
     nvml_stub.write([gpu_profile(0, processes_error=stubs.NOT_SUPPORTED), gpu_profile(1)])
     secretive, free = start_sampler("--once", stub=nvml_stub).next().gpus
     assert (secretive.processes, free.processes) == (None, ())
 
 
-def test_that_shares_of_the_gpu_are_told_and_who_is_not_named_rests(nvml_stub: NvmlStub, start_sampler: Start) -> None:
-    rows = told(
+def test_sm_percent_is_zero_for_idle_processes(nvml_stub: NvmlStub, start_sampler: Start) -> None:
+    rows = sample_processes(
         nvml_stub, start_sampler, process=[f"{A}:1", f"{B}:1"], sample=[f"{A}:70", f"{C}:20"]
-    )  # the last is no process of this GPU
+    )  # the last doesn't use this GPU
     assert {pid: row.sm_percent for pid, row in rows.items()} == {A: 70, B: 0}
 
 
-def test_that_impossible_shares_are_none(nvml_stub: NvmlStub, start_sampler: Start) -> None:
-    rows = told(nvml_stub, start_sampler, process=[f"{A}:1", f"{B}:1"], sample=[f"{A}:37100", f"{B}:100"])
+def test_implausible_sm_percent_is_none(nvml_stub: NvmlStub, start_sampler: Start) -> None:
+    rows = sample_processes(nvml_stub, start_sampler, process=[f"{A}:1", f"{B}:1"], sample=[f"{A}:37100", f"{B}:100"])
     assert {pid: row.sm_percent for pid, row in rows.items()} == {A: None, B: 100}
 
 
-def test_that_a_gpu_without_any_sample_has_processes_that_rest(nvml_stub: NvmlStub, start_sampler: Start) -> None:
-    assert told(nvml_stub, start_sampler, process=[f"{A}:1"])[A].sm_percent == 0
+def test_sm_percent_is_zero_without_samples(nvml_stub: NvmlStub, start_sampler: Start) -> None:
+    assert sample_processes(nvml_stub, start_sampler, process=[f"{A}:1"])[A].sm_percent == 0
 
 
-def test_that_shares_which_a_gpu_does_not_tell_are_none(nvml_stub: NvmlStub, start_sampler: Start) -> None:
-    rows = told(nvml_stub, start_sampler, process=[f"{A}:1"], process_utilization_error=stubs.NOT_SUPPORTED)
+def test_unsupported_sm_percent_is_none(nvml_stub: NvmlStub, start_sampler: Start) -> None:
+    rows = sample_processes(nvml_stub, start_sampler, process=[f"{A}:1"], process_utilization_error=stubs.NOT_SUPPORTED)
     assert rows[A].sm_percent is None
 
 
-def test_that_a_sample_counts_once_and_never_when_it_is_long_past(nvml_stub: NvmlStub) -> None:
+def test_sm_sample_counts_once_and_expires(nvml_stub: NvmlStub) -> None:
     past_us = 60_000_000
     nvml_stub.write([gpu_profile(0, process=[f"{A}:1", f"{B}:1"], sample=[f"{A}:70:100", f"{B}:50:{past_us}"])])
-    told = (processes_of(reading.gpus[0]) for reading in readings(nvml_stub))
-    assert {pid: row.sm_percent for pid, row in next(told).items()} == {A: 70, B: 0}
-    assert any(rows[A].sm_percent == 0 for rows in told)
+    tables = (processes_of(reading.gpus[0]) for reading in readings(nvml_stub))
+    assert {pid: row.sm_percent for pid, row in next(tables).items()} == {A: 70, B: 0}
+    assert any(rows[A].sm_percent == 0 for rows in tables)
 
 
-def test_that_of_two_samples_the_newer_is_told(nvml_stub: NvmlStub) -> None:
+def test_newest_sm_sample_wins(nvml_stub: NvmlStub) -> None:
     nvml_stub.write([gpu_profile(0, process=[f"{A}:1"], sample=[f"{A}:70:1000", f"{A}:30:2000000"])])
     reading = next(readings(nvml_stub))
     assert processes_of(reading.gpus[0])[A].sm_percent == 70
 
 
-def test_that_a_row_joins_what_nvml_and_the_host_know(nvml_stub: NvmlStub) -> None:
+def test_process_row_joins_nvml_and_host(nvml_stub: NvmlStub) -> None:
     me = psutil.Process()
     nvml_stub.write([gpu_profile(0, process=[f"{me.pid}:1024"], sample=[f"{me.pid}:40"])])
     code = (
@@ -292,23 +282,21 @@ def test_that_a_row_joins_what_nvml_and_the_host_know(nvml_stub: NvmlStub) -> No
     assert row.command
 
 
-def test_that_who_is_in_a_mig_instance_is_told_of_that_alone_and_without_a_share(
-    nvml_stub: NvmlStub, start_sampler: Start
-) -> None:
+def test_mig_processes_are_listed_in_their_instance_only(nvml_stub: NvmlStub, start_sampler: Start) -> None:
     instances = [
         instance_profile(0, 0, process=[f"{A}:1024"]),
         instance_profile(0, 1, process=[f"{B}:2048"], sample=[f"{B}:50"]),
     ]
     nvml_stub.write([gpu_profile(0, mig=1, instances=instances, process=None)])
-    whole, one, other = start_sampler("--once", stub=nvml_stub).next().gpus
-    assert whole.processes == ()
+    gpu, one, other = start_sampler("--once", stub=nvml_stub).next().gpus
+    assert gpu.processes == ()
     assert [(row.pid, row.memory_used_bytes, row.sm_percent) for row in processes_of(one).values()] == [(A, 1024, None)]
     assert [(row.pid, row.memory_used_bytes, row.sm_percent) for row in processes_of(other).values()] == [
         (B, 2048, None)
     ]
 
 
-def test_that_the_basics_are_pids_and_gpu_memory(nvml_stub: NvmlStub, start_sampler: Start, tmp_path: Path) -> None:
+def test_basics_list_pids_and_gpu_memory(nvml_stub: NvmlStub, start_sampler: Start, tmp_path: Path) -> None:
     calls = tmp_path / "calls"
     nvml_stub.write([gpu_profile(0, process=[f"{A}:1024"], sample=[f"{A}:50"])], calls_file=calls)
     (gpu,) = start_sampler("--once", "--only-basics", stub=nvml_stub).next().gpus

@@ -1,4 +1,4 @@
-"""What a GPU tells, quantity by quantity, through the stub and the real pynvml."""
+"""Quantities of a GPU, through the stub and the real pynvml."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.support.nvml_stub import GIB, NvmlStub, Profile, gpu_profile, uuid_of
 
 QUICK = ("--interval", "0.1")
 STILL: dict[str, object] = {"pcie_bits": None, "pcie_received_per_s": None, "pcie_sent_per_s": None, "nvlinks": None}
-"""Without what is measured, which differs a little each time."""
+"""Quantities without rates, which vary slightly."""
 
 MEMORY = ("memory_used_bytes", "memory_total_bytes", "memory_reserved_bytes", "memory_free_bytes")
 CLOCKS = ("sm_clock_mhz", "sm_clock_max_mhz", "memory_clock_mhz", "memory_clock_max_mhz")
@@ -49,25 +49,25 @@ FIELDS_OF = {
     "pcie_replays": ("pcie",),
     "fields": ("energy_j", "memory_temperature_c", "ecc", "retired", "pcie"),
 }
-"""What is missing of a GPU that does not support a call or a field, by the stub's names of those."""
-OWN = {"uuid", "pci_bus_id", "nvml_index"}
+"""Quantities that are None if a call or field, by its name in the stub, is unsupported."""
+IDENTITY = {"uuid", "pci_bus_id", "nvml_index"}
 
 
 def last_is_complete(snapshot: Snapshot) -> bool:
-    """Whether the last GPU has told what takes two readings."""
+    """Return True if the last GPU has quantities that need two readings."""
     return bool(snapshot.gpus) and snapshot.gpus[-1].sm_active_percent is not None
 
 
-def told(
+def sample(
     stub: NvmlStub, start_sampler: Start, profiles: Iterable[Profile], *, until: Callable[[Snapshot], bool] = has_gpus
 ) -> tuple[Gpu, ...]:
     stub.write(profiles)
     return start_sampler(*QUICK, stub=stub).until(until).gpus
 
 
-def test_that_a_gpu_which_tells_all_is_told_with_all(nvml_stub: NvmlStub, start_sampler: Start) -> None:
+def test_all_supported_quantities_are_read(nvml_stub: NvmlStub, start_sampler: Start) -> None:
     profile = gpu_profile(0, fan=30, throttle=4 | 32, retired_single=3, retired_double=1, retired_pending=1, **STILL)
-    (gpu,) = told(nvml_stub, start_sampler, [profile], until=last_is_complete)
+    (gpu,) = sample(nvml_stub, start_sampler, [profile], until=last_is_complete)
     assert gpu == Gpu(
         uuid=uuid_of(0),
         name="NVIDIA H200",
@@ -113,22 +113,24 @@ def test_that_a_gpu_which_tells_all_is_told_with_all(nvml_stub: NvmlStub, start_
 
 
 @pytest.mark.parametrize("names", [tuple(FIELDS_OF)[:14], tuple(FIELDS_OF)[14:]])
-def test_that_a_quantity_which_is_not_supported_is_missing_and_all_others_are_told(
+def test_unsupported_quantity_is_none_without_others(
     nvml_stub: NvmlStub, start_sampler: Start, names: tuple[str, ...]
 ) -> None:
     def profile(place: int, **errors: object) -> Profile:
-        own = {"uuid": uuid_of(place), "bus_id": f"000000FF:{place + 1:02X}:00.0"}
-        return gpu_profile(0, fan=30, retired_single=0, **STILL, **own, **errors)
+        identity = {"uuid": uuid_of(place), "bus_id": f"000000FF:{place + 1:02X}:00.0"}
+        return gpu_profile(0, fan=30, retired_single=0, **STILL, **identity, **errors)
 
     profiles = [profile(place, **{f"{name}_error": stubs.NOT_SUPPORTED}) for place, name in enumerate(names)]
-    *gpus, whole = told(nvml_stub, start_sampler, [*profiles, profile(len(names))], until=last_is_complete)
+    *gpus, complete = sample(nvml_stub, start_sampler, [*profiles, profile(len(names))], until=last_is_complete)
     for name, gpu in zip(names, gpus, strict=True):
         assert not gpu.lost
-        differing = {field for field in gpu.__struct_fields__ if getattr(gpu, field) != getattr(whole, field)} - OWN
+        differing = {
+            field for field in gpu.__struct_fields__ if getattr(gpu, field) != getattr(complete, field)
+        } - IDENTITY
         assert differing == set(FIELDS_OF[name]), name
 
 
-def test_that_garbage_is_none_and_what_makes_sense_beside_it_is_told(nvml_stub: NvmlStub, start_sampler: Start) -> None:
+def test_implausible_value_is_none_without_others(nvml_stub: NvmlStub, start_sampler: Start) -> None:
     MACHINES["garbage"].write(nvml_stub)
     (gpu,) = start_sampler(*QUICK, stub=nvml_stub).until(lambda s: bool(s.gpus) and bool(s.gpus[0].nvlinks)).gpus
     nonsense = (
@@ -144,7 +146,7 @@ def test_that_garbage_is_none_and_what_makes_sense_beside_it_is_told(nvml_stub: 
     assert [(p.pid, p.memory_used_bytes, p.sm_percent) for p in gpu.processes] == [(4_000_001, None, None)]
 
 
-def test_that_memory_shared_with_the_processor_is_not_told_as_zero(nvml_stub: NvmlStub, start_sampler: Start) -> None:
+def test_shared_memory_is_none_not_zero(nvml_stub: NvmlStub, start_sampler: Start) -> None:
     MACHINES["unified_memory"].write(nvml_stub)
     (gpu,) = start_sampler(*QUICK, stub=nvml_stub).until(has_gpus).gpus
     assert [getattr(gpu, name) for name in MEMORY] == [None] * 4
@@ -152,7 +154,7 @@ def test_that_memory_shared_with_the_processor_is_not_told_as_zero(nvml_stub: Nv
     assert gpu.processes[0].memory_used_bytes == 5 * GIB
 
 
-def test_that_an_old_driver_tells_all_but_what_came_later(old_nvml_stub: NvmlStub, start_sampler: Start) -> None:
+def test_old_driver_lacks_newer_quantities_only(old_nvml_stub: NvmlStub, start_sampler: Start) -> None:
     MACHINES["old_driver"].write(old_nvml_stub)
     snapshot = start_sampler(*QUICK, stub=old_nvml_stub).until(
         lambda s: bool(s.gpus) and s.gpus[0].pcie.received_bytes_per_s is not None
@@ -165,9 +167,9 @@ def test_that_an_old_driver_tells_all_but_what_came_later(old_nvml_stub: NvmlStu
     assert (gpu.sm_active_percent, gpu.pcie.generation, gpu.mig_enabled) == (None, 4, None)
 
 
-def test_that_thresholds_told_as_distances_become_temperatures(nvml_stub: NvmlStub, start_sampler: Start) -> None:
+def test_threshold_margins_become_temperatures(nvml_stub: NvmlStub, start_sampler: Start) -> None:
     distances = {"temperature": 45, "margin": 45, "slowdown_tlimit": -2, "shutdown_tlimit": -5}
-    (gpu,) = told(
+    (gpu,) = sample(
         nvml_stub, start_sampler, [gpu_profile(0, thresholds_error=stubs.NOT_SUPPORTED, **distances)]
     )  # clocks are lowered from 90 degrees on
     assert (gpu.slowdown_c, gpu.shutdown_c, gpu.memory_max_c) == (92, 95, None)
@@ -184,45 +186,43 @@ def test_that_thresholds_told_as_distances_become_temperatures(nvml_stub: NvmlSt
         (1 << 20, ()),
     ],
 )  # fmt: skip
-def test_that_reasons_for_lower_clocks_are_told_by_name(
-    nvml_stub: NvmlStub, bits: int, reasons: tuple[str, ...]
-) -> None:
+def test_throttle_reasons_are_named(nvml_stub: NvmlStub, bits: int, reasons: tuple[str, ...]) -> None:
     nvml_stub.write([gpu_profile(0, throttle=bits)])
     assert next(readings(nvml_stub)).gpus[0].throttled == reasons
 
 
-def test_that_energy_grows_with_the_power_drawn(nvml_stub: NvmlStub, start_sampler: Start) -> None:
+def test_energy_grows_with_power(nvml_stub: NvmlStub, start_sampler: Start) -> None:
     nvml_stub.write([gpu_profile(0, wave=1, power_mw=500_000)])
     sampler = start_sampler(*QUICK, stub=nvml_stub)
     first = sampler.until(has_gpus)
-    begun_j = first.gpus[0].energy_j
-    assert begun_j is not None
+    start_j = first.gpus[0].energy_j
+    assert start_j is not None
 
     def five_hundred_watts(snapshot: Snapshot) -> bool:
         seconds = snapshot.time - first.time
-        return seconds > 1 and (snapshot.gpus[0].energy_j or 0) - begun_j == pytest.approx(500 * seconds, rel=0.2)
+        return seconds > 1 and (snapshot.gpus[0].energy_j or 0) - start_j == pytest.approx(500 * seconds, rel=0.2)
 
     sampler.until(five_hundred_watts)  # at the latest when the moment between clock and reading no longer counts
 
 
-def test_that_activity_takes_two_samples_and_moves(nvml_stub: NvmlStub) -> None:
+def test_activity_needs_two_samples(nvml_stub: NvmlStub) -> None:
     nvml_stub.write([gpu_profile(0, wave=1)])
-    told = (reading.gpus[0].sm_active_percent for reading in readings(nvml_stub))
-    assert next(told) is None
+    activities = (reading.gpus[0].sm_active_percent for reading in readings(nvml_stub))
+    assert next(activities) is None
     values: set[float] = set()
     while len(values) < 2:
-        values.update(value for value in (next(told),) if value is not None)
+        values.update(value for value in (next(activities),) if value is not None)
     assert all(31 <= value <= 51 for value in values)
 
 
-def test_that_how_long_nvmls_own_calls_took_is_told(nvml_stub: NvmlStub, start_sampler: Start) -> None:
+def test_call_duration_is_reported(nvml_stub: NvmlStub, start_sampler: Start) -> None:
     nvml_stub.write([gpu_profile(0)], delay_us=2000)
     snapshot = start_sampler("--once", stub=nvml_stub).next()
     assert snapshot.nvml_call_s is not None
     assert snapshot.nvml_call_s > 0.02  # a dozen calls and more, of two milliseconds
 
 
-def test_that_a_container_is_told_as_such(nvml_stub: NvmlStub, start_sampler: Start) -> None:
+def test_container_is_reported(nvml_stub: NvmlStub, start_sampler: Start) -> None:
     nvml_stub.write([gpu_profile(0)])
     in_container = os.stat("/proc/self/ns/pid").st_ino != 0xEFFFFFFC
     assert start_sampler("--once", stub=nvml_stub).next().foreign_pids is in_container

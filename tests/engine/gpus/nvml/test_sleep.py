@@ -1,4 +1,4 @@
-"""A sleeping GPU is not woken."""
+"""Sleeping GPUs, which must not be woken."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ import sys
 from pathlib import Path
 from engine.gpus import reader
 from engine.gpus.nvml import sleep
-sleep.SYSFS_PCI, sleep.DRIVER_GPUS, sleep.REST_S = Path(sys.argv[3]), Path(sys.argv[4]), float(sys.argv[5])
+sleep.SYSFS_PCI, sleep.DRIVER_GPUS, sleep.IDLE_PAUSE_S = Path(sys.argv[3]), Path(sys.argv[4]), float(sys.argv[5])
 reader.main()
 """
 UNKNOWN_YET = "GPU-????????-????-????-????-????????????"
@@ -30,9 +30,7 @@ Read = Callable[[Callable[[Reading], bool]], Reading]
 
 
 class Laptop:
-    """A machine with one GPU, whose power is what `set_status` says. `rest_s` is how long it is left alone when
-    idle.
-    """
+    """A machine with one GPU, whose power state is set by `set_status`; an idle GPU is not read for `rest_s` seconds."""
 
     def __init__(self, folder: Path) -> None:
         self.rest_s = 3600.0
@@ -65,7 +63,7 @@ def laptop(tmp_path: Path) -> Laptop:
 
 @pytest.fixture
 def read(nvml_stub: NvmlStub, laptop: Laptop, tmp_path: Path) -> Iterator[Read]:
-    """Takes readings until one is as wanted, from a reader started at the first call."""
+    """Return a function that returns the first reading that meets a condition; the first call starts the reader."""
     (tmp_path / "calls").write_text("")
     readers: list[subprocess.Popen[bytes]] = []
 
@@ -100,9 +98,7 @@ def is_awake(reading: Reading) -> bool:
     return bool(reading.gpus) and not reading.gpus[0].asleep
 
 
-def test_that_a_gpu_asleep_from_the_beginning_is_told_by_name_and_not_touched(
-    laptop: Laptop, read: Read, tmp_path: Path
-) -> None:
+def test_sleeping_gpu_is_named_without_queries(laptop: Laptop, read: Read, tmp_path: Path) -> None:
     laptop.set_status("suspended")
     for _ in range(5):
         reading = read(is_asleep)
@@ -115,7 +111,7 @@ def test_that_a_gpu_asleep_from_the_beginning_is_told_by_name_and_not_touched(
     assert (gpu.uuid, gpu.utilization_percent, gpu.name) == (uuid_of(0), 5, "NVIDIA H200")
 
 
-def test_that_a_gpu_that_falls_asleep_is_told_so_and_asked_no_more(laptop: Laptop, read: Read, tmp_path: Path) -> None:
+def test_gpu_falling_asleep_gets_no_more_queries(laptop: Laptop, read: Read, tmp_path: Path) -> None:
     laptop.set_status("active")
     assert read(is_awake).gpus[0].temperature_c == 40
     laptop.set_status("suspended")
@@ -130,7 +126,7 @@ def test_that_a_gpu_that_falls_asleep_is_told_so_and_asked_no_more(laptop: Lapto
     assert read(is_awake).gpus[0].temperature_c == 40
 
 
-def test_that_a_gpu_woken_by_someone_is_asked_at_once_though_it_was_idle_before(laptop: Laptop, read: Read) -> None:
+def test_woken_gpu_is_read_at_once(laptop: Laptop, read: Read) -> None:
     laptop.profile = {"utilization": 0}
     laptop.set_runtime_d3("Enabled (fine-grained)")
     laptop.set_status("active")
@@ -141,9 +137,7 @@ def test_that_a_gpu_woken_by_someone_is_asked_at_once_though_it_was_idle_before(
     assert read(is_awake).gpus[0].temperature_c == 40
 
 
-def test_that_a_gpu_whose_uuid_the_driver_does_not_know_yet_is_listed_when_it_wakes(
-    laptop: Laptop, read: Read, tmp_path: Path
-) -> None:
+def test_sleeping_gpu_without_uuid_is_listed_when_it_wakes(laptop: Laptop, read: Read, tmp_path: Path) -> None:
     laptop.set_uuid(UNKNOWN_YET)
     laptop.set_status("suspended")
     reading = read(lambda reading: True)
@@ -154,9 +148,7 @@ def test_that_a_gpu_whose_uuid_the_driver_does_not_know_yet_is_listed_when_it_wa
     assert read(is_awake).gpus[0].uuid == uuid_of(0)
 
 
-def test_that_an_idle_gpu_that_may_fall_asleep_is_left_alone_and_looked_at_again_later(
-    laptop: Laptop, read: Read, tmp_path: Path
-) -> None:
+def test_idle_laptop_gpu_is_skipped_for_a_while(laptop: Laptop, read: Read, tmp_path: Path) -> None:
     laptop.profile = {"utilization": 0}
     laptop.rest_s = 0.5
     laptop.set_runtime_d3("Enabled (fine-grained)")
@@ -180,7 +172,7 @@ def test_that_an_idle_gpu_that_may_fall_asleep_is_left_alone_and_looked_at_again
         ("Not supported", {"utilization": 0}),
     ],
 )
-def test_that_a_gpu_in_use_or_that_never_sleeps_is_asked_each_time(
+def test_busy_or_desktop_gpu_is_always_read(
     laptop: Laptop, read: Read, tmp_path: Path, runtime_d3: str, profile: dict[str, object]
 ) -> None:
     laptop.profile = profile

@@ -1,4 +1,4 @@
-"""How GPUs reach each other and where they sit, as the sampler tells it in front of the stub."""
+"""Topology and affinity of GPUs, sampled through the NVML stub."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ GPU, SWITCH, UNKNOWN_DEVICE = 0, 2, 255
 OK, CHIPSET_NOT_SUPPORTED, DISABLED, STATUS_UNKNOWN = 0, 1, 4, 6
 PIX, NODE, SYS = 10, 40, 50
 SWITCH_BUS_ID = "00000007:00:00.0"
-UNTOLD: dict[str, object] = {
+NO_TOPOLOGY: dict[str, object] = {
     "ancestors": None, "peers": None, "nvlink_peers": None, "cores": None, "numa_node": None, "nvlinks": None,
     "nvlinks_active": None, "link": None,
 }  # fmt: skip
 
 
 def profiles(count: int, **changes: object) -> list[Profile]:
-    """GPUs that tell nothing of their topology but what `changes` says; a function makes a value of the GPU's index."""
+    """Return profiles without topology except for `changes`; functions are called with the GPU's index."""
     return [
-        gpu_profile(index, **(UNTOLD | {key: v(index) if callable(v) else v for key, v in changes.items()}))
+        gpu_profile(index, **(NO_TOPOLOGY | {key: v(index) if callable(v) else v for key, v in changes.items()}))
         for index in range(count)
     ]
 
 
-def told(stub: NvmlStub, start_sampler: Start, gpus: list[Profile]) -> Topology | None:
+def sample_topology(stub: NvmlStub, start_sampler: Start, gpus: list[Profile]) -> Topology | None:
     stub.write(gpus)
     return start_sampler("--once", stub=stub).next().topology
 
@@ -37,11 +37,11 @@ def bus_id(index: int) -> str:
     return str(gpu_profile(index)["bus_id"])
 
 
-def test_that_every_pair_is_told_once_with_its_path(nvml_stub: NvmlStub, start_sampler: Start) -> None:
+def test_topology_lists_each_pair_once_with_path(nvml_stub: NvmlStub, start_sampler: Start) -> None:
     def levels(index: int) -> str:
         return ",".join(str(PIX if index // 2 == other // 2 else SYS) for other in range(4))
 
-    topology = told(nvml_stub, start_sampler, profiles(4, ancestors=levels))
+    topology = sample_topology(nvml_stub, start_sampler, profiles(4, ancestors=levels))
     assert topology is not None
     assert {(pair.one, pair.other): pair.path for pair in topology.pairs} == {
         (0, 1): "PIX", (0, 2): "SYS", (0, 3): "SYS", (1, 2): "SYS", (1, 3): "SYS", (2, 3): "PIX",
@@ -58,59 +58,55 @@ def test_that_every_pair_is_told_once_with_its_path(nvml_stub: NvmlStub, start_s
         (STATUS_UNKNOWN, OK, None),
     ],
 )
-def test_that_peer_access_is_what_both_gpus_can_do(
+def test_peer_access_requires_both_gpus(
     nvml_stub: NvmlStub, start_sampler: Start, one: int, other: int, expected: bool | None
 ) -> None:
     status = {0: f"-1,{one}", 1: f"{other},-1"}
-    topology = told(nvml_stub, start_sampler, profiles(2, ancestors=f"{NODE},{NODE}", peers=status.get))
+    topology = sample_topology(nvml_stub, start_sampler, profiles(2, ancestors=f"{NODE},{NODE}", peers=status.get))
     assert topology is not None
     assert topology.pairs == (GpuPair(one=0, other=1, path="NODE", peer_access=expected),)
 
 
-def test_that_nvlinks_straight_to_another_gpu_are_counted_and_inactive_ones_are_not(
-    nvml_stub: NvmlStub, start_sampler: Start
-) -> None:
+def test_nvlinks_counts_active_direct_links_only(nvml_stub: NvmlStub, start_sampler: Start) -> None:
     def links(index: int) -> list[str]:
         neighbours = {0: [1, 1, 2, 1], 1: [0, 0, 0, 2], 2: [0, 1, 1, 1]}[index]
         return [f"{number}:{bus_id(other).lower()}:{GPU}" for number, other in enumerate(neighbours)]
 
-    topology = told(nvml_stub, start_sampler, profiles(3, nvlinks=4, nvlinks_active=3, link=links))
+    topology = sample_topology(nvml_stub, start_sampler, profiles(3, nvlinks=4, nvlinks_active=3, link=links))
     assert topology is not None
     assert {(pair.one, pair.other): pair.nvlinks for pair in topology.pairs} == {(0, 1): 2, (0, 2): 1, (1, 2): 0}
 
 
-def test_that_gpus_on_switches_share_as_many_nvlinks_as_both_have(nvml_stub: NvmlStub, start_sampler: Start) -> None:
+def test_nvlinks_over_a_switch_are_the_minimum_of_both(nvml_stub: NvmlStub, start_sampler: Start) -> None:
     active = {0: 18, 1: 16}
     gpus = profiles(
         2, nvlinks=18, nvlinks_active=active.get, link=[f"{n}:{SWITCH_BUS_ID}:{SWITCH}" for n in range(18)],
         nvlink_peers="0,0",
     )  # fmt: skip
-    topology = told(nvml_stub, start_sampler, gpus)
+    topology = sample_topology(nvml_stub, start_sampler, gpus)
     assert topology is not None
     assert topology.pairs == (GpuPair(one=0, other=1, nvlinks=16),)
 
 
-def test_that_gpus_in_different_partitions_of_a_switch_share_no_nvlinks(
-    nvml_stub: NvmlStub, start_sampler: Start
-) -> None:
+def test_nvlinks_are_zero_between_switch_partitions(nvml_stub: NvmlStub, start_sampler: Start) -> None:
     links = [f"{n}:{SWITCH_BUS_ID}:{SWITCH}" for n in range(2)]
     gpus = profiles(2, ancestors=f"{SYS},{SYS}", nvlinks=2, nvlinks_active=2, link=links, nvlink_peers="5,5")
-    topology = told(nvml_stub, start_sampler, gpus)
+    topology = sample_topology(nvml_stub, start_sampler, gpus)
     assert topology is not None
     assert topology.pairs == (GpuPair(one=0, other=1, path="SYS"),)
 
 
-def test_that_nvlinks_to_a_processor_join_no_gpus(nvml_stub: NvmlStub, start_sampler: Start) -> None:
+def test_nvlinks_to_a_processor_connect_no_gpus(nvml_stub: NvmlStub, start_sampler: Start) -> None:
     links = [f"{n}:00000004:00:01.0:1" for n in range(2)]
     gpus = profiles(2, ancestors=f"{SYS},{SYS}", nvlinks=2, nvlinks_active=2, link=links)
-    topology = told(nvml_stub, start_sampler, gpus)
+    topology = sample_topology(nvml_stub, start_sampler, gpus)
     assert topology is not None
     assert topology.pairs[0].nvlinks == 0
 
 
-def test_that_places_tell_the_close_cores_and_the_node(nvml_stub: NvmlStub, start_sampler: Start) -> None:
+def test_affinity_has_cores_and_numa_node(nvml_stub: NvmlStub, start_sampler: Start) -> None:
     cores = {0: "0-31,64-95", 1: "32-63,96,100-101"}
-    topology = told(nvml_stub, start_sampler, profiles(2, cores=cores.get, numa_node=lambda index: index))
+    topology = sample_topology(nvml_stub, start_sampler, profiles(2, cores=cores.get, numa_node=lambda index: index))
     assert topology is not None
     assert topology.affinities == (
         GpuAffinity(index=0, cores="0-31,64-95", numa_node=0),
@@ -118,25 +114,25 @@ def test_that_places_tell_the_close_cores_and_the_node(nvml_stub: NvmlStub, star
     )
 
 
-def test_that_a_single_gpu_has_a_place_and_no_pairs(nvml_stub: NvmlStub, start_sampler: Start) -> None:
-    topology = told(nvml_stub, start_sampler, profiles(1, cores="0-7"))
+def test_single_gpu_has_affinity_without_pairs(nvml_stub: NvmlStub, start_sampler: Start) -> None:
+    topology = sample_topology(nvml_stub, start_sampler, profiles(1, cores="0-7"))
     assert topology == Topology((), (GpuAffinity(index=0, cores="0-7"),))
 
 
-def test_that_a_driver_which_tells_nothing_of_it_leaves_it_out(nvml_stub: NvmlStub, start_sampler: Start) -> None:
+def test_topology_is_none_without_driver_support(nvml_stub: NvmlStub, start_sampler: Start) -> None:
     errors = dict.fromkeys(("topology_error", "affinity_error", "nvlink_remote_error"), stubs.NOT_SUPPORTED)
-    assert told(nvml_stub, start_sampler, profiles(2, **errors)) is None
+    assert sample_topology(nvml_stub, start_sampler, profiles(2, **errors)) is None
 
 
-def test_that_an_old_driver_tells_what_it_can(old_nvml_stub: NvmlStub, start_sampler: Start) -> None:
+def test_topology_of_an_old_driver_is_partial(old_nvml_stub: NvmlStub, start_sampler: Start) -> None:
     gpus = profiles(2, ancestors=f"{SYS},{SYS}", cores="0-7", numa_node=0, peers="0,0")
-    assert told(old_nvml_stub, start_sampler, gpus) == Topology(
+    assert sample_topology(old_nvml_stub, start_sampler, gpus) == Topology(
         (GpuPair(one=0, other=1, path="SYS", peer_access=True),),
         (GpuAffinity(index=0, cores="0-7"), GpuAffinity(index=1, cores="0-7")),
     )
 
 
-def test_that_sets_of_bits_are_written_as_linux_writes_them() -> None:
+def test_ranges_match_linux_notation() -> None:
     assert bits([0b1011, 0, 1]) == [0, 1, 3, 128]
     assert ranges([0, 1, 3, 128]) == "0-1,3,128"
     assert ranges(range(64)) == "0-63"

@@ -1,4 +1,4 @@
-"""What goes over PCIe and NVLink, through the stub, whose counters grow by the clock."""
+"""Throughput of PCIe and NVLink, through the stub, whose counters grow with time."""
 
 from __future__ import annotations
 
@@ -16,47 +16,45 @@ GB = 1_000_000_000
 
 
 def measured(stub: NvmlStub, start_sampler: Start, **profile: object) -> list[Gpu]:
-    """The GPU in six snapshots that tell PCIe's traffic."""
+    """Return the GPU in six snapshots with PCIe throughput."""
     stub.write([gpu_profile(0, **profile)])
     sampler = start_sampler(*QUICK, stub=stub)
-    return [sampler.until(tells_pcie).gpus[0] for _ in range(6)]
+    return [sampler.until(has_pcie_rates).gpus[0] for _ in range(6)]
 
 
 def traffic(gpu: Gpu) -> list[float]:
-    """Bytes per second received and sent over each of the GPU's NVLinks that tells it."""
-    told = (rate for link in gpu.nvlinks for rate in (link.received_bytes_per_s, link.sent_bytes_per_s))
-    return [rate for rate in told if rate is not None]
+    """Return the known receive and send rates of the GPU's NVLinks, in bytes per second."""
+    rates = (rate for link in gpu.nvlinks for rate in (link.received_bytes_per_s, link.sent_bytes_per_s))
+    return [rate for rate in rates if rate is not None]
 
 
-def tells_pcie(snapshot: Snapshot) -> bool:
+def has_pcie_rates(snapshot: Snapshot) -> bool:
     return bool(snapshot.gpus) and snapshot.gpus[0].pcie.received_bytes_per_s is not None
 
 
 @pytest.mark.parametrize("bits", [32, 64])
 @pytest.mark.parametrize("received", [0, 40_000, 60 * GB])
-def test_that_pcie_is_measured_by_counters_even_where_those_run_over(
-    nvml_stub: NvmlStub, start_sampler: Start, bits: int, received: int
-) -> None:
+def test_pcie_counters_may_overflow(nvml_stub: NvmlStub, start_sampler: Start, bits: int, received: int) -> None:
     sent = 11 * GB
     gpus = measured(nvml_stub, start_sampler, pcie_bits=bits, pcie_received_per_s=received, pcie_sent_per_s=sent)
-    # Most are exact; a busy machine can take long between a look at the clock and at the counter.
+    # Most are exact; a busy machine can take long between a read at the clock and at the counter.
     assert sorted(abs((gpu.pcie.received_bytes_per_s or 0) - received) for gpu in gpus)[2] <= 0.05 * received
     assert sorted(abs((gpu.pcie.sent_bytes_per_s or 0) - sent) for gpu in gpus)[2] <= 0.05 * sent
 
 
-def test_that_the_driver_measures_where_there_are_no_counters(nvml_stub: NvmlStub, start_sampler: Start) -> None:
+def test_pcie_without_counters_is_measured_by_the_driver(nvml_stub: NvmlStub, start_sampler: Start) -> None:
     gpu = measured(nvml_stub, start_sampler, pcie_bits=None)[0]
     assert gpu.pcie.received_bytes_per_s == pytest.approx(8 * GB, rel=1e-4)
     assert gpu.pcie.sent_bytes_per_s == pytest.approx(2 * GB, rel=1e-4)
 
 
-def test_that_traffic_which_nobody_can_tell_is_left_out(nvml_stub: NvmlStub, start_sampler: Start) -> None:
+def test_unknown_pcie_traffic_is_none(nvml_stub: NvmlStub, start_sampler: Start) -> None:
     nvml_stub.write([gpu_profile(0, pcie_bits=None, pcie_throughput_error=stubs.NOT_SUPPORTED)])
     pcie = start_sampler("--once", stub=nvml_stub).next().gpus[0].pcie
     assert (pcie.received_bytes_per_s, pcie.sent_bytes_per_s, pcie.generation) == (None, None, 5)
 
 
-def test_that_sixteen_gpus_are_measured_at_the_same_time(nvml_stub: NvmlStub, start_sampler: Start) -> None:
+def test_pcie_of_sixteen_gpus_is_measured_at_once(nvml_stub: NvmlStub, start_sampler: Start) -> None:
     nvml_stub.write(gpu_profile(index) for index in range(16))
     sampler = start_sampler(*QUICK, stub=nvml_stub)
     sampler.until(has_gpus)
@@ -66,14 +64,14 @@ def test_that_sixteen_gpus_are_measured_at_the_same_time(nvml_stub: NvmlStub, st
 
 
 @pytest.mark.parametrize(("version", "generation"), [(6, 4), (7, 5)])
-def test_that_each_nvlink_tells_its_traffic_whatever_the_generation_counts_in(
+def test_nvlink_traffic_of_every_generation(
     nvml_stub: NvmlStub, start_sampler: Start, version: int, generation: int
 ) -> None:
     nvml_stub.write(
         [gpu_profile(0, nvlink_version=version, nvlinks=4, nvlinks_active=3, nvlink_received_per_s=20 * GB)]
     )
     sampler = start_sampler(*QUICK, stub=nvml_stub)
-    # A busy machine can take long between a look at the clock and at a counter, but not always. KiB are 2.4 % more than kB.
+    # A busy machine can take long between a read at the clock and at a counter, but not always. KiB are 2.4 % more than kB.
     gpu = sampler.until(
         lambda s: bool(s.gpus) and traffic(s.gpus[0]) == pytest.approx([20 * GB, GB] * 3, rel=0.01)
     ).gpus[0]

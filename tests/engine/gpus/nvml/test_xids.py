@@ -1,4 +1,4 @@
-"""Xids as they come."""
+"""Xids from NVML's events."""
 
 from __future__ import annotations
 
@@ -17,11 +17,9 @@ def add(file: Path, *numbers: int) -> None:
         lines.writelines(f"{number}\n" for number in numbers)
 
 
-def test_that_an_xid_is_told_with_its_time_by_the_gpu_it_befell(
-    nvml_stub: NvmlStub, start_sampler: Start, tmp_path: Path
-) -> None:
+def test_xid_has_time_and_gpu(nvml_stub: NvmlStub, start_sampler: Start, tmp_path: Path) -> None:
     events = tmp_path / "xids"
-    add(events, 13)  # before anyone watched
+    add(events, 13)  # before the sampler starts
     nvml_stub.write([gpu_profile(0), gpu_profile(1, xid_file=events)])
     sampler = start_sampler(*QUICK, stub=nvml_stub)
     assert sampler.until(has_gpus).gpus[1].xids == ()
@@ -34,25 +32,23 @@ def test_that_an_xid_is_told_with_its_time_by_the_gpu_it_befell(
     assert gpus[0].xids == ()
 
 
-def test_that_no_more_than_the_latest_sixteen_are_kept_and_a_new_reader_keeps_those_before(
-    nvml_stub: NvmlStub, start_sampler: Start, tmp_path: Path
-) -> None:
+def test_latest_xids_survive_a_new_reader(nvml_stub: NvmlStub, start_sampler: Start, tmp_path: Path) -> None:
     events = tmp_path / "xids"
     nvml_stub.write([gpu_profile(0, xid_file=events)])
     sampler = start_sampler(*QUICK, stub=nvml_stub)
     sampler.until(has_gpus)
     add(events, *range(1, 21))
-    told = sampler.until(lambda s: bool(s.gpus[0].xids) and s.gpus[0].xids[-1].number == 20).gpus[0].xids
-    assert [xid.number for xid in told] == list(range(5, 21))
+    xids = sampler.until(lambda s: bool(s.gpus[0].xids) and s.gpus[0].xids[-1].number == 20).gpus[0].xids
+    assert [xid.number for xid in xids] == list(range(5, 21))
     readers_of(sampler)[0].kill()
     sampler.until(lambda s: s.nvml.status == "error")
     sampler.until(lambda s: s.nvml.status == "ok")
     add(events, 94)
-    told = sampler.until(lambda s: s.gpus[0].xids[-1].number == 94).gpus[0].xids
-    assert [xid.number for xid in told] == [*range(6, 21), 94]
+    xids = sampler.until(lambda s: s.gpus[0].xids[-1].number == 94).gpus[0].xids
+    assert [xid.number for xid in xids] == [*range(6, 21), 94]
 
 
-def test_that_a_gpu_that_reports_no_events_is_told_without(nvml_stub: NvmlStub, start_sampler: Start) -> None:
+def test_gpu_without_events_has_no_xids(nvml_stub: NvmlStub, start_sampler: Start) -> None:
     nvml_stub.write([gpu_profile(0, events_error=stubs.NOT_SUPPORTED)])
     snapshot = start_sampler("--once", stub=nvml_stub).next()
     assert (snapshot.gpus[0].xids, snapshot.gpus[0].utilization_percent) == ((), 5)
