@@ -94,7 +94,7 @@ def test_that_a_process_whose_name_has_lines_is_told_of_on_one(monkeypatch: pyte
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         process.stdout.readline()
-        told = HostProcesses().look(process.pid)
+        told = HostProcesses().read(process.pid)
         process.communicate(b"\n")
     assert told.name == "two lines"
 
@@ -117,7 +117,7 @@ def test_that_a_process_is_told_of_in_a_name_that_a_snapshot_may_have(monkeypatc
     with subprocess.Popen(command, executable="/bin/sh", stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         process.stdout.readline()  # the kernel tells of a command that begins without its arguments
-        told = HostProcesses().look(process.pid)
+        told = HostProcesses().read(process.pid)
         process.communicate()
     assert told.command.startswith("\\udcff")
     assert len(told.command) == MOST_SHOWN
