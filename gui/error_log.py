@@ -12,7 +12,7 @@ from types import TracebackType
 from PySide6.QtCore import QMessageLogContext, QObject, QtMsgType, Signal, Slot, qInstallMessageHandler
 
 from engine.system import paths
-from gui.sources.background import emitted
+from gui.sources.background import emit_safely
 
 LOG_NAME = "footplate.window"
 KEPT_BYTES = 1 << 20
@@ -55,7 +55,7 @@ def install(say: Callable[[str], None]) -> None:
             sys.__excepthook__(kind, error or kind(), trace)
             return
         where = record(error or kind())
-        emitted(
+        emit_safely(
             teller.message, f"Something went wrong in the window ({kind.__name__}: {error}). Details are in {where}."
         )
 

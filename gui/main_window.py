@@ -19,7 +19,7 @@ from gui.form.form import JobForm
 from gui.form.task_detection import sample_job
 from gui.header import Header
 from gui.page_panels import PagePanels
-from gui.sources.background import in_background, raise_again
+from gui.sources.background import in_background, reraise
 from gui.sources.inspector import Inspector
 from gui.sources.opened_path import Opened, read_paths
 from gui.sources.settings import Settings
@@ -333,7 +333,7 @@ class MainWindow(QMainWindow):
 
     def open_paths(self, paths: Sequence[str]) -> None:
         """Puts the first dataset folder or job file among `paths` into the form."""
-        in_background(lambda: read_paths(paths), self, self._take, raise_again)
+        in_background(lambda: read_paths(paths), self, self._take, reraise)
 
     def _take(self, opened: Opened) -> None:
         self._say_if_any(opened.problem)

@@ -66,7 +66,7 @@ class Workspace(QObject):
         self.hosts.removed.connect(self.alerts.forget_host)
         self.run_list.complete.connect(lambda read: self.marks.show(read.intervals, read.unread))
         self.slurm = SlurmWatch(self)
-        self.run_list.complete.connect(self.slurm.see)
+        self.run_list.complete.connect(self.slurm.poll)
         self.slurm.changed.connect(self.run_list.refresh)
         self.store.opened.connect(self.run_list.refresh)
         self.store.finished.connect(lambda _outcome: self.run_list.refresh())

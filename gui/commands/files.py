@@ -14,7 +14,7 @@ from engine.contract.torchrun import single_process, torchrun_lines, torchrun_te
 from engine.runs.folder import RunFolder
 from gui.actions import Actions
 from gui.form.form import JobForm
-from gui.sources.background import in_background, raise_again, why
+from gui.sources.background import describe_error, in_background, reraise
 from gui.widgets.file_dialogs import choose, choose_target
 
 _ERRORS = "Fix the errors in the form first"
@@ -55,7 +55,7 @@ class JobFiles(QObject):
 
     def open_job(self, path: str) -> None:
         """Puts the job of a file into the form; says what is wrong with it where that can't be."""
-        in_background(lambda: load_job(Path(path)), self, self._take, raise_again)
+        in_background(lambda: load_job(Path(path)), self, self._take, reraise)
 
     def save_job(self, path: Path) -> None:
         job = self._form.job
@@ -65,7 +65,7 @@ class JobFiles(QObject):
         try:
             save_job(job, path)
         except OSError as error:
-            self.message.emit(f"Could not save the job: {why(error)}.")
+            self.message.emit(f"Could not save the job: {describe_error(error)}.")
         else:
             self.message.emit(f"Saved the job as {path}.")
 
@@ -73,7 +73,7 @@ class JobFiles(QObject):
         """Puts the lines that train the job by torchrun on the clipboard."""
         job = self._form.job
         if job is not None:
-            in_background(lambda: torchrun_lines(job), self, self._copy_lines, raise_again)
+            in_background(lambda: torchrun_lines(job), self, self._copy_lines, reraise)
 
     def _copy_lines(self, made: tuple[dict[str, str], list[Problem]]) -> None:
         lines, problems = made
@@ -85,7 +85,7 @@ class JobFiles(QObject):
     def open_run(self, path: str) -> None:
         """Shows the run of a folder, wherever it lies."""
         run = RunFolder(path)
-        in_background(lambda: run.job_file.is_file() and run.events_file.is_file(), self, self._show, raise_again)
+        in_background(lambda: run.job_file.is_file() and run.events_file.is_file(), self, self._show, reraise)
         self._opening = run
 
     def _show(self, is_run: bool) -> None:

@@ -24,7 +24,7 @@ from PySide6.QtWidgets import (
 
 from engine.contract.problems import Problem
 from engine.system import paths
-from gui.sources.background import why
+from gui.sources.background import describe_error
 from gui.widgets.file_dialogs import choose_target
 from gui.widgets.problem_label import ProblemLabel
 
@@ -127,6 +127,8 @@ class ReportDialog(QDialog):
         try:
             paths.put_into_place(target, self._archive)
         except OSError as error:
-            self.problem.show_problems((Problem("", f"Could not save it: {why(error)}.", "Choose another folder."),))
+            self.problem.show_problems(
+                (Problem("", f"Could not save it: {describe_error(error)}.", "Choose another folder."),)
+            )
         else:
             self.close()

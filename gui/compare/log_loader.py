@@ -9,7 +9,7 @@ from PySide6.QtCore import QObject, Signal
 
 from engine.runs.folder import RunFolder
 from gui.compare.compared_run import ComparedRun
-from gui.sources.background import emitted, why
+from gui.sources.background import describe_error, emit_safely
 from gui.sources.log_reader import LogReader
 from gui.sources.run_data import RunData
 
@@ -62,10 +62,10 @@ class Reading(QObject):
             try:
                 said = read_run(series, run, ended) or ""
             except Exception as error:  # whatever one run's files hold, the others are to be seen
-                said = why(error)
-            if ended.is_set() or not emitted(self._said, turn, run.run_id, said):
+                said = describe_error(error)
+            if ended.is_set() or not emit_safely(self._said, turn, run.run_id, said):
                 return
-        emitted(self._said, turn, None, None)
+        emit_safely(self._said, turn, None, None)
 
     def _pass_on(self, turn: int, run_id: str | None, said: ComparedRun | str) -> None:
         if turn != self._turn:

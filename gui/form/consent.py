@@ -16,7 +16,7 @@ from engine.runs.consent import agree
 from engine.system.plain_text import escaped
 from engine.system.regular_files import UnusableFile, open_regular
 from gui.format import localised
-from gui.sources.background import in_background, raise_again
+from gui.sources.background import in_background, reraise
 
 SHOWN_BYTES = 200_000
 _BLOCK_BYTES = 1 << 20
@@ -101,7 +101,7 @@ class ConsentBar(QFrame):
         self._text.setVisible(shown)
         self._cut.hide()
         if shown:
-            in_background(partial(_text_of, self._path), self, self._fill, raise_again)
+            in_background(partial(_text_of, self._path), self, self._fill, reraise)
 
     def _fill(self, found: _Program) -> None:
         if found.path != self._path:
@@ -116,7 +116,7 @@ class ConsentBar(QFrame):
 
     def _agree(self) -> None:
         """The user agrees to what the question was about, which may not be what is in the file by now."""
-        in_background(partial(_agreed_to, self._path, self._sha256), self, self._agreed, raise_again)
+        in_background(partial(_agreed_to, self._path, self._sha256), self, self._agreed, reraise)
 
     def _agreed(self, found: tuple[str, str | None, str]) -> None:
         path, sha256, problem = found

@@ -48,7 +48,7 @@ class Effects(QObject):
         for effect in later.values():
             effect()
         self._effects |= later | {
-            "runs_folder": workspace.run_list.read_elsewhere,
+            "runs_folder": workspace.run_list.change_folder,
             "monitor_compact": lambda: bar.compact.setChecked(bool(preferences.value("monitor_compact"))),
             "monitor_by_load": lambda: bar.load.setChecked(bool(preferences.value("monitor_by_load"))),
         }

@@ -11,7 +11,7 @@ from engine.runs.notices import load_notices, save_notices
 from engine.system import paths
 from engine.system.cache_limit import GIB, limit_bytes
 from gui.preferences.declared import BY_KEY, Setting, Value
-from gui.sources.background import in_background, why
+from gui.sources.background import describe_error, in_background
 from gui.sources.settings import Settings
 
 _PURPOSES = {"runs_folder": "runs", "cache_folder": "cache"}
@@ -58,7 +58,7 @@ class Preferences(QObject):
         try:
             self._keep(setting, value)
         except OSError as error:
-            return f"Could not save this setting: {why(error)}."
+            return f"Could not save this setting: {describe_error(error)}."
         if setting.place != "cache":
             self.changed.emit(key)
         return ""
@@ -115,7 +115,7 @@ class Preferences(QObject):
             self.changed.emit("cache_gib")
 
         def failed(error: Exception) -> None:
-            limited(f"The cache could not be limited: {why(error)}.")
+            limited(f"The cache could not be limited: {describe_error(error)}.")
 
         self._limiting = gib
         in_background(limit, self, limited, failed)

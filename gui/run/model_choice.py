@@ -11,7 +11,7 @@ from PySide6.QtWidgets import QCheckBox, QGridLayout, QLabel, QWidget
 
 from engine.contract.devices import CPU
 from engine.runs.folder import OLDER_CHECKPOINT, RunFolder
-from gui.sources.background import expected_of_a_disk, in_background
+from gui.sources.background import ignore_os_error, in_background
 from gui.sources.checkpoints import BEST, Checkpoint, checkpoints_of
 from gui.widgets.editors import ChoiceEditor, Editor
 from gui.widgets.flow_layout import FlowLayout
@@ -40,7 +40,7 @@ class CheckpointEditor(ChoiceEditor):
     def look(self) -> None:
         """Looks again which there are."""
         if self._run is not None:
-            in_background(partial(checkpoints_of, self._run), self, partial(self._offer, self._run), expected_of_a_disk)
+            in_background(partial(checkpoints_of, self._run), self, partial(self._offer, self._run), ignore_os_error)
 
     def _offer(self, run: RunFolder, found: tuple[Checkpoint, ...]) -> None:
         if run is not self._run:

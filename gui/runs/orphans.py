@@ -11,7 +11,7 @@ from engine.contract.devices import Snapshot, gpu_title
 from engine.runs.folder import RunFolder
 from engine.runs.orphans import PATIENCE_S, CannotEnd, Orphan, end_orphan, find_orphans
 from gui.format import localised, size
-from gui.sources.background import Background, in_background
+from gui.sources.background import SingleFlight, in_background, reraise
 from gui.titles import title_of
 from gui.widgets.banner import Banner
 
@@ -41,9 +41,8 @@ class Orphans(QWidget):
         self._orphans: dict[Orphan, str] = {}
         self._ending: set[Orphan] = set()
         self._memory: dict[int, list[tuple[str, int | None]]] = {}
-        self._looking: Background | None = None
+        self.reading = SingleFlight(self, lambda: named_orphans, self._looked, reraise)
         self._looked_at: float | None = None
-        self._again = False
         self._rows: dict[Orphan, _Row] = {}
         self.all = QPushButton("End all")
         self.all.setAccessibleName("End all workers without a supervisor")
@@ -70,11 +69,9 @@ class Orphans(QWidget):
         """
         now = time.monotonic()
         fresh = self._looked_at is not None and now - self._looked_at < LOOK_EVERY_S
-        if self._looking is not None:
-            self._again = self._again or at_once
-        elif at_once or not fresh:
+        if at_once or not (fresh or self.reading.running):
             self._looked_at = now
-            self._looking = in_background(named_orphans, self, self._looked, self._not_looked)
+            self.reading.request()
 
     def set_machine(self, snapshot: Snapshot) -> None:
         """Takes in what they hold of the GPUs."""
@@ -90,10 +87,8 @@ class Orphans(QWidget):
             self._show()
 
     def close_work(self) -> None:
-        """Waits for a look that goes on, for the end of the window. What is being ended is not waited for."""
-        if self._looking is not None:
-            self._again = False
-            self._looking.finish()
+        """Wait for the current reading, at the end of the window, but not for workers that are being ended."""
+        self.reading.finish()
 
     def words(self, orphan: Orphan) -> str:
         """ "A worker of dusk (rank 0, pid 123) has lost its supervisor. It holds 4.1 GiB of GPU 0."."""
@@ -104,7 +99,6 @@ class Orphans(QWidget):
         return f"{lost} It holds {held}." if held else lost
 
     def _looked(self, orphans: dict[Orphan, str]) -> None:
-        self._looking = None
         if orphans != self._orphans:
             new = [orphan for orphan in orphans if orphan not in self._orphans]
             self._orphans = orphans
@@ -112,9 +106,6 @@ class Orphans(QWidget):
             self._show()
             if new and not self.isVisible():
                 self._tell(new)
-        if self._again:
-            self._again = False
-            self.look(at_once=True)
 
     def _tell(self, new: list[Orphan]) -> None:
         if len(new) == 1:
@@ -123,10 +114,6 @@ class Orphans(QWidget):
             self.message.emit(
                 f"{self.words(new[0])} So have {localised(len(new) - 1)} more. Use Runs (Ctrl+3) to end them."
             )
-
-    def _not_looked(self, error: Exception) -> None:
-        self._looking = None
-        raise error
 
     def _end(self, orphans: list[Orphan]) -> None:
         """Ends them on a thread each, since one that does not listen takes its time."""

@@ -25,7 +25,7 @@ from engine.runs.folder import RunFolder
 from engine.runs.queue import CannotQueue
 from gui.actions import HERE, Action, bind
 from gui.format import counted
-from gui.sources.background import Background, in_background
+from gui.sources.background import SingleFlight, in_background
 from gui.sources.run_queue import CannotReturn, QueuePosition, line_now, put_back, start_now, take_out
 from gui.style.icons import icon
 from gui.widgets.column_model import ColumnModel, Index
@@ -172,8 +172,7 @@ class QueueView(QWidget):
         self.buttons = {wanted: bind(QPushButton(), action) for wanted, action in self.acts.items()}
         self._card = QFrame()
         self._card.setObjectName("card")
-        self._looking: Background | None = None
-        self._again = False
+        self.reading = SingleFlight(self, lambda: line_now, self._looked, self._not_looked)
         self._complaint = ""
         self._last_removed: tuple[QueuePosition, int] | None = None
         self._returning: tuple[str, int] | None = None
@@ -183,11 +182,8 @@ class QueueView(QWidget):
         self.hide()
 
     def look(self) -> None:
-        """Looks at the line on a thread; where that is going on, once more afterwards."""
-        if self._looking is not None:
-            self._again = True
-            return
-        self._looking = in_background(line_now, self, self._looked, self._not_looked)
+        """Read the queue on a thread, once more if a reading is under way."""
+        self.reading.request()
 
     def act(self, wanted: str) -> None:
         """Does what a button or a key of the table asks for with the chosen run."""
@@ -212,11 +208,9 @@ class QueueView(QWidget):
                 self._remove(position)
 
     def close_work(self) -> None:
-        """Waits for a look that goes on, for the end of the window."""
-        self._again = False
+        """Stop polling and wait for the current reading, at the end of the window."""
         self._timer.stop()
-        if self._looking is not None:
-            self._looking.finish()
+        self.reading.finish()
 
     def showEvent(self, event: QShowEvent) -> None:
         super().showEvent(event)
@@ -260,7 +254,6 @@ class QueueView(QWidget):
     # The line
 
     def _looked(self, positions: list[QueuePosition]) -> None:
-        self._looking = None
         self._complaint = ""
         if positions != self.model.positions:
             chosen = self.table.chosen()
@@ -271,12 +264,8 @@ class QueueView(QWidget):
         self._show_buttons()
         self._show_what_there_is()
         self._see_to_one_put_back()
-        if self._again:
-            self._again = False
-            self.look()
 
     def _not_looked(self, error: Exception) -> None:
-        self._looking = None
         if not isinstance(error, CannotQueue | OSError):
             raise error
         if str(error) != self._complaint:

@@ -21,7 +21,7 @@ from gui.search.search_form import SearchForm
 from gui.search.search_list import SearchesModel
 from gui.search.search_view import SearchView
 from gui.search.trials_table import SearchTable
-from gui.sources.background import in_background, why
+from gui.sources.background import describe_error, in_background
 from gui.sources.search_data import SearchData
 from gui.sources.searches import Searches, SearchLine
 from gui.widgets.banner import Banner
@@ -87,7 +87,7 @@ class SearchPage(QWidget):
 
     def show_list(self) -> None:
         """Shows all searches."""
-        self.source.follow("")
+        self.source.open("")
         self.view.clear()
         self.notice.hide()
         self._go_to(LIST if self.model.lines or not self._read else NONE)
@@ -97,7 +97,7 @@ class SearchPage(QWidget):
         """Shows one search, and follows it."""
         self.view.clear()
         self.notice.hide()
-        self.source.follow(name)
+        self.source.open(name)
 
     def close_reading(self) -> None:
         """Ends what goes on in the background; searches go on."""
@@ -198,7 +198,7 @@ class SearchPage(QWidget):
             self.closed.emit()
 
     def _ask_anew(self) -> None:
-        self.source.follow("")
+        self.source.open("")
         self.notice.hide()
         self.title.setText("New search")
         self.form.ask_anew({line.name for line in self.model.lines})
@@ -207,7 +207,7 @@ class SearchPage(QWidget):
 
     def _change(self) -> None:
         if self.view.data is not None:
-            self.source.follow("")
+            self.source.open("")
             self.title.setText(f"Change {self.view.data.folder.name}")
             self.form.change(self.view.data.search)
             self._go_to(FORM)
@@ -232,10 +232,10 @@ class SearchPage(QWidget):
             self._do("continue", partial(start_driver, data.folder))
 
     def _do(self, what: str, work: Callable[[], object]) -> None:
-        in_background(work, self, lambda _done: self.source.look(), partial(self._not_done, what))
+        in_background(work, self, lambda _done: self.source.refresh(), partial(self._not_done, what))
 
     def _not_done(self, what: str, error: Exception) -> None:
-        self.notice.say(f"Could not {what} the search: {why(error)}.", "error")
+        self.notice.say(f"Could not {what} the search: {describe_error(error)}.", "error")
         if not isinstance(error, OSError):
             raise error
 

@@ -23,7 +23,7 @@ from gui.search.dimension_row import DimensionRow
 from gui.search.judging import Request
 from gui.search.settings import NO_GOAL, OTHER_GOALS, make_rows, values_of
 from gui.search.space_file import read_space, write_space
-from gui.sources.background import Background, in_background, why
+from gui.sources.background import Background, describe_error, in_background
 from gui.titles import model_title
 from gui.widgets import file_dialogs
 from gui.widgets.editors import ChoiceEditor
@@ -408,7 +408,7 @@ class SearchForm(QWidget):
                 lambda: write_space(path, values, job),
                 self,
                 lambda _none: self.message.emit(f"The search was saved to {path}.", "info"),
-                lambda error: self.message.emit(f"The search could not be saved: {why(error)}.", "warning"),
+                lambda error: self.message.emit(f"The search could not be saved: {describe_error(error)}.", "warning"),
             )
 
 

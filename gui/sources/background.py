@@ -1,22 +1,27 @@
-"""Work that must not hold up the window: one function on a thread, its outcome back on the GUI thread.
+"""Functions that run on a thread and deliver their outcome on the GUI thread.
 
-An exception that `failed` is given and does not expect is to be raised there: it is then told of as a fault of the
-window.
+A failure callback must raise exceptions that it doesn't expect, so that they reach the window's error log.
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import Any
+from functools import partial
+from typing import Any, Generic, TypeVar
 
 from PySide6.QtCore import QMetaMethod, QObject, Qt, Signal, SignalInstance, Slot
 
 from engine.runs.folder import UnreadableJob
 
+CLOSE_S = 2.0
+"""Longest wait for a call at the end of the window, since a dead network disk may never answer."""
 
-def emitted(signal: SignalInstance, *values: Any) -> bool:
-    """Emits a signal from a thread. False where the window, and the signal's object with it, is gone already."""
+_Result = TypeVar("_Result")
+
+
+def emit_safely(signal: SignalInstance, *values: Any) -> bool:
+    """Emit a signal from a thread; return False if its object has been deleted with the window."""
     try:
         signal.emit(*values)
     except RuntimeError:
@@ -24,44 +29,44 @@ def emitted(signal: SignalInstance, *values: Any) -> bool:
     return True
 
 
-def expected_of_a_disk(error: Exception) -> None:
-    """What to do about a failure that only means that there is nothing to show: nothing, or to raise what is a
-    fault.
-    """
+def ignore_os_error(error: Exception) -> None:
+    """Raise `error` unless it is an OSError, which leaves nothing to show."""
     if not isinstance(error, OSError):
         raise error
 
 
-def raise_again(error: Exception) -> None:
-    """What to do about a failure that nothing is known to lead to."""
+def reraise(error: Exception) -> None:
+    """Raise `error`, as the callback of a call that should never fail."""
     raise error
 
 
-def why(error: Exception) -> str:
-    """What went wrong with a file, in words."""
+def describe_error(error: Exception) -> str:
+    """Return a phrase that describes `error` to the user."""
     if isinstance(error, OSError) and error.strerror:
         return f"{error.strerror} ({error.filename})" if error.filename else error.strerror
     return str(error) if isinstance(error, UnreadableJob) else f"{type(error).__name__}: {error}"
 
 
 class Background(QObject):
-    """Runs one function on a thread of its own. Its parent keeps it until it has answered; then it deletes itself.
+    """Call of one function on its own thread. It deletes itself after delivering the outcome.
 
-    Signals: done(object) - what the function returned; failed(object) - the exception that it raised.
+    Signals:
+        done(object): the function's return value.
+        failed(object): the exception that it raised.
     """
 
     done = Signal(object)
     failed = Signal(object)
-    _answered = Signal()
+    _returned = Signal()
 
     def __init__(self, function: Callable[[], Any], parent: QObject) -> None:
         super().__init__(parent)
         self._function = function
         self._result: Any = None
-        self._fault: Exception | None = None
+        self._error: Exception | None = None
         self._delivered = False
         self._thread = threading.Thread(target=self._work, name="background", daemon=True)
-        self._answered.connect(self._deliver, Qt.ConnectionType.QueuedConnection)
+        self._returned.connect(self._deliver, Qt.ConnectionType.QueuedConnection)
 
     def start(self) -> None:
         self._thread.start()
@@ -70,10 +75,8 @@ class Background(QObject):
     def running(self) -> bool:
         return self._thread.is_alive()
 
-    def finish(self, within_s: float | None = None) -> None:
-        """Waits for the function and answers now, as at the end of the program, when no event loop will. Where it takes
-        longer than `within_s`, the answer comes later.
-        """
+    def finish(self, within_s: float = CLOSE_S) -> None:
+        """Wait for the function and deliver its outcome now; after `within_s`, leave that to the event loop."""
         self._thread.join(within_s)
         if not self.running:
             self._deliver()
@@ -82,21 +85,21 @@ class Background(QObject):
         try:
             self._result = self._function()
         except Exception as error:
-            self._fault = error
-        emitted(self._answered)
+            self._error = error
+        emit_safely(self._returned)
 
     @Slot()
     def _deliver(self) -> None:
         if self._delivered:
             return
         self._delivered = True
-        self._thread.join()  # which may still be within the signal that it has emitted, of the object that is to go
+        self._thread.join()  # it may still be inside the signal of the object that is about to go
         self.deleteLater()
-        if self._fault is None:
+        if self._error is None:
             self.done.emit(self._result)
         else:
-            self.failed.emit(self._fault)
-        # What hears of it may hold the parent, which must not go from within the end of its child.
+            self.failed.emit(self._error)
+        # Receivers may hold the last reference to the parent, which must not die inside a method of its child.
         for signal in (self.done, self.failed):
             if self.isSignalConnected(QMetaMethod.fromSignal(signal)):
                 signal.disconnect()
@@ -105,9 +108,77 @@ class Background(QObject):
 def in_background(
     function: Callable[[], Any], parent: QObject, done: Callable[[Any], None], failed: Callable[[Exception], None]
 ) -> Background:
-    """Calls `function` on a thread and then `done` or `failed` on the GUI thread, if `parent` still lives."""
+    """Call `function` on a thread, then `done` or `failed` on the GUI thread if `parent` still exists."""
     work = Background(function, parent)
     work.done.connect(done)
     work.failed.connect(failed)
     work.start()
     return work
+
+
+class SingleFlight(Generic[_Result]):
+    """Repeated call on a thread, at most one at a time.
+
+    A request during a call leads to one more call afterwards, for the newest state.
+    """
+
+    def __init__(
+        self,
+        parent: QObject,
+        next_call: Callable[[], Callable[[], _Result] | None],
+        done: Callable[[_Result], None],
+        failed: Callable[[Exception], None] = ignore_os_error,
+    ) -> None:
+        """Prepare the calls.
+
+        Args:
+            parent: Owner of the calls.
+            next_call: Returns the function to call, None if there is nothing to do. Runs on the GUI thread.
+            done: Receives the result on the GUI thread.
+            failed: Receives the exception on the GUI thread.
+        """
+        self._parent = parent
+        self._next_call = next_call
+        self._done = done
+        self._failed = failed
+        self._work: Background | None = None
+        self._pending = False
+
+    @property
+    def running(self) -> bool:
+        return self._work is not None
+
+    def request(self) -> None:
+        """Start a call, or repeat the running one once it has returned."""
+        if self._work is not None:
+            self._pending = True
+            return
+        function = self._next_call()
+        if function is not None:
+            work = self._work = Background(function, self._parent)
+            work.done.connect(partial(self._deliver, work, self._done))
+            work.failed.connect(partial(self._deliver, work, self._failed))
+            work.start()
+
+    def abandon(self) -> None:
+        """Ignore the outcome of the running call, so that the next request starts at once."""
+        self._work, self._pending = None, False
+
+    def finish(self, within_s: float = CLOSE_S) -> None:
+        """Wait for the running call and deliver its outcome; after `within_s`, abandon it."""
+        work, self._pending = self._work, False
+        if work is not None:
+            work.finish(within_s)
+            if self._work is work:
+                self.abandon()
+
+    def _deliver(self, work: Background, callback: Callable[[Any], None], outcome: Any) -> None:
+        if work is not self._work:
+            return
+        self._work = None
+        try:
+            callback(outcome)
+        finally:
+            if self._pending:
+                self._pending = False
+                self.request()

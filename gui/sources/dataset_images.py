@@ -1,26 +1,27 @@
-"""Images of a dataset's folder, read on a thread: whole, or small and a few at a time."""
+"""Images of a dataset, read on a thread: at full size, or as thumbnails."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 from PySide6.QtCore import QBuffer, QByteArray, QIODevice, QObject, QSize, Qt, Signal
 from PySide6.QtGui import QImage, QImageReader
 
 from engine.system.regular_files import UnusableFile, open_regular
-from gui.sources.background import Background, in_background
+from gui.sources.background import SingleFlight, reraise
 
 FORMATS = ("bmp", "gif", "jpeg", "jpg", "pbm", "pgm", "png", "ppm", "tif", "tiff", "webp")
-"""What is decoded: images of pixels alone, whatever the file is called."""
+"""Formats that are decoded, whatever the file's name: pixels only, no documents."""
 
-_AT_ONCE = 6
-_KEPT = 600
-"""Small images that are kept: of 160 pixels they take 60 MiB."""
+_BATCH = 6
+_CAPACITY = 600
+"""Thumbnails in memory; at 160 pixels they take 60 MiB."""
 
 
 def read_image(file: Path, side: int = 0) -> QImage | str:
-    """The image in `file`, turned upright, with a `side` no larger than that; or why there is none, in words."""
+    """Read an image upright, shrunk to `side` pixels unless 0; return a message on failure."""
     try:
         with open_regular(file) as stream:
             content = QByteArray(stream.read())
@@ -44,60 +45,54 @@ def read_image(file: Path, side: int = 0) -> QImage | str:
 
 
 class Thumbnails(QObject):
-    """Small images of files, read on a thread a few at a time: what was asked for last comes first.
+    """Cache of small images, read in batches; the latest requests come first.
 
-    Signals: loaded() - some more are there.
+    Signals:
+        loaded(): more images are available.
     """
 
     loaded = Signal()
 
     def __init__(self, side: int, parent: QObject | None = None) -> None:
-        """`side` is that of the largest, in pixels of the device."""
+        """Create an empty cache of images with at most `side` device pixels on their longer side."""
         super().__init__(parent)
         self._side = side
         self._images: dict[Path, QImage] = {}
-        self._wanted: dict[Path, None] = {}
-        self._reading: Background | None = None
+        self._requested: dict[Path, None] = {}
+        self._flight = SingleFlight(self, self._next_batch, self._on_read, reraise)
 
     def image(self, file: Path) -> QImage | None:
-        """The image of `file`, a null one where it can't be shown; None until it has been read."""
+        """Return the thumbnail of `file`, a null image if it can't be shown, None until it has been read."""
         image = self._images.get(file)
         if image is None:
-            self._wanted.pop(file, None)
-            self._wanted[file] = None
-            self._go_on()
+            self._requested.pop(file, None)
+            self._requested[file] = None
+            self._flight.request()
         return image
 
-    def forget(self) -> None:
-        """What was asked for is not wanted any more, and files need not hold what they did."""
-        self._wanted.clear()
+    def clear(self) -> None:
+        """Drop all images and requests, since the files may have changed."""
+        self._requested.clear()
         self._images.clear()
 
-    def finish(self) -> None:
-        """Waits for what is being read, for the end of the window."""
-        self._wanted.clear()
-        if self._reading is not None:
-            self._reading.finish()
+    def close(self) -> None:
+        """Wait for the current batch, at the end of the window."""
+        self._requested.clear()
+        self._flight.finish()
 
-    def _go_on(self) -> None:
-        if self._reading is None and self._wanted:
-            files = list(self._wanted)[-1 : -_AT_ONCE - 1 : -1]
-            for file in files:
-                del self._wanted[file]
-            self._reading = in_background(lambda: self._read(files), self, self._take, self._fail)
+    def _next_batch(self) -> Callable[[], dict[Path, QImage]] | None:
+        files = list(self._requested)[-1 : -_BATCH - 1 : -1]
+        for file in files:
+            del self._requested[file]
+        return partial(self._read, files) if files else None
 
     def _read(self, files: Sequence[Path]) -> dict[Path, QImage]:
         read = {file: read_image(file, self._side) for file in files}
         return {file: QImage() if isinstance(image, str) else image for file, image in read.items()}
 
-    def _take(self, images: dict[Path, QImage]) -> None:
-        self._reading = None
+    def _on_read(self, images: dict[Path, QImage]) -> None:
         self._images |= images
-        while len(self._images) > _KEPT:
+        while len(self._images) > _CAPACITY:
             del self._images[next(iter(self._images))]
+        self._flight.request()
         self.loaded.emit()
-        self._go_on()
-
-    def _fail(self, error: Exception) -> None:
-        self._reading = None
-        raise error

@@ -1,4 +1,4 @@
-"""Writing what the user says of runs to their folders, away from the window's thread and in the order it was said."""
+"""Writing of run notes to the run folders, one at a time on a thread."""
 
 from __future__ import annotations
 
@@ -12,48 +12,49 @@ from PySide6.QtCore import QObject, Signal
 
 from engine.runs.folder import RunSummary
 from engine.runs.notes import RunNotes, change_notes
-from gui.sources.background import Background, in_background
+from gui.sources.background import SingleFlight
 
 
 class NotesWriter(QObject):
-    """Signals:
-    written(RunSummary): the run as it now stands in the list.
-    failed(str): what could not be written and why, in words for the user.
+    """Writer of run notes, in the order of the changes.
+
+    Signals:
+        written(RunSummary): the run with its new notes.
+        failed(str): a message about notes that could not be written.
     """
 
     written = Signal(object)
     failed = Signal(str)
 
     def __init__(self, find: Callable[[str], RunSummary | None], parent: QObject | None = None) -> None:
-        """`find` gives the run of an id, None where it is gone."""
+        """Create a writer; `find` returns the listed run of an id, None if it is gone."""
         super().__init__(parent)
         self._find = find
-        self._waiting: deque[tuple[RunSummary, dict[str, Any]]] = deque()
-        self._writing: Background | None = None
+        self._queue: deque[tuple[RunSummary, dict[str, Any]]] = deque()
+        self._run: RunSummary | None = None
+        self._flight = SingleFlight(self, self._next_call, self._on_written, self._on_failed)
 
     def change(self, run: RunSummary, **changes: Any) -> None:
-        """Has the notes of `run` changed; the fields are those of `RunNotes`."""
-        self._waiting.append((run, changes))
-        self._write_next()
+        """Queue changes of fields of the run's `RunNotes`."""
+        self._queue.append((run, changes))
+        if not self._flight.running:
+            self._flight.request()
 
     def close(self) -> None:
-        """Writes what is left, for the end of the window."""
-        while self._writing is not None:
-            self._writing.finish()
+        """Write the queued changes, at the end of the window; give up if the disk is dead."""
+        while self._flight.running:
+            self._flight.finish()
 
-    def _write_next(self) -> None:
-        if self._writing is None and self._waiting:
-            run, changes = self._waiting.popleft()
-            self._writing = in_background(
-                lambda: change_notes(Path(run.folder), **changes),
-                self,
-                lambda notes: self._wrote(run.run_id, notes),
-                lambda error: self._failed(run, error),
-            )
+    def _next_call(self) -> Callable[[], RunNotes] | None:
+        if not self._queue:
+            return None
+        run, changes = self._queue.popleft()
+        self._run = run
+        return lambda: change_notes(Path(run.folder), **changes)
 
-    def _wrote(self, run_id: str, notes: RunNotes) -> None:
-        self._writing = None
-        run = self._find(run_id)
+    def _on_written(self, notes: RunNotes) -> None:
+        run = self._find(self._run.run_id) if self._run is not None else None
+        self._flight.request()
         if run is not None:
             self.written.emit(
                 msgspec.structs.replace(
@@ -65,11 +66,10 @@ class NotesWriter(QObject):
                     set_aside=notes.set_aside,
                 )
             )
-        self._write_next()
 
-    def _failed(self, run: RunSummary, error: Exception) -> None:
-        self._writing = None
-        self._write_next()
-        if not isinstance(error, OSError):
+    def _on_failed(self, error: Exception) -> None:
+        run = self._run
+        self._flight.request()
+        if run is None or not isinstance(error, OSError):
             raise error
         self.failed.emit(f"Could not save the notes of {run.run_id}: {error.strerror} ({run.folder}).")

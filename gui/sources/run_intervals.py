@@ -10,7 +10,7 @@ from PySide6.QtCore import QObject, Signal
 
 from engine.contract.devices import is_gpu
 from engine.runs.folder import ENDED, RunFolder, RunSummary, State
-from gui.sources.background import why
+from gui.sources.background import describe_error
 from gui.sources.executions import executions
 from gui.titles import run_title
 
@@ -90,7 +90,7 @@ class IntervalReader:
             except (FileNotFoundError, PermissionError):
                 continue  # gone, or not ours to read
             except Exception as error:  # whatever one run's files hold, the others are to be seen
-                unread[run.run_id] = why(error)
+                unread[run.run_id] = describe_error(error)
                 if before is not None:
                     known[run.run_id] = before
         self._known = known

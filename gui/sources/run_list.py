@@ -1,4 +1,4 @@
-"""The one look at the runs folder for the whole window: every few seconds, away from the window's thread."""
+"""Polling of the runs folder on a worker thread, for the whole window."""
 
 from __future__ import annotations
 
@@ -9,25 +9,29 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from PySide6.QtCore import QObject, QTimer, Signal
+from PySide6.QtCore import QObject, QTimer, Signal, SignalInstance
 
 from engine.runs.folder import ENDED, RunFolder, RunSummary
 from engine.runs.index import RunIndex
 from engine.system import paths
 from gui.sources.active_runs import runs_ahead
-from gui.sources.background import Background, emitted, expected_of_a_disk, in_background, why
+from gui.sources.background import CLOSE_S, SingleFlight, describe_error, emit_safely, ignore_os_error
 from gui.sources.run_intervals import IntervalReader, RunInterval
 
 READ_EVERY_MS = 3000
 
-_TELL_AFTER_S = 0.1
-"""What has been found by then is shown at once; each wait after it is twice as long, since every telling sorts anew."""
+_FIRST_BATCH_S = 0.1
+"""Delay of the first batch of runs. Each further delay doubles, since every batch is sorted into the table."""
 
 
 @dataclass(frozen=True)
 class RunsRead:
-    """All runs, newest first, and when those of late were at work; `unread` says why others could not be read, by their
-    ids. `ahead` is who has each device or waits for it, as `runs_ahead` gives it.
+    """All runs on the disk, newest first.
+
+    Attributes:
+        intervals: Recent executions of the runs.
+        unread: Errors of unreadable runs, by run id.
+        ahead: Titles of the runs that hold or wait for each device, see `runs_ahead`.
     """
 
     runs: tuple[RunSummary, ...]
@@ -36,25 +40,24 @@ class RunsRead:
     ahead: Mapping[str, tuple[str, ...]]
 
     def count(self) -> tuple[int, int]:
-        """How many runs are at work, and how many wait in line for their devices."""
-        going_on = [run.state for run in self.runs if run.state not in ENDED]
-        waiting = going_on.count("waiting")
-        return len(going_on) - waiting, waiting
+        """Return the numbers of working and of queued runs."""
+        states = [run.state for run in self.runs if run.state not in ENDED]
+        waiting = states.count("waiting")
+        return len(states) - waiting, waiting
 
     def to_show(self) -> RunFolder | None:
-        """The newest run that goes on, else the newest of all."""
+        """Return the newest active run, else the newest run."""
         run = next((run for run in self.runs if run.state not in ENDED), next(iter(self.runs), None))
         return RunFolder(run.folder) if run is not None else None
 
 
 class RunList(QObject):
-    """Reads the runs through the index of what cannot change any more. Whatever goes wrong, it looks again the next
-    time.
+    """List of all runs, read again every few seconds. Errors don't stop the polling.
 
     Signals:
-        found(list[RunSummary]): runs that are new or others than before, newest first, as they are read.
-        complete(RunsRead): all of them, once all have been read.
-        failed(str): the runs folder cannot be read; why. What was told before is the last that is known.
+        found(list[RunSummary]): new and changed runs, newest first, while they are read.
+        complete(RunsRead): all runs, at the end of each reading.
+        failed(str): the error that makes the runs folder unreadable.
     """
 
     found = Signal(list)
@@ -63,84 +66,85 @@ class RunList(QObject):
 
     def __init__(self, parent: QObject | None = None) -> None:
         super().__init__(parent)
-        self._index = RunIndex()
-        self._intervals = IntervalReader()
-        self._known: dict[str, RunSummary] = {}
-        self._reading: Background | None = None
-        self._ended = threading.Event()
-        self._again = False
+        self._reader = _Reader(self.found)
+        self._flight = SingleFlight(self, lambda: self._reader.read, self._on_read, self._on_failed)
         self._timer = QTimer(self, interval=READ_EVERY_MS)
         self._timer.timeout.connect(self.refresh)
 
+    @property
+    def reading(self) -> bool:
+        return self._flight.running
+
     def start(self) -> None:
-        """Reads the runs now, and from now on by itself."""
+        """Read the runs now and at every interval."""
         self._timer.start()
         self.refresh()
 
     def set_interval(self, seconds: float) -> None:
-        """Reads the runs so often from now on."""
         self._timer.setInterval(round(1000 * seconds))
 
-    def read_elsewhere(self) -> None:
-        """Reads the runs of another folder from now on, since the user has chosen one."""
-        if self._reading is not None:
-            self._reading.finish()
-        self._index = RunIndex()
-        self._known = {}
+    def change_folder(self) -> None:
+        """Read the runs folder that the user has just set."""
+        self._reader.cancelled.set()
+        self._reader = _Reader(self.found)
+        self._flight.abandon()
         self.refresh()
 
     def refresh(self) -> None:
-        """Reads all runs; where that is going on already, once more afterwards."""
-        if self._reading is not None:
-            self._again = True
-            return
-        self._ended.clear()
-        self._reading = in_background(self._read, self, self._done, self._failed)
+        """Read all runs, once more if a reading is under way."""
+        self._flight.request()
 
     def close(self) -> None:
-        """Ends the reading; returns once it has ended."""
+        """Stop polling and wait for the current reading, but not for a dead disk."""
         self._timer.stop()
-        self._ended.set()
-        self._again = False
-        if self._reading is not None:
-            self._reading.finish()
+        self._reader.cancelled.set()
+        self._flight.finish(CLOSE_S)
+        self._reader = _Reader(self.found)
 
-    def _done(self, read: RunsRead | None) -> None:
-        self._reading = None
-        if read is not None and not self._ended.is_set():
+    def _on_read(self, read: RunsRead | None) -> None:
+        if read is not None and not self._reader.cancelled.is_set():
             self.complete.emit(read)
-        if self._again:
-            self._again = False
-            self.refresh()
 
-    def _failed(self, error: Exception) -> None:
-        if not self._ended.is_set():
-            self.failed.emit(why(error))
-        self._done(None)
-        expected_of_a_disk(error)
+    def _on_failed(self, error: Exception) -> None:
+        if not self._reader.cancelled.is_set():
+            self.failed.emit(describe_error(error))
+        ignore_os_error(error)
 
-    def _read(self) -> RunsRead | None:
-        """None where it was ended before its end. Raises OSError where the folder cannot be read, or is there no
-        more.
-        """
+
+class _Reader:
+    """Reader of one runs folder, with a cache of the runs that can't change any more.
+
+    Attributes:
+        cancelled: Set to end the current reading.
+    """
+
+    def __init__(self, found: SignalInstance) -> None:
+        self.cancelled = threading.Event()
+        self._found = found
+        self._index = RunIndex()
+        self._intervals = IntervalReader()
+        self._known: dict[str, RunSummary] = {}
+
+    def read(self) -> RunsRead | None:
+        """Read all runs; return None if cancelled. Raises OSError if the folder is unreadable or has vanished."""
         folder = paths.runs_folder()
         if self._known and not folder.exists():
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(folder))
         runs: dict[str, RunSummary] = {}
         unread: dict[str, str] = {}
         batch: list[RunSummary] = []
-        told, wait_s = time.monotonic(), _TELL_AFTER_S
-        for run in self._index.summaries(lambda run_id, error: unread.update({run_id: why(error)})):
-            if self._ended.is_set():
+        emitted_at, delay_s = time.monotonic(), _FIRST_BATCH_S
+        for run in self._index.summaries(lambda run_id, error: unread.update({run_id: describe_error(error)})):
+            if self.cancelled.is_set():
                 return None
             runs[run.run_id] = run
             if run != self._known.get(run.run_id):
                 batch.append(run)
-            if batch and time.monotonic() - told > wait_s:
-                if not emitted(self.found, batch):
+            if batch and time.monotonic() - emitted_at > delay_s:
+                if not emit_safely(self._found, batch):
                     return None
-                batch, told, wait_s = [], time.monotonic(), 2 * wait_s
-        emitted(self.found, batch)
+                batch, emitted_at, delay_s = [], time.monotonic(), 2 * delay_s
+        emit_safely(self._found, batch)
         self._known = runs
         intervals = self._intervals.read(runs.values(), unread)
         return RunsRead(tuple(runs.values()), intervals, unread, runs_ahead())

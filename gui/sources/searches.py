@@ -1,9 +1,11 @@
-"""The searches there are, and one of them followed as it goes: read every second, away from the window's thread."""
+"""Polling of the searches on the disk, and of one opened search, on a worker thread."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 from PySide6.QtCore import QObject, QTimer, Signal
@@ -11,17 +13,17 @@ from PySide6.QtCore import QObject, QTimer, Signal
 from engine.contract.search import SEARCH_FILE, Search, SearchState, Status
 from engine.runs.searches import SearchFolder, list_searches
 from engine.system.decode_errors import NOT_DECODED
-from gui.sources.background import Background, expected_of_a_disk, in_background
+from gui.sources.background import SingleFlight
 from gui.sources.search_data import SearchData, data_of
 
-LOOK_EVERY_MS = 1000
+POLL_MS = 1000
 
 _Signature = tuple[int, int, int]
 
 
 @dataclass(frozen=True)
 class SearchLine:
-    """A search in the list. `search` is None where it can't be read, and `why` says why."""
+    """Row of the list of searches. `search` is None if it can't be read; `why` holds the error."""
 
     folder: SearchFolder
     status: Status
@@ -37,7 +39,7 @@ class SearchLine:
 
 @dataclass
 class _Known:
-    """What was read of a search, and from which versions of its files."""
+    """Content of a search and the signatures of the files that it was read from."""
 
     signatures: tuple[_Signature | None, ...]
     search: Search | None
@@ -45,13 +47,22 @@ class _Known:
     state: SearchState
 
 
+class _Read(NamedTuple):
+    """Result of one poll: all rows, and the news of the opened search, None if it has not changed."""
+
+    lines: list[SearchLine]
+    opened: str
+    version: tuple[object, ...]
+    news: SearchData | str | None
+
+
 class Searches(QObject):
-    """Reads anew what has changed on the disk, while it is looking.
+    """List of the searches, and the content of the opened one, read again when files change.
 
     Signals:
-        listed(list[SearchLine]): all searches, the newest first.
-        shown(SearchData): the one that is followed, whenever there is something new of it.
-        lost(str): why the one that is followed can't be shown.
+        listed(list[SearchLine]): all searches, newest first.
+        shown(SearchData): new content of the opened search.
+        lost(str): the reason why the opened search can't be shown.
     """
 
     listed = Signal(list)
@@ -61,85 +72,69 @@ class Searches(QObject):
     def __init__(self, parent: QObject | None = None) -> None:
         super().__init__(parent)
         self._known: dict[str, _Known] = {}
-        self._followed = ""
-        self._told: tuple[object, ...] = ()
-        self._reading: Background | None = None
-        self._again = self._closed = False
-        self._timer = QTimer(self, interval=LOOK_EVERY_MS)
-        self._timer.timeout.connect(self.look)
+        self._opened = ""
+        self._version: tuple[object, ...] = ()
+        self._closed = False
+        self._flight = SingleFlight(self, lambda: partial(self._read, self._opened, self._version), self._on_read)
+        self._timer = QTimer(self, interval=POLL_MS)
+        self._timer.timeout.connect(self.refresh)
 
     def start(self) -> None:
-        """Looks now, and every second."""
+        """Read the searches now and every second."""
         self._closed = False
         self._timer.start()
-        self.look()
+        self.refresh()
 
     def stop(self) -> None:
         self._timer.stop()
 
-    def follow(self, name: str) -> None:
-        """Tells of that search from now on; of none where `name` is ""."""
-        self._followed, self._told = name, ()
+    def open(self, name: str) -> None:
+        """Report the content of the search `name` from now on, of none if ""."""
+        self._opened, self._version = name, ()
         if name:
-            self.look()
+            self.refresh()
 
-    def look(self) -> None:
-        """Reads what has changed; where that is going on already, once more afterwards."""
-        if self._reading is not None:
-            self._again = True
-            return
-        followed, told = self._followed, self._told
-        self._reading = in_background(lambda: self._read(followed, told), self, self._done, self._failed)
+    def refresh(self) -> None:
+        """Read what has changed, once more if a reading is under way."""
+        self._flight.request()
 
     def close(self) -> None:
-        """Ends the reading."""
+        """Stop polling and wait for the current reading."""
         self._timer.stop()
-        self._closed, self._again = True, False
-        if self._reading is not None:
-            self._reading.finish()
+        self._closed = True
+        self._flight.finish()
 
-    def _done(self, read: tuple[list[SearchLine], str, tuple[object, ...], SearchData | str | None]) -> None:
-        self._reading = None
+    def _on_read(self, read: _Read) -> None:
         if self._closed:
             return
-        lines, followed, told, news = read
-        self.listed.emit(lines)
-        if followed == self._followed:
-            self._told = told
-            if isinstance(news, str):
-                self.lost.emit(news)
-            elif news is not None:
-                self.shown.emit(news)
-        if self._again:
-            self._again = False
-            self.look()
+        self.listed.emit(read.lines)
+        if read.opened == self._opened:
+            self._version = read.version
+            if isinstance(read.news, str):
+                self.lost.emit(read.news)
+            elif read.news is not None:
+                self.shown.emit(read.news)
 
-    def _failed(self, error: Exception) -> None:
-        self._reading = None
-        expected_of_a_disk(error)
-
-    def _read(
-        self, followed: str, told: tuple[object, ...]
-    ) -> tuple[list[SearchLine], str, tuple[object, ...], SearchData | str | None]:
+    def _read(self, opened: str, version: tuple[object, ...]) -> _Read:
         folders = list_searches()
-        self._known = {folder.name: self._look_at(folder) for folder in folders}
+        self._known = {folder.name: self._read_search(folder) for folder in folders}
         lines = [_line(folder, self._known[folder.name]) for folder in folders]
         lines.sort(key=lambda line: line.changed, reverse=True)
-        line = next((line for line in lines if line.name == followed), None)
+        line = next((line for line in lines if line.name == opened), None)
         news: SearchData | str | None = None
         if line is None:
-            seen: tuple[object, ...] = ("",)
-            news = f"The folder of the search “{followed}” is gone." if followed else None
+            current: tuple[object, ...] = ("",)
+            news = f"The folder of the search “{opened}” is gone." if opened else None
         else:
-            seen = (self._known[followed].signatures, line.status, line.why)
+            current = (self._known[opened].signatures, line.status, line.why)
             news = line.why or None
-        if seen == told:
-            return lines, followed, told, None
+        if current == version:
+            return _Read(lines, opened, version, None)
         if line is not None and line.search is not None:
             news = data_of(line.folder, line.search, line.state, line.status)
-        return lines, followed, seen, news
+        return _Read(lines, opened, current, news)
 
-    def _look_at(self, folder: SearchFolder) -> _Known:
+    def _read_search(self, folder: SearchFolder) -> _Known:
         known = self._known.get(folder.name)
         files = (folder.path / SEARCH_FILE, folder.state_file)
         signatures = tuple(map(_signature, files))
@@ -150,13 +145,13 @@ class Searches(QObject):
 
 
 def _state(folder: SearchFolder, before: _Known | None) -> SearchState:
-    """How it stands; as it was known where the file can't be read at this moment."""
+    """Return the search's state, the last known one while the file is unreadable."""
     state = folder.state()
     return before.state if not state.time and before is not None else state
 
 
 def _line(folder: SearchFolder, known: _Known) -> SearchLine:
-    # `status` reads the state anew, which is known here.
+    # `SearchFolder.status` would read the state a second time.
     status = known.state.ended if known.state.ended and folder.driver() is None else folder.status()
     changed = max((signature[0] for signature in known.signatures if signature), default=0) / 1e9
     return SearchLine(folder, status or "interrupted", known.state, known.search, known.why, changed)
@@ -171,7 +166,7 @@ def _signature(file: Path) -> _Signature | None:
 
 
 def _why(file: Path) -> str:
-    """Why what a search is asked can't be read."""
+    """Return a message about a search file that can't be read."""
     try:
         msgspec.json.decode(file.read_bytes(), type=Search)
     except OSError as error:

@@ -1,45 +1,45 @@
-"""How the runs in SLURM stand: asked now and then, while there are any."""
+"""Polling of SLURM for the states of the runs submitted to it."""
 
 from __future__ import annotations
 
 import time
+from functools import partial
 
 from PySide6.QtCore import QObject, Signal
 
 from engine.runs.folder import ENDED, RunFolder
 from engine.runs.slurm import LOOK_S, look
-from gui.sources.background import Background, expected_of_a_disk, in_background
+from gui.sources.background import SingleFlight
 from gui.sources.run_list import RunsRead
 
 
 class SlurmWatch(QObject):
-    """Signals: changed() - a run's folder tells of another state."""
+    """Poller of SLURM while runs are active there.
+
+    Signals:
+        changed(): the state in a run's folder was updated.
+    """
 
     changed = Signal()
 
     def __init__(self, parent: QObject | None = None) -> None:
         super().__init__(parent)
-        self._asking: Background | None = None
-        self._ask_at = 0.0
+        self._runs: list[RunFolder] = []
+        self._next_at = 0.0
+        self._flight = SingleFlight(self, lambda: partial(look, self._runs), self._on_polled)
 
-    def see(self, read: RunsRead) -> None:
-        """Asks for those of the runs that go on in SLURM, unless that has just been done."""
-        runs = [RunFolder(run.folder) for run in read.runs if run.slurm and run.state not in ENDED]
-        if runs and self._asking is None and time.monotonic() > self._ask_at:
-            self._ask_at = time.monotonic() + LOOK_S
-            self._asking = in_background(lambda: look(runs), self, self._seen, self._failed)
+    def poll(self, read: RunsRead) -> None:
+        """Query SLURM for the active runs among `read`, at most every `LOOK_S` seconds."""
+        self._runs = [RunFolder(run.folder) for run in read.runs if run.slurm and run.state not in ENDED]
+        if self._runs and not self._flight.running and time.monotonic() > self._next_at:
+            self._next_at = time.monotonic() + LOOK_S
+            self._flight.request()
 
     def close(self) -> None:
-        """Returns once nobody asks any more."""
-        self._ask_at = float("inf")
-        if self._asking is not None:
-            self._asking.finish()
+        """Stop polling and wait for a running query."""
+        self._next_at = float("inf")
+        self._flight.finish()
 
-    def _seen(self, changed: bool) -> None:
-        self._asking = None
+    def _on_polled(self, changed: bool) -> None:
         if changed:
             self.changed.emit()
-
-    def _failed(self, error: Exception) -> None:
-        self._asking = None
-        expected_of_a_disk(error)

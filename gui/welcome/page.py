@@ -20,7 +20,7 @@ from engine.checks.machine_findings import (
 )
 from engine.checks.torch_build import installed_torch
 from engine.contract.devices import Snapshot
-from gui.sources.background import in_background, raise_again
+from gui.sources.background import in_background, reraise
 from gui.welcome.finding_row import FindingRow
 from gui.widgets.scroll_panel import scroll_column
 
@@ -101,7 +101,7 @@ class WelcomePage(QWidget):
         super().showEvent(event)
         if self._disk is None:
             self._disk = []
-            in_background(lambda: list(disk_findings()), self, self._set_disk, raise_again)
+            in_background(lambda: list(disk_findings()), self, self._set_disk, reraise)
 
     def _set_disk(self, findings: list[Finding]) -> None:
         self._disk = findings

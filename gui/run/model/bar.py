@@ -16,7 +16,7 @@ from engine.runs.evaluations import KeptEvaluation
 from gui.actions import Action, bind
 from gui.run.model.csv_tables import ClassesCsv, MatrixCsv, MetricsCsv, SamplesCsv
 from gui.run.model.words import evaluation_title
-from gui.sources.background import in_background, why
+from gui.sources.background import describe_error, in_background
 from gui.sources.evaluations import OpenedEvaluation
 from gui.sources.export import ExportError, Table, write_csv
 from gui.widgets.editors import ChoiceEditor
@@ -114,7 +114,9 @@ class EvaluationBar(QWidget):
             write,
             self,
             lambda path: self.message.emit(f"The evaluation was saved to {path}.", "info"),
-            lambda error: self.message.emit(str(error) if isinstance(error, ExportError) else why(error), "warning"),
+            lambda error: self.message.emit(
+                str(error) if isinstance(error, ExportError) else describe_error(error), "warning"
+            ),
         )
 
     def _ask(self, name: str, chosen: Callable[[Path], None]) -> None:

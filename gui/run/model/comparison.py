@@ -16,7 +16,7 @@ from gui.format import counted, localised
 from gui.run.model.plain_table import PlainTable
 from gui.run.model.plot import caption
 from gui.run.model.words import evaluation_title, value_words
-from gui.sources.background import in_background, why
+from gui.sources.background import describe_error, in_background
 from gui.sources.evaluations import OpenedEvaluation, Rival, rivals_of
 from gui.titles import short_title
 from gui.widgets.editors import ChoiceEditor
@@ -124,7 +124,7 @@ class ComparisonPage(QWidget):
         if opened is self._opened:
             self._clear()
             self.stack.setCurrentIndex(COMPARED)
-            text = str(error) if isinstance(error, ValueError) else why(error)
+            text = str(error) if isinstance(error, ValueError) else describe_error(error)
             self.trouble.show_problems((Problem("", f"They can't be compared: {text.rstrip('.')}."),))
 
     def _clear(self) -> None:

@@ -15,7 +15,7 @@ from gui.run.model.plain_table import PlainTable
 from gui.run.model.plot import SharePlot, caption
 from gui.run.model.threshold import ThresholdRow
 from gui.run.model.words import value_words, with_interval
-from gui.sources.background import in_background, why
+from gui.sources.background import describe_error, in_background
 from gui.sources.evaluations import CurvePoints, OpenedEvaluation, Outcomes, outcomes
 from gui.style import theme
 from gui.widgets.editors import ChoiceEditor
@@ -107,7 +107,7 @@ class CurvesPage(QWidget):
             partial(outcomes, opened, curve),
             self,
             lambda read: self._take(opened, curve.class_index, read),
-            lambda error: self.words.setText(f"The probabilities can't be read: {why(error)}"),
+            lambda error: self.words.setText(f"The probabilities can't be read: {describe_error(error)}"),
         )
 
     def _take(self, opened: OpenedEvaluation, class_index: int, read: Outcomes | CurvePoints) -> None:

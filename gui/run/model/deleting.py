@@ -9,7 +9,7 @@ from PySide6.QtWidgets import QWidget
 
 from engine.runs.evaluations import KeptEvaluation
 from gui.run.model.words import evaluation_title
-from gui.sources.background import Background, in_background, why
+from gui.sources.background import Background, describe_error, in_background
 from gui.sources.trash import Trashed, put_back, trash_folder
 from gui.widgets.question_bar import QuestionBar
 
@@ -58,4 +58,4 @@ class DeletingBar(QuestionBar):
 
     def _failed(self, error: Exception) -> None:
         self._working = None
-        self.say(str(error) or why(error), "warning", "", "Close")
+        self.say(str(error) or describe_error(error), "warning", "", "Close")

@@ -19,7 +19,7 @@ from gui.run.model.deleting import DeletingBar
 from gui.run.model.order_form import EvaluateForm
 from gui.run.model.result import ResultView
 from gui.run.order_pages import FORM, READING, RESULT, WORKING, OrderPages
-from gui.sources.background import in_background, why
+from gui.sources.background import describe_error, in_background
 from gui.sources.evaluations import OpenedEvaluation, open_evaluation
 
 
@@ -117,7 +117,7 @@ class ModelView(QWidget):
 
     def _unread(self, run: RunFolder, error: Exception) -> None:
         if run is self._run:
-            self.pages.fail(Problem("", f"The evaluations can't be read: {why(error)}."))
+            self.pages.fail(Problem("", f"The evaluations can't be read: {describe_error(error)}."))
 
     def _open(self, kept: KeptEvaluation) -> None:
         self._wanted = str(kept.folder)

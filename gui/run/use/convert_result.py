@@ -19,7 +19,7 @@ from gui.actions import Action, bind
 from gui.format import localised, significant, size
 from gui.run.model.plain_table import PlainTable
 from gui.run.model.plot import caption
-from gui.sources.background import in_background, why
+from gui.sources.background import describe_error, in_background
 from gui.widgets.file_dialogs import reveal
 from gui.widgets.problem_label import ProblemLabel
 from gui.widgets.scroll_panel import scroll_panel
@@ -68,7 +68,7 @@ class ConvertResult(QWidget):
 
     def _unread(self, error: Exception) -> None:
         self.heading.setText("The result can't be read")
-        self.remarks.show_problems((Problem("", f"{why(error)}.", "Convert again."),))
+        self.remarks.show_problems((Problem("", f"{describe_error(error)}.", "Convert again."),))
 
     def _lay_out(self) -> None:
         top = QHBoxLayout()

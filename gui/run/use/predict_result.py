@@ -18,7 +18,7 @@ from gui.actions import Action, bind
 from gui.format import counted, localised
 from gui.run.model.plot import caption
 from gui.run.predictions.image_pane import ImagePane, Zoom
-from gui.sources.background import in_background, why
+from gui.sources.background import describe_error, in_background
 from gui.sources.dataset_images import read_image
 from gui.widgets.file_dialogs import reveal
 from gui.widgets.problem_label import ProblemLabel
@@ -79,7 +79,7 @@ class PredictResult(QWidget):
 
     def _unread(self, error: Exception) -> None:
         self.heading.setText("The results can't be read")
-        self.skipped.show_problems((Problem("", f"{why(error)}.", "Predict again."),))
+        self.skipped.show_problems((Problem("", f"{describe_error(error)}.", "Predict again."),))
 
     def _choose(self, number: int) -> None:
         predicted = self._predicted

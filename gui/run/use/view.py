@@ -16,7 +16,7 @@ from gui.run.use.convert_result import ConvertResult
 from gui.run.use.live_view import LiveView
 from gui.run.use.predict_form import PredictForm
 from gui.run.use.predict_result import PredictResult
-from gui.sources.background import expected_of_a_disk, in_background
+from gui.sources.background import ignore_os_error, in_background
 
 TITLES = ("Predict", "Watch live", "Convert")
 PREDICT, LIVE, CONVERT = range(len(TITLES))
@@ -97,7 +97,7 @@ class UseView(QWidget):
 
     def _look(self) -> None:
         if self._stale and self._run is not None:
-            in_background(self._run.job, self, partial(self._show, self._run), expected_of_a_disk)
+            in_background(self._run.job, self, partial(self._show, self._run), ignore_os_error)
         elif self._run is not None:
             self.predict_form.checkpoint.look()
             self.live.checkpoint.look()

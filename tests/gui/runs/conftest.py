@@ -30,7 +30,7 @@ def page(styled: QApplication, qtbot: QtBot) -> Iterator[RunsPage]:
     qtbot.addWidget(made)
     made.resize(1000, 700)
     made.show()
-    qtbot.waitUntil(lambda: made._summaries._reading is None)
+    qtbot.waitUntil(lambda: not made._summaries.reading)
     yield made
     made.close_reading()
 

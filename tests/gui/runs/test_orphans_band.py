@@ -96,8 +96,8 @@ def test_that_it_does_not_look_too_often(
     page: RunsPage, refresh: Refresh, left: Callable[..., Orphan], qtbot: QtBot
 ) -> None:
     page.orphans.look(at_once=True)
-    qtbot.waitUntil(lambda: page.orphans._looking is None)
+    qtbot.waitUntil(lambda: not page.orphans.reading.running)
     left(a_run(8, None))
     refresh()
-    assert page.orphans._looking is None
+    assert not page.orphans.reading.running
     assert page.orphans.count == 0

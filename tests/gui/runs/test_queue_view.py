@@ -82,7 +82,7 @@ def choose(page: RunsPage, row: int) -> None:
 def test_that_it_is_there_only_while_a_run_waits(page: RunsPage, refresh: Refresh, stand: Stand, qtbot: QtBot) -> None:
     stand("at work")
     refresh()
-    qtbot.waitUntil(lambda: page.queue._looking is None)
+    qtbot.waitUntil(lambda: not page.queue.reading.running)
     assert not page.queue.isVisible()
     stand("one")
     refresh()
@@ -191,13 +191,13 @@ def test_that_it_takes_a_few_rows_of_room_at_most(page: RunsPage, refresh: Refre
 
 
 def test_that_a_line_that_cannot_be_looked_at_is_told_once(page: RunsPage, qtbot: QtBot) -> None:
-    qtbot.waitUntil(lambda: page.queue._looking is None)
+    qtbot.waitUntil(lambda: not page.queue.reading.running)
     (paths.runtime_folder() / "queue").write_text("not a folder")
     said: list[str] = []
     page.message.connect(said.append)
     for _ in range(2):
         page.queue.look()
-        qtbot.waitUntil(lambda: page.queue._looking is None)
+        qtbot.waitUntil(lambda: not page.queue.reading.running)
     assert len(said) == 1
     assert "Can't read the queue" in said[0]
 

@@ -355,7 +355,7 @@ def test_that_thousands_of_runs_are_listed_without_holding_up_the_window(page: R
     assert page.model.rowCount() < 1501  # they are read elsewhere
     qtbot.waitUntil(lambda: page.model.rowCount() > 0)
     qtbot.waitUntil(lambda: page.model.rowCount() == 1501)
-    qtbot.waitUntil(lambda: page._summaries._reading is None)
+    qtbot.waitUntil(lambda: not page._summaries.reading)
     assert "1,501" in texts(page)
 
 
@@ -365,7 +365,7 @@ def test_that_a_page_that_goes_away_while_it_reads_leaves_no_thread(styled: QApp
     page = RunsPage()
     page.refresh()
     page.close_reading()
-    assert page._summaries._reading is None
+    assert not page._summaries.reading
     page.deleteLater()
 
 

@@ -68,7 +68,7 @@ def test_that_a_search_of_another_version_and_one_that_vanishes_are_told(page: S
     shown(page, qtbot, "kept")
     shutil.rmtree(searches_folder() / "kept")
     with qtbot.waitSignal(page.source.lost):
-        page.source.look()
+        page.source.refresh()
     assert page.notice.text() == "The folder of the search “kept” is gone."
     assert page.stack.currentIndex() == LIST
 
@@ -86,7 +86,7 @@ def test_that_trials_are_sorted_and_stay_selected_while_the_search_goes_on(
     chosen = view.model.trial(3).number
     with qtbot.waitSignal(page.source.shown):
         folder.save_state(a_state(15, running=3))
-        page.source.look()
+        page.source.refresh()
     assert view.model.rowCount() == 15
     assert [view.model.trial(row).number for row in view.table.rows()] == [chosen]
     assert "of 35 trials · 3 running" in view.how_far.text()
@@ -136,7 +136,7 @@ def test_that_repeats_stand_beside_the_trials_that_they_confirm(page: SearchPage
     own = [structs.replace(row, confirmed=confirmed.get(row.number, ())) for row in state.trials]
     with qtbot.waitSignal(page.source.shown):
         folder.save_state(structs.replace(state, trials=(*own, *repeats), **of))
-        page.source.look()
+        page.source.refresh()
     assert "; 85.0 % over 2 other seeds, 71.0 % with the job's own settings: " in view.best.text()
     assert "Confirming" not in view.how_far.text()
     listed = [column.title for column in COLUMNS].index("Best")

@@ -1,8 +1,9 @@
-"""What becomes of work on a thread that fails."""
+"""Calls on threads: outcomes, errors, and one call at a time."""
 
 from __future__ import annotations
 
 import gc
+import threading
 import weakref
 from functools import partial
 
@@ -10,44 +11,75 @@ from PySide6.QtCore import QObject
 from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
-from gui.sources.background import expected_of_a_disk, in_background, why
+from gui.sources.background import SingleFlight, describe_error, ignore_os_error, in_background
 
 
-def fault() -> None:
-    raise ValueError("nobody thought of it")
+def raise_value_error() -> None:
+    raise ValueError("unexpected")
 
 
-def gone() -> None:
+def raise_os_error() -> None:
     raise FileNotFoundError(2, "No such file or directory", "/gone")
 
 
-def test_that_a_fault_is_told_where_only_a_disks_failures_are_expected(styled: QApplication, qtbot: QtBot) -> None:
+def test_ignore_os_error_raises_other_errors(styled: QApplication, qtbot: QtBot) -> None:
     owner = QObject()
-    with qtbot.captureExceptions() as told:
-        for function in (gone, fault):
-            work = in_background(function, owner, lambda _result: None, expected_of_a_disk)
+    with qtbot.captureExceptions() as logged:
+        for function in (raise_os_error, raise_value_error):
+            work = in_background(function, owner, lambda _result: None, ignore_os_error)
             with qtbot.waitSignal(work.destroyed):
                 pass
-    assert [kind for kind, _, _ in told] == [ValueError]
+    assert [kind for kind, _, _ in logged] == [ValueError]
 
 
-def test_that_a_failure_is_put_into_words() -> None:
-    assert why(FileNotFoundError(2, "No such file or directory", "/gone")) == "No such file or directory (/gone)"
-    assert why(OSError("no more")) == "OSError: no more"
-    assert why(KeyError("a")) == "KeyError: 'a'"
+def test_describe_error() -> None:
+    assert (
+        describe_error(FileNotFoundError(2, "No such file or directory", "/gone"))
+        == "No such file or directory (/gone)"
+    )
+    assert describe_error(OSError("no more")) == "OSError: no more"
+    assert describe_error(KeyError("a")) == "KeyError: 'a'"
 
 
 class Parent(QObject):
-    def hear(self, _how: str, _answer: object) -> None:
+    def receive(self, _how: str, _outcome: object) -> None:
         pass
 
 
-def test_that_what_hears_the_answer_may_be_the_last_to_hold_the_parent(qtbot: QtBot) -> None:
+def test_receiver_may_hold_the_last_reference_to_the_parent(qtbot: QtBot) -> None:
     parent = Parent()
-    left = weakref.ref(parent)
-    work = in_background(lambda: 1, parent, partial(parent.hear, "done"), partial(parent.hear, "failed"))
+    reference = weakref.ref(parent)
+    work = in_background(lambda: 1, parent, partial(parent.receive, "done"), partial(parent.receive, "failed"))
     work.finish()
     del parent
     del work
     gc.collect(1)
-    qtbot.waitUntil(lambda: left() is None)
+    qtbot.waitUntil(lambda: reference() is None)
+
+
+def test_single_flight_repeats_once_for_requests_during_a_call(qtbot: QtBot) -> None:
+    gate, results, state = threading.Event(), list[int](), [1]
+    owner = QObject()
+
+    def next_call() -> partial[int]:
+        return partial(lambda value: gate.wait() and value, state[0])
+
+    flight = SingleFlight(owner, next_call, results.append)
+    flight.request()
+    state[0] = 2
+    flight.request()
+    flight.request()
+    gate.set()
+    qtbot.waitUntil(lambda: not flight.running)
+    assert results == [1, 2]
+
+
+def test_single_flight_ignores_abandoned_calls(qtbot: QtBot) -> None:
+    gate, results = threading.Event(), list[bool]()
+    flight = SingleFlight(owner := QObject(), lambda: gate.wait, results.append)
+    flight.request()
+    flight.finish(within_s=0.01)
+    assert not flight.running
+    gate.set()
+    qtbot.waitUntil(lambda: not owner.children())
+    assert results == []

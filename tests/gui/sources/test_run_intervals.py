@@ -165,7 +165,7 @@ def test_that_a_paused_run_holds_nothing_until_it_goes_on(marks: RunIntervals, q
     run.write_supervisor(SupervisorFile(pid=own, start_time=process_start(own), endpoint="unix:/nowhere", execution=2))
     assert run.state() == "starting"  # it has not said so in its log
     source(marks).refresh()
-    qtbot.waitUntil(lambda: source(marks)._reading is None)
+    qtbot.waitUntil(lambda: not source(marks).reading)
     assert marks.holding() == {}
     write(run.events_file, goes_on, first_n=last.n + 1)
     read(marks, qtbot)

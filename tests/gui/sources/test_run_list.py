@@ -1,8 +1,9 @@
-"""The one look at the runs folder: what it tells, and that it goes on whatever happens."""
+"""Polling of the runs folder."""
 
 from __future__ import annotations
 
 import shutil
+import threading
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -24,59 +25,76 @@ def runs(qtbot: QtBot) -> Iterator[RunList]:
 
 
 def read(runs: RunList, qtbot: QtBot) -> RunsRead:
-    with qtbot.waitSignal(runs.complete) as told:
+    with qtbot.waitSignal(runs.complete) as complete:
         runs.refresh()
-    return told.args[0]
+    return complete.args[0]
 
 
-def test_that_all_runs_are_told_and_then_those_that_have_changed(runs: RunList, qtbot: QtBot) -> None:
+def test_run_list_reports_all_runs_then_changed_runs(runs: RunList, qtbot: QtBot) -> None:
     first = a_run(8, name="first")
     found: list[str] = []
     runs.found.connect(lambda some: found.extend(run.run_id for run in some))
     assert [run.run_id for run in read(runs, qtbot).runs] == [first.run_id] == found
     second = going_on(name="second")
-    told = read(runs, qtbot)
-    assert {run.run_id for run in told.runs} == {first.run_id, second.run_id}
+    again = read(runs, qtbot)
+    assert {run.run_id for run in again.runs} == {first.run_id, second.run_id}
     assert found == [first.run_id, second.run_id]
-    assert told.count() == (1, 0)
-    shown = told.to_show()
+    assert again.count() == (1, 0)
+    shown = again.to_show()
     assert shown is not None
     assert shown.run_id == second.run_id
 
 
-def test_that_it_looks_by_itself_once_started(runs: RunList, qtbot: QtBot) -> None:
-    runs._timer.setInterval(50)
+def test_run_list_polls_once_started(runs: RunList, qtbot: QtBot) -> None:
+    runs.set_interval(0.05)
     runs.start()
     with qtbot.waitSignal(runs.found, check_params_cb=bool):
         a_run(8)
-    runs.close()
-    assert not runs._timer.isActive()
 
 
-def test_that_being_told_twice_reads_twice(runs: RunList, qtbot: QtBot) -> None:
+def test_two_refreshes_read_twice(runs: RunList, qtbot: QtBot) -> None:
     a_run(8)
     with qtbot.waitSignals([runs.complete, runs.complete]):
         runs.refresh()
         runs.refresh()
 
 
-def test_that_nothing_is_told_after_its_end(runs: RunList, qtbot: QtBot) -> None:
-    a_run(8)
+@pytest.mark.parametrize("end", ["close", "change_folder"])
+def test_dead_disk_holds_up_neither_closing_nor_a_new_folder(
+    runs: RunList, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch, end: str
+) -> None:
+    run = a_run(8)
+    summaries, answer = RunIndex.summaries, threading.Event()
+    calls: list[int] = []
+
+    def slow_once(self: RunIndex, *arguments: object) -> object:
+        calls.append(1)
+        if len(calls) == 1:
+            answer.wait()
+        return summaries(self, *arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(RunIndex, "summaries", slow_once)
+    monkeypatch.setattr("gui.sources.run_list.CLOSE_S", 0.01)
+    complete: list[RunsRead] = []
+    runs.complete.connect(complete.append)
     runs.refresh()
-    reading = runs._reading
-    assert reading is not None
-    reading._thread.join()  # it has read all of them, and nobody has heard of it yet
-    with qtbot.assertNotEmitted(runs.complete):
+    qtbot.waitUntil(lambda: len(calls) == 1)
+    if end == "close":
         runs.close()
-    assert runs._reading is None
+        assert not runs.reading
+    else:
+        runs.change_folder()
+        qtbot.waitUntil(lambda: len(complete) == 1)
+    answer.set()
+    qtbot.waitUntil(lambda: not any(thread.name == "background" for thread in threading.enumerate()))
+    qtbot.wait(10)
+    assert [one.run_id for read in complete for one in read.runs] == ([] if end == "close" else [run.run_id])
 
 
 @pytest.mark.parametrize("gone", [False, True])
-def test_that_a_folder_that_cannot_be_read_says_why_and_is_looked_at_on(
-    runs: RunList, qtbot: QtBot, gone: bool
-) -> None:
+def test_unreadable_folder_is_reported_and_read_later(runs: RunList, qtbot: QtBot, gone: bool) -> None:
     run = a_run(8)
-    runs._timer.setInterval(50)
+    runs.set_interval(0.05)
     runs.start()
     qtbot.waitSignal(runs.complete).wait()
     folder = paths.runs_folder()
@@ -94,36 +112,34 @@ def test_that_a_folder_that_cannot_be_read_says_why_and_is_looked_at_on(
     assert [one.run_id for one in back.args[0].runs] == [run.run_id]
 
 
-def test_that_an_unexpected_fault_is_told_of_and_ends_nothing(
+def test_unexpected_error_is_logged_and_polling_continues(
     runs: RunList, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     a_run(8)
-    whole = RunIndex.summaries
-    faults = [RuntimeError("a bug")]
+    summaries = RunIndex.summaries
+    errors = [RuntimeError("a bug")]
 
-    def once(self: RunIndex, *arguments: object) -> object:
-        if faults:
-            raise faults.pop()
-        return whole(self, *arguments)  # type: ignore[arg-type]
+    def fail_once(self: RunIndex, *arguments: object) -> object:
+        if errors:
+            raise errors.pop()
+        return summaries(self, *arguments)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(RunIndex, "summaries", once)
-    runs._timer.setInterval(50)
+    monkeypatch.setattr(RunIndex, "summaries", fail_once)
+    runs.set_interval(0.05)
     with (
-        qtbot.captureExceptions() as seen,
+        qtbot.captureExceptions() as logged,
         qtbot.waitSignals([runs.failed, runs.complete], order="strict"),
     ):
         runs.start()
-    assert [str(fault) for _kind, fault, _trace in seen] == ["a bug"]
+    assert [str(error) for _kind, error, _trace in logged] == ["a bug"]
 
 
-def test_that_the_runs_page_and_the_status_line_say_why_and_keep_the_last_list(
-    open_window: Callable[[], MainWindow], qtbot: QtBot
-) -> None:
+def test_window_shows_error_and_keeps_last_list(open_window: Callable[[], MainWindow], qtbot: QtBot) -> None:
     a_run(8, name="flowers")
     window = open_window()
     assert window.workspace is not None
     page = window.workspace.runs
-    window.workspace.run_list._timer.setInterval(50)
+    window.workspace.run_list.set_interval(0.05)
     qtbot.waitUntil(lambda: page.model.rowCount() == 1)
     window.header.show_page(2)
     folder = paths.runs_folder()

@@ -25,7 +25,7 @@ from gui.run.model.samples.drawings import Drawing, Drawings
 from gui.run.model.samples.heat_maps import HeatMaps
 from gui.run.model.samples.work_line import WorkLine
 from gui.run.predictions.image_pane import ImagePane, Zoom
-from gui.sources.background import in_background, raise_again
+from gui.sources.background import in_background, reraise
 from gui.sources.dataset_images import read_image
 from gui.sources.evaluations import OpenedEvaluation
 from gui.widgets.elided_label import ElidedLabel
@@ -118,7 +118,7 @@ class SampleDetail(QWidget):
         self.previous.setEnabled(position > 0)
         self.next.setEnabled(position < count - 1)
         self.zoom.reset()
-        in_background(partial(read_image, file, _MOST_SIDE), self, partial(self._take, file), raise_again)
+        in_background(partial(read_image, file, _MOST_SIDE), self, partial(self._take, file), reraise)
         self.maps.show_sample(file, predicted_class(self._opened, row))
         self._show_drawing(None)
         self.drawing.rest()

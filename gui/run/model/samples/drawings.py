@@ -17,7 +17,7 @@ from engine.contract.inference.showing import Shown, ShownSample, ShowOrder, dec
 from engine.contract.legend import LegendEntry
 from engine.contract.problems import Problem
 from engine.system.decode_errors import NOT_DECODED
-from gui.sources.background import in_background, why
+from gui.sources.background import describe_error, in_background
 from gui.sources.dataset_images import read_image
 from gui.sources.evaluations import OpenedEvaluation
 from gui.sources.inference_child import InferenceChild
@@ -137,7 +137,7 @@ class Drawings(QObject):
             self.drawn.emit(drawing)
 
     def _unread(self, error: Exception) -> None:
-        self.failed.emit((Problem("", f"What was drawn can't be read: {why(error)}."),))
+        self.failed.emit((Problem("", f"What was drawn can't be read: {describe_error(error)}."),))
 
 
 def _shown(path: Path) -> Shown:

@@ -15,7 +15,7 @@ from engine.contract.problems import Problem
 from engine.system.decode_errors import NOT_DECODED
 from gui.format import localised
 from gui.run.model.samples.work_line import WorkLine
-from gui.sources.background import in_background, raise_again
+from gui.sources.background import in_background, reraise
 from gui.sources.dataset_images import read_image
 from gui.sources.evaluations import OpenedEvaluation
 from gui.sources.inference_child import InferenceChild
@@ -136,7 +136,7 @@ class HeatMaps(QWidget):
         return tuple(dict.fromkeys(filter(None, (own, names[int(second) - 1]))))
 
     def _done(self, path: str) -> None:
-        in_background(partial(_read, Path(path)), self, partial(self._take, self._file), raise_again)
+        in_background(partial(_read, Path(path)), self, partial(self._take, self._file), reraise)
 
     def _take(self, file: Path | None, read: tuple[Maps, list[str]] | str) -> None:
         if file != self._file or not self.on.isChecked():

@@ -16,7 +16,7 @@ from engine.runs.folder import RunFolder
 from gui.actions import Action
 from gui.format import counted, localised
 from gui.run.model.samples.marks import MarkedCsv, marks_of
-from gui.sources.background import in_background, why
+from gui.sources.background import describe_error, in_background
 from gui.sources.evaluations import OpenedEvaluation
 from gui.sources.export import write_csv
 from gui.sources.inference_child import InferenceChild
@@ -88,7 +88,7 @@ class MarkedMenu(QToolButton):
             partial(_target, run, opened.evaluation.dataset, folder),
             self,
             lambda target: self._start(run, marks, target),
-            lambda error: self.message.emit(f"The dataset can't be copied: {why(error)}.", "warning"),
+            lambda error: self.message.emit(f"The dataset can't be copied: {describe_error(error)}.", "warning"),
         )
 
     def close_work(self) -> None:
@@ -107,7 +107,7 @@ class MarkedMenu(QToolButton):
             partial(_marked, Path(path)),
             self,
             lambda done: self.message.emit(_copy_words(done), "info"),
-            lambda error: self.message.emit(f"What was copied can't be read: {why(error)}.", "warning"),
+            lambda error: self.message.emit(f"What was copied can't be read: {describe_error(error)}.", "warning"),
         )
 
     def _ask_for_list(self) -> None:

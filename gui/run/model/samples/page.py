@@ -19,7 +19,7 @@ from gui.run.model.samples.marks import read_marks, sample_file, write_marks
 from gui.run.model.samples.ranking import MOST, SORTS, Choice, Sort, ranked, sorts_of
 from gui.run.model.samples.review import ReviewBar
 from gui.run.model.samples.wall import SampleWall
-from gui.sources.background import in_background, raise_again, why
+from gui.sources.background import describe_error, in_background, reraise
 from gui.sources.evaluations import NO_CLASS, OpenedEvaluation
 from gui.widgets.editors import ChoiceEditor
 from gui.widgets.flow_layout import FlowLayout
@@ -68,12 +68,12 @@ class SamplesPage(QWidget):
     def show_evaluation(self, opened: OpenedEvaluation, devices: tuple[str, ...]) -> None:
         """Shows the samples of `opened`; `devices` are where its model is to be run for heat maps."""
         self._opened = opened
-        self.wall.thumbnails.forget()
+        self.wall.thumbnails.clear()
         self.wall.shown.show_rows((), partial(sample_file, opened), partial(short_caption, opened))
         self.detail.show_evaluation(opened, devices)
         self.stack.setCurrentIndex(WALL)
         self.wall.shown.marked = set()
-        in_background(partial(read_marks, opened.kept), self, partial(self._take_marks, opened), raise_again)
+        in_background(partial(read_marks, opened.kept), self, partial(self._take_marks, opened), reraise)
         self._offer(opened)
         self.review.show_evaluation(opened)  # which has all of them shown
 
@@ -107,7 +107,7 @@ class SamplesPage(QWidget):
 
     def close_work(self) -> None:
         """Ends what goes on in the background, for the end of the window."""
-        self.wall.thumbnails.finish()
+        self.wall.thumbnails.close()
         self.detail.close_work()
         self.menu.close_work()
         self.review.close_work()
@@ -197,7 +197,7 @@ class SamplesPage(QWidget):
             partial(write_marks, opened.kept, tuple(shown.marked)),
             self,
             lambda _done: None,
-            lambda error: self.message.emit(f"The marks can't be kept: {why(error)}.", "warning"),
+            lambda error: self.message.emit(f"The marks can't be kept: {describe_error(error)}.", "warning"),
         )
 
     def _marks_changed(self) -> None:

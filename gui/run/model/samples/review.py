@@ -16,7 +16,7 @@ from gui.actions import Action, bind
 from gui.format import counted, localised
 from gui.run.model.plot import caption
 from gui.run.model.samples.work_line import WorkLine
-from gui.sources.background import expected_of_a_disk, in_background
+from gui.sources.background import ignore_os_error, in_background
 from gui.sources.evaluations import OpenedEvaluation
 from gui.sources.inference_child import InferenceChild
 from gui.widgets.editors import ChoiceEditor
@@ -91,7 +91,7 @@ class ReviewBar(QWidget):
         self.work.rest()
         self._opened, self.review = opened, None
         self._offer()
-        in_background(partial(_newest, opened), self, partial(self._take, opened), expected_of_a_disk)
+        in_background(partial(_newest, opened), self, partial(self._take, opened), ignore_os_error)
 
     def choose_all(self) -> None:
         """Shows all samples again, without telling of it."""
@@ -124,7 +124,7 @@ class ReviewBar(QWidget):
         opened = self._opened
         self.work.rest()
         if opened is not None:
-            in_background(partial(_read, opened, Path(path)), self, partial(self._fresh, opened), expected_of_a_disk)
+            in_background(partial(_read, opened, Path(path)), self, partial(self._fresh, opened), ignore_os_error)
 
     def _fresh(self, opened: OpenedEvaluation, read: _Read | None) -> None:
         """What was found just now is shown at once."""
