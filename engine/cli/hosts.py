@@ -103,7 +103,7 @@ def _add(options: argparse.Namespace) -> int:
         put_host(new)
         say(f"Added {new.title}, unchecked.")
         return COMPLETED
-    [looked] = checking.look_at([msgspec.structs.replace(new, gpus=None)])
+    [looked] = checking.check_hosts([msgspec.structs.replace(new, gpus=None)])
     _show([looked], looked.problems)
     if looked.facts is None:
         say("  Not added. Add it all the same with --no-check.", to=sys.stderr)
@@ -139,7 +139,7 @@ def _check(options: argparse.Namespace, found: Sequence[Host]) -> int:
     chosen = [host(name) or Host(name=name) for name in names] or list(found)
     if not chosen:
         return _list(found, json=False)
-    looked = checking.look_at(chosen, options.dataset)
+    looked = checking.check_hosts(chosen, options.dataset)
     problems = [problem for each in looked for problem in each.problems] + checking.unreachable(looked)
     _show(looked, problems)
     if not problems:
@@ -147,7 +147,7 @@ def _check(options: argparse.Namespace, found: Sequence[Host]) -> int:
     return BAD_REQUEST if errors(problems) else COMPLETED
 
 
-def _show(looked: Sequence[checking.Looked], problems: Sequence[Problem]) -> None:
+def _show(looked: Sequence[checking.CheckedHost], problems: Sequence[Problem]) -> None:
     for each in looked:
         if each.facts is not None:
             facts = each.facts
@@ -155,7 +155,7 @@ def _show(looked: Sequence[checking.Looked], problems: Sequence[Problem]) -> Non
             gpus = f"{counted(len(facts.gpus), 'GPU')}{f', driver {facts.driver}' if facts.driver else ''}"
             where = f"address {facts.address or 'unknown'}, port {each.host.port}"
             say(
-                f"{each.host.title}: {gpus}; {told}; {size(facts.free_bytes)} free; clock {each.clock_s:+.1f} s; {where}"
+                f"{each.host.title}: {gpus}; {told}; {size(facts.free_bytes)} free; clock {each.clock_offset_s:+.1f} s; {where}"
             )
             for digest in facts.inputs.values():
                 say(

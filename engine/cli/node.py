@@ -28,8 +28,8 @@ def node(options: argparse.Namespace) -> int:
     from engine.machines.node import serve
 
     asked: list[tuple[object, Callable[[], int]]] = [
-        (options.slurm, lambda: slurm.lead(Path(options.slurm))),
-        (options.look, lambda: probe.look(options.dataset, options.address)),
+        (options.slurm, lambda: slurm.supervise_slurm(Path(options.slurm))),
+        (options.look, lambda: probe.print_facts(options.dataset, options.address)),
         (options.listen, lambda: probe.listen(options.address, options.listen)),
         (options.reach, lambda: probe.reach(options.address, options.reach)),
         (options.relay, lambda: relay.relay(options.relay)),

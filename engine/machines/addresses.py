@@ -1,4 +1,4 @@
-"""This machine's network addresses, and the interfaces that have them."""
+"""Network addresses of this machine, and their interfaces."""
 
 from __future__ import annotations
 
@@ -11,42 +11,56 @@ import psutil
 from engine.contract.hosts import FIRST_PORT, PORTS
 
 
-def reached_addresses() -> tuple[str, str]:
-    """The address that ssh or srun came to, and the one that it came from; empty where neither started this (sshd(8),
-    srun(1)).
+def connection_addresses() -> tuple[str, str]:
+    """Return the local and the remote address of the ssh or srun connection that started this process.
+
+    Both are empty without such a connection. Sources: sshd(8), srun(1).
     """
     if launcher := os.environ.get("SLURM_LAUNCH_NODE_IPADDR"):
-        return towards(launcher), launcher
+        return local_address(launcher), launcher
     parts = os.environ.get("SSH_CONNECTION", "").split()
     return (parts[2], parts[0]) if len(parts) == 4 else ("", "")
 
 
-def towards(machine: str, port: int = FIRST_PORT) -> str:
-    """The address from which this machine reaches another one. Nothing is sent. Raises OSError."""
+def local_address(machine: str, port: int = FIRST_PORT) -> str:
+    """Return the address from which this machine reaches another one, without sending anything. Raises OSError."""
     family, _, _, _, address = socket.getaddrinfo(machine, port, type=socket.SOCK_DGRAM)[0]
     with socket.socket(family, socket.SOCK_DGRAM) as probe:
         probe.connect(address)
-        own: str = probe.getsockname()[0]
-    return own
+        local: str = probe.getsockname()[0]
+    return local
 
 
 def interface_of(address: str) -> str:
-    """The interface that has `address`. Raises ValueError, with the addresses that there are."""
-    found = {
+    """Return the name of the interface that has `address`. Raises ValueError, which lists the existing addresses."""
+    interfaces = {
         each.address.partition("%")[0]: name
         for name, addresses in psutil.net_if_addrs().items()
         for each in addresses
         if each.family in (socket.AF_INET, socket.AF_INET6)
     }
-    if address not in found:
-        there = ", ".join(f"{one} ({name})" for one, name in found.items())
-        raise ValueError(f"No interface has the address {address}; there are {there}")
-    return found[address]
+    if address not in interfaces:
+        existing = ", ".join(f"{each} ({name})" for each, name in interfaces.items())
+        raise ValueError(f"No interface has the address {address}; there are {existing}")
+    return interfaces[address]
+
+
+def bind_collectives(address: str, *, replace: bool = True) -> None:
+    """Bind gloo and NCCL to the interface that has `address`, by environment variables.
+
+    With `replace=False` the user's own values take precedence. Raises ValueError.
+    """
+    interface = interface_of(address)
+    exact = f"={interface}"  # without "=", NCCL takes every interface whose name begins with it
+    for variable, value in (("GLOO_SOCKET_IFNAME", interface), ("NCCL_SOCKET_IFNAME", exact)):
+        if replace or variable not in os.environ:
+            os.environ[variable] = value
 
 
 def listen(address: str, first: int, attempt: int = 0) -> socket.socket:
-    """A socket that listens on `address` alone, at one of the `PORTS` ports from `first` on; each `attempt` begins
-    with another, so that nobody who is left of the one before meets it. Raises OSError.
+    """Listen on one of the `PORTS` ports from `first` on, only on `address`.
+
+    Each attempt starts at another port, so that nobody meets processes of the previous one. Raises OSError.
     """
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     for number in range(PORTS):

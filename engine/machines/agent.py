@@ -1,7 +1,7 @@
-"""torch's own elastic agent, which starts the workers of one machine and ends all when one fails.
+"""torch's elastic agent, which starts the workers of one machine and ends all of them when one fails.
 
-The node itself imports no torch. A process that does so once is forked into the agent, and the agent into the
-workers, so that each has it at once.
+The node itself imports no torch: the agent is forked from a process that has done so once, and the workers are forked
+from the agent.
 """
 
 from __future__ import annotations
@@ -21,89 +21,86 @@ from pathlib import Path
 import msgspec
 
 from engine.contract.nodes import Meet, NodeOrder
-from engine.machines.addresses import interface_of
+from engine.machines.addresses import bind_collectives
 from engine.system import linux
 from engine.system.format import exit_words
 
-MEET_S = 120
-"""How long the machines may take to meet."""
+RENDEZVOUS_TIMEOUT_S = 120
 SHUTDOWN_S = 5
-"""How long workers may take to end when another has failed, before they are killed."""
+"""Seconds in which workers have to exit after the failure of another one."""
 _CONTEXT = multiprocessing.get_context("forkserver")
 
 
 class AgentFailed(Exception):  # noqa: N818  (it says what happened)
-    """The text is why."""
+    """The agent itself failed, for the reason in the text."""
 
 
-class _End(msgspec.Struct):
-    """What the agent says at last: the exit codes of its workers by rank, or its own fault."""
+class _Result(msgspec.Struct):
+    """Exit codes of the workers by rank, or the agent's own failure."""
 
     codes: dict[int, int | None] = {}
-    fault: str = ""
+    error: str = ""
 
 
 def preload() -> None:
-    """Begins to import, in a process of its own, what the agent and the workers need."""
+    """Start the process from which the agent is forked; it imports torch in the background."""
     _CONTEXT.set_forkserver_preload(["engine.machines.preload"])
     multiprocessing.forkserver.ensure_running()
 
 
 class Agent:
-    """An agent, in a process of its own, that runs the order's workers to their end. `kill` may be called by any
-    thread.
-    """
+    """An agent process that runs the order's workers; any thread may `kill` it."""
 
     def __init__(self, order: NodeOrder, meet: Meet, listener: socket.socket | None, node_socket: Path) -> None:
         self._ranks = [spec.rank for spec in order.specs]
-        self._connection, theirs = _CONTEXT.Pipe(duplex=False)
-        self._killed = False
-        self._process = _CONTEXT.Process(target=_serve, args=(order, meet, listener, str(node_socket), theirs))
+        self._connection, child_end = _CONTEXT.Pipe(duplex=False)
+        self._is_killed = False
+        self._process = _CONTEXT.Process(target=_serve, args=(order, meet, listener, str(node_socket), child_end))
         self._process.start()
-        theirs.close()
+        child_end.close()
         if listener is not None:
             listener.close()
 
     def kill(self) -> None:
-        """Ends it with its workers, which all may still wait for other machines."""
-        self._killed = True
+        """Kill the agent, and with it its workers, which may still wait for other machines."""
+        self._is_killed = True
         with suppress(ProcessLookupError):
             os.kill(self._process.pid or 0, signal.SIGKILL)
 
-    def codes(self) -> dict[int, int | None]:
-        """The exit codes by rank, once all have ended, None for workers that were ended because of another. Raises
-        AgentFailed.
+    def exit_codes(self) -> dict[int, int | None]:
+        """Wait for the workers and return their exit codes by rank; None if ended because of another worker.
+
+        Raises:
+            AgentFailed: The agent failed or was killed by somebody else.
         """
         with self._connection:
             try:
-                end = msgspec.json.decode(self._connection.recv_bytes(), type=_End)
+                result = msgspec.json.decode(self._connection.recv_bytes(), type=_Result)
             except EOFError:
-                end = None
+                result = None
         self._process.join()
-        if self._killed:
+        if self._is_killed:
             return dict.fromkeys(self._ranks)
-        if end is None:
+        if result is None:
             raise AgentFailed(f"the agent that runs the workers {exit_words(self._process.exitcode or 0)}")
-        if end.fault:
-            raise AgentFailed(end.fault)
-        return end.codes
+        if result.error:
+            raise AgentFailed(result.error)
+        return result.codes
 
 
 def _serve(
     order: NodeOrder, meet: Meet, listener: socket.socket | None, node_socket: str, connection: Connection
 ) -> None:
-    """Runs the agent in this process, which ends with that which it was forked from."""
+    """Run the agent in this process, which is killed with its parent."""
     linux.die_with_parent(os.getppid())
     linux.name_process("footplate-agent")
     try:
-        interface = interface_of(meet.own_address)
-        os.environ["GLOO_SOCKET_IFNAME"] = interface
-        os.environ["NCCL_SOCKET_IFNAME"] = f"={interface}"  # else NCCL takes every interface that begins so
-        end = _End(codes=_launch(order, meet, listener, node_socket))
+        bind_collectives(meet.own_address)
+        result = _Result(codes=_launch(order, meet, listener, node_socket))
     except Exception as error:
         traceback.print_exc()
-        end = _End(fault=f"{type(error).__name__}: {error}")
-    connection.send_bytes(msgspec.json.encode(end))
+        result = _Result(error=f"{type(error).__name__}: {error}")
+    connection.send_bytes(msgspec.json.encode(result))
 
 
 def _launch(order: NodeOrder, meet: Meet, listener: socket.socket | None, node_socket: str) -> dict[int, int | None]:
@@ -121,13 +118,13 @@ def _launch(order: NodeOrder, meet: Meet, listener: socket.socket | None, node_s
             rank=order.node,
             nodes=order.nodes,
             run_id=parameters.run_id,
-            timeout_s=MEET_S,
+            timeout_s=RENDEZVOUS_TIMEOUT_S,
             listener=listener,
         )
 
     rendezvous_handler_registry.register(rendezvous.NAME, handler)
     ranks = [spec.rank for spec in order.specs]
-    logs = tempfile.mkdtemp(dir=Path(node_socket).parent)  # the workers write their own
+    logs = tempfile.mkdtemp(dir=Path(node_socket).parent)  # unused: the workers write their own
     config = LaunchConfig(
         min_nodes=order.nodes,
         max_nodes=order.nodes,

@@ -1,26 +1,61 @@
-"""This machine's devices, as its sampler sees them."""
+"""Devices of this machine: what they are, and their samples for the run's log."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
 
 import msgspec
 
-from engine.contract.devices import Snapshot
+from engine.contract.devices import Snapshot, device_key, host_of, is_gpu
+from engine.contract.nodes import NodeOrder, Sampled
+from engine.supervisor.admission import CPU_SAMPLER_DELAY_S
+from engine.supervisor.sampling import INTERVAL_S, samples_of
 from engine.system import paths
+from engine.system.decode_errors import NOT_DECODED
 
-_SAMPLER_S = 60.0
+_SAMPLER = (sys.executable, "-m", "engine.gpus")
+_SNAPSHOT_TIMEOUT_S = 60.0
+_DECODER = msgspec.json.Decoder(Snapshot)
 
 
 def snapshot() -> Snapshot:
-    """The devices now. Raises OSError, subprocess.SubprocessError, msgspec.DecodeError."""
+    """Return the current state of the devices. Raises OSError, subprocess.SubprocessError, msgspec.DecodeError."""
     done = subprocess.run(
-        [sys.executable, "-m", "engine.gpus", "--once"],
+        [*_SAMPLER, "--once"],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         cwd=paths.PACKAGES,
-        timeout=_SAMPLER_S,
+        timeout=_SNAPSHOT_TIMEOUT_S,
         check=True,
     )
-    return msgspec.json.decode(done.stdout, type=Snapshot)
+    return _DECODER.decode(done.stdout)
+
+
+def start_sampling(order: NodeOrder, send: Callable[[Sampled], None]) -> None:
+    """Sample the order's devices in a thread until this process ends, under the names that the run has for them."""
+    spec = order.specs[0]
+    host = host_of(spec.devices[spec.rank])
+
+    def sample() -> None:
+        if not any(map(is_gpu, spec.own_devices)):
+            time.sleep(CPU_SAMPLER_DELAY_S)
+        sampler = subprocess.Popen(
+            [*_SAMPLER, "--only-basics", "--interval", str(INTERVAL_S)],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            cwd=paths.PACKAGES,
+        )
+        assert sampler.stdout is not None
+        for line in sampler.stdout:
+            with suppress(*NOT_DECODED):
+                samples = samples_of(_DECODER.decode(line), tuple(dict.fromkeys(spec.own_devices)))
+                named = (msgspec.structs.replace(each, device=device_key(host, each.device)) for each in samples)
+                send(Sampled(samples=tuple(named)))
+
+    threading.Thread(target=sample, name="samples", daemon=True).start()

@@ -1,9 +1,7 @@
-"""Files of a run on another machine, fetched when they are asked for: ``footplate node --send RUN FILE`` there, ssh
-between.
+"""Files of a run on another machine, copied on request: ``footplate node --send RUN FILE`` there, through ssh.
 
-What has come of a file before the connection broke stays, and only the rest is asked for the next time; its SHA-256
-says at the end whether it has come as it was. ``python -m engine.machines.fetch HOST RUN FILE`` does so for the window,
-and tells of it in lines.
+An interrupted copy is kept and continued next time; the SHA-256 of the complete file is verified. The window runs
+``python -m engine.machines.fetch HOST RUN FILE``, which prints `FetchProgress` lines.
 """
 
 from __future__ import annotations
@@ -14,7 +12,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -29,30 +27,33 @@ from engine.system.decode_errors import NOT_DECODED
 from engine.system.ssh import in_english, ssh_command, why_it_ended
 
 _CHUNK = 1 << 20
-_TOLD_EVERY_S = 0.2
-_KINDS = ("checkpoints/*.pt", "*.log", "worker-*-traceback.txt")
-"""What can be fetched: checkpoints, and what a run's processes have printed. events.jsonl comes by itself."""
+_PROGRESS_INTERVAL_S = 0.2
+_PATTERNS = ("checkpoints/*.pt", "*.log", "worker-*-traceback.txt")
+"""Files that can be fetched: checkpoints and output of the run's processes. The follower copies events.jsonl."""
 
 
 class NotFetched(Exception):  # noqa: N818  (a state of things more than an error)
-    """The file did not come; the text says why, in words for the user."""
+    """The file was not copied; the text tells the user why."""
 
 
 def list_files(name: str) -> int:
-    """Prints the files of a run of this machine that can be fetched, an object a line."""
+    """Print the files of a local run that can be fetched, as JSON lines, and return the exit code."""
     run = find_run(name)
     if run is None:
         return 1
-    for path in _files(run.path):
-        relative = path.relative_to(run.path).as_posix()
-        described = RunFile(run_id=run.run_id, path=relative, size_bytes=path.stat().st_size)
-        print(ENCODE.encode(described).decode())
+    for pattern in _PATTERNS:
+        for path in sorted(run.path.glob(pattern)):
+            if not path.name.startswith("."):
+                relative = path.relative_to(run.path).as_posix()
+                described = RunFile(run_id=run.run_id, path=relative, size_bytes=path.stat().st_size)
+                print(ENCODE.encode(described).decode())
     return 0
 
 
 def send_file(name: str, path: str) -> int:
-    """Tells of a file of a run of this machine, and writes it to the standard output from where the standard input
-    says.
+    """Write a file of a local run to standard output and return the exit code.
+
+    A line that describes it comes first. Standard input then gives the offset to start from.
     """
     run = find_run(name)
     try:
@@ -71,14 +72,15 @@ def send_file(name: str, path: str) -> int:
     return 0
 
 
-def fetch(where: Host, name: str, path: str, progress: Callable[[int, int], object]) -> Path:
-    """Fetches a file of what `where` calls `name` into the folder in which that is followed, and returns where it is.
-    `progress` is told of the bytes that are here, of how many. Raises NotFetched, OSError.
+def fetch(machine: Host, name: str, path: str, on_progress: Callable[[int, int], object]) -> Path:
+    """Copy a file of the run that `machine` calls `name` into the run's local copy, and return its path.
+
+    `on_progress` receives the bytes that have been copied and their total. Raises NotFetched, OSError.
     """
     if not is_inside(path):
         raise NotFetched(f"{path} is not a file of the run's folder.")
     child = subprocess.Popen(
-        ssh_command(where.reached_by, where.command("node", "--send", name, path)),
+        ssh_command(machine.reached_by, machine.command("node", "--send", name, path)),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -90,64 +92,59 @@ def fetch(where: Host, name: str, path: str, progress: Callable[[int, int], obje
         assert child.stdout is not None
         assert child.stderr is not None
         try:
-            offered = msgspec.json.decode(_line(child.stdout.fileno()), type=RunFile)
+            described = msgspec.json.decode(_read_line(child.stdout.fileno()), type=RunFile)
         except NOT_DECODED:
-            said = child.stderr.read().decode(errors="replace")
-            raise NotFetched(why_it_ended(where.title, child.wait(), said)) from None
+            errors = child.stderr.read().decode(errors="replace")
+            raise NotFetched(why_it_ended(machine.title, child.wait(), errors)) from None
         try:
-            target = mirror_folder(where.name, offered.run_id).path / path
-            part = target.with_name(f".{target.name}.{offered.sha256[:16]}.part")
+            target = mirror_folder(machine.name, described.run_id).path / path
+            partial = target.with_name(f".{target.name}.{described.sha256[:16]}.part")
         except ValueError as error:
-            raise NotFetched(f"{where.title}: {error}.") from error
+            raise NotFetched(f"{machine.title}: {error}.") from error
         paths.make_folder(target.parent)
-        with open(part, "ab", opener=paths.for_the_user_alone) as stream:
-            here = stream.tell()
-            child.stdin.write(b"%d\n" % here)
+        with open(partial, "ab", opener=paths.for_the_user_alone) as stream:
+            copied = stream.tell()
+            child.stdin.write(b"%d\n" % copied)
             while data := os.read(child.stdout.fileno(), _CHUNK):
                 stream.write(data)
-                here += len(data)
-                progress(here, offered.size_bytes)
+                copied += len(data)
+                on_progress(copied, described.size_bytes)
             stream.flush()
             os.fsync(stream.fileno())
-    if here < offered.size_bytes:
-        raise NotFetched(f"The connection to {where.title} was lost; what has come is kept. Fetch the file again.")
-    if file_sha256(part) != offered.sha256:
-        part.unlink()
+    if copied < described.size_bytes:
+        raise NotFetched(f"The connection to {machine.title} was lost. Fetch the file again to copy the rest.")
+    if file_sha256(partial) != described.sha256:
+        partial.unlink()
         raise NotFetched(f"{path} did not arrive as it was sent. Fetch it again.")
-    os.replace(part, target)
-    for other in target.parent.glob(f".{target.name}.*.part"):  # of what the file was before
-        other.unlink()
+    os.replace(partial, target)
+    for outdated in target.parent.glob(f".{target.name}.*.part"):  # of earlier versions of the file
+        outdated.unlink()
     return target
 
 
-def _line(descriptor: int) -> bytes:
-    """The first line, and nothing of what follows it."""
+def _read_line(descriptor: int) -> bytes:
+    """Read one line and nothing after it."""
     line = bytearray()
     while (byte := os.read(descriptor, 1)) not in (b"", b"\n"):
         line += byte
     return bytes(line)
 
 
-def _files(folder: Path) -> Iterator[Path]:
-    for kind in _KINDS:
-        yield from sorted(path for path in folder.glob(kind) if not path.name.startswith("."))
-
-
 def main() -> int:
     machine, name, path = sys.argv[1:]
-    told_at = 0.0
+    printed_at = 0.0
 
-    def tell(here: int, of: int) -> None:
-        nonlocal told_at
-        if here == of or time.monotonic() > told_at + _TOLD_EVERY_S:
-            told_at = time.monotonic()
-            print(ENCODE.encode(FetchProgress(done_bytes=here, total_bytes=of)).decode(), flush=True)
+    def print_progress(copied: int, total: int) -> None:
+        nonlocal printed_at
+        if copied == total or time.monotonic() > printed_at + _PROGRESS_INTERVAL_S:
+            printed_at = time.monotonic()
+            print(ENCODE.encode(FetchProgress(done_bytes=copied, total_bytes=total)).decode(), flush=True)
 
-    where = host(machine)
+    known = host(machine)
     try:
-        if where is None:
+        if known is None:
             raise NotFetched(f"{machine} is not among your hosts.")
-        print(ENCODE.encode(FetchProgress(path=str(fetch(where, name, path, tell)))).decode())
+        print(ENCODE.encode(FetchProgress(path=str(fetch(known, name, path, print_progress)))).decode())
     except (NotFetched, OSError) as error:
         print(ENCODE.encode(FetchProgress(problem=str(error))).decode())
     return 0

@@ -1,134 +1,310 @@
-"""A run's files between its own folder and its machines: SHA-256 says whether they have come as they were."""
+"""Files of a run on several machines: both ends of their transfer, verified by SHA-256."""
 
 from __future__ import annotations
 
 import hashlib
 import os
-from collections import defaultdict, deque
-from collections.abc import Callable, Iterator
+import platform
+import shutil
+import tempfile
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path, PurePosixPath
 
+import psutil
+
 from engine.contract.events import CheckpointSaved
 from engine.contract.job import Job
-from engine.contract.nodes import PART_BYTES, FileDigest, FilePart, FileWanted, file_sha256
+from engine.contract.nodes import PART_BYTES, FileDigest, FilePart, FileWanted, NodeOrder, file_sha256
 from engine.machines.link import NodeLink
-from engine.runs.folder import OLDER_CHECKPOINT, RunFolder
-from engine.system import paths
+from engine.runs.folder import RunFolder, older_checkpoints
+from engine.system import file_locks, paths
 
 RESUME, BEST, LAST = "resume.pt", "checkpoints/best.pt", "checkpoints/last.pt"
-Then = Callable[[str], None]
-"""What follows once a file has come (""), or cannot, with why."""
+OnFetched = Callable[[str], None]
+"""Callback for a requested file: "" when it has arrived, else the reason why it can't."""
+
+_LOCK = "node.lock"
+_ABANDONED_S = 86_400.0
+_LOCK_TIMEOUT_S = 20.0
+_SCRATCH_PREFIX = "node-"
 
 
-def files_for(run: RunFolder, job: Job, *, leads: bool) -> tuple[FileDigest, ...]:
-    """What a machine needs of a run that goes on: the checkpoint, and the best one where its first rank is there."""
+def is_inside(path: str) -> bool:
+    """Return True if a path that another machine sends stays inside the run's folder."""
+    parts = PurePosixPath(path).parts
+    return bool(parts) and not PurePosixPath(path).is_absolute() and ".." not in parts and "\0" not in path
+
+
+def required_files(run: RunFolder, job: Job, *, has_rank_0: bool) -> tuple[FileDigest, ...]:
+    """List the files that a machine needs to resume: the checkpoint and, for rank 0, the best one."""
     if not job.resume_from:
         return ()
     found = [FileDigest(RESUME, file_sha256(Path(job.resume_from)))]
     best = run.path / BEST
-    return (*found, FileDigest(BEST, file_sha256(best))) if leads and best.exists() else tuple(found)
+    return (*found, FileDigest(BEST, file_sha256(best))) if has_rank_0 and best.exists() else tuple(found)
 
 
-def parts_of(path: str, file: Path) -> Iterator[FilePart]:
-    """A file as frames. Raises OSError."""
+def file_parts(path: str, file: Path, last_bytes: int | None = None) -> Iterator[FilePart]:
+    """Yield `file` as frames under the name `path`, or only its `last_bytes`. Raises OSError."""
     digest = hashlib.sha256()
     with file.open("rb") as stream:
+        if last_bytes is not None:
+            stream.seek(max(0, os.fstat(stream.fileno()).st_size - last_bytes))
         while data := stream.read(PART_BYTES):
             digest.update(data)
             yield FilePart(path=path, data=data)
     yield FilePart(path=path, data=b"", sha256=digest.hexdigest())
 
 
-class Fetched:
-    """The files that come from one machine. `keep` older checkpoints are kept beside last.pt."""
+class _IncomingFile:
+    """A file that arrives in parts, stored next to its final path until it is complete."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.temporary = path.with_name(f".{path.name}.part")
+        self.error = ""
+        self._digest = hashlib.sha256()
+        with suppress(OSError):  # which writing reports
+            paths.make_folder(path.parent)
+            self.temporary.unlink(missing_ok=True)
+
+    def write(self, part: FilePart) -> None:
+        """Append a part; `error` keeps the first failure."""
+        self.error = self.error or part.error
+        if self.error:
+            return
+        try:
+            with open(self.temporary, "ab", opener=paths.for_the_user_alone) as stream:
+                stream.write(part.data)
+                if part.last:
+                    os.fsync(stream.fileno())
+        except OSError as error:
+            self.error = error.strerror or str(error)
+        self._digest.update(part.data)
+
+    def verify(self, sha256: str) -> bool:
+        """Compare the content with `sha256` and return True if all of it has arrived."""
+        if not self.error and self._digest.hexdigest() != sha256:
+            self.error = "it did not arrive as it was sent"
+        return not self.error
+
+
+class FetchedFiles:
+    """Supervisor's end: files requested from one machine.
+
+    `keep` older checkpoints are retained next to last.pt.
+    """
 
     def __init__(self, run: RunFolder, link: NodeLink, keep: int) -> None:
         self._run = run
         self._link = link
         self._keep = keep
-        self._awaited: dict[str, list[Then]] = defaultdict(list)
-        self._digests: dict[str, hashlib._Hash] = {}
-        self._saved: deque[tuple[int, int]] = deque()
-        self._last: tuple[int, int] | None = None
-        """Where the last.pt that is here was written: epoch and step."""
+        self._pending: dict[str, list[tuple[OnFetched, CheckpointSaved | None]]] = defaultdict(list)
+        self._incoming: dict[str, _IncomingFile] = {}
+        self._last: CheckpointSaved | None = None
+        """Event of the last.pt that is in the run's folder."""
 
-    def fetch(self, path: str, then: Then) -> None:
-        """Asks for a file; calls `then` once it has come. One that is on its way is asked for again, as it may be
-        another by now.
-        """
+    def fetch(self, path: str, on_fetched: OnFetched, saved: CheckpointSaved | None = None) -> None:
+        """Request a file, again if it is on its way, since it may have changed; `saved` is the event of a last.pt."""
         if not is_inside(path):
-            then(f"{path} is not a file of the run's folder")
-            return
-        if self._link.ended:
-            then("the machine is away")
-            return
-        self._awaited[path].append(then)
-        self._link.send(FileWanted(path=path))
+            on_fetched(f"{path} is not a file of the run's folder")
+        elif self._link.has_ended:
+            on_fetched("the machine is away")
+        else:
+            self._pending[path].append((on_fetched, saved))
+            self._link.send(FileWanted(path=path))
 
     def give_up(self) -> None:
-        """Waits for nothing more: the machine is away."""
-        awaited, self._awaited = self._awaited, defaultdict(list)
-        for waiting in awaited.values():
-            for then in waiting:
-                then("the machine is away")
+        """Fail all pending requests, because the machine is away."""
+        pending, self._pending = self._pending, defaultdict(list)
+        for requests in pending.values():
+            for on_fetched, _ in requests:
+                on_fetched("the machine is away")
 
-    def take(self, part: FilePart, ranks: list[int]) -> None:
-        """Takes the next part of a file that was asked for, or of what one of `ranks` has printed. Raises OSError."""
-        unasked = {name for rank in ranks for name in (f"worker-{rank}.log", f"worker-{rank}-traceback.txt")}
-        if part.path not in self._awaited and part.path not in unasked:
+    def receive(self, part: FilePart, ranks: Sequence[int]) -> None:
+        """Store the next part of a requested file or of a log of `ranks`, which nodes send unrequested."""
+        logs = {name for rank in ranks for name in _worker_files(rank)}
+        if part.path not in self._pending and part.path not in logs:
             return
-        path = self._run.path / part.path
-        coming = path.with_name(f".{path.name}.part")
-        if part.path not in self._digests:
-            self._digests[part.path] = hashlib.sha256()
-            paths.make_folder(path.parent)
-            coming.unlink(missing_ok=True)
-        why = part.error
-        try:
-            with open(coming, "ab", opener=paths.for_the_user_alone) as stream:
-                stream.write(part.data)
-                self._digests[part.path].update(part.data)
-                if part.last and not why:
-                    os.fsync(stream.fileno())
-        except OSError as error:
-            why = error.strerror or str(error)
+        if part.path not in self._incoming:
+            self._incoming[part.path] = _IncomingFile(self._run.path / part.path)
+        incoming = self._incoming[part.path]
+        incoming.write(part)
         if not part.last:
             return
-        digest = self._digests.pop(part.path)
-        if not why and digest.hexdigest() != part.sha256:
-            why = "it did not arrive as it was sent"
-        if not why:
+        del self._incoming[part.path]
+        requests = self._pending.pop(part.path, [])
+        on_fetched, saved = requests.pop(0) if requests else (None, None)
+        if requests:
+            self._pending[part.path] = requests
+        if incoming.verify(part.sha256):
             if part.path == LAST:
-                self._keep_older(path)
-            os.replace(coming, path)
-        coming.unlink(missing_ok=True)
-        waiting = self._awaited.get(part.path, [])
-        if waiting:
-            then = waiting.pop(0)
-            if not waiting:
-                del self._awaited[part.path]
-            then(why)
+                self._retain_older(incoming.path, saved)
+            os.replace(incoming.temporary, incoming.path)
+        incoming.temporary.unlink(missing_ok=True)
+        if on_fetched is not None:
+            on_fetched(incoming.error)
 
-    def saved(self, event: CheckpointSaved) -> None:
-        """Notes a checkpoint that is about to be asked for."""
-        if event.kind == "last":
-            self._saved.append((event.epoch, event.step))
-
-    def _keep_older(self, last: Path) -> None:
-        """Keeps the last.pt that is about to be replaced as an older checkpoint, by where it was written."""
-        before, self._last = self._last, self._saved.popleft() if self._saved else None
+    def _retain_older(self, last: Path, saved: CheckpointSaved | None) -> None:
+        """Rename the last.pt that is about to be replaced after its epoch and step, and drop the oldest ones."""
+        before, self._last = self._last, saved
         if not self._keep:
             return
         if before is not None and last.exists():
             with suppress(OSError):
-                os.link(last, last.with_name(f"epoch-{before[0]}-step-{before[1]}.pt"))
-        older = {int(m["step"]): path for path in last.parent.iterdir() if (m := OLDER_CHECKPOINT.fullmatch(path.name))}
-        for step in sorted(older)[: -self._keep]:
-            older[step].unlink(missing_ok=True)
+                os.link(last, last.with_name(f"epoch-{before.epoch}-step-{before.step}.pt"))
+        for path in list(older_checkpoints(last.parent).values())[: -self._keep]:
+            path.unlink(missing_ok=True)
 
 
-def is_inside(path: str) -> bool:
-    """Whether a path that another machine tells of stays in the run's folder."""
-    parts = PurePosixPath(path).parts
-    return bool(parts) and not PurePosixPath(path).is_absolute() and ".." not in parts and "\0" not in path
+class NodeFiles:
+    """Node's end: the run's folder on a machine, and its transfers.
+
+    The folder belongs to this process: a node that an earlier attempt has left there is killed. With
+    `order.run_folder` it is the run's own folder on a shared file system, and nothing is transferred.
+    """
+
+    def __init__(self, order: NodeOrder, send: Callable[[FilePart], None]) -> None:
+        self._order = order
+        self._send = send
+        self._incoming: dict[str, _IncomingFile] = {}
+        self._is_copy = not order.run_folder
+        if self._is_copy:
+            paths.make_home()
+            _remove_abandoned()
+            self.folder = paths.private_folder(node_folder(order.run_id))
+            _take_over(self.folder)
+        else:
+            self.folder = Path(order.run_folder)
+        try:
+            paths.make_folder(self.folder / "checkpoints")
+        except OSError:
+            self.close()
+            raise
+
+    def missing(self) -> tuple[str, ...]:
+        """Return the paths of the order's files that are missing or differ."""
+        last = self.folder / LAST
+        for required in self._order.files:
+            if required.path == RESUME and last.exists() and file_sha256(last) == required.sha256:
+                (self.folder / RESUME).unlink(missing_ok=True)
+                os.link(last, self.folder / RESUME)
+        return tuple(each.path for each in self._order.files if file_sha256(self.folder / each.path) != each.sha256)
+
+    def resume_from(self, path: str) -> Path:
+        """Return the local path of the checkpoint that the supervisor calls `path`."""
+        return self.folder / RESUME if self._is_copy else Path(path)
+
+    def receive(self, part: FilePart) -> None:
+        """Store the next part of a missing file.
+
+        Raises:
+            OSError: The file could not be written or is damaged.
+        """
+        required = next(each for each in self._order.files if each.path == part.path)
+        if part.path not in self._incoming:
+            self._incoming[part.path] = _IncomingFile(self.folder / required.path)
+        incoming = self._incoming[part.path]
+        incoming.write(part)
+        if part.last:
+            incoming.verify(required.sha256)
+        if incoming.error:
+            raise OSError(f"{part.path} can't be copied here: {incoming.error}")
+        if part.last:
+            os.replace(incoming.temporary, incoming.path)
+
+    def send(self, path: str, last_bytes: int | None = None) -> None:
+        """Send a file of the run's folder, or its `last_bytes`; an error goes to the supervisor."""
+        try:
+            for part in file_parts(path, self.folder / path, last_bytes):
+                self._send(part)
+        except OSError as error:
+            self._send(FilePart(path=path, data=b"", error=error.strerror or str(error)))
+
+    def send_worker_files(self, rank: int, last_bytes: int) -> None:
+        """Send the end of a worker's log and its traceback, unless they are in the run's own folder already."""
+        for name in _worker_files(rank) if self._is_copy else ():
+            if (self.folder / name).exists():
+                self.send(name, last_bytes)
+
+    def close(self) -> None:
+        """Remove the folder, unless it is the run's own."""
+        if self._is_copy:
+            _remove(self.folder)
+
+
+def node_folder(run_id: str) -> Path:
+    """Return a run's folder on this machine, distinct from that of other machines that share the home."""
+    return paths.home() / "nodes" / Path(run_id).name / platform.node()
+
+
+def make_scratch() -> Path:
+    """Create this process's folder for sockets and temporary files, and remove those of nodes that were killed.
+
+    Its path is short enough for a Unix socket.
+    """
+    base = paths.runtime_folder()
+    for folder in base.glob(f"{_SCRATCH_PREFIX}*"):
+        pid = folder.name.removeprefix(_SCRATCH_PREFIX)
+        if pid.isdecimal() and not psutil.pid_exists(int(pid)):
+            shutil.rmtree(folder, ignore_errors=True)
+    folder = paths.private_folder(base / f"{_SCRATCH_PREFIX}{os.getpid()}")
+    tempfile.tempdir = str(folder)
+    return folder
+
+
+def _worker_files(rank: int) -> tuple[str, str]:
+    return f"worker-{rank}.log", f"worker-{rank}-traceback.txt"
+
+
+def _take_over(folder: Path) -> None:
+    """Lock the folder for the life of this process, and kill the node of an earlier attempt that holds the lock.
+
+    Raises:
+        TimeoutError: That node does not end.
+    """
+    path = folder / _LOCK
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    deadline = time.monotonic() + _LOCK_TIMEOUT_S
+    while not file_locks.take(descriptor):
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"another node of this run does not end (see {path})")
+        _kill_node(os.pread(descriptor, 32, 0))
+        time.sleep(0.1)
+    try:
+        os.truncate(descriptor, 0)
+        os.pwrite(descriptor, str(os.getpid()).encode(), 0)
+    except OSError:  # the disk is full
+        _remove(folder)
+        raise
+
+
+def _kill_node(pid: bytes) -> None:
+    with suppress(ValueError, psutil.Error):
+        node = psutil.Process(int(pid))
+        if node.name().startswith("footplate-node") and node.pid != os.getpid():
+            for process in (*node.children(recursive=True), node):
+                with suppress(psutil.Error):
+                    process.kill()
+
+
+def _remove_abandoned() -> None:
+    """Remove run folders of more than a day ago whose node is gone: the machine lost its power."""
+    for lock in (paths.home() / "nodes").glob(f"*/{platform.node()}/{_LOCK}"):
+        with suppress(OSError):
+            if lock.stat().st_mtime < time.time() - _ABANDONED_S:
+                descriptor = os.open(lock, os.O_RDWR | os.O_CLOEXEC)
+                try:
+                    if file_locks.take(descriptor):
+                        _remove(lock.parent)
+                finally:
+                    os.close(descriptor)
+
+
+def _remove(folder: Path) -> None:
+    shutil.rmtree(folder, ignore_errors=True)
+    with suppress(OSError):
+        folder.parent.rmdir()

@@ -1,9 +1,9 @@
 """``python -m engine.machines.follower HOST RUN``: follows a run of another machine through ssh.
 
-What the run says there is written to a folder here (see `mirror_folder`), in which this process takes the place
-of the run's supervisor: windows and commands read the log and connect as they do to any run, and their commands are
-handed on. While the other machine is away they are told so, and it is tried again. It ends with its standard input,
-and the run goes on.
+The run's events are written to a local copy of its folder (see `mirror_folder`), for which this process acts as
+supervisor: windows and commands read the log and connect as to any run, and their commands are forwarded. Clients are
+notified while the other machine is away, and the connection is retried. The follower ends with its standard input;
+the run continues.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from engine.contract.nodes import (
 )
 from engine.contract.protocol import ENCODE, Command
 from engine.machines.link import NodeLink
+from engine.machines.nodes import CONNECT_S
 from engine.runs.folder import RunFolder, SupervisorFile, process_start
 from engine.runs.index import mirror_folder, mirrors_of
 from engine.supervisor import endpoint
@@ -37,176 +38,176 @@ from engine.supervisor.server import Server
 from engine.system import file_locks, linux, paths
 from engine.system.ssh import ssh_command, why_it_ended
 
-BEGIN_S = 40.0
-"""How long a machine may take until its first word: to be reached, and to start Python."""
 _TICK_S = 0.25
-_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.5, 10.0
+_LOCK_RETRY_S = 1.0
+_MIN_RETRY_S, _MAX_RETRY_S = 0.5, 10.0
 
 
 class Follower:
-    """Follows the run that `where` calls `name`, from `run` on until the standard input ends."""
+    """Follows the run that `machine` calls `name`, from `run` until standard input ends."""
 
-    def __init__(self, where: Host, name: str) -> None:
-        self._where, self._name = where, name
+    def __init__(self, machine: Host, name: str) -> None:
+        self._machine, self._name = machine, name
         self._selector = selectors.DefaultSelector()
         self._link: NodeLink | None = None
-        self._again_at, self._pause_s = 0.0, _FIRST_PAUSE_S
+        self._retry_at, self._retry_s = 0.0, _MIN_RETRY_S
         self._run: RunFolder | None = None
         self._lock: int | None = None
         self._log: EventLog | None = None
-        self._rest = b""
+        self._partial_line = b""
         self._server: Server | None = None
-        self._told = self._over = False
-        self._code = 0
+        self._has_reported = self._is_done = False
+        self._exit_code = 0
 
     def run(self) -> int:
-        """Returns the exit code, which is 1 where the run was not found."""
-        self._selector.register(sys.stdin, selectors.EVENT_READ, lambda _mask: self._parent())
+        """Follow the run and return the exit code: 1 if it was not found."""
+        self._selector.register(sys.stdin, selectors.EVENT_READ, lambda _mask: self._on_input())
         try:
-            while not self._over:
-                self._step()
+            while not self._is_done:
+                self._poll_link()
                 for key, mask in self._selector.select(_TICK_S):
                     key.data(mask)
                 if self._server is not None:
                     self._server.tick()
         finally:
             self._close()
-        return self._code
+        return self._exit_code
 
-    def _step(self) -> None:
+    def _poll_link(self) -> None:
         link = self._link
         if link is None:
-            if time.monotonic() > self._again_at and self._is_ours():
-                self._reach()
-        elif not link.ended:
+            if time.monotonic() > self._retry_at and self._acquire_lock():
+                self._connect()
+        elif not link.has_ended:
             link.tick()
-            limit = LOST_S if link.begun else BEGIN_S
+            limit = LOST_S if link.has_answered else CONNECT_S
             if link.silent_s > limit:
-                link.kill()
-                self._away(f"{self._where.title} has not responded for {limit:.0f} s: it, or its network, may be down.")
+                title = self._machine.title
+                self._on_away(f"{title} has not responded for {limit:.0f} s: it, or its network, may be down.")
 
-    def _parent(self) -> None:
+    def _on_input(self) -> None:
         if not os.read(sys.stdin.fileno(), 4096):
-            self._over = True
+            self._is_done = True
 
-    def _is_ours(self) -> bool:
-        """Whether this process writes the folder, and not one that follows the same run for another window."""
+    def _acquire_lock(self) -> bool:
+        """Return True if this process writes the folder, rather than the follower of another window."""
         if self._lock is None or self._run is None:
             return True
-        ours = file_locks.take(self._lock)
-        self._again_at = 0.0 if ours else time.monotonic() + 1.0
-        return ours
+        is_acquired = file_locks.take(self._lock)
+        self._retry_at = 0.0 if is_acquired else time.monotonic() + _LOCK_RETRY_S
+        return is_acquired
 
     # The other machine
 
-    def _reach(self) -> None:
+    def _connect(self) -> None:
         name = self._run.run_id if self._run is not None else self._name
-        command = ssh_command(self._where.reached_by, self._where.command("node", "--relay", name))
-        folder = paths.private_folder(mirrors_of(self._where.name))
+        command = ssh_command(self._machine.reached_by, self._machine.command("node", "--relay", name))
+        folder = paths.private_folder(mirrors_of(self._machine.name))
         try:
-            self._link = NodeLink(command, folder / "relay.log", self._selector, self._take, self._ended)
+            self._link = NodeLink(command, folder / "relay.log", self._selector, self._on_message, self._on_end)
         except OSError as error:
-            self._away(f"{command[0]} can't be started: {error}.")
+            self._on_away(f"{command[0]} can't be started: {error}.")
 
-    def _take(self, message: FromNode) -> None:
+    def _on_message(self, message: FromNode) -> None:
         match message:
             case RunFound():
-                self._begin(message)
+                self._on_found(message)
             case LogPart():
-                self._copy(message)
+                self._append_log(message)
             case RunStands():
-                self._stands(message)
+                self._on_state(message)
             case NodeFailed():
-                self._away(f"{self._where.title}: {message.cause}.")
+                self._on_away(f"{self._machine.title}: {message.cause}.")
 
-    def _begin(self, found: RunFound) -> None:
-        """Asks for what the folder lacks, unless another process does."""
+    def _on_found(self, found: RunFound) -> None:
+        """Request the rest of the log, unless another follower writes the folder."""
         assert self._link is not None
         if self._run is None:
             try:
-                self._run = mirror_folder(self._where.name, found.run_id)
+                self._run = mirror_folder(self._machine.name, found.run_id)
             except ValueError as error:
-                self._away(f"{self._where.title}: {error}.")
+                self._on_away(f"{self._machine.title}: {error}.")
                 return
             paths.private_folder(self._run.path)
             paths.private_folder(self._run.checkpoints)
             self._lock = os.open(self._run.path / "follower.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        if not self._is_ours():
+        if not self._acquire_lock():
             self._link.kill()
             self._link = None
-            self._tell(Followed(folder=str(self._run.path)))
+            self._report(Followed(folder=str(self._run.path)))
             return
         paths.put_into_place(self._run.job_file, found.job)
         os.utime(self._run.job_file, (found.written, found.written))
         self._log = self._log or EventLog(self._run.events_file)
-        self._rest = b""
-        wanted = LogWanted(offset=self._log.end, sha256=file_sha256(self._run.events_file))
-        self._link.send(wanted)
+        self._partial_line = b""
+        self._link.send(LogWanted(offset=self._log.end, sha256=file_sha256(self._run.events_file)))
 
-    def _copy(self, part: LogPart) -> None:
+    def _append_log(self, part: LogPart) -> None:
+        """Append the complete lines of a part; a part at offset 0 starts another log."""
         assert self._log is not None
         assert self._run is not None
         if part.offset == 0 and self._log.end:
             self._stop_serving()
             self._log.close()
             self._run.events_file.unlink(missing_ok=True)
-            self._log, self._rest = EventLog(self._run.events_file), b""
-        whole = (self._rest + part.data).rfind(b"\n") + 1
-        lines, self._rest = (self._rest + part.data)[:whole], (self._rest + part.data)[whole:]
-        self._log.copy(lines)
+            self._log, self._partial_line = EventLog(self._run.events_file), b""
+        data = self._partial_line + part.data
+        end = data.rfind(b"\n") + 1
+        self._partial_line = data[end:]
+        self._log.copy(data[:end])
 
-    def _stands(self, stands: RunStands) -> None:
-        """Takes the supervisor's place while there is one."""
+    def _on_state(self, state: RunStands) -> None:
+        """Act as the run's supervisor for as long as that is alive."""
         assert self._run is not None
-        if not stands.alive:
+        if not state.alive:
             self._stop_serving()
         else:
             if self._server is None:
                 assert self._log is not None
                 listening = endpoint.open_endpoint(self._run.path)
-                self._server = Server(listening, self._log, self._run.run_id, self._selector, self._hand_on)
+                self._server = Server(listening, self._log, self._run.run_id, self._selector, self._forward)
             self._server.shut("")
-            started = process_start(os.getpid())
             self._run.write_supervisor(
                 SupervisorFile(
                     pid=os.getpid(),
-                    start_time=started,
+                    start_time=process_start(os.getpid()),
                     endpoint=self._server.endpoint.text,
-                    execution=stands.execution,
+                    execution=state.execution,
                 )
             )
-        self._pause_s = _FIRST_PAUSE_S
-        self._tell(Followed(folder=str(self._run.path)))
+        self._retry_s = _MIN_RETRY_S
+        self._report(Followed(folder=str(self._run.path)))
 
-    def _hand_on(self, command: Command) -> None:
+    def _forward(self, command: Command) -> None:
         if self._link is not None:
             self._link.send(ToRun(command=command))
 
-    def _ended(self, why: str) -> None:
+    def _on_end(self, reason: str) -> None:
         assert self._link is not None
-        code, said = self._link.last_words()
-        self._away(f"{self._where.title}: {why}." if why else why_it_ended(self._where.title, code, said))
+        code, errors = self._link.exit_status()
+        title = self._machine.title
+        self._on_away(f"{title}: {reason}." if reason else why_it_ended(title, code, errors))
 
-    def _away(self, why: str) -> None:
-        """Nothing comes from the other machine: ends where it never did, else tries again."""
-        if not self._told:
-            self._tell(Followed(problem=why))
-            self._over, self._code = True, 1
+    def _on_away(self, reason: str) -> None:
+        """Disconnect and retry later; end if the run has never been reached."""
+        if not self._has_reported:
+            self._report(Followed(problem=reason))
+            self._is_done, self._exit_code = True, 1
         if self._link is not None:
             self._link.kill()
             self._link = None
         if self._server is not None:
-            self._server.shut(why)
-        self._again_at = time.monotonic() + self._pause_s
-        self._pause_s = min(2 * self._pause_s, _LONGEST_PAUSE_S)
+            self._server.shut(reason)
+        self._retry_at = time.monotonic() + self._retry_s
+        self._retry_s = min(2 * self._retry_s, _MAX_RETRY_S)
 
-    # Here
+    # This machine
 
-    def _tell(self, said: Followed) -> None:
-        """To the process that has started this one, once."""
-        if not self._told:
-            self._told = True
-            print(ENCODE.encode(said).decode(), flush=True)
+    def _report(self, result: Followed) -> None:
+        """Print the result for the parent process, once."""
+        if not self._has_reported:
+            self._has_reported = True
+            print(ENCODE.encode(result).decode(), flush=True)
 
     def _stop_serving(self) -> None:
         assert self._run is not None
@@ -229,13 +230,13 @@ class Follower:
 
 def main() -> int:
     name, run = sys.argv[1:]
-    where = host(name)
+    machine = host(name)
     linux.name_process("footplate-follow")
-    if where is None:
+    if machine is None:
         print(ENCODE.encode(Followed(problem=f"{name} is not among your hosts.")).decode())
         return 1
     with suppress(KeyboardInterrupt):
-        return Follower(where, run).run()
+        return Follower(machine, run).run()
     return 0
 
 

@@ -1,7 +1,8 @@
-"""Installing Footplate on another machine, through ssh: the given wheel, into a virtual environment of its own."""
+"""Installation of Footplate on another machine through ssh: a wheel, into a virtual environment of its own."""
 
 from __future__ import annotations
 
+import re
 import subprocess
 from pathlib import Path
 
@@ -9,7 +10,7 @@ from engine.contract.hosts import Host
 from engine.system.ssh import in_english, ssh_command, why_it_ended
 
 FOLDER = ".local/share/footplate/venv"
-"""Where, in the home folder there."""
+"""Folder of the virtual environment, relative to the home folder there."""
 _INSTALL = """set -e
 mkdir -p "$HOME/{parent}"
 cat > "$HOME/{parent}/{wheel}"
@@ -20,17 +21,13 @@ rm "$HOME/{parent}/{wheel}"
 
 
 class InstallFailed(Exception):  # noqa: N818  (it says what happened)
-    """The text is why."""
+    """The installation failed, for the reason in the text."""
 
 
 def install(host: Host, wheel: Path) -> None:
-    """Copies `wheel` and installs it with what it needs. Raises InstallFailed."""
+    """Copy `wheel` to `host` and install it with its dependencies. Raises InstallFailed."""
     name = wheel.name
-    if (
-        not name.startswith("footplate-")
-        or not name.endswith(".whl")
-        or not name.replace("+", "").replace("-", "").replace(".", "").replace("_", "").isalnum()
-    ):
+    if not re.fullmatch(r"footplate-[\w.+-]+\.whl", name, re.ASCII):  # it becomes a part of a shell script
         raise InstallFailed(f"{wheel} is not a wheel of Footplate.")
     script = _INSTALL.format(parent=str(Path(FOLDER).parent), folder=FOLDER, wheel=name)
     try:
@@ -45,7 +42,7 @@ def install(host: Host, wheel: Path) -> None:
     except OSError as error:
         raise InstallFailed(f"{wheel} can't be read: {error.strerror}.") from error
     if done.returncode:
-        said = done.stderr.decode(errors="replace")
-        last = said.strip().splitlines()[-1:] or ["no reason given"]
-        why = why_it_ended(host.title, done.returncode, said) if done.returncode == 255 else f"{last[0]}."
-        raise InstallFailed(f"Footplate could not be installed on {host.title}: {why}")
+        errors = done.stderr.decode(errors="replace")
+        last = errors.strip().splitlines()[-1:] or ["no reason given"]
+        reason = why_it_ended(host.title, done.returncode, errors) if done.returncode == 255 else f"{last[0]}."
+        raise InstallFailed(f"Footplate could not be installed on {host.title}: {reason}")

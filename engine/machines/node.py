@@ -1,7 +1,8 @@
-"""``footplate node``: one machine's part in a run, at the orders of the run's supervisor, which started it through ssh.
+"""``footplate node``: one machine's part in a run, controlled by the run's supervisor, which has started it through ssh.
 
-It ends with its supervisor: at the end of standard input, or when nothing has come for `SILENCE_S`, all that it has
-started is killed. It never decides for itself to start anything again.
+It ends with its supervisor: at the end of standard input, or after `SILENCE_S` without a frame, it kills all that it
+has started. It never restarts anything itself. ``python -m engine.machines.node`` is the same on the supervisor's
+own machine.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import os
 import queue
 import shutil
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -22,7 +24,10 @@ import msgspec
 import psutil
 
 from engine.checks.node_checks import inputs_of, versions
+from engine.contract.catalogue import load_catalogue, weights_of
 from engine.contract.devices import host_of, is_gpu
+from engine.contract.events import EVENT, Failed
+from engine.contract.job import Job
 from engine.contract.nodes import (
     FilePart,
     FileWanted,
@@ -38,63 +43,81 @@ from engine.contract.nodes import (
 from engine.contract.protocol import FrameError
 from engine.contract.worker import BY_ENVIRONMENT, WorkerSpec
 from engine.machines import addresses, agent
-from engine.machines.frontend import Frontend
-from engine.machines.node_files import RunFiles
-from engine.machines.pretrained import fetch_weights
-from engine.machines.samples import start_samples
-from engine.machines.scratch import make_scratch
-from engine.machines.worker_server import Workers
+from engine.machines.devices import snapshot, start_sampling
+from engine.machines.files import NodeFiles, make_scratch
+from engine.machines.link import SupervisorLink
+from engine.machines.worker_server import WorkerServer
 from engine.runs.consent import agree
 from engine.supervisor.environment import usable_cores
 from engine.system import linux, paths
+from engine.system.format import exit_words
 
 _LOG_BYTES = 1 << 18
-"""How much of the end of a worker's log is handed on."""
+"""Bytes of a worker's log that the supervisor gets."""
 
 
 def serve() -> int:
-    """Serves one attempt of one run; returns the exit code."""
-    frontend = Frontend()
+    """Serve one attempt of one run and return the exit code."""
+    link = SupervisorLink()
     linux.name_process("footplate-node")
     faulthandler.enable(all_threads=False)
     os.chdir(paths.PACKAGES)
     for number in (signal.SIGHUP, signal.SIGINT):
-        signal.signal(number, signal.SIG_IGN)  # the end of standard input says it all
-    node = _Node(frontend, make_scratch())
-    frontend.start_beating(lambda: node.end(1))
+        signal.signal(number, signal.SIG_IGN)  # the end of standard input is the signal to end
+    node = _Node(link, make_scratch())
+    link.start_beating(lambda: node.end(1))
     agent.preload()
     return node.run()
 
 
-class _Node:
-    """`run` has the workers trained from the main thread; all else happens in threads."""
+def fetch_weights(job: Job) -> str:
+    """Download or verify the pretrained weights of `job`, and return the error, "" if there is none."""
+    needs_weights = job.pretrained and not job.weights_file and not job.resume_from
+    weights = weights_of(job, load_catalogue()) if needs_weights else None
+    if weights is None:
+        return ""
+    done = subprocess.run(
+        [sys.executable, "-m", "engine.models.fetch", msgspec.json.encode(weights).decode()],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        cwd=paths.PACKAGES,
+        check=False,
+    )
+    causes = [event.cause for event in map(EVENT.decode, done.stdout.splitlines()) if isinstance(event, Failed)]
+    if causes or not done.returncode:
+        return causes[0] if causes else ""
+    return f"The process that downloads the pretrained weights {exit_words(done.returncode)}."
 
-    def __init__(self, frontend: Frontend, scratch: Path) -> None:
-        self._frontend, self._scratch = frontend, scratch
-        self._meetings: queue.SimpleQueue[Meet] = queue.SimpleQueue()
-        self._ordered: queue.SimpleQueue[NodeOrder] = queue.SimpleQueue()
-        self._workers: Workers | None = None
-        self._files: RunFiles | None = None
+
+class _Node:
+    """A node's state. `run` trains in the main thread; messages are handled in other threads."""
+
+    def __init__(self, link: SupervisorLink, scratch: Path) -> None:
+        self._link, self._scratch = link, scratch
+        self._meets: queue.SimpleQueue[Meet] = queue.SimpleQueue()
+        self._orders: queue.SimpleQueue[NodeOrder] = queue.SimpleQueue()
+        self._workers: WorkerServer | None = None
+        self._files: NodeFiles | None = None
         self._agent: agent.Agent | None = None
-        self._no_more = False
-        """Whether workers are to end that have not begun."""
+        self._is_cancelled = False
+        """True once the supervisor ends workers that have not started."""
         self._done = threading.Event()
 
     def run(self) -> int:
-        threading.Thread(target=self._read, name="frames", daemon=True).start()
-        order = self._ordered.get()
+        threading.Thread(target=self._receive, name="frames", daemon=True).start()
+        order = self._orders.get()
         try:
             self._train(order)
         except agent.AgentFailed as error:
-            self._frontend.say(NodeFailed(cause=f"{order.title}: {error}"))
+            self._link.send(NodeFailed(cause=f"{order.title}: {error}"))
         except Exception as error:
             traceback.print_exc()
-            self._frontend.say(NodeFailed(cause=f"{order.title}: {type(error).__name__}: {error}"))
-        self._done.wait()  # which ends the process
+            self._link.send(NodeFailed(cause=f"{order.title}: {type(error).__name__}: {error}"))
+        self._done.wait()  # never set: `end` ends the process
         return 0
 
     def end(self, code: int) -> None:
-        """Kills everything that this process has started, removes what it has written, and ends it."""
+        """Kill everything that this process has started, remove its files, and exit."""
         if self._workers is not None:
             self._workers.close()
         for child in psutil.Process().children(recursive=True):
@@ -110,49 +133,50 @@ class _Node:
     def _train(self, order: NodeOrder) -> None:
         job = order.specs[0].job
         if job.model_file_sha256:
-            agree(job.model, job.model_file_sha256)  # to that content alone, as the user has where the run was started
-        self._files = RunFiles(order, self._frontend.say)
-        specs = tuple(self._own(order, spec) for spec in order.specs)
-        self._workers = Workers(specs, self._frontend.say, self._scratch)
-        threading.Thread(target=self._tell_facts, args=(order,), name="facts", daemon=True).start()
-        meet = self._meetings.get()
+            agree(job.model, job.model_file_sha256)  # only to that content, as the user has where the run was started
+        self._files = NodeFiles(order, self._link.send)
+        specs = tuple(self._local_spec(order, spec) for spec in order.specs)
+        self._workers = WorkerServer(specs, self._link.send, self._scratch)
+        threading.Thread(target=self._send_facts, args=(order,), name="facts", daemon=True).start()
+        meet = self._meets.get()
         listener = None
         if order.node == 0:
             listener = addresses.listen(meet.own_address, order.port, order.attempt)
             port = listener.getsockname()[1]
             meet = Meet(own_address=meet.own_address, address=meet.own_address, port=port)
-            self._frontend.say(Listening(address=meet.address, port=port))
+            self._link.send(Listening(address=meet.address, port=port))
         if host_of(order.specs[0].devices[order.specs[0].rank]):
-            start_samples(order, self._frontend.say)
+            start_sampling(order, self._link.send)
         self._agent = agent.Agent(order, meet, listener, self._workers.socket_path)
-        if self._no_more:
+        if self._is_cancelled:
             self._agent.kill()
-        codes = self._agent.codes()
-        # SLURM's, at the end of a job, would come before what is ours is removed.
+        codes = self._agent.exit_codes()
+        # SLURM sends one at the end of a job, which would come before the files are removed.
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         self._workers.finish()
         for rank, code in codes.items():
             self._files.send_worker_files(rank, _LOG_BYTES)
-            self._frontend.say(WorkerEnded(rank=rank, code=code))
+            self._link.send(WorkerEnded(rank=rank, code=code))
 
-    def _own(self, order: NodeOrder, spec: WorkerSpec) -> WorkerSpec:
-        """A worker's orders, with what only its machine knows."""
+    def _local_spec(self, order: NodeOrder, spec: WorkerSpec) -> WorkerSpec:
+        """Return a worker's spec with this machine's paths and threads."""
         assert self._files is not None
-        resumed = spec.job.resume_from and str(self._files.resume_from(spec.job.resume_from))
+        resume_from = spec.job.resume_from and str(self._files.resume_from(spec.job.resume_from))
         return msgspec.structs.replace(
             spec,
             run_folder=str(self._files.folder),
-            job=msgspec.structs.replace(spec.job, resume_from=resumed),
+            job=msgspec.structs.replace(spec.job, resume_from=resume_from),
             rendezvous=BY_ENVIRONMENT,
             threads=max(1, usable_cores() // len(order.specs)),
         )
 
-    # In a thread of its own
+    # In threads
 
-    def _tell_facts(self, order: NodeOrder) -> None:
+    def _send_facts(self, order: NodeOrder) -> None:
         assert self._files is not None
-        came_to, came_from = addresses.reached_addresses()
-        address, problem = order.address or came_to, ""
+        job = order.specs[0].job
+        ssh_address, came_from = addresses.connection_addresses()
+        address, problem = order.address or ssh_address, ""
         try:
             if address:
                 addresses.interface_of(address)
@@ -160,42 +184,32 @@ class _Node:
             problem = f"{error}. Set it with `footplate hosts add --address`."
         facts = NodeFacts(
             versions=versions(),
-            inputs=inputs_of(order.specs[0].job),
-            lacks=self._files.lacking(),
+            inputs=inputs_of(job),
+            lacks=self._files.missing(),
             address=address,
             came_from=came_from,
             time=time.time(),
             free_bytes=shutil.disk_usage(self._files.folder).free,
-            problem=problem or self._missing_gpus(order) or fetch_weights(order.specs[0].job),
+            problem=problem or _missing_gpus(order) or fetch_weights(job),
         )
-        self._frontend.say(facts)
+        self._link.send(facts)
 
-    def _missing_gpus(self, order: NodeOrder) -> str:
-        wanted = [device for device in order.specs[0].own_devices if is_gpu(device)]
-        if not wanted:
-            return ""
-        from engine.machines.devices import snapshot
-
-        seen = snapshot()
-        missing = sorted(set(wanted) - {gpu.uuid for gpu in seen.gpus if not gpu.lost})
-        return f"There is no GPU {', '.join(missing)}. {seen.nvml.message}".strip() if missing else ""
-
-    def _read(self) -> None:
+    def _receive(self) -> None:
         try:
-            for message in self._frontend.messages():
-                self._take(message)
+            for message in self._link.messages():
+                self._on_message(message)
         except (FrameError, msgspec.DecodeError) as error:
             print(f"The supervisor sent an invalid message: {error}", file=sys.stderr, flush=True)
         except Exception:
             traceback.print_exc()
         self.end(0)
 
-    def _take(self, message: object) -> None:
+    def _on_message(self, message: object) -> None:
         match message:
             case NodeOrder():
-                self._ordered.put(message)
+                self._orders.put(message)
             case Meet():
-                self._meetings.put(message)
+                self._meets.put(message)
             case ToWorker() if self._workers is not None:
                 self._workers.send(message.rank, message.command)
             case KillWorker():
@@ -203,15 +217,25 @@ class _Node:
             case FileWanted() if self._files is not None:
                 self._files.send(message.path)
             case FilePart() if self._files is not None:
-                self._files.take(message)
+                self._files.receive(message)
 
     def _kill(self, message: KillWorker) -> None:
-        """Signals a worker; ends all where it has not begun, as it may wait for a machine that is gone."""
+        """Signal a worker; kill all if it has not started, since it may wait for a machine that is gone."""
         if self._workers is not None and self._workers.kill(message.rank, hard=message.hard):
             return
-        self._no_more = True
+        self._is_cancelled = True
         if self._agent is not None:
             self._agent.kill()
+
+
+def _missing_gpus(order: NodeOrder) -> str:
+    """Return a sentence about GPUs of the order that this machine lacks, "" if it has all."""
+    required = {device for device in order.specs[0].own_devices if is_gpu(device)}
+    if not required:
+        return ""
+    state = snapshot()
+    missing = sorted(required - {gpu.uuid for gpu in state.gpus if not gpu.lost})
+    return f"There is no GPU {', '.join(missing)}. {state.nvml.message}".strip() if missing else ""
 
 
 if __name__ == "__main__":

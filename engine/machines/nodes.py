@@ -1,10 +1,10 @@
-"""One attempt of a run on several machines: they are reached, looked at, brought together, and heard."""
+"""Supervisor's end of one attempt on several machines: connects to them, compares them, and receives their workers."""
 
 from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import chain, groupby
 from pathlib import Path
@@ -29,13 +29,12 @@ from engine.contract.nodes import (
     NodeFailed,
     NodeOrder,
     Sampled,
-    ToNode,
     WorkerEnded,
 )
 from engine.contract.problems import Problem
 from engine.contract.worker import FROM_WORKER, WorkerSpec
-from engine.machines.files import RESUME, Fetched, files_for, parts_of
-from engine.machines.link import GOODBYE_S, NodeLink
+from engine.machines.files import LAST, RESUME, FetchedFiles, file_parts, required_files
+from engine.machines.link import SHUTDOWN_S, NodeLink
 from engine.machines.remote_worker import RemoteWorker
 from engine.processes import failures
 from engine.processes.group import Group
@@ -44,56 +43,76 @@ from engine.system.format import counted
 from engine.system.slurm import on_node
 from engine.system.ssh import ssh_command, why_it_ended
 
-BEGIN_S = 40.0
-"""How long a machine may take until its first word: to be reached, and to start Python."""
+CONNECT_S = 40.0
+"""Seconds until a machine's first message: to connect to it, and to start Python there."""
 QUIET_S = 2.5
-"""A machine that has said nothing for so long may be the cause of what other machines report."""
-BACK_S = 600.0
-"""How long a run that has lost a machine waits for it."""
-_AGAIN_S = 3.0
+"""Seconds of silence after which a machine may be the cause of failures that other machines report."""
+RETURN_S = 600.0
+"""Seconds that a run waits for a machine that it has lost."""
+_RETRY_S = 3.0
+_EVENTS_WITH_FILES = (b'{"type":"checkpoint"', b'{"type":"predicted"')
+"""First bytes of events that name files."""
 
 
 class Node:
-    """One machine of a run: its `host`, the orders of its workers, and what is known of it."""
+    """One machine of a run and the state of its connection."""
 
-    def __init__(self, where: Host, specs: list[WorkerSpec]) -> None:
-        self.host = where
+    def __init__(self, machine: Host, specs: list[WorkerSpec]) -> None:
+        self.host = machine
         self.specs = specs
         self.link: NodeLink | None = None
-        self.fetched: Fetched | None = None
+        self.files: FetchedFiles | None = None
         self.facts: NodeFacts | None = None
         self.workers: list[RemoteWorker] = []
-        self.ended: dict[int, int | None] = {}
-        self.again_at = 0.0
-        self.bringing = 0
-        """How many events of its workers wait for files."""
+        self.exit_codes: dict[int, int | None] = {}
+        self.retry_at = 0.0
+        self.pending_events = 0
+        """Events of its workers that wait for files."""
+
+    @property
+    def title(self) -> str:
+        return self.host.title
 
     @property
     def ranks(self) -> list[int]:
         return [spec.rank for spec in self.specs]
 
     @property
-    def is_here(self) -> bool:
-        return not self.host.name
-
-    @property
-    def in_slurm(self) -> bool:
+    def is_slurm(self) -> bool:
         return self.host.name.startswith(SLURM)
 
     @property
-    def has_folder(self) -> bool:
-        """Whether it sees the run's own folder, which is on a file system that SLURM's nodes share."""
-        return self.is_here or self.in_slurm
+    def shares_folder(self) -> bool:
+        """True if it sees the run's own folder: this machine, or a SLURM node by a shared file system."""
+        return not self.host.name or self.is_slurm
 
     @property
     def is_quiet(self) -> bool:
-        return self.link is not None and not self.link.ended and self.link.silent_s > QUIET_S
+        return self.link is not None and not self.link.has_ended and self.link.silent_s > QUIET_S
+
+    def command(self) -> list[str]:
+        """Return the command that runs `engine.machines.node` there."""
+        if self.is_slurm:
+            return on_node(self.host.name.removeprefix(SLURM), ["node"])
+        if self.host.name:
+            return ssh_command(self.host.reached_by, self.host.command("node"))
+        return [sys.executable, "-m", "engine.machines.node"]
+
+    def give_up(self) -> None:
+        """Expect nothing more of its workers and files."""
+        for worker in self.workers:
+            if worker.exit_code is None:
+                worker.set_exit_code(None)
+        if self.files is not None:
+            self.files.give_up()
 
 
 class Nodes:
-    """The machines of one attempt, by their order in the job. `step` is called often; the workers come to `group`
-    once all machines have met. `attempt` counts from 0; after the first, a machine that can't be reached is waited
-    for, or done without: `without` gives the job that does so, or why there is none.
+    """Machines of one attempt, in the job's order.
+
+    `poll` is called often; once all machines have met, their workers join `group`. `attempt` counts from 0: after the
+    first, an unreachable machine is waited for, unless `job_without` gives a job that does without it (else the
+    reason why there is none).
     """
 
     def __init__(
@@ -102,285 +121,266 @@ class Nodes:
         specs: Sequence[WorkerSpec],
         selector: BaseSelector,
         *,
-        tell: Callable[[AnyEvent], object],
-        sampled: Callable[[tuple[DeviceSample, ...]], None],
+        on_event: Callable[[AnyEvent], object],
+        on_samples: Callable[[tuple[DeviceSample, ...]], None],
         attempt: int,
-        without: Callable[[str], Job | str],
+        job_without: Callable[[str], Job | str],
     ) -> None:
         self._run = run
         self._job = specs[0].job
         self._selector = selector
-        self._tell, self._sampled = tell, sampled
+        self._on_event, self._on_samples = on_event, on_samples
         self._attempt = attempt
-        self._without = without
+        self._job_without = job_without
         self._group: Group | None = None
-        self._ours: dict[str, DatasetDigest] = {}
-        self._met = False
-        self._give_up_at = time.monotonic() + BACK_S
-        self._told_away: set[str] = set()
+        self._inputs: dict[str, DatasetDigest] = {}
+        self._has_met = False
+        self._give_up_at = time.monotonic() + RETURN_S
+        self._reported_away: set[str] = set()
         self.nodes = [
-            Node(host(name) or Host(name=name), list(each)) for name, each in groupby(specs, partial(_host_of, specs))
+            Node(host(name) or Host(name=name), list(group)) for name, group in groupby(specs, partial(_host_of, specs))
         ]
 
-    def launch(self, group: Group) -> None:
-        """Reaches out for the machines."""
-        self._group = group
-        for node in self.nodes:
-            self._reach(node)
-        self._ours = inputs_of(self._job)
-
     @property
-    def in_doubt(self) -> bool:
-        """Whether a machine has said nothing for a while."""
+    def has_quiet_node(self) -> bool:
         return any(node.is_quiet for node in self.nodes)
 
-    def step(self) -> None:
-        """Shows the machines that the run goes on, and sees which have fallen silent."""
+    def launch(self, group: Group) -> None:
+        """Connect to all machines."""
+        self._group = group
+        for node in self.nodes:
+            self._connect(node)
+        self._inputs = inputs_of(self._job)
+
+    def poll(self) -> None:
+        """Send heartbeats, retry connections, and detect machines that have fallen silent."""
         for node in self.nodes:
             if node.link is None:
-                if time.monotonic() > node.again_at and self._group is not None and self._group.failure is None:
-                    self._reach(node)
+                if time.monotonic() > node.retry_at and self._group is not None and self._group.failure is None:
+                    self._connect(node)
                 continue
-            if node.link.ended:
+            if node.link.has_ended:
                 continue
             node.link.tick()
-            limit = LOST_S if node.link.begun else BEGIN_S
+            limit = LOST_S if node.link.has_answered else CONNECT_S
             if node.link.silent_s > limit:
                 node.link.kill()
-                self._lost(
-                    node, f"{node.host.title} has not responded for {limit:.0f} s: it, or its network, may be down."
+                self._on_lost(
+                    node, f"{node.title} has not responded for {limit:.0f} s: it, or its network, may be down."
                 )
 
     def close(self) -> None:
-        """Has everything ended on all machines that still answer when this returns."""
+        """End everything on all machines that still respond, and wait for it."""
         for node in self.nodes:
-            if node.link is not None and not node.link.ended:
+            if node.link is not None and not node.link.has_ended:
                 node.link.close()
-        deadline = time.monotonic() + GOODBYE_S
+        deadline = time.monotonic() + SHUTDOWN_S
         for node in self.nodes:
             if node.link is not None:
                 node.link.finish(max(0.0, deadline - time.monotonic()))
 
-    # From here to training
+    # From the connection to the rendezvous
 
-    def _reach(self, node: Node) -> None:
+    def _connect(self, node: Node) -> None:
         number = self.nodes.index(node)
-        command = [sys.executable, "-m", "engine.machines.node"]
-        if node.in_slurm:
-            command = on_node(node.host.name.removeprefix(SLURM), ["node"])
-        elif not node.is_here:
-            command = ssh_command(node.host.reached_by, node.host.command("node"))
+        command = node.command()
         log = self._run.path / f"node-{number}.log"
         try:
             node.link = NodeLink(
-                command, log, self._selector, partial(self._take, node), lambda why: self._ended(node, why)
+                command, log, self._selector, partial(self._on_message, node), partial(self._on_end, node)
             )
         except OSError as error:
             self._fail(Failed(cause=f"{command[0]} can't be started: {error}"))
             return
-        node.fetched = Fetched(self._run, node.link, self._job.keep_checkpoints)
+        node.files = FetchedFiles(self._run, node.link, self._job.keep_checkpoints)
         node.link.send(
             NodeOrder(
                 run_id=self._run.run_id,
                 attempt=self._attempt,
-                title=node.host.title,
+                title=node.title,
                 node=number,
                 nodes=len(self.nodes),
                 specs=tuple(node.specs),
-                run_folder=str(self._run.path) if node.has_folder else "",
-                files=() if node.has_folder else files_for(self._run, self._job, leads=number == 0),
+                run_folder=str(self._run.path) if node.shares_folder else "",
+                files=() if node.shares_folder else required_files(self._run, self._job, has_rank_0=number == 0),
                 address=node.host.address,
                 port=node.host.port,
             )
         )
 
-    def _looked_at(self) -> None:
-        """Brings the machines together once all have told what they are, unless they can't train together."""
+    def _on_facts(self) -> None:
+        """Compare the machines once all have reported their facts, and start the rendezvous if they match."""
         facts = [node.facts for node in self.nodes if node.facts is not None]
         if len(facts) < len(self.nodes):
             return
         found: list[Problem] = []
         first = self.nodes[0]
         footplate = msgspec.structs.replace(facts[0], versions={"footplate": versions()["footplate"]})
+        packages = {name: version for name, version in facts[0].versions.items() if name != "footplate"}
         for node, each in zip(self.nodes, facts, strict=True):
-            found += differences(each, node.host.title, self._ours, footplate, "this machine")
-            alike = msgspec.structs.replace(facts[0], versions=_without_footplate(facts[0]))
-            found += differences(
-                msgspec.structs.replace(each, problem=""), node.host.title, {}, alike, first.host.title
-            )
+            found += differences(each, node.title, self._inputs, footplate, "this machine")
+            other_packages = msgspec.structs.replace(facts[0], versions=packages)
+            found += differences(msgspec.structs.replace(each, problem=""), node.title, {}, other_packages, first.title)
         if found:
             self._fail(Failed(cause=" ".join(map(str, found))))
             return
-        self._meet(first, "", 0)
+        self._send_rendezvous(first, "", 0)
 
-    def _meet(self, node: Node, address: str, port: int) -> None:
-        """Gives a machine what it lacks, and tells it where the others are."""
+    def _send_rendezvous(self, node: Node, address: str, port: int) -> None:
+        """Send a machine its missing files, then the address at which the machines meet."""
         assert node.link is not None
         assert node.facts is not None
-        own = node.facts.address or next(
-            (one.facts.came_from for one in self.nodes if one.facts and one.facts.came_from), ""
-        )
-        if len(self.nodes) == 1:
-            own = "127.0.0.1"
-        if not own:
-            cause = f"The address of {node.host.title} is not known. Run `footplate hosts add {node.host.name or '.'} --address ADDRESS`."
-            self._fail(Failed(cause=cause))
+        callers = (each.facts.came_from for each in self.nodes if each.facts and each.facts.came_from)
+        local = "127.0.0.1" if len(self.nodes) == 1 else node.facts.address or next(callers, "")
+        if not local:
+            remedy = f"Run `footplate hosts add {node.host.name or '.'} --address ADDRESS`."
+            self._fail(Failed(cause=f"The address of {node.title} is not known. {remedy}"))
             return
-        sent = (self._parts(path) for path in node.facts.lacks)
-        node.link.send_all(chain(*sent, [Meet(own_address=own, address=address, port=port)]))
+        files = (
+            file_parts(path, Path(self._job.resume_from) if path == RESUME else self._run.path / path)
+            for path in node.facts.lacks
+        )
+        node.link.send_all(chain(*files, [Meet(own_address=local, address=address, port=port)]))
 
-    def _parts(self, path: str) -> Iterator[ToNode]:
-        return parts_of(path, Path(self._job.resume_from) if path == RESUME else self._run.path / path)
-
-    def _begin(self, listening: Listening) -> None:
+    def _on_listening(self, listening: Listening) -> None:
+        """Send the other machines to the first one, whose store listens now, and take over all workers."""
         assert self._group is not None
-        where = f"{listening.address}, port {listening.port}"
-        text = f"The machines meet at {where}; nothing there asks for a password. {self.nodes[0].host.title} listens on no other address."
         if len(self.nodes) > 1:
-            self._tell(LogLine(text=text))
+            text = (
+                f"The machines meet at {listening.address}, port {listening.port}, without a password. "
+                f"{self.nodes[0].title} listens on no other address."
+            )
+            self._on_event(LogLine(text=text))
         for node in self.nodes[1:]:
-            self._meet(node, listening.address, listening.port)
+            self._send_rendezvous(node, listening.address, listening.port)
         for node in self.nodes:
             assert node.link is not None
             node.workers = [RemoteWorker(spec, node.link) for spec in node.specs]
-        self._met = True
+        self._has_met = True
         self._group.take_in([worker for node in self.nodes for worker in node.workers])
 
-    # What the machines say
+    # Messages
 
-    def _take(self, node: Node, message: FromNode) -> None:
+    def _on_message(self, node: Node, message: FromNode) -> None:
         match message:
             case NodeFacts():
                 node.facts = message
-                self._looked_at()
+                self._on_facts()
             case Listening():
-                self._begin(message)
+                self._on_listening(message)
             case FromWorker():
-                self._heard(node, message)
+                self._on_worker_message(node, message)
             case WorkerEnded():
-                node.ended[message.rank] = message.code
+                node.exit_codes[message.rank] = message.code
                 self._end_workers(node)
             case FilePart():
-                assert node.fetched is not None
-                node.fetched.take(message, node.ranks)
+                assert node.files is not None
+                node.files.receive(message, node.ranks)
             case Sampled():
-                self._sampled(message.samples)
+                self._on_samples(message.samples)
             case NodeFailed():
-                _give_up(node)
-                self._fail(Failed(cause=message.cause, kind="fault" if self._met else "error"))
+                node.give_up()
+                self._fail(Failed(cause=message.cause, kind="fault" if self._has_met else "error"))
 
-    def _heard(self, node: Node, heard: FromWorker) -> None:
-        """Hands on what a worker says; what tells of files on another machine, once these are here."""
-        worker = next((one for one in node.workers if one.rank == heard.rank), None)
+    def _on_worker_message(self, node: Node, message: FromWorker) -> None:
+        """Forward a worker's message; one that names files of another machine waits until they have been copied."""
+        worker = next((each for each in node.workers if each.rank == message.rank), None)
         if worker is None:
             return
-        raw = bytes(heard.message)
-        event = FROM_WORKER.decode(raw) if raw.startswith(_WITH_FILES) else None
-        if isinstance(event, CheckpointSaved) and not node.has_folder:
-            assert node.fetched is not None
-            node.fetched.saved(event)
-            self._bring(node, worker, event, [event.path], [node])
-        elif isinstance(event, Predicted) and (others := [each for each in self.nodes if not each.has_folder]):
-            told = (path for one in event.samples for path in (one.truth_png, one.prediction_png) if path)
-            missing = [path for path in dict.fromkeys(told) if not (self._run.path / path).exists()]
-            self._bring(node, worker, event, missing, others)
+        raw = bytes(message.message)
+        event = FROM_WORKER.decode(raw) if raw.startswith(_EVENTS_WITH_FILES) else None
+        if isinstance(event, CheckpointSaved) and not node.shares_folder:
+            self._fetch_then_forward(node, worker, event, [event.path], [node])
+        elif isinstance(event, Predicted) and (others := [each for each in self.nodes if not each.shares_folder]):
+            images = (path for each in event.samples for path in (each.truth_png, each.prediction_png) if path)
+            missing = [path for path in dict.fromkeys(images) if not (self._run.path / path).exists()]
+            self._fetch_then_forward(node, worker, event, missing, others)
         else:
-            worker.take(raw)
+            worker.on_message(raw)
 
-    def _bring(self, node: Node, worker: RemoteWorker, event: AnyEvent, files: list[str], having: list[Node]) -> None:
-        """Hands on a worker's event once its files are here; each is on one of the machines `having` them."""
-        left, why = len(files), ""
-        node.bringing += 1
+    def _fetch_then_forward(
+        self, node: Node, worker: RemoteWorker, event: AnyEvent, paths: list[str], sources: list[Node]
+    ) -> None:
+        """Forward a worker's event once its files have been copied; each is on one of the machines `sources`."""
+        remaining, first_error = len(paths), ""
+        saved = event if isinstance(event, CheckpointSaved) and event.path == LAST else None
+        node.pending_events += 1
 
-        def one_came(fault: str) -> None:
-            nonlocal left, why
-            left -= 1
-            why = why or fault
-            if left <= 0:
-                node.bringing -= 1
-                text = f"A file could not be copied from {node.host.title}: {why}."
-                worker.take(Warned(code="not_copied", message=text, rank=worker.rank) if why else event)
+        def on_copied(error: str) -> None:
+            nonlocal remaining, first_error
+            remaining -= 1
+            first_error = first_error or error
+            if remaining <= 0:
+                node.pending_events -= 1
+                text = f"A file could not be copied from {node.title}: {first_error}."
+                failed = Warned(code="not_copied", message=text, rank=worker.rank)
+                worker.on_message(failed if first_error else event)
                 self._end_workers(node)
 
-        def ask(path: str, others: list[Node], fault: str) -> None:
-            if not others:
-                one_came(fault)
+        def fetch(path: str, machines: list[Node], error: str) -> None:
+            if not machines:
+                on_copied(error)
                 return
-            fetched = others[0].fetched
-            assert fetched is not None
-            fetched.fetch(path, lambda fault: ask(path, others[1:], fault) if fault else one_came(""))
+            files = machines[0].files
+            assert files is not None
+            files.fetch(path, lambda error: fetch(path, machines[1:], error) if error else on_copied(""), saved)
 
-        if not files:
-            one_came("")
-        for path in files:
-            ask(path, having, "no other machine has it")
+        if not paths:
+            on_copied("")
+        for path in paths:
+            fetch(path, sources, "no other machine has it")
 
     def _end_workers(self, node: Node) -> None:
-        """Tells of the workers that have ended; of those that came to their end, once what they have saved is here."""
+        """Report workers that have ended; those that succeeded, only after their files have been copied."""
         for worker in node.workers:
-            code = node.ended.get(worker.rank)
-            if worker.rank in node.ended and worker.exit_code is None and (code != 0 or not node.bringing):
-                worker.ended(code)
+            code = node.exit_codes.get(worker.rank)
+            if worker.rank in node.exit_codes and worker.exit_code is None and (code != 0 or not node.pending_events):
+                worker.set_exit_code(code)
 
-    def _ended(self, node: Node, why: str) -> None:
-        """The end of a machine's words: to be expected once its workers have ended, else it is lost."""
+    # Lost machines
+
+    def _on_end(self, node: Node, reason: str) -> None:
+        """Handle the end of a connection: expected after the end of its workers, else the machine is lost."""
         assert node.link is not None
-        code, said = node.link.last_words()
+        code, errors = node.link.exit_status()
         if node.workers and all(worker.exit_code is not None for worker in node.workers):
             return
-        title = node.host.title
-        if why:
-            cause = f"{title}: {why}."
-        elif node.link.begun:
-            cause = f"{title} has ended its part of the run without a word: it was killed, or the machine or its network went down."
+        if reason:
+            cause = f"{node.title}: {reason}."
+        elif node.link.has_answered:
+            cause = (
+                f"{node.title} left the run without reporting an error: its process was killed, or the machine or its "
+                "network went down."
+            )
         else:
-            cause = why_it_ended(title, code, said)
-        self._lost(node, cause)
+            cause = why_it_ended(node.title, code, errors)
+        self._on_lost(node, cause)
 
-    def _lost(self, node: Node, cause: str) -> None:
-        """A machine is away: before the workers of a later attempt have begun it is waited for, else the attempt has
-        failed.
-        """
-        waits = self._attempt > 0 and not self._met and time.monotonic() < self._give_up_at
-        if waits and node.facts is None:
-            needed = self._without(node.host.name)
-            if isinstance(needed, Job):
-                gone = (
-                    f"{cause} The run continues without {node.host.title}, on {counted(len(needed.devices), 'device')}."
-                )
-                self._fail(Failed(cause=gone, rank=node.ranks[0], kind="lost_machine"))
-                return
-            if node.host.name not in self._told_away:
-                self._told_away.add(node.host.name)
-                message = f"Waiting for {node.host.title} to be back. {cause} {needed}".rstrip()
-                self._tell(Warned(code="host_away", message=message))
-            node.link, node.again_at = None, time.monotonic() + _AGAIN_S
+    def _on_lost(self, node: Node, cause: str) -> None:
+        """Wait for a machine, or do without it, before the workers of a later attempt start; else fail."""
+        assert self._group is not None
+        can_wait = self._attempt > 0 and not self._has_met and time.monotonic() < self._give_up_at
+        if not can_wait or node.facts is not None:
+            can_restart = self._attempt > 0 or (node.link is not None and node.link.has_answered)
+            node.give_up()
+            self._fail(Failed(cause=cause, rank=node.ranks[0], kind="fault" if can_restart else "error"))
             return
-        begun = node.link is not None and node.link.begun
-        _give_up(node)
-        self._fail(Failed(cause=cause, rank=node.ranks[0], kind="fault" if begun or self._attempt else "error"))
+        smaller = self._job_without(node.host.name)
+        if isinstance(smaller, Job):
+            devices = counted(len(smaller.devices), "device")
+            cause = f"{cause} The run continues without {node.title}, on {devices}."
+            self._fail(Failed(cause=cause, rank=node.ranks[0], kind="lost_machine"))
+            return
+        if node.host.name not in self._reported_away:
+            self._reported_away.add(node.host.name)
+            message = f"Waiting for {node.title} to return. {cause} {smaller}".rstrip()
+            self._on_event(Warned(code="host_away", message=message))
+        node.link, node.retry_at = None, time.monotonic() + _RETRY_S
 
     def _fail(self, event: Failed) -> None:
         assert self._group is not None
         self._group.fail(event, failures.CERTAIN)
 
 
-def _give_up(node: Node) -> None:
-    """Expects nothing more of a machine's workers and files."""
-    for worker in node.workers:
-        if worker.exit_code is None:
-            worker.ended(None)
-    if node.fetched is not None:
-        node.fetched.give_up()
-
-
-_WITH_FILES = (b'{"type":"checkpoint"', b'{"type":"predicted"')
-"""How the events begin that tell of files."""
-
-
 def _host_of(specs: Sequence[WorkerSpec], spec: WorkerSpec) -> str:
     return host_of(spec.devices[min(spec.rank, len(spec.devices) - 1)])
-
-
-def _without_footplate(facts: NodeFacts) -> dict[str, str]:
-    return {name: value for name, value in facts.versions.items() if name != "footplate"}

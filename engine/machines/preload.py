@@ -1,6 +1,4 @@
-"""Imported by the process that the agent is forked from, and by that the workers: what each needs, so that they have
-it at once.
-"""
+"""Imports of the process that the agent and the workers are forked from."""
 
 from __future__ import annotations
 

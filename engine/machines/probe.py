@@ -1,4 +1,4 @@
-"""What another machine is asked before it is trained on: what it has, and whether others reach it."""
+"""Checks that run on a machine before it trains: its facts, and its network connections to others."""
 
 from __future__ import annotations
 
@@ -11,8 +11,6 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-import msgspec
-
 from engine.checks.node_checks import inputs_of, versions
 from engine.contract.job import Job
 from engine.contract.nodes import NodeFacts
@@ -22,34 +20,34 @@ from engine.machines.devices import snapshot
 from engine.system import paths
 from engine.system.decode_errors import NOT_DECODED
 
-LISTEN_S = 20.0
-"""How long a machine listens for others that try to reach it."""
+_LISTEN_S = 20.0
+"""Seconds for which a machine listens to others that try to reach it."""
 _REACH_S = 5.0
-_WORD = b"footplate\n"
+_GREETING = b"footplate\n"
 
 
-def look(dataset: str, address: str) -> int:
-    """Prints this machine's `NodeFacts`, with the dataset's digest where one is named."""
-    came_to, came_from = addresses.reached_addresses()
+def print_facts(dataset: str, address: str) -> int:
+    """Print this machine's `NodeFacts`, with the digest of `dataset` if it is named, and return the exit code."""
+    local_address, came_from = addresses.connection_addresses()
     problem, driver = "", ""
     gpus: tuple[str, ...] = ()
     try:
-        if address or came_to:
-            addresses.interface_of(address or came_to)
+        if address or local_address:
+            addresses.interface_of(address or local_address)
     except ValueError as error:
         problem = str(error)
     try:
-        seen = snapshot()
+        state = snapshot()
     except (OSError, subprocess.SubprocessError, *NOT_DECODED) as error:
         problem = problem or f"Its devices could not be read: {error}"
     else:
-        gpus, driver = tuple(f"{gpu.name}" for gpu in seen.gpus), seen.nvml.driver_version or ""
+        gpus, driver = tuple(gpu.name for gpu in state.gpus), state.nvml.driver_version or ""
     facts = NodeFacts(
         versions=versions(),
         inputs=inputs_of(Job(dataset=dataset)) if dataset else {},
-        address=address or came_to,
+        address=address or local_address,
         came_from=came_from,
-        free_bytes=shutil.disk_usage(_first_there(paths.home())).free,
+        free_bytes=shutil.disk_usage(_existing_folder(paths.home())).free,
         gpus=gpus,
         driver=driver,
         problem=problem,
@@ -60,40 +58,35 @@ def look(dataset: str, address: str) -> int:
 
 
 def listen(address: str, port: int) -> int:
-    """Listens on one address for `LISTEN_S`, or until standard input ends, and prints the port; 1 where it can't."""
+    """Print the port and accept connections for `_LISTEN_S`, or until standard input ends; return the exit code."""
     try:
         listener = addresses.listen(address, port)
     except OSError as error:
-        print(f"nobody can listen on {address}, port {port}: {error.strerror or error}", file=sys.stderr)
+        print(f"can't listen on {address}, port {port}: {error.strerror or error}", file=sys.stderr)
         return 1
     with listener:
         print(listener.getsockname()[1], flush=True)
-        deadline = time.monotonic() + LISTEN_S
-        while (left := deadline - time.monotonic()) > 0:
-            ready, _, _ = select.select([listener, sys.stdin], [], [], left)
+        deadline = time.monotonic() + _LISTEN_S
+        while (remaining := deadline - time.monotonic()) > 0:
+            ready, _, _ = select.select([listener, sys.stdin], [], [], remaining)
             if sys.stdin in ready:  # its end
                 break
             with suppress(OSError):
                 connection, _ = listener.accept()
                 with connection:
-                    connection.sendall(_WORD)
+                    connection.sendall(_GREETING)
     return 0
 
 
 def reach(address: str, port: int) -> int:
-    """0 where `listen` answers there."""
+    """Return 0 if another machine's `listen` answers at `address`."""
     try:
         with socket.create_connection((address, port), _REACH_S) as connection:
-            return 0 if connection.recv(len(_WORD)) == _WORD else 1
+            return 0 if connection.recv(len(_GREETING)) == _GREETING else 1
     except OSError as error:
         print(error.strerror or error, file=sys.stderr)
         return 1
 
 
-def facts_from(said: bytes) -> NodeFacts:
-    """Raises msgspec.DecodeError, UnicodeDecodeError."""
-    return msgspec.json.decode(said, type=NodeFacts)
-
-
-def _first_there(folder: Path) -> Path:
-    return next(one for one in (folder, *folder.parents) if one.exists())
+def _existing_folder(folder: Path) -> Path:
+    return next(each for each in (folder, *folder.parents) if each.exists())

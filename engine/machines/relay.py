@@ -1,7 +1,6 @@
-"""``footplate node --relay RUN``: tells another machine of a run of this one, and hands its commands on.
+"""``footplate node --relay RUN``: sends a run of this machine to a follower on another, and forwards its commands.
 
-The log's file is what is read, since it holds all that a run has to say. It ends with whoever follows the run, which
-goes on.
+The log file is read directly, because it holds every event. The relay ends with its follower; the run continues.
 """
 
 from __future__ import annotations
@@ -20,95 +19,93 @@ import msgspec
 
 from engine.contract.nodes import LogPart, LogWanted, NodeFailed, RunFound, RunStands, ToRun
 from engine.contract.protocol import FrameError
-from engine.machines.frontend import Frontend
+from engine.machines.link import SupervisorLink
 from engine.runs.connection import NotAnswering, NotRunning, send
 from engine.runs.folder import RunFolder
 from engine.runs.index import find_run
 from engine.system import linux
 
-_LOOK_S = 0.02
-"""How often it is looked whether the log has grown."""
-_STANDS_S = 0.5
-"""How often it is looked whether somebody runs the run."""
+_LOG_POLL_S = 0.02
+_STATE_POLL_S = 0.5
 _PART_BYTES = 1 << 16
 
 
 def relay(name: str) -> int:
-    """Serves one who follows the run of that name; returns the exit code."""
-    frontend = Frontend()
+    """Serve one follower of the run called `name` and return the exit code."""
+    link = SupervisorLink()
     linux.name_process("footplate-relay")
     for number in (signal.SIGHUP, signal.SIGINT):
-        signal.signal(number, signal.SIG_IGN)  # the end of standard input says it all
+        signal.signal(number, signal.SIG_IGN)  # the end of standard input is the signal to end
     run = find_run(name)
     try:
         if run is None:
             raise FileNotFoundError(f"there is no run “{name}”")
         found = RunFound(run_id=run.run_id, job=run.job_file.read_bytes(), written=run.job_file.stat().st_mtime)
     except OSError as error:
-        frontend.say(NodeFailed(cause=str(error)))
+        link.send(NodeFailed(cause=str(error)))
         return 1
-    frontend.start_beating(lambda: os._exit(1))
-    frontend.say(found)
-    _Relay(frontend, run).serve()
+    link.start_beating(lambda: os._exit(1))
+    link.send(found)
+    _Relay(link, run).serve()
     return 0
 
 
 class _Relay:
-    def __init__(self, frontend: Frontend, run: RunFolder) -> None:
-        self._frontend = frontend
+    def __init__(self, link: SupervisorLink, run: RunFolder) -> None:
+        self._link = link
         self._run = run
-        self._wanted: queue.SimpleQueue[LogWanted] = queue.SimpleQueue()
+        self._requests: queue.SimpleQueue[LogWanted] = queue.SimpleQueue()
         self._log: IO[bytes] | None = None
         self._offset = 0
 
     def serve(self) -> None:
-        threading.Thread(target=self._hear, name="frames", daemon=True).start()
-        self._take_up(self._wanted.get())
-        told, look_at = None, 0.0
+        threading.Thread(target=self._receive, name="frames", daemon=True).start()
+        self._open_log(self._requests.get())
+        sent, poll_at = None, 0.0
         while True:
-            stands = told
-            if time.monotonic() > look_at:
-                stands, look_at = self._stands(), time.monotonic() + _STANDS_S
-            with suppress(OSError):  # the folder is gone, or comes again
-                self._tell_more()
-            if stands is not None and stands != told:
-                self._frontend.say(stands)
-                told = stands
-            time.sleep(_LOOK_S)
+            state = sent
+            if time.monotonic() > poll_at:
+                state, poll_at = self._run_state(), time.monotonic() + _STATE_POLL_S
+            with suppress(OSError):  # the folder is gone, or about to be recreated
+                self._send_log()
+            if state is not None and state != sent:
+                self._link.send(state)
+                sent = state
+            time.sleep(_LOG_POLL_S)
 
-    def _hear(self) -> None:
-        """In a thread of its own; the process ends with what it hears."""
+    def _receive(self) -> None:
+        """Handle messages in a thread until the follower disconnects, and exit."""
         try:
-            for message in self._frontend.messages():
+            for message in self._link.messages():
                 match message:
                     case LogWanted():
-                        self._wanted.put(message)
+                        self._requests.put(message)
                     case ToRun():
-                        with suppress(NotRunning, NotAnswering):  # which shows in how the run stands
+                        with suppress(NotRunning, NotAnswering):  # the run's state shows it
                             send(self._run, message.command)
         except (FrameError, msgspec.DecodeError) as error:
             print(f"An invalid message came: {error}", file=sys.stderr, flush=True)
         os._exit(0)
 
-    def _take_up(self, wanted: LogWanted) -> None:
-        """Begins behind what is there already, where that is what the log begins with."""
+    def _open_log(self, request: LogWanted) -> None:
+        """Open the log behind the follower's copy, or at its start if the copy is of another log."""
         with suppress(OSError):
             self._log = self._run.events_file.open("rb")
-            digest = hashlib.sha256(self._log.read(wanted.offset))
-            same = self._log.tell() == wanted.offset and digest.hexdigest() == wanted.sha256
-            self._offset = wanted.offset if same else 0
+            digest = hashlib.sha256(self._log.read(request.offset))
+            is_same = self._log.tell() == request.offset and digest.hexdigest() == request.sha256
+            self._offset = request.offset if is_same else 0
             self._log.seek(self._offset)
 
-    def _tell_more(self) -> None:
-        """Raises OSError."""
+    def _send_log(self) -> None:
+        """Send what has been added to the log, or a new log that has replaced it. Raises OSError."""
         info = self._run.events_file.stat()
         if self._log is None or info.st_size < self._offset or not os.path.samestat(info, os.fstat(self._log.fileno())):
             self._log, self._offset = self._run.events_file.open("rb"), 0
         while data := self._log.read(_PART_BYTES):
-            self._frontend.say(LogPart(offset=self._offset, data=data))
+            self._link.send(LogPart(offset=self._offset, data=data))
             self._offset += len(data)
 
-    def _stands(self) -> RunStands:
+    def _run_state(self) -> RunStands:
         supervisor = self._run.supervisor()
-        alive = supervisor is not None and supervisor.alive()
-        return RunStands(execution=supervisor.execution if supervisor is not None else 0, alive=alive)
+        is_alive = supervisor is not None and supervisor.alive()
+        return RunStands(execution=supervisor.execution if supervisor is not None else 0, alive=is_alive)

@@ -15,7 +15,7 @@ from engine.runs.folder import RunFolder
 
 
 class RemoteWorker:
-    """Hears of a worker through the `link` to its machine; see `Worker`."""
+    """`Worker` behind the `link` to its machine."""
 
     pid = 0
 
@@ -27,19 +27,19 @@ class RemoteWorker:
         self.because_of_another = False
         self.channel: NodeLink | None = link
         self._link = link
-        self._heard: deque[bytes | FromWorker] = deque()
-        self._hear: Callable[[], None] = lambda: None
+        self._received: deque[bytes | FromWorker] = deque()
+        self._on_readable: Callable[[], None] = lambda: None
 
     def listen(self, selector: selectors.BaseSelector, hear: Callable[[], None]) -> None:
-        self._hear = hear
+        self._on_readable = hear
 
-    def take(self, message: bytes | FromWorker) -> None:
-        """Notes what it has said."""
-        self._heard.append(message)
-        self._hear()
+    def on_message(self, message: bytes | FromWorker) -> None:
+        """Queue a message, encoded or not, for `receive`."""
+        self._received.append(message)
+        self._on_readable()
 
-    def ended(self, exit_code: int | None) -> None:
-        """Notes its end; None for one that was ended because of another."""
+    def set_exit_code(self, exit_code: int | None) -> None:
+        """Set the exit code; None for a worker that was ended because of another one."""
         self.because_of_another = exit_code is None
         self.exit_code = -9 if exit_code is None else exit_code
 
@@ -47,14 +47,14 @@ class RemoteWorker:
         return self.exit_code
 
     def receive(self) -> list[FromWorker]:
-        """What has been heard; at the end of that the channel is closed. Raises msgspec.DecodeError."""
-        heard = []
-        while self._heard:
-            message = self._heard.popleft()
-            heard.append(FROM_WORKER.decode(message) if isinstance(message, bytes) else message)
-        if not heard and self.exit_code is not None:
+        """Return the queued messages, and close the channel after the last. Raises msgspec.DecodeError."""
+        messages = []
+        while self._received:
+            message = self._received.popleft()
+            messages.append(FROM_WORKER.decode(message) if isinstance(message, bytes) else message)
+        if not messages and self.exit_code is not None:
             self.close()
-        return heard
+        return messages
 
     def send(self, message: Command) -> None:
         self._link.send(ToWorker(rank=self.rank, command=message))

@@ -1,4 +1,4 @@
-"""torch's static rendezvous, whose store listens on one address alone."""
+"""torch's static rendezvous, with a store that listens on a single address."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from torch.distributed.elastic.rendezvous import RendezvousInfo, RendezvousStore
 from torch.distributed.elastic.rendezvous.static_tcp_rendezvous import StaticTCPRendezvous
 
 NAME = "footplate"
-"""What the rendezvous is called among torch's."""
+"""Name of the rendezvous backend, registered with torch."""
 
 
 class OneAddressRendezvous(StaticTCPRendezvous):
-    """As torch's own, but for its store: the one that torch makes listens on every interface.
+    """Static rendezvous whose store listens only on its own address; torch's listens on every interface.
 
-    The first node (rank 0) gives the `listener` of the store, which is then the store's.
+    The first node (rank 0) passes the store's `listener`.
     """
 
     def __init__(
@@ -38,13 +38,13 @@ class OneAddressRendezvous(StaticTCPRendezvous):
 
     def next_rendezvous(self) -> RendezvousInfo:
         if self._store is None:
-            listening = self._listener.detach() if self._listener is not None else None
-            self._store = _store(self.master_addr, self.master_port, self.world_size, self.timeout, listening)
-        met = RendezvousStoreInfo(self.master_addr, self.master_port)
-        return RendezvousInfo(PrefixStore(self.run_id, self._store), self.rank, self.world_size, met)
+            descriptor = self._listener.detach() if self._listener is not None else None
+            self._store = _store(self.master_addr, self.master_port, self.world_size, self.timeout, descriptor)
+        store_info = RendezvousStoreInfo(self.master_addr, self.master_port)
+        return RendezvousInfo(PrefixStore(self.run_id, self._store), self.rank, self.world_size, store_info)
 
 
-def _store(address: str, port: int, nodes: int, timeout: timedelta, listening: int | None) -> TCPStore:
-    if listening is None:
+def _store(address: str, port: int, nodes: int, timeout: timedelta, descriptor: int | None) -> TCPStore:
+    if descriptor is None:
         return TCPStore(address, port, nodes, False, timeout)
-    return TCPStore(address, port, nodes, True, timeout, master_listen_fd=listening)
+    return TCPStore(address, port, nodes, True, timeout, master_listen_fd=descriptor)

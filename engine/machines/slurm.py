@@ -1,9 +1,8 @@
-"""``footplate node --slurm FOLDER``: supervises a run in the batch step of its SLURM job, on the first of the job's
-nodes.
+"""``footplate node --slurm FOLDER``: supervises a run in the batch step of its SLURM job, on the job's first node.
 
-The run's own devices are those of that node; the other nodes are reached by srun (see `nodes`). Where
-SLURM warns by SIGUSR1 that the job is about to end, the run is paused, which saves a checkpoint, and the job
-requeued: it comes back here, and the run continues.
+The run's local devices are those of that node; the other nodes are reached by srun (see `nodes`). When SLURM warns by
+SIGUSR1 that the job is about to end, the run is paused, which saves a checkpoint, and the job is requeued: it comes
+back here, and the run continues.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from pathlib import Path
 
 import msgspec
 
-from engine.checks.job_checks import problems
+from engine.checks.job_checks import problems as job_problems
 from engine.contract.catalogue import load_catalogue
 from engine.contract.devices import CPU, Snapshot, is_gpu
 from engine.contract.events import CommandReceived, RunFinished, RunStarted
@@ -36,30 +35,30 @@ from engine.system.decode_errors import NOT_DECODED
 from engine.system.slurm import SlurmFailed, ask_slurm, on_node
 
 _REFUSED = 2
-_LOOK_S = 60.0
+_TIMEOUT_S = 60.0
 
 
 class _CannotStart(Exception):  # noqa: N818  (it says what happened)
-    """The text is why, in sentences."""
+    """The run can't start, for the reason in the text, in sentences."""
 
 
-def lead(folder: Path) -> int:
-    """Runs the job of `folder` until it ends or is requeued; the exit code."""
+def supervise_slurm(folder: Path) -> int:
+    """Run the job of `folder` until it ends or is requeued, and return the exit code."""
     run = RunFolder(folder.absolute())
-    number, first = os.environ.get("SLURM_JOB_ID", ""), os.environ.get("SLURMD_NODENAME", "")
-    if not number.isdecimal() or not first:
+    job_id, first = os.environ.get("SLURM_JOB_ID", ""), os.environ.get("SLURMD_NODENAME", "")
+    if not job_id.isdecimal() or not first:
         print("footplate: SLURM did not start this process. See `footplate submit`.", file=sys.stderr)
         return _REFUSED
-    signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # until the supervisor listens
-    os.environ.pop("SSH_CONNECTION", None)  # of the shell that has submitted the job
+    signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # until the supervisor handles it
+    os.environ.pop("SSH_CONNECTION", None)  # of the shell that submitted the job
     stdio.redirect(run.path / "supervisor.log")
-    _note(run, number, "RUNNING")
+    _note(run, job_id, "RUNNING")
     code = _supervise(run, first)
     if _was_warned(run):
-        _note(run, number, "PENDING", "Requeued")
-        if not subprocess.run(["scontrol", "requeue", number], check=False).returncode:
+        _note(run, job_id, "PENDING", "Requeued")
+        if not subprocess.run(["scontrol", "requeue", job_id], check=False).returncode:
             return code
-    _note(run, number, "FAILED" if code else "COMPLETED")
+    _note(run, job_id, "FAILED" if code else "COMPLETED")
     return code
 
 
@@ -68,73 +67,75 @@ def _supervise(run: RunFolder, first: str) -> int:
     if isinstance(last, RunFinished) and last.outcome == "completed":
         return 0
     try:
-        save_next_job(run, _job_here(run, first))
+        save_next_job(run, _local_job(run, first))
     except (_CannotStart, SlurmFailed, OSError, subprocess.SubprocessError) as error:
         close_unstarted(run, str(error))
         return 1
     return supervise(run.path)
 
 
-def _note(run: RunFolder, number: str, state: str, reason: str = "") -> None:
-    """Tells whoever looks at the folder what SLURM would say."""
+def _note(run: RunFolder, job_id: str, state: str, reason: str = "") -> None:
+    """Record the state that SLURM would report, for readers of the folder."""
     before = read_slurm(run.path)
-    now = SlurmJob(job_id=int(number), host=before.host if before else "", state=state, reason=reason)
+    now = SlurmJob(job_id=int(job_id), host=before.host if before else "", state=state, reason=reason)
     try:
         write_slurm(run.path, now)
     except OSError as error:
         print(f"slurm.json can't be written: {error}", flush=True)
 
 
-def _job_here(run: RunFolder, first: str) -> Job:
-    """The run's job on the devices that it was given. Raises _CannotStart, SlurmFailed, OSError,
-    subprocess.SubprocessError.
+def _local_job(run: RunFolder, first: str) -> Job:
+    """Return the run's job on the devices that SLURM has given it.
+
+    Raises _CannotStart, SlurmFailed, OSError, subprocess.SubprocessError.
     """
-    job, wrong = load_job(run.job_file)
+    job, problems = load_job(run.job_file)
     if job is None:
-        raise _CannotStart(" ".join(map(str, wrong)))
+        raise _CannotStart(" ".join(map(str, problems)))
     names = sorted(ask_slurm("", "scontrol", "show", "hostnames").split(), key=lambda name: name != first)
     if is_gpu(job.devices[0]):
         with ThreadPoolExecutor(max_workers=len(names)) as pool:
-            own = list(pool.map(partial(_gpus, first), names))
+            found = list(pool.map(partial(_gpus, first), names))
     else:
-        own = [(CPU,)] * len(names)
+        found = [(CPU,)] * len(names)
     devices = tuple(
         device if name == first else f"{SLURM}{name}:{device}"
-        for name, there in zip(names, own, strict=True)
-        for device in there
+        for name, gpus in zip(names, found, strict=True)
+        for device in gpus
     )
     job = msgspec.structs.replace(job, devices=devices)
-    if wrong := errors(problems(job, load_catalogue())):
-        raise _CannotStart(" ".join(map(str, wrong)))
+    if blockers := errors(job_problems(job, load_catalogue())):
+        raise _CannotStart(" ".join(map(str, blockers)))
     return job
 
 
 def _gpus(first: str, name: str) -> tuple[str, ...]:
-    """The GPUs that the job has on a node, by CUDA's numbers. Raises _CannotStart, OSError,
-    subprocess.SubprocessError.
+    """Return the UUIDs of the job's GPUs on a node, in CUDA's order.
+
+    Raises _CannotStart, OSError, subprocess.SubprocessError.
     """
     if name == first:
-        seen = snapshot()
+        state = snapshot()
     else:
         done = subprocess.run(
             on_node(name, ["gpus", "--json"]),
             stdin=subprocess.DEVNULL,
             capture_output=True,
-            timeout=_LOOK_S,
+            timeout=_TIMEOUT_S,
             check=False,
         )
         try:
-            seen = msgspec.json.decode(done.stdout, type=Snapshot)
+            state = msgspec.json.decode(done.stdout, type=Snapshot)
         except NOT_DECODED:
-            raise _CannotStart(f"{name} can't be looked at: {done.stderr.decode(errors='replace').strip()}") from None
-    found = {gpu.cuda_index: gpu.uuid for gpu in seen.gpus if gpu.cuda_index is not None and not gpu.lost}
-    if not found:
-        raise _CannotStart(f"The job has no GPU on {name}. {seen.nvml.message} Ask for them with --gpus-per-node.")
-    return tuple(found[number] for number in sorted(found))
+            raise _CannotStart(f"{name} can't be checked: {done.stderr.decode(errors='replace').strip()}") from None
+    by_index = {gpu.cuda_index: gpu.uuid for gpu in state.gpus if gpu.cuda_index is not None and not gpu.lost}
+    if not by_index:
+        raise _CannotStart(f"The job has no GPU on {name}. {state.nvml.message} Ask for them with --gpus-per-node.")
+    return tuple(by_index[index] for index in sorted(by_index))
 
 
 def _was_warned(run: RunFolder) -> bool:
-    """Whether the run has paused as SLURM has warned it."""
+    """Return True if the run has paused because of SLURM's warning."""
     warned, last = False, None
     for last in run.events():
         if isinstance(last, RunStarted):

@@ -1,10 +1,9 @@
-"""``torchrun … -m engine.machines.torchrun JOB``: one worker of a run whose processes torchrun starts, without
-Footplate's ssh.
+"""``torchrun … -m engine.machines.torchrun JOB``: one worker of a run whose processes are started by torchrun.
 
-JOB is a job file, or a job as JSON (see `footplate torchrun`). Rank 0's process is the run's supervisor: it makes the
-run's folder, writes the event log, serves the window, and has a worker of its own. The first process of each other
-machine makes a folder there. It hands the orders of its machine's other ranks to them by files in the user's runtime
-folder, named after torchrun's agent, which is the parent of all.
+JOB is a job file, or a job as JSON (see `footplate torchrun`). The process of rank 0 is the run's supervisor: it
+creates the run's folder, writes the event log, serves the window, and has a worker of its own. The first process of
+each other machine creates a folder there. It passes the specs of its machine's other ranks in files of the user's
+runtime folder, which are named after torchrun's agent, the parent of all of them.
 """
 
 from __future__ import annotations
@@ -28,8 +27,8 @@ from engine.contract.job import Job, job_from_values, load_job
 from engine.contract.problems import Problem, errors
 from engine.contract.protocol import ENCODE, Frames
 from engine.contract.worker import BY_ENVIRONMENT, FROM_WORKER, WorkerSpec
-from engine.machines.addresses import interface_of, towards
-from engine.machines.node_files import node_folder
+from engine.machines.addresses import bind_collectives, local_address
+from engine.machines.files import node_folder
 from engine.processes.worker_process import WORKER, run_worker, worker_environment
 from engine.runs.consent import agree
 from engine.runs.folder import RunFolder, create_run, process_start
@@ -39,14 +38,14 @@ from engine.supervisor.restart_policy import RestartPolicy, world_size
 from engine.system import linux, paths, stdio
 from engine.system.plain_text import escaped
 
-_LOOK_S = 0.05
+_POLL_S = 0.05
 _CHUNK = 1 << 16
 _REFUSED = 2
 
 
 @dataclass(frozen=True)
-class Place:
-    """This process among torchrun's, by the variables that it set."""
+class TorchrunProcess:
+    """This process among those of torchrun."""
 
     rank: int
     local_rank: int
@@ -57,8 +56,7 @@ class Place:
     restarts: int
 
     @property
-    def alone(self) -> bool:
-        """Whether all ranks are on this machine."""
+    def is_single_machine(self) -> bool:
         return self.local_world_size == self.world_size
 
     @property
@@ -66,51 +64,53 @@ class Place:
         first = self.rank - self.local_rank
         return range(first, first + self.local_world_size)
 
-    def orders_file(self, rank: int) -> Path:
+    def spec_file(self, rank: int) -> Path:
+        """Return the file through which a rank of this machine gets its spec."""
         agent = os.getppid()
         return paths.runtime_folder() / f"torchrun-{agent}-{int(process_start(agent) * 1000)}-{rank}.json"
 
 
-def place() -> Place:
-    """Raises KeyError, ValueError where torchrun did not start this process."""
+def torchrun_process() -> TorchrunProcess:
+    """Read torchrun's environment variables. Raises KeyError or ValueError if it did not start this process."""
     names = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE")
     rank, local_rank, world, local_world = (int(os.environ[name]) for name in names)
     master, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
-    return Place(rank, local_rank, world, local_world, master, port, int(os.environ["TORCHELASTIC_RESTART_COUNT"]))
+    restarts = int(os.environ["TORCHELASTIC_RESTART_COUNT"])
+    return TorchrunProcess(rank, local_rank, world, local_world, master, port, restarts)
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Trains; the exit code."""
+    """Train and return the exit code."""
     linux.die_with_parent(os.getppid())
     if len(arguments) != 1:
         return _refuse([Problem("", "One job is expected.", "Give a job file, or the line of `footplate torchrun`.")])
     try:
-        here = place()
+        process = torchrun_process()
     except (KeyError, ValueError):
         return _refuse([Problem("", "torchrun did not start this process.", "See `footplate torchrun`.")])
-    job, problems = _read(arguments[0])
+    job, problems = _read_job(arguments[0])
     if job is not None:
-        problems += _misfits(job, here)
+        problems += _mismatches(job, process)
     if job is None or errors(problems):
-        return _refuse(problems if here.local_rank == 0 else [])
+        return _refuse(problems if process.local_rank == 0 else [])
     if job.model_file_sha256:
-        agree(job.model, job.model_file_sha256)  # to that content alone, as the line says
-    if not here.alone:
-        _talk_over(towards(here.master, here.port))
-    if here.rank == 0:
-        return _lead(job, here)
+        agree(job.model, job.model_file_sha256)  # only to the content that the command line names
+    if not process.is_single_machine:
+        bind_collectives(local_address(process.master, process.port), replace=False)
+    if process.rank == 0:
+        return _supervise(job, process)
     for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, signal.SIG_IGN)  # rank 0 ends all in order; torchrun kills what it has to wait for
-    if here.local_rank > 0:
-        return _train(_receive(here))
+        signal.signal(number, signal.SIG_IGN)  # rank 0 ends all in order; torchrun kills those that remain
+    if process.local_rank > 0:
+        return _train(_receive_spec(process))
     folder = paths.private_folder(node_folder(f"torchrun-{os.getpid()}"))
     try:
-        return _train(_hand_out(RestartPolicy(RunFolder(folder), job).orders(), here)[0])
+        return _train(_distribute_specs(RestartPolicy(RunFolder(folder), job).orders(), process)[0])
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _read(text: str) -> tuple[Job | None, list[Problem]]:
+def _read_job(text: str) -> tuple[Job | None, list[Problem]]:
     if not text.startswith("{"):
         return load_job(Path(text))
     try:
@@ -119,16 +119,16 @@ def _read(text: str) -> tuple[Job | None, list[Problem]]:
         return None, [Problem("", f"The job is not JSON: {error}.", "Copy the whole line of `footplate torchrun`.")]
 
 
-def _misfits(job: Job, here: Place) -> list[Problem]:
-    """In what torchrun's processes are not those that the job needs."""
+def _mismatches(job: Job, process: TorchrunProcess) -> list[Problem]:
+    """Return problems of a job that needs other processes than torchrun has started."""
     found = []
-    if world_size(job) != here.world_size:
-        message = f"The job has {world_size(job)} workers, and torchrun started {here.world_size}."
+    if world_size(job) != process.world_size:
+        message = f"The job has {world_size(job)} workers, and torchrun started {process.world_size}."
         found.append(Problem("devices", message, "Start as many processes as the job has devices."))
-    elif len({host_of(job.devices[rank]) for rank in here.local_ranks}) > 1:
+    elif len({host_of(job.devices[rank]) for rank in process.local_ranks}) > 1:
         message = "torchrun's processes on this machine belong to devices of several machines."
         found.append(Problem("devices", message, "Give --node-rank and --nproc-per-node as `footplate torchrun` does."))
-    if here.restarts:
+    if process.restarts:
         message = "Footplate does not continue a run that torchrun restarts."
         found.append(Problem("", message, "Leave --max-restarts at 0, and `footplate resume` the run."))
     return found
@@ -140,64 +140,59 @@ def _refuse(problems: list[Problem]) -> int:
     return _REFUSED
 
 
-def _talk_over(address: str) -> None:
-    """Binds the workers' sockets to the interface that has `address`, unless the user has named another."""
-    interface = interface_of(address)
-    os.environ.setdefault("GLOO_SOCKET_IFNAME", interface)
-    os.environ.setdefault("NCCL_SOCKET_IFNAME", f"={interface}")  # else NCCL takes every interface that begins so
-
-
-def _lead(job: Job, here: Place) -> int:
-    """Supervises the run, with rank 0's worker; torchrun's terminal is told where it is and how it ended."""
+def _supervise(job: Job, process: TorchrunProcess) -> int:
+    """Supervise the run, with the worker of rank 0; print the run's folder and its outcome to torchrun's terminal."""
     run = create_run(job)
     print(f"Run {run.run_id} in {escaped(str(run.path))}", file=sys.stderr, flush=True)
     with os.fdopen(os.dup(2), "w", errors="backslashreplace") as terminal:
         stdio.redirect(run.path / "supervisor.log")
-        code = supervise(run.path, share=lambda orders: _hand_out(orders, here))
-        end = run.last_event()
-        if isinstance(end, RunFinished):
-            print(escaped(f"Run {run.run_id} {end.outcome}. {end.cause}".rstrip()), file=terminal)
+        code = supervise(run.path, share=lambda specs: _distribute_specs(specs, process))
+        last = run.last_event()
+        if isinstance(last, RunFinished):
+            print(escaped(f"Run {run.run_id} {last.outcome}. {last.cause}".rstrip()), file=terminal)
     return code
 
 
-def _hand_out(orders: list[WorkerSpec], here: Place) -> list[WorkerSpec]:
-    """Gives the other ranks of this machine theirs; returns this process's own."""
-    threads = max(1, usable_cores() // here.local_world_size)
-    own, *others = (
+def _distribute_specs(specs: list[WorkerSpec], process: TorchrunProcess) -> list[WorkerSpec]:
+    """Write the specs of this machine's other ranks to their files, and return the spec of this process."""
+    threads = max(1, usable_cores() // process.local_world_size)
+    local, *others = (
         msgspec.structs.replace(
-            orders[rank], threads=threads, rendezvous=orders[rank].rendezvous if here.alone else BY_ENVIRONMENT
+            specs[rank],
+            threads=threads,
+            rendezvous=specs[rank].rendezvous if process.is_single_machine else BY_ENVIRONMENT,
         )
-        for rank in here.local_ranks
+        for rank in process.local_ranks
     )
     for spec in others:
-        paths.put_into_place(here.orders_file(spec.rank), ENCODE.encode(spec))
-    return [own]
+        paths.put_into_place(process.spec_file(spec.rank), ENCODE.encode(spec))
+    return [local]
 
 
-def _receive(here: Place) -> WorkerSpec:
-    """This process's orders, once they are there: a run may have to wait for its devices."""
-    path = here.orders_file(here.rank)
+def _receive_spec(process: TorchrunProcess) -> WorkerSpec:
+    """Wait for the spec of this process, for as long as the run waits for its devices."""
+    path = process.spec_file(process.rank)
     while not path.exists():
-        time.sleep(_LOOK_S)
+        time.sleep(_POLL_S)
     spec = msgspec.json.decode(path.read_bytes(), type=WorkerSpec)
     path.unlink()
     return spec
 
 
 def _train(spec: WorkerSpec) -> int:
-    """Trains as a rank that rank 0's supervisor does not hear; why it failed goes to torchrun's terminal."""
+    """Train as a rank that is not connected to the supervisor; print failures to torchrun's terminal."""
     os.environ.update(worker_environment(spec))
-    ours, theirs = socket.socketpair()
-    thread = threading.Thread(target=_tell_failures, args=(ours,), name="channel", daemon=True)
+    reader, writer = socket.socketpair()
+    thread = threading.Thread(target=_print_failures, args=(reader,), name="channel", daemon=True)
     thread.start()
     try:
-        return run_worker(spec, WORKER, theirs)
+        return run_worker(spec, WORKER, writer)
     finally:
-        theirs.close()
+        writer.close()
         thread.join()
 
 
-def _tell_failures(channel: socket.socket) -> None:
+def _print_failures(channel: socket.socket) -> None:
     frames = Frames()
     with channel:
         while data := channel.recv(_CHUNK):

@@ -1,6 +1,4 @@
-"""A worker that torch's elastic agent has started: it takes its orders from its node, and tells it what it has to
-say.
-"""
+"""A worker process that torch's elastic agent has started: it gets its spec from the node and reports to it."""
 
 from __future__ import annotations
 
@@ -18,23 +16,23 @@ from engine.system import linux, stdio
 
 
 class WorkerHello(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A worker's first word to its node, a line of JSON, which answers with its `WorkerSpec`."""
+    """First message of a worker to its node, a line of JSON; the node answers with the `WorkerSpec`."""
 
     rank: int
-    pid: int
 
 
 def run(node_socket: str) -> int:
-    """Trains as rank RANK. Ends the process where that fails, as a failure that a supervisor has already been told of
-    is none for torch to tell.
+    """Train as rank RANK and return 0.
+
+    After a failure, which has been reported to the supervisor, the process exits: torch would report it again.
     """
     linux.die_with_parent(os.getppid())
     os.setpgid(0, 0)
     rank = int(os.environ["RANK"])
     channel = socket.socket(socket.AF_UNIX)
     channel.connect(node_socket)
-    channel.sendall(ENCODE.encode(WorkerHello(rank, os.getpid())) + b"\n")
-    spec = msgspec.json.decode(_line(channel), type=WorkerSpec)
+    channel.sendall(ENCODE.encode(WorkerHello(rank)) + b"\n")
+    spec = msgspec.json.decode(_read_line(channel), type=WorkerSpec)
     stdio.redirect(Path(RunFolder(spec.run_folder).worker_log(rank)))
     os.environ.update(worker_environment(spec))
     code = run_worker(spec, WORKER, channel)
@@ -43,8 +41,8 @@ def run(node_socket: str) -> int:
     return code
 
 
-def _line(channel: socket.socket) -> bytes:
-    """One line, and nothing of what comes after it."""
+def _read_line(channel: socket.socket) -> bytes:
+    """Read one line and nothing after it. Raises EOFError."""
     line = b""
     while not line.endswith(b"\n"):
         byte = channel.recv(1)

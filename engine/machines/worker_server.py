@@ -1,4 +1,4 @@
-"""The workers of one machine, as its node hears them and hands on what they are told."""
+"""Socket through which a node talks to the workers of its machine."""
 
 from __future__ import annotations
 
@@ -19,20 +19,19 @@ from engine.contract.worker import WorkerSpec
 from engine.machines.worker import WorkerHello
 
 _CHUNK = 1 << 18
-_LAST_WORDS_S = 5.0
+_DRAIN_S = 5.0
 _HELLO = msgspec.json.Decoder(WorkerHello)
 
 
-class Workers:
-    """Listens on a socket in `folder`, of this user's alone, where each worker connects, takes its orders, and says
-    what it has to say.
-    """
+class WorkerServer:
+    """Listens in `folder`, for this user only: each worker connects, gets its spec, and its messages are forwarded."""
 
-    def __init__(self, specs: Sequence[WorkerSpec], say: Callable[[FromWorker], None], folder: Path) -> None:
+    def __init__(self, specs: Sequence[WorkerSpec], forward: Callable[[FromWorker], None], folder: Path) -> None:
         self._specs = {spec.rank: spec for spec in specs}
-        self._say = say
+        self._forward = forward
         self._channels: dict[int, socket.socket] = {}
         self._early = dict.fromkeys(self._specs, b"")
+        """Commands for workers that have not connected, encoded."""
         self._lock = threading.Lock()
         self._pids: dict[int, int] = {}
         self._threads: list[threading.Thread] = []
@@ -44,7 +43,7 @@ class Workers:
         threading.Thread(target=self._accept, name="accept", daemon=True).start()
 
     def send(self, rank: int, command: Command) -> None:
-        """Sends a worker a command, once it has its orders."""
+        """Send a command to a worker, at the latest right after its spec."""
         data = ENCODE.encode(command) + b"\n"
         with self._lock:
             channel = self._channels.get(rank)
@@ -55,7 +54,7 @@ class Workers:
             channel.sendall(data)
 
     def kill(self, rank: int, *, hard: bool) -> bool:
-        """Signals a worker and what it has started; False where it has not begun."""
+        """Signal a worker's process group, and return False if the worker has not connected."""
         pid = self._pids.get(rank)
         if pid is None:
             return False
@@ -64,25 +63,25 @@ class Workers:
         return True
 
     def finish(self) -> None:
-        """Returns once all that the workers have said, which have ended, is handed on."""
+        """Forward the last messages of workers that have exited, then close."""
         for thread in self._threads:
-            thread.join(_LAST_WORDS_S)
+            thread.join(_DRAIN_S)
         self.close()
 
     def close(self) -> None:
         self.socket_path.unlink(missing_ok=True)
         for rank in self._pids:
-            self.kill(rank, hard=True)  # what a worker has started and left
+            self.kill(rank, hard=True)  # children that a worker has left behind
 
     def _accept(self) -> None:
         for _ in self._specs:
             channel, _ = self._listener.accept()
-            thread = threading.Thread(target=self._hear, args=(channel,), name="worker", daemon=True)
+            thread = threading.Thread(target=self._serve, args=(channel,), name="worker", daemon=True)
             self._threads.append(thread)
             thread.start()
         self._listener.close()
 
-    def _hear(self, channel: socket.socket) -> None:
+    def _serve(self, channel: socket.socket) -> None:
         pid, uid, _ = struct.unpack("3i", channel.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
         frames = Frames()
         rank = None
@@ -98,4 +97,4 @@ class Workers:
                             channel.sendall(ENCODE.encode(self._specs[rank]) + b"\n" + self._early[rank])
                             self._channels[rank] = channel
                     else:
-                        self._say(FromWorker(rank=rank, message=msgspec.Raw(line)))
+                        self._forward(FromWorker(rank=rank, message=msgspec.Raw(line)))

@@ -430,6 +430,15 @@ def list_runs(most: int | None = None) -> list[RunFolder]:
     return list(islice(found, most))
 
 
+def older_checkpoints(folder: Path) -> dict[int, Path]:
+    """Return the checkpoints before last.pt by step, in ascending order; none if `folder` can't be read."""
+    try:
+        found = [(match, path) for path in folder.iterdir() if (match := OLDER_CHECKPOINT.fullmatch(path.name))]
+    except OSError:
+        return {}
+    return dict(sorted((int(match["step"]), path) for match, path in found))
+
+
 def run_names() -> list[str]:
     """What the runs' folder holds, the newest first, whether it is a run or not."""
     try:
@@ -448,6 +457,7 @@ __all__ = [
     "SupervisorFile",
     "create_run",
     "list_runs",
+    "older_checkpoints",
     "process_alive",
     "process_start",
     "run_names",

@@ -14,7 +14,7 @@ from engine.contract.catalogue import load_catalogue
 from engine.contract.events import RunFinished
 from engine.contract.job import FIELDS, Field, Job, job_from_values, load_job, save_job
 from engine.contract.problems import Problem
-from engine.runs.folder import ENDED, OLDER_CHECKPOINT, RunFolder, State
+from engine.runs.folder import ENDED, RunFolder, State, older_checkpoints
 from engine.runs.index import machine_of
 from engine.runs.notes import change_notes, read_notes
 from engine.runs.slurm_job import SCRIPT, read_slurm
@@ -100,8 +100,7 @@ def checkpoint_of(run: RunFolder) -> Path | None:
     if last.exists():  # even where it is no file, which its reader is to tell
         return last
     # A file system without hard links lacks last.pt for a moment whenever it is replaced.
-    older = {int(m["step"]): path for path in _listed(run.checkpoints) if (m := OLDER_CHECKPOINT.fullmatch(path.name))}
-    if older:
+    if older := older_checkpoints(run.checkpoints):
         return older[max(older)]
     job = run.job()
     return Path(job.resume_from).expanduser() if job is not None and job.resume_from else None
@@ -112,13 +111,6 @@ def last_execution(run: RunFolder) -> int:
     supervisor, last = run.supervisor(), run.last_event()
     begun = supervisor.execution if supervisor is not None else 0
     return max(begun, last.execution) if isinstance(last, RunFinished) else begun
-
-
-def _listed(folder: Path) -> list[Path]:
-    try:
-        return list(folder.iterdir())
-    except OSError:
-        return []
 
 
 def _same(before: Any, after: Any) -> bool:

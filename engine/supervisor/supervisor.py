@@ -74,9 +74,9 @@ class Nodes(Protocol):
     """Machines of one attempt; see `engine.machines.nodes.Nodes`."""
 
     @property
-    def in_doubt(self) -> bool: ...
+    def has_quiet_node(self) -> bool: ...
     def launch(self, group: Group) -> None: ...
-    def step(self) -> None: ...
+    def poll(self) -> None: ...
     def close(self) -> None: ...
 
 
@@ -201,7 +201,7 @@ class Supervisor:
         if not self._asked:
             self._enter()
         if self._nodes is not None:
-            self._nodes.step()
+            self._nodes.poll()
         self._group.watch()
         if self._group.gone:
             self._part()
@@ -256,7 +256,7 @@ class Supervisor:
             self._attempts.world_size,
             self._limits,
             following_s=FOLLOWING_S if self._several else SETTLE_S,
-            in_doubt=lambda: self._nodes is not None and self._nodes.in_doubt,
+            in_doubt=lambda: self._nodes is not None and self._nodes.has_quiet_node,
         )
 
     def _launch(self) -> None:
@@ -268,10 +268,10 @@ class Supervisor:
                 self._run,
                 orders,
                 self._selector,
-                tell=self._tell,
-                sampled=self._sampled,
+                on_event=self._tell,
+                on_samples=self._sampled,
                 attempt=self._attempt,
-                without=self._attempts.without,
+                job_without=self._attempts.without,
             )
             nodes.launch(self._group)
             self._nodes = nodes

@@ -119,7 +119,7 @@ WALL_CLOCK = {
     "engine/supervisor/event_log.py": "when an event was, for reading",
     "engine/advisor/advice/answer.py": "when an answer was measured, for reading",
     "engine/advisor/search/driver.py": "when a search stood so, for reading",
-    "engine/machines/node_files.py": "how old what a run has left is, by its file's time",
+    "engine/machines/files.py": "how old what a run has left is, by its file's time",
     "engine/machines/host_checks.py": "how far a machine's clock is from this one's",
     "engine/machines/probe.py": "what a machine's clock says, to be compared",
     "engine/machines/node.py": "what a machine's clock says, to be compared",

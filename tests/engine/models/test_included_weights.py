@@ -15,7 +15,7 @@ import torch
 from engine.contract.events import EVENT, Failed
 from engine.contract.job import Job
 from engine.contract.weights import Weights, cached_path, find, is_available, ways_out
-from engine.machines.pretrained import fetch_weights
+from engine.machines.node import fetch_weights
 from engine.models import timm_models, weights
 from engine.models.base import TaskError
 from engine.tasks import TASKS
