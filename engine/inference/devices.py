@@ -18,7 +18,7 @@ from engine.inference.worker import ORDER_FILE
 from engine.processes.group import run_workers
 from engine.processes.imports import LIGHT, import_all
 from engine.runs.folder import RunFolder
-from engine.runs.queue import CannotQueue, Line
+from engine.runs.queue import CannotQueue, QueueSlot
 from engine.supervisor.environment import usable_cores
 from engine.system import paths
 from engine.system.format import counted
@@ -42,9 +42,9 @@ def on_devices(order: Order, folder: Path, function: str, say: Say, *, total: in
     job = msgspec.structs.replace(job, devices=order.devices, start="when_free", wait_for_others=False)
     paths.put_into_place(folder / ORDER_FILE, msgspec.json.encode(order))
     count = len(order.devices)
-    line = Line(run, job)
+    slot = QueueSlot(run, job)
     try:
-        _wait(line, say)
+        _wait(slot, say)
         say(Progress(fraction=0.0, what="Loading PyTorch"))
         if sys.platform == "linux":
             import_all(LIGHT)
@@ -63,19 +63,19 @@ def on_devices(order: Order, folder: Path, function: str, say: Say, *, total: in
         ]
         failed = run_workers(specs, function, _Progress(total, what, say).take)
     finally:
-        line.close()
+        slot.close()
     if failed is not None:
         raise CannotLoad(Problem("batch_size" if failed.kind == "out_of_memory" else "", failed.cause))
 
 
-def _wait(line: Line, say: Say) -> None:
+def _wait(slot: QueueSlot, say: Say) -> None:
     """Until the devices are free."""
     while True:
         try:
-            waiting = line.step()
+            waiting = slot.poll()
         except CannotQueue as error:
             raise CannotLoad(Problem("devices", str(error))) from error
-        if line.turn:
+        if slot.has_devices:
             return
         if waiting is not None:
             behind = f": {counted(len(waiting.behind), 'run')} before this" if waiting.behind else ""

@@ -16,7 +16,7 @@ from engine.contract.events import PhaseChanged, Waiting, Warned
 from engine.contract.job import Job
 from engine.processes.imports import ImportThread
 from engine.runs.folder import RunFolder
-from engine.runs.queue import CannotQueue, Line
+from engine.runs.queue import CannotQueue, QueueSlot
 from engine.supervisor.sampling import Sampler
 
 LOOK_S = 0.5
@@ -41,7 +41,7 @@ class Admission:
     ) -> None:
         self.fault = ""
         self.news: list[Waiting | Warned | PhaseChanged] = []
-        self._line = Line(run, job)
+        self._slot = QueueSlot(run, job)
         self._job = msgspec.structs.replace(job, start="at_once")  # once it has its turn, it waits for nobody
         self._turn_at = 0.0
         self._on_gpus = any(is_gpu(device) and not host_of(device) for device in job.devices)
@@ -59,37 +59,37 @@ class Admission:
     @property
     def turn(self) -> bool:
         """Whether the devices are the run's."""
-        return self._line.turn
+        return self._slot.has_devices
 
     @property
     def open(self) -> bool:
-        return self._line.turn and self._fit and self._imports is None and not self.fault
+        return self._slot.has_devices and self._fit and self._imports is None and not self.fault
 
     def step(self, *, named: bool) -> None:
         """Looks at the line where that is due. Once the run's devices are `named`, waiting needs no sampler for it."""
         now = time.monotonic()
-        if self._line.turn and not self._fit and not self.fault:
+        if self._slot.has_devices and not self._fit and not self.fault:
             self._judge(late=now > self._turn_at + JUDGED_S)
         if now < self._look_at or self.fault:
             return
         self._look_at = now + LOOK_S
-        waited = not self._line.turn
+        waited = not self._slot.has_devices
         try:
-            waiting = self._line.step(self._sampler.latest)
+            waiting = self._slot.poll(self._sampler.latest)
         except CannotQueue as error:
             self.fault = str(error)
             return
         if waiting is not None:
             self._waited = True
             self.news.append(waiting)
-        if waited and self._line.turn:
+        if waited and self._slot.has_devices:
             self._prepare()
         elif waited and named and not self._looks_out:
             self._sampler.close()
 
     def close(self) -> None:
         """Gives the devices back."""
-        self._line.close()
+        self._slot.close()
 
     def _judge(self, *, late: bool) -> None:
         """Lets the run through as soon as nothing is seen to speak against its GPUs; refuses it if something still does
@@ -106,8 +106,8 @@ class Admission:
         self._turn_at = time.monotonic()
         if self._waited:
             self.news.append(PhaseChanged(phase="starting"))
-        if self._line.warning:
-            self.news.append(Warned(code="queue", message=self._line.warning))
+        if self._slot.warning:
+            self.news.append(Warned(code="queue", message=self._slot.warning))
         self._sampler.start(0.0 if self._on_gpus else CPU_SAMPLER_DELAY_S)
         if self._modules:
             self._imports = ImportThread(self._modules)

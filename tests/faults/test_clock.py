@@ -108,7 +108,7 @@ def test_that_a_run_that_began_when_the_clock_was_ahead_has_not_gone_on_for_less
 WALL_CLOCK = {
     "engine/cli/cache.py": "how long ago a set was used, for reading",
     "engine/cli/queue.py": "how long a run has waited, for reading",
-    "engine/runs/queue/line.py": "when a run came, for reading; and whether a sample of the GPUs is of just now",
+    "engine/runs/queue/slot.py": "when a run came, for reading; and whether a sample of the GPUs is of just now",
     "engine/runs/index.py": "whether a file is so new that it may change again without a trace",
     "engine/runs/folder.py": "how long a run has gone on, for reading; and whether one without a supervisor may still start",
     "engine/gpus/nvml/device.py": "when a GPU was lost, for reading",

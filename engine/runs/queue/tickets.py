@@ -1,13 +1,13 @@
-"""The line as it lies on the disk, and what anybody may do with it.
+"""The queue on disk, and the operations on it.
 
-<pid>-<random>.ticket   who a run is and which devices it wants, in JSON; written once, locked by its supervisor
-order.json              the names of the tickets that wait, in their order, and which of them are held
-mutex                   its lock is had around every look at the others, and until what follows from it is done
+<pid>-<random>.ticket   a run and the devices it needs, as JSON; written once, locked by its supervisor
+order.json              names of the waiting tickets in their order, and which of them are held
+mutex                   locked while anybody reads the other files, until the resulting change is done
 
-A ticket that nobody has locked is of a process that has ended, and is swept. One that is locked and not in the order
-has its devices: so a run that waits takes them by leaving the order, in one replacement of that file, and where the
-order is lost nobody starts before all who wait have stood in line again. The runtime folder is the user's alone; what
-else lies there and cannot be understood counts for nothing and is swept, too.
+An unlocked ticket belongs to a process that has ended, and is removed. A locked one that is not in the order has its
+devices: a waiting run takes them by leaving the order, in one replacement of that file, and if the order is lost,
+nobody starts until all waiting runs have entered again. The runtime folder is private to the user; files that can't be
+read there are ignored and removed.
 """
 
 from __future__ import annotations
@@ -26,30 +26,29 @@ from engine.system import paths
 from engine.system.decode_errors import NOT_DECODED
 from engine.system.file_locks import NOT_OFFERED, locked, open_file, take
 
-PATIENCE_S = 5.0
-"""How long somebody who looks at the line waits for others who do, each of whom takes about a millisecond."""
-
+LOCK_TIMEOUT_S = 5.0
+"""Seconds to wait for others that read the queue, each of which takes about a millisecond."""
 _SUFFIX = ".ticket"
-_MOST_BYTES = 1 << 16
+_MAX_BYTES = 1 << 16
 _NO_TICKET = (errno.ENOENT, errno.EACCES, errno.EISDIR, errno.ELOOP, errno.ENXIO)
-"""What opening a ticket fails with where it has just gone, is not a file, or is not the user's."""
+"""Errors of opening a ticket that has just gone, is not a file, or is not the user's."""
 
 
 class CannotQueue(Exception):  # noqa: N818  (a state of things more than an error)
-    """Nobody can stand in line here, or look at it; the text says why and what to do, in words for the user."""
+    """The queue can't be used; the text tells the user why, and what to do."""
 
 
-class Busy(CannotQueue):
-    """Somebody else has looked at the line for all the time that there was patience for."""
+class QueueBusy(CannotQueue):
+    """The queue has been locked by another process for the full timeout."""
 
 
 class Ticket(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A run in line. `pid` and `start_time` are its supervisor's, as in `SupervisorFile`; it came at `since` (seconds
-    since the epoch).
+    """A run in the queue.
 
-    `position` counts from 1 through the whole line, and is None for a run that has its devices; `behind` are the ids
-    of the runs that it waits for. While it is `held` the others go before it, and it keeps its place. Runs of one
-    `search` are on the CPU together: as many as it was told to train at once.
+    `pid` and `start_time` are its supervisor's, as in `SupervisorFile`; it has been there `since` (seconds since the
+    epoch). `position` counts from 1, and is None for a run that has its devices; `behind` are the ids of the runs
+    that it waits for. While it is `held`, others pass it, and it keeps its position. Runs of one `search` share the
+    CPU.
     """
 
     run_id: str
@@ -69,83 +68,78 @@ class _Order(msgspec.Struct):
     held: set[str] = msgspec.field(default_factory=set)
 
 
-class Table:
-    """The line, as long as it is locked: `tickets` by their names, the `order` of those that wait, which are `held`."""
+class LockedQueue:
+    """Content of the queue while it is locked: `tickets` by name, and the names that wait (`order`) or are `held`."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.tickets = {name: ticket for name in _names(folder) if (ticket := _living(folder / name)) is not None}
+        names = [name for name in os.listdir(folder) if name.endswith(_SUFFIX)]
+        self.tickets = {name: ticket for name in names if (ticket := _read_ticket(folder / name)) is not None}
         order = _read_order(folder)
         self.order = [name for name in dict.fromkeys(order.waiting) if name in self.tickets]
         self.held = order.held & set(self.order)
 
     def save(self) -> None:
-        """Replaces the order on the disk. Raises OSError."""
+        """Replace the order on disk. Raises OSError."""
         temporary = self.folder / "order.part"
         temporary.write_bytes(msgspec.json.encode(_Order(self.order, self.held)))
         os.replace(temporary, self.folder / "order.json")
 
     def leave(self, name: str) -> None:
-        """Has a run wait no longer: from now on it has its devices. Raises OSError."""
+        """Let a run wait no longer, which gives it its devices. Raises OSError."""
         self.order.remove(name)
         self.held.discard(name)
         self.save()
 
-    def running(self) -> list[str]:
-        """The tickets of the runs that have their devices, the oldest first."""
+    def running(self) -> list[Ticket]:
+        """Return the tickets of the runs that have their devices, the oldest first."""
         waiting = set(self.order)
-        return sorted((name for name in self.tickets if name not in waiting), key=lambda name: self.tickets[name].since)
+        running = (ticket for name, ticket in self.tickets.items() if name not in waiting)
+        return sorted(running, key=lambda ticket: ticket.since)
 
-    def behind(self, name: str) -> tuple[str, ...]:
-        """The runs that a waiting one waits for: those that have one of its devices, and those before it that "
-        "want one.
+    def waiting_ticket(self, name: str) -> Ticket:
+        """Return the ticket of a waiting run with its position, and the runs that it waits for.
+
+        These have one of its devices, or need one and are in front of it.
         """
-        before = [other for other in self.order[: self.order.index(name)] if other not in self.held]
-        found = (self.tickets[other] for other in (*self.running(), *before))
-        return tuple(dict.fromkeys(ticket.run_id for ticket in found if _collide(ticket, self.tickets[name])))
+        ticket, position = self.tickets[name], self.order.index(name)
+        in_front = (self.tickets[other] for other in self.order[:position] if other not in self.held)
+        behind = dict.fromkeys(each.run_id for each in (*self.running(), *in_front) if _collide(each, ticket))
+        return msgspec.structs.replace(ticket, position=position + 1, held=name in self.held, behind=tuple(behind))
 
-    def shown(self, name: str) -> Ticket:
-        """A waiting run's ticket as it stands in line."""
-        return msgspec.structs.replace(
-            self.tickets[name],
-            position=self.order.index(name) + 1,
-            held=name in self.held,
-            behind=self.behind(name),
-        )
-
-    def waiting_as(self, run_id: str) -> str | None:
-        """The name of a waiting run's ticket."""
+    def waiting_name(self, run_id: str) -> str | None:
+        """Return the name of a waiting run's ticket."""
         return next((name for name in self.order if self.tickets[name].run_id == run_id), None)
 
 
 @contextmanager
-def table(patience_s: float = PATIENCE_S) -> Iterator[Table]:
-    """The line, locked. Raises CannotQueue, of which Busy where `patience_s` is not enough."""
+def locked_queue(timeout_s: float = LOCK_TIMEOUT_S) -> Iterator[LockedQueue]:
+    """Lock the queue. Raises CannotQueue, or QueueBusy after `timeout_s`."""
     folder = None
     try:
         folder = queue_folder()
-        with locked(folder / "mutex", patience_s):
-            yield Table(folder)
-    except (TimeoutError, FileNotFoundError) as error:  # the latter where the folder is removed meanwhile
-        raise Busy(f"Another Footplate process is blocking the queue ({folder}). Try again.") from error
+        with locked(folder / "mutex", timeout_s):
+            yield LockedQueue(folder)
+    except (TimeoutError, FileNotFoundError) as error:  # the latter if the folder is removed meanwhile
+        raise QueueBusy(f"Another Footplate process is blocking the queue ({folder}). Try again.") from error
     except OSError as error:
-        raise CannotQueue(_why(error, folder)) from error
+        raise CannotQueue(_error_text(error, folder)) from error
 
 
 def queue_folder() -> Path:
-    """Where the tickets are; made if missing. It is another once its user has logged out. Raises OSError."""
+    """Return the folder of the tickets, created if missing; it changes when the user logs out. Raises OSError."""
     folder = paths.runtime_folder() / "queue"
     folder.mkdir(mode=0o700, exist_ok=True)
     return folder
 
 
 def new_name() -> str:
-    """A name for a ticket, which no other ever had."""
+    """Return a unique name for a ticket."""
     return f"{os.getpid()}-{os.urandom(6).hex()}{_SUFFIX}"
 
 
 def write_ticket(path: Path, ticket: Ticket) -> int:
-    """Makes a ticket, locked, and returns its descriptor. Needs the table. Raises OSError."""
+    """Create a locked ticket, while the queue is locked, and return its descriptor. Raises OSError."""
     descriptor = open_file(path, os.O_CREAT | os.O_EXCL)
     try:
         if not take(descriptor):
@@ -161,69 +155,65 @@ def write_ticket(path: Path, ticket: Ticket) -> int:
 
 
 def waiting() -> list[Ticket]:
-    """The runs that wait, in their order. Raises CannotQueue."""
-    with table() as line:
-        return [line.shown(name) for name in line.order]
+    """Return the tickets of the waiting runs in their order. Raises CannotQueue."""
+    with locked_queue() as queue:
+        return [queue.waiting_ticket(name) for name in queue.order]
 
 
 def holders() -> dict[str, tuple[str, ...]]:
-    """The ids of the runs that have each device that is not free (a GPU by its UUID, or "cpu"). Raises CannotQueue."""
+    """Return the ids of the runs that have each occupied device (a GPU's UUID, or "cpu"). Raises CannotQueue."""
     found: dict[str, tuple[str, ...]] = {}
-    with table() as line:
-        for ticket in (line.tickets[name] for name in line.running()):
+    with locked_queue() as queue:
+        for ticket in queue.running():
             for device in ticket.devices:
                 found[device] = (*found.get(device, ()), ticket.run_id)
     return found
 
 
 def move(run_id: str, positions: int) -> bool:
-    """Moves a waiting run so many positions back in the whole line, forward where negative, and not beyond its ends.
+    """Move a waiting run back by `positions`, forward if negative, at most to an end of the queue.
 
-    False where the run does not wait. Raises CannotQueue.
+    Returns False if the run does not wait. Raises CannotQueue.
     """
-    with table() as line:
-        name = line.waiting_as(run_id)
+    with locked_queue() as queue:
+        name = queue.waiting_name(run_id)
         if name is None:
             return False
-        goal = max(0, line.order.index(name) + positions)
-        line.order.remove(name)
-        line.order.insert(goal, name)
-        line.save()
+        target = max(0, queue.order.index(name) + positions)
+        queue.order.remove(name)
+        queue.order.insert(target, name)
+        queue.save()
     return True
 
 
 def hold(run_id: str) -> bool:
-    """Has the others go before a waiting run until it is released. False where it does not wait. Raises CannotQueue."""
+    """Let other runs pass a waiting run until it is released; False if it does not wait. Raises CannotQueue."""
     return _set_held(run_id, held=True)
 
 
 def release(run_id: str) -> bool:
-    """Has a held run wait for its devices alone. False where it does not wait. Raises CannotQueue."""
+    """End the hold of a waiting run; False if it does not wait. Raises CannotQueue."""
     return _set_held(run_id, held=False)
 
 
 def _set_held(run_id: str, *, held: bool) -> bool:
-    with table() as line:
-        name = line.waiting_as(run_id)
+    with locked_queue() as queue:
+        name = queue.waiting_name(run_id)
         if name is None:
             return False
-        (line.held.add if held else line.held.discard)(name)
-        line.save()
+        (queue.held.add if held else queue.held.discard)(name)
+        queue.save()
     return True
 
 
 def _collide(one: Ticket, other: Ticket) -> bool:
-    """Whether two runs can't train at the same time."""
-    both = set(one.devices) & set(other.devices)
-    return bool(both - {CPU} if one.search and one.search == other.search else both)
+    """Return True if two runs can't train at the same time."""
+    common = set(one.devices) & set(other.devices)
+    return bool(common - {CPU} if one.search and one.search == other.search else common)
 
 
-def _names(folder: Path) -> list[str]:
-    return [name for name in os.listdir(folder) if name.endswith(_SUFFIX)]
-
-
-def _living(path: Path) -> Ticket | None:
-    """The ticket at `path`; None, and it is swept, where its process has ended or it cannot be understood."""
+def _read_ticket(path: Path) -> Ticket | None:
+    """Read a ticket; remove it and return None if its process has ended or its content is invalid."""
     ticket = None
     try:
         descriptor = open_file(path)
@@ -232,23 +222,16 @@ def _living(path: Path) -> Ticket | None:
             raise
     else:
         try:
-            ticket = None if take(descriptor) else _read(descriptor)
+            if not take(descriptor) and stat.S_ISREG(os.fstat(descriptor).st_mode):
+                os.lseek(descriptor, 0, os.SEEK_SET)  # on Windows, locking moves it
+                with suppress(*NOT_DECODED):
+                    ticket = msgspec.json.decode(os.read(descriptor, _MAX_BYTES), type=Ticket)
         finally:
-            os.close(descriptor)  # and with it goes the lock of one that nobody had locked
+            os.close(descriptor)  # which releases the lock if nobody had it
     if ticket is None:
         with suppress(OSError):
             path.unlink()
     return ticket
-
-
-def _read(descriptor: int) -> Ticket | None:
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-        return None
-    os.lseek(descriptor, 0, os.SEEK_SET)
-    try:
-        return msgspec.json.decode(os.read(descriptor, _MOST_BYTES), type=Ticket)
-    except NOT_DECODED:
-        return None
 
 
 def _read_order(folder: Path) -> _Order:
@@ -258,11 +241,11 @@ def _read_order(folder: Path) -> _Order:
         return _Order()
 
 
-def _why(error: OSError, folder: Path | None) -> str:
+def _error_text(error: OSError, folder: Path | None) -> str:
     if error.errno in NOT_OFFERED and folder is not None:
         return (
             f"{folder} is on a file system without file locks, which the queue needs. Set XDG_RUNTIME_DIR "
             "to a folder of your own on a local disk, or start the run at once."
         )
-    why = str(error) if error.strerror is None else f"{error.strerror} ({error.filename or folder})"
-    return f"The queue can't be used: {why}. Fix that, or start the run at once."
+    reason = str(error) if error.strerror is None else f"{error.strerror} ({error.filename or folder})"
+    return f"The queue can't be used: {reason}. Fix that, or start the run at once."

@@ -13,7 +13,7 @@ from engine.contract.events import Waiting
 from engine.contract.job import Job
 from engine.runs.folder import RunFolder, create_run
 from engine.runs.notes import change_notes
-from engine.runs.queue import Line, waiting
+from engine.runs.queue import QueueSlot, waiting
 from engine.system import paths
 from tests.engine.cli.terminal import Answer, footplate
 from tests.gui.sources.written_runs import write
@@ -25,18 +25,18 @@ Ask = Callable[..., Answer]
 @pytest.fixture
 def stand() -> Iterator[Stand]:
     """Makes a run of that name which stands in line; its supervisor is this process."""
-    lines: list[Line] = []
+    slots: list[QueueSlot] = []
 
     def stand_in_line(name: str, *devices: str) -> RunFolder:
         job = Job(name=name, devices=devices or ("cpu",))
         run = create_run(job)
-        lines.append(Line(run, job))
-        lines[-1].step()
+        slots.append(QueueSlot(run, job))
+        slots[-1].poll()
         return run
 
     yield stand_in_line
-    for line in lines:
-        line.close()
+    for slot in slots:
+        slot.close()
 
 
 @pytest.fixture

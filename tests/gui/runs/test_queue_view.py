@@ -11,7 +11,7 @@ from pytestqt.qtbot import QtBot
 
 from engine.contract.events import ENCODE, Waiting
 from engine.runs.folder import RunFolder, create_run
-from engine.runs.queue import Line, hold, holders, waiting
+from engine.runs.queue import QueueSlot, hold, holders, waiting
 from engine.system import paths
 from gui.runs.page import RunsPage
 from gui.runs.queue_view import COLUMNS
@@ -27,21 +27,21 @@ Stand = Callable[..., RunFolder]
 @pytest.fixture
 def stand() -> Iterator[Stand]:
     """Has a run stand in line, as its supervisor would."""
-    lines: list[Line] = []
+    slots: list[QueueSlot] = []
 
     def make(name: str, *devices: str, **changes: object) -> RunFolder:
         wanted = job(name=name, devices=devices or ("cpu",), **changes)
         run = create_run(wanted)
-        line = Line(run, wanted)
-        lines.append(line)
-        event = line.step()
+        slot = QueueSlot(run, wanted)
+        slots.append(slot)
+        event = slot.poll()
         if event is not None:
             run.events_file.write_bytes(ENCODE.encode(event) + b"\n")
         return run
 
     yield make
-    for line in lines:
-        line.close()
+    for slot in slots:
+        slot.close()
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from pytestqt.qtbot import QtBot
 from engine.contract.events import CheckpointSaved, Waiting
 from engine.runs.folder import RunFolder, RunSummary, SupervisorFile, create_run, process_start
 from engine.runs.notes import change_notes
-from engine.runs.queue import Line
+from engine.runs.queue import QueueSlot
 from gui.runs.model import STATE
 from gui.runs.page import RunsPage
 from gui.sources.active_runs import runs_ahead
@@ -265,13 +265,13 @@ def test_that_a_run_that_is_starting_can_only_be_forked(page: RunsPage, refresh:
 
 def test_that_those_ahead_of_a_new_run_are_who_has_the_device_and_who_waits_for_it() -> None:
     runs = [a_run(8, None, name="first"), a_run(8, None), a_run(8, None, name="beside", start="at_once")]
-    lines = [Line(run, run.job() or job()) for run in runs]
+    slots = [QueueSlot(run, run.job() or job()) for run in runs]
     try:
-        for line in lines:
-            line.step()
-        assert [line.turn for line in lines] == [True, False, True]
+        for slot in slots:
+            slot.poll()
+        assert [slot.has_devices for slot in slots] == [True, False, True]
         assert runs_ahead() == {"cpu": ("first", "beside", f"flowers · {runs[1].run_id[-4:]}")}
     finally:
-        for line in lines:
-            line.close()
+        for slot in slots:
+            slot.close()
     assert runs_ahead() == {}

@@ -1,4 +1,4 @@
-"""The line in which runs wait for their devices."""
+"""Queue in which runs wait for their devices."""
 
 from __future__ import annotations
 
@@ -22,412 +22,396 @@ from engine.contract.events import Waiting
 from engine.contract.job import Job
 from engine.contract.search import Trial
 from engine.runs.folder import RunFolder
-from engine.runs.queue import CannotQueue, Line, hold, holders, move, release, waiting
-from engine.runs.queue.tickets import queue_folder, table
+from engine.runs.queue import CannotQueue, QueueSlot, hold, holders, move, release, waiting
+from engine.runs.queue.tickets import locked_queue, queue_folder
 from engine.runs.trials import save_trial
 from engine.system import file_locks, paths
-from tests.engine.runs.queue.lines import a_line, standing, ticket
+from tests.engine.runs.queue.slots import make_slot, queued, ticket_of
 
 ROOT = Path(__file__).parents[4]
 
 
-def script(name: str, *words: str) -> list[str]:
-    return [sys.executable, "-m", f"tests.engine.runs.queue.{name}", *words]
+def command(script: str, *arguments: str) -> list[str]:
+    return [sys.executable, "-m", f"tests.engine.runs.queue.{script}", *arguments]
 
 
-def said_by(name: str, *words: str) -> list[int]:
-    """The numbers that a script prints at its end."""
-    done = subprocess.run(script(name, *words), cwd=ROOT, capture_output=True, text=True, timeout=800, check=False)
+def run_script(script: str, *arguments: str) -> list[int]:
+    """Run a script and return the numbers that it prints."""
+    done = subprocess.run(
+        command(script, *arguments), cwd=ROOT, capture_output=True, text=True, timeout=800, check=False
+    )
     assert done.returncode == 0, done.stderr
     return list(map(int, done.stdout.split()))
 
 
-class Standing:
-    """A process that stands in line with `one_in_line`, and what it says."""
+def poll_all(*slots: QueueSlot) -> None:
+    for slot in slots:
+        slot.poll()
 
-    def __init__(self, *words: str) -> None:
-        command = script("one_in_line", *words)
-        self.process = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
-    def says(self) -> str:
+class SlotProcess:
+    """A process that holds a slot, see `hold_slot`."""
+
+    def __init__(self, *arguments: str) -> None:
+        self.process = subprocess.Popen(
+            command("hold_slot", *arguments), cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+
+    def read_line(self) -> str:
         assert self.process.stdout is not None
         return self.process.stdout.readline().strip()
 
     def kill(self) -> None:
         self.process.kill()
-        self.end()
-
-    def end(self) -> None:
         self.process.communicate(timeout=120)
 
 
-# Who goes when
+# Order
 
 
-def test_that_trials_of_one_search_are_on_the_cpu_together_and_never_on_one_gpu(tmp_path: Path) -> None:
-    def trial_line(name: str, search: str, *devices: str) -> Line:
+def test_trials_of_one_search_share_cpu_but_no_gpu(tmp_path: Path) -> None:
+    def trial_slot(name: str, search: str, *devices: str) -> QueueSlot:
         run = RunFolder(tmp_path / name)
         run.path.mkdir()
         save_trial(run, Trial(search=search, number=0, params={}, seed=0))
-        return Line(run, Job(devices=devices))
+        return QueueSlot(run, Job(devices=devices))
 
-    lines = [
-        trial_line("a", "one", "cpu"),
-        trial_line("b", "one", "cpu"),
-        trial_line("c", "other", "cpu"),
-        a_line("d", "cpu"),
-        trial_line("e", "one", "GPU-1"),
-        trial_line("f", "one", "GPU-1"),
+    slots = [
+        trial_slot("a", "one", "cpu"),
+        trial_slot("b", "one", "cpu"),
+        trial_slot("c", "other", "cpu"),
+        make_slot("d", "cpu"),
+        trial_slot("e", "one", "GPU-1"),
+        trial_slot("f", "one", "GPU-1"),
     ]
-    for line in lines:
-        line.step()
-    assert [line.turn for line in lines] == [True, True, False, False, True, False]
-    assert standing() == {"c": ("a", "b"), "d": ("a", "b", "c"), "f": ("e",)}
-    for line in lines:
-        line.close()
+    poll_all(*slots)
+    assert [slot.has_devices for slot in slots] == [True, True, False, False, True, False]
+    assert queued() == {"c": ("a", "b"), "d": ("a", "b", "c"), "f": ("e",)}
+    for slot in slots:
+        slot.close()
 
 
-def test_that_a_run_whose_devices_are_free_has_its_turn_at_its_first_step() -> None:
-    line = a_line("one", "x", "x", "y")
-    assert not line.turn
-    assert line.step() is None
-    assert line.turn
+def test_slot_takes_free_devices_at_first_poll() -> None:
+    slot = make_slot("one", "x", "x", "y")
+    assert not slot.has_devices
+    assert slot.poll() is None
+    assert slot.has_devices
     assert holders() == {"x": ("one",), "y": ("one",)}
     assert waiting() == []
-    line.close()
+    slot.close()
     assert holders() == {}
 
 
-def test_that_a_second_run_waits_until_the_first_has_given_its_device_back() -> None:
-    first, second = a_line("first"), a_line("second")
-    first.step()
-    told = second.step()
-    assert told == Waiting(position=1, behind=("first",))
-    assert second.step() is None, "nothing has changed"
-    assert not second.turn
+def test_slot_waits_until_device_is_released() -> None:
+    first, second = make_slot("first"), make_slot("second")
+    first.poll()
+    assert second.poll() == Waiting(position=1, behind=("first",))
+    assert second.poll() is None
+    assert not second.has_devices
     first.close()
-    assert second.step() is None
-    assert second.turn
+    assert second.poll() is None
+    assert second.has_devices
     assert holders() == {"x": ("second",)}
     second.close()
 
 
-def test_that_runs_for_other_devices_do_not_wait_for_each_other() -> None:
-    lines = [a_line("one", "x"), a_line("two", "y"), a_line("three", "cpu")]
-    for line in lines:
-        line.step()
-    assert all(line.turn for line in lines)
-    for line in lines:
-        line.close()
+def test_slots_of_other_devices_do_not_wait() -> None:
+    slots = [make_slot("one", "x"), make_slot("two", "y"), make_slot("three", "cpu")]
+    poll_all(*slots)
+    assert all(slot.has_devices for slot in slots)
+    for slot in slots:
+        slot.close()
 
 
-def test_that_a_run_that_waits_for_one_of_its_devices_keeps_its_place_for_the_other() -> None:
-    first, both, behind = a_line("first", "1"), a_line("both", "0", "1"), a_line("behind", "0")
-    first.step()
-    both.step()
-    assert behind.step() == Waiting(position=2, behind=("both",))
+def test_waiting_slot_keeps_position_for_all_its_devices() -> None:
+    first, both, behind = make_slot("first", "1"), make_slot("both", "0", "1"), make_slot("behind", "0")
+    poll_all(first, both)
+    assert behind.poll() == Waiting(position=2, behind=("both",))
     first.close()
-    behind.step()
-    assert not behind.turn
-    both.step()
-    assert both.turn
-    assert behind.step() == Waiting(position=1, behind=("both",))
+    behind.poll()
+    assert not behind.has_devices
+    both.poll()
+    assert both.has_devices
+    assert behind.poll() == Waiting(position=1, behind=("both",))
     both.close()
-    behind.step()
-    assert behind.turn
+    behind.poll()
+    assert behind.has_devices
     behind.close()
 
 
-def test_that_a_run_that_starts_at_once_waits_for_nobody_and_others_wait_for_it() -> None:
-    first, beside, after = a_line("first"), a_line("beside", start="at_once"), a_line("after")
-    first.step()
-    assert beside.step() is None
-    assert beside.turn
-    assert holders() == {"x": ("first", "beside")}
-    assert after.step() == Waiting(position=1, behind=("first", "beside"))
+def test_slot_that_starts_at_once_shares_device() -> None:
+    first, at_once, after = make_slot("first"), make_slot("at_once", start="at_once"), make_slot("after")
+    first.poll()
+    assert at_once.poll() is None
+    assert at_once.has_devices
+    assert holders() == {"x": ("first", "at_once")}
+    assert after.poll() == Waiting(position=1, behind=("first", "at_once"))
     first.close()
-    assert after.step() == Waiting(position=1, behind=("beside",))
-    beside.close()
-    after.step()
-    assert after.turn
+    assert after.poll() == Waiting(position=1, behind=("at_once",))
+    at_once.close()
+    after.poll()
+    assert after.has_devices
     after.close()
 
 
-def test_that_the_order_is_changed_among_those_that_wait() -> None:
-    lines = {name: a_line(name) for name in ("first", "a", "b", "c")}
-    for line in lines.values():
-        line.step()
-    assert list(standing()) == ["a", "b", "c"]
+def test_move_changes_order() -> None:
+    slots = {name: make_slot(name) for name in ("first", "a", "b", "c")}
+    poll_all(*slots.values())
+    assert list(queued()) == ["a", "b", "c"]
     assert move("c", -1)
-    assert list(standing()) == ["a", "c", "b"]
+    assert list(queued()) == ["a", "c", "b"]
     assert move("a", 10)
-    assert list(standing()) == ["c", "b", "a"]
+    assert list(queued()) == ["c", "b", "a"]
     assert move("b", -10)
-    assert standing() == {"b": ("first",), "c": ("first", "b"), "a": ("first", "b", "c")}
-    assert lines["b"].step() == Waiting(position=1, behind=("first",))
-    assert not move("first", -1), "it does not wait"
+    assert queued() == {"b": ("first",), "c": ("first", "b"), "a": ("first", "b", "c")}
+    assert slots["b"].poll() == Waiting(position=1, behind=("first",))
+    assert not move("first", -1)  # it has its devices
     assert not move("nobody", -1)
-    lines["first"].close()
-    for name in ("a", "b", "c"):
-        lines[name].step()
-    assert [name for name, line in lines.items() if line.turn and name != "first"] == ["b"]
-    for line in lines.values():
-        line.close()
+    slots["first"].close()
+    poll_all(*(slots[name] for name in ("a", "b", "c")))
+    assert [name for name, slot in slots.items() if slot.has_devices and name != "first"] == ["b"]
+    for slot in slots.values():
+        slot.close()
 
 
-def test_that_a_held_run_is_passed_over_and_keeps_its_place() -> None:
-    first, held, after = a_line("first"), a_line("held"), a_line("after")
-    for line in (first, held, after):
-        line.step()
+def test_held_slot_is_passed_and_keeps_position() -> None:
+    first, held, after = make_slot("first"), make_slot("held"), make_slot("after")
+    poll_all(first, held, after)
     assert hold("held")
-    assert held.step() == Waiting(position=1, behind=("first",), held=True)
-    assert after.step() == Waiting(position=2, behind=("first",))
+    assert held.poll() == Waiting(position=1, behind=("first",), held=True)
+    assert after.poll() == Waiting(position=2, behind=("first",))
     first.close()
-    held.step()
-    assert not held.turn
-    after.step()
-    assert after.turn
-    assert (ticket("held").position, ticket("held").held) == (1, True)
+    held.poll()
+    assert not held.has_devices
+    after.poll()
+    assert after.has_devices
+    assert (ticket_of("held").position, ticket_of("held").held) == (1, True)
     assert release("held")
-    assert held.step() == Waiting(position=1, behind=("after",))
+    assert held.poll() == Waiting(position=1, behind=("after",))
     after.close()
-    held.step()
-    assert held.turn
-    assert not hold("held"), "it has its devices"
+    held.poll()
+    assert held.has_devices
+    assert not hold("held")  # it has its devices
     assert not release("nobody")
     held.close()
 
 
-def test_that_a_ticket_tells_who_stands_there() -> None:
+def test_ticket_describes_run() -> None:
     before = time.time()
-    lines = [a_line("first", "cpu", "cpu"), a_line("second", "cpu")]
-    for line in lines:
-        line.step()
+    slots = [make_slot("first", "cpu", "cpu"), make_slot("second", "cpu")]
+    poll_all(*slots)
     (found,) = waiting()
     assert (found.run_id, found.folder, found.devices, found.position) == ("second", "/runs/second", ("cpu",), 1)
     assert found.pid == os.getpid()
     assert before <= found.since <= time.time()
-    for line in lines:
-        line.close()
+    for slot in slots:
+        slot.close()
 
 
-# Who ends, however
+# Killed processes
 
 
-@pytest.mark.parametrize("state", ["turn", "waiting"])
-def test_that_a_killed_process_leaves_neither_place_nor_device(state: str) -> None:
-    keeper = a_line("keeper", "y")
-    keeper.step()
-    other = Standing("other", "x" if state == "turn" else "y")
-    assert other.says() == state
-    behind = a_line("behind", "x", "y")
-    assert behind.step() == Waiting(position=1 if state == "turn" else 2, behind=("keeper", "other"))
+@pytest.mark.parametrize("state", ["running", "waiting"])
+def test_killed_process_leaves_queue(state: str) -> None:
+    keeper = make_slot("keeper", "y")
+    keeper.poll()
+    other = SlotProcess("other", "x" if state == "running" else "y")
+    assert other.read_line() == state
+    behind = make_slot("behind", "x", "y")
+    assert behind.poll() == Waiting(position=1 if state == "running" else 2, behind=("keeper", "other"))
     other.kill()
-    assert behind.step() == Waiting(position=1, behind=("keeper",))
+    assert behind.poll() == Waiting(position=1, behind=("keeper",))
     keeper.close()
-    behind.step()
-    assert behind.turn
+    behind.poll()
+    assert behind.has_devices
     behind.close()
 
 
-def test_that_a_worker_that_outlives_its_supervisor_has_no_part_in_its_devices() -> None:
-    other = Standing("other", "x", "with_worker")
-    assert other.says() == "turn"
-    worker = int(other.says())
+def test_worker_of_killed_supervisor_holds_no_devices() -> None:
+    other = SlotProcess("other", "x", "with_worker")
+    assert other.read_line() == "running"
+    worker = int(other.read_line())
     assert holders() == {"x": ("other",)}
     other.process.kill()
     other.process.wait()
-    os.kill(worker, 0)  # it lives
+    os.kill(worker, 0)  # raises if it has ended
     assert holders() == {}
     os.kill(worker, signal.SIGKILL)
-    other.end()
+    other.process.communicate(timeout=120)
 
 
-def test_that_whoever_is_killed_anywhere_in_the_queues_code_leaves_it_as_if_it_had_never_been_there() -> None:
-    (killed,) = said_by("killed_in_line", "line", "37")
-    assert killed > 20
+@pytest.mark.parametrize(
+    ("event", "every", "least"),
+    [
+        ("line", "37", 20),
+        pytest.param("opcode", "3", 1000, marks=[pytest.mark.long, pytest.mark.faults, pytest.mark.timeout(900)]),
+    ],
+)
+def test_process_killed_anywhere_leaves_queue(event: str, every: str, least: int) -> None:
+    (killed,) = run_script("kill_anywhere", event, every)
+    assert killed > least
 
 
-@pytest.mark.long
-@pytest.mark.faults
-@pytest.mark.timeout(900)
-def test_that_whoever_is_killed_at_any_instruction_of_the_queues_code_leaves_nothing() -> None:
-    (killed,) = said_by("killed_in_line", "opcode", "3")
-    assert killed > 1000
+@pytest.mark.parametrize(
+    ("processes", "rounds", "kills"),
+    [(5, 6, 5), pytest.param(12, 100, 100, marks=[pytest.mark.long, pytest.mark.faults])],
+)
+def test_racing_and_killed_processes_never_share_device(processes: int, rounds: int, kills: int) -> None:
+    held, killed = run_script("race", str(processes), str(rounds), str(kills))
+    assert held >= processes * rounds
+    assert killed == kills
 
 
-def test_that_processes_that_race_and_are_killed_never_have_one_device_together() -> None:
-    turns, killed = said_by("racing_in_line", "5", "6", "5")
-    assert turns >= 30
-    assert killed == 5
+# Damaged and deleted files
 
 
-@pytest.mark.long
-@pytest.mark.faults
-def test_that_many_processes_that_race_and_are_killed_never_have_one_device_together() -> None:
-    turns, killed = said_by("racing_in_line", "12", "100", "100")
-    assert turns >= 1200
-    assert killed == 100
-
-
-# What befalls the folder
-
-
-def test_that_the_hold_is_made_anew_once_the_user_has_logged_out(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    holder, second, third = a_line("holder"), a_line("second"), a_line("third")
-    for line in (holder, second, third):
-        line.step()
+def test_slot_recreates_hold_after_logout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    slots = [make_slot("holder"), make_slot("second"), make_slot("third")]
+    poll_all(*slots)
     before = queue_folder()
     shutil.rmtree(before)
-    elsewhere = tmp_path / "run"
-    elsewhere.mkdir()
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(elsewhere))
-    for line in (holder, second, third):
-        line.step()
+    runtime_folder = tmp_path / "run"
+    runtime_folder.mkdir()
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(runtime_folder))
+    poll_all(*slots)
     assert queue_folder() != before
     assert holders() == {"x": ("holder",)}
-    assert standing() == {"second": ("holder",), "third": ("holder", "second")}
-    for line in (holder, second, third):
-        line.close()
+    assert queued() == {"second": ("holder",), "third": ("holder", "second")}
+    for slot in slots:
+        slot.close()
     assert holders() == {}
 
 
 @pytest.mark.parametrize("content", [None, b"", b"{", b"[]", b"\xff", b'{"waiting": 3}', b"\0" * 200])
-def test_that_nobody_starts_before_the_others_where_the_order_is_lost(content: bytes | None) -> None:
-    lines = [a_line(name) for name in ("first", "second", "third")]
-    for line in lines:
-        line.step()
+def test_lost_order_starts_nobody_before_all_have_entered(content: bytes | None) -> None:
+    slots = [make_slot(name) for name in ("first", "second", "third")]
+    poll_all(*slots)
     order = queue_folder() / "order.json"
     order.unlink() if content is None else order.write_bytes(content)
-    lines[0].close()
-    lines[1].step()
-    assert not lines[1].turn, "the third may have the device, for all that can be known"
-    lines[2].step()
-    assert list(standing()) == ["second", "third"]
-    lines[1].step()
-    lines[2].step()
-    assert (lines[1].turn, lines[2].turn) == (True, False)
-    for line in lines:
-        line.close()
+    slots[0].close()
+    slots[1].poll()
+    assert not slots[1].has_devices  # the third might have the device
+    slots[2].poll()
+    assert list(queued()) == ["second", "third"]
+    poll_all(*slots[1:])
+    assert (slots[1].has_devices, slots[2].has_devices) == (True, False)
+    for slot in slots:
+        slot.close()
 
 
-def test_that_what_is_no_ticket_counts_for_nothing_and_is_swept(tmp_path: Path) -> None:
-    line = a_line("one")
-    line.step()
+def test_invalid_tickets_are_removed(tmp_path: Path) -> None:
+    slot = make_slot("one")
+    slot.poll()
     folder = queue_folder()
     (folder / "torn.ticket").write_bytes(b'{"run_id": "tor')
     (folder / "empty.ticket").touch()
-    left = Path(line._path).read_bytes()
-    (folder / "left.ticket").write_bytes(left)  # whole, and nobody's
-    (tmp_path / "elsewhere").write_bytes(left)
-    (folder / "link.ticket").symlink_to(tmp_path / "elsewhere")
+    content = slot.ticket_file.read_bytes()
+    (folder / "unlocked.ticket").write_bytes(content)
+    (tmp_path / "target").write_bytes(content)
+    (folder / "link.ticket").symlink_to(tmp_path / "target")
     os.mkfifo(folder / "pipe.ticket")
     (folder / "folder.ticket").mkdir()
     assert holders() == {"x": ("one",)}
-    assert {path.name for path in folder.glob("*.ticket")} == {line._path.name, "folder.ticket"}
-    assert (tmp_path / "elsewhere").exists()
-    line.close()
+    assert {path.name for path in folder.glob("*.ticket")} == {slot.ticket_file.name, "folder.ticket"}
+    assert (tmp_path / "target").exists()
+    slot.close()
 
 
-def test_that_a_torn_ticket_of_a_living_run_is_made_anew_by_it() -> None:
-    line = a_line("one")
-    line.step()
-    line._path.write_bytes(b"{")
+def test_slot_rewrites_damaged_ticket() -> None:
+    slot = make_slot("one")
+    slot.poll()
+    slot.ticket_file.write_bytes(b"{")
     assert holders() == {}
-    line.step()
+    slot.poll()
     assert holders() == {"x": ("one",)}
-    line.close()
+    slot.close()
 
 
-def test_that_the_queue_is_for_its_user_alone() -> None:
-    line = a_line("one")
-    line.step()
+def test_queue_is_private_to_user() -> None:
+    slot = make_slot("one")
+    slot.poll()
     modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in queue_folder().iterdir()}
     assert stat.S_IMODE(queue_folder().stat().st_mode) == 0o700
-    assert (modes["mutex"], modes[line._path.name]) == (0o600, 0o600)
-    line.close()
+    assert (modes["mutex"], modes[slot.ticket_file.name]) == (0o600, 0o600)
+    slot.close()
 
 
-def test_that_a_folder_that_cannot_be_is_told_with_its_place() -> None:
+def test_cannot_queue_names_folder_that_is_a_file() -> None:
     (paths.runtime_folder() / "queue").write_text("a file")
     with pytest.raises(CannotQueue, match=r"File exists \(.*/queue\)"):
-        a_line("one").step()
+        make_slot("one").poll()
 
 
-def test_that_a_process_that_keeps_the_line_is_not_waited_for_without_end() -> None:
-    one = a_line("one")
+def test_blocked_queue_is_retried() -> None:
+    slot = make_slot("one")
     with file_locks.locked(queue_folder() / "mutex", 1.0):
-        assert one.step() is None
-        assert not one.turn
-        with pytest.raises(CannotQueue, match="Try again"), table(0.05):
+        assert slot.poll() is None
+        assert not slot.has_devices
+        with pytest.raises(CannotQueue, match="Try again"), locked_queue(0.05):
             pass
-    one.step()
-    assert one.turn
-    one.close()
+    slot.poll()
+    assert slot.has_devices
+    slot.close()
 
 
-# What the machine lacks
+# Exhausted resources
 
 
 @contextmanager
-def limited(what: int, most: int) -> Iterator[None]:
-    soft, hard = resource.getrlimit(what)
-    resource.setrlimit(what, (most, hard))
+def limited(resource_id: int, maximum: int) -> Iterator[None]:
+    soft, hard = resource.getrlimit(resource_id)
+    resource.setrlimit(resource_id, (maximum, hard))
     try:
         yield
     finally:
-        resource.setrlimit(what, (soft, hard))
+        resource.setrlimit(resource_id, (soft, hard))
 
 
-def test_that_a_process_without_a_descriptor_left_takes_nobodys_place(capsys: pytest.CaptureFixture[str]) -> None:
-    line = a_line("one")
-    line.step()
-    spare = os.open(os.devnull, os.O_RDONLY)
-    os.close(spare)  # the lowest number that is free: the mutex's then, and there is none for a ticket
-    with limited(resource.RLIMIT_NOFILE, spare + 1), pytest.raises(CannotQueue, match="Too many open files"):
+def test_missing_descriptors_keep_tickets() -> None:
+    slot = make_slot("one")
+    slot.poll()
+    lowest = os.open(os.devnull, os.O_RDONLY)
+    os.close(lowest)  # the mutex takes it, and none remains for a ticket
+    with limited(resource.RLIMIT_NOFILE, lowest + 1), pytest.raises(CannotQueue, match="Too many open files"):
         waiting()
     assert holders() == {"x": ("one",)}
-    line.close()
+    slot.close()
 
 
-def test_that_a_full_disk_is_told_and_leaves_no_half_ticket(capsys: pytest.CaptureFixture[str]) -> None:
-    line, at_once = a_line("one"), a_line("two", start="at_once")
+def test_full_disk_leaves_no_partial_ticket() -> None:
+    slot, at_once = make_slot("one"), make_slot("two", start="at_once")
     with limited(resource.RLIMIT_FSIZE, 10):
         with pytest.raises(CannotQueue, match="File too large"):
-            line.step()
-        at_once.step()
-    assert not line.turn
-    assert at_once.turn
+            slot.poll()
+        at_once.poll()
+    assert not slot.has_devices
+    assert at_once.has_devices
     assert list(queue_folder().glob("*.ticket")) == []
-    at_once.step()
+    at_once.poll()
     assert holders() == {"x": ("two",)}
-    line.close()
+    slot.close()
     at_once.close()
 
 
-def test_that_a_file_system_without_locks_is_told_and_does_not_keep_a_run_that_starts_at_once(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_file_system_without_locks_allows_only_start_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(descriptor: int, operation: int) -> None:
         raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
 
     monkeypatch.setattr(fcntl, "flock", refuse)
-    with pytest.raises(CannotQueue, match=r"without file locks.*XDG_RUNTIME_DIR.*at once"):
-        a_line("one").step()
+    with pytest.raises(CannotQueue, match="XDG_RUNTIME_DIR"):
+        make_slot("one").poll()
     with pytest.raises(CannotQueue, match="without file locks"):
         waiting()
-    beside = a_line("two", start="at_once")
-    assert beside.step() is None
-    assert beside.turn
-    assert "Other runs do not know" in beside.warning
+    at_once = make_slot("two", start="at_once")
+    assert at_once.poll() is None
+    assert at_once.has_devices
+    assert at_once.warning
 
 
-def test_that_what_was_closed_stands_no_more() -> None:
-    line = a_line("one")
-    line.step()
-    line.close()
-    assert line.step() is None
+def test_closed_slot_stays_closed() -> None:
+    slot = make_slot("one")
+    slot.poll()
+    slot.close()
+    assert slot.poll() is None
     assert holders() == {}
-    line.close()
+    slot.close()

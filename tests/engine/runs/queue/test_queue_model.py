@@ -1,8 +1,7 @@
-"""The line against a plain model of it, through orders that nobody would think of."""
+"""The queue compared with a plain model of it, through random sequences of operations."""
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from itertools import count
 
@@ -10,104 +9,103 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from engine.runs.queue import Line, hold, holders, move, release, waiting
-from tests.engine.runs.queue.lines import a_line
+from engine.runs.queue import QueueSlot, hold, holders, move, release, waiting
+from tests.engine.runs.queue.slots import abandon, make_slot
 
 DEVICES = st.sets(st.sampled_from(("cpu", "GPU-0", "GPU-1")), min_size=1)
 
 
 @dataclass(eq=False)
 class Run:
-    """What is expected of a run; it `waits` until it has its devices."""
+    """Expected state of a run."""
 
     name: str
-    line: Line
+    slot: QueueSlot
     devices: set[str]
-    waits: bool = True
-    held: bool = False
+    is_waiting: bool = True
+    is_held: bool = False
 
 
-class LineOfRuns(RuleBasedStateMachine):
+class QueueMachine(RuleBasedStateMachine):
+    """Queue operations on real slots, and on a list of expected states."""
+
     def __init__(self) -> None:
         super().__init__()
-        self.runs: list[Run] = []  # those that wait are in their order
+        self.runs: list[Run] = []
+        """All runs; the waiting ones are in queue order."""
         self.numbers = count()
 
     def waiting(self) -> list[Run]:
-        return [run for run in self.runs if run.waits]
+        return [run for run in self.runs if run.is_waiting]
 
-    def picked(self, number: int) -> Run:
+    def pick(self, number: int) -> Run:
         return self.runs[number % len(self.runs)]
 
-    def may_start(self, run: Run) -> bool:
-        before = [other for other in self.waiting()[: self.waiting().index(run)] if not other.held]
-        in_the_way = [*(other for other in self.runs if not other.waits), *before]
-        return not run.held and all(run.devices.isdisjoint(other.devices) for other in in_the_way)
+    def can_start(self, run: Run) -> bool:
+        in_front = [other for other in self.waiting()[: self.waiting().index(run)] if not other.is_held]
+        blocking = [*(other for other in self.runs if not other.is_waiting), *in_front]
+        return not run.is_held and all(run.devices.isdisjoint(other.devices) for other in blocking)
 
-    def look(self, run: Run) -> None:
-        if run.waits and self.may_start(run):
-            run.waits = False
-        run.line.step()
-        assert run.line.turn is not run.waits
+    def poll(self, run: Run) -> None:
+        if run.is_waiting and self.can_start(run):
+            run.is_waiting = False
+        run.slot.poll()
+        assert run.slot.has_devices is not run.is_waiting
 
     @rule(devices=DEVICES, at_once=st.booleans())
-    def comes(self, devices: set[str], at_once: bool) -> None:
+    def enters(self, devices: set[str], at_once: bool) -> None:
         name = f"run-{next(self.numbers)}"
         start = "at_once" if at_once else "when_free"
-        run = Run(name, a_line(name, *sorted(devices), start=start), devices, waits=not at_once)
+        run = Run(name, make_slot(name, *sorted(devices), start=start), devices, is_waiting=not at_once)
         self.runs.append(run)
-        self.look(run)
+        self.poll(run)
 
     @precondition(lambda self: self.runs)
     @rule(number=st.integers(0, 50))
-    def steps(self, number: int) -> None:
-        self.look(self.picked(number))
+    def polls(self, number: int) -> None:
+        self.poll(self.pick(number))
 
     @precondition(lambda self: self.runs)
     @rule(number=st.integers(0, 50), killed=st.booleans())
     def ends(self, number: int, killed: bool) -> None:
-        run = self.picked(number)
+        run = self.pick(number)
         self.runs.remove(run)
-        if killed:  # of its process, the kernel closes all files
-            assert run.line._descriptor is not None
-            os.close(run.line._descriptor)
-        else:
-            run.line.close()
+        abandon(run.slot) if killed else run.slot.close()
 
     @precondition(lambda self: self.runs)
-    @rule(number=st.integers(0, 50), places=st.integers(-4, 4))
-    def is_moved(self, number: int, places: int) -> None:
-        run, order = self.picked(number), self.waiting()
-        assert move(run.name, places) is run.waits
-        if run.waits:
-            goal = max(0, order.index(run) + places)
+    @rule(number=st.integers(0, 50), positions=st.integers(-4, 4))
+    def is_moved(self, number: int, positions: int) -> None:
+        run, order = self.pick(number), self.waiting()
+        assert move(run.name, positions) is run.is_waiting
+        if run.is_waiting:
+            target = max(0, order.index(run) + positions)
             order.remove(run)
-            order.insert(goal, run)
-            self.runs = [*(other for other in self.runs if not other.waits), *order]
+            order.insert(target, run)
+            self.runs = [*(other for other in self.runs if not other.is_waiting), *order]
 
     @precondition(lambda self: self.runs)
     @rule(number=st.integers(0, 50), held=st.booleans())
     def is_held_or_released(self, number: int, held: bool) -> None:
-        run = self.picked(number)
-        assert (hold if held else release)(run.name) is run.waits
-        if run.waits:
-            run.held = held
+        run = self.pick(number)
+        assert (hold if held else release)(run.name) is run.is_waiting
+        if run.is_waiting:
+            run.is_held = held
 
     @invariant()
-    def stands_as_expected(self) -> None:
-        expected = [(run.name, place, run.held) for place, run in enumerate(self.waiting(), 1)]
+    def queue_matches_model(self) -> None:
+        expected = [(run.name, position, run.is_held) for position, run in enumerate(self.waiting(), 1)]
         assert [(ticket.run_id, ticket.position, ticket.held) for ticket in waiting()] == expected
-        having = [run for run in self.runs if not run.waits]
+        running = [run for run in self.runs if not run.is_waiting]
         found = {device: set(names) for device, names in holders().items()}
         assert found == {
-            device: {run.name for run in having if device in run.devices}
-            for device in set().union(*(run.devices for run in having))
+            device: {run.name for run in running if device in run.devices}
+            for device in set().union(*(run.devices for run in running))
         }
 
     def teardown(self) -> None:
         for run in self.runs:
-            run.line.close()
+            run.slot.close()
 
 
-TestLineOfRuns = LineOfRuns.TestCase
-TestLineOfRuns.settings = settings(max_examples=30, stateful_step_count=25)
+TestQueueMachine = QueueMachine.TestCase
+TestQueueMachine.settings = settings(max_examples=30, stateful_step_count=25)

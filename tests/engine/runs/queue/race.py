@@ -1,8 +1,7 @@
-"""``python racing_in_line.py PROCESSES ROUNDS KILLS``: processes that all at once stand in line for devices drawn by
-lot, again and again, while some of them are killed wherever they are; each of those is followed by a new one.
+"""``python -m … PROCESSES ROUNDS KILLS``: processes that race for randomly drawn devices while some are killed.
 
-Who has its turn makes a file for each of its devices, which must not be there: so two on one device are found by what
-has nothing to do with the queue. Prints how many turns there were, and how many were killed.
+A process that has its devices creates a file for each, which must not exist: this detects two on one device without
+the queue. Killed processes are replaced. Prints how often devices were held, and how many processes were killed.
 """
 
 from __future__ import annotations
@@ -15,13 +14,14 @@ import sys
 import time
 from pathlib import Path
 
+from engine.runs.queue import holders
 from engine.runs.queue.tickets import queue_folder
-from tests.engine.runs.queue.lines import a_line, holders, standing
+from tests.engine.runs.queue.slots import make_slot, queued
 
 DEVICES = ("a", "b", "c")
 
 
-def alive(pid: int) -> bool:
+def is_alive(pid: int) -> bool:
     try:
         state = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[0]
     except OSError:
@@ -30,7 +30,7 @@ def alive(pid: int) -> bool:
 
 
 def claim(path: Path) -> None:
-    """Makes the device's file, or ends the process where a living one has it."""
+    """Create the device's file, or end this process if a living one owns it."""
     while True:
         try:
             descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY)
@@ -39,81 +39,81 @@ def claim(path: Path) -> None:
                 owner = path.read_text()
             except FileNotFoundError:
                 continue
-            if owner and alive(int(owner)):
+            if owner and is_alive(int(owner)):
                 print(f"{path.name} is both {owner}'s and {os.getpid()}'s", file=sys.stderr, flush=True)
                 os._exit(3)
-            path.unlink(missing_ok=True)  # of one that was killed
+            path.unlink(missing_ok=True)  # its owner was killed
         else:
             os.write(descriptor, str(os.getpid()).encode())
             os.close(descriptor)
             return
 
 
-def race(folder: Path, rounds: int, go: int, seed: int, said: int) -> None:
-    lot = random.Random(seed)
-    os.read(go, 1)  # all begin at once
+def race(folder: Path, rounds: int, gate: int, seed: int, output: int) -> None:
+    generator = random.Random(seed)
+    os.read(gate, 1)  # all start together
     for number in range(rounds):
-        devices = lot.sample(DEVICES, lot.randint(1, 2))
-        line = a_line(f"{os.getpid()}-{number}", *devices)
-        while not line.turn:
-            line.step()
+        devices = generator.sample(DEVICES, generator.randint(1, 2))
+        slot = make_slot(f"{os.getpid()}-{number}", *devices)
+        while not slot.has_devices:
+            slot.poll()
         for device in devices:
             claim(folder / device)
-        os.write(said, b".")
+        os.write(output, b".")
         for device in devices:
             (folder / device).unlink()
-        line.close()
+        slot.close()
 
 
 def main(processes: int, rounds: int, kills: int) -> None:
     folder = queue_folder().parent / "devices"
     folder.mkdir()
-    lot = random.Random(0)
-    go, gate = os.pipe()
-    heard, said = os.pipe()
+    generator = random.Random(0)
+    gate, opener = os.pipe()
+    reader, output = os.pipe()
     racers: set[int] = set()
+    held = killed = 0
 
-    def begin() -> None:
+    def start() -> None:
         pid = os.fork()
         if pid == 0:
             code = 1
             try:
-                os.close(gate)
-                race(folder, rounds, go, os.getpid(), said)
+                os.close(opener)
+                race(folder, rounds, gate, os.getpid(), output)
                 code = 0
             finally:
                 os._exit(code)
         racers.add(pid)
 
     def reap(pid: int, options: int) -> None:
-        """Has another racer begin where that one was killed."""
+        """Replace a process that was killed."""
         nonlocal killed
-        found, status = os.waitpid(pid, options)
-        if found:
+        reaped, status = os.waitpid(pid, options)
+        if reaped:
             racers.remove(pid)
             code = os.waitstatus_to_exitcode(status)
             assert code in (0, -signal.SIGKILL), code
             if code:
                 killed += 1
-                begin()
+                start()
 
     for _ in range(processes):
-        begin()
-    turns = killed = 0
-    os.write(gate, b"!" * (processes + kills))
+        start()
+    os.write(opener, b"!" * (processes + kills))
     while racers:
-        if select.select([heard], [], [], 0.01)[0]:
-            turns += len(os.read(heard, 4096))
-        if killed < kills and turns > processes:
-            victim = lot.choice(sorted(racers))
-            time.sleep(lot.random() * 0.002)  # to hit it wherever it is, in the code and out of it
+        if select.select([reader], [], [], 0.01)[0]:
+            held += len(os.read(reader, 4096))
+        if killed < kills and held > processes:
+            victim = generator.choice(sorted(racers))
+            time.sleep(generator.random() * 0.002)  # to hit it anywhere, inside the queue's code and outside
             os.kill(victim, signal.SIGKILL)
             reap(victim, 0)
         for pid in list(racers):
             reap(pid, os.WNOHANG)
-    assert standing() == {}
+    assert queued() == {}
     assert holders() == {}
-    print(turns, killed)
+    print(held, killed)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,149 @@
+"""A run's position in the queue, as its supervisor holds it."""
+
+from __future__ import annotations
+
+import os
+import time
+from contextlib import suppress
+from pathlib import Path
+
+from engine.contract.devices import Snapshot, host_of, is_gpu
+from engine.contract.events import Waiting
+from engine.contract.job import Job
+from engine.runs.folder import RunFolder, process_start
+from engine.runs.queue.other_users import OtherUsers, other_users
+from engine.runs.queue.tickets import (
+    CannotQueue,
+    LockedQueue,
+    QueueBusy,
+    Ticket,
+    locked_queue,
+    new_name,
+    queue_folder,
+    write_ticket,
+)
+from engine.runs.trials import trial_of
+from engine.system.file_locks import give_back, is_at
+
+UNKNOWN_USERS_TIMEOUT_S = 10.0
+"""Seconds after which a run starts although it can't determine who else uses its GPUs."""
+_MAX_SNAPSHOT_AGE_S = 10.0
+_LOCK_TIMEOUT_S = 0.1
+
+
+class QueueSlot:
+    """Position in the queue of one execution of `run`, and then its hold on its job's devices.
+
+    Call `poll` about twice a second, also after `has_devices`: the queue's folder is cleared when the user logs out,
+    and the hold is then recreated. A run that starts at once has its devices at the first call. `warning` tells the
+    user about a start without the usual guarantees.
+
+    The lock belongs to this process: a forked child has to close all files of its parent.
+    """
+
+    def __init__(self, run: RunFolder, job: Job) -> None:
+        self.has_devices = False
+        self.warning = ""
+        trial = trial_of(run)
+        self._ticket = Ticket(
+            run_id=run.run_id,
+            folder=str(run.path.absolute()),
+            pid=os.getpid(),
+            start_time=process_start(os.getpid()),
+            devices=tuple(dict.fromkeys(job.devices)),
+            since=time.time(),
+            search=trial.search if trial is not None else "",
+        )
+        self._name = new_name()
+        self._starts_at_once = job.start == "at_once"
+        on_gpus = any(is_gpu(device) and not host_of(device) for device in job.devices)
+        self._waits_for_others = job.wait_for_others and on_gpus
+        self._descriptor: int | None = None
+        self.ticket_file = Path()
+        self._is_closed = False
+        self._reported: tuple[object, ...] | None = None
+        self._unknown_since: float | None = None
+
+    def poll(self, snapshot: Snapshot | None = None) -> Waiting | None:
+        """Take the devices if it is this run's turn; else return what it waits for, if that has changed.
+
+        Only a job with `wait_for_others` needs `snapshot`.
+
+        Raises:
+            CannotQueue: The queue can't be used; not raised for a run that starts at once or has its devices.
+        """
+        if self._is_closed or (self.has_devices and self._is_visible()):
+            return None
+        try:
+            with locked_queue(_LOCK_TIMEOUT_S) as queue:
+                self._enter(queue)
+                return None if self.has_devices else self._take_turn(queue, snapshot)
+        except QueueBusy:
+            return None  # the next call retries
+        except CannotQueue as error:
+            if not self._starts_at_once and not self.has_devices:
+                raise
+            if not self.has_devices:
+                self.has_devices = True
+                self.warning = f"{error} Other runs do not know that this one has its devices."
+            return None
+
+    def close(self) -> None:
+        """Release the position and the devices."""
+        self._is_closed = True
+        descriptor, self._descriptor = self._descriptor, None
+        if descriptor is not None:
+            with suppress(OSError):
+                give_back(descriptor)
+                self.ticket_file.unlink()
+
+    def _is_visible(self) -> bool:
+        """Return True if the ticket is where other processes look for it."""
+        try:
+            return self._descriptor is not None and is_at(self._descriptor, queue_folder() / self._name)
+        except OSError:
+            return False
+
+    def _enter(self, queue: LockedQueue) -> None:
+        """Make sure that the run is in the queue: at its end if it has to wait, else with its devices."""
+        path = queue.folder / self._name
+        if not self._starts_at_once and not self.has_devices and self._name not in queue.order:
+            queue.order.append(self._name)
+            queue.save()  # first, since a ticket outside the order has its devices
+        if self._descriptor is None or not is_at(self._descriptor, path):
+            if self._descriptor is not None:
+                os.close(self._descriptor)
+                self._descriptor = None
+            self._descriptor = write_ticket(path, self._ticket)
+            self.ticket_file = path
+            queue.tickets[self._name] = self._ticket
+        self.has_devices = self.has_devices or self._starts_at_once
+
+    def _take_turn(self, queue: LockedQueue, snapshot: Snapshot | None) -> Waiting | None:
+        ticket = queue.waiting_ticket(self._name)
+        if snapshot is not None and abs(time.time() - snapshot.time) > _MAX_SNAPSHOT_AGE_S:
+            snapshot = None
+        others = other_users(ticket.devices, snapshot) if self._waits_for_others else OtherUsers()
+        if not ticket.behind and not ticket.held and self._is_alone(others):
+            queue.leave(self._name)
+            self.has_devices = True
+            return None
+        assert ticket.position is not None
+        users = others.users or (others.unknown if not ticket.behind else ())
+        state = (ticket.position, ticket.held, ticket.behind, others.pids, bool(users))
+        if state == self._reported:
+            return None
+        self._reported = state
+        return Waiting(position=ticket.position, behind=ticket.behind, others=users, held=ticket.held)
+
+    def _is_alone(self, others: OtherUsers) -> bool:
+        """Return True if nobody else uses the devices, or nothing is known after `UNKNOWN_USERS_TIMEOUT_S`."""
+        if others.users or not others.unknown:
+            self._unknown_since = None
+            return not others.users
+        if self._unknown_since is None:
+            self._unknown_since = time.monotonic()
+        if time.monotonic() < self._unknown_since + UNKNOWN_USERS_TIMEOUT_S:
+            return False
+        self.warning = " ".join((*others.unknown, "The run starts without waiting for other users."))
+        return True

@@ -1,0 +1,45 @@
+"""``python -m … RUN DEVICE [with_worker]``: a process that holds a queue slot until its standard input ends.
+
+It prints "waiting" or "running" on each change. With a worker, it forks one as supervisors do, which outlives it, and
+prints its pid.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import sys
+
+from engine.system import linux
+from tests.engine.runs.queue.slots import make_slot
+
+
+def fork_worker() -> int:
+    """Fork a child that has released its parent's files and outlives it."""
+    ready, done = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        linux.release_inherited_files({done})
+        os.write(done, b".")
+        signal.pause()
+    os.read(ready, 1)
+    return pid
+
+
+def main(name: str, device: str, *options: str) -> None:
+    slot = make_slot(name, device)
+    printed = ""
+    while not select.select([sys.stdin], [], [], 0.02)[0]:
+        slot.poll()
+        state = "running" if slot.has_devices else "waiting"
+        if state != printed:
+            print(state, flush=True)
+            printed = state
+            if "with_worker" in options:
+                print(fork_worker(), flush=True)
+    slot.close()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

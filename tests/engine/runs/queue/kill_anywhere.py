@@ -1,0 +1,101 @@
+"""``python -m … EVENT EVERY``: kills processes at every so many lines ("line") or "opcode"s of the queue's code.
+
+Checks the queue after each, and prints how many were killed.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from itertools import count
+from types import FrameType
+from typing import Any
+
+from engine.runs import queue
+from engine.runs.queue import holders
+from engine.runs.queue.tickets import queue_folder
+from engine.system import file_locks
+from tests.engine.runs.queue.slots import make_slot, queued
+
+_TRACED = (os.path.dirname(queue.__file__), file_locks.__file__)
+
+
+def use_queue() -> None:
+    """Do everything that supervisors and users do with the queue."""
+    one, two = make_slot("one", "x"), make_slot("two", "x", "z")
+    other = make_slot("other", "y", start="at_once")
+    for slot in (one, two, other):
+        slot.poll()
+    assert (one.has_devices, two.has_devices, other.has_devices) == (True, False, True)
+    queue.move("two", -1)
+    queue.hold("two")
+    queue.release("two")
+    one.close()
+    two.poll()
+    assert two.has_devices
+    other.close()
+    two.close()
+
+
+class Killer:
+    """Trace function that kills this process at the given event of the queue's code."""
+
+    def __init__(self, event: str, number: int) -> None:
+        self._event = event
+        self._remaining = number
+
+    def __call__(self, frame: FrameType, event: str, _argument: Any) -> Any:
+        if not frame.f_code.co_filename.startswith(_TRACED):
+            return None
+        frame.f_trace_opcodes = self._event == "opcode"
+        if event == self._event:
+            self._remaining -= 1
+            if self._remaining == 0:
+                os.kill(os.getpid(), signal.SIGKILL)
+        return self
+
+
+def is_killed(event: str, number: int) -> bool:
+    """Return True if a process is killed at that event, False if it ends before."""
+    pid = os.fork()
+    if pid == 0:
+        code = 1
+        try:
+            sys.settrace(Killer(event, number))
+            use_queue()
+            code = 0
+        finally:
+            os._exit(code)
+    status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    assert status in (0, -signal.SIGKILL), status
+    return status != 0
+
+
+def main(event: str, every: int) -> None:
+    first, second = make_slot("first", "y"), make_slot("second", "y")
+    for slot in (first, second):
+        slot.poll()
+    assert (first.has_devices, second.has_devices) == (True, False)
+    killed = 0
+    for number in count(1, every):
+        has_ended = not is_killed(event, number)
+        assert holders() == {"y": ("first",)}, number
+        assert queued() == {"second": ("first",)}, number
+        after = make_slot("after", "x", "z")
+        after.poll()
+        assert after.has_devices, number
+        after.close()
+        if has_ended:
+            break
+        killed += 1
+    first.close()
+    second.poll()
+    assert second.has_devices
+    second.close()
+    assert {path.name for path in queue_folder().iterdir()} == {"mutex", "order.json"}
+    print(killed)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], int(sys.argv[2]))

@@ -1,0 +1,34 @@
+"""Queue slots of runs that have no other files."""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from pathlib import Path
+
+from engine.contract.job import Job
+from engine.runs.folder import RunFolder
+from engine.runs.queue import QueueSlot, Ticket, waiting
+
+
+def make_slot(name: str, *devices: str, **fields: object) -> QueueSlot:
+    """Make the slot of a run of that id, which needs `devices` ("x" by default)."""
+    job = Job(devices=devices or ("x",), **fields)  # type: ignore[arg-type]
+    return QueueSlot(RunFolder(Path("/runs") / name), job)
+
+
+def queued() -> dict[str, tuple[str, ...]]:
+    """Return the runs that each waiting run is behind, in queue order."""
+    return {ticket.run_id: ticket.behind for ticket in waiting()}
+
+
+def ticket_of(name: str) -> Ticket:
+    return next(ticket for ticket in waiting() if ticket.run_id == name)
+
+
+def abandon(slot: QueueSlot) -> None:
+    """Close the slot's ticket without removing it, as the kernel does for a process that is killed."""
+    for link in Path("/proc/self/fd").iterdir():
+        with suppress(OSError):
+            if link.readlink() == slot.ticket_file:
+                os.close(int(link.name))
