@@ -52,17 +52,17 @@ def _try(spec: WorkerSpec, reporter: Reporter) -> WorkerDone:
     batches = repeated_batches(prepared, reporter)
     ready = read_ahead(prepared)
     saved: Any = None
-    reporter.phase("training")
+    reporter.set_phase("training")
     warm_up = WARM_UP if on_cpu else WARM_UP_GPU
     enough_s = ENOUGH_CPU_S if on_cpu else ENOUGH_S
     seconds, timed = 0.0, 0
     for number in range(1, warm_up + MOST + 1):
         batch = next(batches)
-        reporter.at("step")
+        reporter.set_activity("step")
         begun = clock(strategy.device)
         strategy.step(batch, optimizer_step)
         took = clock(strategy.device) - begun
-        reporter.progressed(number)
+        reporter.set_step(number)
         if number == 1:  # as a checkpoint, whose copy is written beside the next steps
             saved = strategy.state_dict(), optimizer_state(strategy, optimizer_step)
         if number > warm_up:

@@ -16,7 +16,7 @@ from engine.contract.events import StepMetrics
 from engine.contract.worker import WorkerDone, WorkerSpec
 from engine.data.randomness import Purpose
 from engine.training import worker
-from engine.training.oom_retry import Stepper
+from engine.training.oom_retry import ResilientStep
 from engine.training.randomness import seed
 from engine.training.report import Reporter
 
@@ -40,7 +40,7 @@ def _rise(spec: WorkerSpec, reporter: Reporter) -> WorkerDone:
     try:
         optimizer_step = prepared.optimizer_step(train.steps)
         seed(prepared.streams.number(Purpose.MODEL, rank=prepared.strategy.stream_rank))
-        stepper = Stepper(
+        stepper = ResilientStep(
             strategy, optimizer_step, reporter.send if spec.rank == 0 else lambda _event: None, lambda: False
         )
         groups = optimizer_step.optimizer.param_groups
@@ -53,17 +53,17 @@ def _rise(spec: WorkerSpec, reporter: Reporter) -> WorkerDone:
             nonlocal number
             for group, ratio in zip(groups, ratios, strict=True):
                 group["lr"] = rate * ratio
-            reporter.at("data")
+            reporter.set_activity("data")
             batch = next(batches)
-            reporter.at("step")
+            reporter.set_activity("step")
             result = stepper.step(batch, number + 1)
             number += 1
-            reporter.progressed(number)
-            reporter.at("agree")
+            reporter.set_step(number)
+            reporter.set_activity("agree")
             own = float(result.loss) if result is not None and result.loss is not None else 0.0
             return float(strategy.collectives.all_reduce_sum(torch.tensor([own], dtype=torch.float64)))
 
-        reporter.phase("training")
+        reporter.set_phase("training")
         for _ in range(WARM_UP):
             step(rate_at(0, STEPS))
         begun = time.perf_counter()

@@ -19,7 +19,7 @@ EXAMPLES = 16
 """Samples per rank that are loaded; batches repeat them."""
 
 
-def repeated_batches(prepared: worker.Prepared, reporter: Reporter) -> Iterator[Batch | None]:
+def repeated_batches(prepared: worker.WorkerContext, reporter: Reporter) -> Iterator[Batch | None]:
     """This rank's share of a batch of the job's size, again and again, of a few samples of the job's own.
 
     Those of validation are read, too, as what reads them keeps memory of its own.
@@ -41,7 +41,7 @@ def repeated_batches(prepared: worker.Prepared, reporter: Reporter) -> Iterator[
         yield None if read is None else _filled(strategy, replace(read, global_size=job.batch_size), share)
 
 
-def read_ahead(prepared: worker.Prepared) -> torch.Tensor | None:
+def read_ahead(prepared: worker.WorkerContext) -> torch.Tensor | None:
     """As much memory on the device as the next batches of training and of validation take there, which wait as
     bytes.
     """

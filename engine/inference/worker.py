@@ -47,7 +47,7 @@ class Share:
         """Says that so many more samples are done."""
         now = time.monotonic()
         self._done += count
-        self._reporter.at("evaluate")
+        self._reporter.set_activity("evaluate")
         if now - self._told >= _TOLD_S:
             self._told = now
             self._tell()
@@ -85,14 +85,14 @@ def serve(
     """Does `work` with the order in the worker's folder; its exit code (see `engine.training.worker.reported`)."""
 
     def do(reporter: Reporter) -> WorkerDone:
-        reporter.phase("preparing")
+        reporter.set_phase("preparing")
         order = msgspec.json.decode((Path(spec.run_folder) / ORDER_FILE).read_bytes(), type=kind)
         torch.set_num_threads(spec.threads)
         if CPU in spec.devices:
             linux.keep_freed_memory()
         model = load(RunFolder(order.run), order.checkpoint, _device(spec))
         share = Share(spec, reporter)
-        reporter.phase("validating")
+        reporter.set_phase("validating")
         work(order, model, share)
         share.finish()
         return WorkerDone(stopped=False)

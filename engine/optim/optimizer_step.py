@@ -74,7 +74,7 @@ class OptimizerStep:
         *,
         all_reduce_max: Callable[[Sequence[int]], list[int]] = list,
         share_updates: Callable[[], None] = lambda: None,
-        held: Collection[str] = (),
+        frozen: Collection[str] = (),
         repeated: Collection[str] = (),
         groups: Groups = MappingProxyType({}),
         buffers: Sequence[tuple[str, Tensor]] = (),
@@ -94,8 +94,8 @@ class OptimizerStep:
             own_part(parameter).requires_grad_() if is_sharded(parameter) else parameter for _, parameter in parameters
         ]
         self._counted = [own for name, own in zip(self._parameters, self._own, strict=True) if name not in repeated]
-        self._holds = bool(held)
-        self._held = [own for (name, _), own in zip(parameters, self._own, strict=True) if name in held]
+        self._has_frozen = bool(frozen)
+        self._frozen = [own for (name, _), own in zip(parameters, self._own, strict=True) if name in frozen]
         self._shards = [(p, own) for (_, p), own in zip(parameters, self._own, strict=True) if own is not p]
         # A pipeline's stage may hold nothing to train; an optimizer wants a parameter all the same.
         grouped = [(own, groups.get(name, Group())) for name, own in zip(self._parameters, self._own, strict=True)]
@@ -123,13 +123,13 @@ class OptimizerStep:
         return self._averages is not None
 
     @property
-    def holds(self) -> bool:
+    def has_frozen(self) -> bool:
         """Whether `release` has yet to be called for any parameter that this rank or another holds."""
-        return self._holds
+        return self._has_frozen
 
     def release(self) -> None:
         """Updates all parameters from now on."""
-        self._holds, self._held = False, []
+        self._has_frozen, self._frozen = False, []
 
     def zero_grad(self) -> None:
         self.optimizer.zero_grad(set_to_none=True)
@@ -151,7 +151,7 @@ class OptimizerStep:
         self._follow_shards()
         for parameter, own in self._shards:
             own.grad = None if parameter.grad is None else own_part(parameter.grad)
-        for own in self._held:
+        for own in self._frozen:
             own.grad = None
         self.skipped = self._skips and not self._is_finite(loss)
         if not self.skipped:
@@ -288,7 +288,7 @@ def laid_out_as(parameter: Tensor, value: Tensor) -> Tensor:
     return torch.empty_like(parameter, dtype=value.dtype, device=value.device, requires_grad=False).copy_(value)
 
 
-def joined(states: Sequence[dict[str, Any]]) -> dict[str, Any]:
+def merge_states(states: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """The state of the whole model from the `OptimizerStep.state_dict` of ranks that hold parts of it."""
     return states[0] | {
         part: {name: value for state in states for name, value in state[part].items()} for part in ("state", "ema")

@@ -12,17 +12,17 @@ from torch import Tensor, nn
 _NUMPYS = (torch.float16, torch.float32, torch.float64)
 
 
-def not_finite(state: Mapping[str, Any], meant: Collection[str] = ()) -> str:
+def first_nonfinite(state: Mapping[str, Any], expected: Collection[str] = ()) -> str:
     """The dotted name of the first tensor of `state`, which may be nested, that holds NaN or an infinity; "" where
     none does.
 
     The tensors are on the CPU; names in `meant` are passed over. It computes in the calling thread alone.
     """
     for name, value in state.items():
-        if name in meant:
+        if name in expected:
             continue
         if isinstance(value, Mapping):
-            inner = not_finite(value, meant)
+            inner = first_nonfinite(value, expected)
             if inner:
                 return f"{name}.{inner}"
         elif isinstance(value, Tensor) and not is_finite(value):
@@ -30,7 +30,7 @@ def not_finite(state: Mapping[str, Any], meant: Collection[str] = ()) -> str:
     return ""
 
 
-def not_finite_buffers(model: nn.Module) -> list[str]:
+def nonfinite_buffers(model: nn.Module) -> list[str]:
     """The names of the buffers of `model`, which is on the CPU, that hold NaN or an infinity."""
     return [name for name, buffer in model.named_buffers() if not is_finite(buffer)]
 

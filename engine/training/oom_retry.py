@@ -11,9 +11,9 @@ from engine.strategies.base import StepResult, Strategy
 from engine.strategies.memory import device_name, in_parts_that_fit
 from engine.system.format import counted
 from engine.torch_compat import BatchNorm, is_compiled, undo_compiling
-from engine.training.kept_buffers import KeptBuffers
 from engine.training.metric_buffer import NotFinite
-from engine.training.randomness import KeptStreams
+from engine.training.randomness import SavedStreams
+from engine.training.saved_buffers import SavedBuffers
 
 if TYPE_CHECKING:
     from engine.data.loading.base_loader import Batch
@@ -22,7 +22,7 @@ SKIPS = 10
 """The most steps in a row that may be skipped; a training that needs more does not recover."""
 
 
-class Stepper:
+class ResilientStep:
     """Makes the steps of `strategy` with `optimizer_step`; `emit` is given what the user should know, and `saved` says
     whether there is a checkpoint to go on from (`Checkpointer.saved`).
 
@@ -51,16 +51,16 @@ class Stepper:
         self._saved = saved
         self._alone = strategy.spec.world_size == 1
         job = strategy.job
-        self._streams = KeptStreams(strategy.device, untrusted_model=job.model_is_file)
-        self._buffers = KeptBuffers(strategy.model) if self._alone or job.on_not_finite == "skip" else None
+        self._streams = SavedStreams(strategy.device, untrusted_model=job.model_is_file)
+        self._buffers = SavedBuffers(strategy.model) if self._alone or job.on_not_finite == "skip" else None
         self._skipped = 0
 
-    def look_again(self) -> None:
+    def refresh_buffers(self) -> None:
         """Takes in that other parts of the model are in training mode than were."""
         if self._buffers is not None:
-            self._buffers = KeptBuffers(self._strategy.model)
+            self._buffers = SavedBuffers(self._strategy.model)
 
-    def do_without_compiling(self, why: str) -> None:
+    def stop_compiling(self, why: str) -> None:
         """Runs a compiled model eagerly from now on, and reports `why`."""
         if not is_compiled(self._strategy.model):
             return
@@ -73,7 +73,7 @@ class Stepper:
         Raises DoesNotFit, or NotFinite on all ranks alike where more than `SKIPS` in a row would be left out.
         """
         if self._buffers is not None:
-            self._buffers.keep()
+            self._buffers.save()
         if self._alone and batch is not None:
             result = self._in_parts_that_fit(batch, number)
         else:
@@ -92,7 +92,7 @@ class Stepper:
         return None
 
     def _in_parts_that_fit(self, batch: Batch, number: int) -> StepResult:
-        self._streams.keep()
+        self._streams.save()
         before, made, images = self._strategy.accumulation, self._optimizer_step.updates, len(batch.targets)
 
         def make(parts: int) -> StepResult:
@@ -113,7 +113,7 @@ class Stepper:
         assert self._buffers is not None
         self._buffers.restore()
         # What was compiled is for larger parts, and CUDA graphs must not have gradients added up over several passes.
-        self.do_without_compiling("it was compiled for larger parts of a batch than fit into memory")
+        self.stop_compiling("it was compiled for larger parts of a batch than fit into memory")
 
     def _halved(self, number: int, parts: int, images: int) -> str:
         part = -(-images // parts)

@@ -54,8 +54,8 @@ def preserve_rng(device: torch.device) -> Iterator[None]:
         set_random_state(state)
 
 
-class KeptStreams:
-    """Where the streams stood when `keep` was last called; to be kept before every step, it takes a few microseconds.
+class SavedStreams:
+    """Where the streams stood when `save` was last called; to be kept before every step, it takes a few microseconds.
 
     Python's and numpy's take ten times as long, and are kept only where the model is `untrusted_model`: torchvision's
     models draw from torch alone.
@@ -65,7 +65,7 @@ class KeptStreams:
         self._on_gpu = device.type == "cuda"
         self._untrusted_model = untrusted_model
 
-    def keep(self) -> None:
+    def save(self) -> None:
         self._cpu = torch.get_rng_state()
         self._cuda = torch.cuda.get_rng_state_all() if self._on_gpu else []
         self._others = (random.getstate(), np.random.get_state()) if self._untrusted_model else None

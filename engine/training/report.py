@@ -31,7 +31,7 @@ _ACTIVITIES: dict[Phase, Activity] = {
     "pausing": "save",
     "stopping": "save",
 }
-"""The activity at the beginning of a phase, until `at` sets another."""
+"""The activity at the beginning of a phase, until `set_activity` sets another."""
 
 
 def _vanish() -> None:
@@ -47,7 +47,7 @@ class Reporter:
     `folders_requested` are set by the supervisor's commands, and `ending` is the phase in which the run is to end;
     `step` counts the steps done. The end of the channel is an order to end at once (`on_end`).
 
-    Heartbeats describe the thread that creates it, which alone calls `phase`, `at` and `progressed`.
+    Heartbeats describe the thread that creates it, which alone calls `set_phase`, `set_activity` and `set_step`.
     """
 
     def __init__(self, channel: socket.socket, rank: int, on_end: Callable[[], None] = _vanish) -> None:
@@ -90,13 +90,13 @@ class Reporter:
             self._waiting.append(message)
             self._changed.notify()
 
-    def phase(self, phase: Phase, detail: str = "") -> None:
+    def set_phase(self, phase: Phase, detail: str = "") -> None:
         """Sends the phase; rank 0 speaks for all."""
         prepared = self._phase == "preparing" != phase
         self._phase = phase
         # The run's first step carries much else and is left out of the longest.
         self._step_began = time.monotonic() if phase == "training" and self._warm else None
-        self.at(_ACTIVITIES.get(phase, ""))
+        self.set_activity(_ACTIVITIES.get(phase, ""))
         if prepared:
             with self._changed:  # the supervisor is to know at once, since it bears more while a rank prepares
                 self._next_beat = 0.0
@@ -104,18 +104,18 @@ class Reporter:
         if self.rank == 0:
             self.send(PhaseChanged(phase=phase, detail=detail))
 
-    def at(self, activity: Activity) -> None:
+    def set_activity(self, activity: Activity) -> None:
         """Says what the main thread is about to do, from which the supervisor tells a rank that hangs from those
         that wait for it. It costs a clock's reading; every call counts as a sign of progress.
 
         In training: "data" before the next batch is asked for, "step" before `Strategy.step`, "agree" before `agree`,
         `total` and the reading of figures off the device. In validation: "evaluate" after every `stop()`, "agree"
-        before it. "save" before a checkpoint is gathered and written. `phase` calls it for what its phase begins
+        before it. "save" before a checkpoint is gathered and written. `set_phase` calls it for what its phase begins
         with.
         """
         self._activity = (activity, time.monotonic())
 
-    def progressed(self, step: int) -> None:
+    def set_step(self, step: int) -> None:
         """Sets the number of steps done, which the heartbeat sends with the duration of the longest."""
         now = time.monotonic()
         if self._step_began is not None:

@@ -49,7 +49,7 @@ class SplitLoader:
             self.loader.close()
 
 
-def read_in_turn(train: SplitLoader, val: SplitLoader, epochs: int) -> None:
+def chain_prefetching(train: SplitLoader, val: SplitLoader, epochs: int) -> None:
     """Has each begin to read as soon as the other has read its epoch's last batch, so that neither's first is waited
     for.
     """

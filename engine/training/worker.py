@@ -27,23 +27,23 @@ from engine.models.model_surgery import still_norms
 from engine.optim.optimizer_step import Groups, OptimizerStep
 from engine.optim.parameter_groups import parameter_groups
 from engine.strategies import STRATEGIES
-from engine.strategies.base import Strategy
+from engine.strategies.base import ResolvedJob, Strategy
 from engine.system import compile_cache, linux, paths
 from engine.tasks import TASKS
 from engine.tasks.base import DatasetInfo, Task, with_added_metrics
 from engine.torch_compat import keep_compiled_in
 from engine.training.autotune import Autotuner
-from engine.training.callbacks.unfreezing import hold, rest
-from engine.training.checkpointing.checkpointer import Checkpointer, TrainProgress
+from engine.training.callbacks.unfreezing import disable_gradients, mark_frozen
+from engine.training.checkpointing.checkpoint_writer import TrainProgress
+from engine.training.checkpointing.checkpointer import Checkpointer
 from engine.training.checkpointing.resume import Checkpoint
 from engine.training.dataloaders import DataLoaders, preprocessing
 from engine.training.faults import cause, kind
-from engine.training.finite import not_finite_buffers
+from engine.training.finite import nonfinite_buffers
 from engine.training.metric_buffer import NotFinite
 from engine.training.randomness import seed
 from engine.training.report import Reporter
-from engine.training.resolve import resolve
-from engine.training.split_loader import SplitLoader, read_in_turn
+from engine.training.split_loader import SplitLoader, chain_prefetching
 from engine.training.trainer import Trainer
 
 TRACEBACK_FILE = "worker-{rank}-traceback.txt"
@@ -86,7 +86,7 @@ def reported(spec: WorkerSpec, channel: socket.socket, work: Callable[[Reporter]
         reporter.close()
 
 
-class Prepared(NamedTuple):
+class WorkerContext(NamedTuple):
     """A worker's orders, with the job resolved; its model, laid out by its strategy; and what training it takes.
     `held` names the parameters of a backbone that is frozen at first, `meant` the buffers that are not finite on
     purpose; `counts` are those of all parameters and of the trained ones.
@@ -99,9 +99,9 @@ class Prepared(NamedTuple):
     checkpoint: Checkpoint | None
     streams: RandomStreams
     trained: list[tuple[str, nn.Parameter]]
-    held: frozenset[str]
+    frozen: frozenset[str]
     groups: Groups
-    meant: list[str]
+    expected_nonfinite: list[str]
     counts: tuple[int, int]
     dataloaders: DataLoaders
 
@@ -116,68 +116,87 @@ class Prepared(NamedTuple):
             strategy.sum_over_shards,
             all_reduce_max=strategy.collectives.all_reduce_max,
             share_updates=strategy.share_updates,
-            held=self.held,
+            frozen=self.frozen,
             repeated=strategy.repeated,
             groups=self.groups,
             buffers=strategy.buffers(),
         )
 
 
-def prepare(spec: WorkerSpec, reporter: Reporter) -> Prepared:
+def prepare(spec: WorkerSpec, reporter: Reporter) -> WorkerContext:
     """Builds what is trained as `spec` says, together with the other ranks."""
     job = spec.job
-    reporter.phase("preparing")
+    reporter.set_phase("preparing")
     _use_cores(spec)
     task = TASKS[job.task]
     strategy = STRATEGIES[job.strategy](spec)
     strategy.setup()
     splits = _open(spec, strategy, task)
     model = _build_model(spec, task, splits)
-    meant = not_finite_buffers(model)
+    expected_nonfinite = nonfinite_buffers(model)
     checkpoint = Checkpoint(job, splits.classes, model.state_dict(), strategy.collectives) if job.resume_from else None
-    streams = RandomStreams(job.seed) if checkpoint is None else checkpoint.streams
+    streams = RandomStreams(job.seed)
     counts = _parameter_counts(model)
-    held = hold(model) if job.unfreezes else frozenset()
+    frozen = mark_frozen(model) if job.unfreezes else frozenset()
     groups = parameter_groups(model, job)
     example_shape = task.example_shape(job, splits.channels)
     objective = with_added_metrics(task.objective(job, _dataset_info(splits)))
     trials = Autotuner(
         strategy, objective, example_shape, steps=_steps_left(job, splits, checkpoint), emit=reporter.send
     )
-    resolved = resolve(job, trials, model, checkpoint, alone=spec.world_size == 1)
+    resolved = _resolve(job, trials, model, checkpoint, is_alone=spec.world_size == 1)
     strategy.wrap(model, objective, example_shape, resolved)
     spec = msgspec.structs.replace(spec, job=resolved.job)
     del model  # a pipeline's rank keeps its own stage alone
     trained = strategy.parameters()
     if spec.world_size == 1:
-        rest(strategy.model, held)  # spared their gradients, which has to be known before the model is compiled
+        disable_gradients(strategy.model, frozen)  # before the model is compiled
     trials.compile()
     dataloaders = DataLoaders(spec, strategy, task, splits, reporter, streams=streams)
-    return Prepared(
-        spec, strategy, task, splits, checkpoint, streams, trained, held, groups, meant, counts, dataloaders
+    return WorkerContext(
+        spec,
+        strategy,
+        task,
+        splits,
+        checkpoint,
+        streams,
+        trained,
+        frozen,
+        groups,
+        expected_nonfinite,
+        counts,
+        dataloaders,
     )
 
 
 def _train(spec: WorkerSpec, reporter: Reporter, *, every_step: bool) -> WorkerDone:
-    prepared = prepare(spec, reporter)
-    spec, strategy, _, splits, checkpoint, streams, _, _, _, meant, counts, dataloaders = prepared
-    job = spec.job
+    context = prepare(spec, reporter)
+    spec, strategy, splits, checkpoint, dataloaders = (
+        context.spec, context.strategy, context.splits, context.checkpoint, context.dataloaders,
+    )  # fmt: skip
     train, val = dataloaders.train(), dataloaders.val()
-    read_in_turn(train, val, job.epochs)
+    chain_prefetching(train, val, spec.job.epochs)
     try:
-        optimizer_step = prepared.optimizer_step(train.steps)
+        optimizer_step = context.optimizer_step(train.steps)
         checkpointer = Checkpointer(
-            spec, strategy, optimizer_step, reporter, splits.classes, streams=streams, meant=meant
+            spec,
+            strategy,
+            optimizer_step,
+            reporter,
+            splits.classes,
+            expected_nonfinite=context.expected_nonfinite,
         )
         begin = _begin(checkpoint, train.steps)
         if spec.rank == 0:
-            reporter.send(_planned(strategy, splits, counts, train, val, from_step=begin.step))
+            reporter.send(_planned(strategy, splits, context.counts, train, val, from_step=begin.step))
             for remark in (*strategy.remarks, *(checkpoint.remarks(train.steps) if checkpoint is not None else ())):
                 reporter.send(remark)
-        seed(streams.number(Purpose.MODEL, rank=strategy.stream_rank))  # dropout draws differently on every rank
+        seed(
+            context.streams.number(Purpose.MODEL, rank=strategy.stream_rank)
+        )  # dropout draws differently on every rank
         if checkpoint is not None:
-            checkpoint.take_over(strategy, optimizer_step, checkpointer, begin)
-            del checkpoint, prepared  # which hold what has been taken over
+            checkpoint.restore(strategy, optimizer_step, checkpointer, begin)
+            del checkpoint, context  # free the state that has been restored
         loop = Trainer(
             spec,
             strategy,
@@ -209,6 +228,20 @@ def _use_cores(spec: WorkerSpec) -> None:
     if CPU in spec.own_devices:
         torch.set_num_threads(spec.job.cpu_threads or spec.threads)
         linux.keep_freed_memory()
+
+
+def _resolve(
+    job: Job, trials: Autotuner, model: nn.Module, checkpoint: Checkpoint | None, *, is_alone: bool
+) -> ResolvedJob:
+    """Decide what `job` leaves open for the plain `model`, in training mode. All ranks call it together.
+
+    A run that resumes on the same devices takes the decisions of its checkpoint; others make trials.
+    """
+    if checkpoint is None:
+        return ResolvedJob(trials.decide(job, model, {}))
+    job, evaluation_parts = checkpoint.restore_accumulation(is_alone=is_alone)
+    job = trials.decide(job, model, checkpoint.job)
+    return ResolvedJob(job, checkpoint.shares, checkpoint.cut(job), evaluation_parts)
 
 
 def _open(spec: WorkerSpec, strategy: Strategy, task: Task) -> Splits:

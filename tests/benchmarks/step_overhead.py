@@ -29,7 +29,7 @@ from engine.data.loading.base_loader import Batch
 from engine.optim.optimizer_step import OptimizerStep
 from engine.strategies import STRATEGIES
 from engine.strategies.base import ResolvedJob
-from engine.training.oom_retry import Stepper
+from engine.training.oom_retry import ResilientStep
 from tests.support.dataset_infos import class_of_image
 
 AIM = 0.01
@@ -58,7 +58,7 @@ def footplates(
     strategy.setup()
     strategy.wrap(resnet18(num_classes=CLASSES), class_of_image(), (3, SIZE, SIZE), ResolvedJob(job))
     optimizer_step = OptimizerStep(strategy.parameters(), job, 1000, strategy.device, strategy.sum_over_shards)
-    stepper = Stepper(strategy, optimizer_step, print, lambda: False)
+    stepper = ResilientStep(strategy, optimizer_step, print, lambda: False)
     batch = Batch(inputs, targets, IMAGES, 0.0)
 
     def step() -> None:

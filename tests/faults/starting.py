@@ -49,8 +49,8 @@ def _supervise(order: Order) -> int:
     if order.deadline_s is not None:
         shutdown.TERM_S = group.STOP_S = group.FAILED_S = order.deadline_s
     if order.save_again_s is not None:
-        checkpointer.COMPLETED_S = checkpointer.STOPPED_S = order.save_again_s
-        checkpointer.AGAIN_S = 0.05
+        checkpointer.RETRY_COMPLETED_S = checkpointer.RETRY_STOPPED_S = order.save_again_s
+        checkpointer.RETRY_INTERVAL_S = 0.05
     return supervise(Path(order.folder), modules=())
 
 

@@ -27,14 +27,14 @@ from engine.contract.worker import WorkerSpec
 from engine.strategies import base, rank_times
 from engine.training import worker
 from engine.training.autotune import Autotuner
-from engine.training.oom_retry import Stepper
+from engine.training.oom_retry import ResilientStep
 from engine.training.trainer import Trainer
 
 ENGINE = Path(__file__).resolve().parents[2] / "engine"
 FIRST = 2
 """The step from which on waits for the device are counted; the one before has much to do that comes but once."""
 
-Step = Callable[[Stepper, Any, int], Any]
+Step = Callable[[ResilientStep, Any, int], Any]
 
 
 def seen(folder: Path, rank: int = 0) -> Any:
@@ -51,7 +51,7 @@ def _leave(spec: WorkerSpec, content: Any) -> None:
 
 
 def _around_each_step(wrap: Callable[[Step], Step]) -> None:
-    Stepper.step = wrap(Stepper.step)  # type: ignore[method-assign]
+    ResilientStep.step = wrap(ResilientStep.step)  # type: ignore[method-assign]
 
 
 # Waiting for the device
@@ -66,7 +66,7 @@ def count_waits(spec: WorkerSpec) -> None:
     _leave(spec, places)
     if not is_gpu(spec.devices[0]):
         return
-    adjust, train = Trainer._adjust, Trainer._train_epoch
+    adjust, train = Trainer._set_loader_workers, Trainer._train_epoch
 
     def note(message: Warning | str, *_: Any, **__: Any) -> None:
         if "synchronizing CUDA operation" in str(message):
@@ -86,7 +86,7 @@ def count_waits(spec: WorkerSpec) -> None:
 
     warnings.simplefilter("always")
     warnings.showwarning = note
-    Trainer._adjust, Trainer._train_epoch = watched, trained  # type: ignore[method-assign]
+    Trainer._set_loader_workers, Trainer._train_epoch = watched, trained  # type: ignore[method-assign]
 
 
 DETECTORS = ("object detection, SSDlite", "object detection, Faster R-CNN", "instance segmentation")
@@ -176,7 +176,7 @@ def count_launches(spec: WorkerSpec) -> None:
     activities = [torch.profiler.ProfilerActivity.CPU, *([torch.profiler.ProfilerActivity.CUDA] if on_gpu else [])]
 
     def wrap(step: Step) -> Step:
-        def profiled(self: Stepper, batch: Any, number: int) -> Any:
+        def profiled(self: ResilientStep, batch: Any, number: int) -> Any:
             if number not in wanted:
                 return step(self, batch, number)
             with torch.profiler.profile(activities=activities) as profile:

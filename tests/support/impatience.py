@@ -10,7 +10,7 @@ from engine.training.checkpointing import checkpointer
 
 def give_up_at_once(_spec: WorkerSpec) -> None:
     """Loses its last state at once where the disk does not take it."""
-    checkpointer.COMPLETED_S = checkpointer.STOPPED_S = 0.0
+    checkpointer.RETRY_COMPLETED_S = checkpointer.RETRY_STOPPED_S = 0.0
 
 
 def compile_for_an_hour(_spec: WorkerSpec) -> None:

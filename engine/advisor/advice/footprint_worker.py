@@ -37,7 +37,7 @@ def run(spec: WorkerSpec, channel: socket.socket) -> int:
 
 
 def _look(spec: WorkerSpec, reporter: Reporter) -> WorkerDone:
-    reporter.phase("preparing")
+    reporter.set_phase("preparing")
     job, task = spec.job, TASKS[spec.job.task]
     torch.set_num_threads(1)
     splits = task.splits(job)

@@ -78,10 +78,10 @@ class _Trial:
             batch = next(batches, None)
             if batch is None and self.strategy.loads_data:
                 break
-            self.reporter.at("step")
+            self.reporter.set_activity("step")
             self.strategy.profiler.mark("data")
             self.strategy.step(batch, self.optimizer_step)
-            self.reporter.progressed(number)
+            self.reporter.set_step(number)
             self.strategy.profiler.watch.step_done()
             now = clock(self.strategy.device)
             slow = now - before > self.order.give_up_s and now - started > PATIENCE_S
@@ -105,7 +105,7 @@ def _try(spec: WorkerSpec, reporter: Reporter) -> WorkerDone:
     strategy, job = trial.strategy, trial.strategy.job
     prepared = time.perf_counter()
     batches, ready = repeated_batches(trial.prepared, reporter), read_ahead(trial.prepared)
-    reporter.phase("training")
+    reporter.set_phase("training")
     trial.timed(batches, warm_up=1, least=0, seconds=0.0)
     saved = strategy.state_dict(), optimizer_state(strategy, trial.optimizer_step)  # as a checkpoint's copy
     joules = _joules(spec)
@@ -272,7 +272,7 @@ def _trained(trial: _Trial, batches: Iterator[Batch | None], seconds: float) -> 
         late = trial.agreed(clock(trial.strategy.device) - begun > seconds)
         now = clock(trial.strategy.device)
         taken.append(now - before)
-        trial.reporter.progressed(number)
+        trial.reporter.set_step(number)
         before = now
         if late:
             break

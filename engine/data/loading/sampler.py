@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import DistributedSampler
 
-from engine.data.randomness import RandomStreams
+from engine.data.randomness import Purpose, RandomStreams
 
 
 class Share(NamedTuple):
@@ -87,7 +87,7 @@ class GlobalBatchSampler(DistributedSampler[Any]):
     def _order(self, epoch: int) -> npt.NDArray[np.int64]:
         if not self.shuffle:
             return np.arange(self.length, dtype=np.int64)
-        drawn = self.streams.order(epoch)
+        drawn = self.streams.generator(Purpose.ORDER, epoch=epoch, batch=0)
         order = drawn.permutation(self.length)
         if self._chances is None:
             return order

@@ -24,12 +24,12 @@ class EarlyStopping(Callback):
         self.waited = 0
 
     @property
-    def over(self) -> bool:
+    def is_over(self) -> bool:
         """Whether the patience is exhausted."""
         return self._patience is not None and self.waited >= self._patience
 
     @property
-    def why(self) -> str:
+    def explanation(self) -> str:
         """Why the run ends, for the log."""
         assert self._best is not None
         best = f"{100 * self._best:.1f} %" if self._judge.percent else f"{self._best:.4g}"

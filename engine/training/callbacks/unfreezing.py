@@ -11,14 +11,14 @@ from engine.models.model_surgery import still_norms
 from engine.optim.optimizer_step import OptimizerStep
 from engine.strategies.base import Strategy
 from engine.training.callbacks.callback import Callback
-from engine.training.oom_retry import Stepper
+from engine.training.oom_retry import ResilientStep
 
 
 class Unfreezing(Callback):
     """Trains a backbone that is frozen for the job's first epochs, once they are over."""
 
     def __init__(
-        self, strategy: Strategy, optimizer_step: OptimizerStep, stepper: Stepper, emit: Callable[[Event], None]
+        self, strategy: Strategy, optimizer_step: OptimizerStep, stepper: ResilientStep, emit: Callable[[Event], None]
     ) -> None:
         self._strategy = strategy
         self._optimizer_step = optimizer_step
@@ -27,18 +27,18 @@ class Unfreezing(Callback):
 
     def on_epoch_start(self, epoch: int) -> None:
         job = self._strategy.job
-        if epoch <= job.freeze_epochs or not self._optimizer_step.holds:
+        if epoch <= job.freeze_epochs or not self._optimizer_step.has_frozen:
             return
         self._optimizer_step.release()
-        thaw(self._strategy.model)
+        unfreeze(self._strategy.model)
         if job.freeze_batchnorm:
             still_norms(self._strategy.model)
-        self._stepper.look_again()
-        self._stepper.do_without_compiling("it was compiled for the frozen model, which is now unfrozen")
+        self._stepper.refresh_buffers()
+        self._stepper.stop_compiling("it was compiled for the frozen model, which is now unfrozen")
         self._emit(LogLine(text=f"All layers are trained from epoch {epoch} on"))
 
 
-def hold(model: nn.Module) -> frozenset[str]:
+def mark_frozen(model: nn.Module) -> frozenset[str]:
     """The names of the frozen parameters of `model`, which take gradients from now on.
 
     So every strategy lays them out, joins and cuts as it will have to when they are trained; until then the updater
@@ -51,7 +51,7 @@ def hold(model: nn.Module) -> frozenset[str]:
     return held
 
 
-def rest(model: nn.Module, held: Collection[str]) -> None:
+def disable_gradients(model: nn.Module, held: Collection[str]) -> None:
     """Spares the backward pass the gradients of the parameters named in `held`, where a single worker has them all and
     nothing but its updater waits for them.
     """
@@ -60,7 +60,7 @@ def rest(model: nn.Module, held: Collection[str]) -> None:
             parameter.requires_grad_(False)
 
 
-def thaw(model: nn.Module) -> None:
+def unfreeze(model: nn.Module) -> None:
     """Has all parameters take gradients again, and lets the layers take part in `train` that
     `model_surgery.still_norms` keeps out of it, those of BatchNorm.
     """

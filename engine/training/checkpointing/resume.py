@@ -13,7 +13,6 @@ from torch import Tensor
 from engine.contract.cut import Cut
 from engine.contract.events import Warned
 from engine.contract.job import FIELDS, Job, deciding
-from engine.data.randomness import MIXED, UNMIXED, RandomStreams
 from engine.models.base import TaskError
 from engine.optim.optimizer_step import OptimizerStep
 from engine.strategies.base import Strategy, settled_precision
@@ -26,13 +25,14 @@ from engine.training.checkpointing.checkpoint_files import (
     read_checkpoint,
     whole_checksum,
 )
-from engine.training.checkpointing.checkpointer import Checkpointer, TrainProgress
+from engine.training.checkpointing.checkpoint_writer import TrainProgress
+from engine.training.checkpointing.checkpointer import Checkpointer
 from engine.training.randomness import set_random_state
 
 _FIELD = "resume_from"
 _KEYS = {
     "model", "optimizer", "random", "epoch", "done", "steps", "step", "validated", "shares", "classes", "best",
-    "best_epoch", "best_sha256", "job", "parts", "cut",
+    "best_epoch", "best_sha256", "job", "parts", "cut", "stopping",
 }  # fmt: skip
 
 
@@ -51,28 +51,22 @@ class Checkpoint:
         plain: dict[str, Tensor],
         collectives: Collectives,
     ) -> None:
-        self._asked = Path(job.resume_from).expanduser()
+        self._requested = Path(job.resume_from).expanduser()
         self._job = job
-        self._divided: list[Warned] = []
-        self.path, self._content, digest = _whole(self._asked)
+        self._memory_warnings: list[Warned] = []
+        self.path, self._content, digest = _read_intact(self._requested)
         number = int(digest[:15], 16)
         largest, smallest = collectives.all_reduce_max([number, -number])
         if largest != -smallest:
-            message = f"{self._asked} was overwritten while the ranks were reading it."
+            message = f"{self._requested} was overwritten while the ranks were reading it."
             raise TaskError(_FIELD, message, "Wait until that run has ended, or choose an older checkpoint of it.")
-        self._fits(classes, plain)
+        self._validate(classes, plain)
 
     @property
     def job(self) -> dict[str, Any]:
         """The fields of the job that it was trained by, with what that had left open decided."""
         fields: dict[str, Any] = self._content["job"]
         return fields
-
-    @property
-    def streams(self) -> RandomStreams:
-        """The job's random streams: by the rule of the checkpoint's run, where they are to go on."""
-        same = self.job["seed"] == self._job.seed
-        return RandomStreams(self._job.seed, self._content.get("seed_rule", UNMIXED) if same else MIXED)
 
     def progress(self, steps: int) -> TrainProgress:
         """Where the job goes on, with `steps` steps an epoch: after `done` steps of `epoch`.
@@ -96,10 +90,10 @@ class Checkpoint:
     def remarks(self, steps: int) -> list[Warned]:
         """What the user should know of where the job goes on."""
         content, progress = self._content, self.progress(steps)
-        remarks = list(self._divided)
-        if self.path != self._asked:
+        remarks = list(self._memory_warnings)
+        if self.path != self._requested:
             message = (
-                f"{self._asked} is damaged. Resuming from the previous checkpoint, {self.path.name}, after "
+                f"{self._requested} is damaged. Resuming from the previous checkpoint, {self.path.name}, after "
                 f"step {content['step']:,}."
             )
             remarks.append(Warned(code="checkpoint_damaged", message=message))
@@ -117,12 +111,12 @@ class Checkpoint:
             remarks.append(Warned(code="epoch_anew", message=message))
         return remarks
 
-    def divided(self, *, alone: bool) -> tuple[Job, int]:
+    def restore_accumulation(self, *, is_alone: bool) -> tuple[Job, int]:
         """The job, and in how many parts an evaluation goes through a batch: in as many as the checkpoint's run had
         come to when memory ran out, where they would need as much memory again and the worker is `alone`.
         """
         job, before, parts = self._job, self.job, self._content["parts"]
-        if not alone or not _needs_alike(before, job):
+        if not is_alone or not _needs_same_memory(before, job):
             return job, 1
         if job.accumulation == parts["asked"] != before["accumulation"]:
             job = structs.replace(job, accumulation=before["accumulation"])
@@ -130,7 +124,7 @@ class Checkpoint:
                 f"Each batch is processed in {before['accumulation']} parts, as in the resumed run after it "
                 "had run out of memory."
             )
-            self._divided = [Warned(code="out_of_memory", message=message)]
+            self._memory_warnings = [Warned(code="out_of_memory", message=message)]
         return job, parts["evaluation"]
 
     @property
@@ -147,7 +141,7 @@ class Checkpoint:
         cut = msgspec.convert(self._content["cut"], Cut)
         return cut if cut.cuts == job.cuts and cut.recomputed == job.activation_checkpointing else None
 
-    def take_over(
+    def restore(
         self, strategy: Strategy, optimizer_step: OptimizerStep, checkpointer: Checkpointer, progress: TrainProgress
     ) -> None:
         """Gives the strategy, the updater and the saver what the checkpoint holds, to go on at `progress`.
@@ -158,12 +152,13 @@ class Checkpoint:
         """
         content, last = self._content, checkpointer.path("last")
         if last.exists() and self.path.samefile(last):
-            checkpointer.newest = TrainProgress(content["epoch"], content["done"], content["steps"], content["step"])
+            position = (content[name] for name in ("epoch", "done", "steps", "step"))
+            checkpointer.writer.newest = TrainProgress(*position)
         copied = strategy.spec.rank == 0 and self._copy_best(checkpointer.path("best"))
         if strategy.collectives.all_reduce_max([int(copied)])[0]:
             checkpointer.best, checkpointer.best_epoch = content["best"], content["best_epoch"]
-            checkpointer.best_sha256 = content["best_sha256"]
-        checkpointer.stopping.load_state_dict(content.get("stopping", {}))
+            checkpointer.writer.best_sha256 = content["best_sha256"]
+        checkpointer.stopping.load_state_dict(content["stopping"])
         if progress.epoch <= self._job.epochs:
             strategy.load_state_dict(self._content.pop("model"))
             # The place in the schedule is this job's, which may have more epochs or other batches.
@@ -187,7 +182,7 @@ class Checkpoint:
             return False
         return True
 
-    def _fits(self, classes: Sequence[str], plain: dict[str, Tensor]) -> None:
+    def _validate(self, classes: Sequence[str], plain: dict[str, Tensor]) -> None:
         before: dict[str, Any] = self._content["job"]
         if tuple(self._content["classes"]) != tuple(classes):
             message = (
@@ -206,13 +201,13 @@ class Checkpoint:
             raise TaskError(_FIELD, message, f"Choose {before.get('optimizer')}, or clear “Continue from”.")
 
 
-def _needs_alike(before: dict[str, Any], job: Job) -> bool:
+def _needs_same_memory(before: dict[str, Any], job: Job) -> bool:
     """Whether what did not fit into the memory of a job's devices would not into another's."""
     alike = all(before[name] == getattr(job, name) for name in deciding("memory"))
     return alike and tuple(before["devices"]) == job.devices and before["precision"] == settled_precision(job)
 
 
-def _whole(path: Path) -> tuple[Path, dict[str, Any], str]:
+def _read_intact(path: Path) -> tuple[Path, dict[str, Any], str]:
     """The checkpoint at `path`, or of a last.pt that is damaged or cannot be read the newest whole one before it:
     which, what it holds, and its SHA-256.
     """

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from engine.contract.idle_fields import idle_by_needs
 from engine.contract.job import FIELDS, Job
-from engine.optim.optimizer_step import Group, OptimizerStep, joined
+from engine.optim.optimizer_step import Group, OptimizerStep, merge_states
 from tests.support.same_states import differences
 
 CPU = torch.device("cpu")
@@ -414,7 +414,7 @@ def test_that_the_states_of_parts_join_to_that_of_the_whole() -> None:
         part = OptimizerStep(held, Job(ema_decay=0.5, ema_ramp=0), 4, CPU)
         part.load_state_dict(whole)
         parts.append(part.state_dict())
-    again = joined(parts)
+    again = merge_states(parts)
     assert list(again["state"]) == list(whole["state"])
     for name, state in whole["state"].items():
         assert torch.equal(again["state"][name]["momentum_buffer"], state["momentum_buffer"])
@@ -474,7 +474,7 @@ def test_that_fp16s_scaler_sees_to_gradients_and_never_to_a_loss_that_is_not_fin
 def test_that_what_is_held_stays_as_it_is_until_it_is_released_and_then_moves_as_from_the_start(optimizer: str) -> None:
     model, begun = _model(), _model()
     fields = {"optimizer": optimizer, "weight_decay": 0.1, "schedule": "none", "freeze_epochs": 1}
-    optimizer_step = OptimizerStep(list(model.named_parameters()), Job(**fields), 4, CPU, held={"0.weight", "0.bias"})
+    optimizer_step = OptimizerStep(list(model.named_parameters()), Job(**fields), 4, CPU, frozen={"0.weight", "0.bias"})
     for _ in range(3):
         _step(model, optimizer_step)
     assert not differences(model[0].state_dict(), begun[0].state_dict())

@@ -14,7 +14,7 @@ def told(patience: int | None, judge: Measure, values: list[float]) -> list[bool
     found = []
     for epoch, value in enumerate(values, 1):
         stopping.add(epoch, {judge.id: value})
-        found.append(stopping.over)
+        found.append(stopping.is_over)
     return found
 
 
@@ -30,13 +30,13 @@ def test_that_what_was_counted_goes_on_from_a_checkpoint_judged_by_the_same_meas
         before.add(epoch, {"top1": value, "loss": 1.0})
     after = EarlyStopping(3, ACCURACY)
     after.load_state_dict(before.state_dict())
-    assert not after.over
+    assert not after.is_over
     after.add(4, {"top1": 0.7})
-    assert after.over
-    assert "not improved for 3 epochs" in after.why
-    assert "The best was 70.0 % after epoch 1" in after.why
+    assert after.is_over
+    assert "not improved for 3 epochs" in after.explanation
+    assert "The best was 70.0 % after epoch 1" in after.explanation
     other = EarlyStopping(1, LOSS)
     other.load_state_dict(before.state_dict())
     assert other.state_dict() == EarlyStopping(1, LOSS).state_dict()
     other.load_state_dict({})
-    assert not other.over
+    assert not other.is_over

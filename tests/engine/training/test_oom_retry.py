@@ -14,7 +14,7 @@ from engine.optim.optimizer_step import OptimizerStep
 from engine.strategies.base import ResolvedJob
 from engine.strategies.single import SingleDevice
 from engine.training.metric_buffer import NotFinite
-from engine.training.oom_retry import SKIPS, Stepper
+from engine.training.oom_retry import SKIPS, ResilientStep
 from tests.support.dataset_infos import class_of_image
 
 
@@ -25,7 +25,7 @@ def test_that_a_training_is_given_up_for_skipped_steps_in_a_row_alone() -> None:
     strategy.wrap(nn.Sequential(nn.Flatten(), nn.Linear(12, 2)), class_of_image(), (3, 2, 2), ResolvedJob(job))
     told: list[Event] = []
     optimizer_step = OptimizerStep(strategy.parameters(), job, 100, strategy.device)
-    stepper = Stepper(strategy, optimizer_step, told.append, lambda: False)
+    stepper = ResilientStep(strategy, optimizer_step, told.append, lambda: False)
     good, bad = (
         Batch(torch.full((4, 3, 2, 2), value), torch.zeros(4, dtype=torch.int64), 4, 0.0)
         for value in (1.0, float("nan"))

@@ -70,7 +70,7 @@ def test_that_training_never_waits_and_only_metrics_are_dropped(ends: Ends) -> N
 
 
 def test_that_the_heart_beats_with_the_step(ends: Ends) -> None:
-    ends.reporter.progressed(7)
+    ends.reporter.set_step(7)
     beat = ends.receive()
     while beat.step != 7:
         beat = ends.receive()
@@ -87,20 +87,20 @@ def test_that_the_heart_tells_what_the_main_thread_is_about_and_for_how_long(end
     begun = time.monotonic()
     assert next_beat("").step == 0
     training_at = time.monotonic()
-    ends.reporter.phase("training")
+    ends.reporter.set_phase("training")
     assert next_beat("step").seconds < time.monotonic() - training_at + 0.001  # it is rounded
-    ends.reporter.at("data")
+    ends.reporter.set_activity("data")
     first = next_beat("data")
     second = next_beat("data")
     assert 0 <= first.seconds < second.seconds < time.monotonic() - begun + 0.001
-    ends.reporter.progressed(1)
+    ends.reporter.set_step(1)
     assert next_beat("data").longest_step_s == 0, "the first step carries much else"
-    ends.reporter.progressed(2)
+    ends.reporter.set_step(2)
     while not (longest := next_beat("data").longest_step_s):
         continue
-    ends.reporter.phase("validating")
-    ends.reporter.phase("training")
-    ends.reporter.progressed(3)
+    ends.reporter.set_phase("validating")
+    ends.reporter.set_phase("training")
+    ends.reporter.set_step(3)
     assert next_beat("step").longest_step_s == longest, "what lies between two epochs is no step"
 
 
@@ -112,11 +112,11 @@ def test_that_the_only_step_of_an_epoch_is_timed_from_the_second_epoch_on(ends: 
         return beat.longest_step_s
 
     for epoch in (1, 2):
-        ends.reporter.phase("training")
+        ends.reporter.set_phase("training")
         assert longest() == 0
         longest()
-        ends.reporter.progressed(epoch)
-        ends.reporter.phase("validating")
+        ends.reporter.set_step(epoch)
+        ends.reporter.set_phase("validating")
     while not longest():
         continue
 
@@ -125,14 +125,14 @@ def test_that_the_end_of_the_preparations_is_told_at_once(ends: Ends, monkeypatc
     while not isinstance(ends.receive(), Heartbeat):
         continue
     monkeypatch.setattr(report, "HEARTBEAT_S", 3600.0)
-    ends.reporter.phase("training")
+    ends.reporter.set_phase("training")
     while not (isinstance(beat := ends.receive(), Heartbeat) and beat.activity == "step"):
         continue
 
 
 def test_that_a_main_thread_that_stays_has_its_place_told(ends: Ends, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(report, "LOOK_S", 0.2)
-    ends.reporter.at("step")
+    ends.reporter.set_activity("step")
     while Path(__file__).name not in (beat := ends.receive()).location:
         continue
     assert beat.standing == "working"

@@ -7,7 +7,7 @@ from torch import nn
 
 from engine.contract.job import Job
 from engine.tasks import TASKS
-from engine.training.callbacks.unfreezing import hold, rest, thaw
+from engine.training.callbacks.unfreezing import disable_gradients, mark_frozen, unfreeze
 
 
 def frozen() -> nn.Module:
@@ -24,17 +24,17 @@ def taking(model: nn.Module) -> set[str]:
 def test_that_a_held_backbone_takes_gradients_unless_it_rests_and_keeps_its_statistics_until_it_is_thawed() -> None:
     model = frozen()
     names = {name for name, _ in model.named_parameters()}
-    held = hold(model)
+    held = mark_frozen(model)
     assert held == names - {"fc.weight", "fc.bias"}
     assert taking(model) == names
-    rest(model, held)
+    disable_gradients(model, held)
     assert taking(model) == {"fc.weight", "fc.bias"}
     before = model.get_buffer("bn1.running_mean").clone()
     assert torch.equal(before, frozen().get_buffer("bn1.running_mean"))
     model.eval()
     model.train()
     assert not model.get_submodule("bn1").training
-    thaw(model)
+    unfreeze(model)
     assert taking(model) == names
     assert not torch.equal(before, model.get_buffer("bn1.running_mean"))
     model.eval()

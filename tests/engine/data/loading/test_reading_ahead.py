@@ -19,7 +19,7 @@ from engine.data.loading.image_loader import BatchLoader
 from engine.data.loading.sampler import GlobalBatchSampler
 from engine.data.loading.staging import Slot
 from engine.data.randomness import RandomStreams
-from engine.training.split_loader import SplitLoader, read_in_turn
+from engine.training.split_loader import SplitLoader, chain_prefetching
 from tests.support.images import noise
 from tests.support.loaders import loader_of
 
@@ -71,7 +71,7 @@ def test_that_validation_is_read_during_the_last_steps_and_the_next_epoch_during
     (Path(splits.val.folder) / "val/a/40.png").write_bytes(b"")
     train = make(splits.train, keep="off", on_unreadable=lambda path, reason: met["train"].set())
     val = make(splits.val, shuffle=False, keep="off", on_unreadable=lambda path, reason: met["val"].set())
-    read_in_turn(SplitLoader(10, 40, train), SplitLoader(3, 12, val), epochs=2)
+    chain_prefetching(SplitLoader(10, 40, train), SplitLoader(3, 12, val), epochs=2)
     batches = train.epoch(1)
     trained = [next(batches) for _ in range(len(train) - 1)]
     assert met["val"].wait(SECONDS), "nothing of the validation was read before the last step"
@@ -107,7 +107,7 @@ def test_that_what_was_begun_is_given_up_for_another_epoch(make: Make, splits: S
 
 def test_that_reading_in_turn_ends_with_the_loaders(make: Make, splits: Splits) -> None:
     train, val = make(splits.train, batch=20, keep="off"), make(splits.val, keep="off")
-    read_in_turn(SplitLoader(2, 40, train), SplitLoader(3, 12, val), epochs=1000)
+    chain_prefetching(SplitLoader(2, 40, train), SplitLoader(3, 12, val), epochs=1000)
     next(train.epoch(1))
     train.close()
     val.close()
@@ -116,7 +116,7 @@ def test_that_reading_in_turn_ends_with_the_loaders(make: Make, splits: Splits) 
 
 def test_that_nothing_is_read_beyond_the_last_epoch(make: Make, splits: Splits) -> None:
     train, val = make(splits.train, keep="off"), make(splits.val, keep="off")
-    read_in_turn(SplitLoader(10, 40, train), SplitLoader(3, 12, val), epochs=2)
+    chain_prefetching(SplitLoader(10, 40, train), SplitLoader(3, 12, val), epochs=2)
     assert len(list(train.epoch(2))) == 10
     assert len(list(val.epoch(2))) == 3
     assert readers() == []
@@ -161,7 +161,7 @@ def test_that_the_next_split_is_begun_where_batches_are_put_together_in_the_call
 ) -> None:
     train, val = make(splits.train, keep="memory"), make(splits.val, batch=1, keep="off")
     list(train.epoch(0))
-    read_in_turn(SplitLoader(10, 40, train), SplitLoader(12, 12, val), epochs=9)
+    chain_prefetching(SplitLoader(10, 40, train), SplitLoader(12, 12, val), epochs=9)
     begun = [bool(readers()) for _ in train.epoch(1)]
     assert begun == [False] * (10 - AHEAD - 1) + [True] * (AHEAD + 1)
 

@@ -15,7 +15,7 @@ from engine.data.loading.base_loader import AHEAD, Batch
 from engine.data.loading.sample_loader import SampleLoader
 from engine.data.loading.sampler import GlobalBatchSampler
 from engine.data.randomness import RandomStreams
-from engine.training.split_loader import SplitLoader, read_in_turn
+from engine.training.split_loader import SplitLoader, chain_prefetching
 
 SECONDS = 120.0
 Make = Callable[..., SampleLoader]
@@ -135,7 +135,7 @@ def test_that_what_cannot_be_a_batch_is_an_error_in_the_consumer(make: Make) -> 
 def test_that_validation_is_read_during_the_last_steps(make: Make) -> None:
     train, held_out = make(Numbers(40), batch=2), Numbers(8)
     val = make(held_out, shuffle=False)
-    read_in_turn(SplitLoader(20, 40, train), SplitLoader(2, 8, val), epochs=2)
+    chain_prefetching(SplitLoader(20, 40, train), SplitLoader(2, 8, val), epochs=2)
     batches = train.epoch(1)
     for _ in range(len(train) - AHEAD - 2):
         next(batches)

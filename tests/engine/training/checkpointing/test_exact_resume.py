@@ -16,8 +16,6 @@ import torch
 from engine.contract.events import CheckpointSaved, EpochStarted, PhaseChanged, StepMetrics, Validation
 from engine.contract.job import Job
 from engine.contract.protocol import Stop
-from engine.data.randomness import MIXED, UNMIXED
-from engine.training.checkpointing.checkpoint_files import write_checkpoint
 from tests.engine.conftest import make_images
 from tests.support.cases import some
 from tests.support.gates import ONCE_ASKED
@@ -93,15 +91,6 @@ def _content(group: Any, name: str = "last.pt") -> dict[str, Any]:
     return content
 
 
-def _without_seed_rule(group: Any, name: str) -> str:
-    """A checkpoint as it was written before there was another rule: one that names none. Its path."""
-    content = _content(group, name)
-    del content["seed_rule"]
-    path = group.folder / "checkpoints" / f"unmixed-{name}"  # beside the best.pt that it tells of
-    write_checkpoint(content, path)
-    return str(path)
-
-
 def _assert_same_end(rest: Any, whole: Any) -> None:
     ours, theirs = _content(rest), _content(whole)
     for content in (ours, theirs):
@@ -126,28 +115,6 @@ def test_that_a_run_goes_on_to_the_bit_from_the_checkpoint_of_any_step(job: Make
         assert rest.losses == whole.losses[step:]
         assert [event.measures for event in rest.of(Validation)] == measured[-len(rest.of(Validation)) :]
         _assert_same_end(rest, whole)
-
-
-@pytest.mark.long
-def test_that_a_run_from_before_streams_were_mixed_goes_on_by_the_rule_of_its_time(job: Make, start: Start) -> None:
-    fields = EVERYTHING | {"mixup": 0.3}
-    new = start(job(**fields), every_step=True).completed(PATIENCE_S)
-    begun = _without_seed_rule(new, "epoch-1-step-1.pt")
-    whole = start(job(**fields, resume_from=begun), every_step=True).completed(PATIENCE_S)
-    assert _content(whole)["seed_rule"] == UNMIXED
-    assert not set(whole.losses) & set(new.losses)
-    for name, step in (("epoch-1-step-2.pt", 2), ("epoch-2-step-4.pt", 4)):
-        before = _without_seed_rule(whole, name)
-        rest = start(job(**fields, resume_from=before), every_step=True).completed(PATIENCE_S)
-        assert rest.losses == whole.losses[step - 1 :]
-        _assert_same_end(rest, whole)
-
-
-def test_that_a_fork_with_another_seed_mixes_its_streams(job: Make, start: Start) -> None:
-    whole = start(job(checkpoint_steps=1), every_step=True).completed()
-    before = _without_seed_rule(whole, "last.pt")
-    fork = start(job(seed=1, epochs=2, resume_from=before), every_step=True).completed()
-    assert _content(fork)["seed_rule"] == MIXED
 
 
 @pytest.mark.parametrize(("strategy", "cpus"), [("single", 1), ("ddp", 2)])

@@ -10,9 +10,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from engine.training.finite import not_finite, not_finite_buffers
-from engine.training.kept_buffers import KeptBuffers
-from engine.training.randomness import KeptStreams
+from engine.training.finite import first_nonfinite, nonfinite_buffers
+from engine.training.randomness import SavedStreams
+from engine.training.saved_buffers import SavedBuffers
 from tests.support.same_states import differences
 
 INF = float("inf")
@@ -46,9 +46,9 @@ def _buffers(model: nn.Module) -> dict[str, Any]:
 
 def test_that_buffers_are_as_they_were_however_a_model_moves_them() -> None:
     model = Counting()
-    kept = KeptBuffers(model)
+    kept = SavedBuffers(model)
     for _ in range(3):
-        kept.keep()
+        kept.save()
         before = _buffers(model)
         model(torch.randn(4, 3))
         model(torch.randn(4, 3))
@@ -64,8 +64,8 @@ def test_that_buffers_are_as_they_were_however_a_model_moves_them() -> None:
 
 @pytest.mark.parametrize("untrusted_model", [True, False])
 def test_that_streams_go_back_to_where_they_stood(untrusted_model: bool) -> None:
-    streams = KeptStreams(torch.device("cpu"), untrusted_model=untrusted_model)
-    streams.keep()
+    streams = SavedStreams(torch.device("cpu"), untrusted_model=untrusted_model)
+    streams.save()
     drawn = torch.rand(1), np.random.rand(), random.random()
     streams.restore()
     again = torch.rand(1), np.random.rand(), random.random()
@@ -89,10 +89,10 @@ def test_that_streams_go_back_to_where_they_stood(untrusted_model: bool) -> None
     ],
 )
 def test_that_numbers_that_are_not_finite_are_found_wherever_they_are(state: dict[str, Any], name: str) -> None:
-    assert not_finite(state, {"mask"}) == name
+    assert first_nonfinite(state, {"mask"}) == name
 
 
 def test_that_buffers_that_are_not_finite_are_named() -> None:
     model = nn.Sequential(nn.BatchNorm1d(2), nn.Linear(2, 2))
     model[1].register_buffer("mask", torch.tensor([0.0, -INF]))
-    assert not_finite_buffers(model) == ["1.mask"]
+    assert nonfinite_buffers(model) == ["1.mask"]

@@ -11,11 +11,11 @@ from torch import Tensor, nn
 from engine.torch_compat import buffers_of, copy_all
 
 
-class KeptBuffers:
+class SavedBuffers:
     """The buffers of those parts of `model` that are in training mode when this is made, as BatchNorm's statistics: a
     forward pass moves them, whatever becomes of its gradients.
 
-    `keep` copies them into memory of their own, all of one type and device at once, since it is done before every step.
+    `save` copies them into memory of their own, all of one type and device at once, since it is done before every step.
     """
 
     def __init__(self, model: nn.Module) -> None:
@@ -27,7 +27,7 @@ class KeptBuffers:
         self._alike: list[tuple[list[Tensor], list[Tensor]]] = []
 
     @torch.no_grad()
-    def keep(self) -> None:
+    def save(self) -> None:
         own = [buffers[name] for buffers, name in self._owners]
         if not self._is_known(own):
             self._learn(own)

@@ -1,0 +1,225 @@
+"""Writer of a run's checkpoints: rank 0's thread that checks copies of the state and brings them to the disk."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from engine.contract.catalogue import Measure
+from engine.contract.events import CheckpointSaved, Event, Warned
+from engine.contract.job import Job
+from engine.runs.folder import RunFolder
+from engine.training.checkpointing.checkpoint_files import (
+    CheckpointError,
+    Written,
+    drop_older,
+    older_name,
+    write_checkpoint,
+)
+from engine.training.checkpointing.elsewhere import NotSavedElsewhere, save_elsewhere
+from engine.training.finite import first_nonfinite
+
+WRITING_FRACTION = 0.01
+"""Fraction of a run's time that writing at the ends of epochs may take, since it costs cores and wears the disk."""
+MAX_INTERVAL_S = 60.0
+"""Seconds after a checkpoint from which the end of an epoch is always saved."""
+
+Kind = Literal["last", "best"]
+
+
+@dataclass(frozen=True, slots=True)
+class TrainProgress:
+    """Position of a run: `done` of the `steps` steps of `epoch` are done, and `step` steps of the run.
+
+    `validated` tells whether a completed epoch has been validated.
+    """
+
+    epoch: int
+    done: int
+    steps: int
+    step: int
+    validated: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class BestState:
+    """Best model that is not on disk, with its metrics; `state` is None except on rank 0.
+
+    A GPU may still be copying it until `wait` returns.
+    """
+
+    state: dict[str, Tensor] | None
+    wait: Callable[[], None]
+    progress: TrainProgress
+    measures: dict[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """Content of a last.pt, complete when `wait` returns, and the best state to write before it.
+
+    Copying it paused the training for `pause_s`.
+    """
+
+    content: dict[str, Any]
+    wait: Callable[[], None]
+    progress: TrainProgress
+    measures: dict[str, float] | None
+    pause_s: float
+    best: BestState | None
+
+
+@dataclass(frozen=True, slots=True)
+class WriteResult:
+    """Outcome for best.pt: written, or refused by the disk. Both are False if there was nothing to write."""
+
+    best_saved: bool = False
+    best_refused: bool = False
+
+
+class CheckpointWriter:
+    """Writes snapshots one after another on its thread, and reports each to the supervisor.
+
+    A state with NaN or infinite numbers is never written, except for buffers in `expected_nonfinite`.
+
+    Attributes:
+        newest: Position of the last.pt in the run's folder; None until one is written or resumed from.
+        best_sha256: Checksum of best.pt.
+        refusal: Reason why the disk did not take the latest snapshot; "" if it did.
+        unwritten: Part of the latest snapshot that the disk did not take.
+        is_retrying: The caller reports refusals itself.
+        next_epoch_end: Value of `time.monotonic` from which ends of epochs are written again.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        job: Job,
+        judge: Measure,
+        device: torch.device,
+        send: Callable[[Event], None],
+        *,
+        expected_nonfinite: Collection[str],
+    ) -> None:
+        self.newest: TrainProgress | None = None
+        self.best_sha256 = ""
+        self.refusal = ""
+        self.unwritten: Snapshot | None = None
+        self.is_retrying = False
+        self.next_epoch_end = 0.0
+        self._folder, self._job, self._judge, self._send = folder, job, judge, send
+        self._expected_nonfinite = frozenset(expected_nonfinite)
+        # Without a device of its own the thread would wake the first GPU as it waits for this rank's.
+        begin = partial(torch.cuda.set_device, device) if device.type == "cuda" else None
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="checkpoint", initializer=begin)
+
+    def path(self, kind: Kind) -> Path:
+        """Return the path of last.pt or best.pt."""
+        return self._folder / "checkpoints" / f"{kind}.pt"
+
+    def submit(self, snapshot: Snapshot) -> Future[WriteResult]:
+        """Queue a snapshot: best.pt first, then the last.pt that refers to it."""
+        return self._thread.submit(self._write_snapshot, snapshot)
+
+    def save_elsewhere(self, folder: Path) -> RunFolder | None:
+        """Save the unwritten snapshot in another folder; return None, after a report, if that fails, too."""
+        return self._thread.submit(self._write_elsewhere, folder).result()
+
+    def close(self, best: BestState | None) -> None:
+        """Write the `best` state, if any, and end the thread."""
+        if best is not None:
+            self._thread.submit(self._write_best, best)
+        self._thread.shutdown()
+
+    def _write_snapshot(self, snapshot: Snapshot) -> WriteResult:
+        snapshot.wait()
+        self.refusal = ""
+        begun, best = time.monotonic(), snapshot.best
+        best_saved = best is not None and self._write_best(best)
+        best_refused = bool(self.refusal)
+        if best is not None and best_saved:
+            snapshot.content.update(best=best.measures, best_epoch=best.progress.epoch, best_sha256=self.best_sha256)
+        if self._write("last", snapshot.content, snapshot.progress, snapshot.measures, snapshot.pause_s):
+            self.newest = snapshot.progress
+        self.unwritten = replace(snapshot, best=best if best_refused else None) if self.refusal else None
+        ended = time.monotonic()
+        self.next_epoch_end = ended + min((ended - begun) / WRITING_FRACTION, MAX_INTERVAL_S)
+        return WriteResult(best_saved, best_refused)
+
+    def _write_best(self, best: BestState) -> bool:
+        best.wait()
+        written = self._write("best", best.state, best.progress, best.measures)
+        if written is not None:
+            self.best_sha256 = written.sha256
+        return written is not None
+
+    def _write(
+        self, kind: Kind, content: Any, progress: TrainProgress, measures: dict[str, float] | None, pause_s: float = 0.0
+    ) -> Written | None:
+        path = self.path(kind)
+        nonfinite = self._first_nonfinite(kind, content)
+        if nonfinite:
+            message = (
+                f"{path.name} was not updated: after step {progress.step:,}, {nonfinite} contains NaN or infinite "
+                "values. The previous checkpoint is kept. Try a lower learning rate, or fp32 if another "
+                "precision was chosen."
+            )
+            self._warn("checkpoint_not_finite", message)
+            return None
+        before = self.newest if kind == "last" and self._job.keep_checkpoints else None
+        # A last.pt of the same step before its validation is not worth keeping.
+        aside = older_name(before.epoch, before.step) if before is not None and before.step != progress.step else ""
+        try:
+            written = write_checkpoint(content, path, aside=aside)
+        except CheckpointError as error:
+            self.refusal = error.why
+            if not self.is_retrying:
+                self._warn("checkpoint_failed", str(error))
+            return None
+        if kind == "last":  # before the report, after which readers may measure the free space
+            drop_older(path.parent, self._job.keep_checkpoints)
+        self._send(
+            CheckpointSaved(
+                kind=kind,
+                path=path.relative_to(self._folder).as_posix(),
+                epoch=progress.epoch,
+                step=progress.step,
+                bytes=written.bytes,
+                seconds=written.seconds,
+                pause_s=pause_s,
+                measure=(measures or {}).get(self._judge.id),
+            )
+        )
+        return written
+
+    def _write_elsewhere(self, folder: Path) -> RunFolder | None:
+        assert self.unwritten is not None
+        snapshot, best = self.unwritten, self.unwritten.best
+        content: dict[str, Any] | None = None
+        if not self._first_nonfinite("last", snapshot.content):
+            latest = {"best": best.measures, "best_epoch": best.progress.epoch} if best is not None else {}
+            content = snapshot.content | latest
+        state = best.state if best is not None else None
+        subject = f"The state after step {snapshot.progress.step:,} was"
+        try:
+            copy = save_elsewhere(folder, RunFolder(self._folder), self._job, content, state)
+        except NotSavedElsewhere as error:
+            self._warn("not_saved_elsewhere", f"{subject} not saved there. {error} Choose another folder.")
+            return None
+        self._warn("saved_elsewhere", f"{subject} saved to {copy.path}.")
+        return copy
+
+    def _first_nonfinite(self, kind: Kind, content: Any) -> str:
+        state = content if kind == "best" else {name: content[name] for name in ("model", "optimizer")}
+        return first_nonfinite(state, self._expected_nonfinite)
+
+    def _warn(self, code: str, message: str) -> None:
+        self._send(Warned(code=code, message=message, rank=0))
