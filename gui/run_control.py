@@ -129,7 +129,7 @@ class RunControl(QObject):
     def _started(self, run: RunFolder) -> None:
         self._form.set_started()
         self.started.emit(run)
-        self._store.expect()
+        self._store.mark_starting()
 
     def _not_started(self, problems: list[Problem]) -> None:
         if self._form.asked:

@@ -10,8 +10,8 @@ from PySide6.QtCore import QObject, Signal
 from engine.runs.folder import RunFolder
 from gui.compare.compared_run import ComparedRun
 from gui.sources.background import describe_error, emit_safely
-from gui.sources.log_reader import LogReader
 from gui.sources.run_data import RunData
+from gui.sources.run_reader import LogReader
 
 
 class Reading(QObject):

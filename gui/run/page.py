@@ -175,7 +175,7 @@ class RunPage(QWidget):
         if self.strategy.maximumHeight() != before:
             QTimer.singleShot(0, self, self._give_room_to_curves)  # once the splitter has laid it out
         if self.log.show_lines(store.data.lines):
-            store.remind()
+            store.request_update()
         if not status.active and not store.loading and not self._result_shown:
             self._result_shown = True
             self.result.show_result(store.run, store.data)

@@ -128,6 +128,7 @@ class SingleFlight(Generic[_Result]):
         next_call: Callable[[], Callable[[], _Result] | None],
         done: Callable[[_Result], None],
         failed: Callable[[Exception], None] = ignore_os_error,
+        discard: Callable[[_Result], None] | None = None,
     ) -> None:
         """Prepare the calls.
 
@@ -136,7 +137,11 @@ class SingleFlight(Generic[_Result]):
             next_call: Returns the function to call, None if there is nothing to do. Runs on the GUI thread.
             done: Receives the result on the GUI thread.
             failed: Receives the exception on the GUI thread.
+            discard: Receives the result of an abandoned call, to release its resources.
         """
+        self._discard = discard
+        self.abandoned = False
+        """True after a call was abandoned before it returned."""
         self._parent = parent
         self._next_call = next_call
         self._done = done
@@ -162,7 +167,13 @@ class SingleFlight(Generic[_Result]):
 
     def abandon(self) -> None:
         """Ignore the outcome of the running call, so that the next request starts at once."""
+        self.abandoned |= self._work is not None
         self._work, self._pending = None, False
+
+    def wait(self, within_s: float) -> None:
+        """Wait for the running call and deliver its outcome; after `within_s`, leave that to the event loop."""
+        if self._work is not None:
+            self._work.finish(within_s)
 
     def finish(self, within_s: float = CLOSE_S) -> None:
         """Wait for the running call and deliver its outcome; after `within_s`, abandon it."""
@@ -174,6 +185,8 @@ class SingleFlight(Generic[_Result]):
 
     def _deliver(self, work: Background, callback: Callable[[Any], None], outcome: Any) -> None:
         if work is not self._work:
+            if callback == self._done and self._discard is not None:
+                self._discard(outcome)
             return
         self._work = None
         try:

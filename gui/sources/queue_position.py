@@ -1,4 +1,4 @@
-"""Describes a queued run's position, its devices, and the runs before it by name."""
+"""Words for a queued run: its position, its devices, and the runs before it."""
 
 from __future__ import annotations
 
@@ -15,27 +15,29 @@ from engine.system.plain_text import shortened
 from gui.titles import gpu_names, model_title
 
 _NAMED = 2
-"""The most runs before it that are all named; of more, only the first is named."""
+"""Up to this many runs before it are all named; of more, only the first."""
 
 
-class RunNames:
-    """Names of runs, each looked up once: the given name, else model and dataset."""
-
-    def __init__(self) -> None:
-        self._known: dict[str, str] = {}
-
-    def __call__(self, run_id: str) -> str:
-        if run_id not in self._known:
-            self._known[run_id] = _name(RunFolder(paths.runs_folder() / run_id))
-        return self._known[run_id]
+def run_name(run_id: str) -> str:
+    """Read the name of a run: the given one, else its model and dataset."""
+    run = RunFolder(paths.runs_folder() / run_id)
+    job = run.job()
+    given = read_notes(run.path).name
+    if job is None:
+        return given or run.run_id
+    return shortened((job.name if given is None else given) or f"{model_title(job.model)} on {Path(job.dataset).name}")
 
 
-def in_line_words(
+def queue_message(
     waiting: Waiting, devices: Sequence[str], titles: Mapping[str, str], name_of: Callable[[str], str]
 ) -> str:
-    """ "2nd in line for GPU 0, behind ResNet-50 on flowers".
+    """Return a message such as "2nd in the queue for GPU 0, behind ResNet-50 on flowers".
 
-    `devices` are those of the run's job, `titles` what GPUs are called, by UUID, as far as they are known.
+    Args:
+        waiting: The run's position.
+        devices: Devices of the run's job.
+        titles: Titles of known GPUs, by UUID.
+        name_of: Returns the name of a run by its id.
     """
     words = f"{_ordinal(waiting.position)} in the queue for {_devices(devices, titles)}"
     if waiting.held:
@@ -64,11 +66,3 @@ def _runs(run_ids: Sequence[str], name_of: Callable[[str], str]) -> str:
     if len(run_ids) > _NAMED:
         return f"{name_of(run_ids[0])} and {len(run_ids) - 1} more runs"
     return listed(name_of(run_id) for run_id in run_ids)
-
-
-def _name(run: RunFolder) -> str:
-    job = run.job()
-    given = read_notes(run.path).name
-    if job is None:
-        return given or run.run_id
-    return shortened((job.name if given is None else given) or f"{model_title(job.model)} on {Path(job.dataset).name}")

@@ -1,12 +1,12 @@
-"""One run as the window knows it: read from its log, then followed live."""
+"""Session of the run on screen: read from its log, then followed live."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from enum import Enum, auto
 from functools import partial
-from pathlib import Path
 
 from PySide6.QtCore import QObject, QSocketNotifier, QTimer, Signal
 
@@ -14,46 +14,68 @@ from engine.contract.events import RunFinished
 from engine.contract.protocol import Adjust, Command, Goodbye, Pause, SaveElsewhere, Stop, Welcome
 from engine.runs.connection import NotRunning, RunConnection, ServerMessage, silent
 from engine.runs.folder import ENDED, RunFolder, State
-from engine.runs.interruptions import why_interrupted
-from engine.runs.slurm import no_pause, send, supervised_elsewhere
-from engine.runs.slurm_job import FILE, read_slurm
+from engine.runs.slurm import no_pause, send
+from engine.runs.slurm_job import SlurmJob
 from engine.system.plain_text import encodable
-from gui.sources.background import Background, in_background
-from gui.sources.log_reader import LogReader
-from gui.sources.queue_position import RunNames, in_line_words
+from gui.sources.background import Background, SingleFlight, ignore_os_error, in_background
+from gui.sources.queue_position import queue_message
 from gui.sources.run_data import Asked, RunData
+from gui.sources.run_reader import Poll, RunReader, Stamp
 from gui.sources.run_status import RunStatus, status_of
 
 SLICE_S = 0.012
-"""How long the log is read without letting the window do anything else."""
+"""Time for which the log is read at once; sorting its events takes the window about as long."""
 
-_TOLD_EVERY_MS = 100
-_TOLD_RARER = 1.5
-"""While a log is read, each pause between two drawings of its growing curves is so many times the one before, since
-drawing takes time from reading."""
-
-_START_POLL_MS = 20
+_GRACE_S = 0.02
+"""Wait for a healthy disk, so that the state of a run is known as soon as it is opened."""
+_NOTIFY_MS = 100
+_NOTIFY_BACKOFF = 1.5
+"""Growth of the pause between redraws while a log is loading, since drawing takes time from reading."""
+_FIRST_RETRY_MS = 20
+_RETRY_BACKOFF = 1.2
 _RETRY_MS = 500
-_EXPECTED_S = 5.0
-"""How long a run that has just been started may take to have a supervisor."""
+_START_S = 5.0
+"""Time that a run may take from its start to its supervisor file."""
 _WATCH_MS = 200
-"""How often it is looked whether somebody goes on with a run that has ended: two sizes of files."""
+"""Interval between checks for somebody resuming an ended run."""
 _PARTING_S = 1.0
-"""How long the end of the program waits for a command that nobody takes."""
+"""Wait for unanswered commands at the end of the program."""
+
+
+class Stage(Enum):
+    """Stage of a session."""
+
+    CLOSED = auto()
+    READING = auto()
+    """Reads the log to its end."""
+    RETRYING = auto()
+    """Reads the log again and again until the supervisor of the active run accepts a connection."""
+    LIVE = auto()
+    """Receives events from the supervisor."""
+    ENDED = auto()
+    """Watches the files of an ended run for somebody resuming it."""
+
+
+_NEXT: dict[Stage, set[Stage]] = {
+    Stage.CLOSED: {Stage.READING},
+    Stage.READING: {Stage.READING, Stage.RETRYING, Stage.LIVE, Stage.ENDED, Stage.CLOSED},
+    Stage.RETRYING: {Stage.READING, Stage.RETRYING, Stage.LIVE, Stage.ENDED, Stage.CLOSED},
+    Stage.LIVE: {Stage.READING, Stage.RETRYING, Stage.ENDED, Stage.CLOSED},
+    Stage.ENDED: {Stage.READING, Stage.CLOSED},
+}
 
 
 class RunSession(QObject):
-    """Follows one run at a time. Views read `data` and `status` when told that something has changed.
+    """Follows one run at a time. Views read `data` and `status` after each signal.
 
-    The past is read from the run's file in slices, then the supervisor is asked for what comes after it. Where
-    the connection breaks, the file is read on, and the process table says what has become of the run. One that has
-    ended is looked at now and then: where somebody goes on with it, it is followed on.
+    A worker thread reads the log in slices; then the supervisor sends the events after it. If the connection breaks,
+    the log is read on, and the process table tells what became of the run.
 
     Signals:
-        opened(): another run, or none, is shown; `data` is a new one.
-        changed(): there is more in `data`, or another `status`; at most ten times a second.
-        finished(str): the run that was being followed has ended, with its outcome.
-        message(str, str): in plain words, that a supervisor did not take a command; "warning".
+        opened(): another run, or none, is shown, with a new `data`.
+        changed(): `data` has grown or `status` changed; at most ten times a second.
+        finished(str): the followed run has ended, with its outcome.
+        message(str, str): a sentence about a command that the supervisor did not take, and its severity.
     """
 
     opened = Signal()
@@ -66,233 +88,251 @@ class RunSession(QObject):
         self.data = RunData()
         self.run: RunFolder | None = None
         self.loading = False
-        self._state: State = "starting"
-        self._asked: Asked = ""
-        self._refusal = self._interrupted = ""
-        self._followed = False
+        self._stage = Stage.CLOSED
+        self._reader: RunReader | None = None
+        self._flight: SingleFlight[Poll] | None = None
+        self._poll_timer = QTimer(self, singleShot=True)
+        self._poll_timer.timeout.connect(self._poll)
+        self._notify_timer = QTimer(self, singleShot=True)
+        self._notify_timer.timeout.connect(self._notify)
+        self._notified_at = 0.0
+        self._notify_ms: float = _NOTIFY_MS
         self._gpu_titles: Mapping[str, str] = {}
-        self._names = RunNames()
-        self._log: LogReader | None = None
         self._connection: RunConnection | None = None
-        self._patience_ms = _START_POLL_MS
-        self._gap_after = self._ended_at = -1
         self._notifier: QSocketNotifier | None = None
-        self._reader = QTimer(self, interval=0)
-        self._reader.timeout.connect(self._read_slice)
-        self._look_again = QTimer(self, singleShot=True)
-        self._look_again.timeout.connect(self._look)
-        self._stamp: tuple[int, int] | None = None
-        self._expected: tuple[float, tuple[int, int] | None] = (0.0, None)
-        self._watch = QTimer(self, interval=_WATCH_MS)
-        self._watch.timeout.connect(self._see_whether_it_goes_on)
-        self._teller = QTimer(self, singleShot=True)
-        self._teller.timeout.connect(self._tell)
-        self._told_at = 0.0
-        self._told_every_ms: float = _TOLD_EVERY_MS
+        self._reset()
+
+    def _reset(self) -> None:
+        """Forget everything about the previous run."""
+        self.data = RunData()
+        self._state: State | None = None
+        self._stamp: Stamp | None = None
+        self._starting: tuple[float, Stamp | None] = (0.0, None)
+        self._requested: Asked = ""
+        self._rejection = self._interruption = ""
+        self._followed = self._elsewhere = False
+        self._slurm: SlurmJob | None = None
+        self._names: dict[str, str] = {}
+        self._retry_ms = _FIRST_RETRY_MS
+        self._gap_after = -1
+        self._notify_ms = _NOTIFY_MS
 
     @property
     def status(self) -> RunStatus:
         if self.run is None:
             return RunStatus(text="Idle · nothing is running")
+        state = self._state or "starting"
         waiting, started = self.data.waiting, self.data.started
-        words = {"interrupted": self._interrupted} if self._interrupted else {}
+        words = {"interrupted": self._interruption} if self._interruption else {}
         if waiting is not None and started is not None:
-            words["in_line"] = in_line_words(waiting, started.job.devices, self._gpu_titles, self._names)
-        elif self._state == "waiting" and (slurm := read_slurm(self.run.path)) is not None:
-            words["in_line"] = f"SLURM {slurm.words}"
-        status = status_of(self.data, self._state, self._asked, **words)
-        if not self._refusal or not self.active:
+            name_of: Callable[[str], str] = lambda run_id: self._names.get(run_id, run_id)  # noqa: E731
+            words["in_line"] = queue_message(waiting, started.job.devices, self._gpu_titles, name_of)
+        elif state == "waiting" and self._slurm is not None:
+            words["in_line"] = f"SLURM {self._slurm.words}"
+        status = status_of(self.data, state, self._requested, **words)
+        if not self._rejection or not self.active:
             return status
-        return replace(status, text=f"{status.text} · following its log ({self._refusal})")
+        return replace(status, text=f"{status.text} · following its log ({self._rejection})")
 
     @property
     def active(self) -> bool:
-        """Whether the open run is still going on."""
+        """True while the open run has not ended."""
         return self.run is not None and self._state not in ENDED
 
+    @property
+    def up_to_date(self) -> bool:
+        """True if all changes have been reported."""
+        return not self._notify_timer.isActive()
+
     def name_gpus(self, titles: Mapping[str, str]) -> None:
-        """What this machine's GPUs are called, by UUID."""
+        """Set the titles of this machine's GPUs, by UUID."""
         self._gpu_titles = titles
 
-    def remind(self) -> None:
-        """Has `changed` told again soon, to a view that takes in what there is piece by piece."""
-        self._changed()
+    def request_update(self) -> None:
+        """Emit `changed` again soon, for views that load incrementally."""
+        self._notify_soon()
 
     def open(self, run: RunFolder) -> None:
-        """Shows `run` from its beginning and follows it while it goes on. The run that is shown already is looked at
-        again, and stays as it is.
-        """
+        """Show `run` from its beginning and follow it. The run that is already open is only polled."""
         if self.run is not None and self.run.path == run.path:
             self._read_on()
             return
         self.close()
-        self.run = run
-        self.data = RunData()
-        self._state = run.state()
-        self._asked, self._followed, self._expected = "", False, (0.0, None)
-        self._refusal = self._interrupted = ""
-        self._patience_ms, self._gap_after, self._ended_at = _START_POLL_MS, -1, -1
-        self.loading = True
-        self._told_every_ms = _TOLD_EVERY_MS
+        self._reset()
+        self.run, self.loading = run, True
+        self._reader = RunReader(run)
+        discard = partial(_discard, self._reader)
+        self._flight = SingleFlight(self, self._next_poll, self._on_polled, self._on_poll_failed, discard)
+        self._enter(Stage.READING)
+        self._flight.request()
+        self._flight.wait(_GRACE_S)
         self.opened.emit()
-        self._changed()
-        self._reader.start()
+        self._notify_soon()
 
-    def expect(self) -> None:
-        """The run that is shown has just been started: until it has a supervisor, it counts as starting."""
+    def mark_starting(self) -> None:
+        """Show the open run as starting until it has a supervisor, since it has just been started."""
         if self.run is not None:
-            self._expected = time.monotonic() + _EXPECTED_S, _stamp(self.run)
+            self._starting = time.monotonic() + _START_S, self._stamp
             self._read_on()
 
     def stop(self) -> None:
-        """Asks the run to end after the step in hand, or to leave the line."""
-        self._ask("stop")
+        """Ask the run to end after the current step, or to leave the queue."""
+        self._request("stop")
 
     def pause(self) -> None:
-        """Asks the run to save and to give its devices back after the step in hand."""
-        if self.run is not None and supervised_elsewhere(self.run) is not None:
+        """Ask the run to save and release its devices after the current step."""
+        if self.run is not None and self._elsewhere:
             self.message.emit(no_pause(self.run), "warning")
         else:
-            self._ask("pause")
-
-    def _ask(self, what: Asked) -> None:
-        if self.active and self._asked not in (what, "stop"):
-            self._asked = what
-            self._send_asked()
-            self._changed()
-
-    def _send_asked(self) -> None:
-        self._send(Stop() if self._asked == "stop" else Pause())
+            self._request("pause")
 
     def use_loader_workers(self, count: int) -> None:
-        """Asks the run to read images with so many threads in each worker from now on."""
-        if self.active and not self._asked:
+        """Ask the run to read images with `count` threads in each worker."""
+        if self.active and not self._requested:
             self._send(Adjust(loader_workers=count))
 
     def save_elsewhere(self, folder: str) -> None:
-        """Asks the run to save the last state, which its own disk does not take, in `folder`."""
+        """Ask the run to save its last state in `folder`, since its own disk is full."""
         if self.active:
             self._send(SaveElsewhere(folder=encodable(folder)))
 
     def finish(self) -> None:
-        """Has the commands that are on their way arrive, as at the end of the program."""
-        for sending in self.findChildren(Background):
-            sending.finish(_PARTING_S)
+        """Wait for commands that are being sent, at the end of the program."""
+        for call in self.findChildren(Background):
+            call.finish(_PARTING_S)
 
     def close(self) -> None:
-        """Lets go of the run, which goes on by itself, and shows none."""
-        for timer in (self._reader, self._look_again, self._watch, self._teller):
-            timer.stop()
+        """Close the run, which keeps running."""
+        had_run, self.run = self.run is not None, None
+        self._poll_timer.stop()
+        self._notify_timer.stop()
         self._disconnect()
-        self._close_file()
-        self._log = None
-        had_one, self.run = self.run is not None, None
+        if self._stage is not Stage.CLOSED:
+            self._enter(Stage.CLOSED)
+        if self._flight is not None and self._reader is not None:
+            self._flight.finish(_GRACE_S)
+            if not self._flight.abandoned:
+                self._reader.close()
+        self._reader = self._flight = None
         self.data = RunData()
         self.loading = False
-        if had_one:
+        if had_run:
             self.opened.emit()
             self.changed.emit()
 
-    # From the file
+    def _enter(self, stage: Stage) -> None:
+        assert stage in _NEXT[self._stage], f"{self._stage} -> {stage}"
+        self._stage = stage
 
-    def _read_slice(self) -> None:
-        if self.run is None:
-            return
-        more = self._read_for(SLICE_S)
-        self._changed()
-        if not more:
-            self._reader.stop()
-            if self.loading:
-                self.loading = False
-                self._tell()  # the pause at hand may be a long one
-            self._look()
+    # From the folder
 
-    def _read_for(self, seconds: float) -> bool:
-        """Takes in what the file has for so long; False once its end is reached."""
-        if self.run is None:
-            return False
-        self._log = self._log or LogReader(self.run.events_file)
-        deadline = time.perf_counter() + seconds
-        while time.perf_counter() < deadline:
-            events = self._log.read()
-            if events is None:
-                return False
-            self.data.apply_all(events)
-        return True
-
-    def _close_file(self) -> None:
-        if self._log is not None:
-            self._log.close()
+    def _poll(self) -> None:
+        if self._flight is not None:
+            self._flight.request()
 
     def _read_on(self) -> None:
-        """Reads what the file has gained, and looks what has become of the run."""
-        self._watch.stop()
-        self._reader.start()
+        """Read what was added to the log, and the state."""
+        if self._stage is not Stage.LIVE:
+            self._enter(Stage.READING)
+            self._poll_timer.stop()
+            self._poll()
 
-    # What has become of it
+    def _next_poll(self) -> Callable[[], Poll] | None:
+        reader = self._reader
+        if reader is None:
+            return None
+        if self._stage is Stage.ENDED:
+            return reader.glance
+        if self._stage is Stage.LIVE:
+            behind = self.data.waiting.behind if self.data.waiting is not None else ()
+            return partial(reader.look_up, behind)
+        return partial(reader.read, SLICE_S if self._state is not None else 0.0, self.data.last_n)
 
-    def _look(self) -> None:
-        """Once the file has been read to its end: follows the run on, or notes how it ended."""
-        if self.run is None:
+    def _on_polled(self, poll: Poll) -> None:
+        if self._stage is Stage.CLOSED and self._reader is not None:
+            _discard(self._reader, poll)
+        elif self._stage is Stage.LIVE:
+            self._names |= poll.names
+            self._notify_soon()
+        elif self._stage is Stage.ENDED:
+            self._watch(poll.stamp)
+        elif poll.more:
+            if poll.state is not None:
+                self._state, self._slurm, self._elsewhere = poll.state, poll.slurm, poll.elsewhere
+            self._apply(poll)
+            self._poll()
+        elif poll.state is None:  # requested at an earlier stage
+            self._poll()
+        else:
+            self._apply(poll)
+            self._on_log_end(poll)
+
+    def _on_poll_failed(self, error: Exception) -> None:
+        self._poll_timer.start(_RETRY_MS)
+        ignore_os_error(error)
+
+    def _apply(self, poll: Poll) -> None:
+        if poll.events:
+            self.data.apply_all(poll.events)
+            self._notify_soon()
+
+    def _watch(self, stamp: Stamp | None) -> None:
+        """Read on if an ended run has been resumed."""
+        if self._stamp is not None and stamp not in (None, self._stamp):
+            self._read_on()
             return
-        self._stamp = _stamp(self.run)
-        before, self._state = self._state, self.run.state()
-        until, unchanged = self._expected
-        if self._state in ENDED and time.monotonic() < until and self._stamp == unchanged:
-            self._state = "starting"
-        if self._state in ENDED:
-            last = self.run.last_event()
-            if last is None or last.n <= self.data.last_n or self._ended_at == self.data.last_n:
-                self._end()
-            else:
-                self._ended_at = self.data.last_n
-                self._reader.start()  # its last lines have come since the file was read
+        self._stamp = self._stamp or stamp
+        self._poll_timer.start(_WATCH_MS)
+
+    def _on_log_end(self, poll: Poll) -> None:
+        """Follow an active run, or note how the run ended."""
+        before, state = self._state, poll.state or "starting"
+        deadline, unchanged = self._starting
+        if state in ENDED and time.monotonic() < deadline and poll.stamp == unchanged:
+            state = "starting"
+        self._state, self._stamp, self._slurm = state, poll.stamp, poll.slurm
+        self._elsewhere, self._interruption = poll.elsewhere, poll.interruption
+        if self.loading:
+            self.loading = False
+            if state not in ENDED:
+                self._notify()  # the pause until the next redraw may be long
+        if state in ENDED:
+            self._end()
             return
         if before in ENDED:
-            self._asked, self._patience_ms, self._ended_at = "", _START_POLL_MS, -1
+            self._requested, self._retry_ms = "", _FIRST_RETRY_MS
         self._followed = True
-        if self._connection is not None:
-            return
-        if self._state == "starting" or not self._connect():
-            self._look_again.start(self._patience_ms)
-            self._patience_ms = min(int(self._patience_ms * 1.2), _RETRY_MS)
-            self._read_for(SLICE_S)
-            self._changed()
-        if self._state != before:
-            self._changed()
+        if poll.connection is not None:
+            self._attach(poll.connection)
+        else:
+            self._enter(Stage.RETRYING)
+            self._poll_timer.start(self._retry_ms)
+            self._retry_ms = min(int(_RETRY_BACKOFF * self._retry_ms), _RETRY_MS)
+        if state != before:
+            self._notify_soon()
 
     def _end(self) -> None:
-        self._look_again.stop()
         self._disconnect()
-        self._close_file()
-        if self._state == "interrupted" and self.run is not None:
-            self._interrupted = why_interrupted(self.run)
-        self._watch.start()
-        self._tell()
-        if self._followed:
+        self._enter(Stage.ENDED)
+        if self._reader is not None and self._flight is not None and not self._flight.running:
+            self._reader.close()
+        self._poll_timer.start(_WATCH_MS)
+        self._notify()
+        if self._followed and self._state is not None:
             self._followed = False
             self.finished.emit(self._state)
 
-    def _see_whether_it_goes_on(self) -> None:
-        now = _stamp(self.run)
-        if now is not None and now != self._stamp:
-            self._read_on()
+    # From the supervisor
 
-    # From the socket
-
-    def _connect(self) -> bool:
-        if self.run is None:
-            return False
-        try:
-            self._connection = RunConnection(self.run, from_n=self.data.last_n + 1, patience_s=0)
-        except OSError:
-            return False
-        self._patience_ms = _START_POLL_MS
-        self._notifier = QSocketNotifier(self._connection.fileno(), QSocketNotifier.Type.Read, self)
+    def _attach(self, connection: RunConnection) -> None:
+        self._enter(Stage.LIVE)
+        self._connection = connection
+        self._retry_ms = _FIRST_RETRY_MS
+        self._notifier = QSocketNotifier(connection.fileno(), QSocketNotifier.Type.Read, self)
         self._notifier.activated.connect(self._receive)
-        if self._asked and self._asked != self.data.asked:
-            self._send_asked()
-        return True
+        self._look_up_names()
+        if self._requested and self._requested != self.data.asked:
+            self._send_requested()
 
     def _receive(self) -> None:
         if self._connection is None:
@@ -300,20 +340,22 @@ class RunSession(QObject):
         messages = self._connection.receive()
         complete = all(self._take_message(message) for message in messages)
         if self.data.finished is not None and any(isinstance(message, RunFinished) for message in messages):
-            self._state = self.data.finished.outcome
-            self._stamp = _stamp(self.run)
+            self._state, self._stamp = self.data.finished.outcome, None
             self._end()
         elif self._connection.closed and self._connection.reason:
-            self._sent_away(self._connection.reason)
+            self._on_rejected(self._connection.reason)
         elif self._connection.closed or not complete:
-            self._broken()
+            self._disconnect()
+            self._enter(Stage.READING)
+            self._poll()
         elif messages:
-            self._changed()
+            self._look_up_names()
+            self._notify_soon()
 
     def _take_message(self, message: ServerMessage) -> bool:
-        """Takes in an event; False where some before it are missing that the file may have."""
+        """Apply an event; return False if events before it are missing that the log may have."""
         if isinstance(message, Welcome):
-            self._refusal = ""
+            self._rejection = ""
         if isinstance(message, Welcome | Goodbye):
             return True
         if message.n > self.data.last_n + 1 and self._gap_after != self.data.last_n:
@@ -322,36 +364,17 @@ class RunSession(QObject):
         self.data.apply(message)
         return True
 
-    def _send(self, command: Command) -> None:
-        """Sends it where somebody runs the run, aside, since a supervisor that was stopped takes its time."""
-        if self.run is not None:
-            run = self.run
-            in_background(partial(send, run, command), self, partial(self._sent, run), partial(self._not_sent, run))
+    def _look_up_names(self) -> None:
+        if self.data.waiting is not None and not self._names.keys() >= set(self.data.waiting.behind):
+            self._poll()
 
-    def _sent(self, run: RunFolder, heard: bool) -> None:
-        if not heard:
-            self.message.emit(silent(run), "warning")
-
-    def _not_sent(self, run: RunFolder, error: Exception) -> None:
-        if not isinstance(error, OSError):
-            raise error
-        if not isinstance(error, NotRunning):  # of one that has ended its log tells, and one that begins is asked again
-            self.message.emit(str(error), "warning")
-        if self.run is run and self._connection is not None:
-            self._broken()
-
-    def _sent_away(self, reason: str) -> None:
-        """The supervisor says why it does not want this client, which follows the file until it is let in again."""
-        self._refusal = reason
+    def _on_rejected(self, reason: str) -> None:
+        """Follow the log until the supervisor accepts this client."""
+        self._rejection = reason
         self._disconnect()
-        self._read_for(SLICE_S)
-        self._look_again.start(_RETRY_MS)
-        self._changed()
-
-    def _broken(self) -> None:
-        """The supervisor has gone, has shut this client out or left some events away: the file tells the rest."""
-        self._disconnect()
-        self._reader.start()
+        self._enter(Stage.RETRYING)
+        self._poll_timer.start(_RETRY_MS)
+        self._notify_soon()
 
     def _disconnect(self) -> None:
         if self._notifier is not None:
@@ -362,33 +385,57 @@ class RunSession(QObject):
             self._connection.close()
             self._connection = None
 
+    # Commands
+
+    def _request(self, command: Asked) -> None:
+        if self.active and self._requested not in (command, "stop"):
+            self._requested = command
+            self._send_requested()
+            self._notify_soon()
+
+    def _send_requested(self) -> None:
+        self._send(Stop() if self._requested == "stop" else Pause())
+
+    def _send(self, command: Command) -> None:
+        """Send a command on a thread, since a stopped supervisor takes its time."""
+        if self.run is not None:
+            run = self.run
+            in_background(partial(_deliver, run, command), self, self._on_sent, partial(self._on_not_sent, run))
+
+    def _on_sent(self, problem: str) -> None:
+        if problem:
+            self.message.emit(problem, "warning")
+
+    def _on_not_sent(self, run: RunFolder, error: Exception) -> None:
+        ignore_os_error(error)
+        if not isinstance(error, NotRunning):  # an ended run has said so in its log, a starting one is asked again
+            self.message.emit(str(error), "warning")
+        if self.run is run and self._stage is Stage.LIVE:
+            self._disconnect()
+            self._enter(Stage.READING)
+            self._poll()
+
     # To the views
 
-    def _changed(self) -> None:
-        if not self._teller.isActive():
-            since_ms = 1000 * (time.monotonic() - self._told_at)
-            self._teller.start(max(0, int(self._told_every_ms - since_ms)))
+    def _notify_soon(self) -> None:
+        if not self._notify_timer.isActive():
+            since_ms = 1000 * (time.monotonic() - self._notified_at)
+            self._notify_timer.start(max(0, int(self._notify_ms - since_ms)))
 
-    def _tell(self) -> None:
-        self._teller.stop()
-        self._told_at = time.monotonic()
-        self._told_every_ms = _TOLD_RARER * self._told_every_ms if self.loading else _TOLD_EVERY_MS
+    def _notify(self) -> None:
+        self._notify_timer.stop()
+        self._notified_at = time.monotonic()
+        self._notify_ms = _NOTIFY_BACKOFF * self._notify_ms if self.loading else _NOTIFY_MS
         self.changed.emit()
 
 
-def _stamp(run: RunFolder | None) -> tuple[int, int] | None:
-    """Changes whenever somebody begins to run `run` or it says something; None where it is not there any more."""
-    if run is None:
-        return None
-    try:
-        said = run.events_file.stat().st_size
-    except OSError:
-        return None
-    return _changed_ns(run.supervisor_file) + _changed_ns(run.path / FILE), said
+def _deliver(run: RunFolder, command: Command) -> str:
+    """Send `command` to the run's supervisor; return a message if it doesn't answer. Raises NotRunning, OSError."""
+    return "" if send(run, command) else silent(run)
 
 
-def _changed_ns(file: Path) -> int:
-    try:
-        return file.stat().st_mtime_ns
-    except OSError:
-        return 0
+def _discard(reader: RunReader, poll: Poll) -> None:
+    """Close the files of a poll that arrived after its session was closed."""
+    reader.close()
+    if poll.connection is not None:
+        poll.connection.close()

@@ -47,7 +47,7 @@ def show(page: RunPage, qtbot: QtBot) -> Open:
     def opened(run: RunFolder) -> RunPage:
         page.store.open(run)
         qtbot.waitUntil(lambda: not page.store.loading and page.charts is not None)
-        qtbot.waitUntil(lambda: not page.store._teller.isActive())
+        qtbot.waitUntil(lambda: page.store.up_to_date)
         return page
 
     return opened

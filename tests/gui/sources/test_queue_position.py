@@ -1,4 +1,4 @@
-"""What a run in line waits for, in words."""
+"""Words for queued runs."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 from engine.contract.events import Waiting
 from engine.runs.folder import create_run
 from engine.runs.notes import change_notes
-from gui.sources.queue_position import RunNames, in_line_words
+from gui.sources.queue_position import queue_message, run_name
 from tests.gui.sources.devices.snapshots import UUIDS
 from tests.gui.sources.written_runs import job
 
@@ -16,11 +16,12 @@ NAMES = {"a": "ResNet-50 on flowers", "b": "birds", "c": "cars"}
 
 
 @pytest.mark.parametrize(
-    ("place", "words"),
+    ("position", "ordinal"),
     [(1, "next"), (2, "2nd"), (3, "3rd"), (4, "4th"), (11, "11th"), (12, "12th"), (21, "21st"), (113, "113th")],
 )
-def test_that_places_are_written_as_they_are_read(place: int, words: str) -> None:
-    assert in_line_words(Waiting(position=place), ["cpu"], {}, NAMES.__getitem__) == f"{words} in the queue for the CPU"
+def test_queue_message_has_ordinal(position: int, ordinal: str) -> None:
+    message = queue_message(Waiting(position=position), ["cpu"], {}, NAMES.__getitem__)
+    assert message == f"{ordinal} in the queue for the CPU"
 
 
 @pytest.mark.parametrize(
@@ -33,12 +34,12 @@ def test_that_places_are_written_as_they_are_read(place: int, words: str) -> Non
         ((UUIDS[0], "GPU-unknown"), "its 2 GPUs"),
     ],
 )
-def test_that_devices_are_called_as_everywhere(devices: tuple[str, ...], words: str) -> None:
-    assert in_line_words(Waiting(position=1), devices, TITLES, NAMES.__getitem__) == f"next in the queue for {words}"
+def test_queue_message_names_devices(devices: tuple[str, ...], words: str) -> None:
+    assert queue_message(Waiting(position=1), devices, TITLES, NAMES.__getitem__) == f"next in the queue for {words}"
 
 
 @pytest.mark.parametrize(
-    ("waiting", "why"),
+    ("waiting", "message"),
     [
         (Waiting(position=2, behind=("a",)), "2nd in the queue for GPU 0, behind ResNet-50 on flowers"),
         (Waiting(position=3, behind=("b", "c")), "3rd in the queue for GPU 0, behind birds and cars"),
@@ -50,19 +51,18 @@ def test_that_devices_are_called_as_everywhere(devices: tuple[str, ...], words: 
         (Waiting(position=2, behind=("a",), held=True), "2nd in the queue for GPU 0, on hold until released"),
     ],
 )
-def test_that_it_says_whom_it_waits_for(waiting: Waiting, why: str) -> None:
-    assert in_line_words(waiting, UUIDS[:1], TITLES, NAMES.__getitem__) == why
+def test_queue_message_names_runs_ahead(waiting: Waiting, message: str) -> None:
+    assert queue_message(waiting, UUIDS[:1], TITLES, NAMES.__getitem__) == message
 
 
-def test_that_runs_are_called_by_their_names_else_by_model_and_dataset() -> None:
+def test_run_name_falls_back_to_model_and_dataset() -> None:
     unnamed, *named = create_run(job()), *(create_run(job(name="first try")) for _ in range(3))
     change_notes(named[1].path, name="second try")
     change_notes(named[2].path, name="")
-    names = RunNames()
-    assert [names(run.run_id) for run in (unnamed, *named)] == [
+    assert [run_name(run.run_id) for run in (unnamed, *named)] == [
         "ResNet-18 on flowers",
         "first try",
         "second try",
         "ResNet-18 on flowers",
     ]
-    assert names("20990101-000000-gone-abcd") == "20990101-000000-gone-abcd"
+    assert run_name("20990101-000000-gone-abcd") == "20990101-000000-gone-abcd"

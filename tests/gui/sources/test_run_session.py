@@ -296,26 +296,24 @@ def test_that_a_run_that_has_just_been_started_is_starting_until_it_has_a_superv
     loaded(store, qtbot, run)
     assert store.status.word == "Paused"
     last = store.data.last_n
-    monkeypatch.setattr("gui.sources.run_session._EXPECTED_S", 3600.0)
-    store.expect()
+    monkeypatch.setattr("gui.sources.run_session._START_S", 3600.0)
+    store.mark_starting()
     qtbot.waitUntil(lambda: store.status.word == "Starting")
     assert store.active
     write(run.events_file, story(job(), 30, "failed", from_step=15, execution=2, cause="a fault"), first_n=last + 1)
     qtbot.waitUntil(lambda: store.status.text == "Failed: a fault")  # sooner than it is given up
-    store.expect()
+    monkeypatch.setattr("gui.sources.run_session._START_S", 0.2)
+    store.mark_starting()
     qtbot.waitUntil(lambda: store.status.word == "Starting")
-    store._expected = time.monotonic(), store._expected[1]  # its time is up
     qtbot.waitUntil(lambda: store.status.text == "Failed: a fault")
 
 
 def test_that_a_run_that_is_taken_away_stays_on_screen_as_it_was(store: RunSession, qtbot: QtBot) -> None:
     run = a_run(20, "completed")
     loaded(store, qtbot, run)
-    qtbot.waitUntil(store._watch.isActive)
     shutil.rmtree(run.path)
-    with qtbot.waitSignal(store._watch.timeout):
-        pass
-    store.remind()
+    qtbot.wait(500)  # it is polled twice meanwhile
+    store.request_update()
     with qtbot.waitSignal(store.changed):
         pass
     assert store.status.word == "Completed"
@@ -358,7 +356,7 @@ def test_that_a_run_in_line_says_whom_it_waits_for_and_leaves_the_line_when_stop
     one = begin(supervise, "forever 2")
     store.open(one.run)
     qtbot.waitUntil(lambda: store.status.word == "Waiting")
-    assert store.status.text == "Waiting · next in the queue for the CPU, behind forever"
+    qtbot.waitUntil(lambda: store.status.text == "Waiting · next in the queue for the CPU, behind forever")
     assert store.status.devices_free
     with qtbot.waitSignal(store.finished) as ended:
         store.stop()

@@ -169,7 +169,7 @@ def page(styled: QApplication, qtbot: QtBot) -> RunPage:
 def opened(page: RunPage, run: object, qtbot: QtBot) -> None:
     page.store.open(run)  # type: ignore[arg-type]
     qtbot.waitUntil(lambda: not page.store.loading and page.charts is not None)
-    qtbot.waitUntil(lambda: not page.store._teller.isActive())
+    qtbot.waitUntil(lambda: page.store.up_to_date)
 
 
 def test_that_keys_change_the_view_which_stays_for_the_next_run(page: RunPage, qtbot: QtBot) -> None:

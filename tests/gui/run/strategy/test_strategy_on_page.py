@@ -44,7 +44,7 @@ def run_with(said: AnyEvent, **plan: object) -> RunFolder:
 def show(page: RunPage, run: RunFolder, qtbot: QtBot) -> None:
     page.store.open(run)
     qtbot.waitUntil(lambda: page.store.data.finished is not None)
-    qtbot.waitUntil(lambda: not page.store._teller.isActive())
+    qtbot.waitUntil(lambda: page.store.up_to_date)
 
 
 def test_that_cut_and_schedule_stand_between_the_curves_and_the_log(page: RunPage, qtbot: QtBot) -> None:

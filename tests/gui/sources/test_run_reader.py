@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from engine.contract.events import ENCODE, AnyEvent, LogLine
-from gui.sources.log_reader import LogReader
+from gui.sources.run_reader import LogReader
 from tests.gui.sources.written_runs import a_run
 
 

@@ -1,0 +1,213 @@
+"""Reading of a run's folder on a worker thread: its log, its state, and the connection to its supervisor."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO
+
+from engine.contract.events import EVENT, AnyEvent
+from engine.contract.protocol import MAX_FRAME_BYTES
+from engine.runs.connection import RunConnection
+from engine.runs.folder import ENDED, RunFolder, State
+from engine.runs.interruptions import why_interrupted
+from engine.runs.slurm import supervised_elsewhere
+from engine.runs.slurm_job import FILE, SlurmJob, read_slurm
+from engine.system.decode_errors import NOT_DECODED
+from gui.sources.queue_position import run_name
+
+_CHUNK_BYTES = 1 << 16
+"""Bytes that are decoded at once, in a third of a millisecond. Their events are still in the processor's cache when
+they are sorted into arrays; with 1 MiB a long log took half as long again."""
+
+Stamp = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Poll:
+    """Content of a run's folder at one moment.
+
+    Attributes:
+        events: Events that were added to the log.
+        more: True if the end of the log has not been reached; the fields below are unset then.
+        state: State of the run, None if it was not read.
+        stamp: Value that changes when the run is resumed or writes something; None if the folder is gone.
+        slurm: SLURM job of the run.
+        elsewhere: True if the run's supervisor is in SLURM, beyond the reach of this machine.
+        interruption: Explanation of an interrupted run.
+        connection: New connection to the supervisor.
+        names: Names of queued runs, by run id.
+    """
+
+    events: Sequence[AnyEvent] = ()
+    more: bool = False
+    state: State | None = None
+    stamp: Stamp | None = None
+    slurm: SlurmJob | None = None
+    elsewhere: bool = False
+    interruption: str = ""
+    connection: RunConnection | None = None
+    names: Mapping[str, str] = field(default_factory=dict)
+
+
+class RunReader:
+    """Reader of one run's folder. Its methods may block on a slow disk, so they run on worker threads, one at a time."""
+
+    def __init__(self, run: RunFolder) -> None:
+        self._run = run
+        self._log = LogReader(run.events_file)
+        self._names: dict[str, str] = {}
+        self._stalled_at = -1
+
+    def read(self, seconds: float, connect_after: int) -> Poll:
+        """Read the log for `seconds`; at its end, read the state and connect to the supervisor of an active run.
+
+        The supervisor sends the events after number `connect_after`, or after the last one read. With 0 seconds only
+        the state is read.
+        """
+        if not seconds:
+            slurm, elsewhere = self._read_slurm()
+            return Poll(more=True, state=self._run.state(), slurm=slurm, elsewhere=elsewhere)
+        events: list[AnyEvent] = []
+        deadline = time.perf_counter() + seconds
+        while time.perf_counter() < deadline:
+            chunk = self._log.read()
+            if chunk is None:
+                break
+            events += chunk
+        else:
+            return Poll(events, more=True)
+        stamp = self._stamp()
+        state = self._run.state()
+        if state in ENDED:
+            last = self._run.last_event()
+            if last is not None and last.n > self._log.last_n and self._stalled_at != self._log.last_n:
+                self._stalled_at = self._log.last_n  # a damaged last line would be awaited for ever
+                return Poll(events, more=True)
+        else:
+            self._stalled_at = -1
+        slurm, elsewhere = self._read_slurm()
+        return Poll(
+            events=events,
+            state=state,
+            stamp=stamp,
+            slurm=slurm,
+            elsewhere=elsewhere,
+            interruption=why_interrupted(self._run) if state == "interrupted" else "",
+            connection=self._connect(max(connect_after, self._log.last_n))
+            if state not in (*ENDED, "starting")
+            else None,
+        )
+
+    def glance(self) -> Poll:
+        """Read the stamp alone."""
+        return Poll(stamp=self._stamp())
+
+    def look_up(self, run_ids: Iterable[str]) -> Poll:
+        """Read the names of queued runs."""
+        for run_id in run_ids:
+            if run_id not in self._names:
+                self._names[run_id] = run_name(run_id)
+        return Poll(names=dict(self._names))
+
+    def close(self) -> None:
+        """Close the log; reading on opens it again."""
+        self._log.close()
+
+    def _read_slurm(self) -> tuple[SlurmJob | None, bool]:
+        slurm = read_slurm(self._run.path)
+        return slurm, slurm is not None and supervised_elsewhere(self._run) is not None
+
+    def _connect(self, after: int) -> RunConnection | None:
+        try:
+            return RunConnection(self._run, from_n=after + 1, patience_s=0)
+        except OSError:
+            return None
+
+    def _stamp(self) -> Stamp | None:
+        try:
+            log_bytes = self._run.events_file.stat().st_size
+        except OSError:
+            return None
+        return _modified_ns(self._run.supervisor_file) + _modified_ns(self._run.path / FILE), log_bytes
+
+
+def _modified_ns(file: Path) -> int:
+    try:
+        return file.stat().st_mtime_ns
+    except OSError:
+        return 0
+
+
+class LogReader:
+    """Reader of the events in the log at `path`, chunk by chunk, while it grows."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._file: IO[bytes] | None = None
+        self._offset = 0
+        self._rest = b""
+        self.last_n = 0
+        """Number of the last event read."""
+
+    def read(self) -> list[AnyEvent] | None:
+        """Return the next events, None at the end of the log or if it can't be read.
+
+        A torn last line waits for its end. Damaged lines and those of a newer Footplate are skipped.
+        """
+        try:
+            if self._file is None:
+                self._file = self._path.open("rb")
+                self._file.seek(self._offset)
+            chunk = self._file.read(_CHUNK_BYTES)
+        except OSError:
+            return None
+        self._offset += len(chunk)
+        if not chunk:
+            return None
+        end = chunk.rfind(b"\n") + 1
+        if not end:
+            self._rest = (self._rest + chunk)[:MAX_FRAME_BYTES]  # a longer line is damaged in any case
+            return []
+        lines, self._rest = self._rest + chunk[:end], chunk[end:]
+        events = _in_order(_decode_lines(lines), self.last_n)
+        self.last_n = events[-1].n if events else self.last_n
+        return events
+
+    def close(self) -> None:
+        """Close the file; the next `read` opens it again at the same offset."""
+        if self._file is not None:
+            self._file.close()
+        self._file = None
+
+
+def _in_order(events: list[AnyEvent], after: int) -> list[AnyEvent]:
+    """Drop events with damaged numbers.
+
+    Numbers rise by one from event to event; a number that jumps is trusted only if the next one is higher still.
+    """
+    numbers = [event.n for event in events]
+    if numbers == list(range(after + 1, after + 1 + len(numbers))):
+        return events
+    trusted = []
+    for event, following in zip(events, [*numbers[1:], None], strict=True):
+        if event.n == after + 1 or (event.n > after and (following is None or event.n < following)):
+            trusted.append(event)
+            after = event.n
+    return trusted
+
+
+def _decode_lines(lines: bytes) -> list[AnyEvent]:
+    try:
+        return EVENT.decode_lines(lines)
+    except NOT_DECODED:
+        return [event for line in lines.split(b"\n") if (event := _decode_line(line)) is not None]
+
+
+def _decode_line(line: bytes) -> AnyEvent | None:
+    try:
+        return EVENT.decode(line)
+    except NOT_DECODED:
+        return None
