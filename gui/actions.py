@@ -1,4 +1,4 @@
-"""The window's commands: each is one action, whose text, icon, keys and state its buttons and menus share."""
+"""Commands of the window: one action each, whose text, icon, keys and state its buttons and menus share."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ PAGES = ("Train", "Monitor", "Runs")
 TRAIN, MONITOR, RUNS = range(len(PAGES))
 
 HERE = Qt.ShortcutContext.WidgetShortcut
-"""Keys that act while the action's own widget has the focus."""
+"""Keys work while the action's own widget has the focus."""
 WITHIN = Qt.ShortcutContext.WidgetWithChildrenShortcut
-"""Keys that act while anything within the action's widget has it."""
+"""Keys work while anything within the action's widget has the focus."""
 
 chosen_keys: dict[str, tuple[str, ...]] = {}
-"""Keys that the user has chosen, by the id of their action; they hold for actions that are made later, too."""
+"""Keys that the user assigned, by action id; they apply to actions that are created later, too."""
+_standard_keys: dict[str, tuple[str, ...]] = {}
+"""Default keys of all actions that were created."""
 
 _Button = TypeVar("_Button", bound=QAbstractButton)
 
 
 class Action(QAction):
-    """A command. `objectName` is its id; `disabled_reason` says why it is disabled, "" while it is enabled; `tip` is
-    what it does, without its keys, and `standard_keys` are those that it has unless the user chooses others.
-    """
+    """Command with an id (`objectName`), a tip without its keys, and a reason while it is disabled."""
 
     def __init__(
         self,
@@ -41,73 +41,91 @@ class Action(QAction):
         color: str = "text",
         context: Qt.ShortcutContext = Qt.ShortcutContext.WindowShortcut,
         on: bool | None = None,
-        insists: bool = False,
+        always_enabled: bool = False,
     ) -> None:
-        """`widget` is the widget that the keys belong to; `on` makes it a switch, in that position. With `insists` it
-        can be triggered even with a `disabled_reason`, since that may be out of date.
+        """Create an action.
+
+        Args:
+            widget: Widget that the keys belong to.
+            name: Id.
+            text: Title; "&" marks the letter that selects it in a menu.
+            tip: Sentence fragment about what it does.
+            keys: Default keys.
+            icon: Name of an icon.
+            color: Color of the icon.
+            context: Focus that the keys need.
+            on: Initial state of a switch; None for a command.
+            always_enabled: Allow to trigger it even with a `disabled_reason`, which may be out of date.
         """
         super().__init__(widget)
         self.disabled_reason = self.tip = ""
-        self.standard_keys = keys
-        self._insists = insists
+        self.standard_keys = _standard_keys[name] = keys
+        self._always_enabled = always_enabled
         self.setObjectName(name)
         self.setShortcutContext(context)
         if on is not None:
             self.setCheckable(True)
             self.setChecked(on)
         self.set_keys(chosen_keys.get(name, keys))
-        self.become(text, tip, icon, color)
+        self.set_appearance(text, tip, icon, color)
         widget.addAction(self)
 
     @property
     def ready(self) -> bool:
         return not self.disabled_reason
 
-    def become(self, text: str, tip: str, icon: str = "", color: str = "text") -> None:
-        """Changes what it shows, such as Resume in place of Pause; `tip` is its tool tip while it is enabled, to which
-        its first key is added.
-        """
+    def set_appearance(self, text: str, tip: str, icon: str = "", color: str = "text") -> None:
+        """Change the title, the tip and the icon, such as those of Pause to Resume."""
         self.tip = tip
         if icon and text != self.text():
             self.setIcon(icons.icon(icon, color))
         self.setText(text)
-        self._show_tip()
+        self._update_tool_tip()
 
     @property
     def title(self) -> str:
-        """Its text without the mark of the letter that chooses it in a menu."""
+        """Text without the mark of its menu letter."""
         return self.text().replace("&&", "\0").replace("&", "").replace("\0", "&")
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """Its keys as files have them, such as "Ctrl+P"."""
+        """Current keys in portable notation, such as "Ctrl+P"."""
         return tuple(key.toString() for key in self.shortcuts())
 
     def set_keys(self, keys: Sequence[str]) -> None:
-        """Gives it other keys, the first of which menus and tool tips show."""
+        """Assign keys, the first of which menus and tool tips show."""
         self.setShortcuts([QKeySequence(key) for key in keys])
-        self._show_tip()
+        self._update_tool_tip()
 
     def allow(self, disabled_reason: str = "") -> None:
-        """Enables it, or disables it for the reason given."""
+        """Enable the action, or disable it for a reason."""
         self.disabled_reason = disabled_reason
-        self._show_tip()
-        self.setEnabled(self._insists or not disabled_reason)
+        self._update_tool_tip()
+        self.setEnabled(self._always_enabled or not disabled_reason)
 
     def on_trigger(self, act: Callable[[], object]) -> None:
-        """Calls `act` whenever the action is triggered, without the signal's argument."""
+        """Call `act` without arguments whenever the action is triggered."""
         self.triggered.connect(lambda _on=False: act())
 
-    def _show_tip(self) -> None:
+    def _update_tool_tip(self) -> None:
         key = self.shortcut().toString(QKeySequence.SequenceFormat.NativeText)
-        said = f"{self.tip} ({key})" if self.tip and key else self.tip
-        self.setToolTip(self.disabled_reason or said)
-        self.setStatusTip(self.toolTip())
+        self.setToolTip(self.disabled_reason or (f"{self.tip} ({key})" if self.tip and key else self.tip))
+
+
+def with_key(text: str, name: str) -> str:
+    """Append the current first key of the action with that id, as in "Runs (Ctrl+3)"."""
+    keys = chosen_keys.get(name, _standard_keys.get(name, ()))
+    return f"{text} ({QKeySequence(keys[0]).toString(QKeySequence.SequenceFormat.NativeText)})" if keys else text
 
 
 def bind(button: _Button, action: Action, name: str = "", *, offered: bool = False) -> _Button:
-    """Has `button` show `action` and do the same. `name` is what screen readers call it, the action's text by
-    default; with `offered` it is in sight only while the action can be done.
+    """Make `button` show `action` and trigger it.
+
+    Args:
+        button: Button to bind.
+        action: Action to show.
+        name: Accessible name; by default the action's text.
+        offered: Hide the button while the action is disabled.
     """
 
     def follow() -> None:
@@ -129,107 +147,180 @@ def bind(button: _Button, action: Action, name: str = "", *, offered: bool = Fal
     return button
 
 
-def leaving(page: QWidget, name: str, tip: str = "Back to the previous page") -> Action:
-    """The action that leads back from a page without a tab."""
+def back_action(page: QWidget, name: str, tip: str = "Back to the previous page") -> Action:
+    """Return the action that leads back from a page without a tab."""
     return Action(page, name, "← Back", tip, "Esc", context=WITHIN)
 
 
+class Command:
+    """Declaration of a command of the window, an attribute of `Actions` whose name is the id.
+
+    Args:
+        title: Text of menus and buttons; "&" marks the letter that selects it in a menu.
+        tip: Sentence fragment about what it does.
+        keys: Default keys.
+        menu: Menu and group within it, such as "file 1"; "" for none.
+        icon: Name of an icon.
+        color: Color of the icon.
+        on: Initial state of a switch; None for a command.
+        always_enabled: Allow to trigger it even with a `disabled_reason`.
+        needs_pages: Disable it until the pages are created.
+    """
+
+    def __init__(
+        self,
+        title: str,
+        tip: str,
+        *keys: str,
+        menu: str = "",
+        icon: str = "",
+        color: str = "text",
+        on: bool | None = None,
+        always_enabled: bool = False,
+        needs_pages: bool = False,
+    ) -> None:
+        self.menu, self.needs_pages = menu, needs_pages
+        self._arguments = (title, tip, *keys)
+        self._icon, self._color, self._on, self._always_enabled = icon, color, on, always_enabled
+        self.name = ""
+
+    def __set_name__(self, _owner: type, name: str) -> None:
+        self.name = name
+
+    def __get__(self, actions: Actions, _owner: type) -> Action:
+        return actions.by_name[self.name]
+
+    def create(self, window: QWidget) -> Action:
+        """Return the action of a window."""
+        return Action(
+            window,
+            self.name,
+            *self._arguments,
+            icon=self._icon,
+            color=self._color,
+            on=self._on,
+            always_enabled=self._always_enabled,
+        )
+
+
 class Actions(QObject):
-    """The commands of the whole window. Those of one table or page are made beside it; `all` knows them too."""
+    """Commands of the window. Actions of one table or page are created there; `all` returns them too."""
+
+    new_job = Command("New job", "Clears the form but keeps the devices", "Ctrl+N", menu="file 1")
+    browse = Command("Choose the dataset folder…", "Opens a folder dialog", "Ctrl+O", menu="file 2")
+    open_job = Command("Open job…", "Puts a job.toml into the form", "Ctrl+Shift+O", menu="file 3")
+    save_job = Command("Save job as…", "Saves the form as a job.toml", "Ctrl+S", menu="file 3")
+    copy_command = Command("Copy as command", "Copies the footplate command for this job", menu="file 3")
+    copy_torchrun = Command(
+        "Copy as torchrun command", "Copies a torchrun command for each machine (no ssh needed)", menu="file 3"
+    )
+    open_run = Command("Open run folder…", "Opens a run folder anywhere on disk", menu="file 4", needs_pages=True)
+    open_remote = Command(
+        "Open run on another machine…", "Follows a run of one of your hosts over ssh", menu="file 4", needs_pages=True
+    )
+    quit = Command("Quit", "Closes the window; runs keep running", "Ctrl+Q", menu="file 5")
+
+    train = Command("Train", "Starts the training", "Ctrl+Return", "Ctrl+Enter", menu="run 1", always_enabled=True)
+    start_at_once = Command(
+        "Start at once", "Starts now and shares the devices with other runs, which slows all of them down", menu="run 1"
+    )
+    submit = Command("Submit to SLURM…", "Shows the SLURM script for this job and submits it", menu="run 1")
+    pause = Command("Pause", "Pauses the run on screen", "Ctrl+P", menu="run 2", icon="pause")
+    stop = Command("Stop", "Stops the run on screen", "Ctrl+.", menu="run 2", icon="stop", color="error")
+    fork = Command(
+        "Fork…",
+        "Opens a new run in the form that starts from the last checkpoint of the run on screen",
+        menu="run 3",
+        needs_pages=True,
+    )
+    queue = Command("Show the queue", "Shows the runs that wait for devices, in order", menu="run 3", needs_pages=True)
+
+    train_page = Command(PAGES[TRAIN], "Shows the Train page", "Ctrl+1", menu="view 1", on=True)
+    monitor_page = Command(PAGES[MONITOR], "Shows the Monitor page", "Ctrl+2", menu="view 1", on=False)
+    runs_page = Command(PAGES[RUNS], "Shows the Runs page", "Ctrl+3", menu="view 1", on=False)
+    devices_panel = Command(
+        "Devices panel",
+        "Shows or hides the devices panel",
+        "F7",
+        menu="view 2",
+        icon="left-panel",
+        color="muted",
+        on=True,
+    )
+    job_panel = Command(
+        "Job panel", "Shows or hides the job panel", "F8", menu="view 2", icon="right-panel", color="muted", on=True
+    )
+    system_theme = Command("System", "Follows the system theme", menu="theme 1", on=True)
+    light_theme = Command("Light", "Dark text on a light background", menu="theme 1", on=False)
+    dark_theme = Command("Dark", "Light text on a dark background", menu="theme 1", on=False)
+    larger_text = Command("Larger text", "Increases text size", "Ctrl++", "Ctrl+=", menu="text 1")
+    smaller_text = Command("Smaller text", "Decreases text size", "Ctrl+-", menu="text 1")
+    usual_text = Command("Default text size", "Resets text to the system size", "Ctrl+0", menu="text 1")
+    full_screen = Command("Full screen", "Fills the screen", "F11", menu="view 4", on=False)
+    close_to_tray = Command(
+        "Close to the tray",
+        "Keeps Footplate in the system tray when its window is closed, with progress and alerts",
+        menu="view 4",
+        on=False,
+    )
+
+    palette = Command(
+        "Command palette…", "Finds commands, settings, models, runs, datasets and GPUs", "Ctrl+K", menu="tools 1"
+    )
+    advise = Command(
+        "Advise on the strategy", "Tries strategies and settings, and ranks them", menu="tools 2", needs_pages=True
+    )
+    find_rate = Command("Learning-rate finder", "Tries learning rates for the job", menu="tools 2", needs_pages=True)
+    find_batch = Command("Batch-size finder", "Finds the largest batch that fits", menu="tools 2", needs_pages=True)
+    hosts = Command(
+        "Hosts…", "Adds other machines, to monitor and to train on over ssh", menu="tools 3", needs_pages=True
+    )
+    alerts = Command("Alerts", "Shows the Monitor's alerts and notifications", menu="tools 3", needs_pages=True)
+    preferences = Command("Settings…", "Opens the settings", "Ctrl+,", menu="tools 4")
+
+    help = Command("Help", "Opens the user's guide", "F1", menu="help 1", icon="help", color="muted")
+    shortcuts = Command("Keyboard shortcuts…", "View and change shortcuts", menu="help 1")
+    whats_new = Command("What's new", "Release notes for this version", menu="help 1")
+    report = Command(
+        "Report a problem…",
+        "Creates a file for a bug report, without names and paths, to review and save",
+        menu="help 2",
+    )
+    about = Command("About Footplate", "Shows versions and licenses", menu="help 2")
 
     def __init__(self, window: QWidget) -> None:
         super().__init__(window)
         self._window = window
-        self.pages = tuple(
-            Action(
-                window, f"{title.lower()}_page", title, f"Shows the {title} page", f"Ctrl+{number + 1}", on=not number
-            )
-            for number, title in enumerate(PAGES)
-        )
-        self._pages = QActionGroup(self)
-        for page in self.pages:
-            self._pages.addAction(page)
-        self.devices_panel = self._panel("devices_panel", "Devices panel", "left-panel", "F7")
-        self.job_panel = self._panel("job_panel", "Job panel", "right-panel", "F8")
-        self.help = Action(window, "help", "Help", "Opens the user's guide", "F1", icon="help", color="muted")
-        self._make_files()
-        self._make_view()
-        self._make_tools()
-        self.quit = Action(window, "quit", "Quit", "Closes the window; runs keep running", "Ctrl+Q")
-        tray = "Keeps Footplate in the desktop's tray when its window is closed, with progress and alerts"
-        self.close_to_tray = Action(window, "close_to_tray", "Close to the tray", tray, on=False)
-        self.browse = Action(window, "browse", "Choose the dataset folder …", "Opens a folder dialog", "Ctrl+O")
-        self.train = Action(window, "train", "Train", "Starts the training", "Ctrl+Return", "Ctrl+Enter", insists=True)
-        at_once = "Starts now and shares the devices with other runs, which slows all of them down"
-        self.start_at_once = Action(window, "start_at_once", "Start at once", at_once)
-        copy = "Copies the footplate command for this job to the clipboard"
-        self.copy_command = Action(window, "copy_command", "Copy as command", copy)
-        torchrun = "Copies the torchrun line of each machine for this job, which needs none of Footplate's ssh"
-        self.copy_torchrun = Action(window, "copy_torchrun", "Copy as torchrun command", torchrun)
-        slurm = "Shows the script by which SLURM trains this job, and submits it"
-        self.submit = Action(window, "submit", "Submit to SLURM …", slurm)
-        self.pause = Action(window, "pause", "Pause", "Pauses the run on screen", "Ctrl+P", icon="pause")
-        self.stop = Action(window, "stop", "Stop", "Stops the run on screen", "Ctrl+.", icon="stop", color="error")
-
-    def _make_files(self) -> None:
-        window = self._window
-        self.new_job = Action(window, "new_job", "New job", "Empties the form, but for its devices", "Ctrl+N")
-        self.open_job = Action(window, "open_job", "Open job …", "Puts a job.toml into the form", "Ctrl+Shift+O")
-        self.save_job = Action(window, "save_job", "Save job as …", "Saves the form as a job.toml", "Ctrl+S")
-        elsewhere = "Shows a run whose folder lies anywhere, such as on another disk"
-        self.open_run = Action(window, "open_run", "Open run folder …", elsewhere)
-        remote = "Follows a run of one of your hosts, over ssh"
-        self.open_remote = Action(window, "open_remote", "Open run on another machine …", remote)
-        fork = "Opens a new run in the form that starts from the last checkpoint of the run on screen"
-        self.fork = Action(window, "fork", "Fork …", fork)
-        self.queue = Action(window, "queue", "Show the queue", "Shows which runs wait for devices, and in which order")
-
-    def _make_view(self) -> None:
-        window = self._window
-        self.schemes = tuple(
-            Action(window, f"{name}_theme", title, tip, on=name == "system")
-            for name, title, tip in (
-                ("system", "Like the desktop", "Light or dark, as the desktop is"),
-                ("light", "Light", "Dark text on a light ground"),
-                ("dark", "Dark", "Light text on a dark ground"),
-            )
-        )
-        self._schemes = QActionGroup(self)
-        for scheme in self.schemes:
-            self._schemes.addAction(scheme)
-        self.larger_text = Action(window, "larger_text", "Larger text", "Makes all texts larger", "Ctrl++", "Ctrl+=")
-        self.smaller_text = Action(window, "smaller_text", "Smaller text", "Makes all texts smaller", "Ctrl+-")
-        self.usual_text = Action(window, "usual_text", "Default text size", "Texts as large as the desktop's", "Ctrl+0")
-        self.full_screen = Action(window, "full_screen", "Full screen", "Fills the screen", "F11", on=False)
-
-    def _make_tools(self) -> None:
-        window = self._window
-        everything = "Finds commands, settings, models, runs, datasets and GPUs"
-        self.palette = Action(window, "palette", "Command palette …", everything, "Ctrl+K")
-        self.advise = Action(
-            window, "advise", "Advise on the strategy", "Tries strategies and settings, and ranks them"
-        )
-        self.find_rate = Action(window, "find_rate", "Learning-rate finder", "Tries learning rates for the job")
-        self.find_batch = Action(window, "find_batch", "Batch-size finder", "Finds the largest batch that fits")
-        self.trials = (self.advise, self.find_rate, self.find_batch)
-        self.hosts = Action(window, "hosts", "Hosts …", "Adds other machines, to monitor and to train on over ssh")
-        self.alerts = Action(window, "alerts", "Alerts", "Shows the Monitor's alerts and notifications")
-        self.preferences = Action(window, "preferences", "Settings …", "Opens the settings", "Ctrl+,")
-        self.shortcuts = Action(window, "shortcuts", "Keyboard shortcuts …", "Lists the shortcuts, and changes them")
-        self.whats_new = Action(window, "whats_new", "What's new", "Says what is in this version")
-        report = "Makes a file for a bug report, without names and paths, to look through and save"
-        self.report = Action(window, "report", "Report a problem …", report)
-        self.about = Action(window, "about", "About Footplate", "Shows versions and licences")
+        self.by_name = {command.name: command.create(window) for command in self._declared()}
+        self.pages = (self.train_page, self.monitor_page, self.runs_page)
+        self.schemes = (self.system_theme, self.light_theme, self.dark_theme)
+        for choices in (self.pages, self.schemes):
+            group = QActionGroup(self)
+            for action in choices:
+                group.addAction(action)
 
     @property
     def page(self) -> int:
-        """The page that the header leads to last, in the order of `PAGES`."""
+        """Index in `PAGES` of the tab that is selected."""
         return next(number for number, page in enumerate(self.pages) if page.isChecked())
 
+    @property
+    def needing_pages(self) -> list[Action]:
+        """Actions that need the pages."""
+        return [self.by_name[command.name] for command in self._declared() if command.needs_pages]
+
+    def menu_groups(self, menu: str) -> list[list[Action]]:
+        """Return the actions of a menu in groups, between which menus draw separators."""
+        groups: dict[str, list[Action]] = {}
+        for command in self._declared():
+            if command.menu.partition(" ")[0] == menu:
+                groups.setdefault(command.menu, []).append(self.by_name[command.name])
+        return list(groups.values())
+
     def all(self) -> list[Action]:
-        """Every command that the window has now, each with an id of its own."""
+        """Return every action that exists in the window now."""
         return self._window.findChildren(Action)
 
-    def _panel(self, name: str, title: str, icon: str, key: str) -> Action:
-        tip = f"Show or hide the {title.lower()}"
-        return Action(self._window, name, title, tip, key, icon=icon, color="muted", on=True)
+    @staticmethod
+    def _declared() -> list[Command]:
+        return [command for command in vars(Actions).values() if isinstance(command, Command)]

@@ -16,6 +16,7 @@ from engine.contract.job import Job
 from gui.actions import MONITOR, RUNS, TRAIN, Actions
 from gui.commands.commands import Commands, Parts
 from gui.form.form import JobForm
+from gui.form.panel import JobPanel
 from gui.form.task_detection import sample_job
 from gui.header import Header
 from gui.page_panels import PagePanels
@@ -56,8 +57,7 @@ class MainWindow(QMainWindow):
         self.settings = settings or Settings()
         self.acts = Actions(self)
         self.header = Header(self.acts)
-        self.form = JobForm(self.acts, self.settings)
-        self.form.setAccessibleName("Job")
+        self.job_panel = JobPanel(self.acts, self.settings)
         self.devices_holder = QWidget()
         self.devices_holder.setObjectName("panel")
         self.pages = QStackedWidget()
@@ -82,6 +82,11 @@ class MainWindow(QMainWindow):
             self.form.show_new(job)
         else:
             self.form.set_job(job)
+
+    @property
+    def form(self) -> JobForm:
+        """Form on screen."""
+        return self.job_panel.form
 
     def show_message(self, text: str) -> None:
         """Says one line about the window itself."""
@@ -130,7 +135,7 @@ class MainWindow(QMainWindow):
         layout.addWidget(self.status)
         self.setCentralWidget(central)
         middle = PageScroll(self.pages)
-        for widget in (self.devices_holder, middle, self.form):
+        for widget in (self.devices_holder, middle, self.job_panel):
             self.splitter.addWidget(widget)
         self.devices_holder.setMinimumWidth(290)
         middle.setMinimumWidth(360)
@@ -144,16 +149,16 @@ class MainWindow(QMainWindow):
         self.acts.help.on_trigger(self.show_help)
         self.acts.browse.on_trigger(self._browse)
         self.acts.quit.on_trigger(self.quit)
-        self.form.folder_chosen.connect(self._inspect)
-        self.form.train_requested.connect(self._remember_job)
-        self.inspector.progress.connect(lambda progress: self.form.card.show_progress(progress.done, progress.total))
-        self.inspector.done.connect(self.form.set_report)
+        self.job_panel.folder_chosen.connect(self._inspect)
+        self.job_panel.train_requested.connect(self._remember_job)
+        self.inspector.progress.connect(self.job_panel.show_progress)
+        self.inspector.done.connect(self.job_panel.set_report)
         self.inspector.failed.connect(self._inspection_failed)
 
     def _make_commands(self) -> Commands:
         parts = Parts(
             acts=self.acts,
-            form=self.form,
+            job_panel=self.job_panel,
             header=self.header,
             settings=self.settings,
             show_run=self.show_run,
@@ -178,7 +183,7 @@ class MainWindow(QMainWindow):
         self.acts.full_screen.setChecked(self.isFullScreen())
 
     def focusNextPrevChild(self, forward: bool) -> bool:
-        parts = (self.header, self.devices_holder, self.pages, self.form, self.message, self.status)
+        parts = (self.header, self.devices_holder, self.pages, self.job_panel, self.message, self.status)
         return tab(self, parts, forward)
 
     # After the first paint
@@ -203,12 +208,12 @@ class MainWindow(QMainWindow):
             self.pages.addWidget(page)
         self._put_devices(workspace)
         control = RunControl(
-            self, acts=self.acts, form=self.form, header=self.header, status=self.status, workspace=workspace
+            self, acts=self.acts, job_panel=self.job_panel, header=self.header, status=self.status, workspace=workspace
         )
         control.form_wanted.connect(self.show_form)
         control.run_wanted.connect(self.show_run)
         self.status.page_wanted.connect(self.header.show_page)
-        side_pages = SidePages(self.form, workspace, self.pages, self.acts, self)
+        side_pages = SidePages(self.job_panel, workspace, self.pages, self.acts, self)
         side_pages.message.connect(self.message.say)
         self._connect_workspace(workspace, control)
         self.tray = Tray(self.settings, self.acts, workspace, self)
@@ -223,7 +228,7 @@ class MainWindow(QMainWindow):
         if self._is_first_start:
             workspace.run.welcome.sample.setFocus()
         else:
-            self.form.submit_bar.focus_train()
+            self.job_panel.submit_bar.focus_train()
         workspace.start()
         self.completed.emit()
 
@@ -253,7 +258,7 @@ class MainWindow(QMainWindow):
         workspace.run.welcome.monitor_wanted.connect(lambda: self.header.show_page(MONITOR))
         control.started.connect(self.show_run)
         control.started.connect(workspace.runs.refresh)
-        self.form.prefill_mode.devices_wanted.connect(workspace.devices.set_selection)
+        self.job_panel.devices_requested.connect(workspace.devices.set_selection)
 
     # What happens
 
@@ -288,13 +293,12 @@ class MainWindow(QMainWindow):
 
     def _browse(self) -> None:
         self.show_form()
-        self.form.browse()
+        self.job_panel.browse()
 
     def _train_sample(self, on_gpus: bool) -> None:
         """Starts a run of the sample, on the devices that are chosen, or on the CPU where no GPU can be used."""
         self.acts.job_panel.setChecked(True)
-        self.form.prefill_mode.end()
-        self.form.show_new(sample_job())
+        self.job_panel.show_new(sample_job())
         if self.workspace is not None and not on_gpus:
             self.workspace.devices.set_selection((CPU,))
         self.form.start()
@@ -305,7 +309,7 @@ class MainWindow(QMainWindow):
             self.workspace.runs.refresh()
 
     def _show_job(self, shown: bool) -> None:
-        self._show_panel(self.form, shown)
+        self._show_panel(self.job_panel, shown)
 
     def _show_devices(self, shown: bool) -> None:
         self._show_panel(self.devices_holder, shown)
@@ -340,9 +344,9 @@ class MainWindow(QMainWindow):
         if not opened.problem:
             self.show_form()
         if opened.folder:
-            self.form.set_dataset(opened.folder)
+            self.job_panel.set_dataset(opened.folder)
         elif opened.prefill is not None:
-            self.form.prefill_mode.begin(opened.prefill)
+            self.job_panel.begin_prefill(opened.prefill)
 
     def come_forward(self, path: str = "", activation_token: str = "") -> None:
         """Shows the window before all others, as far as the desktop lets it, and opens `path` if there is one.
@@ -387,8 +391,8 @@ class MainWindow(QMainWindow):
     def _remember_job(self) -> None:
         """Keeps the form's own job for the next time, where there is one."""
         try:
-            if self.form.prefill_mode.own_job is not None:
-                self.settings.remember_job(self.form.prefill_mode.own_job)
+            if self.job_panel.own_form.job is not None:
+                self.settings.remember_job(self.job_panel.own_form.job)
         except OSError as error:
             self.show_message(f"Could not save the form for next time: {error.strerror} ({error.filename}).")
 

@@ -8,11 +8,11 @@ from typing import Any
 
 from PySide6.QtCore import QObject, Qt, Signal
 
-from engine.contract.job import Job
+from engine.contract.job import FIELDS, Job
 from engine.contract.problems import Problem
 from engine.runs.folder import ENDED, RunFolder, RunSummary
 from gui.actions import Actions
-from gui.form.form import JobForm
+from gui.form.panel import JobPanel
 from gui.header import Header
 from gui.sources.active_runs import ask_to_stop
 from gui.sources.background import in_background
@@ -45,22 +45,22 @@ class RunControl(QObject):
         window: QObject,
         *,
         acts: Actions,
-        form: JobForm,
+        job_panel: JobPanel,
         header: Header,
         status: StatusBar,
         workspace: Workspace,
     ) -> None:
         super().__init__(window)
-        self._acts, self._form, self._header, self._status = acts, form, header, status
+        self._acts, self._job_panel, self._header, self._status = acts, job_panel, header, status
         self._workspace, self._launcher, self._store = workspace, workspace.launcher, workspace.store
         self._runs: tuple[RunSummary, ...] = ()
         status.other_wanted.connect(lambda run: self.run_wanted.emit(RunFolder(run.folder)))
         acts.pause.on_trigger(self._pause_or_resume)
         acts.stop.on_trigger(self._store.stop)
-        form.train_requested.connect(self._train)
-        form.resume_requested.connect(self._resume)
-        form.touched.connect(self._launcher.touch)
-        form.changed.connect(self.show_status)
+        job_panel.train_requested.connect(self._train)
+        job_panel.resume_requested.connect(self._resume)
+        job_panel.user_edited.connect(self._launcher.touch)
+        job_panel.changed.connect(self.show_status)
         self._launcher.started.connect(self._started)
         self._launcher.failed.connect(self._not_started)
         self._store.changed.connect(self.show_status)
@@ -77,9 +77,9 @@ class RunControl(QObject):
         """Says at the bottom how the run on screen stands, or whether one can be started."""
         if self._launcher.busy:
             return
-        if self._workspace.has_run and (self._store.active or not self._form.checking):
+        if self._workspace.has_run and (self._store.active or not self._job_panel.form.checking):
             self._status.show_run(self._store.status, self._title())
-        elif self._form.checking:
+        elif self._job_panel.form.checking:
             self._status.show_idle("Checking · inspecting the dataset folder")
         else:
             self._status.show_idle(
@@ -98,7 +98,7 @@ class RunControl(QObject):
         self.show_status()
         self._status.say_besides("")
         self._header.show_running(*read.count())
-        self._form.set_ahead(read.ahead)
+        self._job_panel.form.set_queued_runs(read.ahead)
 
     def _no_runs(self, why: str) -> None:
         self._status.say_besides(f"the list of runs can't be read: {why}")
@@ -122,20 +122,17 @@ class RunControl(QObject):
         """What starts a run, after it has been said that one is made ready; None while another one is."""
         if self._launcher.busy:
             return None
-        self._form.set_starting(True)
+        self._job_panel.form.set_starting(True)
         self._status.show_idle("Starting · preparing the run")
         return self._launcher
 
     def _started(self, run: RunFolder) -> None:
-        self._form.set_started()
+        self._job_panel.on_started()
         self.started.emit(run)
         self._store.mark_starting()
 
     def _not_started(self, problems: list[Problem]) -> None:
-        if self._form.asked:
-            self._form.set_start_problems(problems)
-        else:
-            self._form.set_starting(False)
+        if not self._job_panel.on_start_failed(problems):
             self.message.emit(" ".join(map(str, problems)), "warning")
         self.show_status()
 
@@ -161,7 +158,7 @@ class RunControl(QObject):
     def _prefill(self, prefill: Prefill) -> None:
         """Another run's job, to go on with or forked."""
         self.form_wanted.emit()
-        self._form.prefill_mode.begin(prefill)
+        self._job_panel.begin_prefill(prefill)
 
     def _prefill_changed(self, run: RunFolder, changes: Mapping[str, Any], further: bool) -> None:
         """Put the job of a run that has ended into the form, with the changes that its page suggested."""
@@ -173,8 +170,7 @@ class RunControl(QObject):
         )
 
     def _use_next_time(self, field: str, value: object) -> None:
-        row = self._form.rows.get(field)
-        if row is not None:
-            self._form.set_value(field, value)
+        if field in FIELDS:
+            self._job_panel.set_field(field, value)
             self.form_wanted.emit()
-            self.message.emit(f"{row.field.label} is set to {value} in the form, for the next run.", "info")
+            self.message.emit(f"{FIELDS[field].label} is set to {value} in the form for the next run.", "info")

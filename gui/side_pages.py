@@ -13,6 +13,7 @@ from PySide6.QtWidgets import QStackedWidget, QWidget
 from engine.contract.job import Job
 from gui.actions import PAGES, RUNS, TRAIN, Actions
 from gui.form.form import JobForm
+from gui.form.panel import JobPanel
 from gui.sources.launcher import resolved
 from gui.workspace import Workspace
 
@@ -30,28 +31,32 @@ class SidePages(QObject):
     message = Signal(str, str)
 
     def __init__(
-        self, form: JobForm, workspace: Workspace, stack: QStackedWidget, acts: Actions, window: QObject
+        self, job_panel: JobPanel, workspace: Workspace, stack: QStackedWidget, acts: Actions, window: QObject
     ) -> None:
         super().__init__(window)
-        self._form, self._workspace, self._stack, self._acts = form, workspace, stack, acts
+        self._job_panel, self._workspace, self._stack, self._acts = job_panel, workspace, stack, acts
         self._asked_from = TRAIN
         cut, dataset = workspace.cut, workspace.dataset
         cut.wanted.connect(self._show_cut)
-        cut.used.connect(form.cuts.set_value)
-        cut.closed.connect(lambda: self._close(form.cuts.show_button))
-        form.cut_wanted.connect(self._show_cut)
-        form.finder_wanted.connect(self._show_finder)
-        dataset.closed.connect(lambda: self._close(form.card.open))
-        dataset.chosen.connect(form.apply)
-        form.card.gallery_wanted.connect(self._show_dataset)
-        form.labels_requested.connect(self._show_labels)
-        form.inspection.changed.connect(lambda: dataset.show_report(form.inspection.report))
-        form.changed.connect(self._follow)
+        cut.used.connect(job_panel.set_cuts)
+        cut.closed.connect(lambda: self._close(self._form.cuts.show_button))
+        job_panel.cut_requested.connect(self._show_cut)
+        job_panel.finder_requested.connect(self._show_finder)
+        dataset.closed.connect(lambda: self._close(self._form.card.open))
+        dataset.chosen.connect(job_panel.apply)
+        job_panel.gallery_requested.connect(self._show_dataset)
+        job_panel.labels_requested.connect(self._show_labels)
+        job_panel.inspected.connect(lambda: dataset.show_report(self._form.report))
+        job_panel.changed.connect(self._follow)
         workspace.runs.compare_wanted.connect(self._compare)
         workspace.runs.compare_also.connect(lambda ids: self._compare([*workspace.comparison().run_ids, *ids]))
         workspace.runs.searches_wanted.connect(self._show_searches)
-        dataset.show_report(form.inspection.report)
-        dataset.set_job(form.job)
+        dataset.show_report(self._form.report)
+        dataset.set_job(self._form.job)
+
+    @property
+    def _form(self) -> JobForm:
+        return self._job_panel.form
 
     def _follow(self) -> None:
         job = self._job()
@@ -75,8 +80,8 @@ class SidePages(QObject):
             self._stack.addWidget(page)
             page.wanted.connect(partial(self._show_finder, field))
             page.used.connect(self._set)
-            page.refused.connect(self._form.set_remarks)
-            page.closed.connect(partial(self._close, self._form.find_buttons[field]))
+            page.refused.connect(self._job_panel.set_warnings)
+            page.closed.connect(lambda: self._close(self._form.find_buttons[field]))
         page.show_job(self._job(), self._form.problems)
         self._show(page, TRAIN)
 
@@ -86,22 +91,22 @@ class SidePages(QObject):
             if name == "devices":
                 self._workspace.devices.set_selection(value)
             else:
-                self._form.set_value(name, value)
+                self._job_panel.set_field(name, value)
 
     def _show_dataset(self, example: int) -> None:
         """The dataset large, from that example on, as the form's augmentation would make it."""
         page = self._workspace.dataset
-        page.show_augmented(self._form.rows["augmentation"].value() != "none")
+        page.show_augmented(self._form.field_value("augmentation") != "none")
         self._show(page, TRAIN)
         page.choose(example)
 
     def _show_labels(self) -> None:
         """Show the dataset with its labels before the first training; the keyboard stays where it is."""
         page = self._workspace.dataset
-        page.show_report(self._form.inspection.report)
+        page.show_report(self._form.report)
         page.show_augmented(False)
         self._show(page, TRAIN)
-        page.show_notice(f"Check that the labels are right, then press {self._form.prefill_mode.action} again.")
+        page.show_notice(f"Check that the labels are right, then press {self._form.action} again.")
 
     def _compare(self, run_ids: list[str]) -> None:
         page = self._workspace.comparison()
@@ -122,15 +127,15 @@ class SidePages(QObject):
             page.message.connect(self.message)
             page.run_chosen.connect(runs.run_chosen)
             page.compare_wanted.connect(self._compare)
-            page.train_wanted.connect(self._form.train_requested)
-            page.job_opened.connect(self._form.set_job)
+            page.train_wanted.connect(self._job_panel.train_requested)
+            page.job_opened.connect(self._job_panel.set_job)
             self._show_job_to(page)
         self._show(page, RUNS)
         page.show_list()
 
     def _show_job_to(self, page: SearchPage) -> None:
         form = self._form
-        page.set_job(self._job(), form.problems, form.devices, form.device_names(), form.inspection.report)
+        page.set_job(self._job(), form.problems, form.devices, form.device_names(), form.report)
 
     def _show(self, page: QWidget, below: int) -> None:
         """Brings `page` forward, with the tab that it belongs to chosen."""

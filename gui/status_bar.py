@@ -82,7 +82,7 @@ class StatusBar(QWidget):
         self.share.clear()
         self.speed.clear()
         self.left.clear()
-        self._actions.pause.become("Pause", _PAUSE, "pause")
+        self._actions.pause.set_appearance("Pause", _PAUSE, "pause")
         for action in (self._actions.pause, self._actions.stop):
             action.allow("Nothing is running")
 
@@ -102,11 +102,11 @@ class StatusBar(QWidget):
         self.speed.setText(f"{localised(speed)} images/s" if at_work and speed is not None else "")
         self.left.setText(f"{clock(left_s)} left" if at_work and left_s is not None else "")
         if run.resumable:
-            self._actions.pause.become("Resume", _RESUME, "resume", "accent")
+            self._actions.pause.set_appearance("Resume", _RESUME, "resume", "accent")
         else:
-            self._actions.pause.become("Pause", _PAUSE, "pause")
+            self._actions.pause.set_appearance("Pause", _PAUSE, "pause")
         self._actions.pause.allow("" if run.resumable else run.why_no_pause)
-        self._actions.stop.become("Stop", _LEAVE if run.word == "Waiting" else _STOP)
+        self._actions.stop.set_appearance("Stop", _LEAVE if run.word == "Waiting" else _STOP)
         self._actions.stop.allow(run.why_no_stop)
 
     def show_others(self, runs: Sequence[RunSummary]) -> None:

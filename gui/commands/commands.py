@@ -12,12 +12,12 @@ from PySide6.QtWidgets import QDialog, QMainWindow
 
 from engine.contract.devices import is_gpu
 from engine.runs.folder import RunFolder, RunSummary
-from gui.actions import MONITOR, RUNS, Action, Actions
+from gui.actions import MONITOR, RUNS, Actions
 from gui.commands.files import JobFiles
 from gui.commands.keymap import Keymap
 from gui.commands.menus import Menus, Recent, fill
 from gui.commands.recent import MOST, RecentDatasets, run_line, titles_of
-from gui.form.form import JobForm
+from gui.form.panel import JobPanel
 from gui.format import significant
 from gui.header import Header
 from gui.preferences.effects import Effects
@@ -42,7 +42,7 @@ class Parts:
     """What the commands act on: parts of the window, and what it does itself."""
 
     acts: Actions
-    form: JobForm
+    job_panel: JobPanel
     header: Header
     settings: Settings
     show_run: Callable[[RunFolder], None]
@@ -59,11 +59,11 @@ class Commands(QObject):
         super().__init__(window)
         self._window, self._parts, self._acts = window, parts, parts.acts
         self.preferences = Preferences(parts.settings, self)
-        self.effects = Effects(self.preferences, parts.acts, parts.form, self)
+        self.effects = Effects(self.preferences, parts.acts, parts.job_panel, self)
         self.keymap = Keymap(parts.acts, parts.settings, self)
         self.datasets = RecentDatasets(parts.settings)
         self.menus = Menus(window, parts.acts)
-        self.files = JobFiles(window, parts.acts, parts.form)
+        self.files = JobFiles(window, parts.acts, parts.job_panel)
         self._workspace: Workspace | None = None
         self._runs: tuple[RunSummary, ...] = ()
         self._palette: Palette | None = None
@@ -72,7 +72,7 @@ class Commands(QObject):
         self._remote_runs: RemoteRunsDialog | None = None
         self._about: QDialog | None = None
         self.slurm: SlurmDialog | None = None
-        for action in self._later:
+        for action in self._acts.needing_pages:
             action.allow(_STARTING)
         self._connect()
 
@@ -85,7 +85,7 @@ class Commands(QObject):
         workspace.run_list.complete.connect(self._runs_read)
         workspace.runs.offer(self._acts.open_remote)
         workspace.store.opened.connect(self._offer_fork)
-        for action in self._later:
+        for action in self._acts.needing_pages:
             action.allow()
         self._offer_fork()
 
@@ -94,13 +94,8 @@ class Commands(QObject):
         if self.slurm is not None:
             self.slurm.close_work()
 
-    @property
-    def _later(self) -> tuple[Action, ...]:
-        acts = self._acts
-        return acts.fork, acts.queue, *acts.trials, acts.hosts, acts.alerts, acts.open_run, acts.open_remote
-
     def _connect(self) -> None:
-        acts, form = self._acts, self._parts.form
+        acts = self._acts
         self.files.run_opened.connect(self._parts.show_run)
         self.files.message.connect(self._parts.say)
         self.files.form_wanted.connect(self._parts.show_form)
@@ -109,12 +104,13 @@ class Commands(QObject):
         self.preferences.failed.connect(self._parts.say)
         self.menus.datasets.aboutToShow.connect(self._fill_datasets)
         self.menus.runs.aboutToShow.connect(self._fill_runs)
-        form.inspection.changed.connect(self._remember_dataset)
+        self._parts.job_panel.inspected.connect(self._remember_dataset)
         acts.fork.on_trigger(self._fork)
         acts.queue.on_trigger(self._show_queue)
         acts.submit.on_trigger(self._submit)
-        for trial, field in zip(acts.trials, ("strategy", "learning_rate", "batch_size"), strict=True):
-            trial.on_trigger(partial(self._find, field))
+        finders = {"strategy": acts.advise, "learning_rate": acts.find_rate, "batch_size": acts.find_batch}
+        for field, finder in finders.items():
+            finder.on_trigger(partial(self._find, field))
         acts.hosts.on_trigger(self._show_hosts)
         acts.open_remote.on_trigger(self.show_remote_runs)
         acts.alerts.on_trigger(self._parts.show_alerts)
@@ -193,14 +189,14 @@ class Commands(QObject):
             *entries.of_gpus(gpus, self._show_gpu),
             *entries.of_datasets(datasets_of(self._runs, self.datasets.folders()), self._open_dataset),
             *entries.of_runs(self._runs, self._parts.show_run),
-            *entries.of_models(self._parts.form.catalogue, self._choose_model),
+            *entries.of_models(self._parts.job_panel.environment.catalogue, self._choose_model),
         ]
 
     def _submit(self) -> None:
         from gui.commands.slurm import SlurmDialog
 
         if self.slurm is None:
-            self.slurm = SlurmDialog(lambda: self._parts.form.job, self._parts.settings, self._window)
+            self.slurm = SlurmDialog(lambda: self._parts.job_panel.form.job, self._parts.settings, self._window)
             self.slurm.submitted.connect(self._submitted)
         _bring(self.slurm)
 
@@ -212,15 +208,15 @@ class Commands(QObject):
 
     def _open_dataset(self, folder: str) -> None:
         self._parts.show_form()
-        self._parts.form.set_dataset(folder)
+        self._parts.job_panel.set_dataset(folder)
 
     def _choose_model(self, task: str, model: str) -> None:
-        form = self._parts.form
+        panel = self._parts.job_panel
         self._parts.show_form()
-        if form.rows["task"].value() != task:
-            form.set_value("task", task)
-        form.set_value("model", model)
-        form.rows["model"].editor.control.setFocus()
+        if panel.form.field_value("task") != task:
+            panel.set_field("task", task)
+        panel.set_field("model", model)
+        panel.form.focus_field("model")
 
     def _choose_devices(self, devices: tuple[str, ...]) -> None:
         if self._workspace is not None:
@@ -240,7 +236,7 @@ class Commands(QObject):
 
     def _find(self, field: str) -> None:
         self._parts.show_form()
-        self._parts.form.find_buttons[field].click()
+        self._parts.job_panel.form.find_buttons[field].click()
 
     def _show_hosts(self) -> None:
         if self._workspace is not None:
@@ -260,9 +256,9 @@ class Commands(QObject):
         self._runs = read.runs
 
     def _remember_dataset(self) -> None:
-        report, form = self._parts.form.inspection.report, self._parts.form
-        if report is not None and form.prefill_mode.prefill is None and not form.checking:
-            self.datasets.add(str(form.rows["dataset"].value()))
+        form = self._parts.job_panel.form
+        if form.report is not None and form.prefill is None and not form.checking:
+            self.datasets.add(str(form.field_value("dataset")))
 
     def _fill_datasets(self) -> None:
         titles = titles_of(self.datasets.folders())

@@ -1,4 +1,4 @@
-"""The menu bar: every command of the window where people look for it, and what was used lately."""
+"""Menu bar with every command of the window, and menus of recent datasets and runs."""
 
 from __future__ import annotations
 
@@ -6,16 +6,17 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
+from PySide6.QtGui import QAction
 from PySide6.QtWidgets import QMainWindow, QMenu
 
-from gui.actions import Action, Actions
+from gui.actions import Actions
 
 if TYPE_CHECKING:
     from gui.runs.actions import RunActions
 
 
 class Recent(NamedTuple):
-    """An entry of a menu of recent things: its text, the longer one of its tool tip, and what choosing it does."""
+    """Entry of a menu of recent things."""
 
     title: str
     tip: str
@@ -23,73 +24,62 @@ class Recent(NamedTuple):
 
 
 class Menus:
-    """Attributes: datasets, runs - the menus that are filled whenever they are opened; selected - for the runs that are
-    selected in the list.
-    """
+    """Menus of the menu bar; the owner fills `datasets` and `runs` whenever they open."""
 
     def __init__(self, window: QMainWindow, acts: Actions) -> None:
         self._window = window
-        file = self._menu("&File", acts.new_job, None, acts.browse)
-        self.datasets = self._submenu(file, "Recent &datasets")
-        file.addSeparator()
-        file.addActions([acts.open_job, acts.save_job, acts.copy_command, acts.copy_torchrun])
-        file.addSeparator()
-        file.addActions([acts.open_run, acts.open_remote])
-        self.runs = self._submenu(file, "Recent &runs")
-        file.addSeparator()
-        file.addAction(acts.quit)
-        run = self._menu(
-            "&Run",
-            acts.train,
-            acts.start_at_once,
-            acts.submit,
-            None,
-            acts.pause,
-            acts.stop,
-            None,
-            acts.fork,
-            acts.queue,
-        )
+        file = self._menu("&File", acts.menu_groups("file"))
+        self.datasets = self._submenu("Recent &datasets", file, before=acts.open_job)
+        self.runs = self._submenu("Recent &runs", file, before=acts.quit)
+        run = self._menu("&Run", acts.menu_groups("run"))
         run.addSeparator()
-        self.selected = self._submenu(run, "&Selected runs")
+        self.selected = self._submenu("&Selected runs", run)
         self.selected.setEnabled(False)
-        view = self._menu("&View", *acts.pages, None, acts.devices_panel, acts.job_panel, None)
-        self._submenu(view, "&Theme").addActions(list(acts.schemes))
-        self._submenu(view, "Te&xt size").addActions([acts.larger_text, acts.smaller_text, acts.usual_text])
-        view.addSeparator()
-        view.addAction(acts.full_screen)
-        view.addAction(acts.close_to_tray)
-        tools = (acts.palette, None, *acts.trials, None, acts.hosts, acts.alerts, None)
-        self.tools = self._menu("&Tools", *tools, acts.preferences)
-        self._menu("&Help", acts.help, acts.shortcuts, acts.whats_new, None, acts.report, acts.about)
+        view = self._menu("&View", acts.menu_groups("view"))
+        for title, name in (("&Theme", "theme"), ("Te&xt size", "text")):
+            self._submenu(title, view, before=acts.full_screen).addActions(acts.menu_groups(name)[0])
+        self.tools = self._menu("&Tools", acts.menu_groups("tools"))
+        self._menu("&Help", acts.menu_groups("help"))
 
     def offer_runs(self, acts: RunActions) -> None:
-        """Adds the commands for the runs that are selected in the list."""
-        self.selected.addActions([acts.show, acts.folder])
-        self.selected.addSeparator()
-        self.selected.addActions([acts.resume, acts.change, acts.pause, acts.fork])
-        self.selected.addSeparator()
-        self.selected.addActions([acts.compare, acts.favourite, acts.rename, acts.delete])
+        """Add the commands for the runs that are selected in the list."""
+        _add_groups(
+            self.selected,
+            [
+                [acts.show, acts.folder],
+                [acts.resume, acts.change, acts.pause, acts.fork],
+                [acts.compare, acts.favourite, acts.rename, acts.delete],
+            ],
+        )
         self.selected.setEnabled(True)
 
-    def _menu(self, title: str, *actions: Action | None) -> QMenu:
-        """A menu of the bar, with a line for each None."""
-        menu = self._submenu(None, title)
-        for action in actions:
-            if action is None:
-                menu.addSeparator()
-            else:
-                menu.addAction(action)
+    def _menu(self, title: str, groups: Sequence[Sequence[QAction]]) -> QMenu:
+        menu = self._window.menuBar().addMenu(title)
+        menu.setToolTipsVisible(True)
+        _add_groups(menu, groups)
         return menu
 
-    def _submenu(self, above: QMenu | None, title: str) -> QMenu:
-        menu = self._window.menuBar().addMenu(title) if above is None else above.addMenu(title)
-        menu.setToolTipsVisible(True)
-        return menu
+    def _submenu(self, title: str, menu: QMenu, before: QAction | None = None) -> QMenu:
+        """Add a menu at the end, or before the separator in front of the action `before`."""
+        submenu = QMenu(title, menu)
+        submenu.setToolTipsVisible(True)
+        if before is None:
+            menu.addMenu(submenu)
+        else:
+            actions = menu.actions()
+            menu.insertMenu(actions[actions.index(before) - 1], submenu)
+        return submenu
+
+
+def _add_groups(menu: QMenu, groups: Sequence[Sequence[QAction]]) -> None:
+    for number, group in enumerate(groups):
+        if number:
+            menu.addSeparator()
+        menu.addActions(list(group))
 
 
 def fill(menu: QMenu, recent: Iterable[Recent], empty: str, forget: Callable[[], object] | None = None) -> None:
-    """Fills a menu of recent things, or says in it that there are none."""
+    """Fill a menu of recent things; show the text `empty` if there are none."""
     menu.clear()
     entries: Sequence[Recent] = list(recent)
     for entry in entries:

@@ -22,7 +22,7 @@ from PySide6.QtWidgets import (
 
 from engine.runs.folder import RunFolder
 from engine.system import paths
-from gui.actions import bind, leaving
+from gui.actions import back_action, bind
 from gui.compare.compared_run import ComparedRun
 from gui.compare.comparison import rows
 from gui.compare.controls import CompareControls
@@ -73,7 +73,7 @@ class ComparePage(QWidget):
         self._reading = Reading(self)
         self._again = QTimer(self, singleShot=True)
         self._soon = QTimer(self, interval=0, singleShot=True)
-        self.leave = leaving(self, "leave_comparison", "Back to the list of runs")
+        self.leave = back_action(self, "leave_comparison", "Back to the list of runs")
         self.back = bind(QPushButton(), self.leave, "Back from the compared runs")
         self._title = QLabel()
         self._title.setObjectName("heading")

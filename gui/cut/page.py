@@ -15,7 +15,7 @@ from engine.contract.job import Job
 from engine.contract.planning import PlanningProgress
 from engine.contract.problems import Problem
 from engine.parallel.cut import CannotCut, automatic, stages
-from gui.actions import bind, leaving
+from gui.actions import back_action, bind
 from gui.cut.planner import Planner
 from gui.cut.view import CutView
 from gui.titles import SCHEDULES, model_title, rank_titles, strategy_title
@@ -72,7 +72,7 @@ class CutPage(QWidget):
         self._job: Job | None = None
         self._measured: Job | None = None
         self._names: dict[str, str] = {}
-        self.leave = leaving(self, "leave_cut")
+        self.leave = back_action(self, "leave_cut")
         self.back = bind(QPushButton(), self.leave, "Back from the cut")
         self.title = QLabel("The cut of the model")
         self.title.setObjectName("heading")

@@ -24,7 +24,7 @@ from engine.contract.dataset import DatasetReport, Example
 from engine.contract.job import Job
 from engine.contract.preview import EPOCHS, PreviewImage
 from engine.contract.problems import Problem
-from gui.actions import bind, leaving
+from gui.actions import back_action, bind
 from gui.dataset import dataset_format
 from gui.dataset.class_balance import ClassBalance
 from gui.dataset.examples import ExampleList
@@ -78,7 +78,7 @@ class DatasetPage(QWidget):
         self._asked = False
         self.renderer = Renderer(self)
         self._soon = QTimer(self, interval=_EDITING_MS, singleShot=True)
-        self.leave = leaving(self, "leave_dataset")
+        self.leave = back_action(self, "leave_dataset")
         self.back = bind(QPushButton(), self.leave, "Back from the dataset")
         self.title = WrappingLabel(name="heading")
         self.subtitle = WrappingLabel(name="muted")

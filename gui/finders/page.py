@@ -15,7 +15,7 @@ from engine.contract.finders import FinderOrder, FinderProgress
 from engine.contract.job import FIELDS, Job
 from engine.contract.problems import Problem, errors
 from engine.system.format import duration
-from gui.actions import bind, leaving
+from gui.actions import back_action, bind
 from gui.finders.child import FinderChild
 from gui.format import localised, significant
 from gui.titles import model_title, strategy_title
@@ -60,7 +60,7 @@ class FinderPage(QWidget):
         self.found: Any = None
         self._job: Job | None = None
         self._tried: Job | None = None
-        self.leave = leaving(self, f"leave_{self.target}")
+        self.leave = back_action(self, f"leave_{self.target}")
         self.back = bind(QPushButton(), self.leave, f"Back from {title.lower()}")
         self.title = QLabel(title)
         self.title.setObjectName("heading")

@@ -1,7 +1,6 @@
-"""The disk and the network as the form last saw them: what its checks ask is answered at once, and looked at on
-threads.
+"""Cached answers of the disk and the network, refreshed on threads.
 
-A disk may take for ever, as that of a network that is gone does; the window must not.
+A network disk may never answer, but the window must not wait.
 """
 
 from __future__ import annotations
@@ -22,29 +21,29 @@ if TYPE_CHECKING:
     from engine.runs.resume import Standing
 
 GRACE_S = 0.02
-"""A disk that answers, does so sooner; then all of a change can be shown at once."""
+"""Seconds to wait for answers, so that a change and its problems usually appear together."""
 _SLOW_S = 0.2
-"""A look that takes longer has met a disk that may never answer."""
+"""Seconds after which a disk counts as slow and may never answer."""
 _TYPING_MS = 250
-"""After such a look others wait until nothing has been asked for so long, so that not every letter of a path takes a
-thread."""
+"""Pause in typing before a slow disk is queried again, because each letter of a path would take a thread."""
 
 _NETWORK = "host"
-"""The questions that are not about the disk, and wait for a server's answer as a matter of course."""
+"""Kind of the questions that a server answers; starting a run doesn't wait for them."""
 
 _Question = tuple[str, Hashable]
 
 
-class _Look(NamedTuple):
+class _Query(NamedTuple):
     work: Background
     number: int
-    begun: float
+    started: float
 
 
 class CachedDisk(QObject):
-    """Whoever asks begins with `begin` and ends with `look`; in between, None is the answer to what is not known yet.
+    """Disk whose answers are None until known. Bracket the questions of one pass with `start_pass` and `refresh`.
 
-    Signals: changed() - something that was asked for is known now, or is otherwise than it was.
+    Signals:
+        changed(): An answer arrived or changed.
     """
 
     changed = Signal()
@@ -54,17 +53,17 @@ class CachedDisk(QObject):
         self._disk = RealDisk()
         self._asked: dict[_Question, Callable[[], Any]] = {}
         self._answers: dict[_Question, Any] = {}
-        self._looks: dict[_Question, _Look] = {}
-        self._again: set[_Question] = set()
+        self._queries: dict[_Question, _Query] = {}
+        self._retry: set[_Question] = set()
         self._count = 0
-        self._later = QTimer(self, interval=_TYPING_MS, singleShot=True)
-        self._later.timeout.connect(self._look_at_all)
+        self._timer = QTimer(self, interval=_TYPING_MS, singleShot=True)
+        self._timer.timeout.connect(self._query_all)
 
     @property
     def unanswered(self) -> list[str]:
-        """The paths that were asked about and are not known yet; no run waits for what the network says."""
+        """Return the paths without an answer; a run starts without waiting for the network."""
         asked = (question for question in self._asked if question not in self._answers)
-        return [_in_words(question) for question in asked if question[0] != _NETWORK]
+        return [_path_text(question) for question in asked if question[0] != _NETWORK]
 
     def kind(self, path: str) -> Kind | None:
         return cast("Kind | None", self._ask(("kind", path), lambda: self._disk.kind(path)))
@@ -79,72 +78,70 @@ class CachedDisk(QObject):
         return cast("bool | None", self._ask((_NETWORK, host), lambda: self._disk.reaches(host)))
 
     def standing(self, run: RunFolder) -> Standing | None:
-        """How a run stands."""
+        """Return the state of a run that decides whether it can be resumed."""
         from engine.runs.resume import standing
 
         return cast("Standing | None", self._ask(("run", str(run.path)), lambda: standing(run)))
 
-    def begin(self, *, afresh: bool = False) -> None:
-        """Start a round of questions, and forget what the disk has answered to others, or with `afresh` to all.
+    def start_pass(self, *, forget: bool = False) -> None:
+        """Start a pass of questions, and drop answers that the last pass didn't use, or all with `forget`.
 
-        The network's answers stay until there are newer ones, since no run waits for those.
+        Answers of the network stay until there are newer ones.
         """
-        if afresh:
-            for question in [question for question in self._looks if question[0] != _NETWORK]:
-                del self._looks[question]
-            self._again.clear()
+        if forget:
+            for question in [question for question in self._queries if question[0] != _NETWORK]:
+                del self._queries[question]
+            self._retry.clear()
         self._answers = {
             question: answer
             for question, answer in self._answers.items()
-            if question[0] == _NETWORK or (question in self._asked and not afresh)
+            if question[0] == _NETWORK or (question in self._asked and not forget)
         }
         self._asked = {}
 
-    def look(self) -> bool:
-        """Looks at all that was asked for since `begin`, and waits a moment for what is not known. Whether more is
-        known then than before.
-        """
+    def refresh(self) -> bool:
+        """Query the disk for all questions of this pass, and wait briefly; return True if an answer arrived."""
         now = time.monotonic()
-        disk = (look for question, look in self._looks.items() if question[0] != _NETWORK)
-        if any(look.work.running and now - look.begun > _SLOW_S for look in disk):
-            self._later.start()
+        of_disk = (query for question, query in self._queries.items() if question[0] != _NETWORK)
+        if any(query.work.running and now - query.started > _SLOW_S for query in of_disk):
+            self._timer.start()
             return False
-        self._look_at_all()
+        self._query_all()
         unknown = [question for question in self._asked if question not in self._answers]
         until = now + GRACE_S
         for question in unknown:
-            if question in self._looks:  # `changed` may have had others look meanwhile
-                self._looks[question].work.finish(max(0.0, until - time.monotonic()))
+            if question in self._queries:  # receivers of `changed` may have started other queries
+                self._queries[question].work.finish(max(0.0, until - time.monotonic()))
         return any(question in self._answers for question in unknown)
 
-    def _ask(self, question: _Question, look: Callable[[], Any]) -> Any:
-        self._asked[question] = look
+    def _ask(self, question: _Question, query: Callable[[], Any]) -> Any:
+        self._asked[question] = query
         return self._answers.get(question)
 
-    def _look_at_all(self) -> None:
+    def _query_all(self) -> None:
         for question in self._asked:
-            if question not in self._looks:
-                self._look_at(question)
-            elif question[0] != _NETWORK:  # the look under way may have begun before what is to be seen
-                self._again.add(question)
+            if question not in self._queries:
+                self._query(question)
+            elif question[0] != _NETWORK:  # the running query may have missed a later change
+                self._retry.add(question)
 
-    def _look_at(self, question: _Question) -> None:
+    def _query(self, question: _Question) -> None:
         self._count += 1
-        work = Background(partial(_looked, question, self._count, self._asked[question]), self)
-        self._looks[question] = _Look(work, self._count, time.monotonic())
-        work.done.connect(self._answered)
+        work = Background(partial(_run_query, question, self._count, self._asked[question]), self)
+        self._queries[question] = _Query(work, self._count, time.monotonic())
+        work.done.connect(self._on_answer)
         work.start()
 
-    def _answered(self, found: tuple[_Question, int, Any]) -> None:
-        question, number, answer = found
-        look = self._looks.get(question)
-        if look is None or look.number != number:
-            return  # a fresher one has been asked for since
-        del self._looks[question]
-        if question in self._again:
-            self._again.remove(question)
+    def _on_answer(self, result: tuple[_Question, int, Any]) -> None:
+        question, number, answer = result
+        query = self._queries.get(question)
+        if query is None or query.number != number:
+            return  # outdated
+        del self._queries[question]
+        if question in self._retry:
+            self._retry.remove(question)
             if question in self._asked:
-                self._look_at(question)
+                self._query(question)
         if isinstance(answer, Exception):
             raise answer
         known = self._answers.get(question)
@@ -153,13 +150,13 @@ class CachedDisk(QObject):
             self.changed.emit()
 
 
-def _in_words(question: _Question) -> str:
+def _path_text(question: _Question) -> str:
     about = question[1]
     return str(cached_path(about) if isinstance(about, Weights) else about)
 
 
-def _looked(question: _Question, number: int, look: Callable[[], Any]) -> tuple[_Question, int, Any]:
+def _run_query(question: _Question, number: int, query: Callable[[], Any]) -> tuple[_Question, int, Any]:
     try:
-        return question, number, look()
-    except Exception as error:  # to be raised on the window's thread
+        return question, number, query()
+    except Exception as error:  # raised on the GUI thread
         return question, number, error

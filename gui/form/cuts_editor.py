@@ -1,4 +1,4 @@
-"""Where the model is cut: chosen by measuring, or moved by hand on a page of its own."""
+"""Editor of the cuts of a pipelined model."""
 
 from __future__ import annotations
 
@@ -14,12 +14,13 @@ AUTOMATIC = "automatic"
 
 
 class CutsEditor(Editor):
-    """The cuts in words, and the way to the image in which they can be moved.
+    """Summary of the cuts with a button that opens the partition page.
 
-    Signals: wanted() - the image of the cut is asked for.
+    Signals:
+        requested(): Open the partition page.
     """
 
-    wanted = Signal()
+    requested = Signal()
 
     def __init__(self) -> None:
         self.line = QLineEdit()
@@ -28,9 +29,9 @@ class CutsEditor(Editor):
         self.line.setAcceptDrops(False)  # a dropped folder belongs to the window
         super().__init__(self.line)
         self._cuts: tuple[str, ...] = ()
-        self.show_button = QPushButton("Show the cut…")
+        self.show_button = QPushButton("Show partition…")
         self.show_button.setToolTip("Measures the model and shows its cuts, which you can move")
-        self.show_button.clicked.connect(self.wanted)
+        self.show_button.clicked.connect(self.requested)
         layout = self.layout()
         assert isinstance(layout, QBoxLayout)
         layout.setDirection(QBoxLayout.Direction.TopToBottom)
@@ -42,13 +43,13 @@ class CutsEditor(Editor):
 
     def set_value(self, value: Any) -> None:
         self._cuts = tuple(value)
-        self.line.setText(in_words(self._cuts))
+        self.line.setText(cuts_text(self._cuts))
         self.line.setToolTip(", ".join(self._cuts))
         self.edited.emit()
 
 
-def in_words(cuts: tuple[str, ...]) -> str:
-    """ "automatic" or "moved by hand (2 cuts)"."""
+def cuts_text(cuts: tuple[str, ...]) -> str:
+    """Return "automatic" or "moved by hand (2 cuts)"."""
     if not cuts:
         return AUTOMATIC
     return f"moved by hand ({counted(len(cuts), 'cut')})"

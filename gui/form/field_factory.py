@@ -1,8 +1,11 @@
-"""Which editor a field gets."""
+"""Rows of the form's fields, with an editor for each kind of field."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+
+from PySide6.QtCore import QSize
+from PySide6.QtWidgets import QToolButton
 
 from engine.contract.catalogue import Catalogue, Measure, TaskEntry
 from engine.contract.job import Field
@@ -11,6 +14,7 @@ from gui.form.field_row import FieldRow
 from gui.form.format_choice import RECOGNIZE
 from gui.form.model_picker import ModelPicker
 from gui.form.recipes import RecipeEditor
+from gui.style import icons
 from gui.titles import CHOICES, EMPTY
 from gui.widgets.editors import (
     BoolEditor,
@@ -23,9 +27,34 @@ from gui.widgets.editors import (
     TextEditor,
 )
 
+FINDER_TIPS = {
+    "strategy": "Tries strategies, device counts and settings on the checked devices, and ranks them by speed",
+    "batch_size": "Finds the largest batch size that fits, and measures the speed of each size",
+    "learning_rate": "Finds a learning rate with a short training at a rising rate",
+}
+"""Fields with a finder, and what the finder does."""
+
+
+class FindButton(QToolButton):
+    """Button next to a field's editor that opens the field's finder."""
+
+    def __init__(self, row: FieldRow) -> None:
+        super().__init__()
+        self.setToolTip(FINDER_TIPS[row.field.name])
+        if row.field.name == "strategy":  # its finder sets more than this field
+            self.setText("Advise…")
+            self.setAccessibleName("Advise on the strategy")
+        else:
+            self.setAccessibleName(f"Find {row.field.label.lower()}")
+            self.setIconSize(QSize(14, 14))
+            self.setIcon(icons.icon("find", "muted"))
+        layout = row.editor.layout()
+        assert layout is not None
+        layout.addWidget(self)
+
 
 def make_row(field: Field, catalogue: Catalogue, stacked: bool) -> FieldRow:
-    """The row for `field`, at its default."""
+    """Return a row for `field` with its default value."""
     editor = _editor(field, catalogue)
     editor.set_value(field.default)
     return FieldRow(field, editor, field.default, stacked)
@@ -57,23 +86,27 @@ def _editor(field: Field, catalogue: Catalogue) -> Editor:
 
 
 def choices_of(field: Field, catalogue: Catalogue) -> list[tuple[str, str, str]]:
-    """The values to choose from as (value, title, help); none where the field is free."""
+    """Return the choices of a field as (value, title, help); none for a free field."""
     if field.name == "task":
         return [(task.id, task.title, "") for task in catalogue.tasks]
     if field.name == "strategy":
         return [(entry.id, entry.title, entry.summary) for entry in catalogue.strategies]
     if field.name == "best_by":
-        return measure_choices(catalogue, None)
+        return metric_choices(catalogue, None)
     return [(value, CHOICES.get(value, value), "") for value in field.choices]
 
 
-def measure_choices(
+def metric_choices(
     catalogue: Catalogue, task: TaskEntry | None, of_file: Sequence[Measure] = ()
 ) -> list[tuple[str, str, str]]:
-    """What the best checkpoint may be chosen by: the measures of `task`, before which are those of the file that says
-    what is learnt, or the measures of all tasks.
+    """Return the metrics that can select the best checkpoint.
+
+    Args:
+        catalogue: Catalogue of tasks.
+        task: Task of the job; None for the metrics of all tasks.
+        of_file: Metrics that the task's Python file defines, which come first.
     """
     listed = [*of_file, *(m for one in (catalogue.tasks if task is None else (task,)) for m in one.measures)]
     known = task is not None and (not task.file or of_file)
-    own = f"Task default ({listed[0].title})" if known else "Task default"
-    return [("", own, ""), *((name, title, "") for name, title in {m.id: m.title for m in listed}.items())]
+    default = f"Task default ({listed[0].title})" if known else "Task default"
+    return [("", default, ""), *((name, title, "") for name, title in {m.id: m.title for m in listed}.items())]

@@ -1,4 +1,4 @@
-"""One field of the form: label, editor, a way back to the default, and what is wrong with it."""
+"""Row of one field: label, editor, reset button, note and problems."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from gui.widgets.elided_label import ElidedLabel
 from gui.widgets.problem_label import ProblemLabel
 
 LABEL_WIDTH = 104
-"""Pixels at 100 per cent."""
+"""Pixels at a text size of 100 %."""
 
 
 class FieldRow(QWidget):
-    """One field of the job. A `stacked` row has its label above and leaves it to its owner to place
-    `problem_label`. While the field has no effect, its row is hidden and stands for the default; what was typed
-    stays for when it has one again.
+    """Field of a job.
 
-    Signals: edited() - the value may have changed; chosen(Choice) - a remedy for a problem of the field.
+    A `stacked` row has its label above the editor, and its owner places `problem_label`. While the field has no effect,
+    the row is hidden and its value is the default; the editor keeps what was typed.
 
-    Attributes: standard - the value that the way back leads to, and that a change is told against: the default, but
-    while another run's job is in the form; locked - why the field may not be changed now, "" where it may.
+    Signals:
+        edited(): The value may have changed.
+        chosen(Choice): The user chose a remedy for a problem.
     """
 
     edited = Signal()
@@ -40,32 +40,34 @@ class FieldRow(QWidget):
         self.editor = editor
         self.default = default
         self.standard = default
+        """Value that the reset button restores and that counts as unchanged."""
         self.has_effect = True
         self.locked = ""
+        """Reason why the field can't be changed now, "" if it can."""
         self._problems: tuple[Problem, ...] = ()
         self.label = QLabel(field.label)
         self.label.setBuddy(editor.control)
         self.reset = self._reset_button()
-        self._name_for_all()
+        self._set_accessible_texts()
         self._lay_out()
         editor.edited.connect(self._edited)
         self._edited()
 
-    # A form has eighty rows, most of which have nothing to say under the editor.
+    # Created on demand: most of a form's eighty rows never show one.
 
     @cached_property
     def problem_label(self) -> ProblemLabel:
-        """What is wrong with the field, under all else."""
+        """Problems of the field, at the bottom of the row."""
         label = ProblemLabel()
         label.chosen.connect(self.chosen)
         if not self._stacked:
-            self._grid.addWidget(label, 2, 0, 1, 3)  # its sentences want the whole width
+            self._grid.addWidget(label, 2, 0, 1, 3)  # sentences need the full width
         return label
 
     @cached_property
     def note(self) -> QLabel:
-        """What is to be known of the field's value, under the editor."""
-        # The strategy's also counts those that are not to be had, and would push the fields below it about.
+        """Note about the value, under the editor."""
+        # The strategy's note changes with the devices; wrapped, it would move the fields below.
         label = ElidedLabel() if self.field.name == "strategy" else QLabel(wordWrap=True)
         label.setObjectName("muted")
         label.setTextFormat(Qt.TextFormat.PlainText)
@@ -81,25 +83,25 @@ class FieldRow(QWidget):
         self.editor.set_value(value)
 
     def set_effect(self, has_effect: bool) -> None:
-        """Whether the field changes anything, with what else is chosen in the form."""
+        """Show or hide the field, which has no effect with some values of other fields."""
         if has_effect != self.has_effect:
             self.has_effect = has_effect
             self.setVisible(has_effect)
             self._edited()
 
-    def set_standard(self, value: Any, way_back: str) -> None:
-        """`way_back` says where the button leads that brings `value` back."""
+    def set_standard(self, value: Any, reset_tip: str) -> None:
+        """Let the reset button restore `value`, with this tool tip."""
         self.standard = value
-        self.reset.setToolTip(way_back)
+        self.reset.setToolTip(reset_tip)
         self._edited()
 
-    def lock(self, why: str) -> None:
-        """Keeps the field from being changed, for the reason `why`; "" leaves it to the user again."""
-        if why == self.locked:
+    def lock(self, reason: str) -> None:
+        """Lock the field for a reason; "" unlocks it."""
+        if reason == self.locked:
             return
-        self.locked = why
-        self.editor.setEnabled(not why)
-        self._name_for_all()
+        self.locked = reason
+        self.editor.setEnabled(not reason)
+        self._set_accessible_texts()
         self._edited()
 
     @property
@@ -107,7 +109,7 @@ class FieldRow(QWidget):
         return self.has_effect and not self.locked and bool(self.value() != self.standard)
 
     def show_problems(self, problems: tuple[Problem, ...]) -> None:
-        """Marks the field with all that is wrong, in words, colour and for assistive technologies."""
+        """Show problems in words, in color and to assistive technologies."""
         if problems == self._problems:
             return
         self._problems = problems
@@ -122,25 +124,25 @@ class FieldRow(QWidget):
         self.problem_label.show_problems(problems)
 
     def set_note(self, text: str) -> None:
-        """Says under the editor what is to be known of the field's value; nothing where `text` is ""."""
+        """Show a note under the editor; "" hides it."""
         if (text or "note" in vars(self)) and text != self.note.text():
             self.note.setText(text)
             self.note.setToolTip(text)
             self.note.setVisible(bool(text))
 
-    def _about(self) -> str:
+    def _help(self) -> str:
         return f"{self.field.help}\n{self.locked}" if self.locked else self.field.help
 
-    def _name_for_all(self) -> None:
+    def _set_accessible_texts(self) -> None:
         control = self.editor.control
         control.setAccessibleName(self.field.label)
         self._describe()
         for widget in (control, self.label):
-            widget.setToolTip(self._about())
+            widget.setToolTip(self._help())
 
     def _describe(self) -> None:
-        wrong = " ".join(map(str, self._problems))
-        self.editor.control.setAccessibleDescription(f"{wrong} {self._about()}".strip())
+        problems = " ".join(map(str, self._problems))
+        self.editor.control.setAccessibleDescription(f"{problems} {self._help()}".strip())
 
     def _reset_button(self) -> QToolButton:
         button = QToolButton()
@@ -148,7 +150,7 @@ class FieldRow(QWidget):
         button.setIcon(icons.icon("reset", "muted"))
         button.setIconSize(QSize(14, 14))
         button.setAccessibleName(f"Reset {self.field.label}")
-        button.setToolTip("Back to the default")
+        button.setToolTip("Reset to the default")
         button.clicked.connect(lambda: self.set_value(self.standard))
         policy = button.sizePolicy()
         policy.setRetainSizeWhenHidden(True)
@@ -180,7 +182,7 @@ class FieldRow(QWidget):
     def _fit_label(self) -> None:
         width = theme.scaled(LABEL_WIDTH)
         self.label.setFixedWidth(width)
-        # Only where it must be: a wrapped label makes the layout ask for heights by width.
+        # Only if needed, because wrapped labels make layouts compute heights by width.
         self.label.setWordWrap(self.fontMetrics().horizontalAdvance(self.field.label) > width - 4)
 
     def _edited(self) -> None:

@@ -1,4 +1,4 @@
-"""When the dataset folder on screen is looked through, and what came of it."""
+"""Inspection of the dataset folder on screen: its schedule and its findings."""
 
 from __future__ import annotations
 
@@ -14,18 +14,16 @@ from gui.form.dataset_card import DatasetCard
 from gui.form.field_row import FieldRow
 
 _FIELDS = deciding("report")
-
 _TYPING_MS = 250
-"""A folder's name is looked up once nothing has been typed for so long."""
+"""Pause in typing after which a folder's name is looked up."""
 
 
 class Inspection(QObject):
-    """Asks for the folder to be looked through whenever it, or how it is divided, has changed.
+    """Requests an inspection whenever the dataset folder or its split changes.
 
-    Signals: wanted(object) - the folder of this Job, of which the fields that decide on the report are set, None for
-    none; changed() - what is known of it.
-
-    Attributes: checking - whether it is still being looked through; report - the findings, None while there are none.
+    Signals:
+        wanted(Job | None): Inspect the folder of this job, in which only the relevant fields are set; None to cancel.
+        changed(): The findings or the state changed.
     """
 
     wanted = Signal(object)
@@ -34,67 +32,72 @@ class Inspection(QObject):
     def __init__(self, rows: Mapping[str, FieldRow], card: DatasetCard, disk: CachedDisk, parent: QObject) -> None:
         super().__init__(parent)
         self.checking = False
+        """The folder is being inspected."""
         self.report: DatasetReport | None = None
-        self._rows = rows
-        self._card = card
-        self._disk = disk
-        self._unsure = False
-        self._asked_for: tuple[Any, ...] | None = None
-        self._soon = QTimer(self, interval=_TYPING_MS, singleShot=True)
-        self._soon.timeout.connect(self._ask)
-        disk.changed.connect(self._seen)
+        self._rows, self._card, self._disk = rows, card, disk
+        self._waits_for_disk = False
+        self._requested: tuple[Any, ...] | None = None
+        self._timer = QTimer(self, interval=_TYPING_MS, singleShot=True)
+        self._timer.timeout.connect(self._request)
+        disk.changed.connect(self._on_disk_changed)
         card.cancelled.connect(self._cancel)
         for name in _FIELDS:
-            rows[name].edited.connect(self._edited)
+            rows[name].edited.connect(self._on_edited)
 
     def set_report(self, report: DatasetReport | None) -> None:
+        """Take the findings about the folder."""
         self.report = report
         self.checking = False
         if report is not None:
             self._card.show_report(report)
         self.changed.emit()
 
-    def again(self) -> None:
-        """Has the folder looked through once more, for formats that are known only now."""
-        self._asked_for = None
-        self._edited()
+    def restart(self) -> None:
+        """Inspect the folder again."""
+        self._requested = None
+        self._on_edited()
 
-    def _shown(self) -> tuple[Any, ...]:
+    def adopt(self, other: Inspection) -> None:
+        """Take the findings of another form if they are about the same folder."""
+        if other.report is not None and other.report is not self.report and self._values() == other._requested:
+            self._requested = other._requested
+            self.set_report(other.report)
+
+    def _values(self) -> tuple[Any, ...]:
         return tuple(self._rows[name].value() for name in _FIELDS)
 
-    def _edited(self) -> None:
-        if self._shown() == self._asked_for:
+    def _on_edited(self) -> None:
+        if self._values() == self._requested:
             return
         self.report = None
-        self._asked_for = None
+        self._requested = None
         self.checking = bool(self._rows["dataset"].value())
-        self._soon.start()
+        self._timer.start()
 
-    def _ask(self) -> None:
-        shown = self._shown()
-        if shown == self._asked_for:
+    def _request(self) -> None:
+        values = self._values()
+        if values == self._requested:
             return
-        job, _unread = job_from_values(dict(zip(_FIELDS, shown, strict=True)))
+        job, _problems = job_from_values(dict(zip(_FIELDS, values, strict=True)))
         kind = self._disk.kind(job.dataset) if job is not None else ""
-        if job is not None and kind is None and self._disk.look():
+        if job is not None and kind is None and self._disk.refresh():
             kind = self._disk.kind(job.dataset)
-        self._unsure = kind is None
+        self._waits_for_disk = kind is None
         if kind is None:
             return
-        self._asked_for = shown
+        self._requested = values
         self.checking = kind == "folder"
         if not self.checking:
             self._card.clear()
         self.wanted.emit(job if self.checking else None)
         self.changed.emit()
 
-    def _seen(self) -> None:
-        """The disk has told more."""
-        if self._unsure:
-            self._ask()
+    def _on_disk_changed(self) -> None:
+        if self._waits_for_disk:
+            self._request()
 
     def _cancel(self) -> None:
-        self.checking = self._unsure = False
+        self.checking = self._waits_for_disk = False
         self.wanted.emit(None)
-        self._card.clear("Not inspected. Training can start, but problems with the images will appear only then.")
+        self._card.clear("Not inspected. You can train, but problems with the images will appear only then.")
         self.changed.emit()

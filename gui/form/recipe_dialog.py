@@ -1,4 +1,4 @@
-"""Asks what a recipe of the user's is to be called."""
+"""Dialog that names a recipe of the user's."""
 
 from __future__ import annotations
 
@@ -10,21 +10,22 @@ from PySide6.QtWidgets import QDialog, QDialogButtonBox, QGridLayout, QLabel, QL
 from engine.contract.recipes import MOST_LINE, name_of_file, path_of, title_problem
 
 Save = Callable[[str, str], None]
-"""Keeps a recipe under a title, with a line about it. Raises OSError, and ValueError where a field's value is wrong."""
+"""Saves a recipe under a title with a description; raises OSError, or ValueError for a wrong value of a field."""
 
 
 class RecipeDialog(QDialog):
-    """Not modal. `but` is the id of the recipe that is renamed, "" where a new one is made, which is also asked for a
-    line about it. A name that is taken is asked for twice.
+    """Non-modal dialog that asks for a name, and for a description of a new recipe; replacing one needs a second press.
+
+    `renamed_id` is the id of the recipe to rename, "" for a new one.
     """
 
-    def __init__(self, title: str, parent: QWidget, save: Save, *, name: str = "", but: str = "") -> None:
+    def __init__(self, title: str, parent: QWidget, save: Save, *, name: str = "", renamed_id: str = "") -> None:
         super().__init__(parent)
         self.setWindowTitle(title)
         self.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
         self.setObjectName("panel")
         self.setAttribute(Qt.WidgetAttribute.WA_StyledBackground)
-        self._save, self._but = save, but
+        self._save, self._renamed_id = save, renamed_id
         self._replaces = ""
         self.name, self.about = QLineEdit(name), QLineEdit()
         self.name.setMaxLength(MOST_LINE)
@@ -37,11 +38,11 @@ class RecipeDialog(QDialog):
         self.problem.setTextFormat(Qt.TextFormat.PlainText)
         self.problem.hide()
         self.buttons = QDialogButtonBox(QDialogButtonBox.StandardButton.Save | QDialogButtonBox.StandardButton.Cancel)
-        self.buttons.accepted.connect(self._try)
+        self.buttons.accepted.connect(self._submit)
         self.buttons.rejected.connect(self.reject)
-        self.name.textChanged.connect(lambda _text: self._ask_anew())
+        self.name.textChanged.connect(lambda _text: self._reset())
         fields = QGridLayout()
-        for row, (text, line) in enumerate((("&Name", self.name), ("&About", self.about))[: 1 if but else 2]):
+        for row, (text, line) in enumerate((("&Name", self.name), ("&About", self.about))[: 1 if renamed_id else 2]):
             label = QLabel(text)
             label.setBuddy(line)
             fields.addWidget(label, row, 0)
@@ -54,15 +55,15 @@ class RecipeDialog(QDialog):
         layout.addWidget(self.buttons)
         self.setMinimumWidth(420)
 
-    def _ask_anew(self) -> None:
+    def _reset(self) -> None:
         self._replaces = ""
         self.problem.hide()
         self.buttons.button(QDialogButtonBox.StandardButton.Save).setText("Save")
 
-    def _try(self) -> None:
+    def _submit(self) -> None:
         title = self.name.text().strip()
-        name, problem = name_of_file(title), title_problem(title, self._but)
-        if not problem and name not in (self._but, self._replaces) and path_of(name).exists():
+        name, problem = name_of_file(title), title_problem(title, self._renamed_id)
+        if not problem and name not in (self._renamed_id, self._replaces) and path_of(name).exists():
             self._replaces = name
             self.buttons.button(QDialogButtonBox.StandardButton.Save).setText("Replace")
             problem = f"You already have a recipe “{name}”. Replace it, or choose another name."
@@ -70,7 +71,7 @@ class RecipeDialog(QDialog):
             try:
                 self._save(title, self.about.text())
             except (OSError, ValueError) as error:
-                problem = f"The recipe can't be saved: {error}"
+                problem = f"Couldn't save the recipe: {error}"
         if not problem:
             self.accept()
             return

@@ -1,11 +1,12 @@
-"""The way from a folder to training well as a list of three: the data, the recipe, the devices, and how each stands."""
+"""Checklist of three steps to training: data, recipe, devices."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import Literal
 
-from PySide6.QtCore import Qt
+from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QGridLayout, QToolButton, QWidget
 
 from engine.contract.job import FIELDS, deciding
@@ -20,29 +21,32 @@ _ICONS: dict[StepState, tuple[str, str]] = {
     "working": ("clock", "accent"),
 }
 _SPOKEN: dict[StepState, str] = {"done": "done", "attention": "needs attention", "working": "working"}
-_ON_DATA = {"dataset", *deciding("report")}
-_ON_DEVICES = {name for name, field in FIELDS.items() if field.group == "strategy"} | {"devices", "strategy"}
+_DATA_FIELDS = {"dataset", *deciding("report")}
+_DEVICE_FIELDS = {name for name, field in FIELDS.items() if field.group == "strategy"} | {"devices", "strategy"}
 
 
 def step_of(problem: Problem) -> str:
-    """The step that the problem's field belongs to."""
-    if problem.field in _ON_DATA:
+    """Return the step that the problem's field belongs to."""
+    if problem.field in _DATA_FIELDS:
         return "Data"
-    return "Devices" if problem.field in _ON_DEVICES else "Recipe"
+    return "Devices" if problem.field in _DEVICE_FIELDS else "Recipe"
 
 
 class StepList(QWidget):
-    """A line for each step with its state in an icon and in words. Pressing it leads to the step's first field that
-    is wrong, or to its first.
+    """Line for each step with its state as an icon and in words.
+
+    Signals:
+        pressed(str, Problem | None): The user pressed a step; its first problem.
     """
 
-    def __init__(self, go_to: Callable[[str, Problem | None], None]) -> None:
+    pressed = Signal(str, object)
+
+    def __init__(self) -> None:
         super().__init__()
         self.setAccessibleName("Steps to training")
         self.lines: dict[str, QToolButton] = {}
         self.states: dict[str, StepState] = {}
-        self._wrong: dict[str, list[Problem]] = {}
-        self._go_to = go_to
+        self._problems: dict[str, list[Problem]] = {}
         layout = QGridLayout(self)
         layout.setContentsMargins(0, 0, 0, 0)
         layout.setVerticalSpacing(0)
@@ -53,30 +57,36 @@ class StepList(QWidget):
             line.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
             line.setStyleSheet("min-height: 16px; padding: 0;")
             line.setAccessibleName(step)
-            line.clicked.connect(lambda _on=False, step=step: self._pressed(step))
+            line.clicked.connect(partial(self._on_clicked, step))
             layout.addWidget(line, row, 0, Qt.AlignmentFlag.AlignLeft)
 
     def show_steps(self, problems: Sequence[Problem], done: dict[str, str], working: dict[str, str]) -> None:
-        """`done` says of each step what is chosen, `working` of some what is being looked at."""
-        self._wrong = {step: [] for step in STEPS}
+        """Show the state of each step.
+
+        Args:
+            problems: Problems of the job; a step with problems needs attention.
+            done: Choice made in each step.
+            working: Activity of the steps that are in progress.
+        """
+        self._problems = {step: [] for step in STEPS}
         for problem in problems:
-            self._wrong[step_of(problem)].append(problem)
+            self._problems[step_of(problem)].append(problem)
         for step, line in self.lines.items():
-            wrong = self._wrong[step]
+            wrong = self._problems[step]
             state: StepState = "working" if step in working else "attention" if wrong else "done"
             text = working.get(step) or (_labels(wrong) if wrong else done[step])
             if state != self.states.get(step):
                 self.states[step] = state
                 line.setIcon(icons.icon(*_ICONS[state]))
             room = max(120, self.width() - 40)
-            shown = line.fontMetrics().elidedText(f"{step}: {text}", Qt.TextElideMode.ElideRight, room)
-            if shown != line.text():
-                line.setText(shown)
+            elided = line.fontMetrics().elidedText(f"{step}: {text}", Qt.TextElideMode.ElideRight, room)
+            if elided != line.text():
+                line.setText(elided)
             line.setToolTip("\n".join(map(str, wrong)) or text)
             line.setAccessibleDescription(f"{_SPOKEN[state]}: {text}")
 
-    def _pressed(self, step: str) -> None:
-        self._go_to(step, next(iter(self._wrong.get(step, ())), None))
+    def _on_clicked(self, step: str, _checked: bool = False) -> None:
+        self.pressed.emit(step, next(iter(self._problems.get(step, ())), None))
 
 
 def _labels(problems: Iterable[Problem]) -> str:

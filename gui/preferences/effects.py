@@ -10,7 +10,7 @@ from PySide6.QtCore import QObject
 from engine.contract.devices import CPU
 from gui import format as window_format
 from gui.actions import Actions
-from gui.form.form import JobForm
+from gui.form.panel import JobPanel
 from gui.preferences.store import Preferences
 from gui.style import theme
 
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 class Effects(QObject):
     """Acts on the theme, the units and the form from the beginning, and on the rest once the workspace is there."""
 
-    def __init__(self, preferences: Preferences, acts: Actions, form: JobForm, parent: QObject) -> None:
+    def __init__(self, preferences: Preferences, acts: Actions, job_panel: JobPanel, parent: QObject) -> None:
         super().__init__(parent)
-        self._preferences, self._acts, self._form = preferences, acts, form
+        self._preferences, self._acts, self._job_panel = preferences, acts, job_panel
         self._workspace: Workspace | None = None
         self._effects: dict[str, Callable[[], None]] = {
             "theme": self._dress,
@@ -77,6 +77,6 @@ class Effects(QObject):
         window_format.use_decimal_units(self._preferences.text("memory_unit") == "decimal")
 
     def _prefer(self) -> None:
-        self._form.recipes.preferred = self._preferences.text("default_recipe")
+        self._job_panel.environment.default_recipe = self._preferences.text("default_recipe")
         if self._workspace is not None:
-            self._form.judge()
+            self._job_panel.form.validate()

@@ -57,7 +57,7 @@ class RunActions(QObject):
             action.allow("" if one is not None else "Select one run")
         self.resume.allow(_resume_disabled_reason(one))
         completed = one is not None and one.state == "completed"
-        self.change.become(_FURTHER if completed else _CHANGE, _CHANGE_TIP)
+        self.change.set_appearance(_FURTHER if completed else _CHANGE, _CHANGE_TIP)
         self.change.allow("" if completed else _resume_disabled_reason(one))
         self.pause.allow("" if one is not None and one.state == "running" else "Select one running run")
         self.compare.allow("" if len(runs) > 1 else "Select two or more runs (Ctrl or Shift with the arrow keys)")

@@ -281,10 +281,10 @@ class QueueView(QWidget):
         row = self.model.row(position.run_id) if position is not None else None
         held = position is not None and position.held
         if held:
-            self.acts["hold"].become("Release", "Lets the run start when its devices are free")
+            self.acts["hold"].set_appearance("Release", "Lets the run start when its devices are free")
         else:
             tip = "Lets others start first until you release the run; it keeps its position"
-            self.acts["hold"].become("Hold", tip)
+            self.acts["hold"].set_appearance("Hold", tip)
         last = len(self.model.positions) - 1
         for wanted, button in self.buttons.items():
             at_its_end = (wanted in ("up", "first") and row == 0) or (wanted == "down" and row == last)

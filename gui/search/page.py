@@ -16,7 +16,7 @@ from engine.contract.search import Search
 from engine.runs.folder import RunFolder
 from engine.runs.searches import SearchFolder, create_search, start_driver, stop_driver
 from engine.system import paths
-from gui.actions import Action, bind, leaving
+from gui.actions import Action, back_action, bind
 from gui.search.search_form import SearchForm
 from gui.search.search_list import SearchesModel
 from gui.search.search_view import SearchView
@@ -62,7 +62,7 @@ class SearchPage(QWidget):
         self.list.horizontalHeader().setSectionResizeMode(0, QHeaderView.ResizeMode.Stretch)  # the names
         self.view = SearchView()
         self.form = SearchForm()
-        self.leave = leaving(self, "leave_search", "Back")
+        self.leave = back_action(self, "leave_search", "Back")
         self.back = bind(QPushButton(), self.leave, "Back from the searches")
         self.new = Action(self, "new_search", "New search …", "Searches the settings of the job in the form")
         self.title = QLabel("Searches")
@@ -203,7 +203,7 @@ class SearchPage(QWidget):
         self.title.setText("New search")
         self.form.ask_anew({line.name for line in self.model.lines})
         self._go_to(FORM)
-        self.form.rows["name"].setFocus()
+        self.form.focus_field("name")
 
     def _change(self) -> None:
         if self.view.data is not None:
@@ -211,7 +211,7 @@ class SearchPage(QWidget):
             self.title.setText(f"Change {self.view.data.folder.name}")
             self.form.change(self.view.data.search)
             self._go_to(FORM)
-            self.form.rows["trials"].setFocus()
+            self.form.focus_field("trials")
 
     def _start(self, search: Search) -> None:
         def start() -> SearchFolder:

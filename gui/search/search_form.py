@@ -17,7 +17,7 @@ from engine.contract.job import FIELDS, Field, Job
 from engine.contract.problems import Problem, errors
 from engine.contract.search import OPTION, SEARCHABLE, Search
 from gui.actions import Action, bind
-from gui.form.field_groups import devices_in_words
+from gui.form.environment import devices_text
 from gui.format import counted
 from gui.search.dimension_row import DimensionRow
 from gui.search.judging import Request
@@ -103,6 +103,9 @@ class SearchForm(QWidget):
         self._offer_fields()
         self._judge_later()
 
+    def focus_field(self, name: str) -> None:
+        self.rows[name].editor.control.setFocus()
+
     def ask_anew(self, taken: Collection[str]) -> None:
         """Asks for a new search; those of the names `taken` are there."""
         self._changed, self._taken = None, taken
@@ -111,7 +114,7 @@ class SearchForm(QWidget):
             self.vary(_FIRST)
         if not self.rows["name"].value() or self.rows["name"].value() in taken:
             self.rows["name"].set_value(_unused("search", taken))
-        self.start.become(
+        self.start.set_appearance(
             "Start the search", "Starts it in processes of its own, which go on when the window is closed"
         )
         self._judge_later()
@@ -121,7 +124,7 @@ class SearchForm(QWidget):
         self._changed = search
         self.take(values_of(search))
         self._lock()
-        self.start.become("Continue the search", "Goes on with this budget on these devices")
+        self.start.set_appearance("Continue the search", "Goes on with this budget on these devices")
         self._judge_later()
 
     def take(self, values: Mapping[str, Any]) -> None:
@@ -372,7 +375,7 @@ class SearchForm(QWidget):
         per = max(1, self.rows["devices_per_trial"].value() or 1)
         at_once = len(self._devices) // per
         runs = f"{counted(at_once, 'trial')} at once" if at_once else "too few for a trial"
-        self.devices.setText(f"Selected under Devices: {devices_in_words(self._devices, self._names)} ({runs}).")
+        self.devices.setText(f"Selected under Devices: {devices_text(self._devices, self._names)} ({runs}).")
 
     def _start(self) -> None:
         if self._soon.isActive() or self._judging is not None:

@@ -209,8 +209,8 @@ class Tour:
         own = {"title": line, "about": line, "source": line, "tasks": ["classification"], "set": {}}
         path_of("evil").parent.mkdir(parents=True, exist_ok=True)
         path_of("evil").write_text(tomli_w.dumps(own))
-        self.window.form.recipes._load_anew()
-        self.window.form.rows["recipe"].set_value("evil")
+        self.window.form.recipes.reload()
+        self.window.form.set_field("recipe", "evil")
 
     def _tips(self) -> None:
         """Has every tool tip there is shown, of widgets and of cells, and looks at every label."""

@@ -22,6 +22,7 @@ from gui import format as window_format
 from gui.actions import TRAIN
 from gui.form import cached_disk
 from gui.form.form import JobForm
+from gui.form.panel import JobPanel
 from gui.form.task_detection import sample_job
 from gui.main_window import MainWindow
 from gui.sources.inspector import Inspector
@@ -93,13 +94,19 @@ def styled(qapp: QApplication) -> QApplication:
 
 
 @pytest.fixture
-def form(styled: QApplication, qtbot: QtBot) -> JobForm:
-    """The form by itself, with no folder chosen."""
-    made = JobForm()
-    qtbot.addWidget(made)
-    made.resize(380, 760)
-    made.show()
-    return made
+def job_panel(styled: QApplication, qtbot: QtBot) -> JobPanel:
+    """Panel of the job alone, without a dataset folder."""
+    panel = JobPanel()
+    qtbot.addWidget(panel)
+    panel.resize(380, 760)
+    panel.show()
+    return panel
+
+
+@pytest.fixture
+def form(job_panel: JobPanel) -> JobForm:
+    """Form of a new job, without a dataset folder."""
+    return job_panel.form
 
 
 @pytest.fixture(autouse=True)

@@ -49,7 +49,7 @@ def test_that_a_button_follows_its_action(styled: QApplication, qtbot: QtBot) ->
     action.allow("Nothing is running")
     assert not button.isEnabled()
     assert button.toolTip() == "Nothing is running"
-    action.become("Resume", "Goes on", "resume")
+    action.set_appearance("Resume", "Goes on", "resume")
     assert (button.text(), button.accessibleName(), button.toolTip()) == ("Resume", "Resume", "Nothing is running")
     action.allow()
     assert button.toolTip() == "Goes on (Ctrl+P)"
@@ -75,7 +75,7 @@ def test_that_the_keys_of_an_action_that_insists_ask_even_while_its_button_is_of
 ) -> None:
     window = QWidget()
     qtbot.addWidget(window)
-    action = Action(window, "train", "Train", "", "Ctrl+Return", insists=True)
+    action = Action(window, "train", "Train", "", "Ctrl+Return", always_enabled=True)
     button = bind(QPushButton(window), action)
     with qtbot.waitActive(window):
         window.show()

@@ -31,15 +31,15 @@ time.sleep(600)
 WINDOW = """
 import sys
 from gui import app
-from gui.form.form import JobForm
+from gui.form.panel import JobPanel
 from gui.main_window import MainWindow
 from gui.sources.launcher import Launcher
 Launcher.touch = lambda launcher: None
-set_dataset = JobForm.set_dataset
+set_dataset = JobPanel.set_dataset
 def shown(form, folder):
     set_dataset(form, folder)
     print(folder, form.window().isVisible(), flush=True)
-JobForm.set_dataset = shown
+JobPanel.set_dataset = shown
 MainWindow.paintEvent = lambda window, event: None
 show = MainWindow.show
 def complete(window):
@@ -144,13 +144,13 @@ def test_that_a_job_file_becomes_the_form_without_its_consent_and_a_wrong_one_is
         Job(dataset=str(images), epochs=7, devices=("cpu", "cpu"), model="x.py", model_file_sha256="ab" * 32), file
     )
     window.come_forward(str(file))
-    qtbot.waitUntil(lambda: window.form.prefill_mode.prefill is not None)
+    qtbot.waitUntil(lambda: window.form.prefill is not None)
     assert window.form.values()["epochs"] == 7
     assert window.form.values()["model_file_sha256"] == ""
     assert window.workspace is not None
     assert window.workspace.devices.selection() == ("cpu", "cpu")
     assert window.form.isVisible()
-    assert str(file) in window.form.prefill_mode.band.text.text()
+    assert str(file) in window.job_panel.banner_text.text()
     file.write_text('epochs = "many"\n')
     window.open_paths([str(file)])
     qtbot.waitUntil(lambda: "epochs" in window.message.text().lower())

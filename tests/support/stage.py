@@ -173,7 +173,7 @@ class Stage:
 
     def show_found(self, field: str, found: object, job: Job = SAMPLE) -> QWidget:
         """The page of that finder with an answer of its own."""
-        self.window.form.finder_wanted.emit(field)
+        self.window.form.finder_requested.emit(field)
         page = self.workspace.finders[field]
         page.show_job(job, [])
         page.child.cancel()

@@ -31,9 +31,9 @@ def training_window(app: QApplication, dataset: str = "", **fields: object) -> I
         theme.apply(app)
         window = MainWindow()
         if dataset:
-            window.form.set_dataset(dataset)
+            window.job_panel.set_dataset(dataset)
         for name, value in {"model": "mnist_cnn", "epochs": 10_000, **fields}.items():
-            window.form.rows[name].set_value(value)
+            window.job_panel.set_field(name, value)
         window.resize(1280, 800)
         window.show()
         yield window

@@ -316,9 +316,9 @@ class ProcessesView(QWidget):
         if line is None and len(self.tree.selectionModel().selectedRows()) > 1:
             why = "Select a single process to end it."
         if stops:
-            self.acts["end"].become("Stop the &run …", "Asks first")
+            self.acts["end"].set_appearance("Stop the &run …", "Asks first")
         else:
-            self.acts["end"].become("&End process …", "Asks first; the process may then save its work")
+            self.acts["end"].set_appearance("&End process …", "Asks first; the process may then save its work")
         self.acts["end"].allow(why)
         self.acts["copy"].allow("" if self.tree.selectionModel().hasSelection() else "Select the processes to copy")
         self.acts["command"].allow(

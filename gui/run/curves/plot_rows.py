@@ -9,7 +9,7 @@ from PySide6.QtCore import Qt, Signal
 from PySide6.QtGui import QKeyEvent, QResizeEvent, QShowEvent
 from PySide6.QtWidgets import QHBoxLayout, QPushButton, QSplitter, QToolButton, QVBoxLayout, QWidget
 
-from gui.actions import bind, leaving
+from gui.actions import back_action, bind
 from gui.plots.plot import LinePlot
 from gui.sources.settings import Settings
 from gui.style import icons
@@ -147,7 +147,7 @@ class LargePlot(QWidget):
 
     def __init__(self) -> None:
         super().__init__()
-        self.leave = leaving(self, "leave_plot", "Back to all plots")
+        self.leave = back_action(self, "leave_plot", "Back to all plots")
         self.leave.on_trigger(self.closed.emit)
         self.back = bind(QPushButton(), self.leave, "Back to all plots")
         self._layout = QVBoxLayout(self)

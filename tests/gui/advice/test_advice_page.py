@@ -245,11 +245,11 @@ def test_that_the_form_leads_to_the_page_which_fills_it_and_marks_what_was_refus
     assert window.form.rows["image_size"].problem_label.text() == "Too small. Enlarge it."
     page.child.done.emit(an_answer())
     page.use.click()
-    assert window.form.rows["strategy"].value() == "ddp"
+    assert window.form.field_value("strategy") == "ddp"
     assert window.form.rows["bucket_mib"].changed
     choose(page, 1)  # type: ignore[arg-type]
     page.use.click()
-    assert (window.form.rows["strategy"].value(), window.form.devices) == ("single", ("cpu",))
+    assert (window.form.field_value("strategy"), window.form.devices) == ("single", ("cpu",))
     assert not window.form.rows["bucket_mib"].changed
     assert button.hasFocus()
 
@@ -275,7 +275,7 @@ def test_that_the_advisor_itself_advises_on_the_form_s_job(open_window: Callable
     assert first.images_per_second is not None
     assert page.notice.text() == ""
     page.use.click()
-    assert window.form.rows["strategy"].value() == first.strategy
+    assert window.form.field_value("strategy") == first.strategy
     assert window.form.devices == first.devices
     window.form.find_buttons["strategy"].click()
     assert not page.child.running  # the job is as advised

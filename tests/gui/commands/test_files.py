@@ -25,8 +25,8 @@ def test_that_a_job_is_saved_opened_and_emptied(
     window = open_window()
     files, form = window.commands.files, window.form
     qtbot.waitUntil(form.train.isEnabled)
-    form.set_value("epochs", 7)
-    form.judge()
+    form.set_field("epochs", 7)
+    form.validate()
     files.save_job(tmp_path / "job.toml")
     saved = load_job(tmp_path / "job.toml")[0]
     assert saved is not None
@@ -71,7 +71,7 @@ def test_that_a_run_from_elsewhere_is_shown_and_another_folder_is_not(
     assert window.workspace.store.run.path == elsewhere
     with qtbot.waitSignal(files.message) as said:
         files.open_run(str(tmp_path))
-    assert "is not the folder of a run" in said.args[0]
+    assert "is not a run folder" in said.args[0]
 
 
 def test_that_recent_runs_are_in_the_menu_newest_first(open_window: Callable[[], MainWindow], qtbot: QtBot) -> None:

@@ -107,7 +107,7 @@ def test_that_commands_settings_and_models_are_found_and_done(palette: Palette, 
     assert type_into(palette, qtbot, "resnet50")[0] == "ResNet-50"
     qtbot.keyClick(palette.field, Qt.Key.Key_Return)
     assert not palette.isVisible()
-    assert window.form.rows["model"].value() == "resnet50"
+    assert window.form.field_value("model") == "resnet50"
     window.acts.palette.trigger()
     assert type_into(palette, qtbot, "desktop notif")[0] == "Desktop notifications"
     qtbot.keyClick(palette.field, Qt.Key.Key_Enter)

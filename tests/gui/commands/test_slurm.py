@@ -16,8 +16,8 @@ def test_that_a_script_is_made_changed_and_submitted_as_it_stands(
 ) -> None:
     window = open_window()
     qtbot.waitUntil(window.form.train.isEnabled)
-    window.form.set_value("strategy", "ddp")
-    window.form.judge()
+    window.form.set_field("strategy", "ddp")
+    window.form.validate()
     window.acts.submit.trigger()
     dialog = window.commands.slurm
     assert dialog is not None

@@ -110,7 +110,7 @@ def test_that_the_form_leads_to_the_page_and_its_size_back_into_the_form(
     page.child.done.emit(FOUND)
     page.use.click()
     assert window.pages.currentWidget() is window.workspace.run
-    assert window.form.rows["batch_size"].value() == 256
+    assert window.form.field_value("batch_size") == 256
     assert window.form.find_buttons["batch_size"].hasFocus()
 
 

@@ -164,4 +164,4 @@ def test_that_the_form_leads_to_a_rate_and_the_rate_back_into_the_form(
     rate = page.chosen()
     page.use.click()
     assert window.pages.currentWidget() is window.workspace.run
-    assert window.form.rows["learning_rate"].value() == rate
+    assert window.form.field_value("learning_rate") == rate

@@ -86,7 +86,7 @@ def test_that_the_keyboard_is_back_on_train_once_a_run_has_been_made(form: JobFo
 
 
 def test_that_a_marked_field_says_what_is_wrong_to_assistive_technologies(form: JobForm, qtbot: QtBot) -> None:
-    form.set_dataset("/no/such/folder")
+    form.set_field("dataset", "/no/such/folder")
     control = form.rows["dataset"].editor.control
     qtbot.waitUntil(lambda: "no folder" in control.accessibleDescription())
     assert control.property("severity") == "error"
@@ -103,14 +103,14 @@ def test_that_what_was_found_wrong_in_the_folder_is_marked_at_the_folder(
 
 def test_that_a_warning_is_shown_and_does_not_keep_train_off(form: JobForm, images: Path, qtbot: QtBot) -> None:
     fill(form, images, qtbot)
-    form.rows["freeze_epochs"].set_value(2)
+    form.set_field("freeze_epochs", 2)
     qtbot.waitUntil(lambda: "random weights" in form.rows["freeze_epochs"].problem_label.text())
     assert form.train.isEnabled()
 
 
 def test_that_train_waits_while_the_folder_is_looked_through(form: JobForm, images: Path, qtbot: QtBot) -> None:
     fill(form, images, qtbot)
-    form.set_dataset(str(images.parent))
+    form.set_field("dataset", str(images.parent))
     qtbot.waitUntil(lambda: "still being inspected" in form.train.toolTip())
     assert not form.train.isEnabled()
 
@@ -143,27 +143,27 @@ def test_that_a_learning_rate_may_be_written_in_any_common_way(
     for typed, number in (("1e-3", 0.001), ("0.5", 0.5), (" 2E-4 ", 0.0002), ("0,25", 0.25)):
         form.rows["learning_rate"].editor.line.setText(typed)
         qtbot.waitUntil(lambda number=number: form.job is not None and form.job.learning_rate == number)
-    form.rows["learning_rate"].set_value(0.125)
+    form.set_field("learning_rate", 0.125)
     assert form.rows["learning_rate"].editor.line.text() == "0,125"
 
 
 def test_that_a_fold_tells_of_a_change_and_leads_back_to_the_default(form: JobForm, qtbot: QtBot) -> None:
     training = next(section for section in form.sections if section.title == "Training")
     assert training.mark.text() == ""
-    form.rows["mixup"].set_value(0.2)
-    form.rows["seed"].set_value(7)
+    form.set_field("mixup", 0.2)
+    form.set_field("seed", 7)
     assert training.mark.text() == "● 2 changed"
     form.rows["seed"].reset.click()
     assert training.mark.text() == "● 1 changed"
     training.reset.click()
-    assert form.rows["mixup"].value() == 0
+    assert form.field_value("mixup") == 0
     assert training.reset.isHidden()
 
 
 def test_that_a_fold_with_something_wrong_opens_by_itself(form: JobForm, qtbot: QtBot) -> None:
     data = next(section for section in form.sections if section.title == "Data")
-    form.rows["model"].set_value("inception_v3")
-    form.rows["image_size"].set_value(28)
+    form.set_field("model", "inception_v3")
+    form.set_field("image_size", 28)
     qtbot.waitUntil(lambda: data.body.isVisibleTo(form))
     assert "at least" in shown_at(form, "image_size")
 
@@ -193,8 +193,8 @@ def test_that_a_model_file_runs_only_after_it_has_been_allowed(
     fill(form, images, qtbot)
     program = tmp_path / "net.py"
     program.write_text("def build_model(num_classes): ...\n")
-    form.rows["model"].set_value(str(program))
-    form.rows["image_size"].set_value(None)
+    form.set_field("model", str(program))
+    form.set_field("image_size", None)
     qtbot.waitUntil(lambda: form.consent.isVisibleTo(form))
     assert not form.train.isEnabled()
     form.consent._show.click()
@@ -210,7 +210,7 @@ def test_that_consent_ends_when_the_file_changes(form: JobForm, images: Path, tm
     fill(form, images, qtbot)
     program = tmp_path / "net.py"
     program.write_text("def build_model(num_classes): ...\n")
-    form.rows["model"].set_value(str(program))
+    form.set_field("model", str(program))
     qtbot.waitUntil(lambda: form.consent.isVisibleTo(form))
     form.consent._allow.click()
     qtbot.waitUntil(form.train.isEnabled)
@@ -229,7 +229,7 @@ def test_that_a_job_does_not_agree_for_the_user_to_the_model_file_that_it_brings
     brought = Job(dataset=str(images), model=str(program), model_file_sha256=model_file_sha256(str(program)) or "")
     form.set_job(brought)
     fill(form, images, qtbot)
-    form.rows["model"].set_value(str(program))
+    form.set_field("model", str(program))
     qtbot.waitUntil(lambda: form.consent.isVisibleTo(form))
     assert not form.train.isEnabled()
     assert "not allowed to run yet" in shown_at(form, "model")
@@ -268,8 +268,8 @@ def test_that_the_job_can_be_copied_as_a_command(form: JobForm, images: Path, qt
     folder = images / "my flowers"
     folder.mkdir()
     fill(form, folder, qtbot)
-    form.rows["strategy"].set_value("ddp")
-    form.rows["pretrained"].set_value(True)
+    form.set_field("strategy", "ddp")
+    form.set_field("pretrained", True)
     form.set_devices(("cpu", "cpu"))
     qtbot.waitUntil(lambda: form.job is not None and form.job.devices == ("cpu", "cpu"))
     form.copy.click()
@@ -315,7 +315,7 @@ def test_that_the_form_can_show_every_job_and_gives_it_back_unchanged(form: JobF
     )
     form.set_job(job)
     form.set_devices(job.devices)
-    form.judge()
+    form.validate()
     assert form.job == job
 
 
@@ -336,10 +336,10 @@ def test_that_the_form_says_where_a_models_weights_come_from_and_what_stands_in_
     assert weights is not None
     cached_path(weights).parent.mkdir(parents=True)
     cached_path(weights).write_bytes(bytes(1 << 20))
-    form.judge(afresh=True)
+    form.validate(forget_disk=True)
     qtbot.waitUntil(lambda: note.text().endswith("Apache-2.0, 1.0 MiB, on this machine"))
     assert row.problem_label.text() == ""
-    form.rows["model"].set_value("mnist_cnn")
+    form.set_field("model", "mnist_cnn")
     qtbot.waitUntil(lambda: note.text() == "Weights: none are known for this model")
     assert "no known pretrained weights" in row.problem_label.text()
 
@@ -347,8 +347,8 @@ def test_that_the_form_says_where_a_models_weights_come_from_and_what_stands_in_
 def test_that_a_choice_too_long_for_its_field_ends_with_an_ellipsis(form: JobForm) -> None:
     box = form.rows["strategy"].editor.control
     assert isinstance(box, QComboBox)
-    form.rows["strategy"].set_value("ddp")
-    form.judge()
+    form.set_field("strategy", "ddp")
+    form.validate()
     for width, shown in ((400, "DistributedDataParallel"), (120, "…")):
         box.resize(width, box.height())
         option = QStyleOptionComboBox()

@@ -114,7 +114,7 @@ def test_that_devices_of_other_machines_are_named_and_needed_to_be_reached(ready
     ready.set_machine(machine())
     ready.set_hosts({"ws1:GPU-1": "ws1 GPU 0"}, {})
     ready.set_devices(("ws1:cpu", "ws1:cpu", "ws2:cpu"))
-    ready.rows["strategy"].set_value("ddp")
+    ready.set_field("strategy", "ddp")
     qtbot.waitUntil(lambda: ready.devices_label.text() == "ws1 CPU, 2 workers, ws2 CPU")
     assert ready.train.isEnabled()
     assert ready.job is not None

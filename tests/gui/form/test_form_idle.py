@@ -5,13 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import msgspec
-import pytest
-from pytestqt.qtbot import QtBot
 
 from engine.contract.idle_fields import idle_fields
 from engine.contract.job import Job
 from engine.contract.recipes import save_recipe
 from gui.form.form import JobForm
+from gui.form.panel import JobPanel
 from gui.sources.prefill import Prefill
 from tests.gui.sources.written_runs import a_run
 
@@ -65,32 +64,29 @@ def test_that_what_was_set_comes_back_with_what_it_belongs_to(form: JobForm) -> 
     assert (values["final_rate"], values["warmup_steps"], values["warmup_start"]) == (0.25, 7, 0.5)
 
 
-@pytest.mark.usefixtures("styled")
-def test_that_what_a_recipe_says_of_a_field_without_effect_does_not_count_as_changed(
-    images: Path, qtbot: QtBot
-) -> None:
+def test_recipe_values_without_effect_count_as_unchanged(job_panel: JobPanel, images: Path) -> None:
     said = {"optimizer": "adamw", "beta2": 0.95, "schedule": "step", "milestones": (2,)}
     save_recipe("Mine", "", "classification", said)
-    form = JobForm()
-    qtbot.addWidget(form)
+    job_panel.form.recipes.reload()
+    form = job_panel.form
     form.set_job(Job(dataset=str(images)))
-    form.recipes.begin()
+    form.recipes.reset()
     change(form, recipe="mine")
-    form.judge()
+    form.validate()
     assert (form.values()["beta2"], form.values()["milestones"]) == (0.95, (2,))
     change(form, optimizer="sgd", schedule="cosine")
-    form.judge()
+    form.validate()
     assert (form.values()["beta2"], form.values()["milestones"]) == (0.999, ())
     assert [section.mark.text() for section in form.sections if section.mark.text()] == [
         "● 1 changed"
     ] * 2  # what decides it alone
     change(form, optimizer="adamw", schedule="step")
-    form.judge()
+    form.validate()
     assert (form.values()["beta2"], form.values()["milestones"]) == (0.95, (2,))
     assert not [section.mark.text() for section in form.sections if section.mark.text()]
 
 
-def test_that_another_runs_job_keeps_what_has_no_effect_in_it(form: JobForm, images: Path) -> None:
+def test_prefill_keeps_values_without_effect(job_panel: JobPanel, images: Path) -> None:
     run = a_run(
         8, "paused", dataset=str(images), strategy="pipeline", devices=("cpu", "cpu"), compile="off", beta2=0.9,
         bucket_mib=8.0,
@@ -98,15 +94,17 @@ def test_that_another_runs_job_keeps_what_has_no_effect_in_it(form: JobForm, ima
     job = run.job()
     assert job is not None
     prefill = Prefill(said="Goes on", job=job, run=run)
-    form.prefill_mode.begin(prefill)
+    job_panel.begin_prefill(prefill)
+    form = job_panel.form
     form.set_devices(job.devices)
     assert prefill.changes(form.values()) == {}
     change(form, strategy="ddp")
     assert prefill.changes(form.values()) == {"strategy": "ddp"}
-    assert form.rows["bucket_mib"].value() == 8.0
-    form.prefill_mode.begin(Prefill(said="A fork", job=job))
-    form.judge()
+    assert form.field_value("bucket_mib") == 8.0
+    job_panel.begin_prefill(Prefill(said="A fork", job=job))
+    form = job_panel.form
+    form.validate()
     assert form.job == job
     change(form, optimizer="adamw")
-    form.judge()
+    form.validate()
     assert form.job == msgspec.structs.replace(job, optimizer="adamw")

@@ -27,7 +27,7 @@ def test_that_a_task_of_ones_own_runs_only_when_its_file_has_been_allowed(
     )
     qtbot.waitUntil(lambda: "Choose that file as the model" in shown_at(form, "model"))
     assert not form.train.isEnabled()
-    form.rows["model"].set_value(str(EXAMPLE))
+    form.set_field("model", str(EXAMPLE))
     qtbot.waitUntil(lambda: form.consent.isVisibleTo(form))
     assert not form.train.isEnabled()
     form.consent._show.click()
@@ -42,15 +42,15 @@ def test_that_a_task_of_ones_own_runs_only_when_its_file_has_been_allowed(
 def test_that_the_best_checkpoint_is_chosen_by_a_measure_that_the_file_names(
     form: JobForm, tmp_path: Path, qtbot: QtBot
 ) -> None:
-    form.rows["task"].set_value("custom")
+    form.set_field("task", "custom")
     assert offered(form) == ["Task default", "Validation loss"]
-    form.rows["model"].set_value(str(EXAMPLE))
+    form.set_field("model", str(EXAMPLE))
     own = ["Task default (Mean error)", "Mean error", "Counted exactly", "Validation loss"]
     qtbot.waitUntil(lambda: offered(form) == own)
-    form.rows["best_by"].set_value("exact")
-    form.rows["model"].set_value(str(tmp_path / "none.py"))
+    form.set_field("best_by", "exact")
+    form.set_field("model", str(tmp_path / "none.py"))
     qtbot.waitUntil(lambda: offered(form)[0] == "Task default")
-    assert form.rows["best_by"].value() == "exact"
+    assert form.field_value("best_by") == "exact"
 
 
 def test_that_a_file_that_has_been_changed_is_asked_for_its_measures_anew(
@@ -58,12 +58,12 @@ def test_that_a_file_that_has_been_changed_is_asked_for_its_measures_anew(
 ) -> None:
     file = tmp_path / "mine.py"
     file.write_text("class Mine(OwnTask):\n    pass")
-    form.rows["task"].set_value("custom")
-    form.rows["model"].set_value(str(file))
+    form.set_field("task", "custom")
+    form.set_field("model", str(file))
     qtbot.waitUntil(lambda: form.consent.isVisibleTo(form))
     assert offered(form) == ["Task default", "Validation loss"]
     file.write_text("class Mine(OwnTask):\n    measures = (Measure('error', 'Error', higher_is_better=False),)")
-    form.judge()  # as whatever is done in the form has it do
+    form.validate()  # as whatever is done in the form has it do
     qtbot.waitUntil(lambda: "has just changed" in form.consent._question.text())
     form.consent._allow.click()
     qtbot.waitUntil(lambda: offered(form) == ["Task default (Error)", "Error", "Validation loss"])

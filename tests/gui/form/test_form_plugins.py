@@ -12,6 +12,7 @@ from engine.contract.catalogue import Catalogue, Measure, Supplement, load_catal
 from engine.contract.job import Job
 from engine.contract.problems import Problem
 from gui.form.form import JobForm
+from gui.form.panel import JobPanel
 from gui.sources.inspector import PluginReader
 from gui.sources.prefill import Prefill
 from tests.engine.contract.test_options import FIELDS
@@ -38,8 +39,8 @@ def test_that_the_form_has_what_plugins_add_as_soon_as_it_is_known(
     form: JobForm, catalogue: Catalogue, images: Path, qtbot: QtBot
 ) -> None:
     with qtbot.waitSignal(form.folder_chosen):
-        form.set_dataset(str(images))
-    form.rows["model"].set_value("narrow")
+        form.set_field("dataset", str(images))
+    form.set_field("model", "narrow")
     qtbot.waitUntil(lambda: "There is no model" in shown_at(form, "model"))
     with qtbot.waitSignal(form.folder_chosen):  # it may be of a plug-in's format
         form.set_catalogue(catalogue)
@@ -48,7 +49,7 @@ def test_that_the_form_has_what_plugins_add_as_soon_as_it_is_known(
     assert "The plug-in “elm” is left out." in shown_at(form, "dataset")
     assert list(form.options.rows) == ["width", "slope", "pooling", "bias", "note"]
     assert form.options.isVisible()
-    form.rows["model"].set_value("resnet18")
+    form.set_field("model", "resnet18")
     assert not form.options.isVisible()
 
 
@@ -65,20 +66,19 @@ def test_that_options_reach_the_job_and_what_is_wrong_with_them_their_rows(
     assert "Slope" in form.train.accessibleDescription() + form.reason.text()
     row.set_value(0.5)
     qtbot.waitUntil(lambda: form.job is not None and form.job.options == {"width": 16, "slope": 0.5, "bias": False})
-    form.rows["model"].set_value("resnet18")
+    form.set_field("model", "resnet18")
     qtbot.waitUntil(lambda: form.job is not None and form.job.options == {})
-    form.rows["model"].set_value("narrow")
+    form.set_field("model", "narrow")
     qtbot.waitUntil(lambda: form.job is not None and form.job.options == {"width": 16, "slope": 0.5, "bias": False})
 
 
-def test_that_another_runs_options_are_shown_and_the_forms_own_come_back(
-    form: JobForm, catalogue: Catalogue, qtbot: QtBot
-) -> None:
+def test_prefill_shows_options_of_the_run(job_panel: JobPanel, form: JobForm, catalogue: Catalogue) -> None:
     form.set_catalogue(catalogue)
     form.set_job(Job(model="narrow", options={"width": 16}))
-    form.prefill_mode.begin(Prefill("A fork", Job(model="narrow", options={"width": 32})))
-    assert form.options.values() == {"width": 32}
-    form.prefill_mode.end()
+    job_panel.begin_prefill(Prefill("A fork", Job(model="narrow", options={"width": 32})))
+    assert job_panel.form.options.values() == {"width": 32}
+    job_panel.end_prefill()
+    assert job_panel.form is form
     assert form.options.values() == {"width": 16}
 
 

@@ -9,9 +9,8 @@ from PySide6.QtCore import Qt
 from pytestqt.qtbot import QtBot
 
 from engine.contract.job import Job
-from gui.form.field_groups import SECTIONS
-from gui.form.form import JobForm
-from gui.form.queue_estimate import words
+from gui.form.form import SECTIONS, JobForm
+from gui.form.submit import queue_message
 from tests.gui.form.test_form import fill
 
 NAMES = {"GPU-a": "GPU 0", "GPU-b": "GPU 1"}
@@ -34,39 +33,41 @@ NAMES = {"GPU-a": "GPU 0", "GPU-b": "GPU 1"}
 def test_that_it_is_said_behind_whom_a_run_starts(
     devices: tuple[str, ...], ahead: dict[str, tuple[str, ...]], said: str
 ) -> None:
-    assert words(ahead, devices, NAMES, False) == said
+    assert queue_message(ahead, devices, NAMES, False) == said
 
 
 def test_that_a_run_that_starts_at_once_is_said_to_share_its_devices() -> None:
-    assert words({"cpu": ("a",)}, ("cpu",), {}, True) == "Shares the CPU with “a”; sharing slows every run down."
+    assert (
+        queue_message({"cpu": ("a",)}, ("cpu",), {}, True) == "Shares the CPU with “a”; sharing slows every run down."
+    )
 
 
 def test_that_a_run_can_be_started_beside_those_before_it(form: JobForm, images: Path, qtbot: QtBot) -> None:
     fill(form, images, qtbot)
-    assert not form.submit_bar.ahead.isVisible()
-    form.set_ahead({"cpu": ("night shift",)})
-    assert form.submit_bar.ahead.text() == "Waits for the CPU, behind “night shift”."
-    assert form.submit_bar.ahead.isVisible()
+    assert not form.submit_bar.queue.isVisible()
+    form.set_queued_runs({"cpu": ("night shift",)})
+    assert form.submit_bar.queue.text() == "Waits for the CPU, behind “night shift”."
+    assert form.submit_bar.queue.isVisible()
     with qtbot.waitSignal(form.train_requested) as asked:
         qtbot.mouseClick(form.submit_bar.at_once, Qt.MouseButton.LeftButton)
     assert asked.args[0].start == "at_once"
-    assert form.rows["start"].value() == "when_free"
-    form.rows["start"].set_value("at_once")
-    qtbot.waitUntil(lambda: "slows every run down" in form.submit_bar.ahead.text())
+    assert form.field_value("start") == "when_free"
+    form.set_field("start", "at_once")
+    qtbot.waitUntil(lambda: "slows every run down" in form.submit_bar.queue.text())
     assert not form.submit_bar.at_once.isVisible()
-    form.set_ahead({})
-    assert not form.submit_bar.ahead.isVisible()
+    form.set_queued_runs({})
+    assert not form.submit_bar.queue.isVisible()
 
 
 def test_that_the_keyboard_is_on_train_once_a_run_has_been_started_beside_others(
     form: JobForm, images: Path, qtbot: QtBot
 ) -> None:
     fill(form, images, qtbot)
-    form.set_ahead({"cpu": ("night shift",)})
+    form.set_queued_runs({"cpu": ("night shift",)})
     form.submit_bar.at_once.setFocus()
     form.set_starting(True)
     assert form.window().focusWidget() not in (form.train, form.submit_bar.at_once)
-    form.set_started()
+    form.set_starting(False)
     assert form.window().focusWidget() is form.train
 
 
@@ -77,10 +78,10 @@ def test_that_waiting_for_others_is_asked_where_it_has_an_effect(form: JobForm) 
     assert not row.isHidden()
     row.set_value(True)
     assert form.values()["wait_for_others"] is True
-    form.rows["start"].set_value("at_once")
+    form.set_field("start", "at_once")
     assert row.isHidden()
     assert form.values()["wait_for_others"] is False
-    form.rows["start"].set_value("when_free")
+    form.set_field("start", "when_free")
     assert form.values()["wait_for_others"] is True
 
 
@@ -104,5 +105,5 @@ def test_that_the_form_gives_back_every_field_of_the_fold(form: JobForm, images:
     for each in (job, Job(dataset=str(images), start="at_once", restarts=7, on_not_finite="roll_back")):
         form.set_job(each)
         form.set_devices(each.devices)
-        form.judge()
+        form.validate()
         assert form.job == each

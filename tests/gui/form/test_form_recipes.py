@@ -16,6 +16,7 @@ from engine.contract.dataset import DatasetReport, SplitReport
 from engine.contract.job import FIELDS, Job
 from engine.contract.recipes import load_recipes
 from gui.form.form import JobForm
+from gui.form.panel import JobPanel
 from gui.form.recipe_dialog import RecipeDialog
 from gui.form.recipes import RecipeEditor
 from gui.main_window import MainWindow
@@ -41,7 +42,7 @@ def reachable_servers(monkeypatch: pytest.MonkeyPatch) -> None:
 def begun(form: JobForm, images: Path, qtbot: QtBot) -> JobForm:
     """A form that begins with the recipe that fits, whose folder has been looked through."""
     form.set_job(Job(dataset=str(images)))
-    form.recipes.begin()
+    form.recipes.reset()
     qtbot.waitSignal(form.folder_chosen).wait()
     form.set_report(report())
     return form
@@ -56,14 +57,14 @@ def mark(form: JobForm, title: str) -> str:
 
 
 def choose(form: JobForm, recipe: str) -> None:
-    form.rows["recipe"].set_value(recipe)
-    form.judge()
+    form.set_field("recipe", recipe)
+    form.validate()
 
 
 def change(form: JobForm, **changes: object) -> None:
     for name, value in changes.items():
         form.rows[name].set_value(value)
-    form.judge()
+    form.validate()
 
 
 def test_that_the_window_begins_with_the_recipe_that_fits_the_sample(
@@ -74,7 +75,7 @@ def test_that_the_window_begins_with_the_recipe_that_fits_the_sample(
     assert form.job is not None
     assert (form.job.model, form.job.recipe, form.job.pretrained) == (LITE, "fine-tune", True)
     assert (form.job.augmentation, form.job.image_size, form.job.epochs) == ("light", 96, 15)
-    assert form.recipes.about.text().startswith("Starts from pretrained weights")
+    assert form.rows["recipe"].note.text().startswith("Starts from pretrained weights")
     assert all(mark(form, title) == "" for title in ("Training", "Optimizer", "Schedule", "Data", "Model"))
 
 
@@ -104,11 +105,11 @@ def test_that_what_the_user_changed_stays_and_is_marked_against_the_recipe(begun
     change(begun, learning_rate=0.3, mixup=0.2)
     assert mark(begun, "Training") == "● 1 changed"
     assert begun.rows["learning_rate"].reset.isVisibleTo(begun)
-    assert begun.rows["learning_rate"].reset.toolTip() == "Back to the recipe"
+    assert begun.rows["learning_rate"].reset.toolTip() == "Reset to the recipe"
     change(begun, model="mnist_cnn")
     assert values(begun, "recipe", "learning_rate", "mixup", "optimizer") == ("from-scratch", 0.3, 0.2, "sgd")
     begun.rows["learning_rate"].reset.click()
-    begun.judge()
+    begun.validate()
     assert values(begun, "learning_rate") == (0.0125,)
     change(begun, batch_size=64)  # which it follows again
     assert values(begun, "learning_rate") == (0.025,)
@@ -138,7 +139,7 @@ def test_that_choosing_a_recipe_sets_the_fields_and_choosing_the_last_one_brings
     change(begun, model="mnist_cnn")
     assert values(begun, "recipe") == ("torchvision-classification",)  # it was chosen
     begun.rows["recipe"].reset.click()
-    begun.judge()
+    begun.validate()
     assert values(begun, "recipe") == ("from-scratch",)
     change(begun, model="resnet18")
     assert values(begun, "recipe") == ("fine-tune",)  # and the one that fits goes on to be taken
@@ -163,8 +164,8 @@ def test_that_a_job_without_recipe_stays_as_it_is(form: JobForm, images: Path, q
     form.set_report(report())
     assert form.job == job
     assert mark(form, "Training") == "● 1 changed"
-    assert form.rows["mixup"].reset.toolTip() == "Back to the default"
-    assert "No recipe" in form.recipes.about.text()
+    assert form.rows["mixup"].reset.toolTip() == "Reset to the default"
+    assert "No recipe" in form.rows["recipe"].note.text()
     choose(form, "fine-tune")
     assert values(form, "epochs", "mixup") == (30, 0.0)
     choose(form, "")
@@ -178,13 +179,13 @@ def test_that_a_job_of_a_recipe_comes_back_with_its_changes_once_the_folder_has_
     job = begun.job
     assert job is not None
     form.set_job(Job())
-    form.judge()
+    form.validate()
     form.set_job(job)
-    form.judge()
+    form.validate()
     assert form.job == job
     assert mark(form, "Training") == ""  # as long as it is not known what the recipe would say
     assert form.rows["recipe"].editor.control.currentText() == "Fine-tune"
-    assert form.recipes.about.text().startswith("Starts from pretrained")
+    assert form.rows["recipe"].note.text().startswith("Starts from pretrained")
     qtbot.waitSignal(form.folder_chosen).wait()
     form.set_report(report())
     assert form.job == job
@@ -195,43 +196,48 @@ def test_that_a_job_of_a_recipe_comes_back_with_its_changes_once_the_folder_has_
 
 
 def test_that_the_folder_looked_through_anew_changes_nothing_until_it_has_been(begun: JobForm, qtbot: QtBot) -> None:
-    begun.rows["seed"].set_value(3)
-    begun.judge()
+    begun.set_field("seed", 3)
+    begun.validate()
     assert begun.checking
     assert values(begun, "epochs", "ema_decay") == (30, 0.98)
 
 
-def test_that_another_runs_job_is_left_as_it_is_and_a_fork_takes_a_recipe_once(begun: JobForm, images: Path) -> None:
+def test_prefill_keeps_the_runs_values_and_fork_applies_a_recipe_once(
+    job_panel: JobPanel, begun: JobForm, images: Path
+) -> None:
     change(begun, mixup=0.2)
     own = begun.values()
     run = a_run(8, "paused", dataset=str(images), model="mnist_cnn", epochs=4, recipe="fine-tune", mixup=0.7)
     job = run.job()
     assert job is not None
-    begun.prefill_mode.begin(Prefill(said="Goes on", job=job, run=run, action="Resume"))
-    begun.set_report(report(50))
-    assert begun.job is not None
-    assert (begun.job.recipe, begun.job.mixup, begun.job.optimizer) == ("fine-tune", 0.7, "sgd")
-    assert begun.rows["recipe"].locked != ""
-    begun.recipes._save("Theirs", "")
-    begun.prefill_mode.begin(Prefill(said="A fork", job=msgspec.structs.replace(job, recipe="theirs")))
-    begun.judge()
-    assert begun.rows["recipe"].editor.control.currentText() == "Theirs"
-    begun.prefill_mode.begin(Prefill(said="A fork", job=job))
-    begun.judge()
-    assert (begun.job.recipe, begun.job.mixup, begun.job.epochs) == ("fine-tune", 0.7, 4)
-    choose(begun, "pytorch-ddp-tutorial")
-    assert (begun.job.momentum, begun.job.epochs, begun.job.mixup) == (0.0, 10, 0.0)
-    change(begun, batch_size=64)
-    assert begun.job.learning_rate == 0.001
+    job_panel.begin_prefill(Prefill(said="Resume", job=job, run=run, action="Resume"))
+    resumed = job_panel.form
+    resumed.set_report(report(50))
+    assert resumed.job is not None
+    assert (resumed.job.recipe, resumed.job.mixup, resumed.job.optimizer) == ("fine-tune", 0.7, "sgd")
+    assert resumed.rows["recipe"].locked != ""
+    resumed.recipes.save("Theirs", "")
+    job_panel.begin_prefill(Prefill(said="A fork", job=msgspec.structs.replace(job, recipe="theirs")))
+    job_panel.form.validate()
+    assert job_panel.form.rows["recipe"].editor.control.currentText() == "Theirs"
+    job_panel.begin_prefill(Prefill(said="A fork", job=job))
+    fork = job_panel.form
+    fork.validate()
+    assert fork.job is not None
+    assert (fork.job.recipe, fork.job.mixup, fork.job.epochs) == ("fine-tune", 0.7, 4)
+    choose(fork, "pytorch-ddp-tutorial")
+    assert (fork.job.momentum, fork.job.epochs, fork.job.mixup) == (0.0, 10, 0.0)
+    change(fork, batch_size=64)
+    assert fork.job.learning_rate == 0.001
+    job_panel.end_prefill()
     begun.set_report(report())
-    begun.prefill_mode.end()
     assert begun.values() == own
     assert mark(begun, "Training") == "● 1 changed"
     assert begun.rows["optimizer"].standard == "adamw"
 
 
 def test_that_following_the_recipe_does_not_swallow_train(begun: JobForm, qtbot: QtBot) -> None:
-    begun.rows["model"].set_value("mnist_cnn")
+    begun.set_field("model", "mnist_cnn")
     with qtbot.waitSignal(begun.train_requested) as asked:
         begun.start()
     assert asked.args[0].recipe == "from-scratch"
@@ -256,9 +262,9 @@ def test_that_the_fields_are_saved_as_a_recipe_with_the_keyboard(begun: JobForm,
     qtbot.keyClicks(asked.name, "Flowers")
     qtbot.keyClicks(asked.about, "For the greenhouse.")
     qtbot.keyClick(asked.about, Qt.Key.Key_Return)
-    begun.judge()
+    begun.validate()
     assert values(begun, "recipe", "mixup", "epochs", "pretrained") == ("flowers", 0.2, 9, True)
-    assert begun.recipes.about.text() == "For the greenhouse."
+    assert begun.rows["recipe"].note.text() == "For the greenhouse."
     assert mark(begun, "Training") == ""
     saved = load_recipes().get("flowers")
     assert saved is not None
@@ -311,14 +317,14 @@ def test_that_ones_own_recipe_is_renamed_and_deleted_and_footplates_are_not(begu
     change(begun, epochs=9)
     editor.save.trigger()
     dialog(begun).name.setText("First")
-    dialog(begun)._try()
-    begun.judge()
+    dialog(begun).buttons.button(QDialogButtonBox.StandardButton.Save).click()
+    begun.validate()
     editor.rename.trigger()
     asked = next(one for one in begun.findChildren(RecipeDialog) if one.isVisible())
     assert asked.name.text() == "First"
     asked.name.setText("Second")
-    asked._try()
-    begun.judge()
+    asked.buttons.button(QDialogButtonBox.StandardButton.Save).click()
+    begun.validate()
     assert values(begun, "recipe", "epochs") == ("second", 9)
     assert [path.name for path in (own_home / "recipes").iterdir()] == ["second.toml"]
     editor.delete.trigger()
@@ -329,27 +335,26 @@ def test_that_ones_own_recipe_is_renamed_and_deleted_and_footplates_are_not(begu
     editor.delete.trigger()
     asking = next(box for box in begun.findChildren(QMessageBox) if box.isVisible())
     next(button for button in asking.buttons() if button.text() == "Delete").click()
-    begun.judge()
+    begun.validate()
     assert list((own_home / "recipes").iterdir()) == []
     assert values(begun, "recipe", "epochs") == ("fine-tune", 30)
 
 
-def test_that_a_broken_recipe_is_in_the_list_says_why_and_cannot_be_chosen(own_home: Path, qtbot: QtBot) -> None:
+def test_broken_recipe_is_listed_but_disabled(form: JobForm, own_home: Path) -> None:
     folder = own_home / "recipes"
     folder.mkdir(parents=True)
     (folder / "torn.toml").write_text('title = "Torn"\nabout = "No."\nepoch = 3\n')
-    form = JobForm()
-    qtbot.addWidget(form)
-    form.judge()
+    form.recipes.reload()
+    form.validate()
     box = form.rows["recipe"].editor.control
     index = box.findData("torn")
     assert box.itemText(index) == "torn – can't be used"
     assert "“epoch” is not known" in box.itemData(index, Qt.ItemDataRole.ToolTipRole)
     assert not box.model().flags(box.model().index(index, 0)) & Qt.ItemFlag.ItemIsEnabled
     form.set_job(Job(recipe="torn"))
-    form.judge()
-    assert "“epoch” is not known" in form.recipes.about.text()
+    form.validate()
+    assert "“epoch” is not known" in form.rows["recipe"].note.text()
     form.set_job(msgspec.structs.replace(Job(), recipe="gone"))
-    form.judge()
-    assert "There is no recipe “gone” here." in form.recipes.about.text()
+    form.validate()
+    assert "There is no recipe “gone” here." in form.rows["recipe"].note.text()
     assert form.rows["epochs"].standard == FIELDS["epochs"].default

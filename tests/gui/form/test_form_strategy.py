@@ -11,8 +11,7 @@ from pytestqt.qtbot import QtBot
 
 from engine.contract.catalogue import load_catalogue
 from engine.contract.job import FIELDS, Job
-from gui.form.field_groups import SECTIONS
-from gui.form.form import JobForm
+from gui.form.form import SECTIONS, JobForm
 from gui.sources.launcher import resolved
 
 STRATEGY = SECTIONS["Strategy"]
@@ -24,16 +23,16 @@ def in_sight(form: JobForm) -> set[str]:
 
 def test_that_a_strategy_shows_the_fields_that_it_goes_by(form: JobForm) -> None:
     for entry in load_catalogue().strategies:
-        form.rows["strategy"].set_value(entry.id)
+        form.set_field("strategy", entry.id)
         assert in_sight(form) == {"activation_checkpointing", *entry.fields} - {"stages_per_device"}, entry.id
 
 
 def test_that_stages_per_device_belong_to_the_interleaved_schedule(form: JobForm) -> None:
-    form.rows["strategy"].set_value("pipeline")
+    form.set_field("strategy", "pipeline")
     assert "stages_per_device" not in in_sight(form)
-    form.rows["pipeline_schedule"].set_value("interleaved_1f1b")
+    form.set_field("pipeline_schedule", "interleaved_1f1b")
     assert "stages_per_device" in in_sight(form)
-    form.rows["pipeline_schedule"].set_value("zbv")
+    form.set_field("pipeline_schedule", "zbv")
     assert "stages_per_device" not in in_sight(form)
 
 
@@ -43,35 +42,35 @@ def test_that_every_field_of_the_strategys_group_is_in_the_form(form: JobForm) -
 
 
 def test_that_a_field_without_effect_is_left_at_its_default_and_kept_for_switching_back(form: JobForm) -> None:
-    form.rows["strategy"].set_value("pipeline")
-    form.rows["microbatches"].set_value(16)
+    form.set_field("strategy", "pipeline")
+    form.set_field("microbatches", 16)
     form.cuts.set_value(("layer2",))
-    form.rows["strategy"].set_value("ddp")
-    form.rows["bucket_mib"].set_value(8)
+    form.set_field("strategy", "ddp")
+    form.set_field("bucket_mib", 8)
     values = form.values()
     assert (values["microbatches"], values["cuts"], values["bucket_mib"]) == (None, [], 8.0)
-    form.rows["strategy"].set_value("pipeline")
+    form.set_field("strategy", "pipeline")
     values = form.values()
     assert (values["microbatches"], values["cuts"], values["bucket_mib"]) == (16, ["layer2"], 25.0)
 
 
 def test_that_the_fold_counts_and_resets_what_is_in_sight_alone(form: JobForm) -> None:
     section = next(section for section in form.sections if section.title == "Strategy")
-    form.rows["strategy"].set_value("pipeline")
-    form.rows["microbatches"].set_value(16)
-    form.rows["pipeline_schedule"].set_value("1f1b")
+    form.set_field("strategy", "pipeline")
+    form.set_field("microbatches", 16)
+    form.set_field("pipeline_schedule", "1f1b")
     assert section.mark.text() == "● 2 changed"
-    form.rows["strategy"].set_value("ddp")
+    form.set_field("strategy", "ddp")
     assert section.mark.text() == ""
-    form.rows["static_graph"].set_value(True)
+    form.set_field("static_graph", True)
     assert section.mark.text() == "● 1 changed"
     section.reset.click()
-    form.rows["strategy"].set_value("pipeline")
+    form.set_field("strategy", "pipeline")
     assert section.mark.text() == "● 2 changed"
 
 
 def test_that_cuts_are_told_in_words_and_reset_leads_back_to_automatic(form: JobForm, qtbot: QtBot) -> None:
-    form.rows["strategy"].set_value("pipeline")
+    form.set_field("strategy", "pipeline")
     row = form.rows["cuts"]
     assert form.cuts.line.text() == "automatic"
     assert row.reset.isHidden()
@@ -84,7 +83,7 @@ def test_that_cuts_are_told_in_words_and_reset_leads_back_to_automatic(form: Job
 
 
 def test_that_the_cut_is_asked_for_with_a_button(form: JobForm, qtbot: QtBot) -> None:
-    with qtbot.waitSignal(form.cut_wanted):
+    with qtbot.waitSignal(form.cut_requested):
         form.cuts.show_button.click()
 
 
@@ -108,7 +107,7 @@ def test_that_a_strategy_says_in_the_list_what_it_needs_and_can_still_be_chosen(
     assert model.flags(model.index(box.findData("ddp"), 0)) & Qt.ItemFlag.ItemIsEnabled  # type: ignore[attr-defined]
     form.set_devices(("cpu", "cpu"))
     qtbot.waitUntil(lambda: box.itemText(box.findData("ddp")) == "DistributedDataParallel")  # type: ignore[attr-defined]
-    form.rows["strategy"].set_value("ddp")
+    form.set_field("strategy", "ddp")
     qtbot.waitUntil(lambda: "one device only" in box.itemText(box.findData("single")))  # type: ignore[attr-defined]
 
 
@@ -119,14 +118,14 @@ def test_that_a_model_that_cannot_be_cut_or_divided_is_told_of_in_the_list_and_a
     whole = msgspec.structs.replace(
         models[0], uncuttable="more than one value crosses everywhere", split_points=(), tensor_parallel=False
     )
-    form.catalogue = msgspec.structs.replace(form.catalogue, models=(whole, *models[1:]))
+    form.environment.catalogue = msgspec.structs.replace(form.catalogue, models=(whole, *models[1:]))
     form.set_devices(("cpu", "cpu"))
-    form.rows["model"].set_value(whole.id)
+    form.set_field("model", whole.id)
     box = form.rows["strategy"].editor.control
     marked = f"Pipeline – {whole.title} can't be cut"
     qtbot.waitUntil(lambda: box.itemText(box.findData("pipeline")) == marked)  # type: ignore[attr-defined]
-    assert box.itemText(box.findData("tp")) == f"Tensor parallel – {whole.title} has no layers to divide"  # type: ignore[attr-defined]
-    form.rows["strategy"].set_value("pipeline")
+    assert box.itemText(box.findData("tp")) == f"Tensor parallel – {whole.title} can't be split across devices"  # type: ignore[attr-defined]
+    form.set_field("strategy", "pipeline")
     qtbot.waitUntil(lambda: "can't be cut" in form.rows["strategy"].problem_label.text())
     assert "more than one value crosses everywhere" in form.rows["strategy"].problem_label.text()
 
@@ -165,7 +164,7 @@ def test_that_the_form_gives_back_every_field_of_the_strategies(form: JobForm, i
     for job in (pipeline, ddp):
         form.set_job(job)
         form.set_devices(job.devices)
-        form.judge()
+        form.validate()
         assert form.job == job
 
 

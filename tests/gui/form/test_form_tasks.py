@@ -20,11 +20,11 @@ def offered(form: JobForm) -> list[str]:
 
 
 def test_that_the_best_checkpoint_is_chosen_by_measures_of_the_task(form: JobForm) -> None:
-    form.rows["task"].set_value("segmentation")
-    form.rows["best_by"].set_value("miou")
+    form.set_field("task", "segmentation")
+    form.set_field("best_by", "miou")
     assert offered(form)[:2] == ["Task default (Mean IoU)", "Mean IoU"]
-    form.rows["task"].set_value("classification")
-    assert form.rows["best_by"].value() == ""
+    form.set_field("task", "classification")
+    assert form.field_value("best_by") == ""
     assert offered(form) == [
         "Task default (Top-1 accuracy)",
         "Top-1 accuracy",
@@ -38,7 +38,7 @@ def test_that_fields_are_shown_for_the_tasks_that_go_by_them(form: JobForm) -> N
     told = set().union(*tasks.values())
     assert {"mixup", "ignore_value", "points"} <= told
     for task, fields in tasks.items():
-        form.rows["task"].set_value(task)
+        form.set_field("task", task)
         shown = {name for name in told if form.rows[name].has_effect}
         assert shown <= fields
         assert fields - shown <= {"encoder", *DROPPED}  # which depend on the model, too
@@ -46,7 +46,7 @@ def test_that_fields_are_shown_for_the_tasks_that_go_by_them(form: JobForm) -> N
 
 def test_that_dropout_is_offered_for_the_models_that_have_it(form: JobForm) -> None:
     for model, drops in (("efficientnet_b0", set(DROPPED)), ("vgg11", {"dropout"}), ("resnet18", set())):
-        form.rows["model"].set_value(model)
+        form.set_field("model", model)
         assert {name for name in DROPPED if form.rows[name].has_effect} == drops
 
 
@@ -60,13 +60,13 @@ def test_that_a_folder_is_looked_through_anew_for_all_that_its_findings_depend_o
         assert getattr(asked.args[0], name) == value
     assert asked.args == [Job(dataset=str(images), task="road_extraction", ignore_value=7, seed=3)]
     with qtbot.waitSignal(form.folder_chosen) as asked:
-        form.rows["dataset"].set_value(str(images / "nowhere"))
+        form.set_field("dataset", str(images / "nowhere"))
     assert asked.args == [None]
 
 
 def test_that_roads_are_not_trained_on_masks_of_many_classes(form: JobForm, images: Path, qtbot: QtBot) -> None:
-    form.rows["task"].set_value("road_extraction")
-    form.rows["dataset"].set_value(str(images))
+    form.set_field("task", "road_extraction")
+    form.set_field("dataset", str(images))
     qtbot.waitSignal(form.folder_chosen).wait()
     form.set_report(DatasetReport(folder="", format="masks", classes=("a", "b", "c")))
     assert "The masks have 3 classes" in shown_at(form, "dataset")
@@ -74,43 +74,43 @@ def test_that_roads_are_not_trained_on_masks_of_many_classes(form: JobForm, imag
 
 
 def test_that_a_size_too_small_for_another_tasks_model_gives_way(form: JobForm) -> None:
-    form.rows["image_size"].set_value(28)
-    form.rows["task"].set_value("segmentation")
-    assert form.rows["image_size"].value() is None
+    form.set_field("image_size", 28)
+    form.set_field("task", "segmentation")
+    assert form.field_value("image_size") is None
 
 
 def test_that_fields_that_mean_nothing_to_a_task_are_hidden(form: JobForm) -> None:
     of_images = ("image_size", "picture_cache", "memory_format")
     assert all(form.rows[name].has_effect for name in of_images)
-    form.rows["task"].set_value("point_segmentation")
+    form.set_field("task", "point_segmentation")
     assert not any(form.rows[name].has_effect for name in of_images)
-    form.rows["task"].set_value("segmentation")
+    form.set_field("task", "segmentation")
     assert all(form.rows[name].has_effect for name in of_images)
 
 
 def test_that_a_task_of_ones_own_asks_for_its_file(form: JobForm) -> None:
     picker = form.rows["model"].editor
     assert isinstance(picker, ModelPicker)
-    form.rows["task"].set_value("custom")
+    form.set_field("task", "custom")
     assert picker.value() == ""
     assert picker.line.placeholderText() == "A Python file"
     assert picker.list_button.isHidden()
-    form.rows["best_by"].set_value("mean_error")
-    form.rows["task"].set_value("custom")
-    assert form.rows["best_by"].value() == "mean_error"
-    form.rows["task"].set_value("classification")
+    form.set_field("best_by", "mean_error")
+    form.set_field("task", "custom")
+    assert form.field_value("best_by") == "mean_error"
+    form.set_field("task", "classification")
     assert "timm:NAME" in picker.line.placeholderText()
     assert not picker.list_button.isHidden()
 
 
 def test_that_the_list_of_transforms_is_asked_for_by_an_augmentation_of_ones_own_alone(form: JobForm) -> None:
     def shown(augmentation: str) -> list[bool]:
-        form.rows["augmentation"].set_value(augmentation)
+        form.set_field("augmentation", augmentation)
         return [form.rows[name].isVisibleTo(form.rows[name].parentWidget()) for name in ("transforms", "mirror")]
 
     assert shown("none") == [False, False]
     assert shown("medium") == [False, True]
     assert shown("own") == [True, True]
-    form.rows["transforms"].set_value(("rotat:10",))
-    form.judge()
+    form.set_field("transforms", ("rotat:10",))
+    form.validate()
     assert "Did you mean “rotate”?" in shown_at(form, "transforms")

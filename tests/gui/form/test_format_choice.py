@@ -13,6 +13,7 @@ from pytestqt.qtbot import QtBot
 from engine.contract.job import Job
 from engine.contract.problems import Problem
 from gui.form.form import JobForm
+from gui.form.panel import JobPanel
 from gui.sources.prefill import Prefill
 from gui.widgets.editors import ChoiceEditor
 from tests.support.unclear_dataset import BOXES, CLASSES, UNCERTAIN, UNCLEAR
@@ -22,7 +23,7 @@ from tests.support.unclear_dataset import BOXES, CLASSES, UNCERTAIN, UNCLEAR
 def inspected(form: JobForm, images: Path, qtbot: QtBot) -> JobForm:
     """The form with a folder that the user chose, which waits for its report."""
     with qtbot.waitSignal(form.folder_chosen):
-        form.set_dataset(str(images))
+        form.set_field("dataset", str(images))
     return form
 
 
@@ -34,13 +35,13 @@ def offered(form: JobForm) -> dict[str, str]:
 
 def test_format_offers_only_recognize_at_first(form: JobForm) -> None:
     assert offered(form) == {"": "Recognize"}
-    assert form.rows["format"].value() == ""
+    assert form.field_value("format") == ""
 
 
 def test_format_offers_the_readings(inspected: JobForm) -> None:
     inspected.set_report(UNCLEAR)
     assert offered(inspected) == {"": "Recognize", "coco": "COCO JSON", "imagefolder": "Class folders"}
-    assert inspected.rows["format"].value() == ""
+    assert inspected.field_value("format") == ""
 
 
 def test_format_shows_what_was_recognized(inspected: JobForm) -> None:
@@ -48,23 +49,23 @@ def test_format_shows_what_was_recognized(inspected: JobForm) -> None:
     inspected.set_report(msgspec.structs.replace(UNCERTAIN, problems=(other,)))
     assert offered(inspected) == {"": "Recognize", "coco": "COCO JSON", "imagefolder": "Class folders"}
     assert "COCO JSON" in inspected.rows["format"].note.text()
-    inspected.rows["format"].set_value("coco")
+    inspected.set_field("format", "coco")
     assert inspected.rows["format"].note.text() == ""
 
 
 def test_format_keeps_other_readings_after_a_choice(inspected: JobForm) -> None:
     inspected.set_report(UNCLEAR)
-    inspected.rows["format"].set_value("coco")
+    inspected.set_field("format", "coco")
     inspected.set_report(UNCERTAIN)
     assert list(offered(inspected)) == ["", "coco", "imagefolder"]
-    assert inspected.rows["format"].value() == "coco"
+    assert inspected.field_value("format") == "coco"
 
 
 def test_format_is_reset_with_another_folder(inspected: JobForm, tmp_path: Path) -> None:
     inspected.set_report(UNCLEAR)
-    inspected.rows["format"].set_value("coco")
-    inspected.set_dataset(str(tmp_path / "other"))
-    assert inspected.rows["format"].value() == ""
+    inspected.set_field("format", "coco")
+    inspected.set_field("dataset", str(tmp_path / "other"))
+    assert inspected.field_value("format") == ""
     assert offered(inspected) == {"": "Recognize"}
 
 
@@ -83,20 +84,20 @@ def test_format_without_variant_gets_the_title(form: JobForm, images: Path) -> N
     assert offered(form)["coco"] == "COCO JSON"
 
 
-def test_format_comes_with_a_prefill_and_goes_with_it(inspected: JobForm, images: Path) -> None:
-    inspected.rows["format"].set_value("imagefolder")
+def test_format_comes_with_a_prefill_and_goes_with_it(job_panel: JobPanel, inspected: JobForm, images: Path) -> None:
+    inspected.set_field("format", "imagefolder")
     forked = Job(dataset=str(images.parent), format="coco", task="detection")
-    inspected.prefill_mode.begin(Prefill(said="Like that run", job=forked))
-    assert inspected.rows["format"].value() == "coco"
-    inspected.prefill_mode.end()
-    assert inspected.rows["format"].value() == "imagefolder"
+    job_panel.begin_prefill(Prefill(said="Like that run", job=forked))
+    assert job_panel.form.field_value("format") == "coco"
+    job_panel.end_prefill()
+    assert inspected.field_value("format") == "imagefolder"
 
 
-def test_fork_resets_the_format_with_another_folder(inspected: JobForm, images: Path, tmp_path: Path) -> None:
+def test_fork_resets_the_format_with_another_folder(job_panel: JobPanel, images: Path, tmp_path: Path) -> None:
     forked = Job(dataset=str(images), format="coco", task="detection")
-    inspected.prefill_mode.begin(Prefill(said="Like that run", job=forked))
-    inspected.rows["dataset"].set_value(str(tmp_path))
-    assert inspected.rows["format"].value() == ""
+    job_panel.begin_prefill(Prefill(said="Like that run", job=forked))
+    job_panel.form.set_field("dataset", str(tmp_path))
+    assert job_panel.form.field_value("format") == ""
 
 
 @pytest.mark.parametrize(("number", "task"), [(0, "detection"), (1, "classification")])

@@ -15,6 +15,7 @@ from engine.contract.dataset import DatasetReport
 from engine.contract.job import Job
 from gui.form.form import JobForm
 from gui.form.label_check import LabelCheck
+from gui.form.panel import JobPanel
 from gui.main_window import MainWindow
 from gui.sources.prefill import Prefill
 from gui.sources.settings import Settings
@@ -34,7 +35,7 @@ def ready(form: JobForm, folder: Path, qtbot: QtBot, report: DatasetReport = UNC
             Job(dataset=str(folder), task="detection", model="fasterrcnn", encoder="resnet18", pretrained=False)
         )
     form.set_report(report)
-    qtbot.waitUntil(form.acts.train.isEnabled)
+    qtbot.waitUntil(form.train.isEnabled)
     return form
 
 
@@ -43,10 +44,10 @@ def make_form(styled: QApplication, qtbot: QtBot, settings: Settings, images: Pa
     """Makes forms with a folder that is not certain, with the settings of one home."""
 
     def make() -> JobForm:
-        form = JobForm(settings=settings)
-        qtbot.addWidget(form)
-        form.show()
-        return ready(form, images, qtbot)
+        panel = JobPanel(settings=settings)
+        qtbot.addWidget(panel)
+        panel.show()
+        return ready(panel.form, images, qtbot)
 
     return make
 
@@ -108,14 +109,15 @@ def test_other_folders_start_at_once(report: DatasetReport | None) -> None:
     assert not LabelCheck().holds_back("/data/a", report)
 
 
-def test_resume_shows_no_labels(form: JobForm, images: Path, qtbot: QtBot) -> None:
+def test_resume_shows_no_labels(job_panel: JobPanel, images: Path, qtbot: QtBot) -> None:
     uncertain = msgspec.structs.replace(REPORT, certain=False, examples=UNCERTAIN.examples)
-    form.prefill_mode.devices_wanted.connect(form.set_devices)
-    form.folder_chosen.connect(lambda job: form.set_report(uncertain if job is not None else None))
+    job_panel.devices_requested.connect(job_panel.set_devices)
+    job_panel.folder_chosen.connect(lambda job: job_panel.set_report(uncertain if job is not None else None))
     run = a_run(8, "paused", dataset=str(images), model="mnist_cnn", image_size=28)
     job = run.job()
     assert job is not None
-    form.prefill_mode.begin(Prefill(said="Resume", job=job, run=run, action="Resume"))
+    job_panel.begin_prefill(Prefill(said="Resume", job=job, run=run, action="Resume"))
+    form = job_panel.form
     qtbot.waitUntil(form.train.isEnabled)
     with qtbot.waitSignal(form.resume_requested), qtbot.assertNotEmitted(form.labels_requested):
         form.start()
@@ -149,7 +151,7 @@ def test_window_shows_labels_after_an_inspection(
     window.inspector.failed.disconnect()
     form = ready(window.form, images, qtbot, msgspec.structs.replace(UNCERTAIN, certain=True))
     with qtbot.waitSignal(form.folder_chosen):
-        form.rows["val_fraction"].set_value(0.3)
+        form.set_field("val_fraction", 0.3)
     form.start()
     assert form.checking
     with qtbot.waitSignal(form.labels_requested):

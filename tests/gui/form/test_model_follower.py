@@ -16,6 +16,7 @@ from engine.contract.job import Job
 from engine.contract.problems import Choice, Problem
 from gui.form import cached_disk
 from gui.form.form import JobForm
+from gui.form.panel import JobPanel
 from gui.main_window import MainWindow
 from gui.sources.prefill import Prefill
 from gui.widgets.problem_label import ProblemLabel
@@ -62,7 +63,7 @@ def inspect(form: JobForm, qtbot: QtBot) -> None:
 
 
 def chosen(form: JobForm) -> tuple[str, str]:
-    return form.rows["model"].value(), form.rows["encoder"].value()
+    return form.field_value("model"), form.field_value("encoder")
 
 
 def buttons(form: JobForm) -> dict[str, QPushButton]:
@@ -73,7 +74,7 @@ def buttons(form: JobForm) -> dict[str, QPushButton]:
 
 def validate_again(form: JobForm) -> bool:
     """Validate the form again, since a server that answers later isn't noticed before."""
-    form.judge()
+    form.validate()
     return True
 
 
@@ -117,10 +118,10 @@ def test_default_model_stays_when_train_is_pressed(
 
 
 def test_model_of_the_user_stays_and_reset_leads_back(new_form: JobForm, network: Network, qtbot: QtBot) -> None:
-    new_form.rows["model"].set_value("resnet18")
+    new_form.set_field("model", "resnet18")
     new_form.set_devices(GPU)
-    new_form.judge()
-    assert new_form.rows["model"].value() == "resnet18"
+    new_form.validate()
+    assert new_form.field_value("model") == "resnet18"
     assert new_form.rows["model"].note.text() == ""
     new_form.rows["model"].reset.click()
     qtbot.waitUntil(lambda: new_form.rows["model"].note.text().endswith("download.pytorch.org can't be reached"))
@@ -135,30 +136,30 @@ def test_model_of_a_loaded_job_stays(new_form: JobForm, network: Network, qtbot:
     new_form.set_devices(GPU)
     qtbot.waitUntil(lambda: chosen(new_form)[0] == "resnet50")
     new_form.set_job(job)
-    new_form.judge()
+    new_form.validate()
     assert fields(new_form, "model", "encoder") == (job.model, job.encoder)
     assert new_form.rows["model"].note.text() == ""
     assert new_form.rows["model" if job.task == "classification" else "encoder"].reset.isVisibleTo(new_form)
 
 
-def test_default_model_is_back_after_another_runs_job(new_form: JobForm, qtbot: QtBot) -> None:
-    new_form.prefill_mode.begin(Prefill(said="Like that run", job=Job(model="resnet18")))
-    assert chosen(new_form)[0] == "resnet18"
-    new_form.prefill_mode.end()
+def test_default_model_is_back_after_prefill(job_panel: JobPanel, new_form: JobForm) -> None:
+    job_panel.begin_prefill(Prefill(said="Like that run", job=Job(model="resnet18")))
+    assert chosen(job_panel.form)[0] == "resnet18"
+    job_panel.end_prefill()
     assert new_form.rows["model"].note.text().startswith("EfficientNet-Lite0")
 
 
 def test_task_begins_with_its_default_model_and_encoder(new_form: JobForm) -> None:
-    new_form.rows["model"].set_value("resnet18")
-    new_form.rows["task"].set_value("segmentation")
-    new_form.judge()
+    new_form.set_field("model", "resnet18")
+    new_form.set_field("task", "segmentation")
+    new_form.validate()
     assert chosen(new_form) == ("unet", "tu-tf_efficientnet_lite0")
     assert new_form.rows["encoder"].isVisibleTo(new_form)
     assert new_form.rows["model"].note.text().startswith("U-Net on EfficientNet-Lite0 (included weights)")
 
 
 def test_model_without_weights_trains_from_scratch_with_a_button(new_form: JobForm, qtbot: QtBot) -> None:
-    new_form.rows["model"].set_value("resnet18")
+    new_form.set_field("model", "resnet18")
     qtbot.waitUntil(lambda: list(buttons(new_form)) == [USE_LITE])
     assert fields(new_form, "recipe", "pretrained", "optimizer") == ("from-scratch", False, "sgd")
     assert [problem.severity for problem in new_form.problems if problem.field == "pretrained"] == ["warning"]
@@ -166,25 +167,25 @@ def test_model_without_weights_trains_from_scratch_with_a_button(new_form: JobFo
     assert "starts from random weights" in button.accessibleDescription()
     button.setFocus()
     qtbot.keyClick(button, Qt.Key.Key_Space)
-    new_form.judge()
+    new_form.validate()
     assert fields(new_form, "model", "recipe", "pretrained") == (LITE, "fine-tune", True)
     assert buttons(new_form) == {}
 
 
 def test_pretrained_chosen_without_weights_is_an_error_with_buttons(new_form: JobForm, qtbot: QtBot) -> None:
-    new_form.rows["model"].set_value("resnet18")
+    new_form.set_field("model", "resnet18")
     qtbot.waitUntil(lambda: list(buttons(new_form)) == [USE_LITE])
-    new_form.rows["pretrained"].set_value(True)
+    new_form.set_field("pretrained", True)
     qtbot.waitUntil(lambda: list(buttons(new_form)) == [USE_LITE, SCRATCH])
     assert not new_form.train.isEnabled()
     buttons(new_form)[SCRATCH].click()
-    new_form.judge()
+    new_form.validate()
     assert fields(new_form, "recipe", "pretrained") == ("from-scratch", False)
     assert buttons(new_form) == {}, "the user knows"
 
 
 def test_recipe_follows_the_servers(new_form: JobForm, network: Network, qtbot: QtBot) -> None:
-    new_form.rows["model"].set_value("resnet18")
+    new_form.set_field("model", "resnet18")
     qtbot.waitUntil(lambda: fields(new_form, "recipe", "pretrained") == ("from-scratch", False))
     network.is_up = True
     qtbot.waitUntil(
@@ -197,7 +198,7 @@ def test_recipe_of_a_loaded_job_gives_way_without_weights(
     new_form: JobForm, images: Path, network: Network, qtbot: QtBot
 ) -> None:
     network.is_up = True
-    new_form.rows["model"].set_value("resnet18")
+    new_form.set_field("model", "resnet18")
     qtbot.waitUntil(
         lambda: validate_again(new_form) and fields(new_form, "model", "recipe") == ("resnet18", "fine-tune")
     )
@@ -205,7 +206,7 @@ def test_recipe_of_a_loaded_job_gives_way_without_weights(
     assert job is not None
     network.is_up = False
     new_form.show_new(Job())
-    new_form.judge()
+    new_form.validate()
     new_form.set_job(job)
     inspect(new_form, qtbot)
     qtbot.waitUntil(lambda: list(buttons(new_form)) == [USE_LITE])
@@ -237,14 +238,14 @@ def test_window_begins_with_a_sample_that_trains_without_network(
 def test_resetting_the_encoder_keeps_a_chosen_model(new_form: JobForm) -> None:
     rows = new_form.rows
     rows["task"].set_value("segmentation")
-    new_form.judge()
+    new_form.validate()
     default = rows["encoder"].value()
     rows["model"].set_value("fpn")
     rows["encoder"].set_value("resnet18")
     rows["encoder"].reset.click()
-    new_form.judge()
+    new_form.validate()
     assert (rows["model"].value(), rows["encoder"].value()) == ("fpn", default)
     rows["model"].reset.click()
-    new_form.judge()
+    new_form.validate()
     assert rows["model"].value() == "unet"
     assert new_form.models.is_active

@@ -15,9 +15,9 @@ def test_that_data_recipe_and_devices_each_say_how_they_stand(form: JobForm, ima
     qtbot.waitUntil(lambda: form.steps.states.get("Data") == "attention")
     chosen: list[Job | None] = []
     form.folder_chosen.connect(chosen.append)
-    form.set_dataset(str(images))
+    form.set_field("dataset", str(images))
     qtbot.waitUntil(lambda: form.steps.states["Data"] == "working")
-    form.rows["model"].set_value("resnet18")
+    form.set_field("model", "resnet18")
     qtbot.waitUntil(lambda: chosen != [] and chosen[-1] is not None)
     form.set_report(REPORT)
     qtbot.waitUntil(lambda: form.steps.states == {"Data": "done", "Recipe": "done", "Devices": "done"})
@@ -26,8 +26,8 @@ def test_that_data_recipe_and_devices_each_say_how_they_stand(form: JobForm, ima
     form.set_devices(())
     qtbot.waitUntil(lambda: form.steps.states["Devices"] == "attention")
     assert form.steps.lines["Devices"].accessibleDescription().startswith("needs attention: ")
-    form.rows["epochs"].set_value(3)
-    form.rows["learning_rate"].set_value("fast")
+    form.set_field("epochs", 3)
+    form.set_field("learning_rate", "fast")
     qtbot.waitUntil(lambda: form.steps.states["Recipe"] == "attention")
     form.steps.lines["Recipe"].click()
     assert form.window().focusWidget() is form.rows["learning_rate"].editor.control

@@ -12,6 +12,7 @@ from engine.contract.dataset import DatasetReport
 from engine.contract.job import Job
 from engine.data.inspection.inspector import inspect
 from gui.form.form import JobForm
+from gui.form.panel import JobPanel
 from gui.form.task_detection import sample_job
 from gui.sources.prefill import Prefill
 from tests.support.masks import make_masked
@@ -42,14 +43,14 @@ def look_through(form: JobForm, qtbot: QtBot) -> Job:
 
 
 def model_and_task(form: JobForm) -> tuple[str, str]:
-    return form.rows["model"].value(), form.rows["task"].value()
+    return form.field_value("model"), form.field_value("task")
 
 
 def test_that_a_folder_leads_to_its_task_and_that_tasks_model(form: JobForm, masks: Path, qtbot: QtBot) -> None:
     form.set_job(sample_job())
-    form.set_dataset(str(masks))
+    form.set_field("dataset", str(masks))
     assert look_through(form, qtbot).task == "classification"
-    assert (*model_and_task(form), form.rows["encoder"].value()) == ("unet", "segmentation", "tu-tf_efficientnet_lite0")
+    assert (*model_and_task(form), form.field_value("encoder")) == ("unet", "segmentation", "tu-tf_efficientnet_lite0")
     assert form.rows["task"].note.text() == "Detected from the folder"
     assert look_through(form, qtbot).task == "segmentation"
     assert form.inspection.report is not None
@@ -57,10 +58,10 @@ def test_that_a_folder_leads_to_its_task_and_that_tasks_model(form: JobForm, mas
 
 
 def test_that_the_users_own_choice_of_a_task_stands(form: JobForm, masks: Path, qtbot: QtBot) -> None:
-    form.set_dataset(str(masks))
-    form.rows["task"].set_value("detection")
+    form.set_field("dataset", str(masks))
+    form.set_field("task", "detection")
     look_through(form, qtbot)
-    assert form.rows["task"].value() == "detection"
+    assert form.field_value("task") == "detection"
     assert form.inspection.report is not None
     assert form.inspection.report.other == "masks"
 
@@ -74,20 +75,21 @@ def test_that_what_comes_with_a_job_stays(form: JobForm, masks: Path, qtbot: QtB
 
 def test_that_another_model_chosen_for_the_sample_stays(form: JobForm, tmp_path: Path) -> None:
     form.show_new(sample_job())
-    form.rows["model"].set_value("resnet50")
-    form.set_dataset(str(tmp_path))
-    assert form.rows["model"].value() == "resnet50"
+    form.set_field("model", "resnet50")
+    form.set_field("dataset", str(tmp_path))
+    assert form.field_value("model") == "resnet50"
 
 
 def test_that_a_report_without_a_format_of_another_task_changes_nothing(form: JobForm, tmp_path: Path) -> None:
-    form.set_dataset(str(tmp_path))
+    form.set_field("dataset", str(tmp_path))
     form.set_report(DatasetReport(folder=str(tmp_path), format=""))
-    assert form.rows["task"].value() == "classification"
+    assert form.field_value("task") == "classification"
     assert form.rows["task"].note.text() == ""
 
 
-def test_that_another_runs_job_stays_as_it_was_whatever_its_folder(form: JobForm, masks: Path, qtbot: QtBot) -> None:
-    form.prefill_mode.begin(Prefill(said="Like that run", job=sample_job()))
-    form.set_dataset(str(masks))
+def test_prefill_keeps_its_task_with_another_folder(job_panel: JobPanel, masks: Path, qtbot: QtBot) -> None:
+    job_panel.begin_prefill(Prefill(said="Like that run", job=sample_job()))
+    form = job_panel.form
+    form.set_field("dataset", str(masks))
     look_through(form, qtbot)
     assert model_and_task(form) == (sample_job().model, "classification")

@@ -16,7 +16,7 @@ from PySide6.QtCore import QEventLoop, QTimer
 from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication
 
-from gui.form.form import JobForm
+from gui.form.panel import JobPanel
 from gui.style import theme
 from tests.support.pulse import Pulse
 
@@ -44,10 +44,11 @@ def wait(until: Callable[[], bool], seconds: float = 120.0) -> bool:
 def main(folder: str) -> None:
     app = QApplication([])
     theme.apply(app)
-    form = JobForm()
+    panel = JobPanel()
+    form = panel.form
     form.folder_chosen.connect(lambda job: QTimer.singleShot(0, form, partial(form.set_report, None)) if job else None)
-    form.set_dataset(folder)
-    form.show()
+    form.set_field("dataset", folder)
+    panel.show()
     stuck = threading.Thread(target=lambda: os.stat(f"{DEAD}/x"), daemon=True)
     stuck.start()
     stuck.join(0.2)
@@ -69,7 +70,7 @@ def main(folder: str) -> None:
     told["waits"] = wait(lambda: f"Waiting for the disk: {DEAD}" in form.train.toolTip())
     told["says_nothing_wrong"] = not any(problem.field in TYPED for problem in form.problems)
     for name in TYPED:
-        form.set_value(name, {"dataset": folder, "model": "mnist_cnn"}.get(name, ""))
+        form.set_field(name, {"dataset": folder, "model": "mnist_cnn"}.get(name, ""))
     told["ready_after"] = wait(form.train.isEnabled)
     pulse.stop()
     print(json.dumps(told | {"longest_stall_s": pulse.longest_s, "threads": threading.active_count()}), flush=True)

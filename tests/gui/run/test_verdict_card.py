@@ -99,13 +99,12 @@ def test_that_the_button_puts_a_run_like_this_one_into_the_form_with_the_changes
     card = window.workspace.run.verdict
     qtbot.waitUntil(lambda: any(button.isVisible() for button in card.buttons))
     card.buttons[0].click()
-    prefill_mode = window.form.prefill_mode
-    qtbot.waitUntil(lambda: prefill_mode.prefill is not None)
-    assert prefill_mode.band.text.text() == "A new run like “ants”, but with augmentation light."
+    qtbot.waitUntil(lambda: window.form.prefill is not None)
+    assert window.job_panel.banner_text.text() == "A new run like “ants”, but with augmentation light."
     values = window.form.values()
     assert (values["augmentation"], values["seed"]) == ("light", 7)
     assert window.form.rows["augmentation"].editor.control.isVisible(), "its group is open"
-    assert prefill_mode.action == "Train"
+    assert window.form.action == "Train"
 
 
 def test_that_a_run_that_still_got_better_is_put_into_the_form_to_be_trained_further(
@@ -118,12 +117,11 @@ def test_that_a_run_that_still_got_better_is_put_into_the_form_to_be_trained_fur
     card = window.workspace.run.verdict
     qtbot.waitUntil(lambda: any(button.isVisible() for button in card.buttons))
     card.buttons[0].click()
-    prefill_mode = window.form.prefill_mode
-    qtbot.waitUntil(lambda: prefill_mode.prefill is not None)
-    assert prefill_mode.prefill is not None
-    assert prefill_mode.prefill.run is not None
-    assert prefill_mode.prefill.run.path == run.path
-    assert (prefill_mode.action, window.form.values()["epochs"]) == ("Train further", 10)
+    qtbot.waitUntil(lambda: window.form.prefill is not None)
+    assert window.form.prefill is not None
+    assert window.form.prefill.run is not None
+    assert window.form.prefill.run.path == run.path
+    assert (window.form.action, window.form.values()["epochs"]) == ("Train further", 10)
 
 
 def test_run_that_lacked_its_weights_is_offered_with_others(
@@ -137,18 +135,18 @@ def test_run_that_lacked_its_weights_is_offered_with_others(
     window = open_window()
     assert window.workspace is not None
     window.show_run(run)
-    card, form = window.workspace.run.verdict, window.form
+    card = window.workspace.run.verdict
     qtbot.waitUntil(card.isVisible)
     assert [button.text() for button in card.buttons] == ["Use EfficientNet-Lite0 (included)", "Train from scratch"]
     card.buttons[0].click()
-    qtbot.waitUntil(lambda: form.prefill_mode.prefill is not None)
-    values = form.values()
+    qtbot.waitUntil(lambda: window.form.prefill is not None)
+    values = window.form.values()
     assert (values["model"], values["pretrained"], values["recipe"]) == (LITE, True, "fine-tune")
     card.buttons[1].click()
-    qtbot.waitUntil(lambda: form.values()["recipe"] == "from-scratch")
-    values = form.values()
+    qtbot.waitUntil(lambda: window.form.values()["recipe"] == "from-scratch")
+    values = window.form.values()
     assert (values["model"], values["pretrained"], values["optimizer"]) == ("resnet18", False, "sgd")
-    assert form.prefill_mode.action == "Train"
+    assert window.form.action == "Train"
 
 
 def test_verdict_card_ignores_failures_for_other_reasons(card: VerdictCard) -> None:

@@ -43,7 +43,7 @@ def test_that_runs_are_dragged_into_the_comparison_and_as_folders_out_of_the_win
         return page.model.mimeData([index, page.model.index(row, 1)])
 
     assert [url.toLocalFile() for url in dragged(runs[0]).urls()] == [str(runs[0].path)]
-    dataset = window.form.rows["dataset"].value()
+    dataset = window.form.field_value("dataset")
     drop(window, dragged(runs[0]))
     (zone,) = page.findChildren(RunDrop)
     drop(zone, dragged(runs[0]))
@@ -55,4 +55,4 @@ def test_that_runs_are_dragged_into_the_comparison_and_as_folders_out_of_the_win
     drop(comparison, by_file_manager)
     assert comparison.run_ids == [run.run_id for run in runs]
     qtbot.waitUntil(lambda: len(comparison.runs) == 3)
-    assert window.form.rows["dataset"].value() == dataset, "a run is no dataset"
+    assert window.form.field_value("dataset") == dataset, "a run is no dataset"

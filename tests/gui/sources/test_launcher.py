@@ -74,17 +74,17 @@ def test_that_the_window_says_why_a_run_does_not_go_on_and_keeps_its_own_job(
     runs.table.selectRow(0)
     window.acts.job_panel.setChecked(False)
     runs.acts.change.trigger()
-    qtbot.waitUntil(lambda: window.form.prefill_mode.prefill is not None)
-    prefill = window.form.prefill_mode.prefill
+    qtbot.waitUntil(lambda: window.form.prefill is not None)
+    prefill = window.form.prefill
     assert isinstance(prefill, Prefill)
     assert prefill.job.epochs == 9
     assert window.form.isVisible()
-    assert window.form.rows["dataset"].value() == str(images)
+    assert window.form.field_value("dataset") == str(images)
     run.job_file.write_text("no = [ job")
     runs.acts.resume.trigger()
     qtbot.waitUntil(lambda: "job.toml" in window.message.text())
-    assert window.form.prefill_mode.prefill is prefill
-    form_job = window.form.prefill_mode.own_job
+    assert window.form.prefill is prefill
+    form_job = window.job_panel.own_form.job
     window.close()
     assert form_job is not None
     assert form_job.dataset != str(images)

@@ -30,7 +30,7 @@ def trains_on_two_workers(window: MainWindow, qtbot: QtBot, restarts: int) -> li
     workers = next(box for box in window.findChildren(QSpinBox) if box.accessibleName() == "CPU workers")
     workers.setValue(2)
     for field, value in (("strategy", "ddp"), ("epochs", 10_000), ("restarts", restarts)):
-        window.form.rows[field].set_value(value)
+        window.form.set_field(field, value)
     qtbot.waitUntil(window.form.train.isEnabled)
     qtbot.mouseClick(window.form.train, Qt.MouseButton.LeftButton)
     store = window.workspace.store

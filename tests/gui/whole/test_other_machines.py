@@ -69,7 +69,7 @@ def test_that_a_run_on_a_machine_that_is_added_survives_the_loss_of_its_network(
     check(window, f"{NAME} CPU").click()
     assert window.form.devices == (f"{NAME}:cpu",)
     for field, value in (("epochs", 10_000), ("restarts", 3)):
-        window.form.rows[field].set_value(value)
+        window.form.set_field(field, value)
     qtbot.waitUntil(window.form.train.isEnabled)
     window.form.train.click()
     qtbot.waitUntil(lambda: "last" in store.data.checkpoints and bool(store.data.devices))

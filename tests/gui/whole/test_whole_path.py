@@ -39,8 +39,8 @@ def status(window: MainWindow) -> str:
 
 def press_train(window: MainWindow, qtbot: QtBot, epochs: int, model: str = "mnist_cnn") -> RunFolder:
     """Press Train as a user does, and return the run that this started."""
-    window.form.rows["model"].set_value(model)
-    window.form.rows["epochs"].set_value(epochs)
+    window.form.set_field("model", model)
+    window.form.set_field("epochs", epochs)
     ready(window, qtbot)
     assert window.workspace is not None
     with qtbot.waitSignal(window.workspace.launcher.started, raising=False) as started:
@@ -78,9 +78,9 @@ def look_at_its_views(window: MainWindow) -> None:
 def test_that_pressing_train_in_a_fresh_home_trains_the_sample(open_window: OpenWindow, qtbot: QtBot) -> None:
     window = ready(open_window(), qtbot)
     assert status(window).startswith("Idle")
-    assert window.form.rows["dataset"].value() == str(paths.sample_dataset())
-    assert window.form.rows["model"].value() == LITE
-    assert window.form.rows["pretrained"].value()
+    assert window.form.field_value("dataset") == str(paths.sample_dataset())
+    assert window.form.field_value("model") == LITE
+    assert window.form.field_value("pretrained")
     assert "10 classes, 450 images" in window.form.card.text()
     run = press_train(window, qtbot, epochs=2, model=LITE)
     qtbot.waitUntil(lambda: points(window) > 0)
@@ -118,7 +118,7 @@ def test_that_a_run_goes_on_without_the_window_and_is_shown_whole_in_the_next(
     told = sum(1 for _ in run.events())
     qtbot.waitUntil(lambda: sum(1 for _ in run.events()) > told)
     second = open_window()
-    assert second.form.rows["epochs"].value() == 1000
+    assert second.form.field_value("epochs") == 1000
     wait_for_status(second, "Running", qtbot)
     qtbot.mouseClick(second.status.stop, Qt.MouseButton.LeftButton)
     wait_for_status(second, "Stopped", qtbot)
@@ -173,7 +173,7 @@ def test_that_a_window_closed_right_after_train_leaves_a_run_that_goes_on(
     open_window: OpenWindow, qtbot: QtBot
 ) -> None:
     window = ready(open_window(), qtbot)
-    window.form.rows["epochs"].set_value(1)
+    window.form.set_field("epochs", 1)
     ready(window, qtbot)
     window.form.start()
     window.close()
@@ -185,7 +185,7 @@ def test_that_a_window_closed_right_after_train_leaves_a_run_that_goes_on(
 @pytest.mark.usefixtures("warm_parent")
 def test_that_shortcuts_start_and_stop_a_run(open_window: OpenWindow, qtbot: QtBot) -> None:
     window = ready(open_window(), qtbot)
-    window.form.rows["epochs"].set_value(1000)
+    window.form.set_field("epochs", 1000)
     qtbot.waitActive(window)
     qtbot.keyClick(window, Qt.Key.Key_Return, Qt.KeyboardModifier.ControlModifier)
     qtbot.waitUntil(lambda: points(window) > 0)
@@ -218,7 +218,7 @@ def test_that_a_folder_dropped_on_the_window_becomes_the_dataset(
     QApplication.sendEvent(window, enter)
     assert enter.isAccepted()
     QApplication.sendEvent(window, QDropEvent(middle.toPointF(), Qt.DropAction.CopyAction, data, buttons, keys))
-    qtbot.waitUntil(lambda: window.form.rows["dataset"].value() == str(images))
+    qtbot.waitUntil(lambda: window.form.field_value("dataset") == str(images))
     wait_for_status(window, "Checking", qtbot)
     qtbot.waitUntil(lambda: not window.form.train.isEnabled() and not window.form.checking)
     assert window.form.rows["dataset"].problem_label.text()

@@ -74,17 +74,18 @@ def test_that_a_run_is_paused_goes_on_otherwise_is_trained_further_and_forked(
     on_the_runs_page(window, run, "Paused", qtbot)
 
     page.acts.change.trigger()
+    qtbot.waitUntil(lambda: window.form.prefill is not None)
+    assert f"step {paused_at:,} (last.pt" in window.job_panel.banner_text.text()
     form = window.form
-    qtbot.waitUntil(lambda: form.prefill_mode.prefill is not None)
-    assert f"step {paused_at:,} (last.pt" in form.prefill_mode.band.text.text()
-    form.rows["strategy"].set_value("ddp")
+    form.set_field("strategy", "ddp")
     assert window.workspace is not None
     window.workspace.devices.set_selection(("cpu", "cpu"))
     few = paused_at // 10 + 3  # an epoch of the sample has more than ten steps
-    form.rows["epochs"].set_value(few)
+    form.set_field("epochs", few)
     started(window, form.train, qtbot)
-    assert form.prefill_mode.prefill is None
-    assert (form.rows["epochs"].value(), form.devices) == (own_epochs, ("cpu",))
+    form = window.form
+    assert form.prefill is None
+    assert (form.field_value("epochs"), form.devices) == (own_epochs, ("cpu",))
     qtbot.waitUntil(lambda: run.state() == "completed")
     wait_for_the_end(run, qtbot)
     again = executions(run)[1]
@@ -95,8 +96,9 @@ def test_that_a_run_is_paused_goes_on_otherwise_is_trained_further_and_forked(
 
     on_the_runs_page(window, run, "Completed", qtbot)
     page.acts.change.trigger()
-    qtbot.waitUntil(lambda: form.rows["epochs"].value() == few + 5)
-    form.rows["epochs"].set_value(few + 1)
+    qtbot.waitUntil(lambda: window.form.field_value("epochs") == few + 5)
+    form = window.form
+    form.set_field("epochs", few + 1)
     started(window, form.train, qtbot)
     qtbot.waitUntil(lambda: len(executions(run)) == 3 and run.state() == "completed")
     wait_for_the_end(run, qtbot)
@@ -104,14 +106,15 @@ def test_that_a_run_is_paused_goes_on_otherwise_is_trained_further_and_forked(
 
     on_the_runs_page(window, run, "Completed", qtbot)
     page.acts.fork.trigger()
-    qtbot.waitUntil(lambda: form.rows["resume_from"].value() != "")
-    form.rows["epochs"].set_value(few + 2)
+    qtbot.waitUntil(lambda: window.form.field_value("resume_from") != "")
+    form = window.form
+    form.set_field("epochs", few + 2)
     fork = started(window, form.train, qtbot)
     assert fork.run_id != run.run_id
     qtbot.waitUntil(lambda: fork.state() == "completed")
     wait_for_the_end(fork, qtbot)
     assert min(steps(list(fork.events()))) > max(steps(executions(run)[2]))
-    assert form.rows["resume_from"].value() == ""
+    assert window.form.field_value("resume_from") == ""
     assert {each.run_id for each in list_runs()} == {run.run_id, fork.run_id}
 
 
@@ -136,7 +139,7 @@ def started(window: MainWindow, button: QPushButton, qtbot: QtBot) -> RunFolder:
     """The run that a press of `button` starts."""
     assert window.workspace is not None
     # What has just been edited is judged a little later, which moves the button.
-    qtbot.waitUntil(lambda: button.isEnabled() and not window.form._judge_soon.isActive())
+    qtbot.waitUntil(lambda: button.isEnabled() and not window.form.is_validation_pending)
     qtbot.wait(1)  # and the layout follows with the next events
     with qtbot.waitSignal(window.workspace.launcher.started) as signal:
         qtbot.mouseClick(button, Qt.MouseButton.LeftButton)

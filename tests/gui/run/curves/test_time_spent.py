@@ -189,7 +189,7 @@ def test_that_the_next_run_gets_what_was_advised(open_window: Callable[[], MainW
     window = open_window()
     assert window.workspace is not None
     window.workspace.run.next_time_wanted.emit("loader_workers", 7)
-    assert window.form.rows["loader_workers"].value() == 7
+    assert window.form.field_value("loader_workers") == 7
     assert window.message.text() == "Loader workers is set to 7 in the form, for the next run."
     window.workspace.run.next_time_wanted.emit("precision", "bf16")
     assert window.form.values()["precision"] == "bf16"

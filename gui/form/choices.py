@@ -1,0 +1,157 @@
+"""Choices that the fields of a form offer, which depend on other fields, on the devices and on the catalogue."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+
+from engine.checks.disk import ModelFile
+from engine.contract.catalogue import Catalogue, DeviceKind
+from engine.contract.devices import host_of, is_gpu
+from engine.contract.idle_fields import DECIDING, idle_fields
+from engine.contract.job import FIELDS
+from gui.form.environment import JobEnvironment
+from gui.form.field_factory import choices_of, metric_choices
+from gui.form.field_row import FieldRow
+from gui.form.model_follower import ModelFollower
+from gui.form.model_picker import ModelPicker
+from gui.form.option_rows import OptionRows
+from gui.titles import CHOICES
+from gui.widgets.editors import ChoiceEditor
+
+
+class FieldChoices:
+    """Keeps the choices of the fields up to date."""
+
+    def __init__(
+        self,
+        rows: Mapping[str, FieldRow],
+        options: OptionRows,
+        environment: JobEnvironment,
+        models: ModelFollower,
+        model_file: Callable[[str], ModelFile | None],
+    ) -> None:
+        self._rows, self._options, self._environment = rows, options, environment
+        self._models, self._model_file = models, model_file
+        for name in DECIDING:
+            rows[name].edited.connect(self.show_effects)
+        for names, update in (
+            (("task",), self.update_models),
+            (("task",), self.update_losses),
+            (("task", "model"), self.update_metrics),
+            (("task", "model", "strategy"), self.update_options),
+        ):
+            for name in names:
+                rows[name].edited.connect(update)
+        self.update_metrics()
+        self.update_losses()
+        self.update_options()
+        self.show_effects()
+
+    def update_all(self) -> None:
+        """Offer the entries of a new catalogue."""
+        for name in ("task", "strategy"):
+            self._choice_editor(name).set_choices(choices_of(FIELDS[name], self._environment.catalogue))
+        self.update_models()
+        self.update_metrics()
+        self.update_options()
+
+    def update_models(self) -> None:
+        """Offer the models of the task, and replace a model of another task by the default."""
+        catalogue, editor = self._environment.catalogue, self._rows["model"].editor
+        task = catalogue.task(self._text("task"))
+        assert isinstance(editor, ModelPicker)
+        if task is None:
+            return
+        offered = catalogue.models_of(task.id)
+        editor.set_models(offered, task.file)
+        chosen = catalogue.model(editor.value())
+        if chosen is not None and chosen not in offered:
+            self._models.is_active = True
+            self._models.follow(self._environment.devices)
+            size, model = self._rows["image_size"], catalogue.model(editor.value())
+            if model is not None and (size.value() or model.min_image_size) < model.min_image_size:
+                size.set_value(None)  # it was chosen for another model
+
+    def update_metrics(self) -> None:
+        """Offer the metrics that can select the best checkpoint, and reset one that the task lacks."""
+        row, task = self._rows["best_by"], self._environment.catalogue.task(self._text("task"))
+        file = self._model_file(self._text("model")) if task is not None and task.file else None
+        choices = metric_choices(self._environment.catalogue, task, file.measures if file is not None else ())
+        if task is not None and not task.file and row.editor.value() not in {value for value, *_ in choices}:
+            row.set_value("")
+        self._choice_editor("best_by").set_choices(choices)
+
+    def update_losses(self) -> None:
+        """Offer the losses of the task, and reset one that it lacks."""
+        row, task = self._rows["loss"], self._environment.catalogue.task(self._text("task"))
+        if task is None or not task.losses:
+            return
+        if row.editor.value() not in task.losses:
+            row.set_value(task.losses[0])
+        self._choice_editor("loss").set_choices([(value, CHOICES[value], "") for value in task.losses])
+
+    def update_options(self) -> None:
+        """Show the options of the task, the model and the strategy."""
+        catalogue = self._environment.catalogue
+        task, model, strategy = (self._text(name) for name in ("task", "model", "strategy"))
+        self._options.offer(catalogue.options_of(task, model, strategy), catalogue)
+
+    def update_strategies(self) -> None:
+        """Mark strategies that the devices or the model rule out."""
+        catalogue, devices = self._environment.catalogue, self._environment.devices
+        editor, limits = self._choice_editor("strategy"), strategy_limits(catalogue, devices, self._text("model"))
+        editor.set_marks(limits, device_kind_limits(catalogue, devices))
+        self._rows["strategy"].set_note(_strategy_note(catalogue, editor.value(), limits))
+
+    def show_effects(self) -> None:
+        """Hide the fields that have no effect."""
+        values = {name: self._rows[name].editor.value() for name in DECIDING}
+        idle = idle_fields({**values, "devices": self._environment.devices}, self._environment.catalogue)
+        for name, row in self._rows.items():
+            row.set_effect(name not in idle)
+
+    def _text(self, name: str) -> str:
+        return str(self._rows[name].value())
+
+    def _choice_editor(self, name: str) -> ChoiceEditor:
+        editor = self._rows[name].editor
+        assert isinstance(editor, ChoiceEditor)
+        return editor
+
+
+def device_kind_limits(catalogue: Catalogue, devices: Sequence[str]) -> dict[str, str]:
+    """Return why strategies can't run on devices of these kinds at all, by strategy."""
+    kinds: set[DeviceKind] = {"cuda" if is_gpu(device) else "cpu" for device in devices}
+    return {
+        entry.id: "CUDA GPUs only" if entry.device_kinds == ("cuda",) else "CPU only"
+        for entry in catalogue.strategies
+        if kinds and not kinds <= set(entry.device_kinds)
+    }
+
+
+def strategy_limits(catalogue: Catalogue, devices: Sequence[str], model: str) -> dict[str, str]:
+    """Return why strategies are unavailable with these devices and this model, by strategy."""
+    limits = {}
+    entry = catalogue.model(model)
+    for strategy in catalogue.strategies:
+        if strategy.max_devices is not None and len(devices) > strategy.max_devices:
+            limits[strategy.id] = "one device only"
+        elif strategy.cuts_model and entry is not None and entry.uncuttable:
+            limits[strategy.id] = f"{entry.title} can't be cut"
+        elif strategy.splits_layers and entry is not None and not entry.tensor_parallel:
+            limits[strategy.id] = f"{entry.title} can't be split across devices"
+        elif not strategy.process_per_device and len(set(map(host_of, devices))) > 1:
+            limits[strategy.id] = "one machine only"
+        elif len(devices) < strategy.min_devices:
+            limits[strategy.id] = f"needs {strategy.min_devices} devices"
+    return limits | device_kind_limits(catalogue, devices)
+
+
+def _strategy_note(catalogue: Catalogue, chosen: str, limits: Mapping[str, str]) -> str:
+    """Return the summary of the chosen strategy and the number of unavailable ones by reason."""
+    entry = catalogue.strategy(chosen)
+    others = Counter(reason for strategy, reason in limits.items() if strategy != chosen)
+    counts = [f"{count} ({reason})" for reason, count in others.most_common()]
+    unavailable = f"Not available: {', '.join(counts)}." if counts else ""
+    return " ".join(filter(None, (entry.summary if entry is not None else "", unavailable)))

@@ -1,0 +1,69 @@
+"""Facts outside the form that validation depends on, shared by all forms of the window."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from engine.checks.torch_build import TorchBuild
+from engine.contract.catalogue import Catalogue, load_catalogue
+from engine.contract.devices import CPU, Snapshot, by_host, device_key, gpu_title, is_gpu
+from gui.titles import device_title
+
+QueuedRuns = Mapping[str, tuple[str, ...]]
+"""Titles of the runs that hold each device or wait for it, in the order of the queue."""
+
+
+@dataclass
+class JobEnvironment:
+    """Devices, machines, queued runs and catalogue."""
+
+    catalogue: Catalogue = field(default_factory=load_catalogue)
+    devices: tuple[str, ...] = (CPU,)
+    """Devices that are checked in the devices panel."""
+    host_device_names: Mapping[str, str] = field(default_factory=dict)
+    """Titles of devices on watched hosts, by the keys that jobs use."""
+    host_problems: Mapping[str, str] = field(default_factory=dict)
+    """Reasons why hosts can't be reached, by host."""
+    machine: Snapshot | None = None
+    torch: TorchBuild | None = None
+    queued: QueuedRuns = field(default_factory=dict)
+    default_recipe: str = ""
+    """Recipe of new jobs from the settings; "" for the matching one."""
+    is_starting: bool = False
+    """A run is being created."""
+
+    def device_names(self) -> dict[str, str]:
+        """Return the titles of all known GPUs, by the keys that jobs use."""
+        gpus = self.machine.gpus if self.machine is not None else ()
+        return {**self.host_device_names, **{gpu.uuid: gpu_title(gpu) for gpu in gpus}}
+
+    def hardware(self) -> tuple[Any, ...]:
+        """Return the machine facts that validation depends on; processes matter only on exclusive-mode GPUs."""
+        if self.machine is None:
+            return ()
+        gpus = tuple(
+            (gpu.uuid, gpu.cuda_index, gpu.lost, gpu.mig_enabled, gpu.compute_mode)
+            + ((gpu.processes,) if gpu.compute_mode.startswith("exclusive") else ())
+            for gpu in self.machine.gpus
+        )
+        return self.machine.nvml, gpus, self.torch
+
+
+def devices_text(devices: tuple[str, ...], names: dict[str, str]) -> str:
+    """Return a list such as "GPU 0, GPU 1" or "CPU, 2 workers, ws1 CPU".
+
+    Args:
+        devices: Devices of a job.
+        names: Titles of GPUs by the keys that jobs use.
+    """
+    if not devices:
+        return "None selected; check one under Devices."
+    texts = []
+    for host, of_host in by_host(devices).items():
+        gpus = [device_key(host, device) for device in of_host if is_gpu(device)]
+        texts += [names.get(gpu, device_title(gpu)) for gpu in gpus]
+        if workers := len(of_host) - len(gpus):
+            texts.append(f"{host} CPU".strip() + (f", {workers} workers" if workers > 1 else ""))
+    return ", ".join(texts)

@@ -1,0 +1,258 @@
+"""Panel of the job: the form of the user's new job, or a second form prefilled from another run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+from PySide6.QtCore import Qt, Signal
+from PySide6.QtGui import QKeySequence, QShortcut
+from PySide6.QtWidgets import (
+    QFrame,
+    QHBoxLayout,
+    QLabel,
+    QMessageBox,
+    QPushButton,
+    QStackedWidget,
+    QVBoxLayout,
+    QWidget,
+)
+
+from engine.contract.dataset import DatasetReport, InspectionProgress
+from engine.contract.job import Job
+from engine.contract.problems import Choice, Problem
+from gui.actions import Actions
+from gui.form.environment import JobEnvironment
+from gui.form.form import JobForm
+from gui.form.label_check import LabelCheck
+from gui.form.submit import SubmitBar
+from gui.sources.prefill import Prefill
+from gui.sources.settings import Settings
+from gui.widgets.icon_label import IconLabel
+
+_RELAYED = (
+    "changed",
+    "train_requested",
+    "resume_requested",
+    "labels_requested",
+    "folder_chosen",
+    "user_edited",
+    "cut_requested",
+    "finder_requested",
+)
+"""Signals of the forms that the panel passes on."""
+
+
+class JobPanel(QWidget):
+    """Stack of the user's form and at most one prefilled form, above the submit bar.
+
+    Signals are those of the current form, and:
+        inspected(): The findings about the current dataset folder changed.
+        gallery_requested(int): Show large examples of the dataset, from this one on.
+        devices_requested(tuple): Check these devices in the devices panel.
+    """
+
+    changed = Signal()
+    train_requested = Signal(object)
+    resume_requested = Signal(object, object)
+    labels_requested = Signal()
+    folder_chosen = Signal(object)
+    user_edited = Signal()
+    cut_requested = Signal()
+    finder_requested = Signal(str)
+    inspected = Signal()
+    gallery_requested = Signal(int)
+    devices_requested = Signal(object)
+
+    def __init__(self, actions: Actions | None = None, settings: Settings | None = None) -> None:
+        super().__init__()
+        self.actions_of_window = actions or Actions(self)
+        self.setAccessibleName("Job")
+        self.environment = JobEnvironment()
+        self.submit_bar = SubmitBar(self.actions_of_window)
+        self._label_check = LabelCheck(settings)
+        self._own_devices: tuple[str, ...] = ()
+        self._stack = QStackedWidget()
+        self.own_form = self._add_form(None)
+        """Form of the user's new job, on screen or not."""
+        self.form = self.own_form
+        """Form on screen."""
+        self._make_banner()
+        self._escape = QShortcut(QKeySequence(Qt.Key.Key_Escape), self)
+        self._escape.setContext(Qt.ShortcutContext.WidgetWithChildrenShortcut)
+        self._escape.setEnabled(False)
+        self._escape.activated.connect(self.cancel_prefill)
+        layout = QVBoxLayout(self)
+        layout.setContentsMargins(0, 0, 0, 0)
+        layout.setSpacing(0)
+        layout.addWidget(self.banner)
+        layout.addWidget(self._stack, 1)
+        layout.addWidget(self.submit_bar)
+        self.submit_bar.reason.chosen.connect(self.apply)
+        self.submit_bar.steps.pressed.connect(self._focus_step)
+        self.actions_of_window.train.on_trigger(self.start)
+        self.actions_of_window.start_at_once.on_trigger(partial(self.start, start="at_once"))
+        self.actions_of_window.copy_command.on_trigger(self._copy_command)
+
+    def set_field(self, name: str, value: Any) -> None:
+        """Set a field. If the prefilled form locks it, return to the user's form first."""
+        self._unlock(name)
+        self.form.set_field(name, value)
+
+    def set_dataset(self, folder: str) -> None:
+        """Set the dataset folder of a new job."""
+        self.set_field("dataset", folder)
+
+    def browse(self) -> None:
+        """Open the dialog that chooses the dataset folder of a new job."""
+        self._unlock("dataset")
+        self.form.browse()
+
+    def apply(self, choice: Choice) -> None:
+        """Set the fields of a choice, in the user's form if the prefilled one locks a field."""
+        for name in choice.values:
+            self._unlock(name)
+        self.form.apply(choice)
+
+    def start(self, **extra: Any) -> None:
+        """Request the run of the job on screen, with `extra` fields."""
+        self.form.start(**extra)
+
+    def set_report(self, report: DatasetReport | None) -> None:
+        """Pass the findings about the dataset folder to the current form."""
+        self.form.set_report(report)
+
+    def show_progress(self, progress: InspectionProgress) -> None:
+        """Show the progress of the inspection of the dataset folder."""
+        self.form.card.show_progress(progress.done, progress.total)
+
+    def set_warnings(self, problems: Sequence[Problem]) -> None:
+        """Mark fields of the current form with reasons why the job couldn't be tried."""
+        self.form.set_warnings(problems)
+
+    def set_devices(self, devices: tuple[str, ...]) -> None:
+        """Train on these devices, which the user checked in the devices panel."""
+        self.form.set_devices(devices)
+
+    def set_cuts(self, cuts: tuple[str, ...]) -> None:
+        """Set the cuts of the model."""
+        self.form.cuts.set_value(cuts)
+
+    def show_new(self, job: Job) -> None:
+        """Show a new job in the user's form."""
+        self.end_prefill()
+        self.form.show_new(job)
+
+    def set_job(self, job: Job) -> None:
+        """Show `job` in the user's form, except its devices."""
+        self.end_prefill()
+        self.form.set_job(job)
+
+    def on_started(self) -> None:
+        """Return to the user's form if the started run was requested by the prefilled form."""
+        requested_here = self.form.submission.is_requested_here
+        self.own_form.submission.is_requested_here = self.form.submission.is_requested_here = False
+        self.form.set_starting(False)
+        if requested_here:
+            self.end_prefill()
+
+    def on_start_failed(self, problems: list[Problem]) -> bool:
+        """Show why a run couldn't be started if the current form requested it; return True in that case."""
+        if self.form.submission.is_requested_here:
+            self.form.set_start_problems(problems)
+            return True
+        self.form.set_starting(False)
+        return False
+
+    # Prefilled form
+
+    def begin_prefill(self, prefill: Prefill) -> None:
+        """Show the job of another run in a form of its own, in place of an earlier prefill."""
+        if self.form is self.own_form:
+            self._own_devices = self.environment.devices
+        self._switch(self._add_form(prefill))
+        self._show_banner(prefill.said)
+        self.devices_requested.emit(prefill.job.devices)
+        self.form.focus_field(prefill.focus)
+
+    def end_prefill(self) -> None:
+        """Return to the user's form and discard the prefilled one."""
+        if self.form is self.own_form:
+            return
+        has_focus = self.isAncestorOf(self.window().focusWidget() or self.window())
+        self.environment.devices = self._own_devices
+        self._switch(self.own_form)
+        self._show_banner("")
+        self.devices_requested.emit(self._own_devices)
+        if has_focus:
+            self.submit_bar.focus_train()
+
+    def cancel_prefill(self) -> None:
+        """Return to the user's form, after a question if edits would be lost."""
+        if not self.form.is_edited:
+            self.end_prefill()
+            return
+        text = "Discard your changes to this job?"
+        box = QMessageBox(QMessageBox.Icon.Warning, "Discard changes", text, QMessageBox.StandardButton.Cancel, self)
+        box.addButton("Discard", QMessageBox.ButtonRole.AcceptRole)
+        box.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
+        box.setModal(False)
+        box.accepted.connect(self.end_prefill)
+        box.show()
+
+    def _add_form(self, prefill: Prefill | None) -> JobForm:
+        form = JobForm(self.submit_bar, self.environment, self._label_check, prefill)
+        self._stack.addWidget(form)
+        form.choice_made.connect(self.apply)
+        form.inspection.changed.connect(self.inspected)
+        form.card.gallery_wanted.connect(self.gallery_requested)
+        for name in _RELAYED:
+            getattr(form, name).connect(getattr(self, name))
+        return form
+
+    def _switch(self, form: JobForm) -> None:
+        left, self.form = self.form, form
+        left.set_current(False)
+        self.folder_chosen.emit(None)
+        form.inspection.adopt(left.inspection)
+        self._stack.setCurrentWidget(form)
+        if left is not self.own_form:
+            self._stack.removeWidget(left)
+            left.deleteLater()
+        form.set_current(True)
+        self.inspected.emit()
+
+    def _focus_step(self, step: str, problem: Problem | None) -> None:
+        self.form.focus_step(step, problem)
+
+    def _copy_command(self) -> None:
+        self.form.copy_command()
+
+    def _unlock(self, name: str) -> None:
+        if self.form.rows[name].locked:
+            self.end_prefill()
+
+    def _make_banner(self) -> None:
+        self.banner = QFrame()
+        self.banner.setObjectName("card")
+        self.banner.setAccessibleName("Job of another run")
+        self.banner_text = QLabel(wordWrap=True)
+        self.banner_text.setTextFormat(Qt.TextFormat.PlainText)
+        self.cancel = QPushButton("Cancel")
+        self.cancel.setAccessibleName("Cancel and return to your own job")
+        self.cancel.setToolTip("Restores the previous job in the form (Esc)")
+        self.cancel.clicked.connect(self.cancel_prefill)
+        row = QHBoxLayout(self.banner)
+        row.setContentsMargins(10, 6, 8, 6)
+        row.setSpacing(8)
+        row.addWidget(IconLabel("info", "accent", "Information"), 0, Qt.AlignmentFlag.AlignTop)
+        row.addWidget(self.banner_text, 1)
+        row.addWidget(self.cancel, 0, Qt.AlignmentFlag.AlignTop)
+        self.banner.hide()
+
+    def _show_banner(self, text: str) -> None:
+        self.banner_text.setText(text)
+        self.cancel.setAccessibleDescription(text)
+        self.banner.setVisible(bool(text))
+        self._escape.setEnabled(bool(text))

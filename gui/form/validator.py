@@ -1,0 +1,87 @@
+"""Validation of the job in a form."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from engine.checks import job_checks
+from engine.checks.disk import ModelFile
+from engine.checks.gpu_support import gpu_problems
+from engine.checks.machine_findings import cpu_warnings
+from engine.checks.weights_checks import weights_line
+from engine.contract.devices import host_of
+from engine.contract.job import Job, job_from_values
+from engine.contract.problems import Problem
+from gui.form.cached_disk import CachedDisk
+from gui.form.environment import JobEnvironment
+from gui.form.inspection import Inspection
+from gui.form.recipes import RecipeFollower
+from gui.format import size
+from gui.sources.prefill import Prefill
+
+
+class JobValidator:
+    """Builds a job from the values of a form and finds its problems."""
+
+    def __init__(
+        self,
+        environment: JobEnvironment,
+        disk: CachedDisk,
+        inspection: Inspection,
+        recipes: RecipeFollower,
+        prefill: Prefill | None,
+    ) -> None:
+        self.trusted_sha256 = ""
+        """Contents of the model file that the job came with or that the user allowed."""
+        self.weights_note = ""
+        """Sentence about the pretrained weights of the last validated job."""
+        self._environment, self._disk = environment, disk
+        self._inspection, self._recipes, self._prefill = inspection, recipes, prefill
+
+    def validate(self, values: dict[str, Any]) -> tuple[Job | None, list[Problem]]:
+        """Return the job, None if a value can't be read, and all problems.
+
+        Fields that can't be read don't hide the problems of others.
+        """
+        job, problems = job_from_values(values)
+        unreadable = {problem.field for problem in problems}
+        readable = job
+        if readable is None:
+            readable, _ = job_from_values({name: value for name, value in values.items() if name not in unreadable})
+        if readable is not None:
+            found = self._check(readable, values)
+            problems = [*problems, *(problem for problem in found if problem.field not in unreadable)]
+        return job, list(problems)
+
+    def model_file(self, model: str) -> ModelFile | None:
+        """Return the facts about a model that is a Python file; None for other models and while unknown."""
+        return self._disk.model_file(model) if model.endswith(".py") else None
+
+    def model_file_sha256(self, model: str) -> str:
+        """Return the hash of the contents that the user trusts; "" if there are none or `model` is no file."""
+        file = self.model_file(model)
+        if not model.endswith(".py"):
+            return ""
+        return self.trusted_sha256 or (file.sha256 or "" if file is not None and file.agreed else "")
+
+    def _check(self, job: Job, values: dict[str, Any]) -> list[Problem]:
+        environment, prefill, report = self._environment, self._prefill, self._inspection.report
+        machine, torch, catalogue = environment.machine, environment.torch, environment.catalogue
+        if prefill is not None:
+            job = prefill.to_check(job)
+        problems = job_checks.problems(job, catalogue, machine, report, self._disk, chosen=self._recipes.user_edited)
+        problems += gpu_problems(job, machine, torch, os.environ)
+        problems += self._unreachable_hosts(job)
+        if machine is not None:
+            problems += cpu_warnings(job, machine, torch, os.environ, chosen=True)
+        if prefill is not None and prefill.run is not None:
+            problems += prefill.problems(values, self._disk.standing(prefill.run))
+        self.weights_note = weights_line(job, catalogue, self._disk, size)
+        return problems
+
+    def _unreachable_hosts(self, job: Job) -> list[Problem]:
+        problems, hosts = self._environment.host_problems, dict.fromkeys(map(host_of, job.devices))
+        return [
+            Problem("devices", problems[host], "Until then, uncheck its devices.") for host in hosts if host in problems
+        ]

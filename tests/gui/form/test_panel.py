@@ -1,0 +1,213 @@
+"""Panel of the job: prefilled forms that resume or fork a run, and the user's own form behind them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from PySide6.QtCore import Qt
+from PySide6.QtGui import QGuiApplication
+from PySide6.QtWidgets import QMessageBox, QWidget
+from pytestqt.qtbot import QtBot
+
+from engine.contract.job import Job
+from engine.contract.problems import Problem
+from engine.runs.folder import RunFolder
+from engine.runs.resume import CHANGEABLE
+from gui.form.panel import JobPanel
+from gui.sources.prefill import Prefill
+from tests.gui.form.test_form import REPORT, shown_at
+from tests.gui.sources.written_runs import a_run
+
+
+@pytest.fixture
+def run(images: Path) -> RunFolder:
+    """A paused run of two CPU workers, with another seed than the user's job."""
+    return a_run(
+        8, "paused", dataset=str(images), model="mnist_cnn", image_size=28, strategy="ddp", devices=("cpu", "cpu"),
+        seed=7, learning_rate=0.0123456789012, bucket_mib=8.0,
+    )  # fmt: skip
+
+
+@pytest.fixture
+def panel(job_panel: JobPanel, images: Path, qtbot: QtBot) -> JobPanel:
+    """Panel with a valid job; devices follow requests, and folders are inspected at once."""
+    job_panel.devices_requested.connect(job_panel.set_devices)
+    job_panel.folder_chosen.connect(lambda job: job_panel.set_report(REPORT if job is not None else None))
+    job_panel.set_job(Job(dataset=str(images), model="mnist_cnn", image_size=28, epochs=3))
+    qtbot.waitUntil(job_panel.submit_bar.train.isEnabled)
+    return job_panel
+
+
+def resuming(run: RunFolder, **changes: Any) -> Prefill:
+    job = run.job()
+    assert job is not None
+    return Prefill(**({"said": "Resumes", "job": job, "run": run, "action": "Resume"} | changes))
+
+
+def editor_values(panel: JobPanel) -> dict[str, Any]:
+    return {name: row.editor.value() for name, row in panel.form.rows.items()}
+
+
+def test_resume_locks_fields_that_cannot_change(panel: JobPanel, run: RunFolder) -> None:
+    panel.begin_prefill(resuming(run))
+    assert panel.banner.isVisible()
+    assert panel.submit_bar.train.text() == "Resume"
+    for name, row in panel.form.rows.items():
+        assert row.editor.isEnabled() == (name in CHANGEABLE - {"name"}), name
+        if row.locked:
+            assert row.locked in row.editor.control.toolTip()
+            assert row.locked in row.editor.control.accessibleDescription()
+    assert len({panel.form.rows[name].locked for name in ("seed", "resume_from", "name")}) == 3
+    assert panel.form.devices == ("cpu", "cpu")
+
+
+def test_resume_requests_only_changes(panel: JobPanel, run: RunFolder, qtbot: QtBot) -> None:
+    panel.begin_prefill(resuming(run))
+    train = panel.submit_bar.train
+    qtbot.waitUntil(train.isEnabled)
+    with qtbot.waitSignal(panel.resume_requested) as requested:
+        qtbot.mouseClick(train, Qt.MouseButton.LeftButton)
+    assert requested.args == [run, {}]
+    panel.form.set_field("strategy", "single")
+    panel.set_devices(("cpu",))
+    panel.form.set_field("checkpoint_minutes", 1)
+    with qtbot.waitSignal(panel.resume_requested) as requested, qtbot.assertNotEmitted(panel.train_requested):
+        panel.start()
+    expected = {"strategy": "single", "devices": ["cpu"], "checkpoint_minutes": 1.0, "bucket_mib": 25.0}
+    assert requested.args == [run, expected]
+    panel.submit_bar.copy.click()
+    command = (
+        f"footplate resume {run.run_id} --strategy single --devices cpu --checkpoint-minutes 1.0 --bucket-mib 25.0"
+    )
+    assert set(QGuiApplication.clipboard().text().split()) == set(command.split())
+
+
+def test_own_form_returns_unchanged(panel: JobPanel, run: RunFolder, qtbot: QtBot) -> None:
+    own = panel.form
+    own.rows["learning_rate"].editor.line.setText("fast")  # type: ignore[attr-defined]
+    own.set_field("strategy", "pipeline")
+    own.set_field("microbatches", 4)
+    own.set_field("strategy", "single")
+    own.validate()
+    values = editor_values(panel)
+    assert own.job is None
+    panel.begin_prefill(resuming(run))
+    assert panel.form.field_value("learning_rate") == pytest.approx(0.0123456789)
+    panel.begin_prefill(resuming(run, said="Again"))
+    qtbot.waitActive(panel)
+    panel.form.focus_field("epochs")
+    qtbot.keyClick(panel.form.rows["epochs"].editor.control, Qt.Key.Key_Escape)
+    assert panel.form is own
+    assert editor_values(panel) == values
+    assert own.devices == ("cpu",)
+    assert panel.banner.isHidden()
+    assert panel.submit_bar.train.text() == "Train"
+    assert all(row.editor.isEnabled() for row in own.rows.values())
+    assert "Learning rate" in shown_at(own, "learning_rate")
+
+
+def test_escape_asks_before_it_discards_edits(panel: JobPanel, run: RunFolder, qtbot: QtBot) -> None:
+    panel.begin_prefill(resuming(run))
+    panel.form.set_field("epochs", 9)
+    qtbot.waitActive(panel)
+    panel.form.focus_field("epochs")
+    qtbot.keyClick(panel.form.rows["epochs"].editor.control, Qt.Key.Key_Escape)
+    assert panel.form.prefill is not None
+    (box,) = panel.findChildren(QMessageBox)
+    next(button for button in box.buttons() if button.text() == "Discard").click()
+    assert panel.form.prefill is None
+
+
+def test_reset_returns_to_the_runs_value(panel: JobPanel, run: RunFolder) -> None:
+    panel.begin_prefill(resuming(run))
+    form = panel.form
+    section = next(section for section in form.sections if section.title == "Strategy")
+    assert section.mark.text() == ""  # although the run's buckets are not the default
+    form.set_field("bucket_mib", 16)
+    assert section.mark.text() == "● 1 changed"
+    form.rows["bucket_mib"].reset.click()
+    assert form.field_value("bucket_mib") == 8.0
+    panel.end_prefill()
+    assert panel.form.rows["bucket_mib"].standard == 25.0
+
+
+def test_resume_problems_are_at_their_fields(panel: JobPanel, images: Path, qtbot: QtBot) -> None:
+    completed = a_run(8, dataset=str(images), model="mnist_cnn", image_size=28)
+    panel.begin_prefill(resuming(completed, action="Train further", preset={"epochs": 9}, focus="epochs"))
+    form, train = panel.form, panel.submit_bar.train
+    qtbot.waitUntil(train.isEnabled)
+    assert panel.window().focusWidget() is form.rows["epochs"].editor.control
+    form.set_field("epochs", 4)
+    qtbot.waitUntil(lambda: any(problem.field == "epochs" and problem.severity == "error" for problem in form.problems))
+    assert not train.isEnabled()
+    assert "Train further" in train.toolTip()
+
+
+def test_resume_is_validated_with_the_runs_checkpoint(panel: JobPanel, run: RunFolder, qtbot: QtBot) -> None:
+    parents = msgspec.structs.replace(resuming(run).job, resume_from="/gone/last.pt")
+    panel.begin_prefill(resuming(run, job=parents, checkpoint=str(run.job_file)))
+    assert shown_at(panel.form, "resume_from") == ""
+    panel.begin_prefill(resuming(run, checkpoint="/gone/last.pt"))
+    qtbot.waitUntil(lambda: "/gone/last.pt" in shown_at(panel.form, "resume_from"))
+
+
+def test_fork_is_a_new_run_without_locks(panel: JobPanel, run: RunFolder, qtbot: QtBot) -> None:
+    job = msgspec.structs.replace(resuming(run).job, resume_from=str(run.job_file))
+    panel.begin_prefill(Prefill(said="A new run", job=job))
+    assert all(row.editor.isEnabled() for row in panel.form.rows.values())
+    panel.form.set_field("seed", 8)
+    qtbot.waitUntil(panel.submit_bar.train.isEnabled)
+    with qtbot.waitSignal(panel.train_requested) as requested:
+        panel.start()
+    (new,) = requested.args
+    assert new == msgspec.structs.replace(job, seed=8, learning_rate=new.learning_rate)
+
+
+def test_prefill_ends_only_when_its_run_starts(panel: JobPanel, run: RunFolder, qtbot: QtBot) -> None:
+    panel.begin_prefill(resuming(run))
+    train = panel.submit_bar.train
+    qtbot.waitUntil(train.isEnabled)
+    own_job = panel.own_form.job
+    assert own_job is not None
+    assert own_job.epochs == 3
+    panel.on_started()  # another run, requested elsewhere
+    assert panel.form.prefill is not None
+    with qtbot.waitSignal(panel.resume_requested):
+        panel.start()
+    panel.form.set_starting(True)
+    assert panel.on_start_failed([Problem("run", "The disk is full.")])
+    assert panel.form.prefill is not None
+    assert "The disk is full." in panel.submit_bar.reason.text()
+    panel.form.set_field("epochs", 8)
+    qtbot.waitUntil(train.isEnabled)
+    with qtbot.waitSignal(panel.resume_requested):
+        panel.start()
+    panel.on_started()
+    assert panel.form.prefill is None
+    assert panel.own_form.job == own_job
+
+
+def test_setting_a_locked_field_returns_to_the_own_form(panel: JobPanel, run: RunFolder, tmp_path: Path) -> None:
+    panel.begin_prefill(resuming(run))
+    panel.set_dataset(str(tmp_path))
+    assert panel.form is panel.own_form
+    assert panel.form.field_value("dataset") == str(tmp_path)
+    assert panel.form.field_value("epochs") == 3
+
+
+def test_banner_is_reached_by_tab_and_cancels_by_space(panel: JobPanel, run: RunFolder, qtbot: QtBot) -> None:
+    panel.begin_prefill(resuming(run))
+    qtbot.waitActive(panel)
+    reached: set[QWidget | None] = set()
+    for _press in range(120):
+        panel.focusNextChild()
+        reached.add(panel.window().focusWidget())
+    assert panel.cancel in reached
+    assert panel.form.rows["seed"].editor.control not in reached
+    panel.cancel.setFocus()
+    qtbot.keyClick(panel.cancel, Qt.Key.Key_Space)
+    assert panel.form.prefill is None
+    qtbot.waitUntil(panel.submit_bar.train.hasFocus)
