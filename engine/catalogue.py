@@ -204,7 +204,7 @@ def main(argv: list[str] | None = None) -> int:
     if arguments.plugins:
         file = supplement_file()
         if file is not None:
-            paths.put_into_place(paths.private_folder(file.parent) / file.name, msgspec.json.encode(supplement()))
+            paths.write_atomically(paths.private_folder(file.parent) / file.name, msgspec.json.encode(supplement()))
         return 0
     fresh = encode(generate())
     if arguments.write:

@@ -96,13 +96,13 @@ class SingleInstance(QObject):
         if self._server is not None:
             self._server.close()
         if self._lock is not None:
-            file_locks.give_back(self._lock)
+            file_locks.unlock(self._lock)
             self._lock = None
 
     def _take_lock(self) -> bool:
         descriptor = file_locks.open_file(self._socket.with_suffix(".lock"), os.O_CREAT)
         try:
-            taken = file_locks.take(descriptor)
+            taken = file_locks.try_lock(descriptor)
         except OSError:
             os.close(descriptor)
             raise

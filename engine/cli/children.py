@@ -27,7 +27,7 @@ from engine.contract.planning import PLANNING, PlanningDone, PlanningFailed, Pla
 from engine.system import paths
 from engine.system.decode_errors import NOT_DECODED
 from engine.system.format import exit_words
-from engine.system.ssh import in_english, ssh_command, why_it_ended
+from engine.system.ssh import english_environment, ssh_command, ssh_exit_reason
 
 Message = TypeVar("Message")
 _LAST_BYTES = 1 << 16
@@ -84,11 +84,13 @@ def snapshot_of(name: str) -> Snapshot:
     if known is None:
         raise OSError(f"{name} is not among your hosts.")
     command = ssh_command(known.reached_by, known.command("gpus", "--json"))
-    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, check=False, env=in_english())
+    done = subprocess.run(
+        command, stdin=subprocess.DEVNULL, capture_output=True, check=False, env=english_environment()
+    )
     try:
         return _SNAPSHOT.decode(done.stdout)
     except NOT_DECODED:
-        raise OSError(why_it_ended(name, done.returncode, done.stderr.decode(errors="replace"))) from None
+        raise OSError(ssh_exit_reason(name, done.returncode, done.stderr.decode(errors="replace"))) from None
 
 
 def inspect(job: Job, on_progress: Callable[[InspectionProgress], None], samples: int = 0) -> DatasetReport:

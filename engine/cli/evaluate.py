@@ -237,7 +237,7 @@ def _wrote_csv(file: Path | None, rows: Iterator[tuple[Any, ...]]) -> bool:
     for row in rows:
         writer.row(row)
     try:
-        paths.put_into_place(file.expanduser(), text.getvalue().encode())
+        paths.write_atomically(file.expanduser(), text.getvalue().encode())
     except OSError as error:
         say(f"footplate: {file} can't be written: {error.strerror}. Choose another file.", to=sys.stderr)
         return False

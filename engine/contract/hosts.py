@@ -17,7 +17,7 @@ from msgspec import Meta
 from engine.contract.problems import Problem
 from engine.system import paths
 from engine.system.decode_errors import NOT_DECODED
-from engine.system.ssh import problem_with
+from engine.system.ssh import host_name_problem
 
 SLURM = "slurm:"
 """How the names of the machines begin that SLURM has given a run, and that are in no list (see `contract.slurm`)."""
@@ -62,9 +62,9 @@ class Host(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_default
     def problems(self) -> list[Problem]:
         """What is wrong with what the user has said of it."""
         found = []
-        if self.name and (wrong := problem_with(self.name)):
+        if self.name and (wrong := host_name_problem(self.name)):
             found.append(Problem("name", wrong, "Choose another name; --ssh says how it is reached."))
-        if self.destination and (wrong := problem_with(self.destination)):
+        if self.destination and (wrong := host_name_problem(self.destination)):
             found.append(Problem("ssh", wrong, "Name a host that `ssh HOST` reaches."))
         if self.address and not _ADDRESS.fullmatch(self.address):
             message = f"“{self.address}” is not an IP address."
@@ -104,7 +104,7 @@ def read_hosts() -> tuple[tuple[Host, ...], Problem | None]:
 def save_hosts(found: tuple[Host, ...]) -> None:
     """Writes the list. Raises OSError."""
     values = {"host": [msgspec.to_builtins(host) for host in found]}
-    paths.put_into_place(paths.make_home() / "hosts.toml", tomli_w.dumps(values).encode())
+    paths.write_atomically(paths.make_home() / "hosts.toml", tomli_w.dumps(values).encode())
 
 
 def host(name: str) -> Host | None:

@@ -1216,7 +1216,7 @@ def save_job(job: Job, path: Path) -> None:
     """Writes `job.toml`, for its user alone, so that it is either whole or absent."""
     temporary = path.with_name(path.name + ".part")
     temporary.unlink(missing_ok=True)
-    with open(temporary, "w", encoding="utf-8", opener=paths.for_the_user_alone) as stream:
+    with open(temporary, "w", encoding="utf-8", opener=paths.open_private) as stream:
         stream.write(job_to_toml(job))
     os.replace(temporary, path)
 

@@ -19,7 +19,7 @@ from engine.contract.devices import CPU
 from engine.contract.hosts import SLURM
 from engine.contract.job import Job
 from engine.contract.problems import Problem
-from engine.system.ssh import problem_with
+from engine.system.ssh import host_name_problem
 
 LOG = "slurm.log"
 WARNED_S = 90
@@ -87,7 +87,7 @@ class SlurmOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
             or not line.replace("\t", " ").isprintable()
             or line.lstrip().startswith(("-", "#SBATCH"))
         ]
-        if self.host and (wrong := problem_with(self.host)):
+        if self.host and (wrong := host_name_problem(self.host)):
             found.append(Problem("--slurm-host", wrong, "Name a host that `ssh HOST` reaches."))
         return found
 

@@ -22,7 +22,7 @@ from engine.data.inspection.inspector import inspect
 from engine.data.memory_limit import limit_memory
 from engine.data.splits import dataset_error, printable
 from engine.system import linux
-from engine.system.plain_text import brief
+from engine.system.plain_text import shorten_texts
 from engine.system.regular_files import LAST_OPENED
 
 PROGRESS_INTERVAL_S = 0.1
@@ -102,7 +102,7 @@ def _crashed(folder: str, number: int) -> DatasetReport:
     name = printable(os.path.relpath(path, folder) if path else folder)
     signal_name = signal.Signals(number).name if number in set(signal.Signals) else f"signal {number}"
     problem = dataset_error(f"{name} crashes the program that reads it ({signal_name}).", "Rewrite it, or remove it.")
-    return brief(DatasetReport(folder=printable(folder), format="", problems=(problem,)))
+    return shorten_texts(DatasetReport(folder=printable(folder), format="", problems=(problem,)))
 
 
 class _Printer:

@@ -64,7 +64,7 @@ def install(command: Sequence[str], folder: Path) -> list[Path]:
     try:
         for path, content in wanted.items():
             paths.make_folder(path.parent)
-            paths.put_into_place(path, content)
+            paths.write_atomically(path, content)
     except OSError:
         for path in new:
             path.unlink(missing_ok=True)

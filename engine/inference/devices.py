@@ -40,7 +40,7 @@ def on_devices(order: Order, folder: Path, function: str, say: Say, *, total: in
     job = run.job()
     assert job is not None  # whoever gives the order has seen it
     job = msgspec.structs.replace(job, devices=order.devices, start="when_free", wait_for_others=False)
-    paths.put_into_place(folder / ORDER_FILE, msgspec.json.encode(order))
+    paths.write_atomically(folder / ORDER_FILE, msgspec.json.encode(order))
     count = len(order.devices)
     slot = QueueSlot(run, job)
     try:

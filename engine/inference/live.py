@@ -67,7 +67,7 @@ def _watch(order: LiveOrder, model: TrainedModel, share: Share) -> None:
         times.append(time.monotonic())
         speed = (len(times) - 1) / (times[-1] - times[0])
         frame = LiveFrame(number=number, jpeg=_jpeg(shown), words=words, images_per_second=speed)
-        paths.put_into_place(Path(order.out) / FRAME_FILE, msgspec.msgpack.encode(frame))
+        paths.write_atomically(Path(order.out) / FRAME_FILE, msgspec.msgpack.encode(frame))
         share.progressed(1)
         time.sleep(max(0.0, begun + number * apart_s - time.monotonic()))
 

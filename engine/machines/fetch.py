@@ -24,7 +24,7 @@ from engine.machines.files import is_inside
 from engine.runs.index import find_run, mirror_folder
 from engine.system import paths
 from engine.system.decode_errors import NOT_DECODED
-from engine.system.ssh import in_english, ssh_command, why_it_ended
+from engine.system.ssh import english_environment, ssh_command, ssh_exit_reason
 
 _CHUNK = 1 << 20
 _PROGRESS_INTERVAL_S = 0.2
@@ -84,7 +84,7 @@ def fetch(machine: Host, name: str, path: str, on_progress: Callable[[int, int],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-        env=in_english(),
+        env=english_environment(),
         bufsize=0,
     )
     with child:
@@ -95,14 +95,14 @@ def fetch(machine: Host, name: str, path: str, on_progress: Callable[[int, int],
             described = msgspec.json.decode(_read_line(child.stdout.fileno()), type=RunFile)
         except NOT_DECODED:
             errors = child.stderr.read().decode(errors="replace")
-            raise NotFetched(why_it_ended(machine.title, child.wait(), errors)) from None
+            raise NotFetched(ssh_exit_reason(machine.title, child.wait(), errors)) from None
         try:
             target = mirror_folder(machine.name, described.run_id).path / path
             partial = target.with_name(f".{target.name}.{described.sha256[:16]}.part")
         except ValueError as error:
             raise NotFetched(f"{machine.title}: {error}.") from error
         paths.make_folder(target.parent)
-        with open(partial, "ab", opener=paths.for_the_user_alone) as stream:
+        with open(partial, "ab", opener=paths.open_private) as stream:
             copied = stream.tell()
             child.stdin.write(b"%d\n" % copied)
             while data := os.read(child.stdout.fileno(), _CHUNK):

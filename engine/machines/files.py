@@ -77,7 +77,7 @@ class _IncomingFile:
         if self.error:
             return
         try:
-            with open(self.temporary, "ab", opener=paths.for_the_user_alone) as stream:
+            with open(self.temporary, "ab", opener=paths.open_private) as stream:
                 stream.write(part.data)
                 if part.last:
                     os.fsync(stream.fileno())
@@ -269,7 +269,7 @@ def _take_over(folder: Path) -> None:
     path = folder / _LOCK
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     deadline = time.monotonic() + _LOCK_TIMEOUT_S
-    while not file_locks.take(descriptor):
+    while not file_locks.try_lock(descriptor):
         if time.monotonic() > deadline:
             raise TimeoutError(f"another node of this run does not end (see {path})")
         _kill_node(os.pread(descriptor, 32, 0))
@@ -298,7 +298,7 @@ def _remove_abandoned() -> None:
             if lock.stat().st_mtime < time.time() - _ABANDONED_S:
                 descriptor = os.open(lock, os.O_RDWR | os.O_CLOEXEC)
                 try:
-                    if file_locks.take(descriptor):
+                    if file_locks.try_lock(descriptor):
                         _remove(lock.parent)
                 finally:
                     os.close(descriptor)

@@ -36,7 +36,7 @@ from engine.supervisor import endpoint
 from engine.supervisor.event_log import EventLog
 from engine.supervisor.server import Server
 from engine.system import file_locks, linux, paths
-from engine.system.ssh import ssh_command, why_it_ended
+from engine.system.ssh import ssh_command, ssh_exit_reason
 
 _TICK_S = 0.25
 _LOCK_RETRY_S = 1.0
@@ -93,7 +93,7 @@ class Follower:
         """Return True if this process writes the folder, rather than the follower of another window."""
         if self._lock is None or self._run is None:
             return True
-        is_acquired = file_locks.take(self._lock)
+        is_acquired = file_locks.try_lock(self._lock)
         self._retry_at = 0.0 if is_acquired else time.monotonic() + _LOCK_RETRY_S
         return is_acquired
 
@@ -136,7 +136,7 @@ class Follower:
             self._link = None
             self._report(Followed(folder=str(self._run.path)))
             return
-        paths.put_into_place(self._run.job_file, found.job)
+        paths.write_atomically(self._run.job_file, found.job)
         os.utime(self._run.job_file, (found.written, found.written))
         self._log = self._log or EventLog(self._run.events_file)
         self._partial_line = b""
@@ -186,7 +186,7 @@ class Follower:
         assert self._link is not None
         code, errors = self._link.exit_status()
         title = self._machine.title
-        self._on_away(f"{title}: {reason}." if reason else why_it_ended(title, code, errors))
+        self._on_away(f"{title}: {reason}." if reason else ssh_exit_reason(title, code, errors))
 
     def _on_away(self, reason: str) -> None:
         """Disconnect and retry later; end if the run has never been reached."""

@@ -19,7 +19,7 @@ from engine.contract.problems import Problem
 from engine.system import paths
 from engine.system.decode_errors import NOT_DECODED
 from engine.system.format import size
-from engine.system.ssh import in_english, ssh_command, why_it_ended
+from engine.system.ssh import english_environment, ssh_command, ssh_exit_reason
 
 MAX_CLOCK_OFFSET_S = 2.0
 """Clock difference above which logs and files of several machines are hard to compare."""
@@ -66,7 +66,7 @@ def _check_host(host: Host, dataset: str) -> CheckedHost:
         problem = Problem("hosts", f"{host.title} has not answered within {_TIMEOUT_S:.0f} s.", "Check the network.")
         return CheckedHost(host, None, 0.0, [problem])
     except NOT_DECODED:
-        reason = why_it_ended(host.title, done.returncode, done.stderr.decode(errors="replace"))
+        reason = ssh_exit_reason(host.title, done.returncode, done.stderr.decode(errors="replace"))
         return CheckedHost(host, None, 0.0, [Problem("hosts", reason)])
     offset_s = facts.time - time.time()
     warnings = []
@@ -101,7 +101,7 @@ def _unreached(checked: CheckedHost, others: Sequence[Host]) -> list[Problem]:
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         cwd=paths.PACKAGES,
-        env=in_english(),
+        env=english_environment(),
     )
     with listener:
         assert listener.stdin is not None
@@ -140,5 +140,5 @@ def _run(command: Sequence[str]) -> subprocess.CompletedProcess[bytes]:
         check=False,
         timeout=_TIMEOUT_S,
         cwd=paths.PACKAGES,
-        env=in_english(),
+        env=english_environment(),
     )

@@ -7,7 +7,7 @@ import subprocess
 from pathlib import Path
 
 from engine.contract.hosts import Host
-from engine.system.ssh import in_english, ssh_command, why_it_ended
+from engine.system.ssh import english_environment, ssh_command, ssh_exit_reason
 
 FOLDER = ".local/share/footplate/venv"
 """Folder of the virtual environment, relative to the home folder there."""
@@ -37,12 +37,12 @@ def install(host: Host, wheel: Path) -> None:
                 stdin=content,
                 capture_output=True,
                 check=False,
-                env=in_english(),
+                env=english_environment(),
             )
     except OSError as error:
         raise InstallFailed(f"{wheel} can't be read: {error.strerror}.") from error
     if done.returncode:
         errors = done.stderr.decode(errors="replace")
         last = errors.strip().splitlines()[-1:] or ["no reason given"]
-        reason = why_it_ended(host.title, done.returncode, errors) if done.returncode == 255 else f"{last[0]}."
+        reason = ssh_exit_reason(host.title, done.returncode, errors) if done.returncode == 255 else f"{last[0]}."
         raise InstallFailed(f"Footplate could not be installed on {host.title}: {reason}")

@@ -19,7 +19,7 @@ import msgspec
 from engine.contract.nodes import BEAT_S, FROM_NODE, SILENCE_S, TO_NODE, Beat, FromNode, ToNode
 from engine.contract.protocol import ENCODE, FrameError, Frames
 from engine.system import linux, paths
-from engine.system.ssh import in_english
+from engine.system.ssh import english_environment
 
 _CHUNK = 1 << 18
 _QUEUED_BYTES = 1 << 22
@@ -51,7 +51,7 @@ class NodeLink:
         self._streams: deque[Iterator[ToNode]] = deque()
         self._received_at, self._sent_at = time.monotonic(), 0.0
         parent = os.getpid()
-        with open(log, "ab", opener=paths.for_the_user_alone) as errors:
+        with open(log, "ab", opener=paths.open_private) as errors:
             self._log_start = os.fstat(errors.fileno()).st_size
             self._process = subprocess.Popen(
                 command,
@@ -59,7 +59,7 @@ class NodeLink:
                 stdout=subprocess.PIPE,
                 stderr=errors,
                 cwd=paths.PACKAGES,
-                env=in_english(),
+                env=english_environment(),
                 bufsize=0,
                 start_new_session=True,
                 preexec_fn=(lambda: linux.die_with_parent(parent)) if sys.platform == "linux" else None,  # noqa: PLW1509

@@ -40,8 +40,8 @@ from engine.processes import failures
 from engine.processes.group import Group
 from engine.runs.folder import RunFolder
 from engine.system.format import counted
-from engine.system.slurm import on_node
-from engine.system.ssh import ssh_command, why_it_ended
+from engine.system.slurm import srun_command
+from engine.system.ssh import ssh_command, ssh_exit_reason
 
 CONNECT_S = 40.0
 """Seconds until a machine's first message: to connect to it, and to start Python there."""
@@ -93,7 +93,7 @@ class Node:
     def command(self) -> list[str]:
         """Return the command that runs `engine.machines.node` there."""
         if self.is_slurm:
-            return on_node(self.host.name.removeprefix(SLURM), ["node"])
+            return srun_command(self.host.name.removeprefix(SLURM), ["node"])
         if self.host.name:
             return ssh_command(self.host.reached_by, self.host.command("node"))
         return [sys.executable, "-m", "engine.machines.node"]
@@ -353,7 +353,7 @@ class Nodes:
                 "network went down."
             )
         else:
-            cause = why_it_ended(node.title, code, errors)
+            cause = ssh_exit_reason(node.title, code, errors)
         self._on_lost(node, cause)
 
     def _on_lost(self, node: Node, cause: str) -> None:

@@ -32,7 +32,7 @@ from engine.runs.slurm_job import SlurmJob, read_slurm, write_slurm
 from engine.supervisor.execution import close_unstarted, supervise
 from engine.system import stdio
 from engine.system.decode_errors import NOT_DECODED
-from engine.system.slurm import SlurmFailed, ask_slurm, on_node
+from engine.system.slurm import SlurmFailed, run_slurm, srun_command
 
 _REFUSED = 2
 _TIMEOUT_S = 60.0
@@ -92,7 +92,7 @@ def _local_job(run: RunFolder, first: str) -> Job:
     job, problems = load_job(run.job_file)
     if job is None:
         raise _CannotStart(" ".join(map(str, problems)))
-    names = sorted(ask_slurm("", "scontrol", "show", "hostnames").split(), key=lambda name: name != first)
+    names = sorted(run_slurm("", "scontrol", "show", "hostnames").split(), key=lambda name: name != first)
     if is_gpu(job.devices[0]):
         with ThreadPoolExecutor(max_workers=len(names)) as pool:
             found = list(pool.map(partial(_gpus, first), names))
@@ -118,7 +118,7 @@ def _gpus(first: str, name: str) -> tuple[str, ...]:
         state = snapshot()
     else:
         done = subprocess.run(
-            on_node(name, ["gpus", "--json"]),
+            srun_command(name, ["gpus", "--json"]),
             stdin=subprocess.DEVNULL,
             capture_output=True,
             timeout=_TIMEOUT_S,

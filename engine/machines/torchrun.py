@@ -165,7 +165,7 @@ def _distribute_specs(specs: list[WorkerSpec], process: TorchrunProcess) -> list
         for rank in process.local_ranks
     )
     for spec in others:
-        paths.put_into_place(process.spec_file(spec.rank), ENCODE.encode(spec))
+        paths.write_atomically(process.spec_file(spec.rank), ENCODE.encode(spec))
     return [local]
 
 

@@ -30,7 +30,7 @@ def modules_for(world_size: int) -> tuple[str, ...]:
 
 def import_all(names: Sequence[str]) -> None:
     """Imports `names` so that the process may be forked afterwards: without leaving a thread behind."""
-    compile_cache.keep_private()
+    compile_cache.use_private_folders()
     # numpy's OpenBLAS starts its threads when it is loaded, unless it is told that it has one.
     before = os.environ.get(_BLAS_THREADS)
     os.environ[_BLAS_THREADS] = "1"

@@ -242,7 +242,7 @@ def _spawn(spec: WorkerSpec, worker: str, channel: socket.socket, log: Path) -> 
     asks for the child's pid, so it goes through the child's stdin).
     """
     windows = sys.platform == "win32"
-    with open(log, "ab", opener=paths.for_the_user_alone) as output:
+    with open(log, "ab", opener=paths.open_private) as output:
         popen = subprocess.Popen(
             [sys.executable, "-m", "engine.processes.worker_main"],
             stdin=subprocess.PIPE,

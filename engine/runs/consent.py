@@ -16,14 +16,14 @@ def agree(path: str, sha256: str) -> None:
     note, line = _note(path, sha256)
     paths.make_home()
     paths.private_folder(note.parent)
-    paths.put_into_place(note, line)
+    paths.write_atomically(note, line)
 
 
 def is_agreed(path: str, sha256: str) -> bool:
     """Whether the user has. A note that somebody else may have left says nothing."""
     note, line = _note(path, sha256)
     try:
-        return paths.is_own_word(note) and note.read_bytes() == line
+        return paths.is_only_writable_by_user(note) and note.read_bytes() == line
     except OSError:
         return False
 

@@ -211,7 +211,7 @@ class RunFolder:
     def write_supervisor(self, content: SupervisorFile) -> None:
         temporary = self.supervisor_file.with_suffix(".part")
         temporary.unlink(missing_ok=True)
-        with open(temporary, "wb", opener=paths.for_the_user_alone) as stream:  # it may hold a token
+        with open(temporary, "wb", opener=paths.open_private) as stream:  # it may hold a token
             stream.write(ENCODE.encode(content))
         os.replace(temporary, self.supervisor_file)
 

@@ -106,7 +106,7 @@ class RunIndex:
         content = _Content(_FORM, RunSummary.__struct_fields__, str(self._root), self._kept)
         data = msgspec.msgpack.encode(content)
         with suppress(OSError):  # without the file the list is only slower the next time
-            paths.put_into_place(self.file(), zlib.crc32(data).to_bytes(4, "little") + data)
+            paths.write_atomically(self.file(), zlib.crc32(data).to_bytes(4, "little") + data)
 
 
 def find_run(name: str) -> RunFolder | None:

@@ -32,7 +32,7 @@ def start_detached(
     flags = 0
     if sys.platform == "win32":
         flags = subprocess.CREATE_NEW_PROCESS_GROUP | subprocess.CREATE_NO_WINDOW
-    with open(folder / log_name, "ab", opener=paths.for_the_user_alone) as log:
+    with open(folder / log_name, "ab", opener=paths.open_private) as log:
         process = subprocess.Popen(
             [sys.executable, "-m", module, str(folder.absolute())],
             stdin=subprocess.DEVNULL,

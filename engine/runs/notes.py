@@ -50,5 +50,5 @@ def change_notes(folder: Path, **changes: Any) -> RunNotes:
     if "name" in changes:
         changes["name"] = " ".join(str(changes["name"]).split())[:_MOST_NAME]
     notes = msgspec.structs.replace(read_notes(folder), **changes)
-    paths.put_into_place(folder / FILE, msgspec.json.format(msgspec.json.encode(notes), indent=1), sync=True)
+    paths.write_atomically(folder / FILE, msgspec.json.format(msgspec.json.encode(notes), indent=1), sync=True)
     return notes

@@ -143,7 +143,7 @@ def load_notices(folder: Path | None = None) -> tuple[NoticeSettings, list[Probl
     """
     path = settings_file(folder)
     try:
-        if not paths.is_own_word(path):
+        if not paths.is_only_writable_by_user(path):
             message = f"{path} is writable by others, whose command would run as yours."
             return NoticeSettings(), [_wrong("", message, "The defaults apply until only you can write to it.")]
         values = tomllib.loads(path.read_text(encoding="utf-8"))
@@ -184,7 +184,7 @@ def save_notices(settings: NoticeSettings, folder: Path | None = None) -> None:
     if load_notices(folder)[1]:
         os.replace(path, path.with_name(f"{FILE}.damaged"))
     # For its user alone, since it names a command.
-    paths.put_into_place(path, tomli_w.dumps(msgspec.to_builtins(settings)).encode())
+    paths.write_atomically(path, tomli_w.dumps(msgspec.to_builtins(settings)).encode())
 
 
 def has_session_bus() -> bool:

@@ -32,6 +32,6 @@ def see_plugins(*, afresh: bool = False) -> None:
         said = done.stderr.decode(errors="replace").strip().splitlines()
         why = said[-1] if said else f"exit code {done.returncode}"
         problem = Problem("model", f"The plug-ins can't be used: {why}.", "Run `footplate doctor`.", "warning")
-        paths.put_into_place(
+        paths.write_atomically(
             paths.private_folder(file.parent) / file.name, msgspec.json.encode(Supplement(problems=(problem,)))
         )

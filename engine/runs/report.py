@@ -50,7 +50,7 @@ def write_report(texts: dict[str, str], target: Path) -> None:
         for name, text in texts.items():
             archive.writestr(f"footplate-report/{name}", text)
     try:
-        paths.put_into_place(target.absolute(), packed.getvalue())
+        paths.write_atomically(target.absolute(), packed.getvalue())
     except OSError as error:
         raise ExportRefused(f"{target} was not written: {error.strerror or error}. Choose another folder.") from error
 

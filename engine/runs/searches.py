@@ -120,7 +120,7 @@ def start_driver(folder: SearchFolder) -> int:
     pid; where another drives it already, this one ends at once. Raises OSError.
     """
     log = folder.path / DRIVER_LOG
-    with open(log, "ab", opener=paths.for_the_user_alone):
+    with open(log, "ab", opener=paths.open_private):
         os.utime(log)
     if folder.driver() is None:
         (folder.path / DRIVER_FILE).unlink(missing_ok=True)  # the next driver has yet to say who it is
@@ -205,4 +205,4 @@ def _read(file: Path, kind: type[_Struct]) -> _Struct | None:
 
 
 def _write(file: Path, content: msgspec.Struct) -> None:
-    paths.put_into_place(file, msgspec.json.encode(content), sync=True)
+    paths.write_atomically(file, msgspec.json.encode(content), sync=True)

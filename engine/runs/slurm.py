@@ -19,7 +19,7 @@ from engine.runs.connection import NotAnswering
 from engine.runs.folder import RunFolder, create_run
 from engine.runs.slurm_job import SCRIPT, SlurmJob, read_slurm, write_slurm
 from engine.system import paths
-from engine.system.slurm import SlurmFailed, ask_slurm
+from engine.system.slurm import SlurmFailed, run_slurm
 
 LOOK_S = 15.0
 """How often SLURM is asked at most: sites ask their users to spare its controller."""
@@ -32,7 +32,7 @@ def submit_new(job: Job, script: str, host: str) -> RunFolder:
     """Makes a run of `job` and submits it. Raises SlurmFailed, OSError, with nothing left of it."""
     run = create_run(job)
     try:
-        paths.put_into_place(run.path / SCRIPT, script.encode())
+        paths.write_atomically(run.path / SCRIPT, script.encode())
         submit(run, host)
     except BaseException:
         shutil.rmtree(run.path, ignore_errors=True)
@@ -45,8 +45,8 @@ def submit(run: RunFolder, host: str) -> SlurmJob:
     folder = shlex.quote(str(run.path))
     if host:
         seen = f"test -e {folder}/{SCRIPT} || {{ echo {shlex.quote(_not_seen(run, host))} >&2; exit 1; }}"
-        ask_slurm(host, "sh", "-c", seen)
-    said = ask_slurm(host, "sh", "-c", f"cd {folder} && exec sbatch --parsable {SCRIPT}")
+        run_slurm(host, "sh", "-c", seen)
+    said = run_slurm(host, "sh", "-c", f"cd {folder} && exec sbatch --parsable {SCRIPT}")
     number = (said.split() or [""])[-1].partition(";")[0]
     if not number.isdecimal():
         raise SlurmFailed(f"sbatch has not told the job's number: {said.strip() or 'it said nothing'}.")
@@ -81,13 +81,13 @@ def look(runs: Iterable[RunFolder]) -> bool:
 def _seen(host: str, jobs: dict[int, SlurmJob]) -> dict[int, SlurmJob]:
     """The jobs as SLURM tells of them now."""
     try:
-        found = in_queue(ask_slurm(host, *_SQUEUE), jobs)
+        found = in_queue(run_slurm(host, *_SQUEUE), jobs)
     except SlurmFailed as error:
         return {number: msgspec.structs.replace(job, trouble=str(error)) for number, job in jobs.items()}
     gone = {number: job for number, job in jobs.items() if number not in found}
     if gone:
         try:
-            said = ask_slurm(host, *_SACCT, f"--jobs={','.join(map(str, gone))}")
+            said = run_slurm(host, *_SACCT, f"--jobs={','.join(map(str, gone))}")
         except SlurmFailed:
             said = ""  # many sites keep no accounts
         found |= in_accounts(said, gone)
@@ -158,10 +158,10 @@ def send(run: RunFolder, *commands: Command) -> bool:
         look([run])
         now = read_slurm(run.path) or job
         if now.pending:
-            ask_slurm(job.host, "scancel", "--state=PENDING", str(job.job_id))
+            run_slurm(job.host, "scancel", "--state=PENDING", str(job.job_id))
             look([run])
         elif now.goes_on:
-            ask_slurm(job.host, "scancel", "--batch", "--signal=TERM", str(job.job_id))
+            run_slurm(job.host, "scancel", "--batch", "--signal=TERM", str(job.job_id))
     except (SlurmFailed, OSError) as error:
         raise NotAnswering(str(error)) from error
     return True

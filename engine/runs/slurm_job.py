@@ -60,4 +60,4 @@ def read_slurm(folder: Path) -> SlurmJob | None:
 
 def write_slurm(folder: Path, job: SlurmJob) -> None:
     """Raises OSError."""
-    paths.put_into_place(folder / FILE, msgspec.json.encode(job))
+    paths.write_atomically(folder / FILE, msgspec.json.encode(job))

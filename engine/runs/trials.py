@@ -20,7 +20,7 @@ def trial_of(run: RunFolder) -> Trial | None:
 
 def save_trial(run: RunFolder, trial: Trial) -> None:
     """Replaces what makes a run a trial. Raises OSError."""
-    paths.put_into_place(run.path / TRIAL_FILE, msgspec.json.encode(trial), sync=True)
+    paths.write_atomically(run.path / TRIAL_FILE, msgspec.json.encode(trial), sync=True)
 
 
 def trials_of(search: str) -> list[tuple[RunFolder, Trial]]:

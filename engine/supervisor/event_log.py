@@ -199,7 +199,7 @@ class EventLog:
     def _open(self) -> int:
         if self._fd is None:
             flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | getattr(os, "O_BINARY", 0)
-            self._fd = paths.for_the_user_alone(str(self._path), flags)
+            self._fd = paths.open_private(str(self._path), flags)
         return self._fd
 
     def _is_in_order(self, known: os.stat_result) -> bool:
@@ -235,7 +235,7 @@ class EventLog:
         assert self._fd is not None
         temporary = path.with_name(f".{path.name}.part")
         flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_TRUNC | getattr(os, "O_BINARY", 0)
-        copy = paths.for_the_user_alone(str(temporary), flags)
+        copy = paths.open_private(str(temporary), flags)
         try:
             for offset in range(0, self._written, _COPY_BYTES):
                 block = memoryview(self._bytes(offset, min(_COPY_BYTES, self._written - offset)))

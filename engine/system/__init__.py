@@ -1,1 +1,1 @@
-"""What knows nothing of training: paths, files, locks, text, and what Linux offers. Neither torch nor Qt."""
+"""Parts that are independent of training: paths, files, locks, text, and Linux features."""

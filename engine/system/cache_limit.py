@@ -1,4 +1,4 @@
-"""How much the cache of decoded images may hold, as anyone may read it; `engine.data.cache.cache_space` keeps to it."""
+"""Size limit of the cache of decoded images; `engine.data.cache.cache_space` enforces it."""
 
 from __future__ import annotations
 
@@ -11,22 +11,24 @@ from engine.system import paths
 LIMIT_VARIABLE = "FOOTPLATE_CACHE_LIMIT_GIB"
 GIB = 1 << 30
 DEFAULT_LIMIT_BYTES = 64 * GIB
-"""Half of ImageNet at 256 px and three channels; on a small disk, a tenth of it."""
+"""Half of ImageNet at 256 px and three channels; a tenth of a small disk."""
 
 
 def images_folder() -> Path:
-    """Where the decoded images are."""
+    """Return the folder of the decoded images."""
     return paths.cache_folder() / "pictures"
 
 
 def limit_file() -> Path:
-    """Where a limit that the user has chosen stands, in bytes."""
+    """Return the file with the user's limit in bytes."""
     return images_folder() / "limit"
 
 
 def limit_bytes() -> int:
-    """How much all images together may take: LIMIT_VARIABLE, or what `limit_file` says, or the default. Raises
-    ValueError where the variable is no number; its text says so.
+    """Return the limit: LIMIT_VARIABLE, else the user's, else the default.
+
+    Raises:
+        ValueError: The variable is not a number.
     """
     text = os.environ.get(LIMIT_VARIABLE)
     if text is not None:
@@ -41,7 +43,7 @@ def limit_bytes() -> int:
 
 
 def default_limit_bytes() -> int:
-    """The limit where nobody has chosen one: a tenth of the disk at most."""
+    """Return the default limit, at most a tenth of the disk."""
     folder = images_folder()
-    there = next(existing for existing in (folder, *folder.parents) if existing.exists())
-    return min(DEFAULT_LIMIT_BYTES, shutil.disk_usage(there).total // 10)
+    parent = next(existing for existing in (folder, *folder.parents) if existing.exists())
+    return min(DEFAULT_LIMIT_BYTES, shutil.disk_usage(parent).total // 10)

@@ -1,4 +1,4 @@
-"""What a child process does that is given one order on its standard input and answers in lines of JSON."""
+"""Child process that reads one order from standard input and answers in JSON lines."""
 
 from __future__ import annotations
 
@@ -17,11 +17,14 @@ INTERRUPTED = 130
 
 
 def serve_order(name: str, answer: Callable[[bytes, Callable[[Any], None]], Any]) -> int:
-    """Reads the order to its end, calls `answer(order, say)`, prints what it returns as the last line, and returns
-    the exit code. `say` prints a message before that; `name` is the process's.
+    """Read the order, print what `answer(order, send)` sends and returns as JSON lines, and return the exit code.
 
-    Ctrl+C, SIGTERM and the end of the parent raise KeyboardInterrupt in `answer`, once, so that what is cleaned up
-    then is not broken off. After that, and when nobody reads any more, the process ends at once.
+    Ctrl+C, SIGTERM and the end of the parent raise KeyboardInterrupt in `answer`, only once, so that the cleanup is not
+    interrupted. After that, and when nobody reads any more, the process exits immediately.
+
+    Args:
+        name: Name of the process in ps.
+        answer: Function of the encoded order and of a function that sends a message.
     """
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _interrupt)
@@ -30,12 +33,12 @@ def serve_order(name: str, answer: Callable[[bytes, Callable[[Any], None]], Any]
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what a model file prints is no answer
 
-    def say(message: Any) -> None:
+    def send(message: Any) -> None:
         answers.write(msgspec.json.encode(message) + b"\n")
         answers.flush()
 
     try:
-        say(answer(sys.stdin.buffer.read(), say))
+        send(answer(sys.stdin.buffer.read(), send))
     except (KeyboardInterrupt, BrokenPipeError):
         os._exit(INTERRUPTED)  # at once: neither waits for threads nor flushes into a closed pipe
     return 0

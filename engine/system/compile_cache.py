@@ -1,7 +1,7 @@
-"""Where compiled code is kept to be run again: in folders that nobody else can have written to.
+"""Caches of compiled code, in folders that nobody else can write to.
 
-torch.compile would keep it in the temporary folder that all users share, under a name that anybody can take first, and
-runs what it finds there.
+torch.compile would use the temporary folder that all users share, under a name that anybody can take first, and run
+what it finds there.
 """
 
 from __future__ import annotations
@@ -12,26 +12,28 @@ from pathlib import Path
 from engine.system import paths
 
 FOLDERS = {"TORCHINDUCTOR_CACHE_DIR": "inductor", "TRITON_CACHE_DIR": "triton", "QUACK_CACHE_DIR": "quack"}
-"""By environment variable: torch.compile's own, Triton's, and that of the kernels that torch vendors from QuACK."""
+"""Folders by environment variable: of torch.compile, Triton, and the kernels that torch vendors from QuACK."""
 
 
-def keep_private() -> str:
-    """Sets this process's caches of compiled code, and its children's, to folders in Footplate's own cache. To be
-    called before torch is imported, which chooses one then, and is to be told of it (`torch_compat.keep_compiled_in`).
+def use_private_folders() -> str:
+    """Set the caches of this process and its children to folders in Footplate's cache, and return a warning or "".
 
-    Where other users can write to that cache, a folder beside the runs' sockets is used, which is the user's alone;
-    why, with the remedy, is then returned. Raises OSError where there is no private folder at all.
+    Call it before importing torch, which chooses a folder then, and call `torch_compat.keep_compiled_in` after it. If
+    other users can write to the cache, a private folder next to the runs' sockets is used, and the warning says so.
+
+    Raises:
+        OSError: There is no private folder at all.
     """
-    why = ""
+    warning = ""
     try:
         folders = _folders(paths.cache_folder())
     except OSError as error:
         folders = _folders(paths.runtime_folder())
         words = f"{error.filename}: {error.strerror}" if error.filename else str(error)
         where = paths.runtime_folder() / "compiled"
-        why = f"Compiled code is kept in {where} for now: {words}. Set FOOTPLATE_CACHE to a folder that you own."
+        warning = f"Compiled code is kept in {where} for now: {words}. Set FOOTPLATE_CACHE to a folder that you own."
     os.environ.update(folders)
-    return why
+    return warning
 
 
 def _folders(root: Path) -> dict[str, str]:

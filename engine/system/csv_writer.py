@@ -1,4 +1,4 @@
-"""The one way in which tables leave Footplate: as CSV that a spreadsheet computes nothing of."""
+"""CSV output for spreadsheets, in which no cell is a formula."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ from typing import TextIO
 
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
 """First characters of cells that spreadsheets take for formulas:
-https://owasp.org/www-community/attacks/CSV_Injection."""
+https://owasp.org/www-community/attacks/CSV_Injection.
+"""
 
 
 class CsvWriter:
-    """Writes rows as RFC 4180 has them; with tabs as `delimiter` as spreadsheets paste them."""
+    """Writer of RFC 4180 rows; with tabs as `delimiter`, rows can be pasted into a spreadsheet."""
 
     def __init__(self, stream: TextIO, *, delimiter: str = ",", line_end: str = "\r\n") -> None:
         self._writer = csv.writer(stream, delimiter=delimiter, lineterminator=line_end)
@@ -22,9 +23,7 @@ class CsvWriter:
 
 
 def _inert(cell: object) -> object:
-    """`cell` with an apostrophe before a text that would be a formula; numbers, written ones too, stay what they
-    are.
-    """
+    """Return a text that looks like a formula with an apostrophe in front; keep numbers, also written ones."""
     if not isinstance(cell, str) or not cell.startswith(_FORMULA):
         return cell
     try:

@@ -1,7 +1,7 @@
-"""Locks on files, which the kernel takes back from a process that ends, however it ends.
+"""File locks, which the kernel releases when a process ends in whatever way.
 
-They are those of flock(2) on Linux and macOS: a forked child shares its parent's until it closes the file or ends. On
-Windows a byte far behind the content is locked by `msvcrt.locking`, which has not been tried there.
+Linux and macOS use flock(2): a forked child shares its parent's lock until it closes the file or ends. Windows uses
+`msvcrt.locking` on a byte far behind the content, which has not been tested there.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ if sys.platform == "win32":
 else:
     import fcntl
 
-NOT_OFFERED = (errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EINVAL)
-"""Errors of locking a file on a file system without locks (NFS without its lock service, some FUSE file systems)."""
+LOCKS_UNSUPPORTED = (errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EINVAL)
+"""Errors of locking on a file system without locks (NFS without its lock service, some FUSE file systems)."""
 
 _TAKEN = (errno.EAGAIN, errno.EWOULDBLOCK, errno.EACCES)
 _FLAGS = os.O_RDWR | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
@@ -29,14 +29,12 @@ _POLL_S = 0.002
 
 
 def open_file(path: Path, flags: int = 0) -> int:
-    """A descriptor to lock, of a file for the user alone; no link is followed, and no pipe waited for. Raises
-    OSError.
-    """
+    """Open a private file for locking, without following links or waiting for pipes. Raises OSError."""
     return os.open(path, _FLAGS | flags, 0o600)
 
 
-def take(descriptor: int) -> bool:
-    """Locks the file; False where somebody else has it locked. Raises OSError (see `NOT_OFFERED`)."""
+def try_lock(descriptor: int) -> bool:
+    """Lock the file and return True; False if another process has locked it. Raises OSError (see `LOCKS_UNSUPPORTED`)."""
     try:
         if sys.platform == "win32":
             os.lseek(descriptor, _BYTE, os.SEEK_SET)
@@ -50,8 +48,8 @@ def take(descriptor: int) -> bool:
     return True
 
 
-def give_back(descriptor: int) -> None:
-    """Unlocks the file and closes it, whoever else may have a copy of the descriptor."""
+def unlock(descriptor: int) -> None:
+    """Unlock the file and close it, even if another process has a copy of the descriptor."""
     try:
         if sys.platform == "win32":
             os.lseek(descriptor, _BYTE, os.SEEK_SET)
@@ -62,8 +60,8 @@ def give_back(descriptor: int) -> None:
         os.close(descriptor)
 
 
-def is_at(descriptor: int, path: Path) -> bool:
-    """Whether `path` leads to the open file."""
+def is_same_file(descriptor: int, path: Path) -> bool:
+    """Return True if `path` is the open file."""
     try:
         return os.path.samestat(os.fstat(descriptor), os.lstat(path))
     except OSError:
@@ -71,24 +69,24 @@ def is_at(descriptor: int, path: Path) -> bool:
 
 
 @contextmanager
-def locked(path: Path, patience_s: float) -> Iterator[None]:
-    """Has the lock of the file at `path`, which is made if missing. Raises TimeoutError after `patience_s`, OSError."""
-    deadline = time.monotonic() + patience_s
+def locked(path: Path, timeout_s: float) -> Iterator[None]:
+    """Hold the lock of a file, created if missing. Raises OSError, or TimeoutError after `timeout_s`."""
+    deadline = time.monotonic() + timeout_s
     while (descriptor := _taken(path)) is None:
         if time.monotonic() > deadline:
-            raise TimeoutError(f"{path} has been locked for {patience_s:g} s")
+            raise TimeoutError(f"{path} has been locked for {timeout_s:g} s")
         time.sleep(_POLL_S)
     try:
         yield
     finally:
-        give_back(descriptor)
+        unlock(descriptor)
 
 
 def _taken(path: Path) -> int | None:
-    """The locked file at `path`; None where somebody else has it, or it was removed between the two looks."""
+    """Return the locked file at `path`; None if another process has it, or it was removed meanwhile."""
     descriptor = open_file(path, os.O_CREAT)
     try:
-        if take(descriptor) and is_at(descriptor, path):
+        if try_lock(descriptor) and is_same_file(descriptor, path):
             return descriptor
     except OSError:
         os.close(descriptor)

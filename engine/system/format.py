@@ -1,6 +1,4 @@
-"""The one way in which bytes, durations, counts and ends of processes are written, in the window, the terminal and
-messages.
-"""
+"""Text for bytes, durations, counts and exit codes, the same in the window, the terminal and messages."""
 
 from __future__ import annotations
 
@@ -14,9 +12,9 @@ _NAMED = 2
 
 
 def size(count: float | None, unit: str = "") -> str:
-    """ "812 B", "44.9 MiB": bytes in binary units, as memory is sold and NVIDIA's tools count; a dash where unknown.
+    """Format bytes in binary units ("44.9 MiB"), as NVIDIA's tools do; a dash if unknown.
 
-    Numbers that stand beside one another, or change as one looks, are given the same `unit`.
+    Pass a fixed `unit` for numbers that are compared or change while they are displayed.
     """
     if count is None or math.isnan(count):
         return f"{NOT_KNOWN} {unit}".rstrip()
@@ -26,7 +24,7 @@ def size(count: float | None, unit: str = "") -> str:
 
 
 def duration(seconds: float | None) -> str:
-    """ "8 s", "3:12 min" or "2:05:40 h"; a dash where unknown."""
+    """Format seconds as "8 s", "3:12 min" or "2:05:40 h"; a dash if unknown."""
     if seconds is None:
         return NOT_KNOWN
     whole = max(0, round(seconds))
@@ -38,7 +36,7 @@ def duration(seconds: float | None) -> str:
 
 
 def counted(count: int, noun: str) -> str:
-    """ "1 run", "3,000 runs"."""
+    """Format a count with its noun: "1 run", "3,000 runs"."""
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
@@ -48,7 +46,7 @@ def percent(fraction: float) -> str:
 
 
 def listed(names: Iterable[str], word: str = "and", most: int | None = None) -> str:
-    """ "a, b and c", with `word` before the last; of more than `most` names "a, b and 3 more"."""
+    """Join names as "a, b and c" with `word` before the last; more than `most` names end with "and 3 more"."""
     all_names = list(names)
     if most is not None and len(all_names) > most:
         all_names[most:] = [f"{len(all_names) - most:,} more"]
@@ -57,19 +55,19 @@ def listed(names: Iterable[str], word: str = "and", most: int | None = None) -> 
 
 
 def in_short(names: Sequence[str]) -> str:
-    """ "a", "a and b", and of more the first with how many there are besides."""
+    """Join up to two names ("a and b"), or the first and the number of the others ("a and 2 more")."""
     if len(names) > _NAMED:
         return f"{names[0]} and {len(names) - 1} more"
     return " and ".join(names)
 
 
 def exit_words(exit_code: int) -> str:
-    """ "was killed by SIGKILL (signal 9)" or "exited with code 3": how a process ended, by its return code."""
+    """Describe a return code: "was killed by SIGKILL (signal 9)" or "exited with code 3"."""
     return f"was killed by {_signal_words(-exit_code)}" if exit_code < 0 else f"exited with code {exit_code}"
 
 
 def _signal_words(number: int) -> str:
-    """ "SIGKILL (signal 9)", and what that may mean."""
+    """Name a signal ("SIGKILL (signal 9)") and its likely cause."""
     try:
         name = signal.Signals(number).name
     except ValueError:

@@ -1,6 +1,4 @@
-"""What only Linux offers: a name for ps, a signal at the parent's death (prctl(2)), memory kept for reuse (mallopt(3)),
-how long a thread has waited for a core.
-"""
+"""Linux features: process names, signals at the parent's death (prctl(2)), mallopt(3), and scheduling delays."""
 
 from __future__ import annotations
 
@@ -15,19 +13,19 @@ _M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_MAX = -1, -2, -4
 
 
 def name_process(name: str) -> None:
-    """Names this process in ps and top, by at most 15 bytes. Does nothing elsewhere than on Linux."""
+    """Name this process in ps and top, in at most 15 bytes. Only on Linux."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_NAME, name.encode()[:15], 0, 0, 0)
 
 
 def signal_at_parents_death(number: int) -> None:
-    """Has the kernel send that signal to this process when the thread that started it ends. Nothing elsewhere."""
+    """Let the kernel send a signal to this process when the thread that forked it ends. Only on Linux."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(number), 0, 0, 0)
 
 
 def die_with_parent(parent_pid: int) -> None:
-    """Has the kernel kill this process when the thread that forked it ends; ends now if that is past."""
+    """Let the kernel kill this process when the thread that forked it ends; exit now if it has ended already."""
     if sys.platform == "linux":
         signal_at_parents_death(signal.SIGKILL)
         if os.getppid() != parent_pid:
@@ -35,10 +33,10 @@ def die_with_parent(parent_pid: int) -> None:
 
 
 def keep_freed_memory() -> None:
-    """Has malloc keep what is freed for what is allocated next. Nothing where the C library is not glibc.
+    """Let malloc retain freed memory for the next allocations. Does nothing without glibc.
 
-    Left alone, glibc gives the activations of every training step back to the system, which hands them out again
-    page by page, zeroed.
+    By default, glibc returns the activations of every training step to the system, which hands them out again page by
+    page, zeroed.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
     if mallopt is not None:
@@ -48,7 +46,7 @@ def keep_freed_memory() -> None:
 
 
 def waited_for_core_s() -> float:
-    """Seconds in which the calling thread had work to do and no core to do it on, so far; 0 elsewhere than on Linux."""
+    """Return the seconds in which the calling thread was ready and had no core; 0 on other systems."""
     try:
         with open("/proc/thread-self/schedstat", "rb") as stream:
             return int(stream.read().split()[1]) / 1e9
@@ -57,15 +55,15 @@ def waited_for_core_s() -> float:
 
 
 def thread_count() -> int:
-    """How many threads this process has, those of native libraries included."""
+    """Count the threads of this process, including those of native libraries."""
     return len(os.listdir("/proc/self/task"))
 
 
 def release_inherited_files(keep: set[int]) -> None:
-    """In a forked child: lets go of every inherited file but `keep` and the standard three.
+    """Release all inherited files of a forked child except `keep` and the standard three.
 
-    Their numbers stay taken, by /dev/null, since Python objects of the parent's that are still about may
-    close them at any time, and must not then hit a file of the child's own.
+    Their numbers are redirected to /dev/null, because Python objects of the parent may still close them, and must not
+    close a file of the child.
     """
     null = os.open(os.devnull, os.O_RDWR)
     for name in os.listdir("/proc/self/fd"):

@@ -1,4 +1,4 @@
-"""Where Footplate keeps things."""
+"""Folders of Footplate, and writing files that stay private and complete."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from contextlib import suppress
 from pathlib import Path
 
 PACKAGES = Path(__file__).resolve().parents[2]
-"""Where the package `engine` lies: the working directory of our own interpreters, which import it from there."""
+"""Folder of the package `engine`: working directory of child interpreters, which import it from there."""
 FOLDERS = "folders.toml"
 _OTHERS, _OTHERS_WRITE = 0o077, 0o022
-"""The bits of a folder's mode that concern other users, and those that let them change its contents."""
+"""Mode bits that give other users access, and those that let them change a folder's contents."""
 
 
 def home() -> Path:
-    """Footplate's own folder: FOOTPLATE_HOME, or the platform's place for a user's data."""
+    """Return Footplate's folder: FOOTPLATE_HOME, or the platform's folder for user data."""
     chosen = os.environ.get("FOOTPLATE_HOME")
     if chosen:
         return Path(chosen).expanduser().absolute()
@@ -30,12 +30,13 @@ def home() -> Path:
 
 
 def chosen_folders() -> dict[str, str]:
-    """The folders that the user has chosen in `folders.toml` of the home, by what they are for: "runs" and "cache".
-    What cannot be read, or could be written by others, counts as not chosen.
+    """Return the folders that the user has set in `folders.toml`, by purpose ("runs" and "cache").
+
+    A file that can't be read, or that others could write, is ignored.
     """
     file = home() / FOLDERS
     try:
-        text = file.read_text(encoding="utf-8") if is_own_word(file) else ""
+        text = file.read_text(encoding="utf-8") if is_only_writable_by_user(file) else ""
         import tomllib
 
         values = tomllib.loads(text)
@@ -45,16 +46,17 @@ def chosen_folders() -> dict[str, str]:
 
 
 def choose_folder(purpose: str, path: str) -> None:
-    """Keeps `path` as the folder for "runs" or for the "cache"; "" for the usual one. Raises OSError."""
+    """Set the folder for "runs" or "cache"; "" restores the default. Raises OSError."""
     import tomli_w
 
     folders = {name: kept for name, kept in (chosen_folders() | {purpose: path}).items() if kept}
-    put_into_place(make_home() / FOLDERS, tomli_w.dumps(folders).encode())
+    write_atomically(make_home() / FOLDERS, tomli_w.dumps(folders).encode())
 
 
 def cache_folder() -> Path:
-    """Where things lie that can be made again: FOOTPLATE_CACHE, or what the user has chosen, or in FOOTPLATE_HOME where
-    that is set, or the platform's place for a user's caches.
+    """Return the folder of files that can be recreated.
+
+    This is FOOTPLATE_CACHE, else the user's choice, else in FOOTPLATE_HOME if set, else the platform's cache folder.
     """
     chosen = os.environ.get("FOOTPLATE_CACHE") or chosen_folders().get("cache")
     if chosen:
@@ -69,15 +71,19 @@ def cache_folder() -> Path:
 
 
 def runs_folder() -> Path:
-    """Where the folders of the runs are: in the home, unless the user has chosen another place."""
+    """Return the folder of the run folders: in the home, unless the user has set another."""
     chosen = chosen_folders().get("runs")
     return Path(chosen).expanduser().absolute() if chosen else home() / "runs"
 
 
 def make_home() -> Path:
-    """The home, made if missing. Others may look into one that the user has made and named, but change nothing there.
+    """Return the home, created if missing.
 
-    Raises OSError; PermissionError where it is somebody else's.
+    Others may read a folder that the user has created and set, but not change it.
+
+    Raises:
+        PermissionError: It belongs to another user.
+        OSError: It can't be created.
     """
     folder = home()
     if os.environ.get("FOOTPLATE_HOME") and folder.exists():
@@ -87,9 +93,11 @@ def make_home() -> Path:
 
 
 def private_folder(folder: Path) -> Path:
-    """`folder`, made if missing with all that it lies in, and for its user alone, whatever the umask is.
+    """Return `folder`, created if missing with its parents, and accessible only to its user, whatever the umask is.
 
-    Raises OSError; PermissionError where it is somebody else's.
+    Raises:
+        PermissionError: It belongs to another user.
+        OSError: It can't be created.
     """
     make_folder(folder)
     _close(folder, _OTHERS)
@@ -97,29 +105,29 @@ def private_folder(folder: Path) -> Path:
 
 
 def make_folder(folder: Path) -> None:
-    """Makes `folder` if it is missing, and all that it lies in, for its user alone whatever the umask is. Raises
-    OSError.
-    """
+    """Create `folder` and its missing parents, private to the user whatever the umask is. Raises OSError."""
     missing = [ancestor for ancestor in (folder, *folder.parents) if not ancestor.exists()]
     for ancestor in reversed(missing):
         ancestor.mkdir(mode=0o700, exist_ok=True)
 
 
 def trusted_folder(folder: Path) -> Path:
-    """`folder`, resolved, and made if missing: one from which code or the user's consent is taken, so that nobody
-    else may be able to change what is in it or to put another folder in its place. A group that may write to a folder
-    above it is trusted as its members are.
+    """Return `folder`, resolved and created if missing, if nobody else can change or replace it.
 
-    Raises OSError; PermissionError, which names the folder that is open to others, where it can't be trusted.
+    Code and the user's consent are read from such folders. A group that may write to a parent folder is trusted.
+
+    Raises:
+        PermissionError: Another user can change the folder that the text names.
+        OSError: It can't be created.
     """
     make_folder(folder)
     real = folder.resolve()
     if not hasattr(os, "getuid"):
         return real
-    own = {os.getuid(), 0}
+    trusted = {os.getuid(), 0}
     for ancestor in dict.fromkeys((real, *real.parents, folder.absolute(), *folder.absolute().parents)):
         info = ancestor.lstat()
-        if info.st_uid not in own:
+        if info.st_uid not in trusted:
             raise PermissionError(f"{ancestor} belongs to another user, who could change its contents")
         sticky = info.st_mode & stat.S_ISVTX  # where others may add files, and change none of its user's
         written_by_others = _OTHERS_WRITE if ancestor == real else 0 if sticky else stat.S_IWOTH
@@ -130,16 +138,18 @@ def trusted_folder(folder: Path) -> Path:
     return real
 
 
-def for_the_user_alone(path: str, flags: int) -> int:
-    """An `opener` for `open`: a file that it makes is its user's alone, whatever the umask is. A link is not followed,
-    since a folder that comes from elsewhere may hold one to any file of the user's. Raises OSError.
+def open_private(path: str, flags: int) -> int:
+    """Open a file as an `opener` of `open`: new files are private whatever the umask is, and links are not followed.
+
+    A folder from elsewhere may contain a link to any file of the user. Raises OSError.
     """
     return os.open(path, flags | getattr(os, "O_NOFOLLOW", 0), 0o600)
 
 
-def put_into_place(path: Path, data: bytes, *, sync: bool = False) -> None:
-    """Writes a file for its user alone, so that `path` is either as before or whole; with `sync`, what it holds is on
-    the disk before. Raises OSError, with nothing left behind.
+def write_atomically(path: Path, data: bytes, *, sync: bool = False) -> None:
+    """Write a private file atomically: `path` has its old content or all of `data`. Raises OSError.
+
+    With `sync`, the content is on the disk before the file is replaced.
     """
     descriptor, part = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     try:
@@ -155,10 +165,8 @@ def put_into_place(path: Path, data: bytes, *, sync: bool = False) -> None:
         raise
 
 
-def is_own_word(file: Path) -> bool:
-    """Whether nobody but its user (or root) can have written what a file says, as far as the system tells. Raises
-    OSError.
-    """
+def is_only_writable_by_user(file: Path) -> bool:
+    """Return True if only the user or root can have written a file, as far as the system tells. Raises OSError."""
     if not hasattr(os, "getuid"):
         return True
     info = file.stat()
@@ -166,10 +174,12 @@ def is_own_word(file: Path) -> bool:
 
 
 def runtime_folder() -> Path:
-    """A folder of mode 0700 that is ours alone, with a path short enough for sockets where there is such a place; made
-    if missing. A place that somebody else has taken is passed by.
+    """Return a folder of mode 0700 for sockets, created if missing, with a short path if possible.
 
-    Raises PermissionError where all are taken.
+    A folder that another user has taken is skipped.
+
+    Raises:
+        PermissionError: All candidates are taken.
     """
     for folder in _runtime_folders():
         with suppress(OSError):
@@ -183,9 +193,7 @@ def runtime_folder() -> Path:
 
 
 def _runtime_folders() -> Iterator[Path]:
-    """In the user's own runtime folder, of which a program that was not started from a session has not been told; else
-    where all users may make one.
-    """
+    """Yield candidates in the user's runtime folder, whose variable may be unset, and in the temporary folder."""
     owner = os.getuid() if hasattr(os, "getuid") else os.getlogin()
     for base in (os.environ.get("XDG_RUNTIME_DIR"), f"/run/user/{owner}"):
         if base and os.path.isdir(base) and os.access(base, os.W_OK):
@@ -194,7 +202,7 @@ def _runtime_folders() -> Iterator[Path]:
 
 
 def _is_ours(folder: Path) -> bool:
-    """Whether it is a folder, not a link to one, that is ours; it is then closed to others."""
+    """Return True for a folder, not a link, that belongs to the user, and close it to others."""
     if not hasattr(os, "getuid"):
         return True
     info = folder.lstat()
@@ -206,7 +214,7 @@ def _is_ours(folder: Path) -> bool:
 
 
 def _close(folder: Path, bits: int) -> None:
-    """Takes from other users what `bits` let them do in a folder of ours, where its file system knows of users."""
+    """Remove mode `bits` of other users from a folder of the user, if its file system has users."""
     if not hasattr(os, "getuid"):
         return
     info = folder.stat()
@@ -221,7 +229,7 @@ def _close(folder: Path, bits: int) -> None:
 
 
 def sample_dataset() -> Path:
-    """The small real dataset that ships with Footplate."""
+    """Return the small real dataset that ships with Footplate."""
     from importlib.resources import files
 
     return Path(str(files("resources").joinpath("sample")))

@@ -1,7 +1,7 @@
-"""Plug-ins: what installed packages add to Footplate by entry points.
+"""Plug-ins: extensions of Footplate by entry points of installed packages.
 
-A package is trusted as Footplate itself is. Its code is loaded where a registry is asked for something that is not
-Footplate's own, and never by `fingerprint`, which windows and supervisors may ask.
+A package is trusted like Footplate itself. Its code is loaded when a registry is asked for an id that is not
+built in, and never by `fingerprint`, which windows and supervisors call.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 
 class LeftOut(NamedTuple):
-    """A plug-in that cannot be used: the entry point `name` of a `package`, and the `reason`."""
+    """A plug-in that can't be used: the entry point `name` of a `package`, and the `reason`."""
 
     group: Group
     package: str
@@ -34,13 +34,14 @@ class LeftOut(NamedTuple):
 
 
 class Unusable(Exception):  # noqa: N818 - it describes the plug-in
-    """What an entry point gives is not what its group is for; the text says why not."""
+    """An entry point gives something that its group has no use for, for the reason in the text."""
 
 
 @lru_cache(maxsize=1)
 def fingerprint() -> str:
-    """What tells the installed plug-ins from others, by the packages' names, versions and entry points; "" where there
-    are none. Reads a few files, and imports nothing.
+    """Hash the names, versions and entry points of packages with plug-ins; "" without any.
+
+    Reads a few files and imports nothing.
     """
     found = []
     for folder in dict.fromkeys(sys.path):
@@ -62,12 +63,14 @@ def _entry_points_of(package: str) -> list[tuple[str, int, bytes]]:
 
 
 class Registry(Mapping[str, T], Generic[T]):
-    """What there is of a kind, by id: `own`, which are Footplate's, and what the entry points of `group` add, whose
-    names are the ids. These are loaded one by one when they are first asked for. `accept(name, loaded)` gives what is
-    registered; it raises Unusable. Names that Footplate has elsewhere are `taken`, too, which is asked where there
-    are plug-ins.
+    """Built-in objects (`own`) and those of the entry points of `group`, by id.
 
-    Attributes: own - Footplate's own; left_out - the plug-ins that cannot be used, of those asked for so far.
+    A plug-in is loaded when it is first requested. `accept(name, loaded)` returns the object to register, or raises
+    Unusable. Ids in `taken`, which is called only if there are plug-ins, are reserved.
+
+    Attributes:
+        own: Built-in objects.
+        left_out: Requested plug-ins that can't be used.
     """
 
     def __init__(
@@ -85,35 +88,35 @@ class Registry(Mapping[str, T], Generic[T]):
         self._taken = taken
 
     def __getitem__(self, name: str) -> T:
-        if name not in self._known and name in self._waiting:
-            self._load(self._waiting.pop(name))
+        if name not in self._known and name in self._unloaded:
+            self._load(self._unloaded.pop(name))
         return self._known[name]
 
     def __iter__(self) -> Iterator[str]:
-        while self._waiting:
-            self._load(self._waiting.pop(next(iter(self._waiting))))
+        while self._unloaded:
+            self._load(self._unloaded.pop(next(iter(self._unloaded))))
         return iter(self._known)
 
     def __len__(self) -> int:
         return sum(1 for _ in self)
 
     def added(self) -> dict[str, T]:
-        """What plug-ins add, all of it loaded."""
+        """Return the objects of all plug-ins, loaded."""
         return {name: self[name] for name in self if name in self.packages}
 
     @cached_property
     def packages(self) -> dict[str, str]:
-        """The package of each plug-in by its id; of those that cannot be used, too."""
+        """Package of each plug-in by id, including those that can't be used."""
         return {name: _package(point) for name, point in self._points.items()}
 
     def leave_out(self, name: str, reason: str) -> None:
-        """Does without a plug-in from now on."""
+        """Remove a plug-in, for `reason`."""
         self._known.pop(name, None)
         self._refuse(self._points[name], reason)
 
     @cached_property
     def _points(self) -> dict[str, EntryPoint]:
-        """The entry points whose names are not taken."""
+        """Entry points whose names are not taken."""
         if not fingerprint():
             return {}
         from importlib.metadata import entry_points  # takes longer to import than all that windows need of this
@@ -130,8 +133,8 @@ class Registry(Mapping[str, T], Generic[T]):
         return found
 
     @cached_property
-    def _waiting(self) -> dict[str, EntryPoint]:
-        """Those that nobody has asked for yet."""
+    def _unloaded(self) -> dict[str, EntryPoint]:
+        """Entry points that have not been requested."""
         return dict(self._points)
 
     def _load(self, point: EntryPoint) -> None:
@@ -140,8 +143,8 @@ class Registry(Mapping[str, T], Generic[T]):
         except Unusable as error:
             self._refuse(point, str(error))
         except (Exception, SystemExit) as error:  # what is imported may fail in any way
-            said = str(error).strip().partition("\n")[0]
-            self._refuse(point, f"{type(error).__name__}: {said}" if said else type(error).__name__)
+            text = str(error).strip().partition("\n")[0]
+            self._refuse(point, f"{type(error).__name__}: {text}" if text else type(error).__name__)
 
     def _refuse(self, point: EntryPoint, reason: str) -> None:
         left_out = LeftOut(self._group, _package(point), point.name, reason)

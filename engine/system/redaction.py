@@ -1,4 +1,4 @@
-"""Text without what tells of its user: names, paths, hosts and addresses, so that it can be shown to others."""
+"""Redaction of names, paths, hosts and addresses, so that a text can be shown to others."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from urllib.parse import quote
 from engine.system import paths
 
 _SYSTEM = ("/dev", "/proc", "/sys")
-"""Paths below these tell of the system alone."""
+"""Paths below these say nothing about the user."""
 _MARK = r"<(?!python>|source>)[\w-]+>"
-"""What stands in the place of a secret; what comes after a folder's belongs to its path."""
+"""Pattern of a redacted secret; after the mark of a folder, the rest of its path follows."""
 _QUOTED = re.compile(rf"""(["'“‘])((?:~|[A-Za-z]:|{_MARK}|file:/?)?[\\/][^"'”’\n]*)(["'”’])""")
 _PATH = re.compile(
     rf"(?<![\w/.<>-])(?:~|[A-Za-z]:|{_MARK})?[\\/](?!\s)(?:[^\s\"'<>|:,;()\[\]{{}}]|{_MARK})+"  # to the first space
     rf"(?:(?: [^\s\"'<>|:,;/()]+){{1,4}}/[^\s\"'<>|:,;()]*|(?: [^\s\"'<>|:,;/()]+){{0,3}} ?[^\s\"'<>|:,;/()]*\.\w{{2,5}}\b)*"
 )
-"""A path that stands bare in a sentence, with the spaces of its folders, and of a file's name that has an ending."""
+"""A path without quotes in a sentence, including spaces in its folders and in a file name with an extension."""
 _ENDINGS = (
     r"\.(?:png|jpe?g|gif|bmp|webp|tiff?|npy|npz|mat|csv|tsv|xml|las|laz|ply|pcd|mp4|mkv|avi|mov|pt|pth|safetensors|onnx|"
     r"toml|ya?ml|zip)\b"
@@ -47,12 +47,13 @@ _PATTERNS = (
 
 
 class Redactor:
-    """Takes names, paths and addresses out of text. Paths of Footplate's and Python's own files stay, from their
-    packages on, since tracebacks are worth nothing without them.
+    """Removes names, paths and addresses from texts.
+
+    Paths of Footplate's and Python's own files are kept, from their packages on, because tracebacks need them.
     """
 
     def __init__(self, secrets: Iterable[tuple[str, str]] = ()) -> None:
-        """`secrets` are further texts with what is written in their place; the longest are looked for first."""
+        """Add `secrets`: texts with their replacements. The longest are searched for first."""
         pairs = [*_of_the_machine(), *secrets]
         spelt = {form: mark for text, mark in pairs if text.strip() for form in _forms(text)}
         self._marks = {form.lower(): mark for form, mark in spelt.items()}
@@ -81,7 +82,7 @@ def _path_mark(path: str) -> str:
 
 
 def _of_the_machine() -> Iterable[tuple[str, str]]:
-    """What its user and itself are called, and where they keep things."""
+    """Yield the names of the user and the machine, and Footplate's folders."""
     for folder in (paths.home(), paths.cache_folder(), paths.runs_folder()):
         yield from ((str(folder), "<footplate>"), (os.path.realpath(folder), "<footplate>"))
     home = str(Path.home())
@@ -110,5 +111,5 @@ def _code_folders() -> list[tuple[str, str]]:
 
 
 def _forms(text: str) -> set[str]:
-    """The ways in which a log may spell a text: as it is, escaped as JSON or Python do, and as in a link."""
+    """Return the spellings of a text in a log: plain, escaped as in JSON or Python, and as in a link."""
     return {text, json.dumps(text)[1:-1], repr(text)[1:-1], ascii(text)[1:-1], quote(text)} - {"", "."}

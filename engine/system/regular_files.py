@@ -1,4 +1,4 @@
-"""Opens regular files and nothing else: whoever opens a FIFO waits for ever, and a device may never end."""
+"""Opening of regular files only: opening a FIFO blocks forever, and a device may have no end."""
 
 from __future__ import annotations
 
@@ -13,19 +13,20 @@ _NONBLOCK = getattr(os, "O_NONBLOCK", 0)
 _READ = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
 REPLACE = "Replace it with a regular file, or remove it."
 _MOST_PATH_BYTES = 1 << 13
-"""Above PATH_MAX of Linux."""
+"""More than PATH_MAX of Linux."""
 
 
 class LastOpened:
-    """The file that was opened last, by this process or by one that it has forked: whoever is ended by a decoder
-    cannot say any more what it was reading. Notes nothing until it is `shared`.
+    """Path of the file that this process or a forked one has opened last: if a decoder kills it, it can't report that.
+
+    Nothing is recorded before `share`.
     """
 
     def __init__(self) -> None:
         self._shared: mmap.mmap | None = None
 
     def share(self) -> None:
-        """From now on, and in what is forked from now on, each file is noted; none is as yet."""
+        """Start recording in this process and those that it forks, without any file at first."""
         self._shared = mmap.mmap(-1, _MOST_PATH_BYTES)
 
     def note(self, path: str | os.PathLike[str]) -> None:
@@ -34,7 +35,7 @@ class LastOpened:
             self._shared[: len(written)] = written
 
     def path(self) -> str:
-        """ "" where none has been opened."""
+        """Return the path, "" if no file has been opened."""
         return os.fsdecode(self._shared[:].partition(b"\0")[0]) if self._shared is not None else ""
 
 
@@ -42,8 +43,9 @@ LAST_OPENED = LastOpened()
 
 
 class UnusableFile(ValueError):  # noqa: N818 - it describes the file
-    """The file at `path` is not to be read. `words` say why behind its name, as in "is a FIFO, not a regular file";
-    the text itself begins with "it".
+    """The file at `path` must not be read.
+
+    `words` is the reason after its name ("is a FIFO, not a regular file"); the error text begins with "it".
     """
 
     def __init__(self, path: str | os.PathLike[str], words: str, remedy: str = REPLACE) -> None:
@@ -54,17 +56,15 @@ class UnusableFile(ValueError):  # noqa: N818 - it describes the file
 
 
 def open_regular(path: str | os.PathLike[str]) -> BufferedReader:
-    """The file at `path`, opened to be read. Raises UnusableFile for what is no regular file, and OSError.
+    """Open the regular file at `path`. Raises UnusableFile, OSError.
 
-    What was opened is what is looked at, so that nobody can put another file in its place between the two.
+    The opened file itself is checked, so that nobody can replace it between check and use.
     """
     return open(path, "rb", opener=open_descriptor)
 
 
 def read_regular(path: str | os.PathLike[str], at_most: int) -> bytes:
-    """A file's whole content, as long as the file says that it is. Raises UnusableFile also for one of more than
-    `at_most` bytes, and OSError.
-    """
+    """Read a file up to the size that it reports. Raises UnusableFile, also above `at_most` bytes, and OSError."""
     with open(path, "rb", buffering=0, opener=open_descriptor) as stream:
         length = os.fstat(stream.fileno()).st_size
         if length > at_most:
@@ -73,13 +73,14 @@ def read_regular(path: str | os.PathLike[str], at_most: int) -> bytes:
 
 
 def kind_of(mode: int) -> str:
-    """What a file that is not regular is, by the mode that stat gives."""
+    """Name the kind of a file that is not regular, from its mode."""
     return _KINDS.get(stat.S_IFMT(mode), "a file of an unknown kind")
 
 
 def open_descriptor(path: str | os.PathLike[str], flags: int = _READ) -> int:
-    """The same as the system has it; a folder is opened, too, as Python by itself refuses to. What says that it is
-    empty is so: a file of /proc or /sys may say it and go on for ever, or wait for news (proc(5): kmsg, pagemap).
+    """Open a regular file or a folder as a descriptor. Raises UnusableFile, OSError.
+
+    A file that reports size 0 reads as empty: one in /proc or /sys may be endless, or block (proc(5): kmsg, pagemap).
     """
     LAST_OPENED.note(path)
     try:

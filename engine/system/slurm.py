@@ -1,4 +1,4 @@
-"""SLURM's own commands, run here or through the user's ssh, and what runs `footplate` on another node of a job."""
+"""SLURM's commands, run here or through ssh, and Footplate's own command on another node of a job."""
 
 from __future__ import annotations
 
@@ -7,20 +7,24 @@ import shlex
 import subprocess
 from collections.abc import Sequence
 
-from engine.system.ssh import in_english, ssh_command, why_it_ended
+from engine.system.ssh import english_environment, ssh_command, ssh_exit_reason
 
 ANSWER_S = 30.0
 _SSH_FAILED, _NOT_FOUND = 255, 127
 _SRUN = ("srun", "--overlap", "--nodes=1", "--ntasks=1", "--cpu-bind=none")
-"""A step beside the others of its job, which has all that the job has on its node."""
+"""A step in parallel to others of its job, which has all resources of the job on its node."""
 
 
 class SlurmFailed(Exception):  # noqa: N818  (it says what happened)
-    """One of SLURM's commands did not do its work; the text is why, in sentences."""
+    """A SLURM command failed, for the reason in the text, in sentences."""
 
 
-def ask_slurm(host: str, *command: str) -> str:
-    """What one of SLURM's commands prints. `host` is what ssh is given, "" for this machine. Raises SlurmFailed."""
+def run_slurm(host: str, *command: str) -> str:
+    """Run a SLURM command on ssh's destination `host`, or here if that is "", and return its output.
+
+    Raises:
+        SlurmFailed: The command failed or did not answer.
+    """
     try:
         done = subprocess.run(
             ssh_command(host, command) if host else command,
@@ -30,7 +34,7 @@ def ask_slurm(host: str, *command: str) -> str:
             errors="replace",
             timeout=ANSWER_S,
             check=False,
-            env=in_english() if host else None,
+            env=english_environment() if host else None,
         )
     except subprocess.TimeoutExpired:
         raise SlurmFailed(f"{command[0]} has not answered for {ANSWER_S:.0f} s.") from None
@@ -39,20 +43,21 @@ def ask_slurm(host: str, *command: str) -> str:
     if not done.returncode:
         return done.stdout
     if host and done.returncode == _SSH_FAILED:
-        raise SlurmFailed(why_it_ended(host, done.returncode, done.stderr))
+        raise SlurmFailed(ssh_exit_reason(host, done.returncode, done.stderr))
     if done.returncode == _NOT_FOUND:
         raise SlurmFailed(f"SLURM's commands were not found{f' on {host}' if host else ''}.")
     raise SlurmFailed(_in_sentences(done.stderr) or f"{command[0]} has exited with code {done.returncode}.")
 
 
-def _in_sentences(said: str) -> str:
-    """What a command of SLURM complains of: "sbatch: error: …" a line."""
-    lines = [line.rpartition("error: ")[2].strip().rstrip(".") for line in said.splitlines() if line.strip()]
+def _in_sentences(errors: str) -> str:
+    """Join error lines ("sbatch: error: …") to sentences."""
+    lines = [line.rpartition("error: ")[2].strip().rstrip(".") for line in errors.splitlines() if line.strip()]
     return " ".join(f"{line}." for line in dict.fromkeys(lines))
 
 
-def on_node(node: str, arguments: Sequence[str]) -> list[str]:
-    """What runs `footplate` with `arguments` on a node of the job that this process belongs to. The job's script may
-    set FOOTPLATE to what `footplate` is called there, as in a container.
+def srun_command(node: str, arguments: Sequence[str]) -> list[str]:
+    """Return the command that runs `footplate` with `arguments` on a node of this process's job.
+
+    The job's script may set FOOTPLATE to the command that starts Footplate there, for example in a container.
     """
     return [*_SRUN, f"--nodelist={node}", *shlex.split(os.environ.get("FOOTPLATE") or "footplate"), *arguments]

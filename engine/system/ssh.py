@@ -1,4 +1,4 @@
-"""The user's own ssh: which names it is given, how it is called, and what it says when it fails, in plain words."""
+"""The user's ssh: valid host names, commands, and plain words for its errors."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ SSH = (
     "-o", "ServerAliveInterval=5",
     "-o", "ServerAliveCountMax=2",
 )  # fmt: skip
-"""Never asks for a password; gives up on a host that does not answer, or no longer, after ten seconds."""
+"""Options: never ask for a password, and give up after ten seconds without a response."""
 
 _NAME = re.compile(r"(?:[A-Za-z0-9_][A-Za-z0-9_.-]*@)?[A-Za-z0-9_](?:[A-Za-z0-9_.-]*[A-Za-z0-9_])?")
 _LONGEST_NAME = 253
 _NOT_FOUND = 127
 _USAGE = 2
 _SSH_FAILED = 255
-"""ssh's exit code for its own faults; any other is the remote command's (ssh(1))."""
+"""ssh's exit code for its own errors; any other is the remote command's (ssh(1))."""
 
 _KNOWN: tuple[tuple[str, str], ...] = (
     ("Could not resolve hostname", "can't be resolved. Check the spelling, or set its HostName in ~/.ssh/config."),
@@ -38,24 +38,23 @@ _KNOWN: tuple[tuple[str, str], ...] = (
     ("Connection reset", "reset the connection."),
     ("Broken pipe", "can no longer be reached: the connection was lost."),
 )  # fmt: skip
-"""A part of ssh's last words, and how the sentence after the host's name goes on."""
+"""Parts of ssh's last lines, and the continuation of the sentence that starts with the host's name."""
 
 
-def in_english() -> dict[str, str]:
-    """The environment in which ssh says what `why_it_ended` knows."""
+def english_environment() -> dict[str, str]:
+    """Return an environment in which ssh prints the messages that `ssh_exit_reason` knows."""
     return {**os.environ, "LC_ALL": "C"}
 
 
 def ssh_command(destination: str, command: Sequence[str]) -> list[str]:
-    """What runs `command` on another machine, each word of it as it stands, whatever a shell would make of it."""
+    """Return the command that runs `command` on another machine, quoted for its shell."""
     return ["ssh", *SSH, destination, *map(shlex.quote, command)]
 
 
-def problem_with(name: str) -> str:
-    """Why a host cannot be added by this name; "" where it can.
+def host_name_problem(name: str) -> str:
+    """Return why a host can't be added under this name, "" if it can.
 
-    A name is handed to ssh as it stands: a host or an address, or one from ~/.ssh/config, with "user@" before it or
-    not.
+    The name is passed to ssh unchanged: a host, an address, or an entry of ~/.ssh/config, optionally after "user@".
     """
     user, _, host = name.rpartition("@")
     if _is_ipv6(host) and (not user or _NAME.fullmatch(user)):
@@ -71,9 +70,9 @@ def problem_with(name: str) -> str:
     return ""
 
 
-def why_it_ended(name: str, code: int, said: str) -> str:
-    """Why ssh to `name` ended with `code`, from what it (or the command over there) said last, as one sentence."""
-    lines = [line.strip() for line in said.splitlines() if line.strip()]
+def ssh_exit_reason(name: str, code: int, output: str) -> str:
+    """Explain in a sentence why ssh to `name` ended, from its exit code and the end of its output."""
+    lines = [line.strip() for line in output.splitlines() if line.strip()]
     last = lines[-1] if lines else ""
     if code == _SSH_FAILED:
         for part, words in _KNOWN:

@@ -1,4 +1,4 @@
-"""Standard streams that go to a file on the run's disk, and that a full disk does not turn into exceptions."""
+"""Standard streams that go to a log file, and that a full disk doesn't turn into exceptions."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class _ForgivingFile(io.FileIO):
-    """Drops what cannot be written, since a print must never end a training."""
+    """A file that drops what can't be written, because a print must never end a training."""
 
     def write(self, data: Buffer) -> int:
         try:
@@ -25,21 +25,21 @@ class _ForgivingFile(io.FileIO):
 
 
 def forgiving(fd: int) -> TextIO:
-    """A text stream on `fd`, flushed by line."""
+    """Return a text stream on `fd` that ignores write errors and is flushed by line."""
     file = io.BufferedWriter(_ForgivingFile(fd, "w", closefd=False))
     return io.TextIOWrapper(file, encoding="utf-8", errors="backslashreplace", line_buffering=True)
 
 
 def make_forgiving() -> None:
-    """Makes this process's output streams forgiving."""
+    """Make the output streams of this process ignore write errors."""
     sys.stdout, sys.stderr = forgiving(1), forgiving(2)
 
 
 def redirect(log: Path) -> None:
-    """In a forked child: nothing comes in, and all that is printed goes to the end of `log`."""
+    """Append the output of a forked child to `log`, and close its input."""
     null = os.open(os.devnull, os.O_RDWR)
     try:
-        output = paths.for_the_user_alone(str(log), os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        output = paths.open_private(str(log), os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     except OSError:
         output = os.dup(null)
     for fd, target in ((null, 0), (output, 1), (output, 2)):

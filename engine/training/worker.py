@@ -64,7 +64,7 @@ def reported(spec: WorkerSpec, channel: socket.socket, work: Callable[[Reporter]
     """
     reporter = Reporter(channel, spec.rank)
     try:
-        untrusted = compile_cache.keep_private()
+        untrusted = compile_cache.use_private_folders()
         keep_compiled_in(os.environ["TORCHINDUCTOR_CACHE_DIR"])
         if untrusted and spec.rank == 0:
             reporter.send(Warned(code="compile_cache", message=untrusted))
@@ -312,7 +312,7 @@ def _write_traceback(spec: WorkerSpec) -> str:
     """Writes the traceback of the exception in hand next to the logs; the name, or "" where that fails."""
     name = TRACEBACK_FILE.format(rank=spec.rank)
     try:
-        with open(Path(spec.run_folder) / name, "w", encoding="utf-8", opener=paths.for_the_user_alone) as stream:
+        with open(Path(spec.run_folder) / name, "w", encoding="utf-8", opener=paths.open_private) as stream:
             stream.write(traceback.format_exc())
     except OSError:
         return ""

@@ -125,7 +125,7 @@ class ReportDialog(QDialog):
     def write(self, target: Path) -> None:
         """Writes what has been looked through, as it was."""
         try:
-            paths.put_into_place(target, self._archive)
+            paths.write_atomically(target, self._archive)
         except OSError as error:
             self.problem.show_problems(
                 (Problem("", f"Could not save it: {describe_error(error)}.", "Choose another folder."),)

@@ -40,4 +40,4 @@ def write_space(path: Path, values: Mapping[str, Any], job: Job) -> None:
     """Writes a SPACE.toml with its job, whole or not at all. Raises OSError."""
     told = msgspec.to_builtins(changed_fields(job) | ({"options": dict(job.options)} if job.options else {}))
     job_values = {name: value for name, value in told.items() if value is not None and name != "devices"}
-    paths.put_into_place(path, tomli_w.dumps({**values, "job": job_values}).encode())
+    paths.write_atomically(path, tomli_w.dumps({**values, "job": job_values}).encode())

@@ -14,7 +14,7 @@ from engine.contract.nodes import FetchProgress, Followed, RunFile
 from engine.runs.folder import RunFolder, RunSummary
 from engine.system import paths
 from engine.system.decode_errors import NOT_DECODED
-from engine.system.ssh import in_english, ssh_command, why_it_ended
+from engine.system.ssh import english_environment, ssh_command, ssh_exit_reason
 from gui.sources.json_lines import Answer, JsonLinesProcess
 
 _ANSWER_S = 60.0
@@ -45,10 +45,10 @@ def _asked(name: str, kind: type[_Line], *words: str) -> list[_Line]:
             capture_output=True,
             check=False,
             timeout=_ANSWER_S,
-            env=in_english(),
+            env=english_environment(),
         )
         if done.returncode:
-            raise NotTold(why_it_ended(name, done.returncode, done.stderr.decode(errors="replace")))
+            raise NotTold(ssh_exit_reason(name, done.returncode, done.stderr.decode(errors="replace")))
         return [msgspec.json.decode(line, type=kind) for line in done.stdout.splitlines()]
     except subprocess.TimeoutExpired:
         raise NotTold(f"{name} has not answered within {_ANSWER_S:.0f} s.") from None

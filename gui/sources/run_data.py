@@ -41,7 +41,7 @@ from engine.contract.events import (
 )
 from engine.runs.metrics import find_measure
 from engine.system.format import counted, duration
-from engine.system.plain_text import brief
+from engine.system.plain_text import shorten_texts
 from gui.format import localised
 from gui.sources.run_series import DeviceColumns, Looks, Steps, Validations
 from gui.titles import changes_words
@@ -202,9 +202,9 @@ class RunData:
                 rank = f"[rank {event.rank}] " if event.rank is not None else ""
                 self._say(event, event.level, f"{rank}{event.text}")
             case RunStarted():
-                self._start(structs.replace(brief(event), job=event.job))
+                self._start(structs.replace(shorten_texts(event), job=event.job))
             case _:
-                self._apply_told(brief(event))
+                self._apply_told(shorten_texts(event))
 
     def _apply_told(self, event: AnyEvent) -> None:
         match event:

@@ -68,7 +68,7 @@ class Settings:
     def _write(self, kept: dict[str, bool | float | str]) -> None:
         with suppress(OSError):
             paths.make_folder(self._folder)
-            paths.put_into_place(self._file, msgspec.json.format(msgspec.json.encode(kept), indent=1))
+            paths.write_atomically(self._file, msgspec.json.format(msgspec.json.encode(kept), indent=1))
 
     def _kept(self) -> dict[str, bool | float | str]:
         try:

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.attacks
 SETTLE = """
 import json, os
 from engine.system import compile_cache
-why = compile_cache.keep_private()
+why = compile_cache.use_private_folders()
 print(json.dumps([why, {name: os.environ[name] for name in compile_cache.FOLDERS}]))
 """
 

@@ -16,7 +16,7 @@ from engine.contract.devices import Snapshot
 from engine.data.inspection.inspector import inspect
 from engine.gpus import host
 from engine.gpus.host import HostProcesses
-from engine.system.plain_text import MOST_SHOWN, brief, shortened
+from engine.system.plain_text import MOST_SHOWN, shorten_texts, shortened
 from tests.gui.sources.devices.snapshots import snapshot
 from tests.support.images import image
 
@@ -125,5 +125,5 @@ def test_that_a_process_is_told_of_in_a_name_that_a_snapshot_may_have(monkeypatc
 
 def test_that_what_a_message_is_made_of_is_short() -> None:
     long = "x" * 2000
-    told = brief(DatasetReport(folder="", format="", classes=("a", long)))
+    told = shorten_texts(DatasetReport(folder="", format="", classes=("a", long)))
     assert told.classes == ("a", shortened(long))

@@ -45,7 +45,7 @@ from engine.contract.recipes import MOST_LINE, path_of
 from engine.data.formats.shared.assembly import MAX_LETTERS
 from engine.runs.folder import RunFolder, create_run
 from engine.runs.notes import change_notes
-from engine.system.plain_text import MOST_SHOWN, brief
+from engine.system.plain_text import MOST_SHOWN, shorten_texts
 from gui.main_window import MONITOR, RUNS, TRAIN, MainWindow
 from gui.monitor.toolbar import VIEWS
 from gui.sources.launcher import Launcher
@@ -311,7 +311,7 @@ def report(names: Sequence[str]) -> DatasetReport:
     """
     classes = tuple(name[:MAX_LETTERS] for name in names)
     counts = dict.fromkeys(classes, 4)
-    told: DatasetReport = brief(
+    told: DatasetReport = shorten_texts(
         DatasetReport(
             folder=f"/data/{names[0]}"[:MOST_PATH],
             format="imagefolder",

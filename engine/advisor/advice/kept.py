@@ -60,7 +60,7 @@ def keep(order: AdviceOrder, found: Kept) -> None:
     with suppress(OSError):
         file = _file(order)
         paths.private_folder(file.parent)
-        paths.put_into_place(file, msgspec.json.encode(found))
+        paths.write_atomically(file, msgspec.json.encode(found))
 
 
 def _file(order: AdviceOrder) -> Path:

@@ -48,7 +48,7 @@ def _answer(order: bytes, say: Callable[[PlanningMessage], None]) -> PlanningDon
     # As in a worker, and before torch is imported.
     os.environ["OMP_NUM_THREADS"] = os.environ["MKL_NUM_THREADS"] = str(threads)
     os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(filter(is_gpu, dict.fromkeys(job.devices)))
-    compile_cache.keep_private()
+    compile_cache.use_private_folders()
     say(PlanningProgress(0.0, "Starting the measurement"))
     from engine.advisor.planning.planner import Refused, plan
 

@@ -17,7 +17,7 @@ from engine.runs.folder import process_start
 from engine.runs.launch import Preloader
 from engine.runs.searches import SearchFolder
 from engine.system import linux, stdio
-from engine.system.file_locks import open_file, take
+from engine.system.file_locks import open_file, try_lock
 
 _REFUSED = 2
 
@@ -29,7 +29,7 @@ def main() -> int:
         signal.signal(signal.SIGHUP, signal.SIG_IGN)  # a terminal that is closed is none of our business
     folder = SearchFolder(Path(sys.argv[1]))
     lock = open_file(folder.path / "driver.lock", os.O_CREAT)
-    if not take(lock):
+    if not try_lock(lock):
         print(f"{folder.name} is already driven by another process.", file=sys.stderr)
         return _REFUSED
     linux.name_process("footplate-sea")

@@ -53,7 +53,7 @@ from engine.data.splits import (
     dataset_warning,
     printable,
 )
-from engine.system.plain_text import brief
+from engine.system.plain_text import shorten_texts
 from engine.system.regular_files import UnusableFile
 
 MAX_UNREADABLE_LISTED = 1000
@@ -140,7 +140,7 @@ def inspect(
         )
     except (UnusableFile, MemoryError) as error:
         report = DatasetReport(folder=printable(folder), format="", problems=(explain_failure(error, folder),))
-    return msgspec.structs.replace(brief(report), seconds=time.perf_counter() - started)
+    return msgspec.structs.replace(shorten_texts(report), seconds=time.perf_counter() - started)
 
 
 def _inspect(

@@ -86,7 +86,7 @@ def _put(made: Converted, folder: Path, target: Path, order: ConvertOrder, run: 
     """Puts what was written to where it was wanted; the file that tells of it, which is kept with the run where that
     is a zip file.
     """
-    paths.put_into_place(folder / CONVERTED_FILE, msgspec.json.format(msgspec.json.encode(made)))
+    paths.write_atomically(folder / CONVERTED_FILE, msgspec.json.format(msgspec.json.encode(made)))
     if not order.packed:
         put_folder(folder, target)
         return target / CONVERTED_FILE
@@ -162,7 +162,7 @@ class _Conversion:
         if self.order.packed:
             self.commands.append(upload_command())
         text = card(self.model, self.files, self.compared, library, self.commands)
-        paths.put_into_place(self.folder / CARD, text.encode())
+        paths.write_atomically(self.folder / CARD, text.encode())
         self._add(CARD, "the model's card")
         model = self.model
         return Converted(
@@ -202,7 +202,7 @@ class _Conversion:
         names = [ONNX]
         if options.int8:
             names += self._int8(path, export)
-        paths.put_into_place(self.folder / SCRIPT, script_for(self.model).encode())
+        paths.write_atomically(self.folder / SCRIPT, script_for(self.model).encode())
         self._add(SCRIPT, "a script that predicts with it")
         if self.order.packed:
             example = write_example(self.folder, self.model, self.samples, export)

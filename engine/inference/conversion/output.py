@@ -44,7 +44,7 @@ def put_zip(written: Path, target: Path) -> None:
     temporary = _beside(target).with_suffix(".zip.part")
     try:
         with (
-            open(temporary, "xb", opener=paths.for_the_user_alone) as stream,
+            open(temporary, "xb", opener=paths.open_private) as stream,
             zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED, strict_timestamps=False) as archive,
         ):
             for path in sorted(written.iterdir()):

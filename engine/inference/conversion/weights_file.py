@@ -61,10 +61,10 @@ def write_weights(folder: Path, model: TrainedModel) -> tuple[Library | None, Pr
     Raises OSError, and CannotConvert where the library does not take what was written.
     """
     state = {name: tensor.contiguous().clone() for name, tensor in model.module.state_dict().items()}
-    paths.put_into_place(folder / WEIGHTS, save(state, {"format": "pt"}))
+    paths.write_atomically(folder / WEIGHTS, save(state, {"format": "pt"}))
     library, config = _library(model)
     told = config | _told(model)
-    paths.put_into_place(folder / CONFIG, json.dumps(told, indent=2).encode())
+    paths.write_atomically(folder / CONFIG, json.dumps(told, indent=2).encode())
     written = load_file(folder / WEIGHTS)
     if written.keys() != state.keys() or not all(torch.equal(written[name], state[name]) for name in state):
         raise CannotConvert(Problem("out", "The weights read back differ from those written.", "Check the disk."))

@@ -194,8 +194,8 @@ def _written(folder: Path, contents: dict[str, bytes], split: str) -> Path:
         number += 1
     evaluation = msgspec.structs.replace(evaluation, id=target.name)
     for name, content in contents.items():
-        paths.put_into_place(folder / name, content, sync=True)
+        paths.write_atomically(folder / name, content, sync=True)
     encoded = msgspec.json.format(msgspec.json.encode(evaluation), indent=1)
-    paths.put_into_place(folder / EVALUATION_FILE, encoded, sync=True)
+    paths.write_atomically(folder / EVALUATION_FILE, encoded, sync=True)
     os.rename(folder, target)
     return target / EVALUATION_FILE

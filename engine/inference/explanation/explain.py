@@ -91,7 +91,7 @@ def explain_images(order: ExplainOrder, model: TrainedModel, share: Share) -> No
         grid=layer.grid if layer else (0, 0),
         images=tuple(images),
     )
-    paths.put_into_place(writer.folder / EXPLANATION_FILE, msgspec.json.encode(explanation))
+    paths.write_atomically(writer.folder / EXPLANATION_FILE, msgspec.json.encode(explanation))
 
 
 class _Given(NamedTuple):
@@ -184,7 +184,7 @@ class _Writer:
         return self._model.objective.show_prediction(blank, self._model.outputs(inputs)[0].cpu()).words
 
     def _put(self, name: str, image: Bytes) -> str:
-        paths.put_into_place(self.folder / name, png(image))
+        paths.write_atomically(self.folder / name, png(image))
         return name
 
 

@@ -67,7 +67,7 @@ class Journal:
 
     def __init__(self, folder: Path, start: int, rank: int) -> None:
         self._stream = open(  # noqa: SIM115 - it stays open
-            folder / f"journal-{start:04}-{rank:04}.jsonl", "ab", buffering=0, opener=paths.for_the_user_alone
+            folder / f"journal-{start:04}-{rank:04}.jsonl", "ab", buffering=0, opener=paths.open_private
         )
         self._lock = threading.Lock()
 

@@ -63,10 +63,10 @@ class PlanFolder:
     def put_plan(self, plan: Plan, sources: Sources, todo: Labels) -> None:
         """Writes what the workers are to do: the samples of those numbers."""
         for name, files in ((_FILES, sources.files), (_NAMES, sources.names)):
-            paths.put_into_place(self.folder / name, Listing.of("", list(files)).names)
+            paths.write_atomically(self.folder / name, Listing.of("", list(files)).names)
         with (self.folder / _TODO).open("wb") as stream:
             np.save(stream, todo)
-        paths.put_into_place(self.folder / _PLAN, msgspec.json.encode(plan))
+        paths.write_atomically(self.folder / _PLAN, msgspec.json.encode(plan))
 
     def plan(self) -> Plan:
         return msgspec.json.decode((self.folder / _PLAN).read_bytes(), type=Plan)
@@ -81,7 +81,7 @@ class PlanFolder:
         return todo
 
     def put_model(self, facts: ModelFacts) -> None:
-        paths.put_into_place(self.folder / _MODEL, msgspec.json.encode(facts))
+        paths.write_atomically(self.folder / _MODEL, msgspec.json.encode(facts))
 
     def model(self) -> ModelFacts:
         return msgspec.json.decode((self.folder / _MODEL).read_bytes(), type=ModelFacts)
@@ -92,7 +92,7 @@ class PlanFolder:
         return (self.folder / _MODEL).is_file()
 
     def put_state(self, state: State) -> None:
-        paths.put_into_place(self.folder / _STATE, msgspec.json.encode(state))
+        paths.write_atomically(self.folder / _STATE, msgspec.json.encode(state))
 
     def state(self) -> State | None:
         """None of a folder that is new, and of what is no state."""

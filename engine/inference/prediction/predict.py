@@ -110,7 +110,7 @@ def _done(order: PredictOrder, run: Run, sources: Sources, state: State, *, fold
         rows=tuple(summary.rows),
         finished_at=time.time(),
     )
-    paths.put_into_place(result, msgspec.json.encode(predicted))
+    paths.write_atomically(result, msgspec.json.encode(predicted))
     folder.clear()
     return result
 
@@ -227,9 +227,9 @@ class _alone:  # noqa: N801 - it is used as a function
     def __init__(self, folder: Path, out: Path) -> None:
         self._descriptor = file_locks.open_file(folder / LOCK, os.O_CREAT)
         try:
-            taken = file_locks.take(self._descriptor)
+            taken = file_locks.try_lock(self._descriptor)
         except OSError as error:
-            taken = error.errno in file_locks.NOT_OFFERED
+            taken = error.errno in file_locks.LOCKS_UNSUPPORTED
         if not taken:
             os.close(self._descriptor)
             message = f"Another process is writing predictions into {printable(str(out))}."
@@ -240,4 +240,4 @@ class _alone:  # noqa: N801 - it is used as a function
 
     def __exit__(self, *_: object) -> None:
         with suppress(OSError):
-            file_locks.give_back(self._descriptor)
+            file_locks.unlock(self._descriptor)

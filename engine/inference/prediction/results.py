@@ -243,7 +243,7 @@ class Results:
     def _write(self, name: str, content: bytes) -> str:
         path = self._out / name
         paths.make_folder(path.parent)
-        paths.put_into_place(path, content)
+        paths.write_atomically(path, content)
         return name
 
     def _entry(

@@ -34,7 +34,7 @@ def mark(order: MarkOrder, say: Say) -> Path:
     try:
         done = _done(order, say)
         file = Path(tempfile.mkdtemp(prefix="footplate-")) / MARKED_FILE
-        paths.put_into_place(file, msgspec.json.encode(done))
+        paths.write_atomically(file, msgspec.json.encode(done))
     except OSError as error:
         where = f" ({printable(os.fsdecode(error.filename))})" if error.filename else ""
         message = f"The copy or the table can't be written: {error.strerror or error}{where}."
@@ -50,7 +50,7 @@ def _done(order: MarkOrder, say: Say) -> Marked:
         raise CannotLoad(Problem("run", "The run's job can't be read.", "Choose another run."))
     done = Marked()
     if order.csv:
-        paths.put_into_place(Path(order.csv), table(order.marks).encode())
+        paths.write_atomically(Path(order.csv), table(order.marks).encode())
         done = msgspec.structs.replace(done, csv=order.csv)
     if order.copy:
         copied = _Copy(Path(os.path.expanduser(job.dataset)).absolute(), Path(order.copy).absolute(), order.marks, say)
@@ -87,7 +87,7 @@ class _Copy:
             for source in _files(self._dataset):
                 self._put(source, part)
             changes = Changes(dataset=str(self._dataset), changes=tuple(self._changes))
-            paths.put_into_place(part / CHANGES_FILE, msgspec.json.encode(changes))
+            paths.write_atomically(part / CHANGES_FILE, msgspec.json.encode(changes))
             part.rename(self._target)
         except BaseException:
             shutil.rmtree(part, ignore_errors=True)

@@ -61,7 +61,7 @@ def review(order: ReviewOrder, say: Say) -> Path:
     )
     try:
         file = paths.private_folder(run.path / FOLDER) / f"{found.id}.json"
-        paths.put_into_place(file, msgspec.json.encode(found))
+        paths.write_atomically(file, msgspec.json.encode(found))
     except OSError as error:
         message = f"The review can't be written to {run.path}: {error.strerror}."
         raise CannotLoad(Problem("run", message, "Free some space, or check the permissions.")) from error

@@ -72,7 +72,7 @@ def _draw(order: ShowOrder, model: TrainedModel, share: Share) -> None:
             drawn += _drawn(model, part, batch, by_index, Path(order.out))
             share.progressed(len(batch.inputs))
     shown = Shown(legend=model.objective.legend, samples=tuple(drawn))
-    paths.put_into_place(Path(order.out) / SHOWN_FILE, msgspec.json.encode(shown))
+    paths.write_atomically(Path(order.out) / SHOWN_FILE, msgspec.json.encode(shown))
 
 
 def _drawn(
@@ -90,7 +90,7 @@ def _drawn(
         prediction = model.objective.show_prediction(image, output)
         names = [f"{number}-{what}.png" for what in ("truth", "prediction")]
         for name, each in zip(names, (truth, prediction), strict=True):
-            paths.put_into_place(out / name, png(each.image))
+            paths.write_atomically(out / name, png(each.image))
         told.append(
             ShownSample(
                 number=number,

@@ -23,7 +23,7 @@ from engine.runs.queue.tickets import (
     write_ticket,
 )
 from engine.runs.trials import trial_of
-from engine.system.file_locks import give_back, is_at
+from engine.system.file_locks import is_same_file, unlock
 
 UNKNOWN_USERS_TIMEOUT_S = 10.0
 """Seconds after which a run starts although it can't determine who else uses its GPUs."""
@@ -94,13 +94,13 @@ class QueueSlot:
         descriptor, self._descriptor = self._descriptor, None
         if descriptor is not None:
             with suppress(OSError):
-                give_back(descriptor)
+                unlock(descriptor)
                 self.ticket_file.unlink()
 
     def _is_visible(self) -> bool:
         """Return True if the ticket is where other processes look for it."""
         try:
-            return self._descriptor is not None and is_at(self._descriptor, queue_folder() / self._name)
+            return self._descriptor is not None and is_same_file(self._descriptor, queue_folder() / self._name)
         except OSError:
             return False
 
@@ -110,7 +110,7 @@ class QueueSlot:
         if not self._starts_at_once and not self.has_devices and self._name not in queue.order:
             queue.order.append(self._name)
             queue.save()  # first, since a ticket outside the order has its devices
-        if self._descriptor is None or not is_at(self._descriptor, path):
+        if self._descriptor is None or not is_same_file(self._descriptor, path):
             if self._descriptor is not None:
                 os.close(self._descriptor)
                 self._descriptor = None

@@ -24,7 +24,7 @@ import msgspec
 from engine.contract.devices import CPU
 from engine.system import paths
 from engine.system.decode_errors import NOT_DECODED
-from engine.system.file_locks import NOT_OFFERED, locked, open_file, take
+from engine.system.file_locks import LOCKS_UNSUPPORTED, locked, open_file, try_lock
 
 LOCK_TIMEOUT_S = 5.0
 """Seconds to wait for others that read the queue, each of which takes about a millisecond."""
@@ -142,7 +142,7 @@ def write_ticket(path: Path, ticket: Ticket) -> int:
     """Create a locked ticket, while the queue is locked, and return its descriptor. Raises OSError."""
     descriptor = open_file(path, os.O_CREAT | os.O_EXCL)
     try:
-        if not take(descriptor):
+        if not try_lock(descriptor):
             raise BlockingIOError(errno.EAGAIN, "a new file is locked by another process")
         content = msgspec.json.encode(ticket)
         if os.write(descriptor, content) < len(content):
@@ -222,7 +222,7 @@ def _read_ticket(path: Path) -> Ticket | None:
             raise
     else:
         try:
-            if not take(descriptor) and stat.S_ISREG(os.fstat(descriptor).st_mode):
+            if not try_lock(descriptor) and stat.S_ISREG(os.fstat(descriptor).st_mode):
                 os.lseek(descriptor, 0, os.SEEK_SET)  # on Windows, locking moves it
                 with suppress(*NOT_DECODED):
                     ticket = msgspec.json.decode(os.read(descriptor, _MAX_BYTES), type=Ticket)
@@ -242,7 +242,7 @@ def _read_order(folder: Path) -> _Order:
 
 
 def _error_text(error: OSError, folder: Path | None) -> str:
-    if error.errno in NOT_OFFERED and folder is not None:
+    if error.errno in LOCKS_UNSUPPORTED and folder is not None:
         return (
             f"{folder} is on a file system without file locks, which the queue needs. Set XDG_RUNTIME_DIR "
             "to a folder of your own on a local disk, or start the run at once."

@@ -182,7 +182,7 @@ class Predictions(Callback):
         if name != "truth" or not target.exists():
             paths.make_folder(target.parent)
             unfinished = target.with_suffix(".part")
-            with open(unfinished, "wb", opener=paths.for_the_user_alone) as stream:
+            with open(unfinished, "wb", opener=paths.open_private) as stream:
                 stream.write(png(shown.image))
             os.replace(unfinished, target)
         return path.as_posix()

@@ -71,7 +71,7 @@ def write_checkpoint(content: Any, path: Path, *, aside: str = "") -> Written:
     try:
         paths.make_folder(path.parent)
         _drop_link(temporary)
-        with open(temporary, "wb", opener=paths.for_the_user_alone) as stream:
+        with open(temporary, "wb", opener=paths.open_private) as stream:
             sha256 = _save(content, stream)
             stream.flush()
             os.fsync(stream.fileno())
@@ -94,7 +94,7 @@ def copy_checkpoint(source: Path, target: Path) -> None:
     paths.make_folder(target.parent)
     temporary = _part(target)
     _drop_link(temporary)
-    with source.open("rb") as stream, open(temporary, "wb", opener=paths.for_the_user_alone) as copy:
+    with source.open("rb") as stream, open(temporary, "wb", opener=paths.open_private) as copy:
         shutil.copyfileobj(stream, copy)
         copy.flush()
         os.fsync(copy.fileno())

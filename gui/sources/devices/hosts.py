@@ -9,7 +9,7 @@ from PySide6.QtCore import QObject, Signal
 
 from engine.contract.devices import Snapshot, SnapshotRequest
 from engine.contract.hosts import Host, hosts, put_host, remove_host
-from engine.system.ssh import problem_with, ssh_command, why_it_ended
+from engine.system.ssh import host_name_problem, ssh_command, ssh_exit_reason
 from gui.sources.devices.sampler import SamplerProcess
 from gui.sources.settings import Settings
 
@@ -64,7 +64,7 @@ class Hosts(QObject):
 
     def problem(self, name: str) -> str:
         """Why a host cannot be added by this name, in plain words; "" where it can."""
-        return f"{name} is already being watched." if name in self.names else problem_with(name)
+        return f"{name} is already being watched." if name in self.names else host_name_problem(name)
 
     def add(self, name: str) -> None:
         """Watches another host from now on, and remembers it, where the home can be written. Raises ValueError where
@@ -119,7 +119,7 @@ class Hosts(QObject):
             arguments=arguments,
             who=f"The sampler on {name}",
             silence_s=SILENCE_S,
-            explain=partial(why_it_ended, name),
+            explain=partial(ssh_exit_reason, name),
         )
         self._take_in(name, sampler)
 
@@ -142,7 +142,7 @@ class Hosts(QObject):
 
 def _take_over(settings: Settings) -> None:
     """Moves the names that earlier versions kept among the window's settings to the list."""
-    names = [name for name in settings.text(_KEPT_UNDER).split() if not problem_with(name)]
+    names = [name for name in settings.text(_KEPT_UNDER).split() if not host_name_problem(name)]
     if names:
         known = {host.name for host in hosts()}
         with suppress(OSError):

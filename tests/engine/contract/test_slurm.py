@@ -6,7 +6,7 @@ import pytest
 
 from engine.contract.job import Job
 from engine.contract.slurm import SlurmOptions, script_problems, time_limit_s
-from engine.system.slurm import on_node
+from engine.system.slurm import srun_command
 
 
 def test_that_the_script_asks_for_what_was_chosen_and_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -77,6 +77,6 @@ def test_that_a_run_has_as_many_devices_as_it_asks_for(monkeypatch: pytest.Monke
     assert (job.dataset, job.start) == ("/data", "at_once")
     assert SlurmOptions(nodes=2, gpus_per_node=0).job(job).devices == ("slurm:1:cpu", "slurm:2:cpu")
     monkeypatch.setenv("FOOTPLATE", "apptainer exec --nv 'my image.sif' footplate")
-    command = on_node("n2", ["node"])
+    command = srun_command("n2", ["node"])
     assert command[0] == "srun"
     assert command[-6:] == ["--nodelist=n2", "apptainer", "exec", "--nv", "my image.sif", "footplate", "node"][-6:]

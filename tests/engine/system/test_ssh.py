@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from engine.system.ssh import problem_with, why_it_ended
+from engine.system.ssh import host_name_problem, ssh_exit_reason
 
 
 @pytest.mark.parametrize(
@@ -12,7 +12,7 @@ from engine.system.ssh import problem_with, why_it_ended
     ["ws2", "anna@ws2", "gpu-07.lab.example.org", "10.0.0.7", "my_alias", "fe80::1", "anna@2001:db8::7", "a.b@c"],
 )
 def test_that_what_ssh_takes_as_a_host_may_be_added(name: str) -> None:
-    assert problem_with(name) == ""
+    assert host_name_problem(name) == ""
 
 
 @pytest.mark.parametrize(
@@ -34,7 +34,7 @@ def test_that_what_ssh_takes_as_a_host_may_be_added(name: str) -> None:
     ],
 )
 def test_that_what_could_be_taken_for_something_else_is_refused_with_the_reason(name: str, why: str) -> None:
-    assert why in problem_with(name)
+    assert why in host_name_problem(name)
 
 
 @pytest.mark.parametrize(
@@ -59,4 +59,4 @@ def test_that_what_could_be_taken_for_something_else_is_refused_with_the_reason(
     ],
 )
 def test_that_each_failure_has_plain_words(code: int, said: str, words: str) -> None:
-    assert words in why_it_ended("ws2", code, said)
+    assert words in ssh_exit_reason("ws2", code, said)

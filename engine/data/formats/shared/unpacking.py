@@ -14,7 +14,7 @@ from pathlib import Path
 
 from engine.data.decoding.image_files import EXTENSIONS
 from engine.data.splits import printable
-from engine.system.file_locks import NOT_OFFERED, locked
+from engine.system.file_locks import LOCKS_UNSUPPORTED, locked
 from engine.system.paths import cache_folder, private_folder
 from engine.system.regular_files import UnusableFile
 
@@ -74,7 +74,7 @@ def _alone(lock: Path) -> Iterator[bool]:
             held.callback(lock.unlink, missing_ok=True)
             is_alone = True
         except OSError as error:
-            if error.errno not in NOT_OFFERED:
+            if error.errno not in LOCKS_UNSUPPORTED:
                 raise
             is_alone = False
         yield is_alone

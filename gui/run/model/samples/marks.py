@@ -29,7 +29,7 @@ def read_marks(kept: KeptEvaluation) -> set[int]:
 
 def write_marks(kept: KeptEvaluation, marked: Sequence[int]) -> None:
     """Keeps them. Raises OSError."""
-    paths.put_into_place(kept.folder / MARKS_FILE, msgspec.json.encode(sorted(marked)))
+    paths.write_atomically(kept.folder / MARKS_FILE, msgspec.json.encode(sorted(marked)))
 
 
 def sample_file(opened: OpenedEvaluation, row: int) -> Path:

@@ -15,7 +15,7 @@ import pytest
 from engine.runs.consent import agree
 from engine.runs.notes import change_notes
 from engine.runs.notices import NoticeSettings, save_notices
-from engine.system.paths import put_into_place
+from engine.system.paths import write_atomically
 from gui.sources.settings import Settings
 from tests.faults.damage import limit_files
 
@@ -43,8 +43,8 @@ def test_that_it_is_for_its_user_alone_whatever_the_umask(tmp_path: Path, umask:
     file = tmp_path / "file"
     before = os.umask(umask)
     try:
-        put_into_place(file, b"first")
-        put_into_place(file, b"second", sync=True)
+        write_atomically(file, b"first")
+        write_atomically(file, b"second", sync=True)
     finally:
         os.umask(before)
     assert file.read_bytes() == b"second"
@@ -56,9 +56,9 @@ def test_that_it_is_for_its_user_alone_whatever_the_umask(tmp_path: Path, umask:
 @pytest.mark.usefixtures("full")
 def test_that_a_full_disk_leaves_what_was_there(tmp_path: Path) -> None:
     file = tmp_path / "file"
-    put_into_place(file, b"first")
+    write_atomically(file, b"first")
     with pytest.raises(OSError, match="File too large"):
-        put_into_place(file, bytes(10_000))
+        write_atomically(file, bytes(10_000))
     assert file.read_bytes() == b"first"
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
