@@ -31,7 +31,7 @@ from engine.contract.catalogue import (
 )
 from engine.contract.job import Job
 from engine.contract.options import declared
-from engine.data.formats.registry import FORMATS
+from engine.data.formats.registry import FORMATS, KINDS
 from engine.metrics.registry import METRICS, added_to
 from engine.models import encoders, timm_models
 from engine.models.base import ModelInfo, TaskError
@@ -47,7 +47,8 @@ from engine.strategies.layer_split import layer_pairs
 from engine.strategies.pipelining.model_split import split_points
 from engine.system import paths
 from engine.system.plugins import Registry
-from engine.tasks import TASKS, Task
+from engine.tasks.base import Task
+from engine.tasks.registry import TASKS
 
 DESCRIBED_CLASSES = 10
 """For so many a plug-in's model is described where its task leaves the number open."""
@@ -60,6 +61,7 @@ def generate() -> Catalogue:
         tasks=tuple(task.entry for task in TASKS.own.values()),
         models=tuple(describe(task, name) for task in TASKS.own.values() for name in task.model_names()),
         strategies=tuple(strategy.entry for strategy in STRATEGIES.own.values()),
+        annotation_kinds=KINDS,
         encoders=encoders.names(),
         encoder_weights=encoders.imagenet_weights(),
         timm_tags=timm_models.tags(),
@@ -159,6 +161,7 @@ def _entry(task: Task, name: str, model_info: ModelInfo, model: nn.Module, *, ha
         ),
         encoder=model_info.encoder,
         weights=model_info.weights,
+        construction=model_info.construction,
     )
 
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from engine.contract.augmentation import KINDS, parse
+from engine.contract.augmentation import augmentation_kind, parse
 from engine.contract.job import Job
 from engine.contract.problems import Problem
 
 
 def augmentation_problems(job: Job) -> list[Problem]:
     """What is wrong with the fields of the augmentation."""
-    kind = KINDS.get(job.task)
+    kind = augmentation_kind(job.task)
     if kind is None and job.augmentation in ("medium", "strong"):
         message = "The only augmentation of this task is light, which is used instead."
         return [Problem("augmentation", message, "Choose none or light.", "warning")]

@@ -7,16 +7,13 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import get_args
 
-from engine.contract.catalogue import Catalogue
+from engine.contract.catalogue import Catalogue, predictions_of
 from engine.contract.inference.conversion import MAX_OPSET, MIN_OPSET, OnnxOptions, Target
 from engine.contract.job import Job
 from engine.contract.problems import Problem
 
 INSTALL = 'pip install "footplate[convert]"'
 PACKAGES = ("onnx", "onnxscript", "onnxruntime")
-_BOXES = ("detection", "instance_segmentation")
-_CONVOLUTIONAL = ("segmentation", "road_extraction", "edge_detection")
-"""Tasks whose models give something for each pixel, whatever the image's size."""
 _ONE_SIZE = ("Hourglass",)
 """Families of such models that take one size all the same."""
 
@@ -41,7 +38,7 @@ def conversion_problems(job: Job, target: Target, options: OnnxOptions, catalogu
     if options.dynamic_size and not takes_any_size(job, catalogue):
         message = "This model takes images of one size only."
         found.append(Problem("dynamic_size", message, "Leave it off, and resize images to the training's size."))
-    if options.int8 and job.task in (*_BOXES, "point_segmentation", "custom"):
+    if options.int8 and predictions_of(job.task) in ("objects", "points", "raw"):
         message = "Converting to int8 is not supported for this task."
         found.append(Problem("int8", message, "Leave it off, and use fp16 in the program that runs the file."))
     if job.model_is_file:
@@ -55,7 +52,7 @@ def takes_any_size(job: Job, catalogue: Catalogue) -> bool:
     For a model that Footplate does not know it is tried.
     """
     known = catalogue.model(job.model)
-    return job.task in _CONVOLUTIONAL and not (known is not None and known.family in _ONE_SIZE)
+    return predictions_of(job.task) in ("pixels", "lines") and not (known is not None and known.family in _ONE_SIZE)
 
 
 def out_problems(out: str, *, packed: bool) -> list[Problem]:

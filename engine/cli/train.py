@@ -205,7 +205,9 @@ def _findings(report: DatasetReport) -> list[str]:
     )
     if not report.format:
         return [f"{report.folder}: not recognized"]
-    kind = "" if report.kind in ("points", "files") else f", {channels_in_words(report.channels)}"
+    known = load_catalogue().annotation_kinds.get(report.kind)
+    is_image = known is None or known.sample == "image"
+    kind = f", {channels_in_words(report.channels)}" if is_image else ""
     classes = "" if report.kind == "files" else f", {len(report.classes)} classes"
     lines = [f"{report.folder}: {report.title}{classes}{kind}; {splits}"]
     if not report.certain:

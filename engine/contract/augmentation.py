@@ -10,25 +10,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib.resources import files
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
-from engine.contract.catalogue import did_you_mean
+from engine.contract.catalogue import AugmentationKind, did_you_mean, load_catalogue
 from engine.contract.job import Job
 from engine.contract.problems import Problem
-
-Kind = Literal["images", "masks", "lines", "edges", "boxes"]
-
-KINDS: dict[str, Kind] = {
-    "classification": "images",
-    "multilabel": "images",
-    "segmentation": "masks",
-    "instance_segmentation": "masks",
-    "custom": "masks",
-    "road_extraction": "lines",
-    "edge_detection": "edges",
-    "detection": "boxes",
-}
-"""What is moved along with the images of a task; tasks without images have none."""
 
 CLOSING_EPOCHS = 10
 """Mosaic ends so many epochs before the run does, as Ultralytics' `close_mosaic`, or a tenth of the run before "
@@ -53,7 +39,7 @@ class _Spec(NamedTuple):
     """
 
     numbers: tuple[_Number, ...] = ()
-    only: tuple[Kind, ...] = ()
+    only: tuple[AugmentationKind, ...] = ()
     why: str = ""
     ordered: bool = False
 
@@ -94,7 +80,7 @@ class Transform:
     numbers: tuple[float, ...] = ()
 
 
-def parse(text: str, kind: Kind | None = None) -> Transform | Problem:
+def parse(text: str, kind: AugmentationKind | None = None) -> Transform | Problem:
     """The transform that `text` stands for, or what is wrong with it for datasets of `kind`."""
     name, *given = text.strip().split(":")
     spec = TRANSFORMS.get(name)
@@ -124,11 +110,17 @@ def _strengths() -> dict[str, dict[str, list[str]]]:
     return tomllib.loads(files("resources").joinpath("augmentation.toml").read_text(encoding="utf-8"))
 
 
+def augmentation_kind(task: str) -> AugmentationKind | None:
+    """Return what augmentations of a task transform along with images; None if it is unknown or has no images."""
+    entry = load_catalogue().task(task)
+    return entry.augmentation if entry is not None else None
+
+
 def transforms(job: Job) -> tuple[Transform, ...]:
     """What the job's augmentation consists of; nothing for "none", for "light", which is a crop of its own kind, and
     for tasks without images. Texts that are wrong are left out: `checks.augmentation_checks` tells of them.
     """
-    kind = KINDS.get(job.task)
+    kind = augmentation_kind(job.task)
     if kind is None or job.augmentation in ("none", "light"):
         return ()
     texts = job.transforms if job.augmentation == "own" else _strengths()[kind][job.augmentation]

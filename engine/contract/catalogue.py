@@ -28,6 +28,12 @@ OF_MODELS = (*DROPPED, "head_rate")
 
 DeviceKind = Literal["cuda", "cpu"]
 
+PredictionKind = Literal["class", "labels", "pixels", "lines", "objects", "points", "raw"]
+"""What the models of a task predict: a class or labels of an image, classes of its pixels, lines in it, objects in it,
+classes of points, or values that only a custom task can interpret."""
+AugmentationKind = Literal["images", "masks", "lines", "edges", "boxes"]
+"""What the targets of a task are, which are transformed along with its images."""
+
 
 class Measure(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A validation measure. `id` is the key in a `Validation` event's measures."""
@@ -36,6 +42,22 @@ class Measure(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     title: str
     higher_is_better: bool
     percent: bool = False
+
+
+class AnnotationKind(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """A kind of annotations of datasets.
+
+    Attributes:
+        title: Name in messages: "images with boxes".
+        layout: Sentence that tells users how a folder with such annotations is laid out.
+        sample: Singular noun for a sample.
+        element: Plural noun for the parts of a sample that have classes.
+    """
+
+    title: str
+    layout: str
+    sample: str = "image"
+    element: str = "pixels"
 
 
 class DefaultModel(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -70,6 +92,10 @@ class TaskEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         classes: Number of classes that a dataset must have; None for any number.
         losses: Values of the job's `loss` that the task offers, its default first; empty if it has no such choice.
         options: Options that the task declares.
+        predicts: What its models predict, which decides how predictions are made, written, drawn and converted.
+        augmentation: What its augmentations transform along with images; None if its samples are not images.
+        scores: Number of scores per pixel that its models return; None for one per class.
+        hub_task: The Hugging Face Hub's name of the task; "" if the Hub has none.
     """
 
     id: str
@@ -84,6 +110,10 @@ class TaskEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     classes: int | None = None
     losses: tuple[str, ...] = ()
     options: tuple[Field, ...] = ()
+    predicts: PredictionKind = "raw"
+    augmentation: AugmentationKind | None = None
+    scores: int | None = None
+    hub_task: str = ""
 
     @property
     def model(self) -> str:
@@ -132,6 +162,8 @@ class ModelEntry(
     lone_batch_norm: int = 0
     fields: tuple[str, ...] = ()
     weights: Weights | None = None
+    construction: str = ""
+    """Python that builds a network of Footplate's, with the fields `encoder`, `classes` and `channels` of a format string."""
     package: str = ""
     options: tuple[Field, ...] = ()
 
@@ -235,13 +267,14 @@ class Supplement(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
 
 
 class Catalogue(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """`timm_tags` lists for each model of timm's the tags of its weights, the default first, "" for one without a
+    """`annotation_kinds` has the kinds of annotations by id. `timm_tags` lists for each model of timm's the tags of its weights, the default first, "" for one without a
     name, and `timm_weights` has the weights by name and tag. `problems` name the plug-ins that are left out.
     """
 
     tasks: tuple[TaskEntry, ...]
     models: tuple[ModelEntry, ...]
     strategies: tuple[StrategyEntry, ...]
+    annotation_kinds: dict[str, AnnotationKind] = {}
     encoders: tuple[str, ...] = ()
     encoder_weights: dict[str, Weights] = {}
     timm_tags: dict[str, tuple[str, ...]] = {}
@@ -299,6 +332,12 @@ class Catalogue(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             strategies=self.strategies + added.strategies,
             problems=added.problems,
         )
+
+
+def predictions_of(task: str) -> PredictionKind:
+    """Return what models of the task with this id predict, "raw" for an unknown task."""
+    entry = load_catalogue().task(task)
+    return entry.predicts if entry is not None else "raw"
 
 
 @lru_cache(maxsize=1)

@@ -20,6 +20,10 @@ HUB_FILES = ("model.safetensors", "pytorch_model.bin")
 """What a repository of the hub keeps a model's weights in, by timm's order: safetensors where it has them."""
 TIMM_ENCODER = "tu-"
 """What begins the name of an encoder of segmentation_models_pytorch that is a model of timm's."""
+INCLUDED_MODEL = "tf_efficientnet_lite0"
+"""The model of timm's whose weights come with the installation."""
+INCLUDED_ENCODER = f"{TIMM_ENCODER}{INCLUDED_MODEL}"
+"""The same model as an encoder."""
 
 FROM_SCRATCH = "train from scratch (pretrained weights off; in a terminal, --no-pretrained)"
 

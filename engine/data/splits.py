@@ -83,6 +83,11 @@ class MaskSplit:
     masks: Sequence[str]
     is_drawn: bool = False
 
+    @property
+    def annotation_files(self) -> Sequence[str]:
+        """Files of the masks."""
+        return self.masks
+
     def select(self, which: npt.NDArray[np.bool_], *, is_drawn: bool) -> MaskSplit:
         """Return the pairs for which `which`, bool [n], is true; `is_drawn` if the folder has no such split."""
         rows = np.flatnonzero(which).tolist()

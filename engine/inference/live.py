@@ -14,6 +14,7 @@ import torch
 from msgspec import structs
 from PIL import Image
 
+from engine.contract.catalogue import predictions_of
 from engine.contract.inference.live import FRAME_FILE, LiveFrame, LiveOrder
 from engine.contract.inference.prediction import CAMERA
 from engine.contract.problems import Problem
@@ -39,7 +40,7 @@ def live(order: LiveOrder, say: Say) -> Path:
     run = RunFolder(order.run)
     checkpoint_path(run, order.checkpoint)
     job = run.job()
-    if job is not None and job.task in ("point_segmentation", "custom"):
+    if job is not None and predictions_of(job.task) in ("points", "raw"):
         raise CannotLoad(Problem("run", "This model does not work on images.", "Choose a run of another task."))
     try:
         rate_of(order.source)

@@ -14,7 +14,7 @@ from torchvision.models.detection.roi_heads import paste_masks_in_image
 from engine.data.decoding.idx import Bytes
 from engine.data.decoding.outlines import Window
 from engine.data.decoding.view import View
-from engine.tasks.instance_segmentation import LIKELY
+from engine.tasks.instances.task import LIKELY
 from engine.tasks.predictions import (
     Labels,
     LabelScores,

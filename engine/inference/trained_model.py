@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from engine.contract.devices import CPU, is_gpu
 from engine.contract.events import Planned
 from engine.contract.image_sizes import validation_side
-from engine.contract.inference.prediction import OF_LINES, OF_OBJECTS, TILED
+from engine.contract.inference.prediction import TILED
 from engine.contract.job import Job
 from engine.contract.preprocessing import Preprocessing
 from engine.contract.problems import Problem
@@ -38,9 +38,9 @@ from engine.models.base import TaskError
 from engine.runs.folder import OLDER_CHECKPOINT, RunFolder
 from engine.strategies.base import memory_format
 from engine.strategies.memory import in_parts_that_fit
-from engine.tasks import TASKS
 from engine.tasks.base import DatasetInfo, Objective, Task, with_added_metrics
 from engine.tasks.predictions import Prediction, Raw, RawScores
+from engine.tasks.registry import TASKS
 from engine.training.checkpointing.checkpoint_files import DamagedCheckpoint, read_checkpoint
 from engine.training.dataloaders import preprocessing
 
@@ -151,13 +151,13 @@ class TrainedModel:
         """What the model predicts for a large image, looked at in tiles. Raises ValueError where its task is not of
         pixels or objects.
         """
-        task = self.task.entry.id
-        if task not in TILED:
+        predicts = self.task.entry.predicts
+        if predicts not in TILED:
             raise ValueError(f"{self.task.entry.title} does not look at images in tiles; leave out `tile`.")
-        if task in OF_OBJECTS:
+        if predicts == "objects":
             return tiled_objects(self, picture, tiling, threshold)
         parts = tiled_maps(self, picture, tiling)
-        return of_bands(parts, lines=task in OF_LINES, classes=self.classes, threshold=threshold)
+        return of_bands(parts, lines=predicts == "lines", classes=self.classes, threshold=threshold)
 
     def prediction(self, output: Tensor, given: Tensor, sides: tuple[int, int], threshold: float = 0.5) -> Prediction:
         """What the model's output for one sample, on the CPU, says of an image of `sides`, its height and width, from

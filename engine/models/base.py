@@ -37,3 +37,4 @@ class ModelInfo(NamedTuple):
     channels: int = 3
     weights: Weights | None = None
     encoder: bool = False
+    construction: str = ""

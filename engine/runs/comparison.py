@@ -7,12 +7,12 @@ from collections import Counter
 from collections.abc import Sequence
 from statistics import quantiles
 
+from engine.contract.catalogue import predictions_of
 from engine.contract.inference.evaluation import Comparison, Difference, Interval, McNemar, Samples
 from engine.runs.evaluations import KeptEvaluation
 
 _LEAST_DRAWS = 25
 """Resamples from which an interval is made."""
-_LABEL_TASKS = ("classification", "multilabel")
 
 
 class NotComparable(ValueError):  # noqa: N818 - it says why
@@ -37,7 +37,7 @@ def compare(first: KeptEvaluation, second: KeptEvaluation) -> Comparison:
             between = _interval(values[1] - values[0], draws[0].get(entry.id, ()), draws[1].get(entry.id, ()))
             differences.append(Difference(entry=entry, first=values[0], second=values[1], difference=between))
     mcnemar, only_first, only_second = None, None, None
-    if one.task in _LABEL_TASKS:
+    if predictions_of(one.task) in ("class", "labels"):
         only_first, only_second = _only(*samples), _only(*reversed(samples))
         mcnemar = mcnemar_test(len(only_first), len(only_second))
     return Comparison(

@@ -1,11 +1,11 @@
-"""What a task is: which models there are for it, how a batch becomes a loss, and what is measured."""
+"""Interfaces of tasks: models, the loss of a batch, metrics, and drawings."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import msgspec
 from torch import Tensor, nn
@@ -22,14 +22,21 @@ from engine.data.transforms.device_transforms import Statistics
 from engine.metrics.base import Metric
 from engine.metrics.registry import WithAdded, added_to
 from engine.models.base import ModelInfo
+from engine.tasks.analysis import Analysis
+from engine.tasks.explanation import Target, output_targets
 from engine.tasks.predictions import RawScores, Scores
 
 
 @dataclass(frozen=True)
 class DatasetInfo:
-    """What an objective needs to know of a job's data. `class_counts` gives how often each class occurs in the
-    training split, which has so many `samples`, in these or in pixels, points or boxes of them; asking costs a look
-    at the labels.
+    """Facts about a job's data that its objective depends on.
+
+    Attributes:
+        classes: Names of the classes.
+        channels: Channels of the inputs.
+        class_counts: Return how often each class occurs in the training split, in samples, pixels, points or boxes;
+            reads the labels.
+        samples: Number of training samples.
     """
 
     classes: tuple[str, ...]
@@ -39,8 +46,12 @@ class DatasetInfo:
 
 
 class Visualization(NamedTuple):
-    """How a truth or a prediction is shown: an image, uint8 [h, w, 3], what is to be said of it, and which entries of
-    the objective's legend are in it, by their places there.
+    """Drawing of a target or a prediction.
+
+    Attributes:
+        image: Pixels, uint8 [h, w, 3].
+        words: Text next to the image.
+        legend: Positions of the entries of the objective's legend that occur in the image.
     """
 
     image: Bytes
@@ -49,107 +60,136 @@ class Visualization(NamedTuple):
 
 
 class Objective(ABC):
-    """What one job learns: its loss and its measures, with the classes of its data known.
+    """Learning goal of a job: its loss and its metrics for data with known classes.
 
-    `loss_in_model`: the model computes the loss by itself, and is called with inputs and targets in training, of
-    which it gives what `loss` takes for its outputs. `compiles`: a trial of torch.compile may pay. `legend` says what
-    the colours in its images stand for, where they have a meaning.
+    Attributes:
+        entry: The task's entry, with the metrics that plug-ins add.
+        legend: Meaning of the colors in drawings.
+        loss_in_model: True if the model computes the loss: in training it is called with inputs and targets, and returns
+            what `loss` takes as outputs.
+        compiles: True if torch.compile is worth a trial.
+        exports_all_outputs: False if exported files lack outputs that the loss needs.
     """
 
     entry: TaskEntry
     legend: tuple[LegendEntry, ...] = ()
     loss_in_model: ClassVar[bool] = False
     compiles: ClassVar[bool] = True
+    exports_all_outputs: ClassVar[bool] = True
 
     def extra_inputs(self, targets: Tensor) -> tuple[Tensor, ...]:
-        """What a model is given behind its inputs in training."""
+        """Return what the model takes after its inputs in training."""
         return (targets,) if self.loss_in_model else ()
 
     @abstractmethod
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """The loss of each sample, [n]."""
+        """Return the loss of each sample, [n]."""
 
     @abstractmethod
     def correct(self, outputs: Tensor, targets: Tensor) -> Tensor | None:
-        """How many samples of the batch are right, as a tensor without dimensions; of a sample that is partly right its
-        share. None where there is no such thing.
+        """Return the number of correct samples of a batch, a tensor without dimensions; None if it is undefined.
+
+        A sample that is partly correct counts by its correct fraction.
         """
 
     @abstractmethod
     def metric(self) -> Metric:
-        """A new, empty collection."""
+        """Return a new metric without data."""
 
     @abstractmethod
     def blank_targets(self, inputs: Tensor) -> Tensor:
-        """Targets for images of the shape of `inputs`, by which a step can be rehearsed, on their device."""
+        """Return targets to rehearse a step with, for inputs of this shape and on their device."""
 
     @abstractmethod
     def show_truth(self, image: Bytes, target: Tensor) -> Visualization:
-        """What one sample's target says of it. `image` is what the model was given, uint8 [h, w, 3]; of a sample that
-        is no image its input, as an array.
+        """Draw the target of one sample.
+
+        `image` is the model's input, uint8 [h, w, 3], or the input as an array if the sample is not an image.
         """
 
     @abstractmethod
     def show_prediction(self, image: Bytes, output: Tensor) -> Visualization:
-        """What the model's output for one sample says of it, on the CPU; as `show_truth`."""
+        """Draw the model's output for one sample, on the CPU, like `show_truth`."""
 
     def scores(self, output: Tensor, size: int) -> Scores:
-        """What the model's output for one sample, on the CPU, says of it in numbers; here nothing but the output
-        itself. `size` is the side of the image that the model was given, 0 of a sample that is none.
+        """Return the scores in the model's output for one sample, on the CPU.
+
+        `size` is the side of the image that the model was given, 0 for other samples.
         """
         return RawScores(output)
 
+    def analysis(self, classes: Sequence[str]) -> Analysis:
+        """Return the analysis by which an evaluation extends the metrics."""
+        return Analysis(self, classes)
+
+    def explanation_targets(
+        self, outputs: Any, classes: Sequence[str], requested: Sequence[int], size: int
+    ) -> list[Target]:
+        """Return what to explain in the outputs for one image, [1, ...], with gradients.
+
+        Args:
+            outputs: Outputs of the model, of detectors those of their method `detections`.
+            classes: Names of the classes.
+            requested: Numbers of the classes to explain; empty for those that the model finds.
+            size: Side of the image that the model was given.
+        """
+        return output_targets(outputs[0], classes, requested)
+
+    def exported_outputs(self, outputs: Tensor, inputs: Tensor) -> Tensor:
+        """Return the outputs that an exported file gives, out of those of the model for `inputs`."""
+        return outputs
+
 
 def with_added_metrics(objective: Objective) -> Objective:
-    """`objective`, which also measures what plug-ins add for its task."""
-    entry, own = objective.entry, objective.metric
+    """Add the metrics of plug-ins for the objective's task, and return the objective."""
+    entry, new_metric = objective.entry, objective.metric
     added = added_to(entry.id, entry.measures)
     if added:
         more = tuple(metric.entry(name) for name, metric in added.items())
         objective.entry = msgspec.structs.replace(entry, measures=(*entry.measures, *more))
-        objective.metric = lambda: WithAdded(own(), added)  # type: ignore[method-assign]
+        objective.metric = lambda: WithAdded(new_metric(), added)  # type: ignore[method-assign]
     return objective
 
 
 class Task(ABC):
-    """One vision task. Stateless: one instance serves all."""
+    """Vision task, without state: one instance serves all jobs."""
 
     entry: ClassVar[TaskEntry]
 
     @abstractmethod
     def model_names(self) -> tuple[str, ...]:
-        """The ids of its models, in the order of the catalogue."""
+        """Return the ids of its models, in the order of the catalogue."""
 
     @abstractmethod
     def model_info(self, model: str) -> ModelInfo:
-        """What is known of one of its models without building it."""
+        """Return what is known about one of its models without building it."""
 
     @abstractmethod
     def build_model(self, job: Job, classes: int, channels: int) -> nn.Module:
-        """The plain model on the CPU, in training mode, for images with so many `channels`; it gives one tensor.
+        """Build the plain model on the CPU, in training mode; it returns one tensor for inputs with `channels`.
 
         Raises TaskError.
         """
 
     @abstractmethod
     def image_size(self, job: Job) -> int:
-        """The side of the square images that the model is given, in pixels."""
+        """Return the side in pixels of the square images that the model is given."""
 
     @abstractmethod
     def normalisation(self, job: Job, channels: int) -> Statistics:
-        """Mean and standard deviation per channel, of images scaled to 0..1."""
+        """Return mean and standard deviation per channel of images scaled to 0..1."""
 
     @abstractmethod
     def objective(self, job: Job, dataset_info: DatasetInfo) -> Objective:
-        """What the job learns of such data."""
+        """Return the job's objective for such data."""
 
     def example_shape(self, job: Job, channels: int) -> tuple[int, ...]:
-        """The shape of one sample as the model is given it."""
+        """Return the shape of one sample as the model is given it."""
         size = self.image_size(job)
         return channels, size, size
 
     def splits(self, job: Job) -> Splits:
-        """The job's dataset, opened. Raises DatasetError."""
+        """Open the job's dataset. Raises DatasetError."""
         opened = open_splits(
             job.dataset,
             val_fraction=job.val_fraction,
@@ -161,9 +201,9 @@ class Task(ABC):
         return self.prepared(job, opened)
 
     def finish(self, job: Job, streams: RandomStreams, rank: int) -> Finish | None:
-        """What the worker that is the `rank`th of those that load data does last to each batch of training."""
+        """Return the last transform of training batches in the data-loading worker of this rank; None for none."""
         return None
 
     def prepared(self, job: Job, splits: Splits) -> Splits:
-        """The splits with what this task has to learn of them, where that is more than their folder says."""
+        """Return the splits with what this task learns from them beyond the folder's annotations."""
         return splits

@@ -36,7 +36,8 @@ from engine.data.loading.sampler import GlobalBatchSampler, Share
 from engine.data.randomness import RandomStreams
 from engine.models.base import TaskError
 from engine.system import linux
-from engine.tasks import TASKS, DatasetInfo
+from engine.tasks.base import DatasetInfo
+from engine.tasks.registry import TASKS
 from engine.training.dataloaders import image_loader, normalisation
 
 AT_ONCE = 8

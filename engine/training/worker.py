@@ -29,8 +29,8 @@ from engine.optim.parameter_groups import parameter_groups
 from engine.strategies import STRATEGIES
 from engine.strategies.base import ResolvedJob, Strategy
 from engine.system import compile_cache, linux, paths
-from engine.tasks import TASKS
 from engine.tasks.base import DatasetInfo, Task, with_added_metrics
+from engine.tasks.registry import TASKS
 from engine.torch_compat import keep_compiled_in
 from engine.training.autotune import Autotuner
 from engine.training.callbacks.unfreezing import disable_gradients, mark_frozen

@@ -116,5 +116,5 @@ def _unit(report: DatasetReport) -> str:
     if first is not None and first.objects:
         return "Marked"
     if first is not None and first.shares:
-        return "Points" if report.kind == "points" else "Pixels"
+        return dataset_format.element(report)
     return "Images"

@@ -6,24 +6,11 @@ from collections.abc import Iterable
 
 import msgspec
 
-from engine.contract.catalogue import load_catalogue
+from engine.contract.catalogue import AnnotationKind, load_catalogue
 from engine.contract.dataset import DatasetReport, ImageSizes, Reading, SplitReport, channels_in_words
 from engine.contract.problems import Choice, Problem
 from gui.format import localised
 
-KINDS = {
-    "classes": "images by class",
-    "labels": "images with several labels",
-    "boxes": "images with boxes",
-    "instances": "images with outlined objects",
-    "masks": "images with masks",
-    "edges": "images with edges",
-    "points": "point clouds",
-    "files": "files for a custom task",
-}
-"""Titles of the kinds of annotations."""
-_SAMPLES = {"points": ("cloud", "clouds"), "files": ("file", "files")}
-"""Singular and plural names of samples that are not images."""
 NAMED_UNREADABLE = 200
 VALUES_SHOWN = 24
 """Values of masks that are listed, at most."""
@@ -31,8 +18,18 @@ VALUES_SHOWN = 24
 
 def samples(report: DatasetReport, count: int) -> str:
     """ "1,204 images", "1 cloud"."""
-    one, many = _SAMPLES.get(report.kind, ("image", "images"))
-    return f"{localised(count)} {one if count == 1 else many}"
+    noun = _kind(report).sample
+    return f"{localised(count)} {noun if count == 1 else f'{noun}s'}"
+
+
+def _kind(report: DatasetReport) -> AnnotationKind:
+    """Return the report's kind of annotations; a kind that only a plug-in has is titled by its id."""
+    return load_catalogue().annotation_kinds.get(report.kind) or AnnotationKind(report.kind, "")
+
+
+def element(report: DatasetReport) -> str:
+    """Return the noun for the parts of a sample that have classes, capitalized."""
+    return capitalized(_kind(report).element)
 
 
 def summary(report: DatasetReport) -> str:
@@ -46,7 +43,7 @@ def summary(report: DatasetReport) -> str:
 
 def title(report: DatasetReport) -> str:
     """Return the name of the format, such as "COCO JSON"."""
-    return capitalized(report.title or KINDS.get(report.kind, report.kind))
+    return capitalized(report.title or _kind(report).title)
 
 
 def capitalized(text: str) -> str:
@@ -75,11 +72,11 @@ def recognized_by(report: DatasetReport) -> str:
 
 def _format_and_kind(report: DatasetReport) -> str:
     """ "COCO JSON: images with boxes, colour"; the kind is left out if the format's title names it already."""
-    kind = KINDS.get(report.kind, report.kind)
+    kind = _kind(report).title
     text = title(report)
     if kind and kind != report.title:
         text = f"{text}: {kind}" if report.title else capitalized(kind)
-    return text if report.kind in _SAMPLES else f"{text}, {channels_in_words(report.channels)}"
+    return text if _kind(report).sample != "image" else f"{text}, {channels_in_words(report.channels)}"
 
 
 # Folders whose evidence conflicts

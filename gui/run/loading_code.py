@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-from engine.contract.catalogue import load_catalogue
+from engine.contract.catalogue import PredictionKind, load_catalogue, predictions_of
 from engine.contract.events import Planned
 from engine.contract.job import TIMM, Job
 
 _TRANSFORMERS = ("vit_",)
 _WITHOUT_SIDE_HEADS = ("googlenet", "inception_v3")
-_SCORES = {"road_extraction": 39}
-"""What a model file is built for, where that is not the number of classes: two classes and 37 of direction."""
 _OTHER_CHANNELS = """
 name = next(name for name, part in model.named_modules() if isinstance(part, torch.nn.Conv2d))
 old = model.get_submodule(name)
@@ -33,26 +29,32 @@ def _building(job: Job, plan: Planned) -> str:
     classes, channels = len(plan.classes), plan.channels
     other = "" if channels == 3 else _OTHER_CHANNELS.format(channels=channels)
     entry = load_catalogue().model(job.model)
-    task = entry.task if entry is not None else job.task
-    own = _OF_MODELS.get(job.model) or _OF_TASKS.get(task)
-    if entry is not None and entry.package:
-        own = _from_package
+    predicts = predictions_of(entry.task if entry is not None else job.task)
     if job.model_is_file:
         return _from_file(job, classes, channels, other)
-    if own is not None:
-        return own(job, plan)
-    if task in ("detection", "instance_segmentation"):
+    if entry is not None and entry.package:
+        return _from_package(job, plan)
+    if entry is not None and entry.construction:
+        code = entry.construction.format(encoder=job.encoder, classes=classes, channels=channels)
+        return code if "{channels}" in entry.construction else f"{code}{other}"
+    if predicts == "objects":
         return _detector(job, plan, other)
     if entry is not None and entry.encoder:
         given = f"{job.model!r}, {job.encoder!r}, encoder_weights=None, in_channels={channels}, classes={classes}"
         return f"import torch, segmentation_models_pytorch as smp; model = smp.create_model({given})"
+    return _from_library(job, plan, other, predicts)
+
+
+def _from_library(job: Job, plan: Planned, other: str, predicts: PredictionKind) -> str:
+    """Return code that builds a model of timm or torchvision."""
+    classes, channels = len(plan.classes), plan.channels
     if job.model.startswith(TIMM):
         given = f"{job.model!r}, {classes}, {channels}, {plan.image_size}"
         return f"import torch; from engine.models.timm_models import construct; model = construct({given})"
     more = ", aux_logits=False" if job.model in _WITHOUT_SIDE_HEADS else ""
     if job.model.startswith(_TRANSFORMERS):
         more = f", image_size={plan.image_size}"
-    if task == "segmentation":
+    if predicts == "pixels":
         more = ", weights_backbone=None"
     call = f"torchvision.models.get_model({job.model!r}, num_classes={classes}{more})"
     return f"import torch, torchvision; model = {call}{other}"
@@ -79,11 +81,11 @@ def _from_package(job: Job, plan: Planned) -> str:
 
 
 def _scores(job: Job, classes: int) -> int:
-    """How many scores a model that is not Footplate's is to give: of what a detector tells apart, the background is
-    one more; of an edge there is one map.
-    """
-    scores = {"detection": classes + 1, "instance_segmentation": classes + 1, "edge_detection": 1}
-    return (scores | _SCORES).get(job.task, classes)
+    """Return the number of scores that a model from a file or a package returns; detectors score a background, too."""
+    entry = load_catalogue().task(job.task)
+    if entry is not None and entry.scores is not None:
+        return entry.scores
+    return classes + 1 if predictions_of(job.task) == "objects" else classes
 
 
 def _detector(job: Job, plan: Planned, other: str) -> str:
@@ -94,41 +96,3 @@ def _detector(job: Job, plan: Planned, other: str) -> str:
         return f"import torch; from engine.models.pyramid_detectors import construct; model = construct({given})"
     given = f"{job.model!r}, weights=None, weights_backbone=None, num_classes={classes}"
     return f"import torch, torchvision; model = torchvision.models.get_model({given}){other}"
-
-
-def _mnist(job: Job, plan: Planned) -> str:
-    given = f"{len(plan.classes)}, channels={plan.channels}"
-    return f"import torch; from engine.models.networks.mnist_cnn import MnistCnn; model = MnistCnn({given})"
-
-
-def _road(job: Job, plan: Planned) -> str:
-    call = f"StackHourglassNetMTL(2, 37, {plan.channels})"
-    if job.model == "linknet_mtl":
-        call = f"LinkNetMTL({job.encoder!r}, 2, 37, {plan.channels})"
-    return f"import torch; from engine.models.networks import road_networks; model = road_networks.{call}"
-
-
-def _cloud(job: Job, plan: Planned) -> str:
-    return (
-        "import torch; from engine.models.networks.pointcnn import PointCNN; from engine.tasks.point_segmentation import WIDTHS; "
-        f"model = PointCNN({plan.channels}, {len(plan.classes)}, WIDTHS[{job.model!r}])"
-    )
-
-
-def _edges(job: Job, plan: Planned) -> str:
-    if job.model == "hed_encoder":
-        call = f"HedOnEncoder({job.encoder!r}, {plan.channels})"
-        return f"import torch; from engine.models.networks.hed import HedOnEncoder; model = {call}"
-    file, _, norm = job.model.partition("_")
-    made = f"{file.capitalize()}({'batch_norm=True' if norm else ''})"
-    other = "" if plan.channels == 3 else _OTHER_CHANNELS.format(channels=plan.channels)
-    return f"import torch; from engine.models.networks.{file} import {file.capitalize()}; model = {made}{other}"
-
-
-_OF_MODELS: dict[str, Callable[[Job, Planned], str]] = {"mnist_cnn": _mnist}
-_OF_TASKS: dict[str, Callable[[Job, Planned], str]] = {
-    "road_extraction": _road,
-    "point_segmentation": _cloud,
-    "edge_detection": _edges,
-}
-"""What builds a model of a task's own networks."""

@@ -32,7 +32,7 @@ from engine.data.loading.image_loader import BatchLoader
 from engine.data.loading.sampler import GlobalBatchSampler
 from engine.data.randomness import RandomStreams
 from engine.system import linux
-from engine.tasks import TASKS
+from engine.tasks.registry import TASKS
 from tests.support.timed_runs import where
 
 DATASETS = Path(__file__).resolve().parents[3] / "shared/datasets"

@@ -36,7 +36,7 @@ from engine.optim.optimizer_step import OptimizerStep  # noqa: E402
 from engine.strategies.base import ResolvedJob  # noqa: E402
 from engine.strategies.pipeline import Pipeline  # noqa: E402
 from engine.strategies.pipelining.model_split import Traces  # noqa: E402
-from engine.tasks import TASKS  # noqa: E402
+from engine.tasks.registry import TASKS  # noqa: E402
 from tests.support.dataset_infos import dataset_info  # noqa: E402
 
 AIM = 0.95

@@ -26,11 +26,12 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from engine.contract.events import Failed, Validation
 from engine.contract.job import Job
-from engine.data.datasets.edge_images import EdgedImages
-from engine.data.decoding.edges import OUTSIDE
-from engine.data.formats.edges import EdgeSplit
 from engine.supervisor.environment import usable_cores
-from engine.tasks import TASKS, DatasetInfo
+from engine.tasks.base import DatasetInfo
+from engine.tasks.edges.decoding import OUTSIDE
+from engine.tasks.edges.formats import EdgeSplit
+from engine.tasks.edges.samples import EdgedImages
+from engine.tasks.registry import TASKS
 from tests.benchmarks.every_task import ROWS, job_of
 from tests.support.worker_group import Forker, WorkerGroup
 

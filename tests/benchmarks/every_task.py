@@ -34,14 +34,15 @@ from engine.contract.worker import WorkerSpec
 from engine.data.datasets.boxed_images import BoxedImages
 from engine.data.datasets.images import ImageSet
 from engine.data.datasets.open_splits import Splits, open_splits
-from engine.data.datasets.orientation import DIRECTIONS, LINE
 from engine.data.loading.base_loader import Batch
 from engine.data.randomness import RandomStreams
-from engine.models.road_models import CLASSES, SCORES
 from engine.models.torchvision_detectors import MASK_SIDE, instances
 from engine.strategies import STRATEGIES
 from engine.supervisor.environment import usable_cores
-from engine.tasks import TASKS, DatasetInfo, Task
+from engine.tasks.base import DatasetInfo, Task
+from engine.tasks.registry import TASKS
+from engine.tasks.roads.directions import DIRECTIONS, LINE
+from engine.tasks.roads.models import CLASSES, SCORES
 from engine.training.dataloaders import DataLoaders
 from tests.support.timed_runs import where
 from tests.support.worker_group import Forker, WorkerGroup

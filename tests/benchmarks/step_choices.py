@@ -27,7 +27,7 @@ from engine.strategies.single import SingleDevice
 from engine.strategies.speed import Rehearsal
 from engine.supervisor.environment import usable_cores
 from engine.system import linux
-from engine.tasks import TASKS
+from engine.tasks.registry import TASKS
 from engine.training.autotune import FORMATS, SHARE, Autotuner
 from tests.support.dataset_infos import class_of_image
 from tests.support.timed_runs import where

@@ -46,7 +46,7 @@ from engine.contract.events import Chosen
 from engine.contract.job import Job
 from engine.data.datasets.open_splits import open_splits
 from engine.supervisor.environment import usable_cores
-from engine.tasks import TASKS
+from engine.tasks.registry import TASKS
 from tests.support import sides, tutorials
 from tests.support.gpu_watch import GpuWatch, gpu_name
 from tests.support.sides import Rates, Setting, apart

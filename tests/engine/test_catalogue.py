@@ -11,7 +11,7 @@ from engine import catalogue
 from engine.contract.catalogue import load_catalogue
 from engine.models import timm_models
 from engine.strategies import STRATEGIES
-from engine.tasks import TASKS
+from engine.tasks.registry import TASKS
 
 
 def test_that_the_file_lists_every_task_strategy_and_model() -> None:

@@ -1,7 +1,8 @@
 """What objectives are told of made data."""
 
 from engine.contract.job import Job
-from engine.tasks import TASKS, DatasetInfo, Objective
+from engine.tasks.base import DatasetInfo, Objective
+from engine.tasks.registry import TASKS
 
 
 def dataset_info(classes: int) -> DatasetInfo:

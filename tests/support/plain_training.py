@@ -20,7 +20,7 @@ from engine.data.datasets.open_splits import Splits, open_splits
 from engine.data.loading.image_loader import BatchLoader
 from engine.data.loading.sampler import GlobalBatchSampler
 from engine.data.randomness import Purpose, RandomStreams
-from engine.tasks import TASKS
+from engine.tasks.registry import TASKS
 
 Part = Callable[[Tensor], Tensor]
 

@@ -23,7 +23,8 @@ from engine.contract.job import Job
 from engine.data.datasets.open_splits import open_splits
 from engine.data.transforms.device_transforms import Normalisation
 from engine.system import linux
-from engine.tasks import TASKS, DatasetInfo
+from engine.tasks.base import DatasetInfo
+from engine.tasks.registry import TASKS
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from engine.data.loading.base_loader import AHEAD
 from engine.models.blocks import blocks
 from engine.strategies.base import autocast, settled_precision
 from engine.strategies.recompute import checkpoint_blocks
-from engine.tasks import TASKS
+from engine.tasks.registry import TASKS
 from engine.torch_compat import FakeTensorMode
 from engine.training import worker
 from engine.training.randomness import seed

@@ -33,7 +33,7 @@ from engine.strategies.distributed import LOOPBACK
 from engine.strategies.pipelining.model_split import Traces, trace
 from engine.strategies.pipelining.stage_costs import TRAVELLING_BYTES, TRAVELS, CutPointCosts, assemble, measure_rank
 from engine.system.format import counted
-from engine.tasks import TASKS
+from engine.tasks.registry import TASKS
 
 NO_DATASET = (1000, 3)
 """Classes and channels when no dataset is chosen yet: ImageNet's, as in the catalogue. Only the last layer

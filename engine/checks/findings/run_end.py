@@ -192,7 +192,7 @@ def _check_learning(run: _Run) -> Verdict | None:
     losses = run.losses
     if len(losses) < MIN_EPOCHS or not losses[0]:
         return None
-    if run.task.id == "classification" and "top1" in {measure.id for measure in run.task.measures}:
+    if run.task.predicts == "class" and "top1" in {measure.id for measure in run.task.measures}:
         return _check_chance_level(run, losses)
     best, usual = run.best_curve, _usual_rate(run.job)
     is_near_zero = best.measure.percent and max(map(abs, best.values)) <= NOTHING_LEARNED

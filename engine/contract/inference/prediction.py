@@ -6,6 +6,7 @@ from typing import Literal
 
 import msgspec
 
+from engine.contract.catalogue import PredictionKind, predictions_of
 from engine.contract.inference.messages import Order
 from engine.contract.legend import LegendEntry
 
@@ -28,24 +29,18 @@ json     predictions.jsonl, a line per sample with the model's output
 npy      outputs/NAME.npy for each sample
 """
 
-FORMATS: dict[str, tuple[Format, ...]] = {
-    "classification": ("csv",),
-    "multilabel": ("csv",),
-    "segmentation": ("png", "geotiff"),
-    "edge_detection": ("png", "geotiff"),
-    "road_extraction": ("png", "geotiff"),
-    "detection": ("coco", "yolo"),
-    "instance_segmentation": ("coco", "yolo"),
-    "point_segmentation": ("cloud",),
-    "custom": ("json", "npy"),
+FORMATS: dict[PredictionKind, tuple[Format, ...]] = {
+    "class": ("csv",),
+    "labels": ("csv",),
+    "pixels": ("png", "geotiff"),
+    "lines": ("png", "geotiff"),
+    "objects": ("coco", "yolo"),
+    "points": ("cloud",),
+    "raw": ("json", "npy"),
 }
-"""What the results of a task can be written as, its usual one first. A task that a package adds has those of
-"custom"."""
-
-OF_LINES = ("edge_detection", "road_extraction")
-OF_OBJECTS = ("detection", "instance_segmentation")
-TILED = ("segmentation", *OF_LINES, *OF_OBJECTS)
-"""Tasks that can look at a large image in tiles."""
+"""Formats for each kind of predictions, the default first."""
+TILED: tuple[PredictionKind, ...] = ("pixels", "lines", "objects")
+"""Kinds of predictions that can be made for a large image in tiles."""
 
 SHOWN_ROWS = 200
 """So many of the results are kept in a `Predicted` to be looked at."""
@@ -54,8 +49,8 @@ NAMED_SKIPS = 1000
 
 
 def formats_of(task: str) -> tuple[Format, ...]:
-    """What the results of a task can be written as, its usual one first."""
-    return FORMATS.get(task, FORMATS["custom"])
+    """Return the formats for predictions of a task, the default first."""
+    return FORMATS[predictions_of(task)]
 
 
 class PredictOrder(Order, tag="predict", frozen=True, kw_only=True):

@@ -9,7 +9,6 @@ from typing import Any
 
 from engine.contract.problems import Problem, errors
 from engine.data.datasets.boxed_images import BoxedImages, InstanceImages
-from engine.data.datasets.edge_images import EdgedImages
 from engine.data.datasets.folds import with_fold
 from engine.data.datasets.images import DatasetError, FileImages, IdxImages, ImageSet, MaskedImages
 from engine.data.datasets.labelled_images import LabelledImages
@@ -18,7 +17,7 @@ from engine.data.datasets.samples import SampleSet
 from engine.data.decoding.idx import Bytes
 from engine.data.decoding.reading import folder_channels
 from engine.data.decoding.tiff import channels_with, learn_bands
-from engine.data.formats.edges import EdgeSplit
+from engine.data.formats.format import resolve
 from engine.data.formats.idx import open_idx_images
 from engine.data.formats.registry import FORMATS, IMAGES_BY_CLASS, explain_failure, recognize
 from engine.data.formats.shared.boxes import BoxSplit
@@ -78,7 +77,7 @@ def open_recognized(found: RecognizedDataset, folder: str) -> Splits:
     if wrong or found.train is None or found.val is None:
         raise DatasetError(wrong)
     try:
-        opener = FORMATS[found.format.partition(":")[0]].open or OPENERS[type(found.train)]
+        opener = resolve(FORMATS[found.format.partition(":")[0]].open) or OPENERS[type(found.train)]
         return _of_bands(opener(found, folder), folder)
     except UnusableFile as error:
         raise DatasetError([explain_failure(error, folder)]) from error
@@ -103,7 +102,7 @@ def _of_bands(splits: Splits, folder: str) -> Splits:
     return splits.with_each(with_bands, channels=channels, statistics=statistics)
 
 
-def _opened(found: RecognizedDataset, make: Callable[[Any], ImageSet]) -> Splits:
+def open_images(found: RecognizedDataset, make: Callable[[Any], ImageSet]) -> Splits:
     """Open a dataset of files; `make` makes the images of each split."""
     train: Any = found.train
     val: Any = found.val
@@ -117,7 +116,7 @@ def _opened(found: RecognizedDataset, make: Callable[[Any], ImageSet]) -> Splits
 def _open_masks(found: RecognizedDataset, folder: str) -> Splits:
     code = found.code
     assert code is not None
-    return _opened(found, lambda split: MaskedImages(split, code, folder))
+    return open_images(found, lambda split: MaskedImages(split, code, folder))
 
 
 def _open_idx(found: RecognizedDataset, folder: str) -> Splits:
@@ -148,12 +147,11 @@ def _open_points(found: RecognizedDataset, folder: str) -> Splits:
 
 
 OPENERS: dict[type, Callable[[RecognizedDataset, str], Splits]] = {
-    FileSplit: lambda found, folder: _opened(found, lambda split: FileImages(split, folder)),
+    FileSplit: lambda found, folder: open_images(found, lambda split: FileImages(split, folder)),
     MaskSplit: _open_masks,
-    BoxSplit: lambda found, folder: _opened(found, lambda split: BoxedImages(split, folder)),
-    InstanceSplit: lambda found, folder: _opened(found, lambda split: InstanceImages(split, folder)),
-    EdgeSplit: lambda found, folder: _opened(found, lambda split: EdgedImages(split, folder)),
-    LabelSplit: lambda found, folder: _opened(found, lambda split: LabelledImages(split, folder)),
+    BoxSplit: lambda found, folder: open_images(found, lambda split: BoxedImages(split, folder)),
+    InstanceSplit: lambda found, folder: open_images(found, lambda split: InstanceImages(split, folder)),
+    LabelSplit: lambda found, folder: open_images(found, lambda split: LabelledImages(split, folder)),
     IdxSplit: _open_idx,
     PointSplit: _open_points,
 }

@@ -1,16 +1,18 @@
 """Interface of a dataset format: detection and reading of a folder. Torch-free.
 
-A format is one module of this package with a constant `FORMAT`. `registry.py` lists them, compares what they detect and
-assembles datasets of what they read.
+A format is one module of this package, or of a task's folder, with a constant `FORMAT`. `registry.py` lists them,
+compares what they detect and assembles datasets of what they read.
 """
 
 from __future__ import annotations
 
+import pkgutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any
 
+from engine.contract.legend import LegendEntry
 from engine.contract.problems import Problem
 from engine.data.formats.tree import Tree
 from engine.data.splits import MaskCode
@@ -61,7 +63,7 @@ class Content:
         classes: Names in the order of their numbers, fit to print.
         splits: By "train", "val" and "test", or "" if the folder has no splits. The type depends on the kind: `FileSplit`
             for "classes", `LabelSplit` for "labels", a list of `BoxedImage` for "boxes", `InstanceSplit` for "instances",
-            `MaskSplit` for "masks", `EdgeSplit` for "edges", `PointSplit` for "points".
+            `MaskSplit` for "masks", a type of the task's for kinds that only one task has.
         problems: All errors and warnings.
         code: Meaning of the values of masks or of point labels; None to learn it from class tables and the masks.
         table_folders: Full paths of folders besides the dataset's that may have class tables for masks.
@@ -88,8 +90,11 @@ class Format:
         read: Return the annotations of one kind. Faults of single annotations are problems; raises OSError or
             UnusableFile only if nothing can be read.
         tasks: Ids of the tasks that take a plug-in's format whose kind is of its own.
-        open: Open splits of a plug-in's own type for training (see `open_splits.OPENERS`).
-        inspect: Inspect splits of a plug-in's own type (see `inspector.INSPECTORS`).
+        open: Open splits of a type that only this format has for training (see `open_splits.OPENERS`). Like the next
+            two, a function or its path "module:name", which is imported when it is needed.
+        inspect: Inspect such splits (see `inspector.INSPECTORS`).
+        list_annotations: Return annotations of one sample of such splits (see `samples.ANNOTATIONS`).
+        legend: Return the legend of the examples for the names of the classes.
     """
 
     id: str
@@ -99,5 +104,12 @@ class Format:
     detect: Callable[[Tree], Sequence[Detection]]
     read: Callable[[Tree, Detection, str], Content]
     tasks: tuple[str, ...] = ()
-    open: Callable[..., Any] | None = None
-    inspect: Callable[..., Any] | None = None
+    open: Callable[..., Any] | str | None = None
+    inspect: Callable[..., Any] | str | None = None
+    list_annotations: Callable[..., Any] | str | None = None
+    legend: Callable[[Sequence[str]], tuple[LegendEntry, ...]] | None = None
+
+
+def resolve(function: Callable[..., Any] | str | None) -> Callable[..., Any] | None:
+    """Return a format's function, imported if it is given by its path."""
+    return pkgutil.resolve_name(function) if isinstance(function, str) else function

@@ -5,9 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
 
-from engine.contract.catalogue import load_catalogue
+from engine.contract.catalogue import AnnotationKind, load_catalogue
 from engine.contract.problems import Choice, Problem
 from engine.data.formats import (
     ade20k,
@@ -26,7 +25,6 @@ from engine.data.formats import (
     depth,
     dota,
     dsb2018,
-    edges,
     huggingface,
     idx,
     imagefolder,
@@ -51,6 +49,7 @@ from engine.data.formats import (
     wider_face,
     yolo,
 )
+from engine.data.formats.declarations import task_declarations
 from engine.data.formats.format import Confidence, Detection, Format
 from engine.data.formats.shared.assembly import assemble
 from engine.data.formats.tree import SPLIT_NAMES, Tree, link_loops, subfolders
@@ -61,34 +60,29 @@ from engine.system.regular_files import UnusableFile
 IMAGES_BY_CLASS = ("classes",)
 
 
-class Kind(NamedTuple):
-    """A kind of annotations: a name for messages, and how a folder with such is laid out."""
-
-    title: str
-    layout: str
-
-
 KINDS = {
-    "instances": Kind(
+    "instances": AnnotationKind(
         "images with outlined objects",
         "Choose a folder with images and outlines (COCO, YOLO, LabelMe, CVAT …), or with masks that number the objects.",
     ),
-    "boxes": Kind(
+    "boxes": AnnotationKind(
         "images with boxes",
         "Choose a folder with images and boxes as COCO, YOLO, PASCAL VOC, LabelMe, CVAT, Label Studio or CSV files.",
     ),
-    "points": Kind("point clouds", "Choose a folder of point clouds whose points have labels."),
-    "edges": Kind("images with edges", "Choose a folder with images and edges, white on black."),
-    "masks": Kind(
+    "points": AnnotationKind(
+        "point clouds", "Choose a folder of point clouds whose points have labels.", "cloud", "points"
+    ),
+    **{name: kind for task in task_declarations() for name, kind in task.kinds.items()},
+    "masks": AnnotationKind(
         "images with masks",
         "Choose a folder with images and masks of the same names, in folders such as images and masks.",
     ),
-    "labels": Kind(
-        "images with a table of their labels",
+    "labels": AnnotationKind(
+        "images with several labels",
         "Choose a folder of images with a table (CSV, TSV, JSON) of file names and labels.",
     ),
-    "classes": Kind("images by class", imagefolder.LAYOUT),
-    "files": Kind("files for a program of your own", "Choose the folder that your own program reads."),
+    "classes": AnnotationKind("images by class", imagefolder.LAYOUT),
+    "files": AnnotationKind("files for a custom task", "Choose the folder that your program reads.", "file"),
 }
 """Kinds of annotations by id; the first that a folder has is preferred."""
 
@@ -108,7 +102,7 @@ _MODULES: tuple[Format, ...] = (
     voc_masks.FORMAT,
     arcgis_masks.FORMAT,
     dsb2018.FORMAT,
-    edges.FORMAT,
+    *(each for task in task_declarations() for each in task.formats),
     maskfolder.FORMAT,
     change_detection.FORMAT,
     mvtec.FORMAT,
@@ -333,7 +327,7 @@ def _format_not_found(tree: Tree, format: str, found: Sequence[Reading], kinds: 
 
 def _other_kind_found(tree: Tree, found: Sequence[Reading], kinds: Sequence[str]) -> RecognizedDataset:
     """Return that a folder has annotations of another kind, of a kind that is not read, or none at all."""
-    requested = KINDS.get(kinds[0], Kind(kinds[0], FORMATS[kinds[0]].layout if kinds[0] in FORMATS else ""))
+    requested = KINDS.get(kinds[0], AnnotationKind(kinds[0], FORMATS[kinds[0]].layout if kinds[0] in FORMATS else ""))
     supported = [each for each in found if each.kind != "files" and not each.detection.against]
     doubtful = [each for each in found if each.detection.against]
     unread = [each for each in supported if not each.kind]
@@ -389,7 +383,7 @@ def _with_choices(problem: Problem, choices: tuple[Choice, ...]) -> Problem:
     return Problem(problem.field, problem.message, problem.remedy, problem.severity, choices)
 
 
-def _nothing_found(tree: Tree, requested: Kind) -> Problem:
+def _nothing_found(tree: Tree, requested: AnnotationKind) -> Problem:
     """Return that a folder holds nothing that any format recognizes."""
     counts = tree.suffixes()
     if not counts and not tree.folders():

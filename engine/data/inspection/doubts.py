@@ -17,7 +17,6 @@ import numpy as np
 from engine.contract.problems import Problem
 from engine.data.decoding.image_files import is_image
 from engine.data.decoding.reading import is_gray, open_image
-from engine.data.formats.edges import EdgeSplit
 from engine.data.formats.shared.boxes import BoxSplit
 from engine.data.formats.shared.instances import InstanceSplit
 from engine.data.formats.shared.unpacking import name_within
@@ -26,7 +25,6 @@ from engine.data.splits import (
     FileSplit,
     Labels,
     LabelSplit,
-    MaskSplit,
     RecognizedDataset,
     dataset_warning,
     first_names,
@@ -95,11 +93,10 @@ def _sharing(splits: Sequence[Any]) -> Iterator[tuple[str, str]]:
 
 def _keys(split: Any) -> Sequence[str]:
     """Return what two images of a split have in common if they share an annotation, [n]; empty for other kinds."""
-    if isinstance(split, MaskSplit):
-        return split.masks
-    if isinstance(split, EdgeSplit):
-        return split.edges
-    return [_stem(path) for path in split.files] if isinstance(split, BoxSplit | InstanceSplit) else ()
+    if isinstance(split, BoxSplit | InstanceSplit):
+        return [_stem(path) for path in split.files]
+    files: Sequence[str] = getattr(split, "annotation_files", ())
+    return files
 
 
 def _stem(path: str) -> str:

@@ -16,7 +16,7 @@ from engine.contract.problems import Problem, errors
 from engine.data.decoding.reading import silence_pillow
 from engine.data.decoding.tiff import channels_with, learn_from
 from engine.data.drawing import frame_legend, mask_legend
-from engine.data.formats.edges import EdgeSplit
+from engine.data.formats.format import resolve
 from engine.data.formats.registry import FORMATS, IMAGES_BY_CLASS, explain_failure, recognize
 from engine.data.formats.shared.boxes import BoxSplit
 from engine.data.formats.shared.ignored_class import without_class
@@ -28,7 +28,6 @@ from engine.data.inspection.base import Inspection, LeaveOut, Progress
 from engine.data.inspection.boxes import inspect_boxes
 from engine.data.inspection.contents import Contents
 from engine.data.inspection.doubts import find_doubts
-from engine.data.inspection.edges import inspect_edges
 from engine.data.inspection.idx import inspect_idx
 from engine.data.inspection.image_sizes import image_sizes
 from engine.data.inspection.imagefolder import inspect_files
@@ -63,7 +62,6 @@ INSPECTORS: dict[type, Callable[[RecognizedDataset, Progress, LeaveOut, int], In
     MaskSplit: inspect_masks,
     BoxSplit: inspect_boxes,
     InstanceSplit: inspect_instances,
-    EdgeSplit: inspect_edges,
     LabelSplit: inspect_labels,
     IdxSplit: inspect_idx,
     PointSplit: inspect_points,
@@ -225,7 +223,7 @@ def _inspect_splits(
 
 
 def _inspector_of(found: RecognizedDataset) -> Callable[[RecognizedDataset, Progress, LeaveOut, int], Inspection]:
-    return FORMATS[found.format.partition(":")[0]].inspect or INSPECTORS[type(found.train)]
+    return resolve(FORMATS[found.format.partition(":")[0]].inspect) or INSPECTORS[type(found.train)]
 
 
 def _draw_examples(found: RecognizedDataset) -> tuple[Example, ...]:

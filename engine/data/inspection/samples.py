@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 
 from engine.contract.dataset import Sample, SampleBox
-from engine.data.decoding.edges import read_edges
 from engine.data.decoding.masks import NO_CLASS, class_plane, read_values
 from engine.data.decoding.point_clouds import count_labels
 from engine.data.decoding.reading import describe_failure, read_image
-from engine.data.formats.edges import EdgeSplit
+from engine.data.formats.format import resolve
+from engine.data.formats.registry import FORMATS
 from engine.data.formats.shared.boxes import BoxSplit, upright_size
 from engine.data.formats.shared.instances import InstanceSplit
 from engine.data.formats.shared.point_classes import label_classes
@@ -30,21 +30,30 @@ from engine.data.splits import (
     spread_evenly,
 )
 
+ListAnnotations = Callable[[RecognizedDataset, Any, int], dict[str, Any]]
+
 
 def list_samples(found: RecognizedDataset, folder: str, limit: int) -> list[Sample]:
     """Return up to `limit` samples, evenly spread over the splits and in their order."""
     splits = [("train", found.train), ("val", found.val)]
     if found.test is not found.val:
         splits.append(("test", found.test))
-    annotated = [(name, split) for name, split in splits if split is not None and type(split) in _ANNOTATIONS]
+    annotated = [(name, split) for name, split in splits if split is not None and _function_of(found) is not None]
     rows = [(name, split, index) for name, split in annotated for index in range(sample_count(split))]
     chosen = [rows[index] for index in spread_evenly(len(rows), limit)] if limit < len(rows) else rows
     return [_sample(found, folder, name, split, index) for name, split, index in chosen]
 
 
+def _function_of(found: RecognizedDataset) -> ListAnnotations | None:
+    """Return the function that lists annotations of the dataset; None if it has none that can be listed."""
+    return resolve(FORMATS[found.format.partition(":")[0]].list_annotations) or ANNOTATIONS.get(type(found.train))
+
+
 def _sample(found: RecognizedDataset, folder: str, name: str, split: Any, index: int) -> Sample:
+    list_annotations = _function_of(found)
+    assert list_annotations is not None
     try:
-        annotations = _ANNOTATIONS[type(split)](found, split, index)
+        annotations = list_annotations(found, split, index)
     except Exception as error:  # a broken file may raise nearly anything in a decoder
         annotations = {"problem": describe_failure(error)}
     if isinstance(split, IdxSplit):
@@ -91,11 +100,6 @@ def _mask(found: RecognizedDataset, split: MaskSplit, index: int) -> dict[str, A
     return {"pixels": _by_class(found.classes, plane)}
 
 
-def _edges(found: RecognizedDataset, split: EdgeSplit, index: int) -> dict[str, Any]:
-    drawn = read_edges(split.edges[index], read_image(split.edges[index]))
-    return {"pixels": {"edge": int(drawn.layers.any(0).sum())}}
-
-
 def _points(found: RecognizedDataset, split: PointSplit, index: int) -> dict[str, Any]:
     assert found.code is not None
     labels, counts = count_labels(split.files[index])
@@ -108,13 +112,13 @@ def _by_class(classes: Sequence[str], numbers: np.ndarray) -> dict[str, int]:
     return dict(zip(classes, counts, strict=False)) | ({"": counts[NO_CLASS]} if counts[NO_CLASS] else {})
 
 
-_ANNOTATIONS: Mapping[type, Callable[[RecognizedDataset, Any, int], dict[str, Any]]] = {
+ANNOTATIONS: Mapping[type, ListAnnotations] = {
     FileSplit: _class,
     IdxSplit: _class,
     LabelSplit: _labels,
     BoxSplit: _boxes,
     InstanceSplit: _instances,
     MaskSplit: _mask,
-    EdgeSplit: _edges,
     PointSplit: _points,
 }
+"""Functions that list the annotations of a sample, by the type of splits."""

@@ -19,16 +19,6 @@ from engine.system.format import size
 from engine.system.plain_text import escaped
 
 CARD = "README.md"
-_PIPELINES = {
-    "classification": "image-classification",
-    "multilabel": "image-classification",
-    "segmentation": "image-segmentation",
-    "road_extraction": "image-segmentation",
-    "instance_segmentation": "image-segmentation",
-    "detection": "object-detection",
-    "edge_detection": "image-to-image",
-}
-"""The Hub's names of tasks; it has none for the others."""
 _METRICS = {"top1": "accuracy", "miou": "mean_iou", "map": "map"}
 """The Hub's names of measures, where it has one."""
 _ALWAYS = ("epochs", "batch_size", "optimizer", "learning_rate", "schedule")
@@ -71,7 +61,7 @@ def _metadata(model: TrainedModel, files: Sequence[WrittenFile], library: Librar
     names = {"segmentation_models_pytorch": "segmentation-models-pytorch"}
     told: dict[str, Any] = {
         "library_name": names.get(library.name, library.name) if library else "onnx" if onnx else None,
-        "pipeline_tag": _PIPELINES.get(task.id),
+        "pipeline_tag": task.hub_task or None,
         "tags": [task.id.replace("_", "-"), *(["onnx"] if onnx else []), "footplate"],
         "metrics": metrics or None,
         "datasets": [dataset_name(model)] if dataset_name(model) else None,

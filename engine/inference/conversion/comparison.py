@@ -16,7 +16,7 @@ from engine.contract.inference.conversion import QUALITY_SAMPLES, TOLERANCE, Dif
 from engine.data.datasets.images import DatasetError, ImageSet
 from engine.data.datasets.open_splits import Splits
 from engine.data.datasets.samples import SampleSet
-from engine.inference.conversion.exportable import DETECTORS, PARTIAL, WIDTH, Exportable, plain_outputs, widened
+from engine.inference.conversion.exportable import WIDTH, Exportable, widened
 from engine.inference.sweep import batches
 from engine.inference.trained_model import CannotLoad, TrainedModel
 from engine.models.base import TaskError
@@ -89,7 +89,7 @@ def differences(model: TrainedModel, export: Exportable, run: Run, inputs: Tenso
         if WIDTH in export.axes.values() and batch_size == BATCH_SIZES[-1]:
             given = widened(given)
         theirs, ours = run(export.given(given)), reference(model, given)
-        if model.task.entry.id in DETECTORS:
+        if model.task.entry.predicts == "objects":
             made.append(unlike_detections(ours, theirs, model.size))
         else:
             same = ours.shape == theirs.shape
@@ -101,7 +101,7 @@ def differences(model: TrainedModel, export: Exportable, run: Run, inputs: Tenso
 @torch.inference_mode()
 def reference(model: TrainedModel, inputs: Tensor) -> Tensor:
     """What the model gives in fp32, as far as the file gives it."""
-    return plain_outputs(model.task.entry.id, model.module(inputs).float(), inputs)
+    return model.objective.exported_outputs(model.module(inputs).float(), inputs)
 
 
 def holds(differences: tuple[Difference, ...], detections: int) -> bool:
@@ -143,7 +143,7 @@ def measured(
             break
     both = [dict(metric.compute()) for metric in (ours, theirs)]
     for each in both:
-        if model.task.entry.id in PARTIAL:
+        if not model.objective.exports_all_outputs:
             each.pop("loss", None)
     return Measured(both[0], both[1], done)
 
@@ -185,4 +185,4 @@ def unlike_detections(ours: Tensor, theirs: Tensor, size: int) -> Difference:
 
 def width_of(model: TrainedModel) -> int:
     """How many detections the model gives of an image at most; 0 of other models."""
-    return int(getattr(model.module, "most", 0)) if model.task.entry.id in DETECTORS else 0
+    return int(getattr(model.module, "most", 0)) if model.task.entry.predicts == "objects" else 0

@@ -31,7 +31,7 @@ from engine.inference.conversion.card import CARD, card
 from engine.inference.conversion.comparison import Samples, samples_of
 from engine.inference.conversion.curves import CURVES, write_curves
 from engine.inference.conversion.example import write_example
-from engine.inference.conversion.exportable import DETECTORS, Exportable, exportable
+from engine.inference.conversion.exportable import Exportable, exportable
 from engine.inference.conversion.failure import CannotConvert
 from engine.inference.conversion.next_steps import onnx_commands, upload_command
 from engine.inference.conversion.output import folder_for, put_folder, put_zip, written_file
@@ -274,7 +274,7 @@ class _Conversion:
         """
         run = library_outputs(library, self.folder)
         found: tuple[Difference, ...] = ()
-        if self.model.task.entry.id not in DETECTORS:
+        if self.model.task.entry.predicts != "objects":
             export = Exportable(self.model.module, "inputs", "outputs", {}, lambda inputs: inputs)
             found = comparison.differences(self.model, export, run, self.samples.inputs)
         compared = ComparedFile(name=WEIGHTS, runtime=library.version, compared_on=self.samples.kind, differences=found)

@@ -11,16 +11,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from engine.contract.catalogue import PredictionKind
 from engine.contract.inference.conversion import OnnxOptions
 from engine.contract.problems import Problem
 from engine.inference.conversion.failure import CannotConvert
 from engine.inference.trained_model import TrainedModel
+from engine.tasks.base import Objective
 
 BATCH, HEIGHT, WIDTH = "batch", "height", "width"
-DETECTORS = ("detection", "instance_segmentation")
-PARTIAL = ("road_extraction", "edge_detection")
-"""Tasks of whose model's outputs only those that count are given: so their loss, which takes all, is not that of a
-validation."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +36,7 @@ class Exportable:
 
 def exportable(model: TrainedModel, options: OnnxOptions) -> Exportable:
     """The model in fp32 on the CPU. Raises CannotConvert for a detector that is not one of torchvision's."""
-    core: nn.Module = _Plain(_core(model), model.task.entry.id)
+    core: nn.Module = _Plain(_core(model), model.objective)
     prepared = _preparation(model) if options.preprocessing else None
     axes = {0: BATCH}
     if options.dynamic_size:
@@ -47,26 +45,14 @@ def exportable(model: TrainedModel, options: OnnxOptions) -> Exportable:
     return Exportable(
         module=(core if prepared is None else nn.Sequential(prepared, core)).eval(),
         input_name=name,
-        output_name=_OUTPUTS.get(model.task.entry.id, "outputs"),
+        output_name=_OUTPUT_NAMES.get(model.task.entry.predicts, "logits"),
         axes=axes,
         given=prepared.undone if prepared is not None else Tensor.contiguous,
     )
 
 
-_OUTPUTS = dict.fromkeys(DETECTORS, "detections") | dict.fromkeys(
-    ("classification", "multilabel", "segmentation", "road_extraction", "edge_detection", "point_segmentation"),
-    "logits",
-)
-
-
-def plain_outputs(task: str, outputs: Tensor, inputs: Tensor) -> Tensor:
-    """What the file gives, of what the model gives for `inputs`: of roads the scores of the whole image's map, [n,
-    scores, h, w]; of edges the map that counts, [n, 1, h, w]; else all.
-    """
-    if task == "road_extraction":
-        height, width = inputs.shape[-2:]
-        return outputs.flatten(2)[:, :, : height * width].unflatten(2, (height, width))
-    return outputs[:, -1:] if task == "edge_detection" else outputs
+_OUTPUT_NAMES: dict[PredictionKind, str] = {"objects": "detections", "raw": "outputs"}
+"""Names of outputs that are not logits."""
 
 
 def widened(inputs: Tensor) -> Tensor:
@@ -75,17 +61,17 @@ def widened(inputs: Tensor) -> Tensor:
 
 
 class _Plain(nn.Module):
-    def __init__(self, core: nn.Module, task: str) -> None:
+    def __init__(self, core: nn.Module, objective: Objective) -> None:
         super().__init__()
         self.core = core
-        self.task = task
+        self.objective = objective
 
     def forward(self, inputs: Tensor) -> Tensor:
-        return plain_outputs(self.task, self.core(inputs), inputs)
+        return self.objective.exported_outputs(self.core(inputs), inputs)
 
 
 def _core(model: TrainedModel) -> nn.Module:
-    if model.task.entry.id not in DETECTORS:
+    if model.task.entry.predicts != "objects":
         return model.module
     from engine.inference.conversion.static_detectors import static_detector
 
@@ -101,7 +87,7 @@ def _core(model: TrainedModel) -> nn.Module:
 def _preparation(model: TrainedModel) -> _Preparation | None:
     """What comes before the model; nothing for samples of the user's own."""
     mean, std = (torch.tensor(each) for each in (model.preprocessing.mean, model.preprocessing.std))
-    if model.task.entry.id == "point_segmentation":
+    if model.task.entry.predicts == "points":
         return _FromPoints(mean, std)
     return _FromPixels(mean, std) if model.preprocessing.framing else None
 

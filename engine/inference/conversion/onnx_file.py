@@ -10,12 +10,12 @@ import torch
 from torch import Tensor
 
 from engine.contract.inference.conversion import OnnxOptions
-from engine.inference.conversion.exportable import DETECTORS, WIDTH, Exportable, widened
+from engine.inference.conversion.exportable import WIDTH, Exportable, widened
 from engine.inference.conversion.failure import CannotConvert, not_exported
 from engine.inference.conversion.quiet import quietly
 from engine.inference.trained_model import TrainedModel
-from engine.tasks.detection import SHOWN
-from engine.tasks.multilabel import THRESHOLD
+from engine.tasks.detection.task import SHOWN
+from engine.tasks.multilabel.task import THRESHOLD
 
 ONE_FILE_BYTES = 1_900_000_000
 """Weights of more than this lie in a file beside the graph: protobuf's messages end at 2 GiB."""
@@ -56,9 +56,9 @@ def write_onnx(
 
 def metadata_of(model: TrainedModel, export: Exportable) -> dict[str, str]:
     """What a program needs to know to use the file: kept in it under these names; lists are JSON."""
-    made_by, task = model.preprocessing, model.task.entry.id
+    made_by, entry = model.preprocessing, model.task.entry
     told: dict[str, object] = {
-        "task": task,
+        "task": entry.id,
         "classes": model.classes,
         "colours": [entry.colour for entry in model.objective.legend],
         "size": model.size,
@@ -76,12 +76,12 @@ def metadata_of(model: TrainedModel, export: Exportable) -> dict[str, str]:
     }
     if made_by.low:
         told |= {"low": made_by.low, "high": made_by.high}
-    if task == "point_segmentation":
+    if entry.predicts == "points":
         told["points"] = model.job.points
     if made_by.features:
         told["features"] = made_by.features
-    if task in DETECTORS or task == "multilabel":
-        told["score_threshold"] = SHOWN if task in DETECTORS else THRESHOLD
+    if entry.predicts in ("objects", "labels"):
+        told["score_threshold"] = SHOWN if entry.predicts == "objects" else THRESHOLD
     return {name: value if isinstance(value, str) else json.dumps(value) for name, value in told.items()}
 
 

@@ -5,19 +5,20 @@ from __future__ import annotations
 import re
 from importlib.resources import files
 
+from engine.contract.catalogue import PredictionKind
 from engine.inference.trained_model import TrainedModel
 
 SCRIPT = "predict.py"
-_FAMILIES = {
-    "classification": "classification",
-    "multilabel": "classification",
-    "segmentation": "pixels",
-    "road_extraction": "pixels",
-    "edge_detection": "pixels",
-    "detection": "detection",
-    "instance_segmentation": "detection",
-    "point_segmentation": "points",
+_SCRIPTS: dict[PredictionKind, str] = {
+    "class": "classification",
+    "labels": "classification",
+    "pixels": "pixels",
+    "lines": "pixels",
+    "objects": "detection",
+    "points": "points",
+    "raw": "arrays",
 }
+"""Names of the scripts in `resources.predict` by what models predict."""
 _HELPER = "image_input"
 _DOCSTRING = re.compile(r'\A"""(.*?)"""\n', re.DOTALL)
 _IMPORT = re.compile(r"^(?:import|from) .*\n", re.MULTILINE)
@@ -25,8 +26,7 @@ _IMPORT = re.compile(r"^(?:import|from) .*\n", re.MULTILINE)
 
 def script_for(model: TrainedModel) -> str:
     """The script of the model's task; those for images have the part in them that they share."""
-    family = _FAMILIES.get(model.task.entry.id, "arrays")
-    own = _read(family)
+    own = _read(_SCRIPTS[model.task.entry.predicts])
     if f"from {_HELPER} import" not in own:
         return own
     docstring, own = _parted(own)

@@ -187,7 +187,7 @@ def _torchvision_arguments(model: TrainedModel) -> dict[str, Any] | None:
         given |= {"init_weights": False} if job.model in torchvision_models.INCEPTION_FAMILY else {}
         return {"weights": None, **given}
     plain = {"weights": None, "weights_backbone": None}
-    if model.task.entry.id == "segmentation" and job.model in segmentation_models.names():
+    if job.model in segmentation_models.names():
         return {**plain, "num_classes": classes}
     if detection_models.is_from_torchvision(job.model):
         sides = {"min_size": model.size, "max_size": model.size}

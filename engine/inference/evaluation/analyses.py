@@ -1,34 +1,28 @@
-"""Which analysis belongs to what a model learns."""
+"""Analysis of a model by its objective."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from engine.inference.evaluation.analysis import Analysis
 from engine.inference.evaluation.label_analysis import ClassAnalysis, MultiLabelAnalysis
 from engine.inference.evaluation.object_analysis import ObjectAnalysis, OutlineAnalysis
-from engine.inference.evaluation.pixel_analysis import EdgeAnalysis, PixelAnalysis, RoadAnalysis
+from engine.tasks.analysis import Analysis
 from engine.tasks.base import Objective
-from engine.tasks.classification import ClassOfImage
-from engine.tasks.detection import BoxesOfImage
-from engine.tasks.edge_detection import EdgesOfImage
-from engine.tasks.instance_segmentation import MasksOfImage
-from engine.tasks.multilabel import LabelsOfImage
-from engine.tasks.road_extraction import LinesAndDirections
-from engine.tasks.segmentation import ClassOfPixel
+from engine.tasks.classification.task import ClassOfImage
+from engine.tasks.detection.task import BoxesOfImage
+from engine.tasks.instances.task import MasksOfImage
+from engine.tasks.multilabel.task import LabelsOfImage
 
-ANALYSES: dict[type[Objective], type[Analysis]] = {
+_ANALYSES: dict[type[Objective], type[Analysis]] = {
     ClassOfImage: ClassAnalysis,
     LabelsOfImage: MultiLabelAnalysis,
     BoxesOfImage: ObjectAnalysis,
     MasksOfImage: OutlineAnalysis,
-    ClassOfPixel: PixelAnalysis,
-    LinesAndDirections: RoadAnalysis,
-    EdgesOfImage: EdgeAnalysis,
 }
-"""By the type of the objective itself; what learns something else is measured by its own metric alone."""
+"""Analyses of labels and objects, which stand on the thresholds and curves of this package."""
 
 
 def analysis_of(objective: Objective, classes: Sequence[str]) -> Analysis:
-    """What is told of models that learn `objective`."""
-    return ANALYSES.get(type(objective), Analysis)(objective, classes)
+    """Return the analysis of models that learn `objective`."""
+    known = _ANALYSES.get(type(objective))
+    return known(objective, classes) if known is not None else objective.analysis(classes)

@@ -6,14 +6,14 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from engine.contract.inference.evaluation import Interval
-from engine.metrics.class_counts import Shares
+from engine.tasks.analysis import Values
 
 SEED = 20261124
 """The nth resample of as many samples is the same in all evaluations, so that two of them can be compared pair by
@@ -25,13 +25,6 @@ LEAST_SAMPLES = 2
 _ENDS = (2.5, 97.5)
 
 Ints = npt.NDArray[np.int64]
-
-
-class Values(NamedTuple):
-    """Measures by id, and those of each class by title."""
-
-    measures: Mapping[str, float]
-    per_class: Mapping[str, Shares]
 
 
 class Resampled(NamedTuple):

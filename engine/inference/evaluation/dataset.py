@@ -27,8 +27,6 @@ from engine.system.format import in_short
 
 Name = Literal["train", "val", "test"]
 _NAMES: tuple[Name, ...] = ("train", "val", "test")
-_CLASSES_OF_THE_TASK = ("road_extraction", "edge_detection")
-"""Tasks whose classes are always the same, whatever a folder calls them."""
 _COLOURS = (1, 3)
 
 
@@ -70,7 +68,7 @@ def open_data(learnt: Learnt | TrainedModel, dataset: str, split: EvaluationSpli
 def _opened(learnt: Learnt | TrainedModel, folder: str, *, own: bool) -> tuple[Splits, ClassMapping]:
     """The splits of a folder, with the classes of the model."""
     job, task = learnt.job, learnt.task
-    fixed = task.entry.id in _CLASSES_OF_THE_TASK
+    fixed = task.entry.predicts == "lines"  # whose classes are the same, whatever a folder calls them
     kinds = kinds_for(task.entry.id, task.entry.annotations)
     format = job.format if own or task.entry.file else format_in(folder, job.format, kinds)
     if own or fixed or task.entry.file:

@@ -33,8 +33,7 @@ from engine.contract.inference.messages import Progress
 from engine.contract.problems import Problem
 from engine.inference.devices import Say, on_devices
 from engine.inference.evaluation.analyses import analysis_of
-from engine.inference.evaluation.analysis import Intervals, Measured
-from engine.inference.evaluation.bootstrap import Resampled, Values, intervals_of, resampled
+from engine.inference.evaluation.bootstrap import Resampled, intervals_of, resampled
 from engine.inference.evaluation.dataset import EvaluationData, open_data
 from engine.inference.evaluation.measure import part_name
 from engine.inference.evaluation.parts import Joined, join
@@ -43,6 +42,7 @@ from engine.runs.evaluations import FOLDER
 from engine.runs.folder import RunFolder
 from engine.system import paths
 from engine.system.format import counted
+from engine.tasks.analysis import Intervals, Measured, Values
 from engine.training.checkpointing.checkpoint_files import DamagedCheckpoint, whole_checksum
 
 WORK = "engine.inference.evaluation.measure:run"

@@ -12,14 +12,13 @@ from torch import Tensor
 
 from engine.contract.catalogue import Measure
 from engine.contract.inference.evaluation import Calibration, ClassCurves, Interval, ReliabilityBin
-from engine.inference.evaluation.analysis import Analysis, Columns, Intervals, Measured
-from engine.inference.evaluation.bootstrap import Values
 from engine.inference.evaluation.thresholds import class_curves, threshold_rows
 from engine.metrics import calibration
 from engine.metrics.calibration import Fitted
 from engine.metrics.class_counts import Shares
 from engine.metrics.label_curves import RankedScores, average_precision, roc, roc_area, thinned
-from engine.tasks.multilabel import THRESHOLD
+from engine.tasks.analysis import Analysis, Columns, Intervals, Measured, Values
+from engine.tasks.multilabel.task import THRESHOLD
 
 MOST_CELLS = 1 << 21
 """Samples times classes up to which curves are computed again for resamples; of more their areas have no intervals."""

@@ -13,7 +13,6 @@ from engine.data.datasets.images import ImageSet
 from engine.data.datasets.samples import SampleSet
 from engine.data.formats.shared.boxes import upright_size
 from engine.inference.evaluation.analyses import analysis_of
-from engine.inference.evaluation.analysis import Analysis
 from engine.inference.evaluation.dataset import open_data
 from engine.inference.evaluation.parts import Part
 from engine.inference.evaluation.sample_states import Recorder
@@ -22,6 +21,7 @@ from engine.inference.trained_model import TrainedModel
 from engine.inference.worker import Share, serve
 from engine.models.base import TaskError
 from engine.strategies.memory import in_parts_that_fit
+from engine.tasks.analysis import Analysis
 from engine.tasks.base import Objective
 from engine.training.checkpointing.checkpoint_files import CheckpointError
 

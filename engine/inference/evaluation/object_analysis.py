@@ -11,7 +11,6 @@ from torch import Tensor
 
 from engine.contract.catalogue import Measure
 from engine.contract.inference.evaluation import BoxErrors, ClassCurves, SizeName, SizePrecision
-from engine.inference.evaluation.analysis import OWN, Analysis, Columns, Intervals, Measured
 from engine.inference.evaluation.thresholds import class_curves, threshold_rows
 from engine.metrics.average_precision import (
     LEFT_OUT,
@@ -31,8 +30,9 @@ from engine.metrics.average_precision import (
 from engine.metrics.base import Metric
 from engine.metrics.detection_errors import COLUMNS, costs, judge_errors
 from engine.metrics.label_curves import Counts
-from engine.tasks.detection import SHOWN, Found, found_in, true_in
-from engine.tasks.instance_segmentation import masks_of, outlined_in
+from engine.tasks.analysis import OWN, Analysis, Columns, Intervals, Measured
+from engine.tasks.detection.task import SHOWN, Found, found_in, true_in
+from engine.tasks.instances.task import masks_of, outlined_in
 
 SIZES: tuple[SizeName, ...] = get_args(SizeName)
 AREAS = ((0.0, 32.0**2), (32.0**2, 96.0**2), (96.0**2, 1e10))

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from engine.contract.inference.evaluation import Skipped
-from engine.inference.evaluation.analysis import Columns
 from engine.inference.evaluation.sample_states import Packed, Recorder, States
+from engine.tasks.analysis import Columns
 from engine.training.checkpointing.checkpoint_files import read_checkpoint, write_checkpoint
 
 _LISTS = ("correct", "true", "predicted", "confidence")

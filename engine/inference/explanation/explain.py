@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from engine.contract.catalogue import did_you_mean
+from engine.contract.catalogue import did_you_mean, predictions_of
 from engine.contract.inference.explanation import EXPLANATION_FILE, ExplainedImage, ExplainOrder, Explanation, HeatMap
 from engine.contract.problems import Problem
 from engine.contract.worker import WorkerSpec
@@ -32,12 +32,11 @@ from engine.inference.devices import Say, on_devices
 from engine.inference.explanation import drawing
 from engine.inference.explanation.explainer import Explained, Explainer
 from engine.inference.explanation.feature_maps import NoFeatureMap
-from engine.inference.explanation.targets import KINDS
 from engine.inference.trained_model import CannotLoad, TrainedModel, checkpoint_path
 from engine.inference.worker import Share, serve
 from engine.runs.folder import RunFolder
 from engine.system import paths
-from engine.tasks.custom import as_image
+from engine.tasks.custom.task import as_image
 
 WORKER = "engine.inference.explanation.explain:worker"
 
@@ -194,11 +193,9 @@ def _problems(order: ExplainOrder) -> list[Problem]:
     if job is None or planned is None:
         return [Problem("run", f"{run.run_id} has no model yet.", "Choose a run that has a checkpoint.")]
     found = []
-    if job.task == "point_segmentation":
+    if predictions_of(job.task) == "points":
         message = "A model of point clouds can't be explained: it has no map of features over an image."
         found.append(Problem("run", message, "Choose a run whose samples are images."))
-    elif job.task not in KINDS:
-        found.append(Problem("run", f"Models of the task “{job.task}” can't be explained.", "Choose another run."))
     for name in order.classes:
         if name not in planned.classes:
             message = f"The model has no class “{name}”." if planned.classes else "The model has no classes."

@@ -11,8 +11,8 @@ from torch import Tensor
 from engine.contract.inference.explanation import Method
 from engine.inference.explanation.feature_maps import LEAST, Layer, NoFeatureMap, choose_layer, maps_of, recorded
 from engine.inference.explanation.methods import eigen_cam, grad_cam, heat, local_grad_cam
-from engine.inference.explanation.targets import KINDS, Target
 from engine.inference.trained_model import TrainedModel
+from engine.tasks.explanation import Target
 
 PYRAMID = "backbone"
 """What torchvision's detectors call the module that gives their maps."""
@@ -31,7 +31,7 @@ class Explainer:
     def __init__(self, model: TrainedModel, method: Method) -> None:
         self._model = model
         self._method = method
-        self._kind = KINDS[model.task.entry.id]
+        self._predicts = model.task.entry.predicts
         self.layer: Layer | None = None
 
     def explain(self, inputs: Tensor, wanted: Sequence[int]) -> list[Explained]:
@@ -41,17 +41,30 @@ class Explainer:
         layer = self.layer = self.layer or self._choose(inputs, wanted)
         module = self._model.module
         with recorded(module, [layer.name]) as seen, torch.enable_grad():
-            outputs = self._kind.forward(module, inputs.detach().requires_grad_())
-            targets = self._kind.targets(self._model, outputs, wanted)
+            targets = self._targets(self._forward(inputs.detach().requires_grad_()), wanted)
         output = seen[layer.name]
         if self._method == "eigen-cam":
             return self._by_components(output, targets, inputs.shape[-1])
         return [Explained(target, self._by_gradient(output, target, inputs.shape[-1])) for target in targets]
 
+    @property
+    def _is_detector(self) -> bool:
+        """True if the outputs come from several maps of the backbone."""
+        return self._predicts == "objects"
+
+    def _forward(self, inputs: Tensor) -> Any:
+        """Return the outputs with gradients."""
+        module: Any = self._model.module
+        return module.detections(inputs) if self._is_detector else module(inputs)
+
+    def _targets(self, outputs: Any, wanted: Sequence[int]) -> list[Target]:
+        model = self._model
+        return model.objective.explanation_targets(outputs, model.classes, wanted, model.size)
+
     def _by_gradient(self, output: Any, target: Target, side: int) -> Tensor:
         tensors = [output] if isinstance(output, Tensor) else list(output.values())
         gradients = torch.autograd.grad(target.value, tensors, retain_graph=True, allow_unused=True)
-        made = local_grad_cam if self._kind.pyramid else grad_cam
+        made = local_grad_cam if self._is_detector else grad_cam
         levels = [
             made(activations, slopes)
             for tensor, gradient in zip(tensors, gradients, strict=True)
@@ -70,15 +83,15 @@ class Explainer:
 
     def _choose(self, inputs: Tensor, wanted: Sequence[int]) -> Layer:
         module = self._model.module
-        if not self._kind.pyramid:
+        if not self._is_detector:
             return choose_layer(
                 module,
-                lambda outputs: self._kind.targets(self._model, outputs, wanted)[0].value,
+                lambda outputs: self._targets(outputs, wanted)[0].value,
                 inputs,
-                dense=self._kind.dense,
+                dense=self._predicts in ("pixels", "lines"),
             )
         with recorded(module, [PYRAMID]) as seen, torch.no_grad():
-            self._kind.forward(module, inputs)
+            self._forward(inputs)
         levels = maps_of(seen[PYRAMID], inputs.shape[-1])
         if not levels:
             raise NoFeatureMap("The detector's backbone gives no maps of features.")

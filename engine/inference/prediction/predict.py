@@ -13,6 +13,7 @@ import msgspec
 import numpy as np
 from msgspec import structs
 
+from engine.contract.catalogue import predictions_of
 from engine.contract.inference.messages import Progress
 from engine.contract.inference.prediction import (
     CAMERA,
@@ -38,7 +39,7 @@ from engine.inference.trained_model import CannotLoad, checkpoint_path
 from engine.inference.video import is_video
 from engine.runs.folder import RunFolder
 from engine.system import file_locks, paths
-from engine.tasks import TASKS
+from engine.tasks.registry import TASKS
 
 MOST_OVERLAP = 0.9
 LEAST_TILE = 16
@@ -145,7 +146,7 @@ def _absolute(path: str) -> str:
 
 
 def _kind(job: Job, run: Path) -> Kind:
-    if job.task == "point_segmentation":
+    if predictions_of(job.task) == "points":
         return "clouds"
     planned = RunFolder(run).planned()
     made_by = planned.preprocessing if planned is not None else None
@@ -164,7 +165,7 @@ def _problems(order: PredictOrder, job: Job) -> list[Problem]:
     if unknown:
         message = f"Results of this task can't be written as {', '.join(unknown)}."
         found.append(Problem("formats", message, f"Choose among {', '.join(known)}."))
-    if order.tile is not None and job.task not in TILED:
+    if order.tile is not None and predictions_of(job.task) not in TILED:
         found.append(Problem("tile", "This task does not look at images in tiles.", "Leave it out."))
     if isinstance(order.tile, int) and order.tile < LEAST_TILE:
         found.append(Problem("tile", f"A tile has at least {LEAST_TILE} px.", "Choose a larger one, or auto."))

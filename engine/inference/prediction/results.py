@@ -13,7 +13,7 @@ import simplejpeg
 from msgspec import structs
 from torch import Tensor
 
-from engine.contract.inference.prediction import OF_LINES, Format, PredictOrder, formats_of
+from engine.contract.inference.prediction import Format, PredictOrder, formats_of
 from engine.data.decoding.idx import Bytes
 from engine.data.decoding.masks import NO_CLASS
 from engine.data.decoding.tiff import ENDINGS
@@ -75,7 +75,7 @@ class Results:
         self._order = order
         self._model = model
         self._out = Path(order.out)
-        self._lines = model.task.entry.id in OF_LINES
+        self._lines = model.task.entry.predicts == "lines"
         self._draw = draw or self._write_overlay
         self._colours = None if self._lines else palette(len(model.classes))
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from engine.contract.inference.prediction import OF_OBJECTS, PredictOrder
+from engine.contract.inference.prediction import PredictOrder
 from engine.contract.problems import Problem
 from engine.contract.worker import WorkerSpec
 from engine.data.datasets.images import UnreadableImage
@@ -179,7 +179,7 @@ class Predicting:
         assert self._tile is not None
         tiling = Tiling(self._tile, self._order.overlap, self._batch_size)
         sample = self._sample(number, picture.sides)
-        if self._model.task.entry.id in OF_OBJECTS:
+        if self._model.task.entry.predicts == "objects":
             found = tiled_objects(self._model, picture, tiling, self._order.threshold)
             self._journal.add(self._results.of_prediction(sample, found))
         else:

@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-from engine.contract.catalogue import did_you_mean
+from engine.contract.catalogue import PredictionKind, did_you_mean, predictions_of
 from engine.contract.inference.messages import Progress
 from engine.contract.inference.review import DuplicatePair, LabelIssue, Review, ReviewedSample, ReviewOrder
 from engine.contract.problems import Problem
@@ -130,7 +130,7 @@ def _label_issues(of: Reviewed) -> tuple[list[LabelIssue], int]:
     classes = of.evaluations[0].evaluation.classes
     found: list[tuple[float, LabelIssue]] = []
     expected = 0.0
-    if of.evaluations[0].evaluation.task == "classification":
+    if predictions_of(of.evaluations[0].evaluation.task) == "class":
         labels = np.array([numbers[0] for numbers in true], np.int64)
         expected = expected_errors(probabilities, labels)
         found += _issues(samples, probabilities, labels, classes)
@@ -187,7 +187,7 @@ def _duplicates(run: RunFolder, of: Reviewed, say: Say) -> list[DuplicatePair]:
     if unread := int((~prints.read).sum()):
         of.missing.append(f"{counted(unread, 'image')} can't be read and were not compared.")
     evaluation = of.evaluations[0].evaluation
-    samples = _all_samples(data, evaluation.task, evaluation.classes)
+    samples = _all_samples(data, predictions_of(evaluation.task), evaluation.classes)
     found = [_pair(samples, pair) for pair in pairs_of(prints)]
     found.sort(key=lambda each: (each.first.split == each.second.split, not each.labels_differ, each.distance))
     if len(found) > MOST_PAIRS:
@@ -195,16 +195,16 @@ def _duplicates(run: RunFolder, of: Reviewed, say: Say) -> list[DuplicatePair]:
     return [msgspec.structs.replace(each, exact=_same_file(each)) for each in found[:MOST_PAIRS]]
 
 
-def _all_samples(data: EvaluationData, task: str, classes: Sequence[str]) -> list[ReviewedSample]:
+def _all_samples(data: EvaluationData, predicts: PredictionKind, classes: Sequence[str]) -> list[ReviewedSample]:
     """Those of all splits, with their classes where they have any."""
     found = []
     for split, samples in data.parts:
         assert isinstance(samples, ImageSet)
         for index in range(len(samples)):
             true: tuple[str, ...] | None = None
-            if task == "classification":
+            if predicts == "class":
                 true = (classes[int(samples.targets[index])],)
-            elif task == "multilabel":
+            elif predicts == "labels":
                 true = tuple(classes[number] for number in samples.targets[index].nonzero().flatten().tolist())
             path = samples.path(index)
             found.append(ReviewedSample(path=path, file=file_of(samples, index, path) or "", split=split, true=true))

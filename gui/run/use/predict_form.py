@@ -10,6 +10,7 @@ from typing import get_args
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QHBoxLayout, QListWidget, QPushButton, QVBoxLayout, QWidget
 
+from engine.contract.catalogue import predictions_of
 from engine.contract.inference.prediction import TILED, Format, PredictOrder, formats_of
 from engine.contract.job import Job
 from engine.runs.folder import RunFolder
@@ -26,8 +27,8 @@ INTRODUCTION = (
     "new folder, in the formats of the task."
 )
 _USUAL = "usual"
-_WITH_THRESHOLD = ("multilabel", "detection", "instance_segmentation", "edge_detection", "road_extraction")
-"""Tasks in which something counts as predicted from a score on; in the others the best one counts."""
+_WITH_THRESHOLD = ("labels", "objects", "lines")
+"""Kinds of predictions that need a score above a threshold; in others the best class is predicted."""
 _TITLES: dict[Format, str] = {
     "csv": "CSV",
     "coco": "COCO JSON",
@@ -97,8 +98,9 @@ class PredictForm(QWidget):
             choices = [(name, _TITLES[name], "") for name in formats_of(job.task)]
             self.format.set_choices([(_USUAL, f"{choices[0][1]} (usual)", ""), *choices[1:]])
             self.format.set_value(_USUAL)
-            self.tile.setEnabled(job.task in TILED)
-            self.threshold.setEnabled(job.task in _WITH_THRESHOLD)
+            predicts = predictions_of(job.task)
+            self.tile.setEnabled(predicts in TILED)
+            self.threshold.setEnabled(predicts in _WITH_THRESHOLD)
         self.out.set_value("")
         self.out.line.setPlaceholderText(str(self._default_out()))
         self._allow()

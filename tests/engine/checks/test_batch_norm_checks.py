@@ -15,7 +15,7 @@ from engine.contract.job import Job
 from engine.contract.problems import Problem, errors
 from engine.models.batch_norm_sizes import lone_size
 from engine.models.meta_device import on_meta
-from engine.tasks import TASKS
+from engine.tasks.registry import TASKS
 
 CATALOGUE = load_catalogue()
 A, B = "GPU-a", "GPU-b"

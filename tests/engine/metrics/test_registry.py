@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from engine.metrics.registry import AddedMetric, WithAdded
-from engine.tasks.classification import ClassificationMetric
+from engine.tasks.classification.task import ClassificationMetric
 
 
 def _sums(outputs: Tensor, targets: Tensor) -> Tensor:

@@ -18,7 +18,7 @@ from engine.models.meta_device import on_meta
 from engine.models.model_surgery import find_first_conv, find_head, match_channels
 from engine.models.networks.mnist_cnn import MnistCnn
 from engine.models.weights import resize_positions
-from engine.tasks import TASKS
+from engine.tasks.registry import TASKS
 from tests.support import consent
 from tests.support.cases import some
 

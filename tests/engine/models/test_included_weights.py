@@ -18,7 +18,7 @@ from engine.contract.weights import Weights, cached_path, find, is_available, wa
 from engine.machines.node import fetch_weights
 from engine.models import timm_models, weights
 from engine.models.base import TaskError
-from engine.tasks import TASKS
+from engine.tasks.registry import TASKS
 from tests.support.fixed_disk import FixedDisk
 from tests.support.included_weights import included_weights, replace_package
 

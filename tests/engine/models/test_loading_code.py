@@ -10,7 +10,7 @@ import torch
 
 from engine.contract.events import Planned
 from engine.contract.job import Job
-from engine.tasks import TASKS
+from engine.tasks.registry import TASKS
 from gui.run.loading_code import loading_code
 
 CLASSES = ("a", "b")

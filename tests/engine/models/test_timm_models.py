@@ -17,7 +17,7 @@ from engine.models import timm_models
 from engine.models.base import TaskError
 from engine.models.meta_device import on_meta
 from engine.models.model_surgery import find_head
-from engine.tasks import TASKS
+from engine.tasks.registry import TASKS
 from tests.support.cases import some
 
 TASK = TASKS["classification"]

@@ -9,7 +9,7 @@ from engine.contract.job import Job
 from engine.models.model_surgery import heads_of
 from engine.optim.optimizer_step import Group
 from engine.optim.parameter_groups import parameter_groups
-from engine.tasks import TASKS
+from engine.tasks.registry import TASKS
 
 
 def groups_of(task: str = "classification", **fields: object) -> dict[str, Group]:

@@ -32,7 +32,7 @@ from engine.contract.catalogue import TaskEntry
 from engine.contract.job import Job
 from engine.contract.options import declared, option, options_of
 from engine.strategies.single import SingleDevice
-from engine.tasks.classification import Classification, ClassOfImage
+from engine.tasks.classification.task import Classification, ClassOfImage
 from typing import Annotated
 import msgspec
 

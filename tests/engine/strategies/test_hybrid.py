@@ -14,7 +14,7 @@ from torch.nn.functional import cross_entropy
 
 from engine.contract.events import Planned, ScheduleTraced, Validation
 from engine.contract.job import Job
-from engine.tasks import TASKS
+from engine.tasks.registry import TASKS
 from tests.support.cases import some
 
 Make = Callable[..., Job]

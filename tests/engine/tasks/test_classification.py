@@ -14,8 +14,8 @@ from timm.loss import BinaryCrossEntropy
 from torch.nn import functional
 
 from engine.contract.job import Job
-from engine.tasks import TASKS
 from engine.tasks.base import DatasetInfo
+from engine.tasks.registry import TASKS
 from tests.support.dataset_infos import dataset_info
 
 TASK = TASKS["classification"]

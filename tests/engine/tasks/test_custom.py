@@ -22,8 +22,10 @@ from engine.data.inspection.inspector import inspect
 from engine.data.randomness import RandomStreams
 from engine.models.base import TaskError
 from engine.system.plugins import Registry
-from engine.tasks import TASKS, DatasetInfo, custom
-from engine.tasks.custom import as_image
+from engine.tasks import custom
+from engine.tasks.base import DatasetInfo
+from engine.tasks.custom.task import as_image
+from engine.tasks.registry import TASKS
 from tests.support.consent import agreed
 from tests.support.images import noise
 from tests.support.things import make_things

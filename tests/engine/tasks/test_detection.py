@@ -21,7 +21,8 @@ from engine.models.meta_device import on_meta
 from engine.models.torchvision_detectors import instances, tensors_alone, wanted_boxes, wanted_instances
 from engine.parallel.cut import CannotCut
 from engine.strategies.pipelining.model_split import split_points
-from engine.tasks import TASKS, DatasetInfo
+from engine.tasks.base import DatasetInfo
+from engine.tasks.registry import TASKS
 from tests.support.consent import agreed
 
 BOXES, MASKS = TASKS["detection"], TASKS["instance_segmentation"]

@@ -8,8 +8,8 @@ import torch
 
 from engine.contract.job import Job
 from engine.data.randomness import RandomStreams
-from engine.tasks import TASKS
 from engine.tasks.mixing import Mixing, OneHot, cut_window, mixing
+from engine.tasks.registry import TASKS
 
 CLASSES = 4
 

@@ -9,8 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.contract.job import Job
-from engine.tasks import TASKS, DatasetInfo
-from engine.tasks.multilabel import average_precision
+from engine.tasks.base import DatasetInfo
+from engine.tasks.multilabel.task import average_precision
+from engine.tasks.registry import TASKS
 from tests.support.dataset_infos import dataset_info
 
 TASK = TASKS["multilabel"]

@@ -16,7 +16,8 @@ from engine.data.datasets.point_blocks import PointBlocks
 from engine.data.decoding.masks import NO_CLASS
 from engine.models.base import TaskError
 from engine.models.networks.pointcnn import PointCNN, XConv, XTransform, farthest_points, neighbours_of, take
-from engine.tasks import TASKS, DatasetInfo
+from engine.tasks.base import DatasetInfo
+from engine.tasks.registry import TASKS
 from tests.support.clouds import make_clouds
 from tests.support.consent import agreed
 

@@ -23,7 +23,8 @@ from engine.contract.job import Job
 from engine.data.decoding.masks import NO_CLASS
 from engine.models.base import TaskError
 from engine.models.meta_device import on_meta
-from engine.tasks import TASKS, DatasetInfo
+from engine.tasks.base import DatasetInfo
+from engine.tasks.registry import TASKS
 from tests.support.consent import agreed
 from tests.support.dataset_infos import dataset_info
 

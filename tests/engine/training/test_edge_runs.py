@@ -13,9 +13,9 @@ from PIL import Image
 
 from engine.contract.events import Planned, Predicted, StepMetrics, Validation
 from engine.contract.job import Job
-from engine.metrics.boundaries import best_row, count, score, thin_maxima
-from engine.models.networks.hed import Hed
-from engine.tasks.classification import IMAGENET
+from engine.tasks.classification.task import IMAGENET
+from engine.tasks.edges.metrics import best_row, count, score, thin_maxima
+from engine.tasks.edges.networks import Hed
 from tests.support.edges import make_edged
 from tests.support.worker_group import WorkerGroup
 

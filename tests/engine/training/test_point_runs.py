@@ -18,7 +18,7 @@ from engine.data.datasets.samples import SampleSet
 from engine.data.decoding.masks import NO_CLASS
 from engine.data.point_drawing import BACKGROUND
 from engine.models.networks.pointcnn import PointCNN
-from engine.tasks import TASKS
+from engine.tasks.registry import TASKS
 from tests.support.clouds import make_clouds
 from tests.support.worker_group import WorkerGroup
 

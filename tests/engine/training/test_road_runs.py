@@ -14,8 +14,8 @@ from torch import nn
 
 from engine.contract.events import ClassMeasures, Failed, Predicted, StepMetrics, Validation
 from engine.contract.job import Job
-from engine.models.networks.road_networks import LinkNetMTL, StackHourglassNetMTL, unpack
-from engine.tasks.classification import IMAGENET
+from engine.tasks.classification.task import IMAGENET
+from engine.tasks.roads.networks import LinkNetMTL, StackHourglassNetMTL, unpack
 from tests.support.consent import agreed
 from tests.support.lines import make_lined
 from tests.support.masks import make_masked

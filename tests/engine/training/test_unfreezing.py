@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from engine.contract.job import Job
-from engine.tasks import TASKS
+from engine.tasks.registry import TASKS
 from engine.training.callbacks.unfreezing import disable_gradients, mark_frozen, unfreeze
 
 

@@ -23,7 +23,7 @@ from engine.data.inspection.inspector import inspect
 from engine.data.loading.sampler import GlobalBatchSampler
 from engine.data.randomness import RandomStreams
 from engine.system.paths import sample_dataset
-from engine.tasks import TASKS
+from engine.tasks.registry import TASKS
 from engine.training.dataloaders import image_loader, normalisation
 from gui.dataset import dataset_format
 from gui.dataset.class_balance import ClassBalance

@@ -13,6 +13,7 @@ from typing import NamedTuple
 from PySide6.QtCore import QObject, QTimer, Signal
 from PySide6.QtGui import QImage
 
+from engine.contract.catalogue import predictions_of
 from engine.contract.inference.showing import Shown, ShownSample, ShowOrder, decode_shown
 from engine.contract.legend import LegendEntry
 from engine.contract.problems import Problem
@@ -22,8 +23,8 @@ from gui.sources.dataset_images import read_image
 from gui.sources.evaluations import OpenedEvaluation
 from gui.sources.inference_child import InferenceChild
 
-IN_WORDS = ("classification", "multilabel")
-"""Tasks whose truth and prediction are words, not images."""
+IN_WORDS = ("class", "labels")
+"""Kinds of predictions that are words, not images."""
 AHEAD = 12
 """Samples that are drawn at once: most of the time goes into loading the model."""
 _SOON_MS = 300
@@ -69,7 +70,7 @@ class Drawings(QObject):
     @property
     def offered(self) -> bool:
         """Whether the samples of the evaluation are drawn at all."""
-        return self._opened is not None and self._opened.evaluation.task not in IN_WORDS
+        return self._opened is not None and predictions_of(self._opened.evaluation.task) not in IN_WORDS
 
     def want(self, rows: Sequence[int]) -> None:
         """Asks for the drawing of the first of `rows`; the others are likely to be asked for next."""

@@ -10,7 +10,7 @@ import pytest
 from engine.contract.job import Job
 from engine.data.datasets.images import DatasetError, ImageSet
 from engine.data.datasets.open_splits import open_splits
-from engine.tasks import TASKS
+from engine.tasks.registry import TASKS
 from tests.support.lines import make_lined
 from tests.support.trained_runs import make_colours, make_labelled
 

@@ -11,11 +11,11 @@ import pytest
 from PIL import Image
 
 from engine.contract.problems import Problem
-from engine.data.formats.edges import EdgeSplit
 from engine.data.inspection.contents import Contents
 from engine.data.inspection.doubts import find_doubts, spelling_key
 from engine.data.inspection.inspector import inspect
 from engine.data.splits import MaskSplit, RecognizedDataset
+from engine.tasks.edges.formats import EdgeSplit
 from tests.gpu.jobs import with_labels
 from tests.support.boxed import ONE, TWO, draw, voc, yolo
 from tests.support.images import image, noise

@@ -15,7 +15,7 @@ from engine.contract.job import Job
 from engine.inference.conversion.comparison import unlike_detections
 from engine.inference.conversion.quiet import quietly
 from engine.inference.conversion.static_detectors import TRANSLATIONS, static_detector
-from engine.tasks import TASKS
+from engine.tasks.registry import TASKS
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
 

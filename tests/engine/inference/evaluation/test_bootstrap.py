@@ -11,9 +11,10 @@ import torch
 from torch import Tensor
 
 from engine.inference.evaluation import bootstrap
-from engine.inference.evaluation.bootstrap import Values, intervals_of, resampled, weights_of
+from engine.inference.evaluation.bootstrap import intervals_of, resampled, weights_of
 from engine.inference.evaluation.sample_states import Recorder, States
 from engine.metrics.base import Metric
+from engine.tasks.analysis import Values
 
 
 class Mean(Metric):

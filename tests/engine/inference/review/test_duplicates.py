@@ -11,7 +11,7 @@ from PIL import Image, ImageEnhance
 from engine.contract.job import Job
 from engine.data.datasets.images import FileImages
 from engine.inference.review.duplicates import pairs_of, prints_of
-from engine.tasks import TASKS
+from engine.tasks.registry import TASKS
 
 DATASETS = Path(__file__).parents[5] / "shared/datasets"
 

@@ -1,0 +1,129 @@
+"""Analysis of a model beyond its task's metrics: further metrics, values of each sample, and curves."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from engine.contract.catalogue import Measure
+from engine.contract.inference.evaluation import ClassCurves, Interval
+from engine.metrics.base import Metric
+from engine.metrics.class_counts import Shares
+from engine.metrics.registry import WithAdded
+
+OWN = ""
+"""Name of the task's metric among those of an analysis."""
+
+Indices = tuple[int, ...]
+
+
+class Values(NamedTuple):
+    """Metrics by id, and those of each class by title."""
+
+    measures: Mapping[str, float]
+    per_class: Mapping[str, Shares]
+
+
+@dataclass
+class Columns:
+    """Results of each sample of a batch, or of all, as in `engine.contract.inference.evaluation.Samples`.
+
+    `probabilities` are those of labels, float32 [n, C].
+    """
+
+    correct: list[float] | None = None
+    true: list[Indices] | None = None
+    predicted: list[Indices] | None = None
+    confidence: list[float] | None = None
+    probabilities: npt.NDArray[np.float32] | None = None
+
+
+@dataclass
+class Measured:
+    """Metrics by name, updated with each sample as often as `weights` [n] says, and the columns of all samples."""
+
+    metrics: Mapping[str, Metric]
+    weights: npt.NDArray[np.int64]
+    columns: Columns
+
+    @property
+    def own(self) -> Any:
+        """The task's metric, without those of plug-ins."""
+        metric = self.metrics[OWN]
+        return metric.own if isinstance(metric, WithAdded) else metric
+
+
+@dataclass
+class Intervals:
+    """Intervals of metrics by id, and those of each class by title."""
+
+    measures: Mapping[str, Interval] = field(default_factory=dict)
+    per_class: Mapping[str, Sequence[Interval | None]] = field(default_factory=dict)
+
+
+class MeasuredObjective(Protocol):
+    """Part of an objective that an analysis depends on."""
+
+    def metric(self) -> Metric:
+        """Return a new metric without data."""
+        ...
+
+    def correct(self, outputs: Tensor, targets: Tensor) -> Tensor | None:
+        """Return the number of correct samples of a batch; None if it is undefined."""
+        ...
+
+
+class Analysis:
+    """Analysis of models by the metrics of their objective.
+
+    Attributes:
+        entries: Metrics that the analysis adds to those of the task.
+        scaled: True if its metrics depend on the size of the images on disk.
+    """
+
+    entries: tuple[Measure, ...] = ()
+    scaled = False
+
+    def __init__(self, objective: MeasuredObjective, classes: Sequence[str]) -> None:
+        self.objective = objective
+        self.classes = classes
+
+    def metrics(self, scale: float) -> dict[str, Metric]:
+        """Return new metrics by name for one sample, an image that was scaled by `1 / scale` from its size on disk."""
+        return {OWN: self.objective.metric()}
+
+    def columns(self, outputs: Tensor, targets: Tensor) -> Columns:
+        """Return the results of each sample of a batch."""
+        fractions = []
+        for output, target in zip(outputs.split(1), targets.split(1), strict=True):
+            fraction = self.objective.correct(output, target)
+            if fraction is None:
+                return Columns()
+            fractions.append(fraction.float())
+        return Columns(correct=torch.stack(fractions).tolist())
+
+    def begin(self, columns: Columns) -> None:
+        """Take the columns of all samples, once and before any other result is requested."""
+
+    def values(self, measured: Measured) -> Values:
+        """Return the values of the metrics; of equal ids that of the task counts."""
+        measures: dict[str, float] = {}
+        per_class: dict[str, Shares] = {}
+        for metric in measured.metrics.values():
+            measures = metric.compute() | measures
+            per_class = metric.per_class() | per_class
+        return Values(measures, per_class)
+
+    def details(self, measured: Measured, intervals: Intervals) -> dict[str, Any]:
+        """Return further fields of an Evaluation by name."""
+        return {}
+
+    def curves(self, measured: Measured, intervals: Intervals) -> tuple[ClassCurves, ...]:
+        """Return the curves of each class, if there are any."""
+        return ()

@@ -1,0 +1,179 @@
+"""Image classification: one class per image."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from engine.contract.job import Job
+from engine.data.decoding.idx import Bytes
+from engine.data.transforms.device_transforms import Statistics
+from engine.metrics.base import Metric
+from engine.metrics.class_counts import ClassCounts, Shares, balanced_weights, of_classes
+from engine.models import classification_models, timm_models, torchvision_models
+from engine.models.base import ModelInfo
+from engine.models.weights import of_torchvision
+from engine.tasks.base import DatasetInfo, Objective, Task, Visualization
+from engine.tasks.classification.entry import TASK
+from engine.tasks.explanation import Target, class_targets
+from engine.tasks.mixing import mixes
+from engine.tasks.predictions import Labels, LabelScores
+
+IMAGENET: Statistics = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
+"""The mean and standard deviation per channel that most weights were trained with."""
+
+IMAGENET_CLASSES = 1000
+"""The classes of the catalogue's models: ImageNet's, as torchvision ships them."""
+
+_SUMS = 4
+"""Counters of the metric besides classes."""
+
+MNIST: Statistics = ((0.1307,), (0.3081,))
+"""As in PyTorch's MNIST example, whose network `mnist_cnn` is."""
+
+
+class ClassificationMetric(Metric):
+    """`counters`: samples, right at first, right among the first five, sum of the losses; then what `ClassCounts`
+    counts.
+    Targets int64 [n], or shares of the classes [n, C], of which the largest is the truth.
+    """
+
+    def __init__(self, classes: int) -> None:
+        self._counts = ClassCounts(classes)
+        self.counters = torch.zeros(_SUMS + self._counts.length, dtype=torch.float64)
+
+    @torch.no_grad()
+    def update(self, outputs: Tensor, targets: Tensor) -> None:
+        if not len(targets):
+            return
+        true = targets.argmax(1) if targets.dim() == 2 else targets
+        losses = functional.cross_entropy(outputs.float(), true, reduction="none")
+        best = outputs.topk(min(5, outputs.shape[1]), dim=1).indices
+        first = best == true[:, None]
+        batch = torch.stack([torch.ones_like(losses), first[:, 0], first.any(1), losses]).double().sum(1)
+        self.counters = self.counters.to(batch.device) + torch.cat([batch, self._counts.of(true, best[:, 0])])
+
+    def compute(self) -> dict[str, float]:
+        count, top1, top5, loss = self.counters[:_SUMS].tolist()
+        if not count:
+            return {}
+        return {"top1": top1 / count, "top5": top5 / count, "loss": loss / count}
+
+    def per_class(self) -> dict[str, Shares]:
+        return of_classes(*self._counts.sums(self.counters[_SUMS:]))
+
+    def confusion(self) -> tuple[tuple[int, ...], ...]:
+        return self._counts.confusion(self.counters[_SUMS:])
+
+
+class Classification(Task):
+    entry = TASK.entry
+
+    def model_names(self) -> tuple[str, ...]:
+        return (*classification_models.names(), *timm_models.names())
+
+    def model_info(self, model: str) -> ModelInfo:
+        title, family = classification_models.title_and_family(model)
+        size, least = classification_models.default_image_size(model), classification_models.min_image_size(model)
+        if model == classification_models.MNIST_CNN:
+            network = "MnistCnn({classes}, channels={channels})"
+            construction = f"import torch; from engine.models.networks.mnist_cnn import MnistCnn; model = {network}"
+            return ModelInfo(title, family, size, least, classes=10, channels=1, construction=construction)
+        if timm_models.is_timm(model):
+            return ModelInfo(title, family, size, least, IMAGENET_CLASSES)
+        known = torchvision_models.weights(model)
+        return ModelInfo(
+            title, family, size, least, IMAGENET_CLASSES, weights=of_torchvision(known[0]) if known else None
+        )
+
+    def build_model(self, job: Job, classes: int, channels: int) -> nn.Module:
+        return classification_models.build(job, classes, channels, self.image_size(job))
+
+    def image_size(self, job: Job) -> int:
+        return job.image_size if job.image_size is not None else classification_models.default_image_size(job.model)
+
+    def normalisation(self, job: Job, channels: int) -> Statistics:
+        """Those that the model's weights were trained with; a grey image takes the mean over the colours."""
+        if job.model == classification_models.MNIST_CNN and channels == 1:
+            return MNIST
+        mean, std = classification_models.statistics(job.model) or IMAGENET
+        return (mean, std) if channels == 3 else ((sum(mean) / 3,), (sum(std) / 3,))
+
+    def objective(self, job: Job, dataset_info: DatasetInfo) -> Objective:
+        weights = balanced_weights(dataset_info.class_counts()) if job.class_weights == "balanced" else None
+        binary = job.loss == "bce"
+        return ClassOfImage(dataset_info.classes, job.label_smoothing, weights, mixed=mixes(job), binary=binary)
+
+
+class ClassOfImage(Objective):
+    """The right one of the classes, by cross entropy, with `smoothing` (Szegedy et al. 2016, section 7) and with what
+    each class counts, `weights` [C]. Where images are `mixed`, targets are shares of the classes [n, C].
+
+    `binary`: each class by itself, by the mean of their binary cross entropies (Wightman et al. 2021, section 2.2;
+    timm's BinaryCrossEntropy after its Mixup, which smooths mixed targets as others are smoothed).
+    """
+
+    entry = Classification.entry
+
+    def __init__(
+        self,
+        classes: Sequence[str],
+        smoothing: float = 0.0,
+        weights: Tensor | None = None,
+        *,
+        mixed: bool = False,
+        binary: bool = False,
+    ) -> None:
+        self._binary = binary
+        self._classes = classes
+        self._smoothing = smoothing
+        self._weights = weights
+        self._mixed = mixed
+
+    def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        if self._weights is not None:
+            self._weights = self._weights.to(outputs.device)  # once, since a copy holds up the host
+        if self._binary:
+            classes = outputs.shape[1]
+            shares = targets if self._mixed else functional.one_hot(targets, classes).float()
+            smoothed = shares * (1 - self._smoothing) + self._smoothing / classes
+            losses = functional.binary_cross_entropy_with_logits(
+                outputs.float(), smoothed, self._weights, reduction="none"
+            )
+            return losses.mean(1)
+        return functional.cross_entropy(
+            outputs.float(), targets, self._weights, reduction="none", label_smoothing=self._smoothing
+        )
+
+    def correct(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """Of mixed images the share of the class that was found."""
+        found = outputs.argmax(1)
+        return targets.gather(1, found[:, None]).sum() if self._mixed else (found == targets).sum()
+
+    def metric(self) -> Metric:
+        return ClassificationMetric(len(self._classes))
+
+    def blank_targets(self, inputs: Tensor) -> Tensor:
+        if self._mixed:
+            return torch.zeros((len(inputs), len(self._classes)), device=inputs.device)
+        return torch.zeros(len(inputs), dtype=torch.int64, device=inputs.device)
+
+    def show_truth(self, image: Bytes, target: Tensor) -> Visualization:
+        return Visualization(image, self._classes[int(target.argmax() if target.dim() else target)])
+
+    def show_prediction(self, image: Bytes, output: Tensor) -> Visualization:
+        probabilities = self.scores(output, 0).probabilities.numpy()
+        return Visualization(image, Labels(classes=tuple(self._classes), probabilities=probabilities).words)
+
+    def scores(self, output: Tensor, size: int) -> LabelScores:
+        return LabelScores(output.float().softmax(0))
+
+    def explanation_targets(
+        self, outputs: Any, classes: Sequence[str], requested: Sequence[int], size: int
+    ) -> list[Target]:
+        probabilities = outputs[0].detach().softmax(0)
+        return class_targets(outputs[0], probabilities, classes, requested or [int(probabilities.argmax())])

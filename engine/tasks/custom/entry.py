@@ -1,0 +1,18 @@
+"""Declaration of a task in a Python file of the user. Torch-free."""
+
+from engine.contract.catalogue import Measure, TaskEntry
+from engine.data.formats.declarations import TaskDeclaration
+
+TASK = TaskDeclaration(
+    TaskEntry(
+        id="custom",
+        title="Your own task",
+        annotations=("files",),
+        measures=(Measure("loss", "Validation loss", higher_is_better=False),),
+        defaults=(),
+        file=True,
+        augmentation="masks",
+    ),
+    "engine.tasks.custom.task:Custom",
+    position=90,
+)

@@ -1,0 +1,251 @@
+"""Object detection: a box around every object, and its class."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from engine.contract.job import Job
+from engine.data.decoding.idx import Bytes
+from engine.data.drawing import frame_legend, outline
+from engine.data.transforms.device_transforms import Statistics
+from engine.metrics.average_precision import THRESHOLDS, Bools, Floats, Ints, average_precisions, box_overlaps, judge
+from engine.metrics.base import Metric
+from engine.models import detection_models
+from engine.models.base import ModelInfo
+from engine.models.torchvision_detectors import BOX
+from engine.tasks.base import DatasetInfo, Objective, Task, Visualization
+from engine.tasks.detection.entry import TASK
+from engine.tasks.explanation import Target
+from engine.tasks.predictions import ObjectScores, Scores
+
+SHOWN = 0.5
+"""Detections with at least this score are shown."""
+EXPLAINED = 3
+"""Number of detections that are explained, at most, if no class is requested."""
+
+
+class Found(NamedTuple):
+    """One image's detections, those with the highest scores first: `boxes` [d, 4], `scores` [d], `classes` [d], and
+    what else the detector gave of each, [d, w].
+    """
+
+    boxes: Floats
+    scores: Floats
+    classes: Ints
+    more: Floats
+
+
+class Objects(NamedTuple):
+    """One image's objects: `boxes` [g, 4], `classes` [g], `ignored` [g]."""
+
+    boxes: Floats
+    classes: Ints
+    ignored: Bools
+
+
+def found_in(output: Tensor, least: float = 0.0) -> Found:
+    """The detections in one image's output [k, 6 or more] whose score is at least `least`."""
+    there = output.detach().cpu().double().numpy()
+    there = there[there[:, 4] >= least]
+    there = there[np.argsort(-there[:, 4], kind="stable")]
+    return Found(there[:, :4], there[:, 4], there[:, 5].astype(np.int64), there[:, BOX:])
+
+
+def true_in(target: Tensor) -> Objects:
+    """The objects in one image's targets [m, 6], without what fills them up."""
+    there = target.detach().cpu().double().numpy()
+    there = there[there[:, 4] >= 0]
+    return Objects(there[:, :4], there[:, 4].astype(np.int64), there[:, 5] > 0)
+
+
+class InstanceMetric(Metric):
+    """`counters`: images, then the objects of each class that are not ignored. `rows`: those of `judge`.
+
+    `KINDS` names the overlaps by which detections are judged, the first of which decides; an image's objects and
+    overlaps are its subclass's to find.
+    """
+
+    KINDS: ClassVar[tuple[str, ...]]
+
+    def __init__(self, classes: int) -> None:
+        self.counters = torch.zeros(1 + classes, dtype=torch.float64)
+        self.rows = torch.empty((0, 2 + len(self.KINDS) * len(THRESHOLDS)), dtype=torch.float64)
+
+    @abstractmethod
+    def compared(self, found: Found, target: Tensor) -> tuple[Ints, Bools, Sequence[Floats]]:
+        """The classes of an image's objects, whether they are ignored, and their overlaps with what was found, by
+        kind.
+        """
+
+    @torch.no_grad()
+    def update(self, outputs: Tensor, targets: Tensor) -> None:
+        rows = [self.rows]
+        counts = np.zeros(len(self.counters))
+        for output, target in zip(outputs.cpu(), targets.cpu(), strict=True):
+            found = found_in(output)
+            classes, ignored, overlaps = self.compared(found, target)
+            rows.append(torch.from_numpy(judge(found.classes, found.scores, classes, ignored, overlaps)))
+            counts[0] += 1
+            counts[1:] += np.bincount(classes[~ignored], minlength=len(counts) - 1)
+        self.rows = torch.cat(rows)
+        self.counters = self.counters + torch.from_numpy(counts)
+
+    def precisions(self) -> dict[str, Floats]:
+        """By kind: of each class at each threshold, NaN for a class that does not occur."""
+        rows, counts = self.rows.cpu().numpy(), self.counters.cpu().numpy()[1:]
+        judged = np.split(rows[:, 2:], len(self.KINDS), axis=1)
+        return {
+            kind: average_precisions(np.concatenate([rows[:, :2], outcomes], 1), counts)
+            for kind, outcomes in zip(self.KINDS, judged, strict=True)
+        }
+
+    def compute(self) -> dict[str, float]:
+        """Means are over the classes that occur; 0 where none does."""
+        if not self.counters[0]:
+            return {}
+        values: dict[str, float] = {}
+        for kind, precisions in self.precisions().items():
+            there = precisions[~np.isnan(precisions[:, 0])]
+            mean = there.mean(0) if len(there) else np.zeros(len(THRESHOLDS))
+            values |= {f"{kind}map": float(mean.mean()), f"{kind}ap50": float(mean[0]), f"{kind}ap75": float(mean[5])}
+        return values
+
+    def per_class(self) -> dict[str, tuple[float | None, ...]]:
+        told: dict[str, tuple[float | None, ...]] = {}
+        for kind, precisions in self.precisions().items():
+            name = f"{kind.rstrip('_').capitalize()} AP".strip()
+            told |= {name: _shares(precisions.mean(1)), f"{name}50": _shares(precisions[:, 0])}
+        return told
+
+
+def _shares(values: Floats) -> tuple[float | None, ...]:
+    return tuple(None if np.isnan(value) else float(value) for value in values)
+
+
+class BoxMetric(InstanceMetric):
+    KINDS = ("",)
+
+    def compared(self, found: Found, target: Tensor) -> tuple[Ints, Bools, Sequence[Floats]]:
+        true = true_in(target)
+        return true.classes, true.ignored, [box_overlaps(found.boxes, true.boxes, true.ignored)]
+
+
+class Detection(Task):
+    entry = TASK.entry
+    known = detection_models.DETECTORS
+
+    def model_names(self) -> tuple[str, ...]:
+        return tuple(self.known)
+
+    def model_info(self, model: str) -> ModelInfo:
+        return detection_models.model_info(model)
+
+    def build_model(self, job: Job, classes: int, channels: int) -> nn.Module:
+        return detection_models.build(job, classes, channels, self.image_size(job), self.known)
+
+    def image_size(self, job: Job) -> int:
+        return detection_models.image_size(job)
+
+    def normalisation(self, job: Job, channels: int) -> Statistics:
+        """Those that the model's weights were trained with; a grey image takes the mean over the colours."""
+        mean, std = detection_models.statistics(job)
+        return (mean, std) if channels == 3 else ((sum(mean) / 3,), (sum(std) / 3,))
+
+    def objective(self, job: Job, dataset_info: DatasetInfo) -> Objective:
+        return BoxesOfImage(dataset_info.classes)
+
+
+class FoundInImage(Objective):
+    """What a detector learns, whose loss comes from itself."""
+
+    loss_in_model = True
+    compiles = False  # how many boxes there are differs from step to step
+
+    def __init__(self, classes: tuple[str, ...]) -> None:
+        self.legend = frame_legend(classes)
+        self._classes = classes
+
+    def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """What the model gives in training is each image's loss."""
+        return outputs
+
+    def correct(self, outputs: Tensor, targets: Tensor) -> None:
+        return None
+
+    def scores(self, output: Tensor, size: int) -> Scores:
+        found = found_in(output, 0.0)
+        return ObjectScores(found.boxes, found.scores, found.classes)
+
+    def explanation_targets(
+        self, outputs: Any, classes: Sequence[str], requested: Sequence[int], size: int
+    ) -> list[Target]:
+        """Return the detection of each requested class with the highest score, or else those that are shown."""
+        (found,) = outputs
+        scores, labels = found["scores"].detach(), found["labels"] - 1
+        order = scores.argsort(descending=True, stable=True).tolist()
+        if requested:
+            best = [next((row for row in order if labels[row] == number), None) for number in requested]
+            chosen = [row for row in best if row is not None]
+        else:
+            chosen = [row for row in order if scores[row] >= SHOWN][:EXPLAINED] or order[:1]
+        boxes = found["boxes"].detach().tolist()
+        return [
+            Target(classes[int(labels[row])], found["scores"][row], float(scores[row]), tuple(boxes[row]))
+            for row in chosen
+        ]
+
+    def counted(self, classes: Iterable[int]) -> str:
+        """How many there are of each class, in words."""
+        counts = sorted(Counter(classes).items())
+        return ", ".join(f"{count} {self._classes[number]}" for number, count in counts) or "nothing"
+
+    def nothing_sure(self, output: Tensor) -> str:
+        """What is to be said where no detection has a score that is shown."""
+        best = float(output[:, 4].max()) if len(output) else -1.0
+        return f"no detections with a score of {100 * SHOWN:.0f} %" + (
+            f"; the best score is {100 * best:.0f} %" if best >= 0 else ""
+        )
+
+    def names(self, classes: Ints, scores: Floats | None = None) -> list[str]:
+        """The words at each box."""
+        if scores is None:
+            return [self._classes[number] for number in classes]
+        return [f"{self._classes[number]} {100 * score:.0f} %" for number, score in zip(classes, scores, strict=True)]
+
+
+class BoxesOfImage(FoundInImage):
+    """Boxes, by the losses of the detector that is trained. Targets are float32 [n, m, 6]: x1, y1, x2, y2 in pixels,
+    the class, -1 where a row only fills up, and whether the object is ignored.
+    """
+
+    entry = Detection.entry
+
+    def metric(self) -> Metric:
+        return BoxMetric(len(self._classes))
+
+    def blank_targets(self, inputs: Tensor) -> Tensor:
+        """A box in the middle of each, so that all of the detector has something to do."""
+        side = float(inputs.shape[-1])
+        box = torch.tensor([[side / 4, side / 4, 3 * side / 4, 3 * side / 4, 0, 0]], device=inputs.device)
+        return box.repeat(len(inputs), 1, 1)
+
+    def show_truth(self, image: Bytes, target: Tensor) -> Visualization:
+        true = true_in(target)
+        return self._shown(image, true.boxes, true.classes, self.names(true.classes))
+
+    def show_prediction(self, image: Bytes, output: Tensor) -> Visualization:
+        found = found_in(output, SHOWN)
+        if not len(found.boxes):
+            return Visualization(image, self.nothing_sure(output))
+        return self._shown(image, found.boxes, found.classes, self.names(found.classes, found.scores))
+
+    def _shown(self, image: Bytes, boxes: Floats, classes: Ints, names: Sequence[str]) -> Visualization:
+        held: list[int] = classes.tolist()
+        return Visualization(outline(image, boxes, held, names), self.counted(held), tuple(sorted(set(held))))

@@ -1,0 +1,175 @@
+"""Annotators' edges, read from a file and transformed as the image is for the model. Torch-free."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from io import BytesIO
+from typing import TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from engine.data.decoding.idx import Bytes
+from engine.data.decoding.letterbox import boxed
+from engine.data.decoding.orientation import rotated_with
+from engine.data.decoding.reading import MAX_PIXELS, Unfit, decode_header
+from engine.tasks.edges.matlab import check_mat
+
+Planes = npt.NDArray[np.bool_]
+_Kind = TypeVar("_Kind", np.bool_, np.uint8)
+
+OUTSIDE = 255
+"""Value of pixels outside the image in a plane of shares; they are neither learned nor measured."""
+FULL = 254
+"""The share of a pixel that all annotators drew."""
+AGREED = 0.3
+"""A pixel is an edge where more than this share of the annotators drew it (He et al. 2019, section 4.2: gamma; the
+same in Liu et al. 2017). An image of edges is taken for what one annotator drew by it."""
+MAX_ANNOTATORS = 8
+"""Annotators of an image that are measured separately, one bit each; all count for the share."""
+_MEANT_BLACK = 0.5
+"""Edges that take more of an image than this are black on white."""
+
+
+@dataclass(frozen=True, eq=False)
+class Drawn:
+    """Edges of one image.
+
+    `layers` are bool [k, h, w], one for each annotator; `share` is uint8 [h, w], 0 to 255, or None for the mean of the
+    layers.
+    """
+
+    layers: Planes
+    share: Bytes | None = None
+
+    def rotated_with(self, path: str, sides: tuple[int, int]) -> Drawn:
+        """Return the edges turned with the image at `path`, as `orientation.rotated_with` does."""
+        share = None if self.share is None else rotated_with(self.share, path, sides)
+        return Drawn(rotated_with(self.layers, path, sides), share)
+
+    @property
+    def sides(self) -> tuple[int, int]:
+        """Height and width."""
+        height, width = self.layers.shape[1:]
+        return height, width
+
+    @property
+    def taken(self) -> float:
+        """The share of the pixels that are an edge to any annotator."""
+        return float(self.layers.any(0).mean())
+
+    @property
+    def inverted(self) -> bool:
+        """True if so many pixels are edges that edges and background seem to be swapped."""
+        return self.taken > _MEANT_BLACK
+
+
+def read_edges(path: str, content: bytes) -> Drawn:
+    """Return the edges in a file of BSDS500 (.mat) or in an image, white on black.
+
+    Raises Unfit, or what a decoder raises.
+    """
+    return _of_matlab(content) if path.lower().endswith(".mat") else _of_image(content)
+
+
+def _of_matlab(content: bytes) -> Drawn:
+    """Return the edges in BSDS500's cell array `groundTruth`: a struct for each annotator with `Boundaries` [h, w]."""
+    from scipy.io import loadmat
+    from scipy.sparse import issparse
+
+    check_mat(content)
+    cells = loadmat(BytesIO(content), variable_names=["groundTruth"]).get("groundTruth")
+    if cells is None or cells.dtype != object or not cells.size:
+        raise Unfit("it has no groundTruth, unlike BSDS500's files")
+    layers = []
+    for cell in cells.ravel():
+        if cell.dtype.names is None or "Boundaries" not in cell.dtype.names:
+            raise Unfit("its groundTruth has no Boundaries")
+        layer = cell["Boundaries"].ravel()[0]
+        if len(cells.ravel()) * math.prod(layer.shape) > MAX_PIXELS:
+            raise Unfit(f"its annotations are too large ({' x '.join(map(str, layer.shape))} pixels)")
+        layers.append(np.asarray(layer.astype(bool).toarray() if issparse(layer) else layer) > 0)
+    if len({layer.shape for layer in layers}) > 1 or layers[0].ndim != 2:
+        raise Unfit("its annotations have different sizes")
+    return Drawn(np.stack(layers))
+
+
+def _of_image(content: bytes) -> Drawn:
+    with decode_header(content) as image:
+        if image.mode.startswith("I"):
+            raise Unfit("images of edges must have 8 bits, and this one has more")
+        share = np.asarray(image.convert("L"))
+    return Drawn((share > AGREED * 255)[None], share)
+
+
+def lay_edges(drawn: Drawn, size: int) -> Bytes:
+    """uint8 [2, size, size], laid as `decode_whole` lays the image: each pixel's share of the annotators (0 to
+    `FULL`, and `OUTSIDE` around), and one bit for each of the first annotators who drew it, their lines thinned.
+
+    Where the image shrinks, a pixel is an edge that has one among its own, so that no line is lost or broken.
+    """
+    layers = _resized(drawn.layers, size)
+    if drawn.share is None:
+        share = np.rint(layers.mean(0) * FULL).astype(np.uint8)
+    else:
+        share = np.rint(_resized(drawn.share[None], size)[0] * (FULL / 255)).astype(np.uint8)
+    bits = np.zeros(share.shape, np.uint8)
+    for number, layer in enumerate(layers[:MAX_ANNOTATORS]):
+        bits |= thinned(layer).astype(np.uint8) << number
+    top, left, tall, wide = boxed(*drawn.sides, size)
+    out = np.zeros((2, size, size), np.uint8)
+    out[0] = OUTSIDE
+    out[:, top : top + tall, left : left + wide] = share, bits
+    return out
+
+
+def _resized(layers: npt.NDArray[_Kind], size: int) -> npt.NDArray[_Kind]:
+    """Return [k, h, w] in the size of the image within a square of `size`, with the maximum of merged pixels."""
+    height, width = layers.shape[1:]
+    _, _, tall, wide = boxed(height, width, size)
+    if tall >= height and wide >= width:
+        rows = (np.arange(tall) * 2 + 1) * height // (2 * tall)
+        columns = (np.arange(wide) * 2 + 1) * width // (2 * wide)
+        return layers[:, rows[:, None], columns]
+    # The first of the rows, and of the columns, that fall on each of the fewer.
+    rows = -(-np.arange(tall) * height // tall)
+    columns = -(-np.arange(wide) * width // wide)
+    smaller: npt.NDArray[_Kind] = np.maximum.reduceat(np.maximum.reduceat(layers, rows, axis=1), columns, axis=2)
+    return smaller
+
+
+def thinned(plane: Planes) -> Planes:
+    """Lines of one pixel's width, bool [h, w], instead of wider ones, connected as they were: the parallel algorithm
+    of Guo and Hall (Communications of the ACM 32, 1989, algorithm A1), which is also Matlab's `bwmorph` "thin", by
+    which the benchmark of BSDS500 thins.
+    """
+    there = np.pad(plane.astype(bool), 1)
+    rows, columns = np.nonzero(there)
+    changed = True
+    while changed:
+        changed = False
+        for half in (0, 4):
+            near = [there[rows + down, columns + right] for down, right in _AROUND]
+            gone = _removable(near, half)
+            if gone.any():
+                there[rows[gone], columns[gone]] = False
+                rows, columns = rows[~gone], columns[~gone]
+                changed = True
+    return there[1:-1, 1:-1]
+
+
+_AROUND = ((0, 1), (-1, 1), (-1, 0), (-1, -1), (0, -1), (1, -1), (1, 0), (1, 1))
+"""The neighbours x1 to x8 of a pixel, from the right one on, counter-clockwise."""
+
+
+def _removable(near: list[Planes], half: int) -> Planes:
+    """Return which pixels this half of an iteration removes, by conditions G1 to G3 on their neighbors."""
+    x = [*near, near[0]]
+    crossings = np.sum([~x[i] & (x[i + 1] | x[i + 2]) for i in (0, 2, 4, 6)], axis=0)
+    one = np.sum([x[i] | x[i + 1] for i in (0, 2, 4, 6)], axis=0)
+    other = np.sum([x[i + 1] | x[i + 2] for i in (0, 2, 4, 6)], axis=0)
+    least = np.minimum(one, other)
+    kept = (x[half + 1] | x[half + 2] | ~x[(half + 7) % 8]) & x[half]
+    found: Planes = (crossings == 1) & (least >= 2) & (least <= 3) & ~kept
+    return found

@@ -1,0 +1,129 @@
+"""Folders of images and of the edges in them, in all usual layouts. Torch-free."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from engine.data.decoding.image_files import EXTENSIONS
+from engine.data.decoding.reading import read_image
+from engine.data.formats.format import Confidence, Content, Detection, Format
+from engine.data.formats.maskfolder import used_splits
+from engine.data.formats.shared.paired_folders import Candidate, Roles, find_candidates
+from engine.data.formats.tree import Tree
+from engine.data.splits import printable, spread_evenly
+from engine.tasks.edges.decoding import AGREED, Drawn, read_edges
+
+CLASSES = ("edge",)
+_MATLAB = ".mat"
+ROLES = Roles(
+    words=frozenset({
+        "groundtruth", "ground_truth", "edges", "edge", "edge_maps", "edgemaps", "edge_map", "edgemap", "boundaries",
+        "boundary", "contours", "contour", "gt_edges",
+    }),
+    glued=("edges", "edge", "edge_maps", "boundaries", "contours"),
+    endings=(_MATLAB, ".png", *sorted(EXTENSIONS - {".png"})),
+    suffixes=("", "_edge", "_edges", "_gt", "_boundary", "-edge", "-edges"),
+)  # fmt: skip
+LAYOUT = (
+    "Choose a folder with images and edges (or BSDS500's groundTruth), each optionally divided into train and val "
+    "folders. Edges are images, white on black, or BSDS500's .mat files."
+)
+_SAMPLE = 8
+"""Files of edges that are opened."""
+_THIN_WIDTH = 5
+"""Width in pixels of the lines that count as thin."""
+_MAX_THICK_SHARE = 0.2
+"""Share of the pixels of edges, at most, that are left without the pixels at the rims of wider lines."""
+
+
+@dataclass(frozen=True, eq=False)
+class EdgeSplit:
+    """Images and the edges in them as files: `edges[i]` holds the pixels of `files[i]` that annotators drew."""
+
+    files: Sequence[str]
+    edges: Sequence[str]
+    is_drawn: bool = False
+
+    @property
+    def annotation_files(self) -> Sequence[str]:
+        """Files of the edges."""
+        return self.edges
+
+    def select(self, which: npt.NDArray[np.bool_], *, is_drawn: bool) -> EdgeSplit:
+        """Return the pairs for which `which`, bool [n], is true; `is_drawn` if the folder has no such split."""
+        rows = np.flatnonzero(which).tolist()
+        return EdgeSplit([self.files[row] for row in rows], [self.edges[row] for row in rows], is_drawn)
+
+
+def detect(tree: Tree) -> list[Detection]:
+    """Return a reading for each folder of edges, the likeliest first."""
+    candidates = find_candidates(tree, ROLES)
+    found = [_detection(each, each.variant if len(candidates) > 1 else "") for each in candidates]
+    return sorted(found, key=lambda each: -each.confidence)
+
+
+def _detection(candidate: Candidate, variant: str) -> Detection:
+    pairs = candidate.pairs
+    edges = [path for _, path in pairs.both]
+    drawn = [each for path in (edges[index] for index in spread_evenly(len(edges), _SAMPLE)) if (each := _drawn(path))]
+    of_matlab = edges[0].lower().endswith(_MATLAB)
+    against = []
+    if not drawn:
+        against.append("files of edges that can't be opened")
+    elif not of_matlab and not (lines := [layer for each in drawn if (layer := _lines(each)).any()]):
+        against.append(f"no edges brighter than {100 * AGREED:.0f} % of white in the files that were opened")
+    elif not of_matlab and 2 * sum(map(_is_thin, lines)) <= len(lines):
+        against.append("areas rather than thin lines in the files of edges")
+    if 2 * len(pairs.both) < pairs.file_count:
+        against.append(f"{len(pairs.spare):,} files of edges without an image")
+    evidence = (f"{len(pairs.both):,} images with edges in {printable(candidate.variant)}",)
+    confidence = Confidence.WEAK if against else Confidence.CERTAIN if of_matlab else Confidence.LIKELY
+    return Detection(("edges",), confidence, evidence, tuple(against), variant, source=candidate)
+
+
+def _drawn(path: str) -> Drawn | None:
+    try:
+        return read_edges(path, read_image(path))
+    except Exception:  # a broken file may raise nearly anything in a decoder; its loading will report it
+        return None
+
+
+def _lines(drawn: Drawn) -> npt.NDArray[np.bool_]:
+    """Return the pixels of edges, bool [h, w], which are black on white or white on black."""
+    return np.logical_xor(drawn.layers.any(0), drawn.inverted)
+
+
+def _is_thin(layer: npt.NDArray[np.bool_]) -> bool:
+    """Return True if most of the edges are thin lines."""
+    from scipy.ndimage import binary_erosion
+
+    inner = binary_erosion(layer, iterations=_THIN_WIDTH // 2)
+    return bool(np.count_nonzero(inner) <= _MAX_THICK_SHARE * np.count_nonzero(layer))
+
+
+def read(tree: Tree, detection: Detection, kind: str) -> Content:
+    """Return the images with their edges."""
+    candidate: Candidate = detection.source
+    problems = candidate.pairs.problems("edges", "edges")
+    splits = {
+        split: EdgeSplit([image for image, _ in pairs.both], [edges for _, edges in pairs.both])
+        for split, pairs in used_splits(candidate.splits, problems).items()
+    }
+    return Content(CLASSES, splits, problems)
+
+
+FORMAT = Format(
+    "edges",
+    "Images with edges",
+    ("edges",),
+    LAYOUT,
+    detect,
+    read,
+    open="engine.tasks.edges.samples:open_edges",
+    inspect="engine.tasks.edges.inspection:inspect_edges",
+    list_annotations="engine.tasks.edges.inspection:list_edges",
+)

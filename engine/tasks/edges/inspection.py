@@ -1,0 +1,130 @@
+"""Inspection of images with edges: different sizes, images without edges, inverted edges, and examples. Torch-free."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+from PIL import Image
+
+from engine.contract.dataset import Example, SplitReport
+from engine.contract.problems import Problem
+from engine.data.decoding.pixels import read_to_show
+from engine.data.decoding.reading import Unfit, folder_channels, read_image
+from engine.data.decoding.tiff import open_to_show
+from engine.data.drawing import png
+from engine.data.formats.shared.boxes import size_upright
+from engine.data.inspection.base import (
+    EXAMPLE_SIDE,
+    EXAMPLES,
+    FileChecker,
+    Inspection,
+    LeaveOut,
+    Progress,
+    splits_of_type,
+)
+from engine.data.splits import RecognizedDataset, dataset_error, dataset_warning, spread_evenly
+from engine.tasks.edges.decoding import Drawn, read_edges
+from engine.tasks.edges.formats import EdgeSplit
+
+DECODED = 512
+"""Number of edge files of a split that are read, about; of the others only the images' sizes are."""
+_MARKED = np.array([255, 64, 64], np.uint8)
+
+
+class _Checked(NamedTuple):
+    """Figures of an image's edges, as in `Drawn`."""
+
+    taken: float
+    inverted: bool
+
+
+def inspect_edges(found: RecognizedDataset, progress: Progress, leave_out: LeaveOut, threads: int) -> Inspection:
+    """Inspect all images with edges of a dataset."""
+    splits = splits_of_type(found, EdgeSplit)
+    result = Inspection(channels=folder_channels(*(split.files for _, split in splits)))
+    checker = FileChecker(sum(len(split.files) for _, split in splits), progress, leave_out)
+    for name, split in splits:
+        sampled = set(spread_evenly(len(split.files), DECODED))
+        seen = checker.check_each(split.files, partial(_check, split, sampled), threads)
+        read = [each for each in seen.values() if each is not None]
+        with_edges = sum(each.taken > 0 for each in read)
+        taken = float(np.mean([each.taken for each in read])) if read else 0.0
+        result.splits.append(
+            SplitReport(name, {"edge": with_edges}, split.is_drawn, total=len(seen), shares={"edge": taken})
+        )
+        result.problems += _describe_problems(name, read, bool(seen))
+        if name == "train":
+            result.examples += _examples(name, split, list(seen))
+    return result
+
+
+def list_edges(found: RecognizedDataset, split: EdgeSplit, index: int) -> dict[str, Any]:
+    """Return the number of pixels that annotators drew in an image."""
+    return {"pixels": {"edge": int(_drawn(split, index).layers.any(0).sum())}}
+
+
+def _check(split: EdgeSplit, sampled: set[int], index: int) -> _Checked | None:
+    """Return figures of an image's edges if it is `sampled`.
+
+    Raises Unfit, or what a decoder raises, if it is unusable.
+    """
+    with open_to_show(split.files[index]) as image:
+        height, width = size_upright(image)
+    if index not in sampled:
+        return None
+    drawn = _drawn(split, index).rotated_with(split.files[index], (height, width))
+    if drawn.sides != (height, width):
+        sizes = f"{drawn.sides[1]} x {drawn.sides[0]} pixels, the image has {width} x {height}"
+        raise Unfit(f"its edges have a different size ({sizes})")
+    return _Checked(drawn.taken, drawn.inverted)
+
+
+def _drawn(split: EdgeSplit, index: int) -> Drawn:
+    return read_edges(split.edges[index], read_image(split.edges[index]))
+
+
+def _describe_problems(name: str, read: Sequence[_Checked], usable: bool) -> list[Problem]:
+    title = "training" if name == "train" else "validation"
+    if not usable:
+        return [
+            dataset_error(f"None of the {title} images can be used.", "Choose a folder with readable images and edges.")
+        ]
+    inverted, bare = sum(each.inverted for each in read), sum(each.taken == 0 for each in read)
+    found = []
+    if bare == len(read):
+        remedy = "Edges are white on black, brighter than 30 % of white."
+        found.append(dataset_error(f"None of the {title} images has an edge.", remedy))
+    elif bare:
+        message = f"{bare:,} of {len(read):,} {title} images have no edges."
+        found.append(
+            dataset_warning(
+                message, "The model learns no edges from them, and every edge that it predicts in them counts as wrong."
+            )
+        )
+    if inverted:
+        message = f"In {inverted:,} of {len(read):,} {title} images, more than half of the pixels are edges."
+        found.append(dataset_warning(message, "Edges must be white on black; invert those that are black on white."))
+    return found
+
+
+def _examples(name: str, split: EdgeSplit, usable: Sequence[int]) -> list[Example]:
+    """Return some images with the edges of all annotators in red."""
+    found = []
+    for row in spread_evenly(len(usable), EXAMPLES)[:EXAMPLES]:
+        index = usable[row]
+        try:
+            image = read_to_show(split.files[index]).convert("RGB")
+            edges = _drawn(split, index).rotated_with(split.files[index], image.size[::-1])
+            drawn = Image.fromarray(edges.layers.any(0).astype(np.uint8) * 255)
+        except Exception:
+            continue  # it could be read a moment ago; an image fewer is shown
+        image.thumbnail((EXAMPLE_SIDE, EXAMPLE_SIDE))
+        # A thin line keeps a part of its brightness where many pixels become one.
+        strength = np.asarray(drawn.resize(image.size, Image.Resampling.BOX))[:, :, None] / 255.0
+        share = np.minimum(strength * max(1, drawn.width / image.width), 1)
+        pixels = np.asarray(image) * (1 - share) + _MARKED * share
+        found.append(Example("", name, png(np.rint(pixels).astype(np.uint8)), index))
+    return found

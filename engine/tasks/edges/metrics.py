@@ -1,0 +1,281 @@
+"""Agreement of predicted edges with drawn ones, by the boundary measures of the Berkeley benchmark.
+
+Sources: Martin et al., PAMI 2004; Arbelaez et al., PAMI 2011, section 2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from engine.data.decoding.idx import Bytes
+from engine.metrics.base import Metric
+from engine.tasks.edges.decoding import MAX_ANNOTATORS, OUTSIDE
+
+Floats = npt.NDArray[np.floating]
+Counts = npt.NDArray[np.int64]
+Plane = npt.NDArray[np.bool_]
+
+THRESHOLDS = np.arange(1, 100) / 100
+"""The thresholds above which a pixel counts as an edge, as in Dollár and Zitnick's `edgesEval`."""
+TOLERANCE = 0.0075
+"""The tolerance between predicted and annotated edges, as a share of the image diagonal: the BSDS500 benchmark's."""
+_BORDER = 5 / 578
+"""The share of the diagonal within which edges fade out at the image border: 5 px for BSDS500, as in `edgesNms`."""
+_SHARPER = 1.01
+"""The factor on an edge's strength when it is compared with its neighbours, as in `edgesNms`."""
+
+MATCHED_DRAWN, DRAWN, MATCHED_FOUND, FOUND = range(4)
+"""The columns of counts [thresholds, 4], in pixels; annotated pixels are summed over the annotators."""
+_COUNTS = len(THRESHOLDS) * 4
+
+
+class Scores(NamedTuple):
+    """`ods` is the best F measure at one threshold for all images, reached at `threshold`; `ois` that with the best
+    threshold for each image, `ap` the average precision.
+    """
+
+    ods: float
+    ois: float
+    ap: float
+    threshold: float
+
+
+class EdgeMetric(Metric):
+    """Boundary measures of a validation, with the mean of `loss(outputs, targets)` [n].
+
+    `counters` are the sum of the losses and the number of images, the counts of `count` of all images at all
+    thresholds, and those of each image at its best threshold.
+    """
+
+    def __init__(self, loss: Callable[[Tensor, Tensor], Tensor]) -> None:
+        self.counters = torch.zeros(2 + _COUNTS + 4, dtype=torch.float64)
+        self._loss = loss
+
+    @torch.no_grad()
+    def update(self, outputs: Tensor, targets: Tensor) -> None:
+        if not len(targets):
+            return
+        losses = self._loss(outputs, targets)
+        likelihoods, planes = outputs[:, -1].float().sigmoid().cpu().numpy(), targets.to(torch.uint8).cpu().numpy()
+        counts, at_best = np.zeros((len(THRESHOLDS), 4), np.int64), np.zeros(4, np.int64)
+        for likelihood, (share, bits) in zip(likelihoods, planes, strict=True):
+            region = _image_region(share)
+            layers = [(bits[region] >> number & 1).astype(bool) for number in range(MAX_ANNOTATORS)]
+            thin = np.where(share[region] == OUTSIDE, 0, thin_maxima(likelihood[region]))
+            image_counts = count(thin, [layer for layer in layers if layer.any()])
+            counts += image_counts
+            at_best += best_row(image_counts)
+        sums = np.concatenate([[float(losses.double().sum()), len(losses)], counts.ravel(), at_best])
+        self.counters = self.counters.to(outputs.device) + torch.from_numpy(sums).to(outputs.device)
+
+    def compute(self) -> dict[str, float]:
+        loss, images = self.counters[:2].tolist()
+        if not images:
+            return {}
+        scores = self.scores()
+        return {"ods": scores.ods, "ois": scores.ois, "ap": scores.ap, "loss": loss / images}
+
+    def scores(self) -> Scores:
+        """Return the measures of all images."""
+        return score(self._counts, self.counters[2 + _COUNTS :].cpu().numpy())
+
+    def curve(self) -> tuple[Floats, Floats]:
+        """Return recall and precision of all images at each of `THRESHOLDS`."""
+        return recall_and_precision(self._counts)
+
+    @property
+    def drawn(self) -> int:
+        """Number of pixels that all annotators drew."""
+        return int(self._counts[0, DRAWN])
+
+    @property
+    def _counts(self) -> Floats:
+        counts: Floats = self.counters[2 : 2 + _COUNTS].cpu().numpy().reshape(-1, 4)
+        return counts
+
+
+def _image_region(share: Bytes) -> tuple[slice, slice]:
+    """Return the rows and columns of a square [s, s] that the image takes."""
+    inside = share != OUTSIDE
+    rows, columns = np.flatnonzero(inside.any(1)), np.flatnonzero(inside.any(0))
+    if not len(rows):
+        return slice(0, 0), slice(0, 0)
+    return slice(rows[0], rows[-1] + 1), slice(columns[0], columns[-1] + 1)
+
+
+def thin_maxima(likely: Floats) -> Floats:
+    """Edges [h, w] of 0 to 1 that are strongest across their direction, and 0 elsewhere: the non-maximum suppression
+    of Dollár and Zitnick (PAMI 2015; `edgesNms` of their toolbox), with bilinear interpolation at one pixel to either
+    side. An image less than two pixels wide has none.
+    """
+    height, width = likely.shape
+    if min(height, width) < 2:
+        return np.zeros_like(likely)
+    from scipy.ndimage import map_coordinates
+
+    edges = _triangle(likely.astype(np.float64), 1)
+    down, right = np.gradient(_triangle(edges, 4))
+    right_down, right_right = np.gradient(right)
+    down_down, _ = np.gradient(down)
+    side = np.where(
+        right_down > 0, -1.0, 1.0
+    )  # the toolbox has 0 for edges that are exactly level, which it leaves thick
+    across = np.mod(np.arctan(down_down * side / (right_right + 1e-5)), np.pi)
+    rows, columns = np.mgrid[:height, :width]
+    kept = np.ones((height, width), bool)
+    for way in (-1, 1):
+        positions = (rows + way * np.sin(across), columns + way * np.cos(across))
+        beside = map_coordinates(edges, positions, order=1, mode="nearest")
+        kept &= edges * _SHARPER >= beside
+    border = min(round(_BORDER * float(np.hypot(height, width))), height // 2, width // 2)
+    return np.where(kept, edges, 0) * np.outer(_fading(height, border), _fading(width, border))
+
+
+def _triangle(values: Floats, radius: int) -> Floats:
+    """Smoothed by a triangle of the radius in both directions."""
+    from scipy.ndimage import convolve1d
+
+    weights = np.concatenate([np.arange(1, radius + 1), [radius + 1], np.arange(radius, 0, -1)]) / (radius + 1) ** 2
+    smooth: Floats = convolve1d(convolve1d(values, weights, axis=0), weights, axis=1)
+    return smooth
+
+
+def _fading(length: int, border: int) -> Floats:
+    """1 but for the ends, where it falls to 0."""
+    from_end = np.minimum(np.arange(length), np.arange(length)[::-1])
+    faded: Floats = np.minimum(from_end / border, 1) if border else np.ones(length)
+    return faded
+
+
+def count(thin: Floats, annotators: Sequence[Plane]) -> Counts:
+    """What of thin edges [h, w] and of what each annotator drew, [h, w], agrees: int64 [thresholds, 4].
+
+    A pixel of the one is matched with at most one of the other, within the tolerance, and as many as possible are; of
+    the found it is enough that one annotator drew them, while each annotator's are to be found.
+    """
+    levels = np.searchsorted(THRESHOLDS, thin.ravel(), side="right").reshape(thin.shape)
+    rows, columns = np.nonzero(levels)
+    order = np.argsort(-levels[rows, columns], kind="stable")
+    rows, columns = rows[order], columns[order]
+    by_annotator = [_matched(rows, columns, drawn) for drawn in annotators if drawn.any()]
+    right: npt.NDArray[np.bool_] = np.array([np.zeros(len(rows), bool), *by_annotator])
+    # Of the pixels so ordered, those found at a threshold are the first ones.
+    found = (levels[rows, columns][:, None] > np.arange(len(THRESHOLDS))).sum(0)
+    counts = np.zeros((len(THRESHOLDS), 4), np.int64)
+    counts[:, FOUND] = found
+    counts[:, DRAWN] = sum(int(drawn.sum()) for drawn in annotators)
+    counts[:, MATCHED_FOUND] = _first_sums(right.sum(0) > 0)[found]
+    counts[:, MATCHED_DRAWN] = _first_sums(right.sum(0))[found]
+    return counts
+
+
+def _first_sums(values: npt.ArrayLike) -> Counts:
+    """The sums of the first 0, 1, … of the values."""
+    sums: Counts = np.concatenate([[0], np.cumsum(values, dtype=np.int64)])
+    return sums
+
+
+def _matched(rows: Counts, columns: Counts, drawn: Plane) -> Plane:
+    """Which of the pixels (rows, columns) are matched with one that was drawn: of the first so many always as many as
+    can be. Each in its turn looks for a partner, and where others have taken all in its reach, for a chain of them
+    that can be moved on to make room (an augmenting path; Kuhn 1955). One that finds none never will, nor can the
+    pixels that it came across help any other, so that the later are never matched at the cost of the earlier.
+    """
+    near = _near(rows, columns, drawn)
+    taken_by = [-1] * int(drawn.sum())
+    partner: dict[int, int] = {}
+    of_no_help: set[int] = set()
+    for pixel in range(len(near)):
+        asked: dict[int, int] = {}
+        free = _search(pixel, near, taken_by, of_no_help, asked)
+        if free < 0:
+            of_no_help.update(asked)
+            continue
+        each = -1
+        while each != pixel:
+            each = asked[free]
+            taken_by[free] = each
+            partner[each], free = free, partner.get(each, -1)
+    matched = np.zeros(len(rows), bool)
+    matched[list(partner)] = True
+    return matched
+
+
+def _search(pixel: int, near: list[list[int]], taken_by: list[int], of_no_help: set[int], asked: dict[int, int]) -> int:
+    """A drawn pixel that is free and that a chain leads to, -1 where there is none; `asked` gets by which pixel each
+    of the chain's was come upon.
+    """
+    waiting = [pixel]
+    for each in waiting:
+        for other in near[each]:
+            if other in asked or other in of_no_help:
+                continue
+            asked[other] = each
+            if taken_by[other] < 0:
+                return other
+            waiting.append(taken_by[other])
+    return -1
+
+
+def _near(rows: Counts, columns: Counts, drawn: Plane) -> list[list[int]]:
+    """For each of the pixels the numbers of those drawn that are near enough, the nearest first."""
+    height, width = drawn.shape
+    most = TOLERANCE * float(np.hypot(height, width))
+    reach = int(most)
+    number = np.full((height + 2 * reach, width + 2 * reach), -1, np.int32)
+    number[reach : reach + height, reach : reach + width][drawn] = np.arange(int(drawn.sum()), dtype=np.int32)
+    steps = [(down, right) for down in range(-reach, reach + 1) for right in range(-reach, reach + 1)]
+    steps = sorted((step for step in steps if np.hypot(*step) <= most), key=lambda step: float(np.hypot(*step)))
+    partners = np.stack([number[rows + reach + down, columns + reach + right] for down, right in steps], 1)
+    there = partners >= 0
+    flat, ends = partners[there].tolist(), there.sum(1).cumsum().tolist()
+    return [flat[begin:end] for begin, end in pairwise([0, *ends])]
+
+
+def best_row(counts: Counts) -> Counts:
+    """An image's counts [4] at the threshold that suits it best."""
+    best: Counts = counts[int(np.argmax(_f_measure(counts)))]
+    return best
+
+
+def score(counts: npt.ArrayLike, at_best: npt.ArrayLike) -> Scores:
+    """The measures of all images, by the sums of their counts [thresholds, 4] and of their `best_row` [4]."""
+    summed = np.asarray(counts)
+    of_all = _f_measure(summed)
+    best = int(np.argmax(of_all))
+    return Scores(
+        float(of_all[best]),
+        float(_f_measure(np.asarray(at_best)[None])[0]),
+        _average_precision(summed),
+        float(THRESHOLDS[best]),
+    )
+
+
+def recall_and_precision(counts: Floats | Counts) -> tuple[Floats, Floats]:
+    """By counts [thresholds, 4]."""
+    recall = counts[:, MATCHED_DRAWN] / np.maximum(counts[:, DRAWN], 1)
+    precision = counts[:, MATCHED_FOUND] / np.maximum(counts[:, FOUND], 1)
+    return recall, precision
+
+
+def _f_measure(counts: Floats | Counts) -> Floats:
+    recall, precision = recall_and_precision(counts)
+    both: Floats = 2 * recall * precision / np.maximum(recall + precision, 1e-12)
+    return both
+
+
+def _average_precision(counts: Floats | Counts) -> float:
+    """The area below the precision by the recall, in steps of 0.01 of recall, as the benchmark takes it."""
+    recall, precision = recall_and_precision(counts)
+    known, first = np.unique(recall, return_index=True)
+    if len(known) < 2:
+        return 0.0
+    at = np.interp(np.arange(101) / 100, known, precision[first], left=0, right=0)
+    return float(at.sum() / 100)

@@ -1,0 +1,122 @@
+"""Models of edge detection: HED and BDCN on torchvision's VGG16, HED on any encoder, and user-defined ones."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import NamedTuple
+
+import torch
+from torch import nn
+from torchvision import models
+
+from engine.contract.catalogue import did_you_mean
+from engine.contract.job import Job
+from engine.data.transforms.device_transforms import Statistics
+from engine.models import encoders, registry, user_file, weights
+from engine.models.base import ModelInfo, TaskError
+from engine.models.model_surgery import adapt_first_conv, set_heads
+from engine.models.registry import build_foreign, is_foreign
+from engine.tasks.edges.networks import Bdcn, Hed, HedOnEncoder
+
+IMAGE_SIZE = 480
+"""The default image size in pixels: the long side of BSDS500's images is 481."""
+MIN_SIZE = 32
+"""An image must have more than one pixel after being halved four times."""
+HEAD = "head"
+ON_ENCODER = "hed_encoder"
+_TITLE_ON_ENCODER = "HED on any encoder"
+
+
+class _OnVgg(NamedTuple):
+    title: str
+    network: type[Hed | Bdcn]
+    batch_norm: bool = False
+
+    def build(self) -> nn.Module:
+        return self.network(batch_norm=self.batch_norm)
+
+    @property
+    def backbone(self) -> str:
+        """torchvision's name of the backbone."""
+        return "vgg16_bn" if self.batch_norm else "vgg16"
+
+    @property
+    def construction(self) -> str:
+        name = self.network.__name__
+        return f"{_IMPORT} {name}; model = {name}({'batch_norm=True' if self.batch_norm else ''})"
+
+
+_IMPORT = "import torch; from engine.tasks.edges.networks import"
+_ON_VGG = {
+    "hed": _OnVgg("HED", Hed),
+    "hed_bn": _OnVgg("HED, batch norm", Hed, batch_norm=True),
+    "bdcn": _OnVgg("BDCN", Bdcn),
+    "bdcn_bn": _OnVgg("BDCN, batch norm", Bdcn, batch_norm=True),
+}
+"""The variants with batch norm use torchvision's vgg16_bn, which also learns without pretrained weights."""
+
+
+def names() -> tuple[str, ...]:
+    return (ON_ENCODER, *_ON_VGG)
+
+
+def model_info(name: str) -> ModelInfo:
+    if name == ON_ENCODER:
+        construction = f"{_IMPORT} HedOnEncoder; model = HedOnEncoder({{encoder!r}}, {{channels}})"
+        return ModelInfo(
+            _TITLE_ON_ENCODER, "Edges on an encoder", IMAGE_SIZE, MIN_SIZE, 1, encoder=True, construction=construction
+        )
+    known = _ON_VGG[name]
+    pretrained = weights.of_torchvision(models.get_model_weights(known.backbone).DEFAULT)
+    return ModelInfo(
+        known.title, "Edges on VGG", IMAGE_SIZE, MIN_SIZE, 1, weights=pretrained, construction=known.construction
+    )
+
+
+def statistics(job: Job) -> Statistics:
+    """Return the mean and standard deviation of the colors that the model's weights expect."""
+    is_on_encoder = job.model == ON_ENCODER
+    return encoders.statistics(job.encoder) if is_on_encoder else registry.statistics(job.model, encoders.IMAGENET)
+
+
+def build(job: Job, channels: int, size: int) -> nn.Module:
+    """Build the job's model on the CPU, in training mode.
+
+    It takes [n, channels, s, s] and returns the logits of its edge maps, [n, maps, s, s]; the last map is the result.
+    Fresh weights depend on the job's seed only. Raises TaskError.
+    """
+    if not is_foreign(job) and job.model not in names():
+        raise TaskError("model", f"There is no model “{job.model}”.", did_you_mean(job.model, list(names())))
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(job.seed)
+        model = _construct(job, channels, size)
+    title = f"the VGG16 of {_ON_VGG[job.model].title}" if job.model in _ON_VGG else job.model
+    has_encoder = job.model == ON_ENCODER
+    encoders.load_initial(job, model, HEAD, channels, title=title, has_encoder=has_encoder)
+    has_head = any(name.startswith(f"{HEAD}.") for name, _ in model.named_parameters())
+    if job.freeze_epochs and not has_head:
+        message = f"{job.model} has no module named {HEAD} that could be trained as the head."
+        raise TaskError("freeze_epochs", message, "Train all layers, or give the head that name.")
+    set_heads(model, [HEAD] if has_head else [], freeze=bool(job.freeze_epochs))
+    return model.train()
+
+
+def _construct(job: Job, channels: int, size: int) -> nn.Module:
+    if is_foreign(job):
+        return _foreign(job, channels, size)
+    if job.model == ON_ENCODER:
+        hed = partial(HedOnEncoder, job.encoder, channels)
+        return encoders.construct(job, _TITLE_ON_ENCODER, size, hed)
+    if size < MIN_SIZE:
+        message = f"{_ON_VGG[job.model].title} needs images of at least {MIN_SIZE} px."
+        raise TaskError("image_size", message, f"Set {MIN_SIZE} or more, or leave it empty.")
+    model = _ON_VGG[job.model].build()
+    adapt_first_conv(model, channels)
+    return model
+
+
+def _foreign(job: Job, channels: int, size: int) -> nn.Module:
+    model = build_foreign(job, 1, channels)
+    remedy = "Make it return one value per pixel, the logit of an edge."
+    user_file.try_out(job.model, model, (channels, size, size), (1, size, size), remedy)
+    return model

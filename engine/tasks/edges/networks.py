@@ -1,0 +1,239 @@
+"""Networks for edge detection: HED (Xie and Tu, ICCV 2015) and BDCN (He, Zhang, Yang, Shan and Huang, CVPR 2019).
+
+Both stand on VGG16's five stages of convolutions (Simonyan and Zisserman 2015, table 1, column D).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+WIDTHS = (64, 128, 256, 512, 512)
+"""The channels of each stage."""
+DEPTHS = (2, 2, 3, 3, 3)
+"""The convolutions of each stage."""
+SCALES = 3
+RATE = 4
+"""Dilated convolutions of a scale enhancement module, and the step of their dilations (section 4.2, "Implementation
+details")."""
+SEM_WIDTH, SUM_WIDTH = 32, 21
+"""Channels within a scale enhancement module, and of what those of a stage are summed up to, as in the authors'
+program."""
+
+
+def vgg16_stages(*, batch_norm: bool = False, dilated: bool = False) -> nn.Sequential:
+    """The layers from the first convolution to the last stage's last activation, in the places where torchvision's
+    vgg16 and vgg16_bn have them in `features`, so that their weights load; fresh ones are drawn as torchvision draws
+    them.
+
+    Without `dilated` each stage halves the image. With it the last does not: what it would see from afar it then sees
+    by dilated convolutions. (The pooling before it takes 3 px and not 2, so that nothing moves by half a pixel.)
+    """
+    layers: list[nn.Module] = []
+    channels = 3
+    for stage, (width, depth) in enumerate(zip(WIDTHS, DEPTHS, strict=True)):
+        wide = dilated and stage == len(WIDTHS) - 1
+        if stage:
+            layers.append(nn.MaxPool2d(3, stride=1, padding=1) if wide else nn.MaxPool2d(2))
+        for _ in range(depth):
+            spread = 2 if wide else 1
+            convolution = nn.Conv2d(channels, width, 3, padding=spread, dilation=spread)
+            nn.init.kaiming_normal_(convolution.weight, mode="fan_out", nonlinearity="relu")
+            nn.init.zeros_(convolution.bias)  # type: ignore[arg-type]
+            layers += [convolution, *([nn.BatchNorm2d(width)] if batch_norm else []), nn.ReLU(inplace=True)]
+            channels = width
+    return nn.Sequential(*layers)
+
+
+def activations(stages: nn.Sequential) -> tuple[tuple[int, ...], ...]:
+    """The indices of each stage's activations among the layers, in order."""
+    found: list[list[int]] = [[]]
+    for index, layer in enumerate(stages):
+        if isinstance(layer, nn.MaxPool2d):
+            found.append([])
+        elif isinstance(layer, nn.ReLU):
+            found[-1].append(index)
+    return tuple(map(tuple, found))
+
+
+def enlarged(values: Tensor, like: Tensor) -> Tensor:
+    """`values` at the height and width of `like`."""
+    return functional.interpolate(values, size=like.shape[-2:], mode="bilinear", align_corners=False)
+
+
+class HedHead(nn.Module):
+    """Side outputs, one for each feature map of `widths` channels, and their weighted fusion (section 2.2,
+    "Formulation").
+    """
+
+    def __init__(self, widths: Sequence[int]) -> None:
+        super().__init__()
+        sides = [nn.Conv2d(width, 1, 1) for width in widths]
+        for side in sides:
+            nn.init.normal_(side.weight, std=0.01)
+            nn.init.zeros_(side.bias)  # type: ignore[arg-type]
+        self.side = nn.ModuleList(sides)
+        self.fuse = nn.Conv2d(len(widths), 1, 1)
+        # Section 4.1, "Model parameters": the fusion begins as the mean of the side outputs.
+        nn.init.constant_(self.fuse.weight, 1 / len(widths))
+        nn.init.zeros_(self.fuse.bias)  # type: ignore[arg-type]
+
+
+class Hed(nn.Module):
+    """Images [n, C, H, W] to the logits of edges [n, 6, H, W]: the five side outputs, from the finest on, and their
+    fusion.
+
+    `features` is VGG16 without its last pooling and its fully connected layers (section 3.1, "Trimmed network for edge
+    detection"); the side outputs hang on the last layer of each stage. They are brought to the size of the image by
+    bilinear interpolation (section 4.1, "In-network bilinear interpolation").
+    """
+
+    def __init__(self, *, batch_norm: bool = False) -> None:
+        super().__init__()
+        self.features = vgg16_stages(batch_norm=batch_norm)
+        self.head = HedHead(WIDTHS)
+        self._ends = tuple(stage[-1] for stage in activations(self.features))
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        maps: list[Tensor] = []
+        for index, layer in enumerate(self.features):
+            inputs = layer(inputs)
+            if index in self._ends:
+                side = self.head.side[len(maps)](inputs)
+                maps.append(enlarged(side, maps[0]) if maps else side)
+        sides = torch.cat(maps, 1)
+        return torch.cat([sides, self.head.fuse(sides)], 1)
+
+
+class HedOnEncoder(nn.Module):
+    """HED on an encoder of segmentation_models_pytorch in place of VGG16.
+
+    Images [n, C, s, s], s a multiple of 16, to the logits of edges [n, maps, s, s]: a side output for each level of the
+    encoder from stride 2 on, and their fusion. An encoder that begins with stride 4 has one level less.
+
+    The encoder gets the image at twice its size, so that its levels have VGG16's strides of 1 to 16. From maps at half
+    the size of the image, edges are found too far from their place: on BSDS500 at 128 px, EfficientNet-Lite0 reaches
+    an ODS of 0.599 so, and of 0.696 at twice the size.
+    """
+
+    def __init__(self, encoder: str, channels: int) -> None:
+        from segmentation_models_pytorch.encoders import get_encoder
+
+        super().__init__()
+        self.encoder = get_encoder(encoder, in_channels=channels, depth=5, weights=None)
+        widths = self.encoder.out_channels
+        self._levels = [level for level, width in enumerate(widths) if level and width]
+        self.head = HedHead([widths[level] for level in self._levels])
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        features = self.encoder(functional.interpolate(inputs, scale_factor=2.0, mode="bilinear"))
+        maps = [
+            functional.interpolate(side(features[level]), scale_factor=2.0 ** (level - 1), mode="bilinear")
+            for level, side in zip(self._levels, self.head.side, strict=True)
+        ]
+        sides = torch.cat(maps, 1)
+        return torch.cat([sides, self.head.fuse(sides)], 1)
+
+
+class ScaleEnhancement(nn.Module):
+    """The scale enhancement module (section 3.2, "Architecture of BDCN"): a convolution, and on it others of growing
+    dilation side by side, all summed; so it sees several scales without making the network deeper or the image
+    smaller.
+    """
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(channels, SEM_WIDTH, 3, padding=1)
+        self.dilated = nn.ModuleList(
+            nn.Conv2d(SEM_WIDTH, SEM_WIDTH, 3, padding=RATE * k, dilation=RATE * k) for k in range(1, SCALES + 1)
+        )
+        self.down = nn.Conv2d(SEM_WIDTH, SUM_WIDTH, 1)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        own = self.conv(inputs).relu()
+        total = own
+        for convolution in self.dilated:
+            total = total + convolution(own).relu()
+        reduced: Tensor = self.down(total)
+        return reduced
+
+
+class IncrementalDetection(nn.Module):
+    """What a stage adds in an incremental detection block (section 3.2): a scale enhancement module on each of its
+    layers, summed, and of the sum two edge maps [n, 1, h, w], one for either direction of the cascade.
+    """
+
+    def __init__(self, channels: int, depth: int) -> None:
+        super().__init__()
+        self.enhance = nn.ModuleList(ScaleEnhancement(channels) for _ in range(depth))
+        self.to_deep = nn.Conv2d(SUM_WIDTH, 1, 1)
+        self.to_shallow = nn.Conv2d(SUM_WIDTH, 1, 1)
+
+    def forward(self, layers: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
+        total = self.enhance[0](layers[0])
+        for module, layer in zip(self.enhance[1:], layers[1:], strict=True):
+            total = total + module(layer)
+        return self.to_deep(total), self.to_shallow(total)
+
+
+class BdcnHead(nn.Module):
+    """What stands on the backbone: a block for each stage, and the fusion of all their maps."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.blocks = nn.ModuleList(map(IncrementalDetection, WIDTHS, DEPTHS))
+        self.fuse = nn.Conv2d(2 * len(WIDTHS), 1, 1)
+        for module in self.modules():
+            if isinstance(module, nn.Conv2d):
+                nn.init.normal_(module.weight, std=0.01)
+                nn.init.zeros_(module.bias)  # type: ignore[arg-type]
+        # As HED's, the fusion begins as a mean.
+        nn.init.constant_(self.fuse.weight, 1 / (2 * len(WIDTHS)))
+
+
+class Bdcn(nn.Module):
+    """Images [n, C, H, W] to the logits of edges [n, 11, H, W]: five maps from shallow to deep, five from deep to
+    shallow, and their fusion.
+
+    Each stage is to learn the edges of its own scale alone (section 3.1, "Formulation": layer-specific supervision,
+    the truth less what the other stages find): what all shallower stages, or all deeper ones, have found is added to
+    its map before that is compared with the truth, and no gradient passes to them. The last stage is dilated instead
+    of pooled, as in the authors' program.
+    """
+
+    def __init__(self, *, batch_norm: bool = False) -> None:
+        super().__init__()
+        self.features = vgg16_stages(batch_norm=batch_norm, dilated=True)
+        self.head = BdcnHead()
+        self._layers = activations(self.features)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        deep: list[Tensor] = []
+        shallow: list[Tensor] = []
+        stages = list(self.features)
+        begin = 0
+        for indices, block in zip(self._layers, self.head.blocks, strict=True):
+            layers = []
+            for index in range(begin, indices[-1] + 1):
+                inputs = stages[index](inputs)
+                if index in indices:
+                    layers.append(inputs)
+            begin = indices[-1] + 1
+            to_deep, to_shallow = block(layers)
+            deep.append(enlarged(to_deep, deep[0]) if deep else to_deep)
+            shallow.append(enlarged(to_shallow, deep[0]) if shallow else to_shallow)
+        maps = torch.cat([*_cascade(deep), *reversed(_cascade(shallow[::-1]))], 1)
+        return torch.cat([maps, self.head.fuse(maps)], 1)
+
+
+def _cascade(maps: Sequence[Tensor]) -> list[Tensor]:
+    """Each map with all before it added, through which no gradient passes."""
+    found = [maps[0]]
+    before = maps[0].detach()
+    for own in maps[1:]:
+        found.append(own + before)
+        before = before + own.detach()
+    return found

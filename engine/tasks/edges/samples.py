@@ -1,0 +1,91 @@
+"""Images with the edges in them, as the loader takes them."""
+
+from __future__ import annotations
+
+import os
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from engine.contract.preprocessing import Framing
+from engine.data.datasets.images import ImageSet, MaskedImages
+from engine.data.datasets.open_splits import Splits, open_images
+from engine.data.decoding.idx import Bytes
+from engine.data.decoding.images import decode_whole
+from engine.data.decoding.letterbox import continue_around
+from engine.data.decoding.masks import NO_CLASS
+from engine.data.decoding.reading import Unfit, read_image
+from engine.data.splits import RecognizedDataset, printable
+from engine.tasks.edges.decoding import OUTSIDE, Drawn, lay_edges, read_edges
+from engine.tasks.edges.formats import EdgeSplit
+
+
+class EdgedImages(ImageSet):
+    """Images whole within a square; the two planes behind their channels are those of `lay_edges`. Around an image its
+    outermost pixels go on, since black would make edges of its borders.
+    """
+
+    mirror = True
+    framing: Framing = "continued"
+    planes = 2
+    outside = (OUTSIDE, 0)
+    continued = True
+    kind = "edges, continued around"
+
+    def __init__(self, split: EdgeSplit, folder: str) -> None:
+        self.targets = torch.zeros(len(split.files), dtype=torch.int64)
+        self.folder = folder
+        self.files, self.beside = split.files, split.edges
+
+    def path(self, index: int) -> str:
+        return printable(os.path.relpath(self.files[index], self.folder))
+
+    def load(self, index: int, size: int, channels: int) -> Tensor:
+        with self._errors_of(index):
+            image, sides = decode_whole(read_image(self.files[index]), channels, size, self.bands)
+            drawn = self._drawn(index).rotated_with(self.files[index], sides)
+            if drawn.sides != sides:
+                of_edges = f"{drawn.sides[1]} x {drawn.sides[0]}"
+                raise Unfit(
+                    f"its edges have a different size ({of_edges} pixels, the image has {sides[1]} x {sides[0]})"
+                )
+            return torch.from_numpy(np.concatenate([continue_around(image, sides), lay_edges(drawn, size)]))
+
+    def _drawn(self, index: int) -> Drawn:
+        return read_edges(self.beside[index], read_image(self.beside[index]))
+
+
+class EdgesOfMasks(EdgedImages):
+    """Images with masks as edges.
+
+    Of two classes, the second is edges, as in tiles with drawn lines. Of more classes, edges are their borders. Pixels
+    of no class are not edges.
+    """
+
+    def __init__(self, images: MaskedImages, classes: int) -> None:
+        self.targets = images.targets
+        self.folder, self.files, self.beside = images.folder, images.files, images.beside
+        self.kind = f"{EdgedImages.kind}, of {classes} classes, {images.kind}"
+        self.bands = images.bands
+        self._images = images
+        self._lines = classes == 2
+
+    def _drawn(self, index: int) -> Drawn:
+        plane = self._images.class_plane(index)
+        return Drawn((plane == 1 if self._lines else _ends(plane))[None])
+
+
+def open_edges(found: RecognizedDataset, folder: str) -> Splits:
+    """Open a recognized dataset of images with edges."""
+    return open_images(found, lambda split: EdgedImages(split, folder))
+
+
+def _ends(plane: Bytes) -> npt.NDArray[np.bool_]:
+    """Return the pixels of uint8 [h, w] whose right or lower neighbor has another class."""
+    found = np.zeros(plane.shape, bool)
+    known = plane != NO_CLASS
+    found[:, :-1] |= (plane[:, :-1] != plane[:, 1:]) & known[:, :-1] & known[:, 1:]
+    found[:-1] |= (plane[:-1] != plane[1:]) & known[:-1] & known[1:]
+    return found

@@ -1,0 +1,162 @@
+"""Edge detection: the likelihood of a boundary that people would draw at each pixel."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from engine.contract.inference.evaluation import ClassCurves
+from engine.contract.job import Job
+from engine.data.datasets.images import MaskedImages
+from engine.data.datasets.open_splits import Splits
+from engine.data.decoding.idx import Bytes
+from engine.data.transforms.device_transforms import Statistics
+from engine.metrics.base import Metric
+from engine.models import registry
+from engine.models.base import ModelInfo
+from engine.tasks.analysis import Analysis, Intervals, Measured
+from engine.tasks.base import DatasetInfo, Objective, Task, Visualization
+from engine.tasks.edges import models
+from engine.tasks.edges.decoding import AGREED, FULL, OUTSIDE
+from engine.tasks.edges.entry import TASK
+from engine.tasks.edges.formats import CLASSES
+from engine.tasks.edges.metrics import THRESHOLDS, EdgeMetric
+from engine.tasks.edges.samples import EdgesOfMasks
+from engine.tasks.explanation import Target, mean_target
+from engine.tasks.predictions import LineScores, Scores
+
+
+class EdgeDetection(Task):
+    entry = TASK.entry
+
+    def model_names(self) -> tuple[str, ...]:
+        return models.names()
+
+    def model_info(self, model: str) -> ModelInfo:
+        return models.model_info(model)
+
+    def build_model(self, job: Job, classes: int, channels: int) -> nn.Module:
+        return models.build(job, channels, self.image_size(job))
+
+    def image_size(self, job: Job) -> int:
+        return registry.image_size(job, models.IMAGE_SIZE)
+
+    def normalisation(self, job: Job, channels: int) -> Statistics:
+        """Return the statistics that the model's weights expect; images of other bands take the mean over the colors."""
+        mean, std = models.statistics(job)
+        return (mean, std) if channels == 3 else ((sum(mean) / 3,) * channels, (sum(std) / 3,) * channels)
+
+    def prepared(self, job: Job, splits: Splits) -> Splits:
+        """Return the splits with edges in place of masks."""
+        if not isinstance(splits.train, MaskedImages):
+            return splits
+        return splits.with_each(lambda split: EdgesOfMasks(split, len(splits.classes)), classes=CLASSES)
+
+    def objective(self, job: Job, dataset_info: DatasetInfo) -> Objective:
+        if job.model in ("bdcn", "bdcn_bn"):
+            return EdgesOfImage(side=0.5, fused=1.1, balance=1.1)
+        return EdgesOfImage()
+
+
+class EdgesOfImage(Objective):
+    """Objective for logits of one or more edge maps [n, maps, h, w]; all are learned, and the last is the result.
+
+    Targets are int64 [n, 2, h, w] as `decoding.lay_edges` makes them. The loss of a map is the class-balanced cross
+    entropy of Xie and Tu 2015, equation 2: edges are weighted by the fraction of pixels that are none, and other pixels
+    by the fraction of edges times `balance` (lambda in He et al. 2019, section 3.3). Pixels that too few annotators
+    drew are left out. Both papers sum over pixels; here the sum is divided by that of the weights, so that the loss and
+    a suitable learning rate do not depend on the image size.
+
+    Args:
+        side: Weight of each side map in the sum over the maps: 1 in HED, 0.5 in BDCN (He et al., section 4.2).
+        fused: Weight of the fused map, the last: 1 in HED, 1.1 in BDCN.
+        balance: Factor on the weight of pixels that are not edges.
+    """
+
+    entry = TASK.entry
+    exports_all_outputs = False
+
+    def __init__(self, *, side: float = 1.0, fused: float = 1.0, balance: float = 1.0) -> None:
+        self._side = side
+        self._fused = fused
+        self._balance = balance
+
+    def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        share = targets[:, :1]
+        edge = (share > AGREED * FULL) & (share != OUTSIDE)
+        background = share == 0
+        edges, others = (kind.sum((1, 2, 3), keepdim=True).float() for kind in (edge, background))
+        weights = edge * others + background * (self._balance * edges)
+        values = functional.binary_cross_entropy_with_logits(
+            outputs.float(), edge.float().expand(outputs.shape), reduction="none"
+        )
+        map_losses = (values * weights).sum((2, 3)) / weights.sum((2, 3)).clamp(min=1)
+        return self._side * map_losses[:, :-1].sum(1) + self._fused * map_losses[:, -1]
+
+    def correct(self, outputs: Tensor, targets: Tensor) -> Tensor | None:
+        return None
+
+    def metric(self) -> Metric:
+        return EdgeMetric(self.loss)
+
+    def blank_targets(self, inputs: Tensor) -> Tensor:
+        return torch.zeros((len(inputs), 2, *inputs.shape[-2:]), dtype=torch.int64, device=inputs.device)
+
+    def show_truth(self, image: Bytes, target: Tensor) -> Visualization:
+        """Draw the fraction of annotators who drew each pixel, white on black."""
+        share = target[0].numpy()
+        return _draw(np.where(share == OUTSIDE, 0, share / FULL))
+
+    def show_prediction(self, image: Bytes, output: Tensor) -> Visualization:
+        """Draw the likelihood of an edge at each pixel, white on black."""
+        return _draw(output[-1].float().sigmoid().numpy())
+
+    def scores(self, output: Tensor, size: int) -> Scores:
+        """Return the scores of the last map."""
+        return LineScores(output[-1:].float().sigmoid())
+
+    def analysis(self, classes: Sequence[str]) -> Analysis:
+        return EdgeAnalysis(self, classes)
+
+    def explanation_targets(
+        self, outputs: Any, classes: Sequence[str], requested: Sequence[int], size: int
+    ) -> list[Target]:
+        logits = outputs[0, -1]
+        probabilities = logits.detach().sigmoid()
+        return [mean_target(classes[0], logits, probabilities, probabilities >= 0.5)]
+
+    def exported_outputs(self, outputs: Tensor, inputs: Tensor) -> Tensor:
+        """Return the last map, [n, 1, h, w]."""
+        return outputs[:, -1:]
+
+
+class EdgeAnalysis(Analysis):
+    """Analysis of edges, with the curve of precision by recall."""
+
+    def curves(self, measured: Measured, intervals: Intervals) -> tuple[ClassCurves, ...]:
+        """Return the curve over the thresholds of the benchmark, from high to low."""
+        metric = measured.own
+        recall, precision = metric.curve()
+        scores = metric.scores()
+        return (
+            ClassCurves(
+                class_index=0,
+                positives=metric.drawn,
+                recall=tuple(recall[::-1].tolist()),
+                precision=tuple(precision[::-1].tolist()),
+                thresholds=tuple(THRESHOLDS[::-1].tolist()),
+                average_precision=intervals.measures.get("ap"),
+                best_threshold=scores.threshold,
+                best_f1=scores.ods,
+            ),
+        )
+
+
+def _draw(likelihood: np.ndarray) -> Visualization:
+    levels = np.rint(likelihood * 255).astype(np.uint8)
+    return Visualization(np.repeat(levels[:, :, None], 3, 2))

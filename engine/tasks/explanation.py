@@ -1,0 +1,67 @@
+"""Targets of explanations: the numbers whose gradients show what speaks for a class in a sample."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from engine.contract.inference.explanation import Box
+
+
+class Target(NamedTuple):
+    """A number to explain.
+
+    Attributes:
+        class_name: Name of the class, "" if it is of none.
+        value: The number, a tensor without dimensions and with a gradient.
+        score: Probability of the class.
+        box: Box of the object, in pixels of the model's input.
+        note: Remark for the user.
+    """
+
+    class_name: str
+    value: Tensor
+    score: float | None = None
+    box: Box | None = None
+    note: str = ""
+
+
+def class_targets(
+    logits: Tensor, probabilities: Tensor, classes: Sequence[str], numbers: Sequence[int]
+) -> list[Target]:
+    """Return the logits [C] of the classes with these numbers."""
+    return [Target(classes[number], logits[number], float(probabilities[number])) for number in numbers]
+
+
+def pixel_targets(logits: Tensor, classes: Sequence[str], requested: Sequence[int]) -> list[Target]:
+    """Return for each requested class the mean of its logits [C, h, w] over the pixels that are predicted as it.
+
+    This is Seg-Grad-CAM (Vinogradova et al. 2020, section 3). Without requested classes, the most frequent class of
+    the image is taken, except for the first, which usually is the background.
+    """
+    predicted = logits.argmax(0)
+    if not requested:
+        counts = torch.bincount(predicted.flatten(), minlength=len(logits))
+        requested = [int(counts[1:].argmax()) + 1 if counts[1:].any() else 0]
+    probabilities = logits.detach().softmax(0)
+    return [
+        mean_target(classes[number], logits[number], probabilities[number], predicted == number) for number in requested
+    ]
+
+
+def mean_target(name: str, logits: Tensor, probabilities: Tensor, pixels: Tensor) -> Target:
+    """Return the mean of `logits` [h, w] over the `pixels` that are True, or over all if none is."""
+    if pixels.any():
+        return Target(name, logits[pixels].mean(), float(probabilities[pixels].mean()))
+    note = f"No pixel is taken for {name}; the map shows what raises its score over the whole image."
+    return Target(name, logits.mean(), float(probabilities.mean()), note=note)
+
+
+def output_targets(output: Tensor, classes: Sequence[str], requested: Sequence[int]) -> list[Target]:
+    """Return the scores of the requested classes if the output has one per class, else the mean of the output."""
+    if requested and output.shape[:1] == (len(classes),):
+        return [Target(classes[number], output[number].mean()) for number in requested]
+    return [Target("", output.mean(), note="The map shows what raises the model's output.")]

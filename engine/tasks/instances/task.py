@@ -1,0 +1,131 @@
+"""Instance segmentation: the pixels of every object, and its class."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+from torchvision.models.detection.roi_heads import paste_masks_in_image
+
+from engine.contract.job import Job
+from engine.data.decoding.idx import Bytes
+from engine.data.decoding.masks import NO_CLASS
+from engine.data.drawing import lay_mask, outline
+from engine.metrics.average_precision import Bools, Floats, Ints, box_overlaps, mask_overlaps
+from engine.metrics.base import Metric
+from engine.models import detection_models
+from engine.models.torchvision_detectors import MASK_SIDE, instances
+from engine.tasks.base import DatasetInfo, Objective, Visualization
+from engine.tasks.detection.task import SHOWN, Detection, Found, FoundInImage, InstanceMetric, found_in
+from engine.tasks.instances.entry import TASK
+from engine.tasks.predictions import ObjectScores, Scores
+
+LIKELY = 0.5
+"""The probability from which a pixel belongs to an object: He et al. 2017, section 3.1, "Inference"."""
+
+
+def masks_of(found: Found, height: int, width: int) -> Bools:
+    """The masks of detections in their image, bool [d, height, width]."""
+    parts = torch.from_numpy(found.more.reshape(-1, 1, MASK_SIDE, MASK_SIDE)).float()
+    pasted = paste_masks_in_image(parts, torch.from_numpy(found.boxes).float(), (height, width))
+    likely: Bools = (pasted[:, 0] >= LIKELY).numpy()
+    return likely
+
+
+class Outlined(NamedTuple):
+    """One image's objects: `masks` [g, h, w], `boxes` [g, 4], `classes` [g], `ignored` [g]."""
+
+    masks: Bools
+    boxes: Floats
+    classes: Ints
+    ignored: Bools
+
+
+def outlined_in(target: Tensor, classes: int) -> Outlined:
+    """The objects in one image's planes. One that is to be ignored may be of any of the `classes`, and stands for one
+    of each.
+    """
+    true = instances(target)
+    learnt, unknown = np.flatnonzero(~true.ignored.numpy()), np.flatnonzero(true.ignored.numpy())
+    every = np.arange(classes)
+    indices = np.concatenate([learnt, unknown.repeat(classes)])
+    of_each = np.concatenate([true.classes.numpy()[learnt], np.tile(every, len(unknown))])
+    ignored = np.arange(len(indices)) >= len(learnt)
+    return Outlined(true.masks.numpy()[indices], true.boxes.double().numpy()[indices], of_each, ignored)
+
+
+class MaskMetric(InstanceMetric):
+    KINDS = ("mask_", "box_")
+
+    def compared(self, found: Found, target: Tensor) -> tuple[Ints, Bools, Sequence[Floats]]:
+        true = outlined_in(target, len(self.counters) - 1)
+        overlaps = [
+            mask_overlaps(masks_of(found, *target.shape[-2:]), true.masks, true.ignored),
+            box_overlaps(found.boxes, true.boxes, true.ignored),
+        ]
+        return true.classes, true.ignored, overlaps
+
+
+class InstanceSegmentation(Detection):
+    entry = TASK.entry
+    known = detection_models.MASKERS
+
+    def objective(self, job: Job, dataset_info: DatasetInfo) -> Objective:
+        return MasksOfImage(dataset_info.classes)
+
+
+class MasksOfImage(FoundInImage):
+    """Boxes with masks, by the losses of the detector that is trained. Targets are planes, int64 [n, 2, h, w]: the
+    number of each pixel's object, 0 for none, and its class.
+    """
+
+    entry = InstanceSegmentation.entry
+
+    def __init__(self, classes: tuple[str, ...]) -> None:
+        super().__init__(classes)
+        self.legend = self.legend if len(classes) > 1 else ()
+
+    def metric(self) -> Metric:
+        return MaskMetric(len(self._classes))
+
+    def blank_targets(self, inputs: Tensor) -> Tensor:
+        """An object in the middle of each, so that all of the detector has something to do."""
+        height, width = inputs.shape[-2:]
+        planes = torch.zeros((len(inputs), 2, height, width), dtype=torch.int64, device=inputs.device)
+        planes[:, 1] = NO_CLASS
+        middle = (slice(height // 4, 3 * height // 4), slice(width // 4, 3 * width // 4))
+        planes[:, 0][:, *middle] = 1
+        planes[:, 1][:, *middle] = 0
+        return planes
+
+    def show_truth(self, image: Bytes, target: Tensor) -> Visualization:
+        true = instances(target)
+        learnt = ~true.ignored
+        masks, boxes, classes = true.masks[learnt], true.boxes[learnt].double(), true.classes[learnt]
+        return self._shown(image, masks.numpy(), boxes.numpy(), classes.numpy())
+
+    def show_prediction(self, image: Bytes, output: Tensor) -> Visualization:
+        found = found_in(output, SHOWN)
+        if not len(found.boxes):
+            return Visualization(image, self.nothing_sure(output))
+        return self._shown(image, masks_of(found, *image.shape[:2]), found.boxes, found.classes)
+
+    def scores(self, output: Tensor, size: int) -> Scores:
+        found = found_in(output, 0.0)
+        masks = found.more.reshape(-1, MASK_SIDE, MASK_SIDE)
+        return ObjectScores(found.boxes, found.scores, found.classes, masks)
+
+    def _shown(self, image: Bytes, masks: Bools, boxes: Floats, classes: Ints) -> Visualization:
+        """Every object in a colour of its own; where there are several classes, with a frame that says which."""
+        plane = np.zeros(image.shape[:2], np.uint8)
+        for number, mask in reversed(list(enumerate(masks))):
+            plane[mask] = 1 + number % (NO_CLASS - 1)
+        drawn = lay_mask(image, plane)
+        held: list[int] = classes.tolist()
+        if not self.legend:
+            return Visualization(drawn, self.counted(held))
+        drawn = outline(drawn, boxes, held, self.names(classes))
+        return Visualization(drawn, self.counted(held), tuple(sorted(set(held))))

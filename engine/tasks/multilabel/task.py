@@ -1,0 +1,179 @@
+"""Multi-label classification: any number of labels for an image."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from engine.contract.job import Job
+from engine.data.decoding.idx import Bytes
+from engine.metrics.base import Metric
+from engine.metrics.class_counts import Shares, of_classes, presence_weights
+from engine.tasks.base import DatasetInfo, Objective, Visualization
+from engine.tasks.classification.task import Classification
+from engine.tasks.explanation import Target, class_targets
+from engine.tasks.multilabel.entry import TASK
+from engine.tasks.predictions import Labels, LabelScores
+
+THRESHOLD = 0.5
+"""The probability from which a label counts as predicted."""
+_SUMS = 3
+"""Counters of the metric besides labels."""
+
+
+def average_precision(scores: npt.NDArray[np.float64], true: npt.NDArray[np.bool_]) -> float | None:
+    """The area under the steps of precision over recall of one label, scores [n] of samples that have it or not; None
+    where none has it. Samples of one score come together (scikit-learn's `average_precision_score`).
+    """
+    positives = int(true.sum())
+    if not positives:
+        return None
+    order = np.argsort(-scores, kind="stable")
+    ends = np.append(np.flatnonzero(np.diff(scores[order])), len(order) - 1)
+    right = np.cumsum(true[order])[ends]
+    return float(np.sum(np.diff(right, prepend=0) * right / (ends + 1)) / positives)
+
+
+class MultiLabelMetric(Metric):
+    """`counters`: samples, the sum of the losses, the sum of the samples' accuracies, then of each label how often it
+    was right, true and found. `rows`: the score of each label, then whether each is true, of each sample.
+    """
+
+    def __init__(self, classes: int) -> None:
+        self._classes = classes
+        self.counters = torch.zeros(_SUMS + 3 * classes, dtype=torch.float64)
+        self._room = torch.empty((0, 2 * classes), dtype=torch.float64)
+        self.rows = self._room
+
+    @torch.no_grad()
+    def update(self, outputs: Tensor, targets: Tensor) -> None:
+        if not len(targets):
+            return
+        likely, true = outputs.float().sigmoid(), targets > 0.5
+        found = likely >= THRESHOLD
+        losses = functional.binary_cross_entropy_with_logits(outputs.float(), targets, reduction="none").mean(1)
+        sums = torch.stack([torch.ones_like(losses), losses, _accuracies(found, true)]).double().sum(1)
+        of_labels = torch.stack([found & true, true, found]).double().sum(1).flatten()
+        self.counters = self.counters.to(outputs.device) + torch.cat([sums, of_labels])
+        self._keep(torch.cat([likely, true], dim=1).double())
+
+    def _keep(self, rows: Tensor) -> None:
+        """Adds rows where there is room, of which there is twice as much whenever it runs out."""
+        held, count = len(self.rows), len(self.rows) + len(rows)
+        if count > len(self._room) or self._room.device != rows.device:
+            room = rows.new_empty((max(count, 2 * held), rows.shape[1]))
+            room[:held] = self.rows
+            self._room = room
+        self._room[held:count] = rows
+        self.rows = self._room[:count]
+
+    def compute(self) -> dict[str, float]:
+        """Means are over the labels that occur."""
+        count, loss, accuracy = self.counters[:_SUMS].tolist()
+        if not count:
+            return {}
+        precisions = [each for each in self._average_precisions() if each is not None]
+        right, true, found = self._sums()
+        occurring = true > 0
+        f1 = (2 * right / (true + found))[occurring]
+        return {
+            "map": float(np.mean(precisions)) if precisions else 0.0,
+            "mean_f1": float(f1.mean()) if len(f1) else 0.0,
+            "accuracy": accuracy / count,
+            "loss": loss / count,
+        }
+
+    def per_class(self) -> dict[str, Shares]:
+        return {"AP": self._average_precisions()} | of_classes(*self._sums())
+
+    def _average_precisions(self) -> Shares:
+        scores, true = np.split(self.rows.cpu().numpy(), 2, axis=1)
+        return tuple(average_precision(scores[:, number], true[:, number] > 0) for number in range(self._classes))
+
+    def _sums(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Of each label how often it was right, true and found."""
+        right, true, found = self.counters[_SUMS:].view(3, self._classes)
+        return right, true, found
+
+
+def _accuracies(found: Tensor, true: Tensor) -> Tensor:
+    """Of each sample how many of the labels that it has or was given are right, bool [n, C] to [n]; 1 where there are
+    none (Godbole and Sarawagi 2004).
+    """
+    either = (found | true).sum(1)
+    return torch.where(either > 0, (found & true).sum(1) / either.clamp(min=1), 1.0)
+
+
+class MultiLabel(Classification):
+    """With the models of image classification, which give a value for each label."""
+
+    entry = TASK.entry
+
+    def model_names(self) -> tuple[str, ...]:
+        return ()
+
+    def objective(self, job: Job, dataset_info: DatasetInfo) -> Objective:
+        balanced = job.class_weights == "balanced"
+        weights = presence_weights(dataset_info.class_counts(), dataset_info.samples) if balanced else None
+        return LabelsOfImage(dataset_info.classes, job.label_smoothing, weights)
+
+
+class LabelsOfImage(Objective):
+    """Each label for itself, by binary cross entropy, of which a sample's loss is the mean over the labels. Targets are
+    float32 [n, C], 0 or 1, or shares where images are mixed; `smoothing` draws them towards a half, and having a label
+    counts by `weights` [C].
+    """
+
+    entry = MultiLabel.entry
+
+    def __init__(self, classes: Sequence[str], smoothing: float = 0.0, weights: Tensor | None = None) -> None:
+        self._classes = classes
+        self._smoothing = smoothing
+        self._weights = weights
+
+    def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        if self._smoothing:
+            targets = targets * (1 - self._smoothing) + self._smoothing / 2
+        if self._weights is not None:
+            self._weights = self._weights.to(outputs.device)  # once, since a copy holds up the host
+        return functional.binary_cross_entropy_with_logits(
+            outputs.float(), targets, reduction="none", pos_weight=self._weights
+        ).mean(1)
+
+    def correct(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        return _accuracies(outputs.float().sigmoid() >= THRESHOLD, targets > 0.5).sum()
+
+    def metric(self) -> Metric:
+        return MultiLabelMetric(len(self._classes))
+
+    def blank_targets(self, inputs: Tensor) -> Tensor:
+        return torch.zeros((len(inputs), len(self._classes)), device=inputs.device)
+
+    def show_truth(self, image: Bytes, target: Tensor) -> Visualization:
+        return Visualization(image, ", ".join(self._classes[number] for number in _indices(target > 0.5)) or "no label")
+
+    def show_prediction(self, image: Bytes, output: Tensor) -> Visualization:
+        probabilities = self.scores(output, 0).probabilities.numpy()
+        found = Labels(classes=tuple(self._classes), probabilities=probabilities, several=True, threshold=THRESHOLD)
+        return Visualization(image, found.words)
+
+    def scores(self, output: Tensor, size: int) -> LabelScores:
+        return LabelScores(output.float().sigmoid(), several=True)
+
+    def explanation_targets(
+        self, outputs: Any, classes: Sequence[str], requested: Sequence[int], size: int
+    ) -> list[Target]:
+        """Return the requested labels, or else the likeliest one."""
+        probabilities = outputs[0].detach().sigmoid()
+        return class_targets(outputs[0], probabilities, classes, requested or [int(probabilities.argmax())])
+
+
+def _indices(there: Tensor) -> list[int]:
+    indices: list[int] = there.nonzero().flatten().tolist()
+    return indices

@@ -1,0 +1,25 @@
+"""Declaration of point cloud segmentation: a class for every point. Torch-free."""
+
+from engine.contract.catalogue import DefaultModel, Measure, TaskEntry
+from engine.data.formats.declarations import TaskDeclaration
+
+TASK = TaskDeclaration(
+    TaskEntry(
+        id="point_segmentation",
+        title="Point cloud segmentation",
+        annotations=("points",),
+        measures=(
+            Measure("miou", "Mean IoU", higher_is_better=True, percent=True),
+            Measure("mean_f1", "Mean F1", higher_is_better=True, percent=True),
+            Measure("point_accuracy", "Point accuracy", higher_is_better=True, percent=True),
+            Measure("loss", "Validation loss", higher_is_better=False),
+        ),
+        defaults=(DefaultModel("pointcnn"),),
+        fields=("points", "loss", "class_weights", "ignore_value"),
+        losses=("cross_entropy", "focal", "dice", "cross_entropy_dice"),
+        without=("image_size", "progressive_from", "transforms", "mirror", "picture_cache", "memory_format"),
+        predicts="points",
+    ),
+    "engine.tasks.points.task:PointSegmentation",
+    position=80,
+)

@@ -1,0 +1,178 @@
+"""Segmentation of point clouds: a class for every point."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy.typing as npt
+import torch
+from torch import Tensor, nn
+
+from engine.contract.catalogue import did_you_mean
+from engine.contract.job import Job
+from engine.contract.problems import Problem
+from engine.data.datasets.open_splits import Splits
+from engine.data.datasets.point_blocks import PointBlocks
+from engine.data.decoding.idx import Bytes
+from engine.data.formats.shared.ignored_class import labels_without
+from engine.data.point_drawing import draw_points, point_legend
+from engine.data.randomness import RandomStreams
+from engine.data.transforms.device_transforms import Statistics
+from engine.metrics.base import Metric
+from engine.metrics.class_counts import softened_weights
+from engine.models import weights
+from engine.models.base import ModelInfo, TaskError
+from engine.models.model_surgery import set_heads
+from engine.models.networks.pointcnn import PointCNN
+from engine.models.registry import build_foreign, is_foreign
+from engine.tasks.analysis import Analysis
+from engine.tasks.base import DatasetInfo, Objective, Task
+from engine.tasks.points.entry import TASK
+from engine.tasks.predictions import PointScores, Scores
+from engine.tasks.segmentation.task import ClassOfPixel, SegmentationMetric
+
+WIDTHS = {"pointcnn": 4, "pointcnn_x1": 1, "pointcnn_x2": 2, "pointcnn_x8": 8}
+"""PointCNN's width by the model's id: its authors take 4 for Semantic3D, and 8 for S3DIS and ScanNet."""
+CLASSES, CHANNELS = 8, 6
+"""The catalogue describes the models for Semantic3D, with coloured points."""
+SHOWN_SIDE = 256
+
+
+class PointSegmentation(Task):
+    entry = TASK.entry
+
+    def model_names(self) -> tuple[str, ...]:
+        return tuple(WIDTHS)
+
+    def model_info(self, model: str) -> ModelInfo:
+        times = WIDTHS[model]
+        title = "PointCNN" if model == self.entry.model else f"PointCNN, {times} x 32 channels"
+        network = f"PointCNN({{channels}}, {{classes}}, {times})"
+        construction = f"import torch; from {PointCNN.__module__} import PointCNN; model = {network}"
+        return ModelInfo(title, "PointCNN", 0, 0, CLASSES, CHANNELS, construction=construction)
+
+    def build_model(self, job: Job, classes: int, channels: int) -> nn.Module:
+        """[n, channels, points] to [n, classes, points]; the first three channels are positions. Raises TaskError."""
+        if not is_foreign(job) and job.model not in WIDTHS:
+            raise TaskError("model", f"There is no model “{job.model}”.", did_you_mean(job.model, list(WIDTHS)))
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(job.seed)
+            model = self._foreign(job, classes, channels) if is_foreign(job) else _pointcnn(job, classes, channels)
+        head = None if is_foreign(job) else "head"
+        if job.weights_file:
+            state = weights.from_file(job.weights_file)
+            weights.load(model, state, head=head, channels=channels, field="weights_file", source=job.weights_file)
+        elif job.pretrained:
+            message = "There are no pretrained weights for point clouds."
+            raise TaskError("pretrained", message, "Set a weights file, or train from scratch.")
+        if job.freeze_epochs and head is None:
+            message = "Footplate can't determine the head of a model file."
+            raise TaskError("freeze_epochs", message, "Train all layers.")
+        set_heads(model, [head] if head is not None else [], freeze=bool(job.freeze_epochs))
+        return model.train()
+
+    def _foreign(self, job: Job, classes: int, channels: int) -> nn.Module:
+        model = build_foreign(job, classes, channels, images=False)
+        given = torch.randn(2, channels, job.points, generator=torch.Generator().manual_seed(0))
+        try:
+            with torch.no_grad():
+                outputs = model.eval()(given)
+        except Exception as error:  # it may be anybody's
+            message = f"The model of {job.model} fails on points {list(given.shape)}: {type(error).__name__}: {error}."
+            raise TaskError("model", message, "Fix the file, or set another number of points.") from error
+        wanted = (2, classes, job.points)
+        if not isinstance(outputs, Tensor) or tuple(outputs.shape) != wanted:
+            got = f"a tensor of {list(outputs.shape)}" if isinstance(outputs, Tensor) else f"a {type(outputs).__name__}"
+            message = (
+                f"For points {list(given.shape)}, the model of {job.model} returns {got}; expected {list(wanted)}."
+            )
+            raise TaskError("model", message, f"Make it return {classes} values per point.")
+        return model
+
+    def image_size(self, job: Job) -> int:
+        """Points have none."""
+        return 0
+
+    def normalisation(self, job: Job, channels: int) -> Statistics:
+        """None: the samples are normalised where they are read."""
+        return (0.0,) * channels, (1.0,) * channels
+
+    def example_shape(self, job: Job, channels: int) -> tuple[int, ...]:
+        return channels, job.points
+
+    def prepared(self, job: Job, splits: Splits) -> Splits:
+        """Samples of the job's number of points, normalised by what the training clouds are like. Points labelled with
+        the job's `ignore_value` become of no class.
+        """
+        assert isinstance(splits.train, PointBlocks)
+        classes, code = splits.classes, splits.train.code
+        if job.ignore_value is not None:
+            meaning = labels_without(classes, code, job.ignore_value)
+            if isinstance(meaning, Problem):
+                raise TaskError.of(meaning)
+            assert meaning.code is not None
+            classes, code = meaning.classes, meaning.code
+
+        def blocks(split: PointBlocks) -> PointBlocks:
+            made = PointBlocks(split.split, code, split.folder, points=job.points)
+            made.streams = RandomStreams(job.seed)
+            return made
+
+        splits = splits.with_each(blocks, classes=classes)
+        train = splits.train
+        assert isinstance(train, PointBlocks)
+        train.training, train.turned = True, job.augmentation != "none"
+        statistics = train.surveyed()
+        return splits.with_each(lambda split: split.normalised(statistics), statistics=statistics)
+
+    def objective(self, job: Job, dataset_info: DatasetInfo) -> Objective:
+        weights = softened_weights(dataset_info.class_counts()) if job.class_weights == "balanced" else None
+        return ClassOfPoint(job.loss, dataset_info.classes, weights)
+
+
+class PointMetric(SegmentationMetric):
+    """As of pixels: in place of those, points are counted."""
+
+    def compute(self) -> dict[str, float]:
+        measured = super().compute()
+        return {"point_accuracy" if name == "pixel_accuracy" else name: value for name, value in measured.items()}
+
+
+class ClassOfPoint(ClassOfPixel):
+    """The class of every point but those of `NO_CLASS`, by the losses of `ClassOfPixel` for an image of one row of
+    pixels. Outputs are [n, classes, points], targets int64 [n, points].
+    """
+
+    entry = PointSegmentation.entry
+    compiles = False
+
+    def __init__(self, kind: str, classes: Sequence[str], weights: Tensor | None = None) -> None:
+        super().__init__(kind, classes, weights)
+        self.legend = point_legend(classes)
+
+    def _loss(self, outputs: Tensor, targets: Tensor, weights: Tensor | None) -> Tensor:
+        return super()._loss(outputs[:, :, None], targets[:, None], weights)
+
+    def correct(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        return super().correct(outputs[:, :, None], targets[:, None])
+
+    def metric(self) -> Metric:
+        return PointMetric(self, self._classes)
+
+    def blank_targets(self, inputs: Tensor) -> Tensor:
+        return torch.zeros((len(inputs), inputs.shape[-1]), dtype=torch.int64, device=inputs.device)
+
+    def scores(self, output: Tensor, size: int) -> Scores:
+        return PointScores(output.float().softmax(0))
+
+    def analysis(self, classes: Sequence[str]) -> Analysis:
+        return Analysis(self, classes)
+
+    def _drawn(self, image: npt.NDArray[Any], plane: Bytes) -> Bytes:
+        """`image` is the model's input, float32 [channels, points], and `plane` the class of each point."""
+        return draw_points(image[:3].T, plane, SHOWN_SIDE)
+
+
+def _pointcnn(job: Job, classes: int, channels: int) -> nn.Module:
+    return PointCNN(channels, classes, WIDTHS[job.model])

@@ -1,0 +1,24 @@
+"""Tasks by id: Footplate's, and those of plug-ins."""
+
+from __future__ import annotations
+
+import pkgutil
+
+from engine.data.formats.declarations import task_declarations
+from engine.system.plugins import Registry, Unusable
+from engine.tasks.base import Task
+
+
+def _accept(name: str, loaded: object) -> Task:
+    if not (isinstance(loaded, type) and issubclass(loaded, Task)):
+        raise Unusable(f"it is a {type(loaded).__name__}, not a subclass of Task of engine.tasks.base")
+    if loaded.entry.id != name:
+        raise Unusable(f"the id of its entry is “{loaded.entry.id}”")
+    return loaded()
+
+
+TASKS: Registry[Task] = Registry(
+    "footplate.tasks",
+    {each.entry.id: pkgutil.resolve_name(each.implementation)() for each in task_declarations()},
+    _accept,
+)

@@ -1,0 +1,117 @@
+"""The measures of lines that are found: by their area, by their middle, and by their direction."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from engine.data.decoding.masks import NO_CLASS
+from engine.metrics.base import Metric
+from engine.tasks.roads.directions import DIRECTIONS, LINE, STEP, Mask, thin
+
+SLACK = 3
+"""The tolerance between two centre lines, in rows and columns of the image that the model is given.
+Mnih & Hinton 2010 (section 4) allow as many pixels, and so does the code of Batra et al. 2019 (`relaxed_f1`)."""
+TOLERANCE = 10.0
+"""The tolerance of a direction in degrees: the width of a class of Batra et al. 2019."""
+
+_CONFUSION = slice(2, 6)
+_MIDDLES = slice(6, 10)
+_DIRECTED = slice(10, 12)
+
+
+class RoadMetric(Metric):
+    """`counters`: the sum of the losses and the number of images; a row for each true class of how many of its pixels
+    were taken for each class; the pixels of middle lines that were found and, of those, that are near a true one,
+    then the true ones and, of those, that are near a found one; the pixels of true lines with a direction and, of
+    those, where the likeliest of all directions is right, whether a line was found there or not.
+
+    `losses(outputs, targets)` is the loss of each image, [n]; `scores(outputs, targets)` the scores at the whole side,
+    [n, 2, h, w] of the classes and [n, 37, h, w] of directions.
+    """
+
+    def __init__(
+        self, losses: Callable[[Tensor, Tensor], Tensor], scores: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
+    ) -> None:
+        self.counters = torch.zeros(12, dtype=torch.float64)
+        self._losses = losses
+        self._scores = scores
+
+    @torch.no_grad()
+    def update(self, outputs: Tensor, targets: Tensor) -> None:
+        if not len(targets):
+            return
+        losses = self._losses(outputs, targets).double()
+        of_classes, of_directions = self._scores(outputs, targets)
+        true, along = targets.unbind(1)
+        found = of_classes.argmax(1)
+        counted = true != NO_CLASS
+        sums = torch.stack([losses.sum(), torch.full_like(losses[0], len(losses))])
+        confusion = torch.bincount(true[counted] * 2 + found[counted], minlength=4)
+        middles = _middles(((found == LINE) & counted).cpu().numpy(), (true == LINE).cpu().numpy())
+        directed = _directed(of_directions[:, :DIRECTIONS].argmax(1), along)
+        added = torch.cat([sums, confusion.double(), middles.to(sums), directed.double()])
+        self.counters = self.counters.to(outputs.device) + added
+
+    def compute(self) -> dict[str, float]:
+        loss, images = self.counters[:2].tolist()
+        if not images:
+            return {}
+        precision, recall = self.relaxed()
+        directed, right = self.counters[_DIRECTED].tolist()
+        shares = self.per_class()
+        return {
+            "iou": shares["IoU"][LINE] or 0.0,
+            "relaxed_iou": _share(precision * recall, precision + recall - precision * recall),
+            "f1": shares["F1"][LINE] or 0.0,
+            "orientation": _share(right, directed),
+            "loss": loss / images,
+        }
+
+    def relaxed(self) -> tuple[float, float]:
+        """The share of found middle lines near a true one, and that of true ones near a found one."""
+        found, found_near, true, true_near = self.counters[_MIDDLES].tolist()
+        return _share(found_near, found), _share(true_near, true)
+
+    def per_class(self) -> dict[str, tuple[float | None, ...]]:
+        confusion = self.counters[_CONFUSION].reshape(2, 2)
+        right, both = confusion.diag().tolist(), (confusion.sum(0) + confusion.sum(1)).tolist()
+        pairs = [(one, two) for one, two in zip(right, both, strict=True)]
+        return {
+            "IoU": tuple(_share(one, two - one) if two else None for one, two in pairs),
+            "F1": tuple(_share(2 * one, two) if two else None for one, two in pairs),
+        }
+
+    def confusion(self) -> tuple[tuple[int, ...], ...]:
+        rows = self.counters[_CONFUSION].reshape(2, 2).long().tolist()
+        return tuple(map(tuple, rows))
+
+
+def _share(part: float, whole: float) -> float:
+    return part / whole if whole else 0.0
+
+
+def _middles(found: Mask, true: Mask) -> Tensor:
+    """For lines [n, h, w]: the pixels of found middle lines, those of them near a true one, and the other way round."""
+    from scipy.ndimage import binary_dilation
+
+    counts = np.zeros(4)
+    around = np.ones((2 * SLACK + 1, 2 * SLACK + 1), bool)
+    for one, other in zip(found, true, strict=True):
+        lines = thin(one), thin(other)
+        for index, (line, against) in enumerate((lines, lines[::-1])):
+            near = line & binary_dilation(against, around)
+            counts[2 * index : 2 * index + 2] += line.sum(), near.sum()
+    return torch.from_numpy(counts)
+
+
+def _directed(found: Tensor, true: Tensor) -> Tensor:
+    """How many pixels have a direction in truth, and of how many the one that was found is right."""
+    has = true < DIRECTIONS
+    apart = (found - true).abs()
+    apart = torch.minimum(apart, DIRECTIONS - apart)
+    right = has & (apart * STEP <= TOLERANCE)
+    return torch.stack([has.sum(), right.sum()])

@@ -1,0 +1,90 @@
+"""Models of road extraction: those of Batra et al. 2019, and user-defined ones."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import torch
+from torch import nn
+
+from engine.contract.catalogue import did_you_mean
+from engine.contract.job import Job
+from engine.data.transforms.device_transforms import Statistics
+from engine.models import encoders, registry, user_file
+from engine.models.base import ModelInfo, TaskError
+from engine.models.model_surgery import set_heads
+from engine.models.registry import build_foreign, is_foreign
+from engine.tasks.roads.directions import DIRECTIONS
+from engine.tasks.roads.networks import STRIDE, LinkNetMTL, StackHourglassNetMTL
+
+CLASSES = 2
+SCORES = CLASSES + DIRECTIONS + 1
+"""The outputs per pixel: background and line, then the directions with a background class of their own."""
+IMAGE_SIZE = 256
+"""The default image size in pixels: the crops of Batra et al. 2019."""
+HOURGLASS = "hourglass_mtl"
+LINKNET = "linknet_mtl"
+_TITLES = {
+    LINKNET: ("LinkNet, roads and directions", "LinkNet"),
+    HOURGLASS: ("Stacked hourglass, roads and directions", "Hourglass"),
+}
+
+
+def names() -> tuple[str, ...]:
+    return tuple(_TITLES)
+
+
+def model_info(name: str) -> ModelInfo:
+    title, family = _TITLES[name]
+    network = LinkNetMTL if name == LINKNET else StackHourglassNetMTL
+    arguments = ("{encoder!r}, " if name == LINKNET else "") + f"{CLASSES}, {DIRECTIONS + 1}, {{channels}}"
+    construction = f"import torch; from engine.tasks.roads.networks import {network.__name__}; model = {network.__name__}({arguments})"
+    return ModelInfo(title, family, IMAGE_SIZE, 2 * STRIDE, CLASSES, encoder=name == LINKNET, construction=construction)
+
+
+def statistics(job: Job) -> Statistics:
+    """Return the mean and standard deviation of the colors that the model's weights expect."""
+    return (
+        encoders.statistics(job.encoder) if job.model == LINKNET else registry.statistics(job.model, encoders.IMAGENET)
+    )
+
+
+def build(job: Job, channels: int, size: int) -> nn.Module:
+    """Build the job's model on the CPU, in training mode.
+
+    It takes [n, channels, s, s] and returns [n, SCORES, pixels] (see `networks.unpack`). Fresh weights depend on the
+    job's seed only. Raises TaskError.
+    """
+    if not is_foreign(job) and job.model not in names():
+        raise TaskError("model", f"There is no model “{job.model}”.", did_you_mean(job.model, list(names())))
+    title = job.model if is_foreign(job) else _TITLES[job.model][0]
+    has_encoder = job.model == LINKNET
+    if not has_encoder and job.freeze_epochs:
+        message = f"{title} has no pretrained backbone that could be frozen."
+        raise TaskError("freeze_epochs", message, "Train all layers.")
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(job.seed)
+        model = _construct(job, title, channels, size)
+    encoders.load_initial(job, model, None, channels, title=title, has_encoder=has_encoder)
+    heads = [name for name, _ in model.named_children() if name != "encoder"] if has_encoder else []
+    set_heads(model, heads, freeze=bool(job.freeze_epochs))
+    return model.train()
+
+
+def _construct(job: Job, title: str, channels: int, size: int) -> nn.Module:
+    if is_foreign(job):
+        return _foreign(job, channels, size)
+    if job.model == LINKNET:
+        linknet = partial(LinkNetMTL, job.encoder, CLASSES, DIRECTIONS + 1, channels)
+        return encoders.construct(job, title, size, linknet)
+    encoders.validate_side(title, size)
+    return StackHourglassNetMTL(CLASSES, DIRECTIONS + 1, channels)
+
+
+def _foreign(job: Job, channels: int, size: int) -> nn.Module:
+    model = build_foreign(job, SCORES, channels)
+    remedy = (
+        f"Make it return {CLASSES} scores for background and line and {DIRECTIONS + 1} for the direction of each pixel."
+    )
+    user_file.try_out(job.model, model, (channels, size, size), (SCORES, size, size), remedy)
+    return model

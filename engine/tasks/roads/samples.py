@@ -1,0 +1,64 @@
+"""Images with masks of lines, and with a second plane for the direction of the lines."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from engine.contract.preprocessing import Framing
+from engine.data.datasets.images import ImageSet
+from engine.data.decoding.masks import NO_CLASS
+from engine.data.transforms.device_transforms import Placement
+from engine.tasks.roads.directions import DIRECTIONS, STEP, VERSION, orientation_plane
+
+
+class OrientedImages(ImageSet):
+    """Masked images with a second plane behind the classes: that of `orientation_plane`, made of the mask in the size
+    asked for, and kept with the image. Targets are int64 [n, 2, size, size].
+    """
+
+    framing: Framing = "whole"
+    planes = 2
+    outside = (NO_CLASS, NO_CLASS)
+
+    def __init__(self, images: ImageSet) -> None:
+        self.targets = images.targets
+        self.mirror = images.mirror
+        self.folder, self.files, self.beside = images.folder, images.files, images.beside
+        self.kind = f"{images.kind} orientation {VERSION}"
+        self.bands = images.bands
+        self._images = images
+
+    def path(self, index: int) -> str:
+        return self._images.path(index)
+
+    def load(self, index: int, size: int, channels: int) -> Tensor:
+        pixels = self._images.load(index, size, channels)
+        return torch.cat([pixels, torch.from_numpy(orientation_plane(pixels[-1].numpy()))[None]])
+
+    def batch_targets(self, rows: Tensor, planes: Tensor | None, placement: Placement | None, size: int) -> Tensor:
+        """Return the targets with directions as in the augmented image: a line that fell rises in a mirrored image."""
+        assert planes is not None
+        targets = planes.long()
+        if placement is not None:
+            found = _moved_directions(placement.maps()[0])
+            targets[:, 1] = found.gather(1, targets[:, 1].flatten(1)).view_as(targets[:, 1])
+        return targets
+
+    def class_counts(self, classes: int) -> Sequence[float]:
+        return self._images.class_counts(classes)
+
+
+def _moved_directions(linear: Tensor) -> Tensor:
+    """Return the class of direction that each class becomes under matrices [n, 2, 2] of x and y, int64 [n, 256].
+
+    Other classes are unchanged.
+    """
+    angles = torch.arange(DIRECTIONS, device=linear.device) * (STEP * torch.pi / 180)
+    x, y = (linear @ torch.stack((angles.cos(), -angles.sin()))).unbind(1)  # rows run downwards
+    moved = torch.round(torch.atan2(-y, x) * (180 / torch.pi / STEP)).long() % DIRECTIONS
+    classes = torch.arange(NO_CLASS + 1, device=linear.device).repeat(len(linear), 1)
+    classes[:, :DIRECTIONS] = moved
+    return classes

@@ -1,0 +1,215 @@
+"""Road extraction: pixels of roads or other lines, and the directions of the lines."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor, nn
+from torch.nn import functional
+
+from engine.checks.job_checks import class_count_problems
+from engine.contract.catalogue import Measure
+from engine.contract.job import Job
+from engine.data.datasets.images import DatasetError
+from engine.data.datasets.open_splits import Splits
+from engine.data.decoding.idx import Bytes
+from engine.data.decoding.masks import NO_CLASS
+from engine.data.drawing import legend_of
+from engine.data.transforms.device_transforms import Statistics
+from engine.metrics.base import Metric
+from engine.models import registry
+from engine.models.base import ModelInfo
+from engine.tasks.analysis import Analysis, Measured, Values
+from engine.tasks.base import DatasetInfo, Objective, Task, Visualization
+from engine.tasks.explanation import Target, pixel_targets
+from engine.tasks.predictions import LineScores, Scores
+from engine.tasks.roads import models
+from engine.tasks.roads.directions import BACKGROUND, DIRECTIONS, LINE
+from engine.tasks.roads.entry import TASK
+from engine.tasks.roads.metrics import RoadMetric
+from engine.tasks.roads.models import CLASSES, SCORES
+from engine.tasks.roads.networks import unpack
+from engine.tasks.roads.samples import OrientedImages
+from engine.tasks.segmentation.task import Segmentation
+
+
+class RoadExtraction(Task):
+    entry = TASK.entry
+
+    def model_names(self) -> tuple[str, ...]:
+        return models.names()
+
+    def model_info(self, model: str) -> ModelInfo:
+        return models.model_info(model)
+
+    def build_model(self, job: Job, classes: int, channels: int) -> nn.Module:
+        return models.build(job, channels, self.image_size(job))
+
+    def image_size(self, job: Job) -> int:
+        return registry.image_size(job, models.IMAGE_SIZE)
+
+    def normalisation(self, job: Job, channels: int) -> Statistics:
+        """Return the statistics that the model's weights expect; a gray image takes the mean over the colors."""
+        mean, std = models.statistics(job)
+        return (mean, std) if channels == 3 else ((sum(mean) / 3,), (sum(std) / 3,))
+
+    def objective(self, job: Job, dataset_info: DatasetInfo) -> Objective:
+        return LinesAndDirections()
+
+    def prepared(self, job: Job, splits: Splits) -> Splits:
+        """Return the splits with directions next to the classes, and without the class that the job ignores.
+
+        Raises DatasetError if there is more than one kind of lines, TaskError if there is none.
+        """
+        splits = Segmentation().prepared(job, splits)
+        wrong = class_count_problems(self.entry, len(splits.classes))
+        if wrong:
+            raise DatasetError(wrong)
+        return splits.with_each(OrientedImages)
+
+
+class LinesAndDirections(Objective):
+    """Objective for lines and their directions after Batra et al. 2019.
+
+    The loss of an image is the sum of a soft IoU loss of the lines and a cross entropy of the directions, over the
+    model's maps at the full, half and quarter side. This follows the authors' code (train_mtl.py), with other means.
+    Pixels of `NO_CLASS` are left out.
+
+    Targets are int64 [n, 2, h, w], classes and directions (see `directions`); smaller maps learn from every second or
+    every fourth pixel.
+    """
+
+    entry = TASK.entry
+    exports_all_outputs = False
+
+    def __init__(self) -> None:
+        quarters = _wheel()[:: DIRECTIONS // 4]
+        self.legend = legend_of(("level", "rising to the right", "upright", "falling to the right"), quarters)
+
+    def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        size = targets.shape[-1]
+        total = outputs.new_zeros(len(outputs), dtype=torch.float32)
+        for scores in unpack(outputs, size):
+            step = size // scores.shape[-1]
+            true, along = targets[:, :, ::step, ::step].unbind(1)
+            of_classes, of_directions = scores.split([CLASSES, SCORES - CLASSES], 1)
+            total = total + _soft_iou(of_classes, true) + _cross_entropy(of_directions, along)
+        return total
+
+    def correct(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        of_classes, _ = _full_size_scores(outputs, targets)
+        counted = targets[:, 0] != NO_CLASS
+        right = ((of_classes.argmax(1) == targets[:, 0]) & counted).sum((1, 2))
+        return (right / counted.sum((1, 2)).clamp(min=1)).sum()
+
+    def metric(self) -> Metric:
+        return RoadMetric(self.loss, _full_size_scores)
+
+    def blank_targets(self, inputs: Tensor) -> Tensor:
+        return torch.zeros((len(inputs), 2, *inputs.shape[-2:]), dtype=torch.int64, device=inputs.device)
+
+    def show_truth(self, image: Bytes, target: Tensor) -> Visualization:
+        classes, along = target.numpy()
+        return self._shown(image, classes == LINE, along, counted=classes != NO_CLASS)
+
+    def show_prediction(self, image: Bytes, output: Tensor) -> Visualization:
+        """Draw predicted lines in the colors of their likeliest directions."""
+        scores = unpack(output[None].float(), image.shape[0])[0][0]
+        lines = (scores[:CLASSES].argmax(0) == LINE).numpy()
+        along = scores[CLASSES : CLASSES + DIRECTIONS].argmax(0).numpy()
+        return self._shown(image, lines, along, counted=np.ones_like(lines))
+
+    def scores(self, output: Tensor, size: int) -> Scores:
+        """Return the scores of the largest map, without directions."""
+        of_classes = unpack(output[None].float(), size)[0][0, :CLASSES]
+        return LineScores(of_classes.softmax(0)[LINE:])
+
+    def analysis(self, classes: Sequence[str]) -> Analysis:
+        return RoadAnalysis(self, classes)
+
+    def explanation_targets(
+        self, outputs: Any, classes: Sequence[str], requested: Sequence[int], size: int
+    ) -> list[Target]:
+        return pixel_targets(unpack(outputs, size)[0][0, :CLASSES], classes, requested or [LINE])
+
+    def exported_outputs(self, outputs: Tensor, inputs: Tensor) -> Tensor:
+        """Return the scores of the largest map, [n, scores, h, w]."""
+        height, width = inputs.shape[-2:]
+        return outputs.flatten(2)[:, :, : height * width].unflatten(2, (height, width))
+
+    def _shown(self, image: Bytes, lines: np.ndarray, along: np.ndarray, *, counted: np.ndarray) -> Visualization:
+        share = lines[counted].mean() if counted.any() else 0
+        legend = tuple(range(len(self.legend))) if lines.any() else ()
+        return Visualization(_lay_directions(image, lines, along), f"Lines on {100 * share:.1f} % of it", legend)
+
+
+class RoadAnalysis(Analysis):
+    """Analysis of lines, with precision and recall of their center lines."""
+
+    entries = (
+        Measure("relaxed_precision", "Relaxed precision", higher_is_better=True, percent=True),
+        Measure("relaxed_recall", "Relaxed recall", higher_is_better=True, percent=True),
+    )
+
+    def values(self, measured: Measured) -> Values:
+        measures, per_class = super().values(measured)
+        precision, recall = measured.own.relaxed()
+        return Values({**measures, "relaxed_precision": precision, "relaxed_recall": recall}, per_class)
+
+
+def _full_size_scores(outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+    scores = unpack(outputs, targets.shape[-1])[0]
+    of_classes, of_directions = scores.split([CLASSES, SCORES - CLASSES], 1)
+    return of_classes, of_directions
+
+
+def _soft_iou(scores: Tensor, targets: Tensor) -> Tensor:
+    """Return 1 minus the soft IoU of each image's lines, [n], or of its background if it has no lines.
+
+    It is the IoU with likelihoods in place of pixels (Máttyus et al. 2017, section 3.1). The authors' code takes the
+    mean of both classes; if lines are rare, the background then has the larger gradient, and a short training
+    predicts no lines.
+    """
+    counted = targets != NO_CLASS
+    likely = scores.softmax(1, dtype=torch.float32)
+    has_lines = (targets == LINE).any((1, 2))[:, None, None]
+    true = counted & (targets == torch.where(has_lines, LINE, 0))
+    likely = torch.where(has_lines, likely[:, LINE], likely[:, 0]) * counted
+    both = (likely * true).sum((1, 2))
+    either = (likely + true.float()).sum((1, 2)) - both
+    return (1 - both / either.clamp(min=1)) * counted.any((1, 2))
+
+
+def _cross_entropy(scores: Tensor, targets: Tensor) -> Tensor:
+    """Return the mean of the cross entropies of each image's lines and background, [n]; 0 without either.
+
+    The authors' code takes the mean over all pixels; if lines are rare and thin, the background then has nearly all of
+    the gradient, and a short training learns no directions.
+    """
+    values = functional.cross_entropy(scores.float(), targets, ignore_index=NO_CLASS, reduction="none")
+    of_lines, of_background = (
+        (values * there).sum((1, 2)) / there.sum((1, 2)).clamp(min=1)
+        for there in (targets < DIRECTIONS, targets == BACKGROUND)
+    )
+    return (of_lines + of_background) / 2
+
+
+def _lay_directions(image: Bytes, lines: np.ndarray, along: np.ndarray) -> Bytes:
+    """Draw the lines on `image` in the colors of their directions; those without a direction are white.
+
+    Half a turn goes once around the hues, from red for horizontal lines.
+    """
+    colours = np.concatenate([_wheel(), np.full((256 - DIRECTIONS, 3), 255, np.uint8)])[along]
+    laid: Bytes = np.where(lines[..., None], image // 4 + colours // 4 * 3, image).astype(np.uint8)
+    return laid
+
+
+def _wheel() -> Bytes:
+    """Return the color of each direction, uint8 [DIRECTIONS, 3]."""
+    hues = np.round(np.arange(DIRECTIONS) * 256 / DIRECTIONS).astype(np.uint8)
+    full = np.full(DIRECTIONS, 255, np.uint8)
+    return np.asarray(Image.fromarray(np.stack([hues, full, full], 1)[None], "HSV").convert("RGB"))[0]

@@ -1,0 +1,247 @@
+"""Semantic segmentation: a class for every pixel."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy.typing as npt
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from engine.contract.catalogue import Measure
+from engine.contract.job import Job
+from engine.contract.problems import Problem
+from engine.data.datasets.images import MaskedImages
+from engine.data.datasets.open_splits import Splits
+from engine.data.decoding.idx import Bytes
+from engine.data.decoding.masks import NO_CLASS
+from engine.data.drawing import classes_in, lay_mask, mask_legend
+from engine.data.formats.shared.ignored_class import masks_without
+from engine.data.transforms.device_transforms import Statistics
+from engine.metrics.base import Metric
+from engine.metrics.boundary_iou import BoundaryMetric
+from engine.metrics.class_counts import Shares, of_classes, shares, softened_weights
+from engine.models import registry, segmentation_models
+from engine.models.base import ModelInfo, TaskError
+from engine.tasks.analysis import OWN, Analysis
+from engine.tasks.base import DatasetInfo, Objective, Task, Visualization
+from engine.tasks.explanation import Target, pixel_targets
+from engine.tasks.predictions import PixelScores, Scores
+from engine.tasks.segmentation.entry import TASK
+
+FOCUS = 2.0
+"""The exponent of the focal loss: Lin et al. 2017 found 2 best (section 5.1)."""
+SMOOTH = 1.0
+"""Keeps the Dice loss finite for a class that an image lacks (Milletari et al. 2016 omit it; their images always
+have both classes)."""
+
+
+class SegmentationMetric(Metric):
+    """`counters`: the sum of the losses and the number of images, then a row for each true class of how many of its
+    pixels were taken for each class.
+    """
+
+    def __init__(self, objective: ClassOfPixel, classes: int) -> None:
+        self.counters = torch.zeros(2 + classes * classes, dtype=torch.float64)
+        self._objective = objective
+        self._classes = classes
+
+    @torch.no_grad()
+    def update(self, outputs: Tensor, targets: Tensor) -> None:
+        if not len(targets):
+            return
+        found, true = outputs.argmax(1).flatten(), targets.flatten()
+        counted = true != NO_CLASS
+        pairs = true[counted] * self._classes + found[counted]
+        confusion = torch.bincount(pairs, minlength=self._classes**2).double()
+        losses = self._objective.plain_loss(outputs, targets)
+        sums = torch.stack([losses.double().sum(), torch.full_like(losses[0], len(losses)).double()])
+        self.counters = self.counters.to(outputs.device) + torch.cat([sums, confusion])
+
+    def compute(self) -> dict[str, float]:
+        """Means are over the classes that occur, in truth or by mistake."""
+        loss, count = self.counters[:2].tolist()
+        if not count:
+            return {}
+        right, true, found = self._sums()
+        union = true + found - right
+        occurring = union > 0
+        return {
+            "miou": _mean(right[occurring] / union[occurring]),
+            "mean_f1": _mean(2 * right[occurring] / (true + found)[occurring]),
+            "pixel_accuracy": float(right.sum() / max(float(true.sum()), 1.0)),
+            "loss": loss / count,
+        }
+
+    def per_class(self) -> dict[str, Shares]:
+        """A class that neither occurs nor is found has none."""
+        right, true, found = self._sums()
+        return {"IoU": shares(right, true + found - right)} | of_classes(right, true, found)
+
+    def confusion(self) -> tuple[tuple[int, ...], ...]:
+        """In pixels."""
+        return tuple(tuple(map(int, row)) for row in self._matrix.tolist())
+
+    @property
+    def _matrix(self) -> Tensor:
+        return self.counters[2:].reshape(self._classes, self._classes)
+
+    def _sums(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Of each class how many pixels were right, true and found."""
+        return self._matrix.diag(), self._matrix.sum(1), self._matrix.sum(0)
+
+
+def _mean(values: Tensor) -> float:
+    return float(values.mean()) if len(values) else 0.0
+
+
+class PixelAnalysis(Analysis):
+    """Analysis of masks, with the agreement of their boundaries."""
+
+    entries = (Measure("boundary_iou", "Mean boundary IoU", higher_is_better=True, percent=True),)
+
+    def metrics(self, scale: float) -> dict[str, Metric]:
+        return {OWN: self.objective.metric(), "boundaries": BoundaryMetric(len(self.classes))}
+
+
+class Segmentation(Task):
+    entry = TASK.entry
+
+    def model_names(self) -> tuple[str, ...]:
+        return segmentation_models.names()
+
+    def model_info(self, model: str) -> ModelInfo:
+        return segmentation_models.model_info(model)
+
+    def build_model(self, job: Job, classes: int, channels: int) -> nn.Module:
+        return segmentation_models.build(job, classes, channels, self.image_size(job))
+
+    def image_size(self, job: Job) -> int:
+        return registry.image_size(job, segmentation_models.IMAGE_SIZE)
+
+    def normalisation(self, job: Job, channels: int) -> Statistics:
+        """Return the statistics that the model's weights expect; a gray image takes the mean over the colors."""
+        mean, std = segmentation_models.statistics(job)
+        return (mean, std) if channels == 3 else ((sum(mean) / 3,), (sum(std) / 3,))
+
+    def prepared(self, job: Job, splits: Splits) -> Splits:
+        """Without the class of the value that the job has ignored. Raises TaskError where fewer than two are left."""
+        if job.ignore_value is None:
+            return splits
+        train, val = splits.train, splits.val
+        assert isinstance(train, MaskedImages)
+        assert isinstance(val, MaskedImages)
+        meaning = masks_without(train.folder, train.beside, val.beside, job.ignore_value)
+        if isinstance(meaning, Problem):
+            raise TaskError.of(meaning)
+        code = meaning.code
+        assert code is not None
+        return splits.with_each(lambda split: split.with_code(code), classes=meaning.classes)
+
+    def objective(self, job: Job, dataset_info: DatasetInfo) -> Objective:
+        weights = softened_weights(dataset_info.class_counts()) if job.class_weights == "balanced" else None
+        return ClassOfPixel(job.loss, dataset_info.classes, weights)
+
+
+class ClassOfPixel(Objective):
+    """The class of every pixel but those of `NO_CLASS`; an image's loss is the mean over its pixels.
+
+    `kind` is the job's `loss`: cross entropy, the focal loss (Lin et al. 2017, equation 4, without alpha), the Dice
+    loss (Milletari et al. 2016, over the classes that an image has), or the mean of cross entropy and Dice. `weights`
+    [C] are what a pixel of each class counts in cross entropy and the focal loss; Dice counts classes alike by
+    itself.
+    """
+
+    entry = TASK.entry
+
+    def __init__(self, kind: str, classes: Sequence[str], weights: Tensor | None = None) -> None:
+        self.legend = mask_legend(classes)
+        self._kind = kind
+        self._classes = len(classes)
+        self._weights = weights
+
+    def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        if self._weights is not None:
+            self._weights = self._weights.to(outputs.device)  # once, since a copy holds up the host
+        return self._loss(outputs, targets, self._weights)
+
+    def plain_loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """The loss without weights, by which runs can be compared."""
+        return self._loss(outputs, targets, None)
+
+    def _loss(self, outputs: Tensor, targets: Tensor, weights: Tensor | None) -> Tensor:
+        match self._kind:
+            case "focal":
+                return _focal(outputs, targets, weights)
+            case "dice":
+                return _dice(outputs, targets)
+            case "cross_entropy_dice":
+                return (_cross_entropy(outputs, targets, weights) + _dice(outputs, targets)) / 2
+            case _:
+                return _cross_entropy(outputs, targets, weights)
+
+    def correct(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        counted = targets != NO_CLASS
+        right = ((outputs.argmax(1) == targets) & counted).sum((1, 2))
+        return (right / counted.sum((1, 2)).clamp(min=1)).sum()
+
+    def metric(self) -> Metric:
+        return SegmentationMetric(self, self._classes)
+
+    def blank_targets(self, inputs: Tensor) -> Tensor:
+        return torch.zeros((len(inputs), *inputs.shape[-2:]), dtype=torch.int64, device=inputs.device)
+
+    def show_truth(self, image: npt.NDArray[Any], target: Tensor) -> Visualization:
+        return self._shown(image, target)
+
+    def show_prediction(self, image: npt.NDArray[Any], output: Tensor) -> Visualization:
+        return self._shown(image, output.argmax(0))
+
+    def scores(self, output: Tensor, size: int) -> Scores:
+        return PixelScores(output.float().softmax(0))
+
+    def analysis(self, classes: Sequence[str]) -> Analysis:
+        return PixelAnalysis(self, classes)
+
+    def explanation_targets(
+        self, outputs: Any, classes: Sequence[str], requested: Sequence[int], size: int
+    ) -> list[Target]:
+        return pixel_targets(outputs[0], classes, requested)
+
+    def _shown(self, image: npt.NDArray[Any], classes: Tensor) -> Visualization:
+        plane = classes.to(torch.uint8).numpy()
+        return Visualization(self._drawn(image, plane), legend=classes_in(plane))
+
+    def _drawn(self, image: npt.NDArray[Any], plane: Bytes) -> Bytes:
+        """A sample as the model was given it, with the classes in it in their colours."""
+        return lay_mask(image, plane)
+
+
+def _mean_of_image(values: Tensor, targets: Tensor) -> Tensor:
+    """The mean of `values` [n, h, w] over each image's pixels that have a class; 0 where none has."""
+    return values.sum((1, 2)) / (targets != NO_CLASS).sum((1, 2)).clamp(min=1)
+
+
+def _cross_entropy(outputs: Tensor, targets: Tensor, weights: Tensor | None) -> Tensor:
+    values = functional.cross_entropy(outputs, targets, weights, ignore_index=NO_CLASS, reduction="none")
+    return _mean_of_image(values, targets)
+
+
+def _focal(outputs: Tensor, targets: Tensor, weights: Tensor | None) -> Tensor:
+    values = functional.cross_entropy(outputs, targets, ignore_index=NO_CLASS, reduction="none")
+    values = (1 - torch.exp(-values)) ** FOCUS * values
+    if weights is not None:
+        values = values * weights[targets.where(targets != NO_CLASS, 0)]
+    return _mean_of_image(values, targets)
+
+
+def _dice(outputs: Tensor, targets: Tensor) -> Tensor:
+    counted = (targets != NO_CLASS)[:, None]
+    likely = outputs.softmax(1) * counted
+    true = functional.one_hot(targets.where(counted[:, 0], 0), outputs.shape[1]).permute(0, 3, 1, 2) * counted
+    both, sizes = (likely * true).sum((2, 3)), (likely + true).sum((2, 3))
+    there = true.sum((2, 3)) > 0
+    shares = 1 - (2 * both + SMOOTH) / (sizes + SMOOTH)
+    return (shares * there).sum(1) / there.sum(1).clamp(min=1)

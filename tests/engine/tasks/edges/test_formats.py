@@ -1,0 +1,314 @@
+"""Folders of images and edges: how they are found, read, laid and looked through."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from scipy import ndimage
+
+from engine.contract.dataset import DatasetReport
+from engine.contract.job import Job
+from engine.data.datasets.images import UnreadableImage
+from engine.data.datasets.open_splits import open_splits
+from engine.data.formats.format import Confidence
+from engine.data.formats.registry import recognize
+from engine.data.formats.tree import Tree
+from engine.data.inspection.inspector import inspect
+from engine.data.splits import RecognizedDataset
+from engine.tasks.edges.decoding import FULL, OUTSIDE, Drawn, lay_edges, read_edges, thinned
+from engine.tasks.edges.formats import FORMAT, EdgeSplit
+from engine.tasks.registry import TASKS
+from tests.support.dataset_formats import edges as edges_writer
+from tests.support.dataset_formats.pixels import save_mask
+from tests.support.dataset_formats.truth import TRUTH
+from tests.support.edges import make_edged, rim, save_matlab
+from tests.support.masks import disc, make_masked
+
+EDGES = ("edges",)
+BSDS = Path(__file__).parents[5] / "shared/datasets/bsds500_subset"
+
+
+def found(folder: Path, formats: tuple[str, ...] = EDGES) -> RecognizedDataset:
+    return recognize(str(folder), val_fraction=0.25, seed=0, kinds=formats)
+
+
+def looked(folder: Path) -> DatasetReport:
+    return inspect(str(folder), val_fraction=0.25, seed=0, progress=lambda done, total: None, kinds=EDGES)
+
+
+def names(split: object) -> list[tuple[str, str]]:
+    assert isinstance(split, EdgeSplit)
+    return [(Path(one).name, Path(other).name) for one, other in zip(split.files, split.edges, strict=True)]
+
+
+def moved(folder: Path, moves: dict[str, str]) -> Path:
+    for old, new in moves.items():
+        place = folder.parent / "moved" / new
+        place.parent.mkdir(parents=True, exist_ok=True)
+        (folder / old).rename(place)
+    return folder.parent / "moved"
+
+
+@pytest.mark.parametrize(
+    "moves",
+    [
+        {"images": "images", "edges": "edges"},
+        {"images": "data/images", "edges": "data/groundTruth"},
+        {"images": "edges/imgs", "edges": "edges/edge_maps"},
+        {"images/train": "train/image", "images/val": "val/image", "edges/train": "train/edge", "edges/val": "val/edge"},
+        {"images/train": "images/train2020", "images/val": "images/val2020", "edges/train": "edges/train2020",
+         "edges/val": "edges/val2020"},
+        {"images/train": "images/train/rgbr/real", "images/val": "images/val", "edges/train": "edges/train/rgbr/real",
+         "edges/val": "edges/val"},
+    ],
+)  # fmt: skip
+def test_that_images_and_edges_are_found_in_all_spellings(tmp_path: Path, moves: dict[str, str]) -> None:
+    recognised = found(moved(make_edged(tmp_path / "made", {"train": 3, "val": 2}), moves))
+    assert (recognised.kind, recognised.classes, recognised.problems) == ("edges", ("edge",), ())
+    assert names(recognised.train) == [(f"00{number}.png", f"00{number}.png") for number in range(3)]
+    assert len(names(recognised.val)) == 2
+
+
+def test_that_validation_is_drawn_where_there_is_no_split_and_what_is_alone_is_told(tmp_path: Path) -> None:
+    folder = moved(make_edged(tmp_path / "made", {"": 9}), {"images": "images", "edges": "edges"})
+    (folder / "edges/000.png").unlink()
+    (folder / "images/001.png").unlink()
+    recognised = found(folder)
+    train, val = recognised.train, recognised.val
+    assert (len(names(train)), len(names(val))) == (5, 2)
+    assert val is not None
+    assert val.is_drawn
+    assert not set(names(train)) & set(names(val))
+    told = " ".join(map(str, recognised.problems))
+    assert "without edges: 000.png" in told
+    assert "without an image: 001.png" in told
+
+
+def test_that_a_folder_of_edges_is_not_taken_for_another_nor_another_for_it(tmp_path: Path) -> None:
+    edges = make_edged(tmp_path / "edges", {"train": 3, "val": 2})
+    (problem,) = found(edges, ("classes",)).problems
+    assert "holds images with edges" in problem.message
+    assert "Edge detection" in problem.remedy
+    for name in ("train/images", "train/edges", "val/images", "val/edges"):
+        (tmp_path / "classes" / name).mkdir(parents=True)
+    (problem,) = found(tmp_path / "classes").problems
+    assert "does not hold images with edges" in problem.message
+
+
+def test_that_what_each_annotator_drew_is_kept_apart_and_counted(tmp_path: Path) -> None:
+    layers = [np.zeros((20, 30), bool) for _ in range(10)]
+    for number, layer in enumerate(layers):
+        layer[2 * number, 5:25] = True
+        layer[19, 3] = number < 9
+    save_matlab(tmp_path / "a.mat", layers)
+    drawn = read_edges("a.mat", (tmp_path / "a.mat").read_bytes())
+    assert drawn.sides == (20, 30)
+    share, bits = lay_edges(drawn, 30)
+    assert (share[:5] == OUTSIDE).all()
+    assert not bits[:5].any()
+    inside = (slice(5, 25), slice(None))
+    assert share[inside][19, 3] == round(0.9 * FULL)
+    assert (share[inside][2 * np.arange(10), 10] == round(0.1 * FULL)).all()
+    for number in range(8):
+        np.testing.assert_array_equal(bits[inside] >> number & 1, layers[number])
+
+
+def test_that_no_line_breaks_and_every_line_is_thin_where_an_image_shrinks() -> None:
+    rows, columns = np.mgrid[:240, :320]
+    layer = np.abs(np.hypot(rows - 120, columns - 160) - 90) < 0.8
+    for size in (64, 100, 200, 319):
+        share, bits = lay_edges(Drawn(layer[None]), size)
+        assert ndimage.label(bits, np.ones((3, 3)))[1] == 1
+        assert ndimage.label(bits == 0)[1] == 2, "the circle is still closed"
+        assert bits.sum() < 2 * np.pi * 90 * size / 320
+        assert set(np.unique(share)) <= {0, FULL, OUTSIDE}
+        assert (share[bits > 0] == FULL).all()
+
+
+def test_that_grey_edges_keep_their_strength_and_larger_images_are_filled() -> None:
+    levels = np.zeros((10, 10), np.uint8)
+    levels[:, 4] = 51
+    levels[4] = 255
+    share, bits = lay_edges(Drawn((levels > 77)[None], levels), 40)
+    assert (share[16:20, :16] == FULL).all()
+    assert share[0, 17] == round(51 * FULL / 255)
+    assert bits.sum() <= 40  # one row of what were four
+    assert ndimage.label(bits, np.ones((3, 3)))[1] == 1
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_that_thinning_keeps_what_is_connected_and_leaves_no_square(seed: int) -> None:
+    noise = ndimage.gaussian_filter(np.random.default_rng(seed).random((60, 80)), 2)
+    plane = noise > np.median(noise)
+    thin = thinned(plane)
+    assert not (thin & ~plane).any()
+    for of_thin, of_plane in (
+        (thin, plane),
+        (np.pad(~thin, 1, constant_values=True), np.pad(~plane, 1, constant_values=True)),
+    ):
+        around = np.ones((3, 3)) if of_plane is plane else None
+        assert ndimage.label(of_thin, around)[1] == ndimage.label(of_plane, around)[1]
+    squares = thin[1:, 1:] & thin[:-1, 1:] & thin[1:, :-1] & thin[:-1, :-1]
+    assert squares.sum() <= thin.sum() / 100
+    np.testing.assert_array_equal(thinned(thin), thin)
+
+
+def test_that_images_bring_their_edges_in_two_planes(tmp_path: Path) -> None:
+    folder = make_edged(tmp_path, {"train": 3, "val": 2}, matlab=True)
+    splits = open_splits(str(folder), val_fraction=0.2, seed=0, kinds=EDGES)
+    assert (splits.channels, splits.format, splits.train.planes) == (3, "edges", 2)
+    planes = splits.train.load(1, 32, 3)[3:]
+    _, mask = disc(32, 2)
+    edges = torch.from_numpy(rim(mask))
+    assert ((planes[1] & 1) > 0)[edges].float().mean() > 0.9
+    assert (planes[0][:16][edges[:16]] == FULL).all()
+    assert (planes[0][16:][edges[16:]] == FULL // 2).all()
+
+
+def test_that_the_square_around_an_image_makes_no_edges_of_its_borders(tmp_path: Path) -> None:
+    folder = make_edged(tmp_path, {"train": 2, "val": 2})
+    pixels = np.random.default_rng(0).integers(0, 256, (20, 32, 3), np.uint8)
+    Image.fromarray(pixels).save(folder / "images/train/000.png")
+    Image.fromarray(np.full((20, 32), 255, np.uint8)).save(folder / "edges/train/000.png")
+    loaded = open_splits(str(folder), val_fraction=0.2, seed=0, kinds=EDGES).train.load(0, 32, 3).numpy()
+    np.testing.assert_array_equal(loaded[:3, 6:26], pixels.transpose(2, 0, 1))
+    assert (loaded[:3, :6] == loaded[:3, 6:7]).all()
+    assert (loaded[:3, 26:] == loaded[:3, 25:26]).all()
+    assert (loaded[3, :6] == OUTSIDE).all()
+
+
+def test_that_edges_of_another_size_or_of_another_kind_are_told(tmp_path: Path) -> None:
+    folder = make_edged(tmp_path / "png", {"train": 4, "val": 2})
+    Image.fromarray(np.zeros((8, 9), np.uint8)).save(folder / "edges/train/000.png")
+    (folder / "edges/train/001.png").write_bytes(b"nothing")
+    splits = open_splits(str(folder), val_fraction=0.2, seed=0, kinds=EDGES)
+    with pytest.raises(
+        UnreadableImage, match=r"its edges have a different size \(9 x 8 pixels, the image has 32 x 32\)"
+    ):
+        splits.train.load(0, 32, 3)
+    with pytest.raises(UnreadableImage, match=r"001\.png"):
+        splits.train.load(1, 32, 3)
+    report = looked(folder)
+    assert [each.path for each in report.unreadable] == ["images/train/000.png", "images/train/001.png"]
+    matlab = make_edged(tmp_path / "matlab", {"train": 2, "val": 2}, matlab=True)
+    (matlab / "groundTruth/train/000.mat").write_bytes(b"nothing")
+    assert [each.path for each in looked(matlab).unreadable] == ["images/train/000.png"]
+
+
+def test_that_the_look_tells_how_much_is_an_edge_and_shows_it(tmp_path: Path) -> None:
+    folder = make_edged(tmp_path, {"train": 5, "val": 2})
+    Image.fromarray(np.zeros((32, 32), np.uint8)).save(folder / "edges/train/004.png")
+    report = looked(folder)
+    train = report.split("train")
+    assert train is not None
+    assert (train.images, train.counts) == (5, {"edge": 4})
+    assert train.shares["edge"] == pytest.approx(np.mean([rim(disc(32, seed)[1]).mean() for seed in range(1, 5)]) * 0.8)
+    (problem,) = report.problems
+    assert "1 of 5 training images have no edges" in problem.message
+    assert [example.sample for example in report.examples] == list(range(5))
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [(lambda levels: 255 - levels, "invert those that are black on white"), (lambda levels: levels // 255, "brighter than 30 %")],
+)  # fmt: skip
+def test_that_edges_that_are_not_white_on_black_are_told(
+    tmp_path: Path, change: Callable[[np.ndarray], np.ndarray], words: str
+) -> None:
+    folder = make_edged(tmp_path, {"train": 3, "val": 2})
+    for path in folder.glob("edges/*/*.png"):
+        Image.fromarray(change(np.asarray(Image.open(path)))).save(path)
+    assert words in " ".join(map(str, looked(folder).problems))
+
+
+def test_that_masks_are_taken_for_edges_by_their_lines_or_by_where_their_classes_end(tmp_path: Path) -> None:
+    task = TASKS["edge_detection"]
+    discs = make_masked(tmp_path / "discs", {"train": 2, "val": 2}, 32)
+    several = task.splits(Job(task="edge_detection", dataset=str(discs)))
+    assert (several.classes, several.train.planes) == (("edge",), 2)
+    bits = several.train.load(0, 32, 3)[4]
+    assert ndimage.label(bits[1:] == 0)[1] == 2, "the rim of the disc is closed"
+    assert bits.sum() < 100
+    assert not bits[0].any(), "the first row is of no class"
+    for path in discs.glob("masks/*/*.png"):
+        lines = np.zeros((32, 32), np.uint8)
+        lines[10, 3:29] = 1
+        Image.fromarray(lines).save(path)
+    of_lines = task.splits(Job(task="edge_detection", dataset=str(discs)))
+    share, bits = of_lines.val.load(1, 32, 3)[3:]
+    np.testing.assert_array_equal(bits, lines)
+    np.testing.assert_array_equal(share, lines * FULL)
+
+
+def test_that_what_annotators_drew_goes_before_images_of_their_mean(tmp_path: Path) -> None:
+    """As Berkeley's folder is, with both."""
+    make_edged(tmp_path, {"train": 3, "val": 2}, matlab=True)
+    for path in tmp_path.glob("groundTruth/*/*.mat"):
+        drawn = read_edges(path.name, path.read_bytes())
+        place = tmp_path / "edges" / path.parent.name / f"{path.stem}.png"
+        place.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(np.round(drawn.layers.mean(0) * 255).astype(np.uint8)).save(place)
+    recognised = found(tmp_path)
+    assert {name[1].rpartition(".")[2] for name in names(recognised.train)} == {"mat"}
+    assert (len(names(recognised.train)), len(names(recognised.val)), recognised.problems) == (3, 2, ())
+    assert drawn.layers.shape == (2, 32, 32)
+
+
+@pytest.mark.skipif(not BSDS.is_dir(), reason="needs bsds500_subset")
+def test_that_berkeleys_images_and_annotators_are_read() -> None:
+    recognised = found(BSDS)
+    assert names(recognised.train)[0][1].endswith(".mat")
+    assert (len(names(recognised.train)), len(names(recognised.val)), recognised.problems) == (30, 10, ())
+    assert isinstance(recognised.val, EdgeSplit)
+    path = Path(recognised.val.edges[0])
+    drawn = read_edges(path.name, path.read_bytes())
+    mean = np.asarray(Image.open(BSDS / "edges/val" / f"{path.stem}.png"))
+    assert np.abs(drawn.layers.mean(0) * 255 - mean).max() <= 1
+
+
+@pytest.mark.parametrize("variant", edges_writer.VARIANTS)
+def test_read_returns_the_truth(tmp_path: Path, variant: str) -> None:
+    edges_writer.write(TRUTH, tmp_path, variant)
+    tree = Tree(str(tmp_path))
+    (detection,) = FORMAT.detect(tree)
+    certain = Confidence.CERTAIN if variant == "bsds" else Confidence.LIKELY
+    assert (detection.confidence, detection.against) == (certain, ())
+    content = FORMAT.read(tree, detection, "edges")
+    assert (content.classes, content.problems) == (("edge",), [])
+    held = {}
+    for split in content.splits.values():
+        for image, path in zip(split.files, split.edges, strict=True):
+            held[Path(image).stem] = read_edges(path, Path(path).read_bytes()).layers[0]
+    assert set(content.splits) == ({""} if variant == "plain" else {"train", "val"})
+    assert held.keys() == {image.name for image in TRUTH.images}
+    for image in TRUTH.images:
+        np.testing.assert_array_equal(held[image.name], edges_writer.outline(image))
+
+
+@pytest.mark.parametrize("name", ["edges", "boundary", "contours"])
+def test_detect_doubts_areas_in_place_of_lines(tmp_path: Path, name: str) -> None:
+    for image in TRUTH.images:
+        image.save(tmp_path / f"images/{image.name}.png")
+        save_mask(tmp_path / f"{name}/{image.name}.png", np.where(image.mask() > 0, 255, 0).astype(np.uint8))
+    (detection,) = FORMAT.detect(Tree(str(tmp_path)))
+    assert detection.confidence is Confidence.WEAK
+
+
+def test_detect_prefers_the_files_of_all_annotators(tmp_path: Path) -> None:
+    make_edged(tmp_path, {"train": 3, "val": 2})
+    make_edged(tmp_path, {"train": 3, "val": 2}, matlab=True)
+    assert [each.variant for each in FORMAT.detect(Tree(str(tmp_path)))] == ["groundTruth", "edges"]
+
+
+@pytest.mark.parametrize("name", ["edges", "Ground Truth", "groundtruth", "boundaries"])
+def test_detect_doubts_files_without_any_edge(tmp_path: Path, name: str) -> None:
+    for image in TRUTH.images:
+        image.save(tmp_path / f"images/{image.name}.png")
+        save_mask(tmp_path / f"{name}/{image.name}.png", image.mask())  # classes 0 to 3, nearly black
+    (detection,) = FORMAT.detect(Tree(str(tmp_path)))
+    assert (detection.confidence, len(detection.against)) == (Confidence.WEAK, 1)

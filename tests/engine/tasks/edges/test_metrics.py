@@ -1,0 +1,160 @@
+"""The boundary measures, against a plain computation of their definition."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy import ndimage
+from scipy.optimize import linear_sum_assignment
+
+from engine.tasks.edges.decoding import read_edges
+from engine.tasks.edges.metrics import (
+    DRAWN,
+    FOUND,
+    MATCHED_DRAWN,
+    MATCHED_FOUND,
+    THRESHOLDS,
+    best_row,
+    count,
+    score,
+    thin_maxima,
+)
+from tests.support.edges import make_edged
+
+SIDES = (60, 44)
+BSDS = Path(__file__).parents[4] / "shared/datasets/bsds500_subset"
+
+
+def lines(seed: int) -> np.ndarray:
+    """A few straight lines, one pixel wide."""
+    random = np.random.default_rng(seed)
+    plane = np.zeros(SIDES, bool)
+    for _ in range(3):
+        top, left, down, right = random.integers(0, SIDES * 2)
+        rows, columns = (
+            np.linspace(one, other, 120).round().astype(int) for one, other in ((top, down), (left, right))
+        )
+        inside = (rows < SIDES[0]) & (columns < SIDES[1])
+        plane[rows[inside], columns[inside]] = True
+    return plane
+
+
+def found_like(drawn: np.ndarray, seed: int) -> np.ndarray:
+    """What is drawn, moved, with gaps and with much else, of many strengths."""
+    random = np.random.default_rng(seed)
+    moved = np.roll(drawn, random.integers(-1, 2, 2), (0, 1)) & (random.random(SIDES) < 0.8)
+    strength = np.where(moved, random.uniform(0.2, 1, SIDES), 0)
+    other = random.random(SIDES) < 0.04
+    return np.where(other, random.uniform(0, 0.7, SIDES), strength)
+
+
+def by_assignment(found: np.ndarray, drawn: np.ndarray) -> int:
+    """How many pixels can be matched one to one, by the assignment problem on all distances."""
+    one, other = np.argwhere(found), np.argwhere(drawn)
+    if not len(one) or not len(other):
+        return 0
+    apart = np.hypot(*(one[:, None] - other[None]).transpose(2, 0, 1))
+    near = apart <= 0.0075 * np.hypot(*drawn.shape)
+    rows, columns = linear_sum_assignment(~near)
+    return int(near[rows, columns].sum())
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_that_as_many_pixels_are_matched_as_an_assignment_of_all_finds(seed: int) -> None:
+    # In a larger image the tolerance is 2.8 px, so that many pixels may be matched with several.
+    drawn, found = np.zeros((300, 220), bool), np.zeros((300, 220))
+    drawn[: SIDES[0], : SIDES[1]], found[: SIDES[0], : SIDES[1]] = lines(seed), found_like(lines(seed), seed + 10)
+    counts = count(found, [drawn])
+    for threshold in (0.05, 0.25, 0.5, 0.9):
+        place = int(np.argmin(np.abs(THRESHOLDS - threshold)))
+        there = found >= THRESHOLDS[place]
+        matched = by_assignment(there, drawn)
+        assert counts[place].tolist() == [matched, drawn.sum(), matched, there.sum()]
+    assert 0 < counts[4, MATCHED_DRAWN] < min(counts[4, DRAWN], counts[4, FOUND])
+
+
+def test_that_a_found_pixel_is_right_by_one_annotator_and_each_annotators_are_to_be_found() -> None:
+    top, bottom = np.zeros((80, 80), bool), np.zeros((80, 80), bool)
+    top[10, 5:75], bottom[60, 5:75] = True, True
+    found = np.zeros((80, 80))
+    found[10, 5:75], found[40, 5:75] = 0.8, 0.4
+    counts = count(found, [top, bottom, top])
+    assert counts[59].tolist() == [140, 210, 70, 70]
+    assert counts[19].tolist() == [140, 210, 70, 140]
+    assert counts[89].tolist() == [0, 210, 0, 0]
+
+
+def test_that_two_found_lines_cannot_both_be_one_drawn_line() -> None:
+    drawn = np.zeros((200, 200), bool)
+    drawn[100, 20:180] = True
+    found = np.zeros((200, 200))
+    found[99, 20:180] = found[101, 20:180] = 1
+    assert count(found, [drawn])[50].tolist() == [160, 160, 160, 320]
+    found[:] = 0
+    found[103, 20:180] = 1  # the tolerance is 2.1 px
+    assert count(found, [drawn])[50, MATCHED_FOUND] == 0
+
+
+def test_that_scores_are_those_of_their_definitions() -> None:
+    images = [count(found_like(lines(seed), seed + 20), [lines(seed)]) for seed in range(4)]
+    scores = score(sum(images), sum(map(best_row, images)))
+
+    def f_measure(rows: np.ndarray) -> float:
+        recall, precision = rows[0] / rows[1], rows[2] / max(rows[3], 1)
+        return 2 * recall * precision / max(recall + precision, 1e-12)
+
+    of_all = [f_measure(row) for row in sum(images)]
+    assert scores.ods == pytest.approx(max(of_all))
+    assert scores.threshold == THRESHOLDS[int(np.argmax(of_all))]
+    best = sum(counts[int(np.argmax([f_measure(row) for row in counts]))] for counts in images)
+    assert scores.ois == pytest.approx(f_measure(best))
+    assert 0 < scores.ap < 1
+
+
+def test_that_what_is_right_everywhere_scores_one_and_nothing_found_scores_nothing() -> None:
+    drawn = lines(5)
+    counts = count(drawn * 0.995, [drawn])
+    assert score(counts, best_row(counts))[:2] == (1, 1)
+    counts = count(np.zeros(SIDES), [drawn])
+    assert score(counts, best_row(counts))[:3] == (0, 0, 0)
+
+
+def test_that_a_soft_edge_is_thinned_to_its_middle_in_any_direction() -> None:
+    rows, columns = np.mgrid[:80, :80]
+    for angle in np.linspace(0, np.pi, 7):
+        apart = (rows - 40) * np.cos(angle) + (columns - 40) * np.sin(angle)
+        thin = thin_maxima(np.exp(-(apart**2) / 18))
+        middle = (slice(20, 60), slice(20, 60))
+        kept = thin[middle] > 0.3
+        assert np.abs(apart[middle][kept]).max() <= 1
+        assert 35 <= kept.sum() <= 85
+        assert ndimage.label(kept, np.ones((3, 3)))[1] == 1
+    assert not thin[0].any()
+    assert not thin[:, -1].any()
+
+
+def test_that_an_annotator_agrees_with_others_by_what_they_drew_too(tmp_path: Path) -> None:
+    """Of files as Berkeley's. The second drew half of what the first did, and nothing else: half of the first's is
+    right, and all of the second's is found.
+    """
+    make_edged(tmp_path, {"test": 2}, side=64, matlab=True)
+    read = [read_edges(file.name, file.read_bytes()).layers for file in sorted(tmp_path.glob("groundTruth/test/*.mat"))]
+    assert [len(layers) for layers in read] == [2, 2]
+    counts = sum(count(layers[0] * 0.995, layers[1:]) for layers in read)
+    drawn, also = (sum(int(layers[which].sum()) for layers in read) for which in (0, 1))
+    right = also / drawn
+    assert score(counts, counts[0]).ods == pytest.approx(2 * right / (right + 1), rel=0.05)
+    assert score(counts, counts[0]).ods < 0.95
+
+
+@pytest.mark.skipif(not BSDS.is_dir(), reason="needs bsds500_subset")
+def test_that_people_agree_on_berkeleys_edges_about_as_well_as_the_benchmark_says() -> None:
+    """Arbelaez et al. 2011 give 0.80 for the agreement of one annotator with the others."""
+    files = sorted((BSDS / "groundTruth/test").glob("*.mat"))[:2]
+    counts = sum(
+        count(layers[0] * 0.995, layers[1:])
+        for layers in (read_edges(file.name, file.read_bytes()).layers for file in files)
+    )
+    assert 0.6 < score(counts, counts[0]).ods < 0.95

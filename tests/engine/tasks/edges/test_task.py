@@ -1,0 +1,292 @@
+"""The loss and the measures of edge detection, and its models."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from torchvision.models import vgg
+
+from engine.contract.job import Job
+from engine.models.base import TaskError
+from engine.tasks.classification.task import IMAGENET
+from engine.tasks.edges.decoding import FULL, OUTSIDE
+from engine.tasks.edges.metrics import best_row, count, score, thin_maxima
+from engine.tasks.edges.networks import Bdcn, Hed, HedOnEncoder
+from engine.tasks.edges.task import EdgeDetection, EdgesOfImage
+from tests.support.consent import agreed
+from tests.support.dataset_infos import dataset_info
+from tests.support.encoders import deepest_features, make_classifier
+
+TASK = EdgeDetection()
+SIDE = 48
+WAYS = ("to_deep", "to_shallow")
+"""The directions of BDCN's cascade."""
+
+
+def job(**fields: Any) -> Job:
+    return Job(**({"task": "edge_detection", "model": "hed", "image_size": SIDE} | fields))
+
+
+def sample(images: int, maps: int, seed: int = 0) -> tuple[Tensor, Tensor]:
+    """Logits and targets of images that take the middle of a square, each with some lines that two annotators drew."""
+    generator = torch.Generator().manual_seed(seed)
+    targets = torch.zeros(images, 2, SIDE, SIDE, dtype=torch.int64)
+    for image in targets:
+        first, second = torch.randint(12, 36, (2,), generator=generator).tolist()
+        image[1, first, 4:44] |= 1
+        image[1, 10:40, second] |= 3
+        image[0] = (image[1] & 1) * FULL // 2 + (image[1] >> 1) * FULL // 2
+    # What only one in ten has drawn is neither an edge nor none.
+    targets[:, 0, 11, 4:44] = FULL // 10
+    targets[:, 0, :8] = targets[:, 0, -8:] = OUTSIDE
+    targets[:, 1, :8] = targets[:, 1, -8:] = 0
+    outputs = torch.randn(images, maps, SIDE, SIDE, generator=generator)
+    return outputs + 2 * (targets[:, :1] > 100), targets
+
+
+def loss_by_hand(outputs: np.ndarray, share: np.ndarray, side: float, fused: float, balance: float) -> float:
+    """Of one image, pixel by pixel."""
+    edges = sum(76 < value <= FULL for value in share.ravel())
+    others = sum(value == 0 for value in share.ravel())
+    total = 0.0
+    for number, logits in enumerate(outputs):
+        summed, weights = 0.0, 0.0
+        for logit, value in zip(logits.ravel(), share.ravel(), strict=True):
+            likely = 1 / (1 + np.exp(-float(logit)))
+            if 76 < value <= FULL:
+                summed -= others * np.log(likely)
+                weights += others
+            elif value == 0:
+                summed -= balance * edges * np.log(1 - likely)
+                weights += balance * edges
+        total += summed / weights * (fused if number == len(outputs) - 1 else side)
+    return total
+
+
+@pytest.mark.parametrize(("model", "side", "fused", "balance"), [("hed", 1, 1, 1), ("bdcn", 0.5, 1.1, 1.1)])
+def test_that_the_loss_is_the_papers(model: str, side: float, fused: float, balance: float) -> None:
+    outputs, targets = sample(2, 3)
+    losses = TASK.objective(job(model=model), dataset_info(1)).loss(outputs, targets)
+    for found, some, target in zip(losses, outputs, targets, strict=True):
+        expected = loss_by_hand(some.numpy(), target[0].numpy(), side, fused, balance)
+        assert found.item() == pytest.approx(expected, rel=1e-5)
+
+
+def test_that_nothing_is_learnt_outside_of_an_image_or_where_annotators_differ_or_without_any_edge() -> None:
+    outputs, targets = sample(3, 2)
+    targets[2, 0] = 0
+    losses = EdgesOfImage().loss(outputs.requires_grad_(), targets)
+    assert losses[2] == 0
+    losses.sum().backward()
+    assert outputs.grad is not None
+    left_out = (targets[:2, :1] == OUTSIDE) | (targets[:2, :1] == FULL // 10)
+    assert (outputs.grad[:2][left_out.expand(2, 2, SIDE, SIDE)] == 0).all()
+    assert (outputs.grad[:2][~left_out.expand(2, 2, SIDE, SIDE)] != 0).all()
+    assert not outputs.grad[2].any()
+
+
+@pytest.mark.parametrize("ranks", [1, 3])
+def test_that_measures_are_those_of_the_images_however_they_are_divided(ranks: int) -> None:
+    objective = TASK.objective(job(), dataset_info(1))
+    outputs, targets = sample(5, 2)
+    parts = [objective.metric() for _ in range(ranks)]
+    for place, (some, wanted) in enumerate(zip(outputs.split(1), targets.split(1), strict=True)):
+        parts[place % ranks].update(some, wanted)
+    total = objective.metric()
+    total.counters = torch.stack([part.counters for part in parts]).sum(0)
+    found = total.compute()
+    assert found.keys() == {measure.id for measure in TASK.entry.measures}
+    counts = [
+        count(
+            thin_maxima(torch.sigmoid(some[-1, 8:-8]).numpy()),
+            [(target[1, 8:-8] & 1).bool().numpy(), (target[1, 8:-8] & 2).bool().numpy()],
+        )
+        for some, target in zip(outputs, targets, strict=True)
+    ]
+    expected = score(sum(counts), sum(map(best_row, counts)))
+    assert (found["ods"], found["ois"], found["ap"]) == pytest.approx(expected[:3])
+    assert 0.2 < found["ods"] < 1
+    assert found["loss"] == pytest.approx(objective.loss(outputs, targets).mean().item(), rel=1e-6)
+    assert objective.metric().compute() == {}
+
+
+def test_that_what_was_drawn_scores_near_one() -> None:
+    objective = EdgesOfImage()
+    outputs, targets = sample(2, 1)
+    outputs = torch.where(targets[:, 1:] > 0, 4.0, -8.0)
+    measures = objective.metric()
+    measures.update(outputs, targets)
+    found = measures.compute()
+    assert found["ods"] > 0.9
+    assert found["loss"] < 0.02
+    assert objective.loss(-outputs, targets).min() > 3
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        "hed",
+        pytest.param("hed_bn", marks=pytest.mark.long),
+        pytest.param("bdcn", marks=pytest.mark.long),
+        "bdcn_bn",
+    ],
+)
+def test_that_torchvisions_vgg16_loads_and_computes_the_same(tmp_path: Path, model: str) -> None:
+    theirs = vgg.make_layers(vgg.cfgs["D"], batch_norm=model.endswith("bn"))
+    state = {f"features.{name}": tensor for name, tensor in theirs.state_dict().items()}
+    torch.save(state | {"classifier.0.bias": torch.zeros(4)}, tmp_path / "vgg.pth")
+    ours = TASK.build_model(job(model=model, weights_file=str(tmp_path / "vgg.pth")), 1, 3)
+    stages = ours.get_submodule("features")
+    before_last = 33 if model.endswith("bn") else 23
+    inputs = torch.rand(2, 3, 32, 32)
+    with torch.no_grad():
+        theirs.train()
+        torch.testing.assert_close(stages[:before_last](inputs), theirs[:before_last](inputs))  # type: ignore[index]
+        whole = ours(inputs)
+    assert whole.shape == (2, 6 if model.startswith("hed") else 11, 32, 32)
+    assert set(stages.state_dict()) == set(theirs.state_dict())
+
+
+def test_that_hed_is_as_the_paper_draws_it() -> None:
+    model = Hed().eval()
+    inputs = torch.rand(1, 3, 50, 36)
+    with torch.no_grad():
+        sides, values, begin = [], inputs, 0
+        for number, end in enumerate((4, 9, 16, 23, 30)):
+            values = model.features[begin:end](values)
+            side = model.head.side[number](values)
+            sides.append(functional.interpolate(side, (50, 36), mode="bilinear"))
+            begin = end
+        fused = sum(sides) / 5
+        torch.testing.assert_close(model(inputs), torch.cat([*sides, fused], 1))
+
+
+@pytest.mark.parametrize(("encoder", "widths"), [("resnet18", [64, 64, 128, 256, 512]), ("mit_b0", [32, 64, 160, 256])])
+def test_hed_on_encoder_returns_a_map_per_level_and_their_mean(encoder: str, widths: list[int]) -> None:
+    model = HedOnEncoder(encoder, 3).eval()
+    assert [side.in_channels for side in model.head.side] == widths
+    inputs = torch.rand(1, 3, 64, 64)
+    with torch.no_grad():
+        enlarged = functional.interpolate(inputs, (128, 128), mode="bilinear")
+        levels = [level for level in model.encoder(enlarged)[1:] if level.shape[1]]
+        sides = [
+            functional.interpolate(side(level), (64, 64), mode="bilinear")
+            for side, level in zip(model.head.side, levels, strict=True)
+        ]
+        torch.testing.assert_close(model(inputs), torch.cat([*sides, sum(sides) / len(sides)], 1))
+
+
+@pytest.mark.parametrize("encoder", ["resnet18", "tu-tf_efficientnet_lite0"])
+def test_hed_on_encoder_loads_the_weights_of_its_encoder(encoder: str, tmp_path: Path) -> None:
+    classifier = make_classifier(encoder).eval()
+    torch.save(classifier.state_dict(), tmp_path / "encoder.pth")
+    on_encoder = job(model="hed_encoder", encoder=encoder, image_size=64, weights_file=str(tmp_path / "encoder.pth"))
+    loaded = TASK.build_model(on_encoder, 1, 3).get_submodule("encoder").eval()
+    inputs = torch.rand(1, 3, 64, 64)
+    with torch.no_grad():
+        torch.testing.assert_close(loaded(inputs)[-1], deepest_features(classifier, inputs))
+
+
+def test_hed_on_encoder_loads_a_file_of_the_full_model(tmp_path: Path) -> None:
+    fields: dict[str, Any] = {"model": "hed_encoder", "encoder": "resnet18", "image_size": 64}
+    trained = TASK.build_model(job(**fields, seed=1), 1, 3).state_dict()
+    torch.save(trained, tmp_path / "best.pt")
+    loaded = TASK.build_model(job(**fields, weights_file=str(tmp_path / "best.pt")), 1, 3).state_dict()
+    assert all(torch.equal(loaded[name], tensor) for name, tensor in trained.items())
+
+
+def test_normalisation_follows_the_encoder_of_hed_encoder_alone() -> None:
+    lite = "tu-tf_efficientnet_lite0"
+    assert TASK.normalisation(job(model="hed_encoder", encoder=lite), 3) == ((0.5,) * 3, (0.5,) * 3)
+    assert TASK.normalisation(job(model="hed", encoder=lite), 3) == IMAGENET
+    assert TASK.normalisation(job(model="hed_encoder", encoder=lite), 5) == ((0.5,) * 5, (0.5,) * 5)
+
+
+def test_that_each_stage_of_bdcn_learns_what_the_others_have_not_found() -> None:
+    model = Bdcn()
+    maps = model(torch.rand(1, 3, 32, 32))
+    blocks = list(model.head.blocks)
+    own = {(way, stage): getattr(block, way).bias for stage, block in enumerate(blocks) for way in WAYS}
+    for number in range(10):
+        grads = torch.autograd.grad(maps[:, number].sum(), list(own.values()), retain_graph=True, allow_unused=True)
+        learning = [key for key, grad in zip(own, grads, strict=True) if grad is not None and grad.any()]
+        assert learning == [(WAYS[number // 5], number % 5)]
+    with torch.no_grad():
+        biases = torch.arange(1.0, 11.0)
+        for block, to_deep, to_shallow in zip(blocks, biases[:5], biases[5:], strict=True):
+            for convolution, bias in ((block.to_deep, to_deep), (block.to_shallow, to_shallow)):
+                convolution.weight.zero_()
+                convolution.bias.fill_(bias)
+        found = model(torch.rand(1, 3, 32, 32))[0, :, 0, 0]
+    assert found[:10].tolist() == [1, 3, 6, 10, 15, 40, 34, 27, 19, 10]
+    assert found[10].item() == pytest.approx(16.5)
+
+
+def test_that_fresh_weights_depend_on_the_seed_alone_and_images_may_have_other_channels() -> None:
+    torch.manual_seed(1)
+    one = TASK.build_model(job(), 1, 1).state_dict()
+    torch.manual_seed(2)
+    other = TASK.build_model(job(), 1, 1).state_dict()
+    assert all(torch.equal(tensor, other[name]) for name, tensor in one.items())
+    assert one["features.0.weight"].shape == (64, 1, 3, 3)
+
+
+@pytest.mark.parametrize("model_id", ["hed", "hed_encoder"])
+def test_a_frozen_backbone_leaves_the_head_to_learn(model_id: str) -> None:
+    model = TASK.build_model(job(model=model_id, image_size=64, freeze_epochs=100), 1, 3)
+    learning = {name.split(".")[0] for name, parameter in model.named_parameters() if parameter.requires_grad}
+    assert learning == {"head"}
+
+
+@pytest.mark.parametrize(
+    ("fields", "field", "words"),
+    [
+        ({"model": "hedd"}, "model", "Did you mean “hed”"),
+        ({"image_size": 16}, "image_size", "Set 32 or more"),
+        ({"model": "hed_encoder", "image_size": 100}, "image_size", "Set 96"),
+        ({"model": "hed_encoder", "image_size": 64, "encoder": "resnet35"}, "encoder", "no encoder “resnet35”"),
+    ],
+)
+def test_that_what_cannot_be_built_is_told_at_its_field(fields: dict[str, Any], field: str, words: str) -> None:
+    with pytest.raises(TaskError) as error:
+        TASK.build_model(job(**fields), 1, 3)
+    assert error.value.field == field
+    assert words in str(error.value)
+
+
+OWN = """
+from torch import nn
+
+def build_model(num_classes):
+    return nn.Conv2d(3, num_classes, 3, padding={padding})
+"""
+
+
+def test_that_a_model_file_of_ones_own_gives_one_map(tmp_path: Path) -> None:
+    def built(padding: int) -> nn.Module:
+        (tmp_path / "own.py").write_text(OWN.format(padding=padding))
+        digest = agreed(tmp_path / "own.py")
+        return TASK.build_model(job(model=str(tmp_path / "own.py"), model_file_sha256=digest), 1, 3)
+
+    outputs, targets = built(1)(torch.rand(2, 3, SIDE, SIDE)), sample(2, 1)[1]
+    assert TASK.objective(job(model="own.py"), dataset_info(1)).loss(outputs, targets).shape == (2,)
+    with pytest.raises(TaskError, match=r"expected a tensor of \[2, 1, 48, 48\]"):
+        built(0)
+
+
+def test_that_truth_and_prediction_are_shown_white_on_black() -> None:
+    outputs, targets = sample(1, 2)
+    objective = TASK.objective(job(), dataset_info(1))
+    image = np.full((SIDE, SIDE, 3), 90, np.uint8)
+    truth = objective.show_truth(image, targets[0]).image
+    assert truth.shape == (SIDE, SIDE, 3)
+    assert not truth[:8].any()
+    np.testing.assert_array_equal(truth[8:-8, :, 0], np.rint(targets[0, 0, 8:-8].numpy() / FULL * 255))
+    found = objective.show_prediction(image, outputs[0]).image
+    np.testing.assert_array_equal(found[..., 1], np.rint(torch.sigmoid(outputs[0, 1]).numpy() * 255))

@@ -1,0 +1,112 @@
+"""Middle lines of masks, and the directions that are made of them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy import ndimage
+
+from engine.data.decoding.masks import NO_CLASS
+from engine.tasks.roads.directions import BACKGROUND, DIRECTIONS, STEP, orientation_plane, thin
+
+SIDE = 96
+
+
+def band(degrees: float, width: float = 5, side: int = SIDE, rough: float = 0) -> np.ndarray:
+    """A straight line through the middle, `degrees` anticlockwise from the horizontal, its border `rough` by so many
+    pixels: bool [side, side].
+    """
+    rows, columns = np.mgrid[:side, :side] - side / 2 + 0.3
+    angle = np.radians(degrees)
+    noise = ndimage.gaussian_filter(np.random.default_rng(0).normal(size=(side, side)), 2)
+    away = np.abs(columns * np.sin(angle) + rows * np.cos(angle) + rough * noise / noise.std())
+    return away < width / 2
+
+
+def apart(classes: np.ndarray, degrees: np.ndarray | float) -> np.ndarray:
+    """By how many degrees classes are off, whichever end a line is looked at from."""
+    return np.abs((classes * STEP - degrees + 90) % 180 - 90)
+
+
+def blobs(seed: int) -> np.ndarray:
+    random = np.random.default_rng(seed)
+    return ndimage.gaussian_filter(random.normal(size=(40, 40)), 1.5) > random.normal() * 0.1
+
+
+def test_that_middle_lines_are_as_connected_as_what_they_are_of_and_cannot_be_thinner() -> None:
+    touching = np.ones((3, 3))
+    for seed in range(12):
+        mask = blobs(seed)
+        middle = thin(mask)
+        assert not (middle & ~mask).any()
+        assert ndimage.label(middle, touching)[1] == ndimage.label(mask, touching)[1]
+        assert ndimage.label(~np.pad(middle, 1))[1] == ndimage.label(~np.pad(mask, 1))[1]
+        for row, column in np.argwhere(middle):
+            around = np.pad(middle, 1)[row : row + 3, column : column + 3].copy()
+            around[1, 1] = False
+            outside = ~around & np.array([[0, 1, 0], [1, 0, 1], [0, 1, 0]], bool)
+            holds_together = ndimage.label(around, touching)[1] != 1
+            assert holds_together or around.sum() == 1 or not outside.any()
+
+
+def test_that_a_band_becomes_a_line_along_its_middle() -> None:
+    mask = np.zeros((20, 40), bool)
+    mask[7:12, 5:35] = True
+    middle = thin(mask)
+    assert set(np.nonzero(middle)[0]) == {9}
+    assert middle.sum() >= 24
+    assert not thin(np.zeros((5, 5), bool)).any()
+
+
+@pytest.mark.parametrize("degrees", range(0, 180, 13))
+def test_that_a_straight_line_has_its_own_direction_all_over_its_width(degrees: int) -> None:
+    mask = band(degrees)
+    found = orientation_plane(mask.astype(np.uint8))
+    assert (found[~mask] == BACKGROUND).all()
+    inside = mask & (np.hypot(*(np.mgrid[:SIDE, :SIDE] - SIDE / 2)) < SIDE / 2 - 8)
+    assert (found[inside] < DIRECTIONS).all()
+    off = apart(found[inside], degrees)
+    assert off.max() <= 2 * STEP
+    assert (off <= STEP).mean() > 0.95
+
+
+@pytest.mark.parametrize("degrees", range(0, 180, 13))
+def test_that_a_wide_line_has_its_own_direction_though_its_border_is_rough(degrees: int) -> None:
+    mask = band(degrees, width=24, side=192, rough=1)
+    inside = mask & (np.hypot(*(np.mgrid[:192, :192] - 96)) < 96 - 30)
+    off = apart(orientation_plane(mask.astype(np.uint8))[inside], degrees)
+    assert (off <= 10).mean() > 0.97
+
+
+def test_that_a_narrow_line_beside_a_wide_one_keeps_its_direction() -> None:
+    plane = np.zeros((SIDE, SIDE), np.uint8)
+    plane[10:34, 8:88] = 1
+    plane[50:90, 70:72] = 1
+    found = orientation_plane(plane)
+    assert (apart(found[12:32, 24:72], 0) <= STEP).all()
+    assert (apart(found[56:84, 70:72], 90) <= STEP).all()
+
+
+def test_that_a_plane_that_is_all_line_lies_as_it_is_longer() -> None:
+    found = orientation_plane(np.ones((24, 200), np.uint8))
+    assert (apart(found[:, 40:-40], 0) <= STEP).all()
+
+
+def test_that_a_bend_has_the_direction_in_which_it_leads() -> None:
+    rows, columns = np.mgrid[:SIDE, :SIDE] - SIDE / 2
+    ring = np.abs(np.hypot(rows, columns) - 30) < 3
+    found = orientation_plane(ring.astype(np.uint8))
+    along = np.degrees(np.arctan2(-rows, columns)) + 90
+    assert (apart(found, along)[ring] <= 10).mean() > 0.97
+
+
+def test_that_a_dot_has_no_direction_and_what_has_no_class_stays_so() -> None:
+    plane = np.zeros((40, 40), np.uint8)
+    plane[5, 5] = 1
+    plane[20:23, 10:35] = 1
+    plane[30:] = NO_CLASS
+    found = orientation_plane(plane)
+    assert found[5, 5] == NO_CLASS
+    assert set(np.unique(found[20:23, 12:33])) == {0}
+    assert (found[30:] == NO_CLASS).all()
+    assert (found[0] == BACKGROUND).all()

@@ -1,0 +1,80 @@
+"""The networks of road extraction."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+
+from engine.models.meta_device import on_meta
+from engine.strategies.pipelining.model_split import split_points
+from engine.tasks.roads.networks import LinkNetMTL, StackHourglassNetMTL, unpack
+
+
+def hourglass(stacks: int = 1) -> nn.Module:
+    return StackHourglassNetMTL(2, 37, 3, stacks=stacks, depth=1)
+
+
+def test_that_an_hourglass_gives_maps_of_the_whole_half_and_quarter_of_the_side() -> None:
+    maps = unpack(hourglass(3)(torch.zeros(2, 3, 32, 32)), 32)
+    assert [tuple(each.shape) for each in maps] == [(2, 39, side, side) for side in (32, 16, 8, 8, 8)]
+
+
+@pytest.mark.parametrize("encoder", ["resnet18", "tu-tf_efficientnet_lite0", "mit_b0"])
+def test_linknet_returns_one_full_size_map_on_any_encoder(encoder: str) -> None:
+    (scores,) = unpack(LinkNetMTL(encoder, 2, 37, 1)(torch.zeros(2, 1, 64, 64)), 64)
+    assert scores.shape == (2, 39, 64, 64)
+
+
+def test_linknet_adds_the_encoders_maps_at_each_stride() -> None:
+    model = LinkNetMTL("resnet18", 2, 37, 3).eval()
+    inputs = torch.rand(1, 3, 64, 64)
+    with torch.no_grad():
+        e1, e2, e3, e4 = model.encoder(inputs)[2:]
+        decoder = model.roads
+        x = decoder.blocks[3](decoder.blocks[2](decoder.blocks[1](decoder.blocks[0](e4) + e3) + e2) + e1)
+        x = functional.leaky_relu(decoder.finalconv2(functional.leaky_relu(decoder.finaldeconv1(x), 0.2)), 0.2)
+        (scores,) = unpack(model(inputs), 64)
+        torch.testing.assert_close(scores[:, :2], decoder.finalconv3(x))
+
+
+def test_that_maps_come_apart_as_they_were_put_together_packed_or_not() -> None:
+    maps = [torch.randn(2, 5, side, side) for side in (8, 4, 2, 2)]
+    packed = torch.cat([each.flatten(2) for each in maps], 2)
+    for found, given in zip(unpack(packed, 8), maps, strict=True):
+        assert torch.equal(found, given)
+    (found,) = unpack(maps[0], 8)
+    assert torch.equal(found, maps[0])
+
+
+def test_that_the_networks_are_as_large_as_the_authors_own() -> None:
+    """Counted on their code."""
+    sizes = [
+        sum(parameter.numel() for parameter in on_meta(build).parameters())
+        for build in (lambda: LinkNetMTL("resnet34", 2, 37, 3), lambda: StackHourglassNetMTL(2, 37, 3))
+    ]
+    assert sizes == [22_004_903, 29_002_012]
+
+
+def test_that_each_branch_is_taught_by_its_own_scores_and_both_teach_what_they_share() -> None:
+    model = hourglass(2)
+    scores = unpack(model(torch.randn(2, 3, 32, 32)), 32)[0]
+    scores[:, :2].sum().backward()
+    gradients = {name: parameter.grad for name, parameter in model.named_parameters()}
+    reached = {name for name, gradient in gradients.items() if gradient is not None and gradient.any()}
+    assert "conv1.weight" in reached
+    assert "finalconv3.weight" in reached
+    assert "score_2.0.weight" in reached  # what the second hourglass is given of the first's directions
+    assert not any(name.startswith(("angle_", "fc_2.1.", "hg.1.hg.0.3.")) for name in reached)
+
+
+def test_that_the_networks_can_be_cut_before_their_ways_part() -> None:
+    for build in (lambda: LinkNetMTL("resnet18", 2, 37, 3), hourglass):
+        assert len(split_points(on_meta(build))) > 2
+
+
+def test_that_fresh_networks_are_sure_of_nothing() -> None:
+    torch.manual_seed(0)
+    for scores in unpack(hourglass()(torch.randn(2, 3, 32, 32)), 32):
+        assert scores[:, :2].softmax(1).sub(0.5).abs().max() < 0.4

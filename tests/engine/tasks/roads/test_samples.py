@@ -1,0 +1,114 @@
+"""Images with the direction of their lines, from files to a batch's targets."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from engine.contract.dataset import crop_margin
+from engine.data.datasets.images import UnreadableImage
+from engine.data.datasets.open_splits import Splits, open_splits
+from engine.data.decoding.masks import NO_CLASS
+from engine.data.loading.sampler import GlobalBatchSampler
+from engine.data.randomness import RandomStreams
+from engine.data.transforms.crops import draw_crops
+from engine.data.transforms.device_transforms import Cropped
+from engine.tasks.roads.directions import BACKGROUND, DIRECTIONS, STEP, orientation_plane
+from engine.tasks.roads.samples import OrientedImages
+from tests.support.lines import line, make_lined
+from tests.support.loaders import loader_of
+
+SIDE = 48
+COUNT = 12
+
+
+def opened(folder: Path) -> Splits:
+    return open_splits(str(folder), val_fraction=0.2, seed=0, kinds=("masks",))
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_lined(tmp_path_factory.mktemp("lines"), {"train": COUNT, "val": 2}, SIDE)
+
+
+def apart(classes: np.ndarray, degrees: float) -> np.ndarray:
+    return np.abs((classes * STEP - degrees + 90) % 180 - 90)
+
+
+def test_that_an_image_brings_its_mask_and_the_direction_of_its_lines(folder: Path) -> None:
+    images = OrientedImages(opened(folder).train)
+    for number in range(4):
+        loaded = images.load(number, SIDE, 3).numpy()
+        pixels, mask, degrees = line(SIDE, number + 1)
+        assert loaded.shape == (5, SIDE, SIDE)
+        assert (loaded[:3] == pixels.transpose(2, 0, 1)).all()
+        assert (loaded[3] == (mask > 0)).all()
+        assert (loaded[4] == orientation_plane((mask > 0).astype(np.uint8))).all()
+        assert np.median(apart(loaded[4][mask > 0], degrees)) <= STEP
+
+
+def test_that_directions_are_turned_with_an_image_that_is_mirrored(folder: Path) -> None:
+    images = OrientedImages(opened(folder).train)
+    sampler = GlobalBatchSampler(COUNT, 4, 0, 1, RandomStreams(3))
+    loader = loader_of(images, sampler, size=SIDE - 6, augmentation="light", threads=0)
+    mirrored = draw_crops(crop_margin(SIDE - 6), RandomStreams(3), 1, np.arange(COUNT), mirror=True)[:, 2]
+    assert 0 < mirrored.sum() < COUNT
+    close = []
+    try:
+        for batch in loader.epoch(1):
+            assert batch.targets.shape == (4, 2, SIDE - 6, SIDE - 6)
+            assert batch.targets.dtype == torch.int64
+            for mask, along in batch.targets.numpy():
+                assert ((along == BACKGROUND) == (mask == 0)).all()
+                fresh = orientation_plane(mask.astype(np.uint8)).astype(np.int64)
+                directed = (mask == 1) & (fresh < DIRECTIONS) & (along < DIRECTIONS)
+                off = np.abs(fresh - along)[directed]
+                close.append(np.minimum(off, DIRECTIONS - off) <= 1)
+    finally:
+        loader.close()
+    assert np.concatenate(close).mean() > 0.9
+
+
+def test_that_mirroring_twice_gives_the_directions_back(folder: Path) -> None:
+    images = OrientedImages(opened(folder).train)
+    planes = torch.stack([torch.zeros(DIRECTIONS + 2), torch.tensor([*range(DIRECTIONS + 1), NO_CLASS])])
+    planes = planes.to(torch.uint8).reshape(1, 2, 1, -1)
+    mirrored = Cropped(torch.tensor([[0, 0, 1]]), SIDE, SIDE)
+
+    def once(given: torch.Tensor) -> torch.Tensor:
+        return images.batch_targets(torch.zeros(1), given, mirrored, SIDE)
+
+    along = once(planes)[0, 1, 0].tolist()
+    assert along[:3] == [0, 35, 34]
+    assert along[18] == 18
+    assert along[-2:] == [BACKGROUND, NO_CLASS]
+    assert torch.equal(once(once(planes).to(torch.uint8)), planes.long())
+
+
+def test_that_directions_are_kept_with_the_images_apart_from_those_without(folder: Path) -> None:
+    plain = opened(folder).train
+    sampler = GlobalBatchSampler(COUNT, COUNT, 0, 1, RandomStreams(3), shuffle=False)
+    found = []
+    for images, decoded in ((plain, COUNT), (OrientedImages(plain), COUNT), (OrientedImages(plain), 0)):
+        loader = loader_of(images, sampler, size=SIDE, augmentation="none", threads=0, keep="disk")
+        try:
+            (batch,) = loader.epoch(1)
+            assert loader.decoded == decoded
+        finally:
+            loader.close()
+        found.append(batch.targets)
+    assert torch.equal(found[0], found[1][:, 0])
+    assert torch.equal(found[1], found[2])
+
+
+def test_that_a_mask_that_is_wrong_is_told_with_its_images_name(tmp_path: Path) -> None:
+    folder = make_lined(tmp_path, {"train": 2, "val": 2}, SIDE)
+    Image.fromarray(np.zeros((8, 8), np.uint8)).save(folder / "masks/train/001.png")
+    images = OrientedImages(opened(folder).train)
+    assert images.path(1).endswith("001.png")
+    with pytest.raises(UnreadableImage, match=r"001\.png.*its mask has a different size"):
+        images.load(1, SIDE, 3)

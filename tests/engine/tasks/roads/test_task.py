@@ -1,0 +1,289 @@
+"""The losses, the measures and the models of road extraction."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from safetensors.torch import save_file
+from torch.nn import functional
+
+from engine.contract.job import Job
+from engine.data.datasets.images import DatasetError
+from engine.data.datasets.open_splits import Splits, open_splits
+from engine.data.decoding.masks import NO_CLASS
+from engine.models.base import TaskError
+from engine.tasks.classification.task import IMAGENET
+from engine.tasks.registry import TASKS
+from engine.tasks.roads.directions import BACKGROUND, DIRECTIONS, STEP, orientation_plane, thin
+from engine.tasks.roads.models import SCORES
+from tests.support.consent import agreed
+from tests.support.dataset_infos import dataset_info
+from tests.support.encoders import deepest_features, make_classifier
+from tests.support.lines import line, make_lined
+from tests.support.masks import make_masked
+
+TASK = TASKS["road_extraction"]
+OBJECTIVE = TASK.objective(Job(task="road_extraction"), dataset_info(2))
+SIDE = 32
+
+
+def linknet(**fields: Any) -> Job:
+    return Job(**{"task": "road_extraction", "model": "linknet_mtl", "encoder": "resnet18", "image_size": 64} | fields)
+
+
+def truth(count: int) -> torch.Tensor:
+    """Targets of lines, their first row without a class."""
+    planes = []
+    for seed in range(count):
+        mask = (line(SIDE, seed)[1] > 0).astype(np.uint8)
+        mask[0] = NO_CLASS
+        planes.append(np.stack([mask, orientation_plane(mask)]))
+    return torch.from_numpy(np.stack(planes)).long()
+
+
+def guesses(targets: torch.Tensor, sureness: float, sides: tuple[int, ...] = (SIDE,)) -> torch.Tensor:
+    """What a model might give, packed: noise with `sureness` of what is true at the maps of `sides`."""
+    generator = torch.Generator().manual_seed(1)
+    maps = []
+    for side in sides:
+        step = SIDE // side
+        true, along = targets[:, :, ::step, ::step].unbind(1)
+        right = [
+            functional.one_hot(plane.where(plane != NO_CLASS, 0), count).permute(0, 3, 1, 2)
+            for plane, count in ((true, 2), (along, DIRECTIONS + 1))
+        ]
+        noise = torch.randn(len(targets), SCORES, side, side, generator=generator)
+        maps.append((noise + sureness * torch.cat(right, 1)).flatten(2))
+    return torch.cat(maps, 2)
+
+
+def by_hand(outputs: torch.Tensor, targets: torch.Tensor) -> dict[str, float]:
+    """The measures by their definitions, pixel by pixel."""
+    scores = outputs[:, :, : SIDE * SIDE].reshape(-1, SCORES, SIDE, SIDE)
+    right = union = found_lines = true_lines = directed = rightly = 0
+    near, all_of = [0, 0], [0, 0]
+    for score, (true, along) in zip(scores, targets.numpy(), strict=True):
+        found, direction = score[:2].argmax(0).numpy(), score[2:-1].argmax(0).numpy()
+        found_line, true_line = (found == 1) & (true != NO_CLASS), true == 1
+        right += (found_line & true_line).sum()
+        union += (found_line | true_line).sum()
+        found_lines += found_line.sum()
+        true_lines += true_line.sum()
+        middles = thin(found_line), thin(true_line)
+        for place in range(2):
+            other = np.argwhere(middles[1 - place])
+            for row, column in np.argwhere(middles[place]):
+                all_of[place] += 1
+                near[place] += bool((np.abs(other - (row, column)).max(1, initial=0) <= 3).any()) if len(other) else 0
+        for one, other_one in zip(along.ravel().tolist(), direction.ravel().tolist(), strict=True):
+            if one < DIRECTIONS:
+                directed += 1
+                off = abs(one - other_one) * STEP % 180
+                rightly += min(off, 180 - off) <= 10
+    precision, recall = near[0] / all_of[0], near[1] / all_of[1]
+    return {
+        "iou": right / union,
+        "relaxed_iou": precision * recall / (precision + recall - precision * recall),
+        "f1": 2 * right / (found_lines + true_lines),
+        "orientation": rightly / directed,
+    }
+
+
+@pytest.mark.parametrize("ranks", [1, 3])
+def test_that_measures_are_those_of_their_definitions_however_the_images_are_divided(ranks: int) -> None:
+    targets = truth(7)
+    outputs = guesses(targets, 2.5)
+    parts = [OBJECTIVE.metric() for _ in range(ranks)]
+    for place, (some, wanted) in enumerate(zip(outputs.split(2), targets.split(2), strict=True)):
+        parts[place % ranks].update(some, wanted)
+    total = OBJECTIVE.metric()
+    total.counters = torch.stack([part.counters for part in parts]).sum(0)
+    found = total.compute()
+    assert found.keys() == {measure.id for measure in TASK.entry.measures}
+    for name, value in by_hand(outputs, targets).items():
+        assert 0.1 < value < 0.99
+        assert found[name] == pytest.approx(value, abs=1e-6)
+    assert found["loss"] == pytest.approx(OBJECTIVE.loss(outputs, targets).mean().item(), rel=1e-6)
+    assert total.per_class()["IoU"][1] == found["iou"]
+    assert sum(map(sum, total.confusion())) == int((targets[:, 0] != NO_CLASS).sum())
+    assert OBJECTIVE.metric().compute() == {}
+
+
+def test_that_what_is_right_everywhere_measures_one_and_a_line_beside_it_is_right_to_the_relaxed_measure() -> None:
+    targets = torch.zeros(1, 2, SIDE, SIDE, dtype=torch.int64)
+    targets[:, 1] = BACKGROUND
+    targets[0, 0, 10:13], targets[0, 1, 10:13] = 1, 0
+    right = OBJECTIVE.metric()
+    right.update(guesses(targets, 50), targets)
+    assert [right.compute()[name] for name in ("iou", "relaxed_iou", "f1", "orientation")] == [1, 1, 1, 1]
+    beside = OBJECTIVE.metric()
+    beside.update(guesses(targets.roll(3, 2), 50), targets)
+    assert beside.compute()["iou"] == 0
+    assert beside.compute()["relaxed_iou"] == 1
+    off = OBJECTIVE.metric()
+    off.update(guesses(targets.roll(4, 2), 50), targets)
+    assert off.compute()["relaxed_iou"] == 0
+
+
+def test_that_the_loss_is_the_sum_of_soft_iou_and_cross_entropy_over_all_maps() -> None:
+    targets = truth(3)
+    targets[1, 0, 1:], targets[1, 1, 1:] = 0, BACKGROUND
+    sides = (SIDE, SIDE // 2, SIDE // 4, SIDE // 4)
+    outputs = guesses(targets, 1.0, sides)
+    losses = OBJECTIVE.loss(outputs, targets)
+    assert losses.shape == (3,)
+    for number in range(3):
+        expected, begin = 0.0, 0
+        for side in sides:
+            scores = outputs[number, :, begin : begin + side * side]
+            begin += side * side
+            true, along = targets[number, :, :: SIDE // side, :: SIDE // side].reshape(2, -1)
+            for there in (along < DIRECTIONS, along == BACKGROUND):
+                off = functional.cross_entropy(scores[2:].T[there], along[there], reduction="sum").item()
+                expected += off / max(int(there.sum()), 1) / 2
+            # Of the lines, or of the background where a map has none.
+            kind = int((true == 1).any())
+            likely, there = scores[:2].softmax(0)[kind, true != NO_CLASS], (true == kind)[true != NO_CLASS]
+            both = (likely * there).sum()
+            expected += 1 - (both / (likely.sum() + there.sum() - both)).item()
+        assert losses[number].item() == pytest.approx(expected, rel=1e-5)
+
+
+def test_that_the_loss_falls_to_nothing_where_all_is_right_and_bears_an_image_without_lines_or_classes() -> None:
+    targets = truth(3)
+    targets[1, 0], targets[1, 1] = 0, BACKGROUND
+    targets[2] = NO_CLASS
+    outputs = guesses(targets, 0.0).requires_grad_()
+    wrong, right = OBJECTIVE.loss(outputs, targets), OBJECTIVE.loss(guesses(targets, 60), targets)
+    assert (wrong[:2] > 0.5).all()
+    assert wrong[2] == 0
+    assert (right < 1e-2).all()
+    wrong.sum().backward()
+    assert outputs.grad is not None
+    assert outputs.grad.isfinite().all()
+    left_out = (targets[:, 0] == NO_CLASS).flatten(1)[:, None].expand_as(outputs)
+    assert (outputs.grad[left_out] == 0).all()
+    assert OBJECTIVE.correct(guesses(targets, 60), targets) == 2
+    assert OBJECTIVE.loss(guesses(targets, 0.0), OBJECTIVE.blank_targets(torch.zeros(3, 3, SIDE, SIDE))).shape == (3,)
+
+
+def test_that_few_lines_teach_as_much_of_directions_as_all_that_is_around_them() -> None:
+    targets = torch.zeros(1, 2, SIDE, SIDE, dtype=torch.int64)
+    targets[0, 1] = BACKGROUND
+    targets[0, 0, 10], targets[0, 1, 10] = 1, 5
+    outputs = torch.zeros(1, SCORES, SIDE * SIDE, requires_grad=True)
+    OBJECTIVE.loss(outputs, targets).sum().backward()
+    assert outputs.grad is not None
+    pulls = outputs.grad[0, 2:].reshape(-1, SIDE, SIDE).abs().sum(0)
+    assert pulls[10].sum().item() == pytest.approx(pulls.sum().item() / 2)
+
+
+def test_that_lines_are_shown_in_the_colours_of_their_directions() -> None:
+    targets = torch.zeros(1, 2, SIDE, SIDE, dtype=torch.int64)
+    targets[0, 1] = BACKGROUND
+    targets[0, 0, 10:14], targets[0, 1, 10:14] = 1, 0
+    grey = np.full((SIDE, SIDE, 3), 100, np.uint8)
+    true = OBJECTIVE.show_truth(grey, targets[0])
+    found = OBJECTIVE.show_prediction(grey, guesses(targets, 50, (SIDE, SIDE // 2, SIDE // 4))[0])
+    for shown in (true, found):
+        assert shown.words == "Lines on 12.5 % of it"
+        assert (shown.image[0] == 100).all()
+        red, green, blue = shown.image[11, 5].tolist()
+        assert red > 200
+        assert green == blue < 50
+    assert true.legend == found.legend == (0, 1, 2, 3)
+    for name, along in (("level", 0), ("rising to the right", DIRECTIONS // 4), ("upright", DIRECTIONS // 2)):
+        targets[0, 1, 10:14] = along
+        (colour,) = (entry.colour for entry in OBJECTIVE.legend if entry.name == name)
+        pixel = OBJECTIVE.show_truth(grey, targets[0]).image[11, 5].tolist()
+        assert pixel == [25 + part // 4 * 3 for part in bytes.fromhex(colour[1:])]
+    assert OBJECTIVE.show_truth(grey, torch.zeros_like(targets[0])).legend == ()
+
+
+def test_that_masks_of_more_kinds_than_lines_and_background_are_refused_unless_one_is_ignored(tmp_path: Path) -> None:
+    def prepared(folder: Path, ignored: int | None = None) -> Splits:
+        splits = open_splits(str(folder), val_fraction=0.2, seed=0, kinds=TASK.entry.annotations)
+        return TASK.prepared(Job(task="road_extraction", ignore_value=ignored), splits)
+
+    discs = make_masked(tmp_path / "discs", {"train": 2, "val": 2})
+    assert prepared(make_lined(tmp_path / "lines", {"train": 2, "val": 2})).train.planes == 2
+    with pytest.raises(DatasetError, match=r"The masks have 3 classes.*choose the task Semantic segmentation"):
+        prepared(discs)
+    splits = prepared(discs, ignored=2)
+    assert len(splits.classes) == 2
+    of_class_2 = np.asarray(Image.open(discs / "masks/train/000.png")) == 2
+    assert of_class_2.any()
+    assert (splits.train.load(0, 32, 3).numpy()[3:, of_class_2] == NO_CLASS).all()
+
+
+@pytest.mark.parametrize("encoder", ["resnet18", "tu-tf_efficientnet_lite0"])
+def test_linknet_loads_the_weights_of_its_encoder(encoder: str, tmp_path: Path) -> None:
+    classifier = make_classifier(encoder).eval()
+    save_file(classifier.state_dict(), tmp_path / "encoder.safetensors")
+    job = linknet(encoder=encoder, weights_file=str(tmp_path / "encoder.safetensors"))
+    loaded = TASK.build_model(job, 2, 3).get_submodule("encoder").eval()
+    inputs = torch.rand(1, 3, 64, 64)
+    with torch.no_grad():
+        torch.testing.assert_close(loaded(inputs)[-1], deepest_features(classifier, inputs))
+
+
+def test_linknet_loads_a_file_of_the_full_model(tmp_path: Path) -> None:
+    trained = TASK.build_model(linknet(seed=1), 2, 3).state_dict()
+    torch.save(trained, tmp_path / "best.pt")
+    loaded = TASK.build_model(linknet(weights_file=str(tmp_path / "best.pt")), 2, 3).state_dict()
+    assert all(torch.equal(loaded[name], tensor) for name, tensor in trained.items())
+
+
+def test_normalisation_follows_the_encoder_of_linknet_alone() -> None:
+    lite = "tu-tf_efficientnet_lite0"
+    assert TASK.normalisation(linknet(encoder=lite), 3) == ((0.5,) * 3, (0.5,) * 3)
+    assert TASK.normalisation(linknet(encoder=lite, model="hourglass_mtl"), 3) == IMAGENET
+    assert TASK.normalisation(linknet(encoder=lite), 1) == ((0.5,), (0.5,))
+
+
+def test_linknet_freezes_its_encoder_while_the_branches_learn() -> None:
+    model = TASK.build_model(linknet(freeze_epochs=100), 2, 3)
+    learning = {name.partition(".")[0] for name, each in model.named_parameters() if each.requires_grad}
+    assert learning == {"roads", "directions"}
+    before = {name: buffer.clone() for name, buffer in model.named_buffers() if "running_mean" in name}
+    model(torch.rand(2, 3, 64, 64))
+    moved = {name for name, buffer in model.named_buffers() if name in before and not torch.equal(before[name], buffer)}
+    assert {name.partition(".")[0] for name in moved} == {"roads", "directions"}
+
+
+@pytest.mark.parametrize(
+    ("fields", "field", "words"),
+    [
+        ({"model": "linknet34_mtl"}, "model", "Did you mean “linknet_mtl”"),
+        ({"encoder": "resnet35"}, "encoder", "no encoder “resnet35”"),
+        ({"image_size": 100}, "image_size", "Set 96"),
+        ({"image_size": 100, "model": "hourglass_mtl"}, "image_size", "Set 96"),
+        ({"model": "hourglass_mtl", "pretrained": True}, "pretrained", "no pretrained weights"),
+        ({"model": "hourglass_mtl", "freeze_epochs": 100}, "freeze_epochs", "has no pretrained backbone"),
+    ],
+)
+def test_that_what_cannot_be_built_is_told_at_its_field(fields: dict[str, Any], field: str, words: str) -> None:
+    with pytest.raises(TaskError) as error:
+        TASK.build_model(linknet(**fields), 2, 3)
+    assert error.value.field == field
+    assert words in str(error.value)
+
+
+def test_that_a_model_file_of_ones_own_is_tried_out_and_learns(tmp_path: Path) -> None:
+    text = "from torch import nn\n\ndef build_model(scores):\n    return nn.Conv2d(3, scores, 3, padding={padding})\n"
+
+    def built(padding: int) -> torch.nn.Module:
+        source = text.format(padding=padding)
+        (tmp_path / "own.py").write_text(source)
+        trusted = agreed(tmp_path / "own.py")
+        job = Job(task="road_extraction", model=str(tmp_path / "own.py"), model_file_sha256=trusted, image_size=SIDE)
+        return TASK.build_model(job, 2, 3)
+
+    assert OBJECTIVE.loss(built(1)(torch.rand(2, 3, SIDE, SIDE)), truth(2)).shape == (2,)
+    with pytest.raises(TaskError, match="2 scores for background and line and 37 for the direction"):
+        built(0)
