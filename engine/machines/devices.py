@@ -13,8 +13,8 @@ import msgspec
 
 from engine.contract.devices import Snapshot, device_key, host_of, is_gpu
 from engine.contract.nodes import NodeOrder, Sampled
-from engine.supervisor.admission import CPU_SAMPLER_DELAY_S
 from engine.supervisor.sampling import INTERVAL_S, samples_of
+from engine.supervisor.start_gate import CPU_SAMPLER_DELAY_S
 from engine.system import paths
 from engine.system.decode_errors import NOT_DECODED
 

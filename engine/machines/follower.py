@@ -166,7 +166,7 @@ class Follower:
                 assert self._log is not None
                 listening = endpoint.open_endpoint(self._run.path)
                 self._server = Server(listening, self._log, self._run.run_id, self._selector, self._forward)
-            self._server.shut("")
+            self._server.refuse_clients("")
             self._run.write_supervisor(
                 SupervisorFile(
                     pid=os.getpid(),
@@ -197,7 +197,7 @@ class Follower:
             self._link.kill()
             self._link = None
         if self._server is not None:
-            self._server.shut(reason)
+            self._server.refuse_clients(reason)
         self._retry_at = time.monotonic() + self._retry_s
         self._retry_s = min(2 * self._retry_s, _MAX_RETRY_S)
 

@@ -29,7 +29,7 @@ from engine.processes.signals import PAUSING
 from engine.runs.folder import RunFolder
 from engine.runs.resume import save_next_job
 from engine.runs.slurm_job import SlurmJob, read_slurm, write_slurm
-from engine.supervisor.execution import close_unstarted, supervise
+from engine.supervisor.execution import log_failed_start, supervise
 from engine.system import stdio
 from engine.system.decode_errors import NOT_DECODED
 from engine.system.slurm import SlurmFailed, run_slurm, srun_command
@@ -69,7 +69,7 @@ def _supervise(run: RunFolder, first: str) -> int:
     try:
         save_next_job(run, _local_job(run, first))
     except (_CannotStart, SlurmFailed, OSError, subprocess.SubprocessError) as error:
-        close_unstarted(run, str(error))
+        log_failed_start(run, str(error))
         return 1
     return supervise(run.path)
 

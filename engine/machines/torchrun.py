@@ -105,7 +105,7 @@ def main(arguments: Sequence[str]) -> int:
         return _train(_receive_spec(process))
     folder = paths.private_folder(node_folder(f"torchrun-{os.getpid()}"))
     try:
-        return _train(_distribute_specs(RestartPolicy(RunFolder(folder), job).orders(), process)[0])
+        return _train(_distribute_specs(RestartPolicy(RunFolder(folder), job).worker_specs(), process)[0])
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
@@ -146,7 +146,7 @@ def _supervise(job: Job, process: TorchrunProcess) -> int:
     print(f"Run {run.run_id} in {escaped(str(run.path))}", file=sys.stderr, flush=True)
     with os.fdopen(os.dup(2), "w", errors="backslashreplace") as terminal:
         stdio.redirect(run.path / "supervisor.log")
-        code = supervise(run.path, share=lambda specs: _distribute_specs(specs, process))
+        code = supervise(run.path, distribute=lambda specs: _distribute_specs(specs, process))
         last = run.last_event()
         if isinstance(last, RunFinished):
             print(escaped(f"Run {run.run_id} {last.outcome}. {last.cause}".rstrip()), file=terminal)

@@ -12,7 +12,7 @@ from functools import partial
 import msgspec
 import psutil
 
-from engine.contract.events import AnyEvent, Failed, LogLine
+from engine.contract.events import AnyEvent, Failed, LogLine, Warned
 from engine.contract.protocol import Command, FrameError, Pause, SaveElsewhere, Stop
 from engine.contract.worker import Heartbeat, WorkerDone, WorkerSpec
 from engine.processes import failures
@@ -57,6 +57,7 @@ class Group:
         self._ending: Shutdown | None = None
         self._failures: list[tuple[float, failures.Failure]] = []
         self._all_said_at: float | None = None
+        self.holds_unsaved_state = False
 
     def launch(self, specs: Sequence[WorkerSpec], function: str, *, fork: bool) -> None:
         """Starts a worker for each of `specs`, which runs `function` (see `WorkerProcess`)."""
@@ -258,6 +259,9 @@ class Group:
                 self._hangs.heard(worker.rank, time.monotonic(), message)
             case WorkerDone():
                 worker.done = message
+            case Warned(code="unsaved"):
+                self.holds_unsaved_state = True
+                self._tell(message)
             case Failed():
                 self.fail(message, failures.weight(message))
             case _:

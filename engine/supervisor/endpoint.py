@@ -1,4 +1,4 @@
-"""Where a supervisor listens: a Unix socket in the user's runtime folder, else loopback with a token."""
+"""Listening socket of a supervisor: a Unix socket in the user's runtime folder, else loopback TCP with a token."""
 
 from __future__ import annotations
 
@@ -13,13 +13,16 @@ from pathlib import Path
 from engine.system import paths
 
 BACKLOG = 128
-"""The backlog of connections that are not accepted yet."""
+"""Connections that may wait to be accepted."""
+_MAX_PATH_BYTES = 100
+"""Longest path of a Unix socket: macOS allows 103 bytes, Linux 107."""
 
 
 class Endpoint:
-    """A listening, non-blocking socket. `text` is what `supervisor.json` says of it."""
+    """Listening, non-blocking socket. `text` is its address in `supervisor.json`."""
 
-    def __init__(self, listener: socket.socket, text: str, path: Path | None, token: str) -> None:
+    def __init__(self, listener: socket.socket, text: str, *, path: Path | None = None, token: str = "") -> None:
+        listener.setblocking(False)
         self.listener = listener
         self.text = text
         self.token = token
@@ -27,16 +30,16 @@ class Endpoint:
         self._inode = path.lstat().st_ino if path is not None else 0
 
     def admits(self, peer: socket.socket) -> bool:
-        """Whether the process at the other end is the user's own, where the system can tell."""
+        """Return True unless the system reports that another user's process is at the other end."""
         if self._path is None or not hasattr(socket, "SO_PEERCRED"):
-            return True  # the token decides, or the folder's mode
+            return True  # the token or the mode of the folder decides
         size = struct.calcsize("3i")
         _, uid, _ = struct.unpack("3i", peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size))
         return bool(uid == os.getuid())
 
     @property
-    def stands(self) -> bool:
-        """Whether clients still find it: the folder of its socket may be removed, as it is when its user logs out."""
+    def is_reachable(self) -> bool:
+        """False if the file of the Unix socket is gone, as after its user has logged out, or another endpoint's."""
         if self._path is None:
             return True
         try:
@@ -45,41 +48,40 @@ class Endpoint:
             return False
 
     def close(self) -> None:
-        ours = self.stands  # else it is the next execution's
+        is_reachable = self.is_reachable
         self.listener.close()
-        if self._path is not None and ours:
+        if self._path is not None and is_reachable:
             self._path.unlink(missing_ok=True)
 
 
 def open_endpoint(run_folder: Path, *, tcp: bool = False) -> Endpoint:
-    """Listens for clients of the run. `tcp` asks for loopback even where Unix sockets exist."""
+    """Listen for clients of the run; with `tcp` on loopback even if Unix sockets exist."""
     if not tcp and hasattr(socket, "AF_UNIX"):
         path = paths.runtime_folder() / socket_name(run_folder)
-        if len(os.fsencode(path)) < 100:  # macOS allows 103 bytes, Linux 107
-            return _unix(path)
-    return _loopback()
+        if len(os.fsencode(path)) < _MAX_PATH_BYTES:
+            return _listen_on_unix(path)
+    return _listen_on_loopback()
 
 
 def socket_name(run_folder: Path) -> str:
-    """A short name that two runs, even of the same id in two homes, do not share."""
+    """Return a short file name that is unique even for runs of the same id in two homes."""
     digest = hashlib.blake2b(os.fsencode(run_folder.absolute()), digest_size=4).hexdigest()
     return f"{run_folder.name[-24:]}-{digest}.sock"
 
 
-def sweep() -> None:
-    """Removes the sockets of supervisors that were killed."""
+def remove_stale_sockets() -> None:
+    """Remove the sockets of supervisors that were killed."""
     if not hasattr(socket, "AF_UNIX"):
         return
     for path in paths.runtime_folder().glob("*.sock"):
         try:
-            info = path.lstat()
-            if stat.S_ISSOCK(info.st_mode) and not _answered(path):
+            if stat.S_ISSOCK(path.lstat().st_mode) and not _accepts(path):
                 path.unlink()
         except OSError:
-            continue  # it went by itself
+            continue  # its supervisor has just removed it
 
 
-def _answered(path: Path) -> bool:
+def _accepts(path: Path) -> bool:
     with socket.socket(socket.AF_UNIX) as probe:
         probe.setblocking(False)
         try:
@@ -91,10 +93,8 @@ def _answered(path: Path) -> bool:
     return True
 
 
-def _unix(path: Path) -> Endpoint:
-    """The socket is at its place only once it answers, so that one that does not was left by a supervisor that was
-    killed.
-    """
+def _listen_on_unix(path: Path) -> Endpoint:
+    """Listen under a temporary name first: a socket at `path` that refuses connections is a stale one."""
     part = path.with_suffix(".part")
     part.unlink(missing_ok=True)
     listener = socket.socket(socket.AF_UNIX)
@@ -102,17 +102,12 @@ def _unix(path: Path) -> Endpoint:
     part.chmod(0o600)
     listener.listen(BACKLOG)
     os.replace(part, path)
-    return _ready(listener, f"unix:{path}", path, "")
+    return Endpoint(listener, f"unix:{path}", path=path)
 
 
-def _loopback() -> Endpoint:
+def _listen_on_loopback() -> Endpoint:
     listener = socket.socket(socket.AF_INET)
     listener.bind(("127.0.0.1", 0))
     listener.listen(BACKLOG)
     token = secrets.token_urlsafe(32)
-    return _ready(listener, f"tcp:{listener.getsockname()[1]}:{token}", None, token)
-
-
-def _ready(listener: socket.socket, text: str, path: Path | None, token: str) -> Endpoint:
-    listener.setblocking(False)
-    return Endpoint(listener, text, path, token)
+    return Endpoint(listener, f"tcp:{listener.getsockname()[1]}:{token}", token=token)

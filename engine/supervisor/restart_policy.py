@@ -1,4 +1,4 @@
-"""The starts of an execution's workers: with what orders they go, and whether there is another one after a failure."""
+"""Specs of each attempt's workers, and the decision whether another attempt follows a failure."""
 
 from __future__ import annotations
 
@@ -23,29 +23,30 @@ from engine.supervisor.environment import usable_cores
 from engine.system import paths
 
 ROLL_BACKS = 10
-"""How often in a row, without a new checkpoint between, a run rolls back from a loss that is no number. PaLM's training
-(Chowdhery et al. 2022, section 5.1) did so about 20 times over all."""
+"""Rollbacks in a row, without a new checkpoint in between, from a loss that is NaN or infinite. PaLM's training
+(Chowdhery et al. 2022, section 5.1) needed about 20 in total."""
 
 
 class RestartPolicy:
-    """Decides for one execution. `job` is what the next start goes by; it changes where a failure asks for it."""
+    """Restart decisions of one execution. `job` is that of the next attempt; some failures change it."""
 
     def __init__(self, run: RunFolder, job: Job) -> None:
         self.job = job
         self.world_size = world_size(job)
         self._run = run
         self._rendezvous: Path | None = None
-        self._in_a_row: Counter[FailureKind] = Counter()
+        self._failures_in_a_row: Counter[FailureKind] = Counter()
         self._skip_to = 0
-        self._saved = -1
+        self._saved_step = -1
 
-    def orders(self) -> list[WorkerSpec]:
-        """The orders of the next start's workers, by rank: they go on from the run's newest checkpoint.
+    def worker_specs(self) -> list[WorkerSpec]:
+        """Return the specs of the next attempt by rank, which resumes from the newest checkpoint.
 
-        Raises PermissionError where they have no place to meet.
+        Raises:
+            PermissionError: The rendezvous file can't be created.
         """
         self._rendezvous = paths.runtime_folder() / f"{socket_name(self._run.path)}.store"
-        self.clear()
+        self.remove_rendezvous()
         job = msgspec.structs.replace(self.job, resume_from=str(checkpoint_of(self._run) or ""))
         return [
             WorkerSpec(
@@ -61,69 +62,66 @@ class RestartPolicy:
             for rank in range(self.world_size)
         ]
 
-    def clear(self) -> None:
-        """Removes the file through which the workers have met."""
+    def remove_rendezvous(self) -> None:
         if self._rendezvous is not None:
             self._rendezvous.unlink(missing_ok=True)
 
-    def adjust(self, loader_workers: int) -> None:
-        """Notes what was changed of the workers as they go."""
-        self.job = msgspec.structs.replace(self.job, loader_workers=loader_workers)
+    def set_loader_workers(self, count: int) -> None:
+        """Use `count` loader workers in later attempts, too."""
+        self.job = msgspec.structs.replace(self.job, loader_workers=count)
 
-    def saved(self, event: CheckpointSaved) -> None:
-        """Notes a checkpoint. After one of a later step, what fails does not fail where it did before."""
-        if event.kind == "last" and event.step > self._saved:
-            self._saved = event.step
-            self._in_a_row.clear()
+    def on_checkpoint(self, event: CheckpointSaved) -> None:
+        """Count failures from zero after a checkpoint of a later step: the run has made progress."""
+        if event.kind == "last" and event.step > self._saved_step:
+            self._saved_step = event.step
+            self._failures_in_a_row.clear()
 
-    def after(self, failed: Failed) -> Restarting | Failed:
-        """What is to be told of a failure: that the workers start again, or that the run ends with it."""
-        before = self._in_a_row[failed.kind]
-        smaller: Job | None = None
+    def decide(self, failed: Failed) -> Restarting | Failed:
+        """Return `Restarting` if another attempt follows, else the failure that ends the run."""
+        count = self._failures_in_a_row[failed.kind]
+        next_job: Job | None = None
         match failed.kind:
             case "fault":
-                most = self.job.restarts
+                limit = self.job.restarts
             case "not_finite" if self.job.on_not_finite == "roll_back" and failed.step is not None:
-                most = ROLL_BACKS
+                limit = ROLL_BACKS
             case "out_of_memory" if self.world_size > 1:
-                ladder = _ladder(self.job)
-                most, smaller = before + len(ladder), next(iter(ladder), None)
-            case "lost_machine" if isinstance(fewer := self.without(self._host_of(failed.rank)), Job):
-                most, smaller = before + 1, fewer
+                fallbacks = _oom_fallbacks(self.job)
+                limit, next_job = count + len(fallbacks), next(iter(fallbacks), None)
+            case "lost_machine" if isinstance(fewer := self.job_without(self._host_of(failed.rank)), Job):
+                limit, next_job = count + 1, fewer
             case _:
                 return failed
-        if before >= most:
-            return _tried(failed, before)
-        self._in_a_row[failed.kind] += 1
+        if count >= limit:
+            return _with_attempts(failed, count)
+        self._failures_in_a_row[failed.kind] += 1
         if failed.kind == "not_finite":
             self._skip_to = failed.step or 0
         devices = self.job.devices
-        changes = self._change_to(smaller) if smaller is not None else {}
+        changes = self._switch_to(next_job) if next_job is not None else {}
         return Restarting(
             cause=failed.cause,
             rank=failed.rank,
             step=failed.step,
             traceback_file=failed.traceback_file,
             kind=failed.kind,
-            attempt=before + 1,
-            most=most,
+            attempt=count + 1,
+            most=limit,
             changes=changes,
             devices=self.job.devices if self.job.devices != devices else (),
         )
 
-    def without(self, machine: str) -> Job | str:
-        """The job without a machine's devices, where the user wants it to go on so; else why it is waited for, ""
-        where the user wants that.
-        """
+    def job_without(self, machine: str) -> Job | str:
+        """Return the job without a machine's devices; else the reason to wait for it, "" if the user chose to."""
         if self.job.on_lost_machine == "wait":
             return ""
-        return _on_fewer(self.job, tuple(device for device in self.job.devices if host_of(device) != machine))
+        return _job_on(self.job, tuple(device for device in self.job.devices if host_of(device) != machine))
 
     def _host_of(self, rank: int | None) -> str:
         return host_of(self.job.devices[rank or 0])
 
-    def _change_to(self, job: Job) -> dict[str, int | str]:
-        """Goes by `job` from now on, in later executions, too; what is different in it."""
+    def _switch_to(self, job: Job) -> dict[str, int | str]:
+        """Use `job` from now on, in later executions, too. Return the changed fields."""
         before, self.job = self.job, job
         self.world_size = world_size(job)
         try:
@@ -135,13 +133,13 @@ class RestartPolicy:
 
 
 def world_size(job: Job) -> int:
-    """How many worker processes the job's strategy has: one per device, or one that drives them all."""
+    """Return the number of worker processes: one per device, or one that drives them all."""
     strategy = load_catalogue().strategy(job.strategy)
     return len(job.devices) if strategy is None or strategy.process_per_device else 1
 
 
-def _tried(failed: Failed, restarts: int) -> Failed:
-    """The failure of a run that was started again in vain."""
+def _with_attempts(failed: Failed, restarts: int) -> Failed:
+    """Add the number of futile restarts to the cause."""
     if not restarts:
         return failed
     times = "once" if restarts == 1 else f"{restarts} times"
@@ -149,34 +147,35 @@ def _tried(failed: Failed, restarts: int) -> Failed:
     return msgspec.structs.replace(failed, cause=cause)
 
 
-def _ladder(job: Job) -> list[Job]:
-    """The job with smaller and smaller parts of its batch in memory at a time, as far as they can be divided."""
+def _oom_fallbacks(job: Job) -> list[Job]:
+    """Return variants of the job with ever smaller micro-batches, and the same global batch."""
     catalogue = load_catalogue()
     strategy, model = catalogue.strategy(job.strategy), catalogue.model(job.model)
-    rungs: list[Job] = []
-    while strategy is not None and (smaller := _smaller(job, strategy, model)) is not None:
-        rungs.append(smaller)
+    fallbacks: list[Job] = []
+    while strategy is not None and (smaller := _with_smaller_batches(job, strategy, model)) is not None:
+        fallbacks.append(smaller)
         job = smaller
-    return rungs
+    return fallbacks
 
 
-def _smaller(job: Job, strategy: StrategyEntry, model: ModelEntry | None) -> Job | None:
-    """The job with twice as many parts, or the next number that the checks allow."""
-    field, parts = "accumulation", job.accumulation
+def _with_smaller_batches(job: Job, strategy: StrategyEntry, model: ModelEntry | None) -> Job | None:
+    """Return the job with twice as many micro-batches, or the next number that is valid."""
+    field, count = "accumulation", job.accumulation
     if strategy.schedules:
-        field, parts = "microbatches", layout(job, strategy).microbatches or 1
-    most = min(4 * parts, int(FIELDS[field].maximum or 0))
-    for number in (*range(2 * parts, most + 1), *range(2 * parts - 1, parts, -1)):
+        field, count = "microbatches", layout(job, strategy).microbatches or 1
+    limit = min(4 * count, int(FIELDS[field].maximum or 0))
+    for number in (*range(2 * count, limit + 1), *range(2 * count - 1, count, -1)):
         smaller = msgspec.structs.replace(job, **{field: number})
         if not errors(strategy_problems(smaller, strategy, model)):
             return smaller
     return None
 
 
-def _on_fewer(job: Job, devices: tuple[str, ...]) -> Job | str:
-    """The job on `devices`, some of its own, by the smallest accumulation with which no more images are in a device's
-    memory at a time than before; or why there is none, in a sentence. A single one has no use for a strategy that
-    divides the batch alone.
+def _job_on(job: Job, devices: tuple[str, ...]) -> Job | str:
+    """Return the job on some of its devices, or the reason why that is impossible, in a sentence.
+
+    Accumulation grows as far as needed to have no more images in a device's memory at a time. A single remaining device
+    doesn't keep a strategy that only divides the batch.
     """
     catalogue = load_catalogue()
     before, model = catalogue.strategy(job.strategy), catalogue.model(job.model)
@@ -186,19 +185,21 @@ def _on_fewer(job: Job, devices: tuple[str, ...]) -> Job | str:
     strategy = catalogue.strategy(fewer.strategy)
     if not devices or before is None or strategy is None:
         return "The run has no other devices."
-    least = math.ceil(job.accumulation * _shares(job, before) / _shares(fewer, strategy))
-    why: list[Problem] = []
+    least = math.ceil(job.accumulation * _batch_shards(job, before) / _batch_shards(fewer, strategy))
+    first_problems: list[Problem] = []
     for number in range(least, min(4 * least, int(FIELDS["accumulation"].maximum or 0)) + 1):
         fewer = msgspec.structs.replace(fewer, accumulation=number)
-        found = errors(strategy_problems(fewer, strategy, model))
-        if not found:
+        problems = errors(strategy_problems(fewer, strategy, model))
+        if not problems:
             return fewer
-        why = why or found
-    return f"It is needed: {why[0].message}" if why else "Its share of the batch can't be divided any further."
+        first_problems = first_problems or problems
+    if first_problems:
+        return f"It is needed: {first_problems[0].message}"
+    return "Its share of the batch can't be divided any further."
 
 
-def _shares(job: Job, strategy: StrategyEntry) -> int:
-    """Among how many groups of devices a batch is divided."""
+def _batch_shards(job: Job, strategy: StrategyEntry) -> int:
+    """Return the number of device groups that a batch is divided among."""
     if strategy.replicates and (strategy.cuts_model or strategy.splits_layers):
         return job.replicas
     return len(job.devices) if strategy.splits_batch else 1

@@ -1,4 +1,4 @@
-"""The run's own devices, once a second, from a sampler of its own; and whether they are free again."""
+"""Samples of the run's devices, once a second, and a check that its GPUs have released their memory."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from engine.processes.line_child import LineChild
 
 INTERVAL_S = 1.0
 RESTART_S = 10.0
-"""A sampler that has exited is restarted after this long."""
+"""Seconds before a sampler that has exited is restarted."""
 FREED_SLACK_BYTES = 64 << 20
-"""Memory beyond the use before the run that still does not count as held by the run."""
+"""Memory above that before the run that doesn't count as held by it."""
 
 _SNAPSHOT = msgspec.json.Decoder(Snapshot)
 
 
 class Sampler:
-    """Runs ``python -m engine.gpus`` and calls `on_samples` with what concerns `devices`."""
+    """Child process ``python -m engine.gpus``. Passes the samples of `devices` to `on_samples`."""
 
     def __init__(
         self,
@@ -34,14 +34,15 @@ class Sampler:
         self._on_samples = on_samples
         self._child: LineChild | None = None
         self._start_at: float | None = None
-        self._baseline: dict[str, int] = {}
-        self._ours: set[int] = set()
-        self._seen: set[str] = set()
+        self._memory_before: dict[str, int] = {}
+        self._worker_pids: set[int] = set()
+        self._pids_seen_on: set[str] = set()
+        """GPUs whose process list has shown a worker."""
         self.latest: Snapshot | None = None
         self.latest_at = 0.0
 
     def start(self, delay_s: float = 0.0) -> None:
-        """Starts the sampler after `delay_s`, from within `tick`. Does nothing where it is started."""
+        """Start the child in `delay_s`, from `tick`. Does nothing if it runs or is about to."""
         if self._child is not None or self._start_at is not None:
             return
         self._start_at = time.monotonic() + delay_s
@@ -52,15 +53,15 @@ class Sampler:
             self._start_at = None
             self._start()
 
-    def own(self, pids: set[int]) -> None:
-        """Tells which processes are the run's workers, so that their hold on a GPU is recognised."""
-        self._ours = pids
+    def set_worker_pids(self, pids: set[int]) -> None:
+        """Set the processes whose memory counts as the run's."""
+        self._worker_pids = pids
 
-    def free(self, since: float) -> bool:
-        """Whether a snapshot later than `since` (monotonic) shows the run's GPUs without it.
+    def is_memory_free(self, since: float) -> bool:
+        """Return True if a snapshot after `since` (monotonic) shows the run's GPUs without it, or it used none.
 
-        By the memory in use being back to what it was; where others have taken some meanwhile, by the workers' pids, if
-        NVML was seen to name them (in a container it names the host's). True for a run without GPUs.
+        A GPU is free if its used memory is back to the amount before the run, or if NVML, which has listed the workers
+        before, doesn't list them any more. In a container it lists the pids of the host, which are unknown here.
         """
         gpus = [device for device in self._devices if is_gpu(device)]
         if not gpus:
@@ -79,50 +80,51 @@ class Sampler:
     def _is_free(self, gpu: Gpu) -> bool:
         if gpu.lost:
             return False
-        # Memory first: the sampler asks for it every time, for processes every other second.
-        baseline, used = self._baseline.get(gpu.uuid), gpu.memory_used_bytes
-        if baseline is not None and used is not None and used <= baseline + FREED_SLACK_BYTES:
+        # Memory first: the sampler reads it every time, but the processes only every other second.
+        before, used = self._memory_before.get(gpu.uuid), gpu.memory_used_bytes
+        if before is not None and used is not None and used <= before + FREED_SLACK_BYTES:
             return True
-        return gpu.uuid in self._seen and gpu.processes is not None and not self._held(gpu)
+        return gpu.uuid in self._pids_seen_on and gpu.processes is not None and not self._has_workers(gpu)
 
-    def _held(self, gpu: Gpu) -> bool:
-        return any(process.pid in self._ours for process in gpu.processes or ())
+    def _has_workers(self, gpu: Gpu) -> bool:
+        return any(process.pid in self._worker_pids for process in gpu.processes or ())
 
     def _start(self) -> None:
         if self._child is not None:
             self._child.close()
         arguments = ("engine.gpus", "--only-basics", "--interval", str(INTERVAL_S))
         self._child = LineChild(
-            self._selector, arguments, lambda line: self._take(_SNAPSHOT.decode(line)), self._ended, quiet=True
+            self._selector, arguments, lambda line: self.add(_SNAPSHOT.decode(line)), self._on_end, quiet=True
         )
 
-    def _ended(self, why: str) -> None:
+    def _on_end(self, error: str) -> None:
         assert self._child is not None
-        print(f"Device samples are missing: {why or 'the sampler has exited'}", flush=True)
+        print(f"Device samples are missing: {error or 'the sampler has exited'}", flush=True)
         self._child.stop()
         self._start_at = time.monotonic() + RESTART_S
 
-    def _take(self, snapshot: Snapshot) -> None:
+    def add(self, snapshot: Snapshot) -> None:
+        """Process a snapshot of the child."""
         self.latest, self.latest_at = snapshot, time.monotonic()
         for gpu in snapshot.gpus:
-            if gpu.memory_used_bytes is not None and not self._ours:
-                self._baseline[gpu.uuid] = gpu.memory_used_bytes
-            if self._held(gpu):
-                self._seen.add(gpu.uuid)
+            if gpu.memory_used_bytes is not None and not self._worker_pids:
+                self._memory_before[gpu.uuid] = gpu.memory_used_bytes
+            if self._has_workers(gpu):
+                self._pids_seen_on.add(gpu.uuid)
         samples = samples_of(snapshot, self._devices)
         if samples:
             self._on_samples(samples)
 
 
 def samples_of(snapshot: Snapshot, devices: tuple[str, ...]) -> tuple[DeviceSample, ...]:
-    """What `snapshot` says of `devices`; one that it does not know is left out."""
-    found = []
+    """Return a sample for each of `devices` that the snapshot contains."""
     gpus = {gpu.uuid: gpu for gpu in snapshot.gpus}
+    samples = []
     for device in devices:
         gpu = gpus.get(device)
         if device == CPU:
             cpu = snapshot.cpu
-            found.append(
+            samples.append(
                 DeviceSample(
                     device=CPU,
                     utilization_percent=cpu.load_percent,
@@ -132,7 +134,7 @@ def samples_of(snapshot: Snapshot, devices: tuple[str, ...]) -> tuple[DeviceSamp
                 )
             )
         elif gpu is not None and not gpu.lost:
-            found.append(
+            samples.append(
                 DeviceSample(
                     device=gpu.uuid,
                     utilization_percent=gpu.utilization_percent,
@@ -142,4 +144,4 @@ def samples_of(snapshot: Snapshot, devices: tuple[str, ...]) -> tuple[DeviceSamp
                     power_w=gpu.power_w,
                 )
             )
-    return tuple(found)
+    return tuple(samples)

@@ -1,4 +1,4 @@
-"""The run's own process: from the first event of an execution to the last, whatever happens in between."""
+"""Supervision of one execution: its workers, log, clients and devices, from the first event to the last."""
 
 from __future__ import annotations
 
@@ -41,30 +41,30 @@ from engine.processes.worker_process import WORKER, can_fork
 from engine.runs.folder import RunFolder, SupervisorFile, process_start
 from engine.runs.resume import last_execution
 from engine.supervisor import endpoint, environment
-from engine.supervisor.admission import Admission
 from engine.supervisor.event_log import EventLog
-from engine.supervisor.mending import Mending
 from engine.supervisor.notices.run_notices import Notices
 from engine.supervisor.restart_policy import RestartPolicy
-from engine.supervisor.results import Results
+from engine.supervisor.run_state import BEFORE_END, HAS_WORKERS, TRANSITIONS, USES_GATE, RunState, Trigger
 from engine.supervisor.sampling import Sampler
 from engine.supervisor.server import Server
-from engine.supervisor.weights_fetch import WeightsFetch
+from engine.supervisor.start_gate import StartGate
 from engine.system import linux
 
 SNAPSHOT_S = 3.0
-"""How long the start of a run on GPUs waits for the names of the GPUs."""
+"""Seconds that the start of a run on GPUs waits for their names."""
 FREE_S = 10.0
-"""How long the GPUs may take to report their memory as free."""
+"""Seconds for the GPUs to report their memory as free."""
 DRAIN_S = 3.0
-"""How long clients may take to read the last events."""
-
+"""Seconds for clients to read the last events."""
+LISTEN_RETRY_S = 1.0
+"""Seconds between attempts to listen again after the socket was removed."""
 FOLLOWING_S = 3.0
 """Seconds in which the end of a machine is awaited after a failure on another one that it may have caused."""
 NODES = "engine.machines.nodes:Nodes"
 """Class that runs the workers of several machines, by name: its room imports this one."""
 
-Share = Callable[[list[WorkerSpec]], list[WorkerSpec]]
+Distribute = Callable[[list[WorkerSpec]], list[WorkerSpec]]
+"""Function that passes the specs of other processes' workers on, and returns those to start here."""
 
 _TICK_S = 0.5
 _SHORT_TICK_S = 0.02
@@ -81,13 +81,15 @@ class Nodes(Protocol):
 
 
 class Supervisor:
-    """Supervises one execution of `job` in the folder of `run`; `run_to_end` is all there is to call.
+    """Supervisor of one execution of `job` in the folder of `run`; call `run_to_end`.
 
-    `worker` names the function that each rank runs; `modules` are imported before the workers are started (none where
-    they are there already); `fork` decides how workers are started, by default by what the system offers; `tcp` asks
-    for a loopback endpoint; `limits` say when a rank is held to hang. Where somebody else starts workers too, `share`
-    is given the orders of all, hands those of the others out, and returns those that are to be started here; such a
-    run is not restarted.
+    Args:
+        worker: Function that each rank runs, as MODULE:NAME.
+        modules: Modules to import before workers are forked, by default those that the job's workers need.
+        fork: Fork the workers instead of starting new interpreters.
+        tcp: Listen on loopback even if Unix sockets exist.
+        limits: Seconds after which a rank counts as hanging.
+        distribute: Start some workers elsewhere, as under torchrun. Such a run isn't restarted after a failure.
     """
 
     def __init__(
@@ -100,82 +102,74 @@ class Supervisor:
         fork: bool = sys.platform == "linux",
         tcp: bool = False,
         limits: Limits = LIMITS,
-        share: Share | None = None,
+        distribute: Distribute | None = None,
     ) -> None:
         self._run = run
         self._job = job
-        self._worker = worker
-        self._fork = fork
-        self._limits = limits
-        self._share = share
+        self._worker, self._fork, self._limits, self._distribute = worker, fork, limits, distribute
         self._execution = last_execution(run) + 1
         self._worked_before_s = run.worked_s()
-        here = tuple(device for device in job.devices if not host_of(device))
-        self._on_gpus = any(map(is_gpu, here))
-        self._began = time.monotonic()
+        self._is_distributed = distribute is None and elsewhere(job.devices)
+        self._state = RunState.IDENTIFYING
+        self._state_since = self._began = time.monotonic()
+        self._requested_outcome: Literal["paused", "stopped"] | None = None
+        self._failure: Failed | None = None
+        """The failure that ends the run."""
+        self._attempt = 0
+        self._listen_at = 0.0
+
+        local_devices = tuple(device for device in job.devices if not host_of(device))
+        self._on_gpus = any(map(is_gpu, local_devices))
         self._selector = selectors.DefaultSelector()
         self._log = EventLog(run.events_file)
-        endpoint.sweep()
+        endpoint.remove_stale_sockets()
         listening = endpoint.open_endpoint(run.path, tcp=tcp)
-        self._server = Server(listening, self._log, run.run_id, self._selector, self._command)
-        self._mending = Mending(run, lambda: self._attempts.job, self._log, self._server, self._announce)
-        self._sampler = Sampler(self._selector, here, self._sampled)
-        self._attempts = RestartPolicy(run, job)
-        self._several = share is None and elsewhere(job.devices)
-        self._nodes: Nodes | None = None
-        self._attempt = 0
+        self._server = Server(listening, self._log, run.run_id, self._selector, self._on_command)
+        self._sampler = Sampler(self._selector, local_devices, self._on_samples)
+        self._restart_policy = RestartPolicy(run, job)
         if modules is None:
-            modules = imports.modules_for(self._attempts.world_size)
-        self._entrance = Admission(
-            run, job, self._sampler, self._selector, modules if fork and not self._several else ()
-        )
-        self._weights = WeightsFetch(run, job, self._selector)
-        self._notices = Notices(run, job, self._log)
+            modules = imports.modules_for(self._restart_policy.world_size)
+        local_modules = modules if fork and not self._is_distributed else ()
+        self._start_gate = StartGate(run, job, self._sampler, self._selector, local_modules)
+        self._notices = Notices(run, job, self._log.append)
         self._group = self._new_group()
-        self._results = Results(run)
+        self._nodes: Nodes | None = None
         self._history = History()
         if self._execution > 1:
             for event in run.events():
                 self._history.add(event)
-        self._started = False
-        self._launched = False
-        self._failed: Failed | Restarting | None = None
-        self._unsaved = False
-        """Whether the workers hold a final state that could not be written to disk."""
-        self._asked: Literal["paused", "stopped"] | None = None
-        self._gone_at: float | None = None
-        self._finished = False
 
     def run_to_end(self) -> int:
-        """Runs the job. Returns 1 if it failed or its last state is not on disk, else 0."""
+        """Run the job. Return 1 if it failed or its last state isn't on disk, else 0."""
         outcome: Outcome = "failed"
-        said: Verdict | None = None
+        finding: Verdict | None = None
         try:
             self._announce()
-            self._signals = Signals(
-                self._selector, lambda name: self._end("paused" if name == PAUSING else "stopped", name)
-            )
-            if self._weights.done:
-                self._entrance.step(named=False)
-            while not self._finished:
-                self._turn(_SHORT_TICK_S if self._group.near_the_end else _TICK_S)
+            Signals(self._selector, self._on_signal)
+            self._advance()
+            while self._state is not RunState.FINISHED:
+                self._poll_once()
                 self._advance()
-            outcome = self._outcome()
-            cause = self._cause(outcome)
-            said = find_verdict(self._history, self._attempts.job, outcome)
+            outcome, cause = self._outcome()
+            finding = find_verdict(self._history, self._restart_policy.job, outcome)
         except Exception as error:
             traceback.print_exc()
             self._group.kill()
             cause = f"Footplate itself failed: {type(error).__name__}: {error}. The traceback is in supervisor.log."
-            self._log.append(Failed(cause=cause, traceback_file="supervisor.log"))
-        if said is not None:
-            self._log.append(said)
+            self._record(Failed(cause=cause, traceback_file="supervisor.log"))
+        if finding is not None:
+            self._record(finding)
         self._finish(outcome, cause)
         return 1 if outcome in ("failed", "unsaved") else 0
 
-    # The loop
+    # Loop
+
+    def _move(self, trigger: Trigger) -> None:
+        self._state = TRANSITIONS[self._state, trigger]
+        self._state_since = time.monotonic()
 
     def _announce(self) -> None:
+        """Write the file by which clients find this process."""
         linux.name_process("footplate-run")
         content = SupervisorFile(
             pid=os.getpid(),
@@ -185,42 +179,59 @@ class Supervisor:
         )
         self._run.write_supervisor(content)
 
-    def _turn(self, timeout: float) -> None:
-        for key, mask in self._selector.select(timeout):
+    def _poll_once(self) -> None:
+        for key, mask in self._selector.select(_SHORT_TICK_S if self._group.near_the_end else _TICK_S):
             key.data(mask)
         self._log.retry()
-        if self._mending.look():
-            self._group.send(CheckpointNow())
+        self._stop_if_log_damaged()
+        self._listen_again_if_removed()
         self._sampler.tick()
         self._notices.tick()
         self._server.tick()
 
+    def _stop_if_log_damaged(self) -> None:
+        warning = self._log.check_file() if self._state in BEFORE_END else None
+        if warning is not None:
+            self._record(warning)
+            if self._requested_outcome is None:
+                self._end("stopped", "")
+
+    def _listen_again_if_removed(self) -> None:
+        """Open another socket if the runtime folder was cleared, as when its user logs out."""
+        if self._server.endpoint.is_reachable or time.monotonic() < self._listen_at:
+            return
+        try:
+            self._server.listen(endpoint.open_endpoint(self._run.path))
+            self._announce()
+        except OSError as error:
+            self._listen_at = time.monotonic() + LISTEN_RETRY_S
+            print(f"Clients can't find this run: {error}", flush=True)
+
     def _advance(self) -> None:
-        if not self._started:
-            self._start_when_known()
-        if not self._asked:
-            self._enter()
+        """Make the transitions that are due."""
+        if self._state is RunState.IDENTIFYING:
+            is_pending = self._on_gpus and self._sampler.latest is None
+            if not is_pending or time.monotonic() > self._state_since + SNAPSHOT_S:
+                self._identify()
+        if self._state in USES_GATE:
+            self._step_gate()
         if self._nodes is not None:
             self._nodes.poll()
         self._group.watch()
-        if self._group.gone:
-            self._part()
-            if isinstance(self._failed, Restarting) and not self._asked:
+        if self._state in HAS_WORKERS and self._group.gone:
+            self._close_nodes()
+            self._move(Trigger.WORKERS_GONE)
+            if self._state is RunState.TRAINING:
                 self._group = self._new_group()
                 self._launch()
-            else:
-                self._wait_for_memory()
+        if self._state is RunState.RELEASING:
+            self._await_free_memory()
         self._server.tick()
 
-    def _start_when_known(self) -> None:
-        waiting = self._on_gpus and self._sampler.latest is None
-        if not waiting or time.monotonic() > self._began + SNAPSHOT_S:
-            self._start()
-
-    def _start(self) -> None:
-        self._started = True
-        world_size = self._attempts.world_size
-        self._log.append(
+    def _identify(self) -> None:
+        """Log the start, with the names of the devices as far as they are known."""
+        world_size = self._restart_policy.world_size
+        self._record(
             RunStarted(
                 run_id=self._run.run_id,
                 job=self._job,
@@ -232,178 +243,192 @@ class Supervisor:
                 worked_s=self._worked_before_s,
             )
         )
-        self._log.append(PhaseChanged(phase="starting"))
+        self._record(PhaseChanged(phase="starting"))
+        self._move(Trigger.IDENTIFIED)
 
-    def _enter(self) -> None:
-        """Has the weights fetched, then waits in line for the devices; once they are this run's and all is ready, the
-        workers are started.
-        """
-        if self._weights.done:
-            self._entrance.step(named=self._started)
-        for news in (self._weights.news, self._entrance.news):
-            while self._started and news:
-                self._log.append(news.pop(0))
-        fault = self._weights.fault or self._entrance.fault
-        if fault and self._failed is None:
-            self._group.fail(Failed(cause=fault, field="pretrained" if self._weights.fault else ""), CERTAIN)
-        elif self._started and self._entrance.open and not self._launched:
-            self._launch()
+    def _step_gate(self) -> None:
+        is_identified = self._state is not RunState.IDENTIFYING
+        self._start_gate.step(are_devices_named=is_identified)
+        if not is_identified:
+            return
+        for event in self._start_gate.take_events():
+            self._record(event)
+        if self._state is RunState.QUEUED:
+            if self._start_gate.failure is not None:
+                self._group.fail(self._start_gate.failure, CERTAIN)
+            elif self._start_gate.is_open:
+                self._move(Trigger.GATE_OPENED)
+                self._launch()
 
     def _new_group(self) -> Group:
         return Group(
-            self._tell,
+            self._on_worker_event,
             self._selector,
-            self._attempts.world_size,
+            self._restart_policy.world_size,
             self._limits,
-            following_s=FOLLOWING_S if self._several else SETTLE_S,
+            following_s=FOLLOWING_S if self._is_distributed else SETTLE_S,
             in_doubt=lambda: self._nodes is not None and self._nodes.has_quiet_node,
         )
 
     def _launch(self) -> None:
-        self._launched = True
-        self._failed, self._unsaved = None, False
-        orders = self._attempts.orders()
-        if self._several:
+        """Start the workers of an attempt."""
+        specs = self._restart_policy.worker_specs()
+        if self._is_distributed:
             nodes: Nodes = pkgutil.resolve_name(NODES)(
                 self._run,
-                orders,
+                specs,
                 self._selector,
-                on_event=self._tell,
-                on_samples=self._sampled,
+                on_event=self._on_worker_event,
+                on_samples=self._on_samples,
                 attempt=self._attempt,
-                job_without=self._attempts.without,
+                job_without=self._restart_policy.job_without,
             )
             nodes.launch(self._group)
             self._nodes = nodes
             self._attempt += 1
             return
-        if self._share is not None:
-            orders = self._share(orders)
-        self._group.launch(orders, self._worker, fork=self._fork and can_fork())
-        self._sampler.own({worker.pid for worker in self._group.workers})
+        if self._distribute is not None:
+            specs = self._distribute(specs)
+        self._group.launch(specs, self._worker, fork=self._fork and can_fork())
+        self._sampler.set_worker_pids({worker.pid for worker in self._group.workers})
 
-    def _part(self) -> None:
-        """Has all ended on the other machines."""
+    def _close_nodes(self) -> None:
+        """End everything on the other machines."""
         if self._nodes is not None:
             self._nodes.close()
             self._nodes = None
 
-    # What comes in
+    # Events and commands
 
-    def _tell(self, event: AnyEvent) -> None:
-        """Takes what the workers say into the log; of their failure it is decided whether the run ends with it."""
-        if isinstance(event, Failed):
-            self._failed = event if self._asked or self._share is not None else self._attempts.after(event)
-            event = self._failed
-        elif isinstance(event, CheckpointSaved):
-            self._attempts.saved(event)
-        elif isinstance(event, Warned) and event.code == "unsaved":
-            self._unsaved = True
-        self._results.take(event)
+    def _record(self, event: AnyEvent) -> None:
+        """Log an event, from where clients get it, and update what depends on it."""
         self._history.add(event)
         self._log.append(event)
+        self._notices.on_event(event)
 
-    def _sampled(self, samples: tuple[DeviceSample, ...]) -> None:
-        if self._started and self._entrance.turn and self._gone_at is None:
-            self._log.append(DevicesSampled(samples=samples))
+    def _on_worker_event(self, event: AnyEvent) -> None:
+        if isinstance(event, Failed):
+            event = self._on_failure(event)
+        elif isinstance(event, CheckpointSaved):
+            self._restart_policy.on_checkpoint(event)
+        self._record(event)
 
-    def _command(self, command: Command) -> None:
-        if self._finished:
-            return  # the end is the log's last word
+    def _on_failure(self, failed: Failed) -> Failed | Restarting:
+        """Decide whether the run is restarted."""
+        can_restart = self._requested_outcome is None and self._distribute is None
+        decision = self._restart_policy.decide(failed) if can_restart else failed
+        if isinstance(decision, Restarting):
+            self._move(Trigger.FAILED_FOR_RETRY)
+        else:
+            self._failure = decision
+            self._move(Trigger.FAILED_FOR_GOOD)
+        return decision
+
+    def _on_samples(self, samples: tuple[DeviceSample, ...]) -> None:
+        is_running = self._state is not RunState.IDENTIFYING and self._state in BEFORE_END
+        if is_running and self._start_gate.has_slot:
+            self._record(DevicesSampled(samples=samples))
+
+    def _on_signal(self, name: str) -> None:
+        self._end("paused" if name == PAUSING else "stopped", name)
+
+    def _on_command(self, command: Command) -> None:
+        if self._state is RunState.FINISHED:
+            return  # nothing follows `RunFinished` in the log
         match command:
             case Stop():
                 self._end("stopped", "stop")
             case Pause():
                 self._end("paused", "pause")
             case Adjust(loader_workers=count):
-                self._attempts.adjust(count)
-                self._hand_on(command, f"use_{count}_loader_workers")
+                self._restart_policy.set_loader_workers(count)
+                self._forward(command, f"use_{count}_loader_workers")
             case CheckpointNow():
-                self._hand_on(command, "checkpoint_now")
+                self._forward(command, "checkpoint_now")
             case SaveElsewhere():
                 self._save_elsewhere(command)
 
-    def _hand_on(self, command: Command, called: str) -> None:
-        self._log.append(CommandReceived(command=called))
+    def _forward(self, command: Command, name: str) -> None:
+        self._record(CommandReceived(command=name))
         self._group.send(command)
 
     def _save_elsewhere(self, command: SaveElsewhere) -> None:
-        self._log.append(CommandReceived(command="save_elsewhere"))
-        if self._unsaved:
+        self._record(CommandReceived(command="save_elsewhere"))
+        if self._group.holds_unsaved_state:
             self._group.save_elsewhere(command)
             return
         message = (
             "Nothing was saved elsewhere: the run hasn't reached its final state, or that is already saved "
             "in its own folder."
         )
-        self._log.append(Warned(code="not_saved_elsewhere", message=message))
+        self._record(Warned(code="not_saved_elsewhere", message=message))
 
-    def _end(self, outcome: Literal["paused", "stopped"], asked_by: str) -> None:
-        """Ends the workers in order; when asked again, at once. A run that is to stop is not paused any more."""
-        if self._gone_at is not None:
+    def _end(self, outcome: Literal["paused", "stopped"], command: str) -> None:
+        """End the workers in an orderly way; at once if repeated. A run that is to stop can't be paused any more."""
+        if self._state not in BEFORE_END:
             return
-        if not self._started:
-            self._start()  # what comes this early still has a start before it in the log
-        self._log.append(CommandReceived(command=asked_by))
-        before = self._asked
-        if before is None or (before, outcome) == ("paused", "stopped"):
-            self._asked = outcome
-            self._log.append(PhaseChanged(phase="pausing" if outcome == "paused" else "stopping"))
-            self._weights.close()
-        if before is None:
+        if self._state is RunState.IDENTIFYING:
+            self._identify()  # the log begins with the start, however early this comes
+        if command:
+            self._record(CommandReceived(command=command))
+        previous = self._requested_outcome
+        if previous is None or (previous, outcome) == ("paused", "stopped"):
+            self._requested_outcome = outcome
+            self._record(PhaseChanged(phase="pausing" if outcome == "paused" else "stopping"))
+            self._start_gate.cancel()
+        if previous is None:
             self._group.stop(Pause() if outcome == "paused" else Stop())
         else:
             self._group.hurry()
+        self._move(Trigger.END_REQUESTED)
 
-    # The end
+    # End
 
-    def _wait_for_memory(self) -> None:
-        now = time.monotonic()
-        if self._gone_at is None:
-            self._gone_at = now
-        verified = not self._launched or self._sampler.free(self._gone_at)
-        if verified or now > self._gone_at + FREE_S:
-            since = self._group.ending_since or self._gone_at
-            self._log.append(DevicesFree(seconds=round(now - since, 3), verified=verified))
-            self._finished = True
+    def _await_free_memory(self) -> None:
+        """Log how long the devices took to be free, or that they aren't after `FREE_S`."""
+        is_free = not self._group.workers or self._sampler.is_memory_free(self._state_since)
+        if is_free or time.monotonic() > self._state_since + FREE_S:
+            seconds = time.monotonic() - (self._group.ending_since or self._state_since)
+            self._record(DevicesFree(seconds=round(seconds, 3), verified=is_free))
+            self._move(Trigger.MEMORY_RELEASED)
 
-    def _outcome(self) -> Outcome:
-        if isinstance(self._failed, Failed):
-            return "failed"
+    def _outcome(self) -> tuple[Outcome, str]:
+        """Return the outcome and its cause."""
+        if self._failure is not None:
+            return "failed", self._failure.cause
         if self._group.unsaved:
-            return "unsaved"
-        return "completed" if self._group.completed else self._asked or "stopped"
-
-    def _cause(self, outcome: Outcome) -> str:
-        if isinstance(self._failed, Failed):
-            return self._failed.cause
-        if self._group.unsaved:
-            return self._group.unsaved
-        if outcome in ("paused", "stopped") and self._failed is None and self._group.forced:
+            return "unsaved", self._group.unsaved
+        if self._group.completed:
+            return "completed", ""
+        outcome = self._requested_outcome or "stopped"
+        if self._log.damage:
+            return outcome, self._log.damage
+        if self._group.forced and self._group.failure is None:
             ranks = ", ".join(map(str, sorted(self._group.forced)))
-            return f"Rank {ranks} did not exit when asked and was killed."
-        return ""
+            return outcome, f"Rank {ranks} did not exit when asked and was killed."
+        return outcome, ""
 
     def _finish(self, outcome: Outcome, cause: str) -> None:
-        self._finished = True
-        self._part()
-        self._gone_at = time.monotonic()
-        self._weights.close()
-        self._entrance.close()
-        self._results.take_last_word(self._group.best)
-        self._mending.look(at_once=True)  # what was removed in the last second is told before the end, too
-        self._log.append(
+        """Log the end, give clients time to read it, and close everything."""
+        self._state = RunState.FINISHED
+        self._close_nodes()
+        self._start_gate.close()
+        done = self._group.best
+        best, best_epoch = (
+            (done.best, done.best_epoch) if done is not None else (self._history.best, self._history.best_epoch)
+        )
+        self._record(
             RunFinished(
                 outcome=outcome,
                 execution=self._execution,
                 cause=cause,
                 seconds=round(time.monotonic() - self._began, 3),
-                best=self._results.best,
-                best_epoch=self._results.best_epoch,
-                checkpoints=self._results.checkpoints,
+                best=best,
+                best_epoch=best_epoch,
+                checkpoints=self._history.checkpoints(self._run.path),
             )
         )
-        self._attempts.clear()
+        self._restart_policy.remove_rendezvous()
         self._log.retry(at_once=True)
         self._server.tick()
         deadline = time.monotonic() + DRAIN_S
@@ -412,8 +437,7 @@ class Supervisor:
             for key, mask in ready:
                 key.data(mask)
             self._server.tick()
-            # Somebody who has just connected or said hello is to hear the end, too.
-            if not ready and self._server.drained:
+            if not ready and self._server.is_drained:  # a client that has just connected gets the end, too
                 break
         self._notices.close()
         self._server.close()

@@ -14,7 +14,6 @@ from random import Random
 
 import psutil
 import pytest
-import torch
 from _pytest.mark import ParameterSet
 
 from engine.contract.events import CheckpointSaved, RunFinished
@@ -24,16 +23,14 @@ from tests.faults.conftest import EPOCHS, Begin, Make, Whole
 from tests.faults.damage import (
     Gate,
     Listener,
-    delete,
     fill,
     limit_files,
     listening,
     mount,
-    move_away,
     read_only,
     unmount,
 )
-from tests.faults.real_runs import RealRun, Starter, assert_same_end, differences
+from tests.faults.real_runs import RealRun, Starter, assert_same_end
 
 pytestmark = [
     pytest.mark.attacks,
@@ -43,7 +40,7 @@ pytestmark = [
 ]
 
 SEEDS = range(3)
-"""Of each kind of fault so many; there are 12 that pass and 7 that last, 57 faults in all."""
+"""Of each kind of fault so many; there are 9 that pass and 7 that last."""
 STEPS = 6 * EPOCHS
 SHORT_S = 0.2
 SLOW_S = 0.6
@@ -114,20 +111,6 @@ def read_only_run(run: RealRun) -> AbstractContextManager[None]:
     return read_only(run.folder.path)
 
 
-def once(act: Callable[[RealRun], None]) -> Fault:
-    @contextmanager
-    def fault(run: RealRun) -> Iterator[None]:
-        act(run)
-        yield
-
-    return fault
-
-
-def unmount_runs(run: RealRun) -> None:
-    """What the run lies on is taken away; another disk is found at its path."""
-    unmount(run.folder.path.parent)
-
-
 REFUSALS: dict[str, Fault] = {
     "full": full,
     "quota": quota,
@@ -137,8 +120,7 @@ REFUSALS: dict[str, Fault] = {
     "renames fail": ordered("rename"),
     "writes are torn": ordered("torn"),
 }
-LOSSES: dict[str, Fault] = {"deleted": once(delete), "moved away": once(move_away), "unmounted": once(unmount_runs)}
-PASSING = REFUSALS | LOSSES | {"run read-only": read_only_run, "slow": ordered("slow")}
+PASSING = REFUSALS | {"run read-only": read_only_run, "slow": ordered("slow")}
 ON_A_DISK_OF_ITS_OWN = ("full", "unmounted")
 
 
@@ -186,10 +168,7 @@ def test_that_a_fault_that_passes_costs_no_training(
         step = at_a_random_step(run, gate, random)
         with PASSING[kind](run):
             gate.up_to(random.randint(step + 2, STEPS))
-            if kind in LOSSES:
-                told = client.wait_for_warning("folder_deleted").message
-                assert "It has been created again with the log and the job, and a checkpoint is being saved now" in told
-            elif kind == "slow":
+            if kind == "slow":
                 assert client.wait_for(CheckpointSaved, lambda event: event.step == step + 1).seconds > SLOW_S
             else:
                 told = client.wait_for_warning("checkpoint_failed").message
@@ -201,15 +180,21 @@ def test_that_a_fault_that_passes_costs_no_training(
     run.completed()
     assert [event.n for event in run.told] == list(range(1, run.last_n + 1))
     assert not run.part().exists()
-    expected = whole(asked)
-    if kind not in LOSSES:
-        assert_same_end(run.end, expected)
-    else:  # with which the best.pt of before has gone
-        assert run.folder.job() is not None
-        assert (run.folder.path.stat().st_mode | run.folder.checkpoints.stat().st_mode) & 0o077 == 0
-        last = torch.load(run.last, weights_only=True)
-        for what in ("model", "optimizer"):
-            assert differences(last[what], expected.last[what]) == []
+    assert_same_end(run.end, whole(asked))
+
+
+@pytest.mark.usefixtures("mounted")
+@pytest.mark.parametrize("kind", ["unmounted"])
+def test_unmounted_run_folder_stops_the_run(job: Make, begin: Begin, gate: Gate, stepwise: dict[str, str]) -> None:
+    gate.up_to(1)
+    run = begin(job(epochs=EPOCHS, **stepwise))
+    with listening(run) as client:
+        gate.up_to(3, run, saved=False)
+        unmount(run.folder.path.parent)
+        client.wait_for_warning("log_deleted")
+        gate.open()
+        assert client.wait_for(RunFinished).outcome == "stopped"
+    run.wait_until_none_is_left()
 
 
 @pytest.mark.usefixtures("mounted")

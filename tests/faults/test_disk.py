@@ -8,15 +8,13 @@ from pathlib import Path
 
 import psutil
 import pytest
-import torch
 
-from engine.contract.events import CheckpointSaved, RunFinished, RunStarted, Warned
-from engine.contract.protocol import Adjust, Stop
+from engine.contract.events import RunFinished, Warned
+from engine.contract.protocol import Adjust
 from engine.runs.connection import RunConnection
-from engine.runs.folder import list_runs
 from tests.faults.conftest import EPOCHS, Started, Whole
 from tests.faults.damage import Gate, delete, fill, limit_files, listening, move_away, read_only
-from tests.faults.real_runs import RealRun, assert_same_end, differences
+from tests.faults.real_runs import RealRun, assert_same_end
 from tests.support.cases import some
 
 pytestmark = pytest.mark.faults
@@ -119,57 +117,24 @@ def test_that_a_folder_made_read_only_costs_checkpoints_until_it_is_writable(
     assert_as_uninterrupted(run)
 
 
-@pytest.mark.parametrize("how", some([delete, move_away], everyday=[delete]))
-def test_that_a_folder_that_is_deleted_is_made_again_with_all_that_was_told(
-    started: Started, gate: Gate, whole: Whole, how: Callable[[RealRun], None]
-) -> None:
-    run = started(EPOCHS)
-    asked = run.folder.job()
-    assert asked is not None
-    with listening(run) as client:
-        how(run)
-        told = client.wait_for_warning("folder_deleted")
-        assert "It has been created again with the log and the job, and a checkpoint is being saved now" in told.message
-        assert run.folder.state() == "running"
-        gate.open()
-        client.wait_for(CheckpointSaved, lambda event: event.n > told.n)
-    run.completed()
-    assert_all_told(run)
-    assert isinstance(run.told[0], RunStarted)
-    assert run.folder.job() == asked
-    assert list_runs()[-1].path == run.folder.path
-    assert run.folder.path.stat().st_mode & 0o777 == run.folder.checkpoints.stat().st_mode & 0o777 == 0o700
-    last = torch.load(run.last, weights_only=True)
-    last["job"].pop("resume_from")
-    assert differences(last["model"], whole(asked).last["model"]) == []
-    assert differences(last["optimizer"], whole(asked).last["optimizer"]) == []
+def replace_log(run: RealRun) -> None:
+    copy = run.folder.path / "copy"
+    copy.write_bytes(run.folder.events_file.read_bytes())
+    copy.replace(run.folder.events_file)
 
 
-@pytest.mark.long
-def test_that_a_log_that_is_replaced_is_written_again(started: Started, gate: Gate) -> None:
+def truncate_log(run: RealRun) -> None:
+    os.truncate(run.folder.events_file, 0)
+
+
+@pytest.mark.parametrize("damage", some([delete, move_away, replace_log, truncate_log], everyday=[delete]))
+def test_damaged_run_folder_stops_the_run(started: Started, gate: Gate, damage: Callable[[RealRun], None]) -> None:
     run = started(EPOCHS)
     with listening(run) as client:
-        copy = run.folder.path / "copy"
-        copy.write_bytes(run.folder.events_file.read_bytes()[:1000])
-        copy.replace(run.folder.events_file)
-        assert "It has been rewritten in full." in client.wait_for_warning("log_deleted").message
+        damage(run)
+        warning = client.wait_for(Warned, lambda event: event.code in ("log_deleted", "log_changed"))
         gate.open()
-    run.completed()
-    assert_all_told(run)
-
-
-@pytest.mark.long
-def test_that_a_log_that_is_cut_short_is_gone_on_with(started: Started, gate: Gate) -> None:
-    run = started(1000)
-    with listening(run) as client:
-        os.truncate(run.folder.events_file, 0)
-        cut = client.wait_for_warning("log_cut")
-        gate.open()
-        client.wait_for(CheckpointSaved, lambda event: event.n > cut.n)
-    run.send(Stop())
+        finished = client.wait_for(RunFinished)
+    assert (finished.outcome, finished.cause) == ("stopped", warning.message)
+    assert warning.code == ("log_deleted" if damage in (delete, move_away) else "log_changed")
     run.wait_until_none_is_left()
-    rest = list(run.folder.events())
-    assert [event.n for event in rest] == list(range(rest[0].n, rest[0].n + len(rest)))
-    assert rest[0].n <= cut.n
-    assert isinstance(rest[-1], RunFinished)
-    assert run.folder.state() == "stopped"

@@ -4,8 +4,19 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from pathlib import Path
 
-from engine.contract.events import AnyEvent, ClassMeasures, Planned, StepMetrics, Validation
+from engine.contract.events import (
+    AnyEvent,
+    CheckpointSaved,
+    ClassMeasures,
+    Planned,
+    RunFinished,
+    StepMetrics,
+    Validation,
+)
+
+_USUAL_CHECKPOINTS = ("checkpoints/best.pt", "checkpoints/last.pt")
 
 
 @dataclass
@@ -44,7 +55,7 @@ class Epoch:
 
 
 class History:
-    """Epochs, classes and per-class metrics of a run over all of its executions.
+    """Epochs, classes, per-class metrics, best metrics and checkpoints of a run over all of its executions.
 
     Steps that are repeated after resuming from a checkpoint count once.
     """
@@ -54,6 +65,9 @@ class History:
         self.classes: tuple[str, ...] = ()
         self.val_samples = 0
         self.class_measures: ClassMeasures | None = None
+        self.best: dict[str, float] = {}
+        self.best_epoch: int | None = None
+        self._checkpoints = dict.fromkeys(_USUAL_CHECKPOINTS)
         self._step = 0
 
     def add(self, event: AnyEvent) -> None:
@@ -72,6 +86,17 @@ class History:
                 epoch.step, epoch.measures = max(epoch.step, event.step), event.measures
             case ClassMeasures():
                 self.class_measures = event
+            case CheckpointSaved():
+                self._checkpoints[event.path] = None
+                saved = self.epochs.get(event.epoch)
+                if event.kind == "best" and saved is not None and saved.measures:
+                    self.best, self.best_epoch = saved.measures, event.epoch
+            case RunFinished():
+                self.best, self.best_epoch = event.best, event.best_epoch
+
+    def checkpoints(self, folder: Path) -> tuple[str, ...]:
+        """Return the paths of the checkpoints that exist in the run's folder, relative to it."""
+        return tuple(path for path in self._checkpoints if (folder / path).exists())
 
     def _epoch(self, number: int) -> Epoch:
         return self.epochs.setdefault(number, Epoch())

@@ -1,8 +1,7 @@
-"""Notifications of the desktop, through what the system has for it: no library, and no window, is needed.
+"""Desktop notifications through programs of the system; no library and no window is needed.
 
-Linux: `notify-send` (of libnotify), else `gdbus` (of GLib, which GNOME and most other desktops have), both of which
-speak the Desktop Notifications Specification. macOS: `osascript`. Windows: PowerShell. The last two have never been
-run.
+Linux: `notify-send` (libnotify), else `gdbus` (GLib); both use the Desktop Notifications Specification. macOS:
+`osascript`. Windows: PowerShell. The last two are untested.
 """
 
 from __future__ import annotations
@@ -18,18 +17,17 @@ import msgspec
 
 from engine.runs.notices import has_session_bus
 
-PATIENCE_S = 10.0
-"""How long showing a notification may take: `notify-send` waits half a minute or more for a service that does not
-answer."""
+TIMEOUT_S = 10.0
+"""Seconds that showing a notification may take: `notify-send` waits half a minute for a service that hangs."""
 
 _NAME = "org.freedesktop.Notifications"
 _PATH = "/org/freedesktop/Notifications"
-_APPLE = (
+_APPLE_SCRIPT = (
     "on run argv",
     "display notification (item 2 of argv) with title (item 1 of argv)",
     "end run",
 )
-_WINDOWS = (
+_POWERSHELL_SCRIPT = (
     "Add-Type -AssemblyName System.Windows.Forms, System.Drawing; "
     "$icon = New-Object System.Windows.Forms.NotifyIcon; "
     "$icon.Icon = [System.Drawing.SystemIcons]::Information; $icon.Visible = $true; "
@@ -37,11 +35,11 @@ _WINDOWS = (
     "Start-Sleep -Seconds 6; $icon.Dispose()"
 )
 
-Way = Literal["notify-send", "gdbus", "osascript", "powershell"]
+Program = Literal["notify-send", "gdbus", "osascript", "powershell"]
 
 
-def way() -> Way | None:
-    """The program that shows notifications here; None where there is no desktop, or no such program."""
+def find_program() -> Program | None:
+    """Return the program that shows notifications, None without a desktop or such a program."""
     if sys.platform == "darwin":
         return "osascript" if shutil.which("osascript") else None
     if sys.platform == "win32":
@@ -53,45 +51,46 @@ def way() -> Way | None:
     return "gdbus" if shutil.which("gdbus") else None
 
 
-def command(by: Way, title: str, text: str) -> list[str]:
-    """The command that shows a notification. Neither text is ever read as an option, as markup or as a script."""
-    body = escape(text, quote=False)  # the specification lets a notification's text hold marks
-    match by:
+def command(program: Program, title: str, text: str) -> list[str]:
+    """Return the command line that shows a notification. Neither text is read as an option, markup or script."""
+    body = escape(text, quote=False)  # the specification allows markup in the text
+    match program:
         case "notify-send":
-            whole = body.replace("\\", "\\\\")  # it reads escapes in the text, such as \n
-            return ["notify-send", "--app-name=Footplate", "--icon=footplate", "--", title, whole]
+            escaped = body.replace("\\", "\\\\")  # it interprets escapes such as \n
+            return ["notify-send", "--app-name=Footplate", "--icon=footplate", "--", title, escaped]
         case "gdbus":
-            # A JSON text is one in GVariant's notation too, whose escapes are the same and more.
-            said = [msgspec.json.encode(words).decode() for words in ("Footplate", "footplate", title, body)]
-            call = ["gdbus", "call", "--session", f"--timeout={PATIENCE_S:.0f}", f"--dest={_NAME}"]
+            # JSON strings are valid in GVariant's text format.
+            app, icon, title, body = (
+                msgspec.json.encode(each).decode() for each in ("Footplate", "footplate", title, body)
+            )
+            call = ["gdbus", "call", "--session", f"--timeout={TIMEOUT_S:.0f}", f"--dest={_NAME}"]
             call += [f"--object-path={_PATH}", f"--method={_NAME}.Notify", "--"]
-            return [*call, said[0], "0", said[1], said[2], said[3], "[]", "{}", "-1"]
+            return [*call, app, "0", icon, title, body, "[]", "{}", "-1"]
         case "osascript":
-            return ["osascript", *(part for line in _APPLE for part in ("-e", line)), title, text]
+            return ["osascript", *(word for line in _APPLE_SCRIPT for word in ("-e", line)), title, text]
         case "powershell":
-            return ["powershell", "-NoProfile", "-NonInteractive", "-Command", _WINDOWS]
+            return ["powershell", "-NoProfile", "-NonInteractive", "-Command", _POWERSHELL_SCRIPT]
 
 
-def show(by: Way, title: str, text: str) -> str:
-    """Shows a notification; returns in words why it could not, "" where it could. Waits for `PATIENCE_S` at most."""
+def show(program: Program, title: str, text: str) -> str:
+    """Show a notification within `TIMEOUT_S`. Return the problem in a sentence, "" on success."""
     try:
         done = subprocess.run(
-            command(by, title, text),
+            command(program, title, text),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
             env=os.environ | {"FOOTPLATE_SHOWN_TITLE": title, "FOOTPLATE_SHOWN_TEXT": text},
-            timeout=PATIENCE_S,
+            timeout=TIMEOUT_S,
             check=False,
         )
     except subprocess.TimeoutExpired:
-        return (
-            f"Desktop notifications don't work: the notification service did not answer {by} within {PATIENCE_S:.0f} s."
-        )
+        problem = f"the notification service did not answer {program} within {TIMEOUT_S:.0f} s."
     except OSError as error:
-        return f"Desktop notifications don't work: {by} could not be started ({error.strerror})."
-    if done.returncode == 0:
-        return ""
-    lines = done.stderr.decode(errors="replace").strip().splitlines()
-    why = lines[-1].strip() if lines else f"exit code {done.returncode}"
-    return f"Desktop notifications don't work: {by} reported: {why}"
+        problem = f"{program} could not be started ({error.strerror})."
+    else:
+        if done.returncode == 0:
+            return ""
+        lines = done.stderr.decode(errors="replace").strip().splitlines()
+        problem = f"{program} reported: {lines[-1].strip() if lines else f'exit code {done.returncode}'}"
+    return f"Desktop notifications don't work: {problem}"

@@ -1,8 +1,7 @@
-"""``python -m engine.supervisor.notices.sending``: sends one notice, and says what became of it.
+"""``python -m engine.supervisor.notices.sending``: send one notification and print the result.
 
-A `Notice` comes on the standard input and the `NoticeSent` goes out as a line. It is a process of its own, in a
-session of its own, so that a desktop or a command that hangs holds up no run, and that the end of a run's supervisor,
-which is when most notices are due, neither ends it nor lets the command go on for ever.
+Reads a `Notice` from standard input and writes a `NoticeSent` line. A process and session of its own keep a hanging
+desktop or command from delaying a run, and let the notification outlive the supervisor, which mostly ends right after.
 """
 
 from __future__ import annotations
@@ -27,74 +26,71 @@ NO_DESKTOP = (
     "No desktop notifications can be shown: neither notify-send (package libnotify-bin) nor gdbus "
     "(libglib2.0-bin) is installed, or nobody is logged in to a desktop."
 )
-_SAID_BYTES = 2000
+_OUTPUT_BYTES = 2000
 """Bytes at the end of a command's output that are reported."""
 
 
-class _Ending:
-    """A handler of SIGTERM that ends this process by SystemExit: at once, or when it is let go after it was held."""
+class TermHandler:
+    """SIGTERM handler that exits the process, between `defer` and `allow` only at `allow`."""
 
     def __init__(self) -> None:
-        self._held = self._asked = False
+        self._is_deferred = self._is_requested = False
 
     def __call__(self, _number: int, _frame: object) -> None:
-        self._asked = True
-        self._end_if_asked()
+        self._is_requested = True
+        self._exit_if_requested()
 
-    def hold(self) -> None:
-        self._held = True
+    def defer(self) -> None:
+        self._is_deferred = True
 
-    def let_go(self) -> None:
-        self._held = False
-        self._end_if_asked()
+    def allow(self) -> None:
+        self._is_deferred = False
+        self._exit_if_requested()
 
-    def _end_if_asked(self) -> None:
-        if self._asked and not self._held:
+    def _exit_if_requested(self) -> None:
+        if self._is_requested and not self._is_deferred:
             sys.exit(1)
 
 
-_ending = _Ending()
-
-
-def send(notice: Notice, command_s: float = COMMAND_S) -> NoticeSent:
-    """Shows the notification, then runs the command; the one does not hang on the other."""
-    sent = NoticeSent()
+def send(notice: Notice, timeout_s: float = COMMAND_S, on_term: TermHandler | None = None) -> NoticeSent:
+    """Show the notification, then run the command, even if showing failed."""
+    result = NoticeSent()
     if notice.desktop:
-        by = desktop.way()
-        why = desktop.show(by, notice.title, notice.text) if by is not None else NO_DESKTOP
-        sent = NoticeSent(desktop_by="" if why else by or "", desktop_problem=why)
-    return _run(notice, command_s, sent) if notice.command.strip() else sent
+        program = desktop.find_program()
+        problem = desktop.show(program, notice.title, notice.text) if program is not None else NO_DESKTOP
+        result = NoticeSent(desktop_by="" if problem else program or "", desktop_problem=problem)
+    return _run(notice, timeout_s, result, on_term or TermHandler()) if notice.command.strip() else result
 
 
-def _run(notice: Notice, command_s: float, sent: NoticeSent) -> NoticeSent:
-    """Runs the command, and says beside what is in `sent` what became of it."""
+def _run(notice: Notice, timeout_s: float, result: NoticeSent, on_term: TermHandler) -> NoticeSent:
+    """Run the command, and add its outcome to `result`."""
     began = time.monotonic()
-    # Into a file: what it leaves running in the background may hold its output open.
+    # Not a pipe, which a process in the background may keep open.
     with tempfile.TemporaryFile() as output:
-        _ending.hold()  # a command that is being started would be left running
+        on_term.defer()  # a command that is just being started would survive
         try:
             process = _start(notice, output)
-        except (OSError, ValueError) as error:  # no shell; a command that holds a NUL
-            _ending.let_go()
+        except (OSError, ValueError) as error:  # no shell; a NUL in the command
+            on_term.allow()
             problem = f"The notification command could not be started: {error}."
-            return msgspec.structs.replace(sent, command_problem=problem)
+            return msgspec.structs.replace(result, command_problem=problem)
         try:
-            _ending.let_go()
-            code = process.wait(command_s)
+            on_term.allow()
+            code = process.wait(timeout_s)
         except subprocess.TimeoutExpired:
             code = None
         finally:
             if process.returncode is None:
-                _end(process)
+                _kill_group(process)
         size = output.seek(0, os.SEEK_END)
-        output.seek(max(0, size - _SAID_BYTES))
-        said = output.read().decode(errors="replace").strip()
+        output.seek(max(0, size - _OUTPUT_BYTES))
+        text = output.read().decode(errors="replace").strip()
     return msgspec.structs.replace(
-        sent,
+        result,
         command_code=code,
         command_s=round(time.monotonic() - began, 3),
-        said=said,
-        command_problem=_problem(code, said, command_s),
+        said=text,
+        command_problem=_problem(code, text, timeout_s),
     )
 
 
@@ -111,37 +107,38 @@ def _start(notice: Notice, output: IO[bytes]) -> subprocess.Popen[bytes]:
     )
 
 
-def _problem(code: int | None, said: str, command_s: float) -> str:
-    """What went wrong with a command that has ended with `code`, None where it was ended after `command_s`."""
+def _problem(code: int | None, output: str, timeout_s: float) -> str:
+    """Describe a command that failed or, with `code` None, was killed after `timeout_s`."""
     if code == 0:
         return ""
-    last = f"Its last line: {said.splitlines()[-1]}" if said else "It printed nothing."
+    last = f"Its last line: {output.splitlines()[-1]}" if output else "It printed nothing."
     if code is None:
-        return f"The notification command had not finished after {command_s:g} s and was killed. {last}"
+        return f"The notification command had not finished after {timeout_s:g} s and was killed. {last}"
     return f"The notification command {exit_words(code)}. {last}"
 
 
-def _end(process: subprocess.Popen[bytes]) -> None:
-    """Ends the command and whatever it has started in its session's process group."""
+def _kill_group(process: subprocess.Popen[bytes]) -> None:
+    """Kill the command and what it started in its process group."""
     if sys.platform == "win32":
         process.kill()
     else:
-        os.killpg(process.pid, signal.SIGKILL)  # it leads that group, and is not reaped yet
+        os.killpg(process.pid, signal.SIGKILL)  # its pid can't be reused before `wait`
     process.wait()
 
 
 def main() -> int:
-    signal.signal(signal.SIGTERM, _ending)  # which ends the command, too
+    on_term = TermHandler()
+    signal.signal(signal.SIGTERM, on_term)
     try:
         notice = msgspec.json.decode(sys.stdin.buffer.read(), type=Notice)
     except NOT_DECODED as error:
         print(f"Invalid notification: {error}", file=sys.stderr)
         return 2
-    sent = send(notice)
+    result = send(notice, on_term=on_term)
     try:
-        os.write(1, msgspec.json.encode(sent) + b"\n")
-    except OSError:  # the supervisor has ended: its log is what is left
-        for problem in filter(None, (sent.desktop_problem, sent.command_problem)):
+        os.write(1, msgspec.json.encode(result) + b"\n")
+    except OSError:  # the supervisor has ended; stderr is its log
+        for problem in filter(None, (result.desktop_problem, result.command_problem)):
             print(problem, file=sys.stderr, flush=True)
     return 0
 

@@ -1,30 +1,32 @@
-"""The event log: numbering, disks that fail, and reading as one stream what file and memory hold."""
+"""Event log: numbers, full disks, damaged files, and reading file and memory as one stream."""
 
 from __future__ import annotations
 
+import os
 import resource
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.contract.events import EVENT, AnyEvent, EventsLost, LogLine, Warned
+from engine.contract.events import EVENT, AnyEvent, EventsLost, LogLine, RunFinished, Warned
 from engine.runs.folder import RunFolder
 from engine.supervisor import event_log as module
-from engine.supervisor.event_log import INDEX_EVERY, EventLog
+from engine.supervisor.event_log import INDEX_EVERY, RECENT_BYTES, EventLog
+from engine.system.decode_errors import NOT_DECODED
 from tests.engine.supervisor.tiny_worker import step_metrics
 from tests.support.syncing import synced
 
 
 @contextmanager
 def disk_full_at(size: int) -> Iterator[None]:
-    """No file of this process may grow beyond `size` bytes meanwhile: writes then fall short, and fail.
+    """Limit the files of this process to `size` bytes, so that writes fall short and fail.
 
-    The test has to use `capsys`, since pytest's usual capture of what is printed is a file as well.
+    Tests need `capsys` with it: pytest's default capture of output is a file, too.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
@@ -42,73 +44,85 @@ def all_events(log: EventLog) -> list[AnyEvent]:
     return events
 
 
-def test_that_a_full_disk_keeps_events_in_memory_and_loses_none_when_there_is_room_again(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    log = EventLog(tmp_path / "events.jsonl")
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "events.jsonl"
+
+
+def write_log(path: Path, count: int) -> None:
+    log = EventLog(path)
+    for number in range(1, count + 1):
+        log.append(LogLine(text=f"line {number}"))
+    log.close()
+
+
+def test_full_disk_keeps_events_in_memory(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    log = EventLog(path)
     with disk_full_at(1000):
         for number in range(100):
             assert log.append(LogLine(text=f"line {number}"))
         assert log.fault is not None
-        assert (tmp_path / "events.jsonl").stat().st_size == 1000
-        seen = all_events(log)
-        assert [event.n for event in seen] == list(range(1, 102))  # with the warning that the disk is full
-        assert [event.code for event in seen if isinstance(event, Warned)] == ["log_unwritable"]
+        assert path.stat().st_size == 1000
+        events = all_events(log)
+        assert [event.n for event in events] == list(range(1, 102))  # with the warning
+        assert [event.code for event in events if isinstance(event, Warned)] == ["log_unwritable"]
     log.close()
-    events = list(RunFolder(tmp_path).events())
+    events = list(RunFolder(path.parent).events())
     assert [event.n for event in events] == list(range(1, 103))
     assert [event.text for event in events if isinstance(event, LogLine)] == [f"line {n}" for n in range(100)]
     assert isinstance(events[-1], Warned)
     assert events[-1].code == "log_delayed"
 
 
-def test_that_memory_is_bounded_by_dropping_metrics_alone_and_the_loss_is_told(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    log = EventLog(tmp_path / "events.jsonl", memory_limit_bytes=5000)
+def test_full_disk_drops_only_metrics_beyond_the_memory_limit(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    log = EventLog(path, memory_limit_bytes=5000)
     with disk_full_at(0):
         kept = sum(log.append(step_metrics(step)) for step in range(1, 201))
         assert kept < 200
         assert log.append(LogLine(text="never dropped"))
     log.close()
-    events = list(RunFolder(tmp_path).events())
+    events = list(RunFolder(path.parent).events())
     assert [event.n for event in events] == list(range(1, len(events) + 1))
     assert any(isinstance(event, LogLine) for event in events)
-    lost = [event for event in events if isinstance(event, EventsLost)]
-    assert [event.count for event in lost] == [200 - kept]
+    assert [event.count for event in events if isinstance(event, EventsLost)] == [200 - kept]
 
 
-def test_that_writing_is_tried_again_by_itself(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_full_disk_is_retried(path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "RETRY_S", 0.0)
-    log = EventLog(tmp_path / "events.jsonl")
+    log = EventLog(path)
     with disk_full_at(0):
         log.append(LogLine(text="one"))
     log.retry()
     assert log.fault is None
-    assert [event.n for event in RunFolder(tmp_path).events()] == [1, 2, 3]
+    assert [event.n for event in RunFolder(path.parent).events()] == [1, 2, 3]
     log.close()
 
 
-def test_that_a_second_execution_goes_on_numbering_after_a_torn_line(tmp_path: Path) -> None:
-    first = EventLog(tmp_path / "events.jsonl")
-    first.append(LogLine(text="one"))
-    first.close()
-    with (tmp_path / "events.jsonl").open("ab") as stream:
+def test_full_disk_keeps_run_finished_last(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    log = EventLog(path)
+    with disk_full_at(200):
+        for number in range(10):
+            log.append(LogLine(text=f"line {number}"))
+        log.append(RunFinished(outcome="completed"))
+    log.close()
+    assert isinstance(list(RunFolder(path.parent).events())[-1], RunFinished)
+
+
+def test_second_execution_continues_after_a_torn_line(path: Path) -> None:
+    write_log(path, 1)
+    with path.open("ab") as stream:
         stream.write(b'{"type":"log","n":2,"ti')
-    second = EventLog(tmp_path / "events.jsonl")
-    second.append(LogLine(text="two"))
-    second.close()
-    assert [event.n for event in RunFolder(tmp_path).events()] == [1, 2]
+    log = EventLog(path)
+    log.append(LogLine(text="two"))
+    log.close()
+    assert [event.n for event in RunFolder(path.parent).events()] == [1, 2]
 
 
 @settings(max_examples=20)
 @given(st.data())
-def test_that_the_place_of_every_number_is_found(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
-    folder = tmp_path_factory.mktemp("log")
+def test_offset_of_finds_every_number(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
     count = data.draw(st.integers(1, 3 * INDEX_EVERY))
-    log = EventLog(folder / "events.jsonl")
+    log = EventLog(tmp_path_factory.mktemp("log") / "events.jsonl")
     for number in range(1, count + 1):
         log.append(LogLine(text="x" * (number % 7)))
     n = data.draw(st.integers(-2, count + 3))
@@ -121,10 +135,95 @@ def test_that_the_place_of_every_number_is_found(tmp_path_factory: pytest.TempPa
     log.close()
 
 
+def test_read_joins_file_and_memory(path: Path) -> None:
+    log = EventLog(path)
+    while log.end < 4 * RECENT_BYTES:
+        log.append(LogLine(text="x" * 5000))
+    assert [event.n for event in all_events(log)] == list(range(1, log.next_n))
+    assert 0 < log.recent_offset < log.end
+    offset = 0
+    for line in path.read_bytes().splitlines(keepends=True):
+        assert log.read(offset, 1).startswith(line)
+        offset += len(line)
+    log.close()
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="files are named by /proc")
-def test_that_the_whole_log_is_brought_to_the_disk_at_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    log = EventLog(tmp_path / "events.jsonl")
-    log.append(LogLine(text="the last word"))
+def test_close_syncs_the_file(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = EventLog(path)
+    log.append(LogLine(text="last"))
     with synced(monkeypatch) as names:
         log.close()
-    assert names == [(str(tmp_path / "events.jsonl"), [])]
+    assert names == [(str(path), [])]
+
+
+# Files that a disk or another program damaged
+
+
+def readable(lines: bytes) -> list[AnyEvent]:
+    events = []
+    for line in lines.splitlines():
+        with suppress(*NOT_DECODED):
+            events.append(EVENT.decode(line))
+    return events
+
+
+@pytest.mark.parametrize(
+    ("index", "before", "after"),
+    [
+        (4, b"\n", b" "),  # two lines became one
+        (4, b'"n":5', b'"n":5999'),
+        (4, b'"n":5', b'"n":0'),
+        (9, b'"n":10', b'"n":1'),
+        (9, b'{"type"', b"\0\0\0\0\0\0\0"),
+    ],
+)
+def test_numbers_continue_after_a_damaged_line(path: Path, index: int, before: bytes, after: bytes) -> None:
+    write_log(path, 10)
+    lines = path.read_bytes().splitlines(keepends=True)
+    lines[index] = lines[index].replace(before, after)
+    path.write_bytes(b"".join(lines))
+    log = EventLog(path)
+    assert log.next_n == 11
+    log.append(LogLine(text="next"))
+    for first in (1, 8, 11):
+        rest = readable(log.read(log.offset_of(first)))
+        assert rest[-1].n == 11
+        assert all(event.n >= first for event in rest if event.n not in (0, 1))
+        assert len(rest) >= 12 - first - 2
+    log.close()
+
+
+def test_offset_of_passes_damage_in_a_long_log(path: Path) -> None:
+    write_log(path, 3 * INDEX_EVERY)
+    lines = path.read_bytes().splitlines(keepends=True)
+    lines[INDEX_EVERY] = lines[INDEX_EVERY].replace(b'"n":', b'"n":9999')
+    path.write_bytes(b"".join(lines))
+    log = EventLog(path)
+    for n in (1, INDEX_EVERY, INDEX_EVERY + 2, 2 * INDEX_EVERY + 1, 3 * INDEX_EVERY):
+        assert EVENT.decode(log.read(log.offset_of(n)).split(b"\n")[0]).n == n
+    log.close()
+
+
+def _replace(path: Path) -> None:
+    copy = path.with_suffix(".copy")
+    copy.write_bytes(path.read_bytes())
+    copy.replace(path)
+
+
+@pytest.mark.parametrize(
+    ("damage", "code"),
+    [(Path.unlink, "log_deleted"), (_replace, "log_changed"), (lambda path: os.truncate(path, 50), "log_changed")],
+)
+def test_check_file_reports_damage_once(path: Path, damage: Callable[[Path], None], code: str) -> None:
+    write_log(path, 3)
+    log = EventLog(path)
+    damage(path)
+    warning = log.check_file()
+    assert warning is not None
+    assert (warning.code, warning.message) == (code, log.damage)
+    log.append(warning)
+    log.append(RunFinished(outcome="stopped"))
+    assert log.check_file() is None
+    assert [event.n for event in readable(log.read(log.recent_offset))] == [4, 5], "clients get the end from memory"
+    log.close()

@@ -26,7 +26,7 @@ from engine.contract.protocol import Stop
 from engine.runs import queue
 from engine.runs.folder import create_run
 from engine.runs.launch import start_supervisor
-from engine.supervisor.endpoint import sweep
+from engine.supervisor.endpoint import remove_stale_sockets
 from engine.system import paths
 from tests.engine.supervisor.supervised import Start, Supervised, events, gone, messages, wait_until
 
@@ -218,7 +218,7 @@ def test_that_no_worker_survives_a_killed_supervisor(start: Start, words: tuple[
     assert alive == []
     assert supervised.run.state() == "interrupted"
     stale = next(paths.runtime_folder().glob("*.sock"))
-    sweep()
+    remove_stale_sockets()
     assert not stale.exists()
 
 

@@ -38,12 +38,12 @@ def test_that_the_batch_stays_and_no_device_has_more_images_at_a_time(
 ) -> None:
     run = create_run(job)
     policy = RestartPolicy(run, job)
-    restarting = policy.after(lost(job))
+    restarting = policy.decide(lost(job))
     assert isinstance(restarting, Restarting)
     assert len(restarting.devices) == left
     assert not any(device.startswith("node2") for device in restarting.devices)
     assert restarting.changes == changes
-    assert policy.world_size == left == len(policy.orders())
+    assert policy.world_size == left == len(policy.worker_specs())
     assert policy.job.batch_size == job.batch_size
     assert run.job() == policy.job, "it holds for later executions, too"
 
@@ -51,9 +51,9 @@ def test_that_the_batch_stays_and_no_device_has_more_images_at_a_time(
 def test_that_a_device_that_is_left_alone_trains_without_a_strategy_for_several() -> None:
     job = four(devices=("node1:cpu", "cpu", "node2:cpu"))
     policy = RestartPolicy(create_run(job), job)
-    policy.after(lost(job))
+    policy.decide(lost(job))
     assert policy.job.strategy == "ddp"
-    alone = policy.after(lost(policy.job, "node1"))
+    alone = policy.decide(lost(policy.job, "node1"))
     assert isinstance(alone, Restarting)
     assert (alone.devices, alone.changes) == (("cpu",), {"strategy": "single", "accumulation": 4})
 
@@ -72,8 +72,8 @@ def test_that_a_device_that_is_left_alone_trains_without_a_strategy_for_several(
 )
 def test_that_a_machine_that_is_needed_is_waited_for(job: Job, why: str) -> None:
     policy = RestartPolicy(create_run(job), job)
-    needed = policy.without("node2")
+    needed = policy.job_without("node2")
     assert isinstance(needed, str)
     assert needed.startswith(why)
     assert bool(needed) == bool(why)
-    assert isinstance(policy.after(lost(job)), Failed)
+    assert isinstance(policy.decide(lost(job)), Failed)

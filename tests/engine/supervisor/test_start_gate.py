@@ -27,7 +27,7 @@ from engine.runs.folder import RunFolder, create_run
 from engine.runs.index import find_run
 from engine.runs.launch import start_supervisor
 from engine.runs.queue import holders, move, waiting
-from engine.supervisor.endpoint import sweep
+from engine.supervisor.endpoint import remove_stale_sockets
 from tests.engine.cli.terminal import footplate
 from tests.engine.supervisor.supervised import Start, Supervised, gone, make_images, wait_until
 
@@ -78,7 +78,7 @@ def end(*supervised: Supervised) -> None:
         one.process.terminate()
     for one in supervised:
         one.process.wait(120)
-    sweep()  # of those that were killed
+    remove_stale_sockets()  # of those that were killed
 
 
 ENDS: dict[str, Callable[[Supervised], None]] = {
@@ -188,4 +188,4 @@ def test_that_detached_trainings_on_one_device_follow_each_other_whatever_ends_t
     stop(last)
     wait_until(lambda: last.state() == "stopped", "the last to stop")
     assert holders() == {}
-    sweep()
+    remove_stale_sockets()

@@ -1,0 +1,202 @@
+"""Conditions for starting a run's workers: weights, a queue slot, usable GPUs, and the imports that workers fork with."""
+
+from __future__ import annotations
+
+import os
+import selectors
+import time
+from collections.abc import Callable, Sequence
+from urllib.parse import urlparse
+
+import msgspec
+
+from engine.checks.gpu_support import gpu_problems
+from engine.checks.torch_build import installed_torch
+from engine.contract.catalogue import load_catalogue, weights_of
+from engine.contract.devices import host_of, is_gpu
+from engine.contract.events import EVENT, AnyEvent, Failed, Fetching, PhaseChanged, Warned
+from engine.contract.job import Job
+from engine.contract.weights import Weights, find
+from engine.processes.imports import ImportThread
+from engine.processes.line_child import LineChild
+from engine.runs.folder import RunFolder
+from engine.runs.queue import CannotQueue, QueueSlot
+from engine.runs.resume import checkpoint_of
+from engine.supervisor.sampling import Sampler
+from engine.system.format import exit_words
+
+POLL_S = 0.5
+"""Seconds between checks of the queue."""
+GPU_CHECK_S = 3.0
+"""Seconds for the GPUs to become usable: NVML has to wake them, and lists ended processes for a while."""
+CPU_SAMPLER_DELAY_S = 2.0
+"""Delay of the sampler of a run on the CPU, where it would compete with the first steps."""
+
+
+class StartGate:
+    """Hold a run until its weights, queue slot, GPUs and imports are ready, in this order.
+
+    Call `step` often, also after `is_open`, since the slot has to be renewed. `failure` is the reason why the workers can
+    never start. A waiting run has imported no PyTorch and, if possible, runs no sampler.
+    """
+
+    def __init__(
+        self, run: RunFolder, job: Job, sampler: Sampler, selector: selectors.BaseSelector, modules: Sequence[str]
+    ) -> None:
+        self.failure: Failed | None = None
+        self._job = msgspec.structs.replace(job, start="at_once")  # with its slot, it waits for nobody
+        self._sampler = sampler
+        self._selector = selector
+        self._modules = modules
+        self._events: list[AnyEvent] = []
+        self._weights = WeightsFetch(run, job, selector, self._events.append)
+        self._slot = QueueSlot(run, job)
+        self._slot_since = 0.0
+        self._poll_at = 0.0
+        self._has_waited = False
+        self._on_gpus = any(is_gpu(device) and not host_of(device) for device in job.devices)
+        self._is_gpu_check_done = not self._on_gpus
+        self._needs_sampler = self._on_gpus and job.wait_for_others
+        self._imports: ImportThread | None = None
+        if self._on_gpus:
+            sampler.start()  # which knows their names
+
+    @property
+    def has_slot(self) -> bool:
+        """True while the devices are reserved for this run."""
+        return self._slot.has_devices
+
+    @property
+    def is_open(self) -> bool:
+        """True if the workers can start."""
+        return self.has_slot and self._is_gpu_check_done and self._imports is None and self.failure is None
+
+    def take_events(self) -> list[AnyEvent]:
+        """Return the events since the last call."""
+        events = self._events.copy()
+        self._events.clear()
+        return events
+
+    def step(self, *, are_devices_named: bool) -> None:
+        """Poll the queue and the GPUs. Once the devices are named, waiting in the queue needs no sampler."""
+        if self._weights.fault:
+            self.failure = Failed(cause=self._weights.fault, field="pretrained")
+        if self.failure is not None or not self._weights.is_done:
+            return
+        now = time.monotonic()
+        if self.has_slot and not self._is_gpu_check_done:
+            self._check_gpus(is_late=now > self._slot_since + GPU_CHECK_S)
+        if now >= self._poll_at and self.failure is None:
+            self._poll_at = now + POLL_S
+            self._poll_queue(are_devices_named=are_devices_named)
+
+    def cancel(self) -> None:
+        """Stop the download of weights. The devices stay reserved until `close`."""
+        self._weights.close()
+
+    def close(self) -> None:
+        """Stop the download of weights and release the devices."""
+        self._weights.close()
+        self._slot.close()
+
+    def _poll_queue(self, *, are_devices_named: bool) -> None:
+        if self.has_slot:
+            self._slot.poll(self._sampler.latest)
+            return
+        try:
+            waiting = self._slot.poll(self._sampler.latest)
+        except CannotQueue as error:
+            self.failure = Failed(cause=str(error))
+            return
+        if waiting is not None:
+            self._has_waited = True
+            self._events.append(waiting)
+        if self.has_slot:
+            self._prepare()
+        elif are_devices_named and not self._needs_sampler:
+            self._sampler.close()
+
+    def _check_gpus(self, *, is_late: bool) -> None:
+        """Pass as soon as the GPUs have no problem; fail if they still have one when it `is_late`."""
+        snapshot = self._sampler.latest if self._sampler.latest_at > self._slot_since else None
+        is_known = snapshot is not None and snapshot.nvml.status != "not_answering"
+        problems = gpu_problems(self._job, snapshot, installed_torch(), os.environ)
+        self._is_gpu_check_done = not problems and (is_known or is_late)
+        if problems and is_late:
+            self.failure = Failed(cause=" ".join(map(str, problems)))
+
+    def _prepare(self) -> None:
+        """Start the sampler and the imports, now that the devices are reserved."""
+        self._slot_since = time.monotonic()
+        if self._has_waited:
+            self._events.append(PhaseChanged(phase="starting"))
+        if self._slot.warning:
+            self._events.append(Warned(code="queue", message=self._slot.warning))
+        self._sampler.start(0.0 if self._on_gpus else CPU_SAMPLER_DELAY_S)
+        if self._modules:
+            self._imports = ImportThread(self._modules)
+            self._selector.register(self._imports.done, selectors.EVENT_READ, self._on_imported)
+
+    def _on_imported(self, _mask: int) -> None:
+        assert self._imports is not None
+        self._selector.unregister(self._imports.done)
+        self._imports.join()
+        fault, self._imports = self._imports.fault, None
+        if fault is not None:
+            cause = f"PyTorch could not be imported: {fault}. Run `footplate doctor` for details."
+            self.failure = Failed(cause=cause)
+
+
+class WeightsFetch:
+    """Child process that downloads or verifies the pretrained weights of `job`.
+
+    `is_done` is true from the start if the run needs none. `fault` is the reason why the run can't start.
+    """
+
+    def __init__(
+        self, run: RunFolder, job: Job, selector: selectors.BaseSelector, emit: Callable[[AnyEvent], object]
+    ) -> None:
+        self.fault = ""
+        self._selector = selector
+        self._emit = emit
+        self._child: LineChild | None = None
+        is_resumed = job.resume_from or checkpoint_of(run)
+        is_needed = job.pretrained and not job.weights_file and not is_resumed
+        weights = weights_of(job, load_catalogue()) if is_needed else None
+        self.is_done = weights is None  # the worker reports a model without known weights
+        if weights is not None:
+            self._start(weights)
+
+    def close(self) -> None:
+        """End the download; the child removes what it has of the file."""
+        if self._child is not None:
+            self._child.close()
+            self._child = None
+
+    def _start(self, weights: Weights) -> None:
+        self._is_download = not find(weights).path
+        if self._is_download:
+            name = weights.repository or weights.files[0]
+            detail = f"the pretrained weights {name} from {urlparse(weights.host).netloc}"
+            self._emit(PhaseChanged(phase="fetching", detail=detail))
+        arguments = ("engine.models.fetch", msgspec.json.encode(weights).decode())
+        self._child = LineChild(self._selector, arguments, self._on_line, self._on_end)
+
+    def _on_line(self, line: bytes) -> None:
+        event = EVENT.decode(line)
+        if isinstance(event, Failed):
+            self.fault = event.cause
+        elif isinstance(event, Fetching):
+            self._emit(event)
+
+    def _on_end(self, error: str) -> None:
+        assert self._child is not None
+        if error and not self.fault:
+            self.fault = f"The process that downloads the pretrained weights sent an invalid message: {error}."
+        code = self._child.process.wait()
+        if code and not self.fault:
+            self.fault = f"The process that downloads the pretrained weights {exit_words(code)}. See supervisor.log."
+        self.is_done = not self.fault
+        if self.is_done and self._is_download:
+            self._emit(PhaseChanged(phase="starting"))
+        self.close()

@@ -1,0 +1,56 @@
+"""Causes of failed workers, and the environment that workers start with."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+
+import pytest
+
+from engine.contract.events import Failed
+from engine.contract.job import Job
+from engine.contract.worker import WorkerSpec
+from engine.processes import failures
+from engine.processes.worker_process import worker_environment
+
+LOST_PEER = Failed(cause="Rank 0: Connection closed by peer [127.0.0.1]", rank=0)
+OUT_OF_MEMORY = Failed(cause="Rank 1: out of memory", rank=1)
+
+
+def test_root_cause_is_not_a_lost_peer() -> None:
+    killed = failures.Failure(Failed(cause="Rank 2 was killed by SIGKILL", rank=2), failures.CERTAIN)
+    reported = [failures.Failure(event, failures.weight(event)) for event in (LOST_PEER, OUT_OF_MEMORY)]
+    assert failures.root_cause(reported).event is OUT_OF_MEMORY
+    assert failures.root_cause([*reported, killed]) is killed
+    assert failures.root_cause(reported[:1]).event is LOST_PEER
+
+
+def test_weight_of_death_distinguishes_abort_from_other_signals(tmp_path: Path) -> None:
+    log = tmp_path / "worker-0.log"
+    log.write_text("NCCL watchdog: another rank is gone\n")
+    weights = {
+        code: failures.weight_of_death(failures.death(0, code, log), code)
+        for code in (-signal.SIGABRT, -signal.SIGKILL, -signal.SIGSEGV, -signal.SIGTERM)
+    }
+    assert weights.pop(-signal.SIGABRT) == failures.FOLLOWING
+    assert set(weights.values()) == {failures.CERTAIN}
+    assert failures.weight_of_death(failures.death(1, 3, tmp_path / "none.log"), 3) == failures.OWN
+
+
+def test_death_shows_the_end_of_the_log(tmp_path: Path) -> None:
+    log = tmp_path / "worker-3.log"
+    assert failures.death(3, -11, log).cause == "Rank 3 was killed by SIGSEGV (signal 11). worker-3.log is empty."
+    log.write_bytes(b"\xff\xfe\n\n" + b"line\n" * 10_000)
+    assert failures.death(3, 1, log).cause.endswith("line\nline\nline\nline\nline")
+
+
+@pytest.mark.parametrize(
+    ("devices", "visible"), [(("GPU-b", "GPU-a"), "GPU-b,GPU-a"), (("cpu", "cpu"), ""), (("cpu",), "")]
+)
+def test_worker_environment_limits_gpus_and_threads(devices: tuple[str, ...], visible: str) -> None:
+    spec = WorkerSpec(
+        run_folder="r", job=Job(devices=devices), rank=0, world_size=2, devices=devices, rendezvous="", threads=3
+    )
+    environment = worker_environment(spec)
+    assert environment["CUDA_VISIBLE_DEVICES"] == visible
+    assert environment["OMP_NUM_THREADS"] == "3"

@@ -1,0 +1,46 @@
+"""Sockets that supervisors listen on."""
+
+from __future__ import annotations
+
+import os
+import socket
+from pathlib import Path
+
+import pytest
+
+from engine.supervisor.endpoint import open_endpoint
+
+
+def test_endpoint_uses_loopback_if_the_socket_path_is_too_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    deep = tmp_path / ("d" * 100)
+    deep.mkdir()
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(deep))
+    endpoint = open_endpoint(tmp_path)
+    try:
+        kind, port, token = endpoint.text.split(":")
+        assert kind == "tcp"
+        assert len(token) > 30
+        assert token == endpoint.token
+        assert endpoint.listener.getsockname() == ("127.0.0.1", int(port))
+    finally:
+        endpoint.close()
+
+
+def test_endpoint_admits_the_same_user(tmp_path: Path) -> None:
+    endpoint = open_endpoint(tmp_path)
+    first, second = socket.socketpair()
+    with first, second:
+        assert endpoint.admits(second)
+    endpoint.close()
+
+
+def test_endpoint_close_keeps_the_socket_of_the_next_execution(tmp_path: Path) -> None:
+    first = open_endpoint(tmp_path)
+    assert first.is_reachable
+    second = open_endpoint(tmp_path)
+    assert first.text == second.text
+    assert not first.is_reachable
+    first.close()
+    assert second.is_reachable
+    second.close()
+    assert not os.path.lexists(second.text.removeprefix("unix:"))

@@ -1,0 +1,75 @@
+"""Samples of devices, their names, and the check that GPUs are free."""
+
+from __future__ import annotations
+
+import selectors
+
+import msgspec
+import pytest
+
+from engine.contract.devices import Cpu, Gpu, GpuProcess, Nvml, Snapshot
+from engine.supervisor.environment import run_devices
+from engine.supervisor.sampling import Sampler, samples_of
+
+A, B = "GPU-aaaa", "GPU-bbbb"
+WORKER, OTHER = 100, 200
+GIB = 1 << 30
+
+
+def snapshot(*gpus: Gpu) -> Snapshot:
+    cpu = Cpu(name="c", core_load_percent=(5.0,), load_percent=5.0, memory_used_bytes=1, memory_total_bytes=2)
+    return Snapshot(time=0.0, host="h", nvml=Nvml("ok", driver_version="1"), gpus=gpus, cpu=cpu)
+
+
+def gpu(used: int | None, *pids: int, lists_processes: bool = True, uuid: str = A, lost: bool = False) -> Gpu:
+    processes = tuple(GpuProcess(pid) for pid in pids) if lists_processes else None
+    return Gpu(uuid=uuid, name="one", nvml_index=0, memory_used_bytes=used, processes=processes, lost=lost)
+
+
+@pytest.mark.parametrize(
+    ("before", "during", "after", "is_free"),
+    [
+        # NVML lists the worker: its absence proves that the GPU is free, whatever others do.
+        (gpu(0), gpu(GIB, WORKER), gpu(GIB, WORKER), False),
+        (gpu(0), gpu(GIB, WORKER), gpu(0), True),
+        (gpu(0), gpu(GIB, WORKER), gpu(9 * GIB, OTHER), True),
+        # So does the memory, if the list of processes is older than the worker's end.
+        (gpu(5 * GIB), gpu(6 * GIB, WORKER), gpu(5 * GIB, WORKER), True),
+        # In a container NVML lists unknown pids: only the memory counts.
+        (gpu(5 * GIB, OTHER), gpu(6 * GIB, OTHER, 4242), gpu(6 * GIB, OTHER, 4242), False),
+        (gpu(5 * GIB, OTHER), gpu(6 * GIB, OTHER, 4242), gpu(5 * GIB, OTHER), True),
+        (gpu(None, lists_processes=False), gpu(None, lists_processes=False), gpu(None, lists_processes=False), False),
+        (gpu(0), gpu(GIB, WORKER), gpu(0, lost=True), False),
+        (gpu(0), gpu(GIB, WORKER), gpu(0, uuid=B), False),
+    ],
+)
+def test_sampler_reports_free_memory(before: Gpu, during: Gpu, after: Gpu, is_free: bool) -> None:
+    with selectors.DefaultSelector() as selector:
+        sampler = Sampler(selector, (A,), lambda _: None)
+        sampler.add(snapshot(before))
+        sampler.set_worker_pids({WORKER})
+        sampler.add(snapshot(during))
+        ended_at = sampler.latest_at
+        assert not sampler.is_memory_free(ended_at), "there is no newer snapshot"
+        sampler.add(snapshot(after))
+        assert sampler.is_memory_free(ended_at) is is_free
+
+
+def test_sampler_reports_free_memory_on_cpu() -> None:
+    with selectors.DefaultSelector() as selector:
+        assert Sampler(selector, ("cpu", "cpu"), lambda _: None).is_memory_free(0.0)
+
+
+def test_samples_of_selects_devices_and_keeps_gaps() -> None:
+    samples = samples_of(snapshot(gpu(7), gpu(8, uuid=B)), ("cpu", B, "GPU-gone"))
+    assert [sample.device for sample in samples] == ["cpu", B]
+    assert (samples[1].memory_used_bytes, samples[1].power_w) == (8, None)
+    assert samples_of(snapshot(gpu(7, lost=True)), (A,)) == ()
+
+
+def test_run_devices_lists_each_device_with_its_ranks() -> None:
+    devices = run_devices((B, A), 2, snapshot(gpu(1), gpu(2, uuid=B)))
+    assert [(device.id, device.name, device.ranks) for device in devices] == [(B, "one", (0,)), (A, "one", (1,))]
+    assert run_devices((A,), 1, snapshot(msgspec.structs.replace(gpu(1), cuda_index=3)))[0].name == "one (GPU 3)"
+    assert [device.ranks for device in run_devices((B, A), 1, None)] == [(0,), (0,)]
+    assert [device.ranks for device in run_devices(("cpu", "cpu", "cpu"), 3, None)] == [(0, 1, 2)]
