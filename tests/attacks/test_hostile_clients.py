@@ -97,7 +97,7 @@ def test_that_a_run_is_stopped_whoever_has_its_places(served: Served) -> None:
 def test_that_who_sends_commands_is_sent_no_events(served: Served) -> None:
     client, word = served.greet(from_n=COMMANDS_ONLY)
     assert isinstance(word, Welcome)
-    assert served.server.drained
+    assert served.server.is_drained
     assert taken(client).count(b"\n") == 1
 
 

@@ -154,7 +154,7 @@ def supervise(folder: str, worker: str) -> int:
     assert job is not None
     imports.import_all(imports.LIGHT)
     samplers: list[float] = []
-    take, close = Sampler._take, Sampler.close
+    take, close = Sampler.add, Sampler.close
 
     def used(sampler: Sampler) -> None:
         if sampler._child is not None:
@@ -171,7 +171,7 @@ def supervise(folder: str, worker: str) -> int:
             used(sampler)
         close(sampler)
 
-    replace(Sampler, _take=taken, close=closed)
+    replace(Sampler, add=taken, close=closed)
     begun = time.process_time()
     code = Supervisor(run, job, worker=f"streaming_cost:{worker}", modules=()).run_to_end()
     spent = json.loads((run.path / "spent.json").read_text())
