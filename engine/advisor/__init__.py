@@ -1,1 +1,1 @@
-"""What to choose for a job, found by short trials of it before it is trained: its learning rate and its batch size."""
+"""Search for a job's learning rate, batch size, strategy, cuts and other settings by short trials."""

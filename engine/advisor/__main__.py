@@ -1,6 +1,6 @@
-"""``python -m engine.advisor``: reads a `FinderOrder` as JSON, prints `FinderMessage` lines, the answer last.
+"""``python -m engine.advisor``: read a `FinderOrder` as JSON, print `FinderMessage` lines, the answer last.
 
-Ctrl+C, SIGTERM, the end of its parent and of who reads its lines end it and its workers, and nothing stays.
+Ctrl+C, SIGTERM and the end of its parent or of the reader of its output end it with its workers. It leaves no files.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ def main() -> int:
     return serve_order("footplate-find", _answer)
 
 
-def _answer(order: bytes, say: Callable[[FinderMessage], None]) -> FinderMessage:
+def _answer(order: bytes, send: Callable[[FinderMessage], None]) -> FinderMessage:
     try:
-        wanted = msgspec.json.decode(order, type=FinderOrder)
+        decoded = msgspec.json.decode(order, type=FinderOrder)
     except msgspec.DecodeError as error:
         return FinderFailed(Problem("job", f"Invalid request: {error}.", "Pass one as JSON."))
-    return find_rate(wanted.job, say) if wanted.finder == "rate" else find_batch(wanted.job, say)
+    return find_rate(decoded.job, send) if decoded.finder == "rate" else find_batch(decoded.job, send)
 
 
 if __name__ == "__main__":
     code = main()
     sys.stdout.flush()
     sys.stderr.flush()
-    os._exit(code)  # threads of torch's may hold up an orderly end
+    os._exit(code)  # threads of PyTorch may delay an orderly exit

@@ -1,6 +1,4 @@
-"""The batch-size finder: a few steps at one size after another, each in processes of its own, until the largest is
-known.
-"""
+"""Batch-size finder: time a few steps at one size after another, in new processes each, until the largest is known."""
 
 from __future__ import annotations
 
@@ -12,7 +10,7 @@ from typing import Literal
 
 import msgspec
 
-from engine.advisor.batch_search import FASTER, MOST_TRIALS, Probe, Searched, search
+from engine.advisor.batch_search import KNEE_GAIN, MAX_TRIALS, Probe, SearchResult, search
 from engine.advisor.workers import TrialFolder, import_for, run_workers
 from engine.contract.catalogue import load_catalogue
 from engine.contract.devices import CPU
@@ -26,17 +24,17 @@ from engine.supervisor.restart_policy import world_size
 
 WORKER = "engine.advisor.batch_worker:run"
 PREPARED = 0.05
-"""The share of the progress bar before the first trial."""
+"""Fraction of the progress bar before the first trial."""
 BUDGET_S = 120.0
-"""No trial is begun that would end later than this after the first one's beginning, judged by those before."""
+"""Maximum seconds between the first trial's start and the predicted end of the last one."""
 STEPS = 2
-"""The steps that a trial makes at least on a CPU, where they may take long."""
+"""Fewest steps of a trial on a CPU, which may take long."""
 
 OnProgress = Callable[[FinderProgress], object]
 
 
-class _Broken(Exception):  # noqa: N818 - it carries what happened
-    """A trial failed of something else than memory."""
+class _TrialError(Exception):
+    """Failure of a trial for another reason than memory."""
 
     def __init__(self, failed: Failed) -> None:
         super().__init__(failed.cause)
@@ -44,34 +42,34 @@ class _Broken(Exception):  # noqa: N818 - it carries what happened
 
 
 class _Timing:
-    """How long trials took, from which follows how long another would."""
+    """Durations of trials, which predict the duration of the next one."""
 
     def __init__(self) -> None:
         self.count = 0
-        self._begun = time.monotonic()
-        self._rest_s = self._per_image_s = 0.0
+        self._started = time.monotonic()
+        self._overhead_s = self._per_image_s = 0.0
 
     @property
-    def left_s(self) -> float:
-        return self._begun + BUDGET_S - time.monotonic()
+    def remaining_s(self) -> float:
+        return self._started + BUDGET_S - time.monotonic()
 
     @property
-    def trials_left_s(self) -> float | None:
-        """How long the trials that are left would take at most; None before the first one."""
-        mean_s = (time.monotonic() - self._begun) / self.count if self.count else None
-        return None if mean_s is None else max(0.0, min(mean_s * (MOST_TRIALS - self.count), self.left_s))
+    def trials_remaining_s(self) -> float | None:
+        """Maximum duration of the remaining trials; None before the first one."""
+        mean_s = (time.monotonic() - self._started) / self.count if self.count else None
+        return None if mean_s is None else max(0.0, min(mean_s * (MAX_TRIALS - self.count), self.remaining_s))
 
     def add(self, size: int, took_s: float, probe: Probe) -> None:
         self._per_image_s = 1 / probe.images_per_second
-        self._rest_s = max(self._rest_s, took_s - STEPS * size * self._per_image_s)
+        self._overhead_s = max(self._overhead_s, took_s - STEPS * size * self._per_image_s)
 
     def allows(self, size: int) -> bool:
-        """Whether a trial of that size would end in time."""
-        return self._rest_s + STEPS * size * self._per_image_s <= self.left_s
+        """Return True if a trial of that size would end in time."""
+        return self._overhead_s + STEPS * size * self._per_image_s <= self.remaining_s
 
 
 def find_batch(job: Job, emit: OnProgress) -> BatchFound | FinderFailed:
-    """Tries steps of `job` on its devices with batches of several sizes."""
+    """Find the largest and the fastest batch size of `job` on its devices."""
     emit(FinderProgress(0.0, "Loading PyTorch"))
     import_for(job)
     timing = _Timing()
@@ -80,32 +78,33 @@ def find_batch(job: Job, emit: OnProgress) -> BatchFound | FinderFailed:
 
         def probe(size: int) -> Probe | None:
             nonlocal fitted
-            done = PREPARED + (1 - PREPARED) * timing.count / MOST_TRIALS
-            emit(FinderProgress(done, f"Trying batches of {size:,}", timing.trials_left_s))
+            done = PREPARED + (1 - PREPARED) * timing.count / MAX_TRIALS
+            emit(FinderProgress(done, f"Trying batches of {size:,}", timing.trials_remaining_s))
             timing.count += 1
-            begun = time.monotonic()
-            failed = run_workers(job_of_trial(job, size), WORKER, Path(folder), lambda _event: None)
+            started = time.monotonic()
+            failed = run_workers(trial_job(job, size), WORKER, Path(folder), lambda _event: None)
             if failed is None:
                 fitted += 1
-                found = _probe_of(Path(folder))
-                timing.add(size, time.monotonic() - begun, found)
+                found = _merge_probes(Path(folder))
+                timing.add(size, time.monotonic() - started, found)
                 return found
-            # A library may also fail in other ways where memory runs out, but not at sizes below one that fits.
-            if not fitted and not ran_out(failed):
-                raise _Broken(failed)
+            # Libraries may fail in other ways if memory runs out, but not once a smaller size has fitted.
+            if not fitted and not is_out_of_memory(failed):
+                raise _TrialError(failed)
             return None
 
-        most = int(FIELDS["batch_size"].maximum or math.inf)
+        maximum = int(FIELDS["batch_size"].maximum or math.inf)
         try:
-            searched = search(probe, unit=_unit(job), most=most, in_time=timing.allows)
-        except _Broken as broken:
-            return FinderFailed(Problem("", broken.failed.cause))
-    return found_of(searched)
+            searched = search(probe, unit=_unit(job), maximum=maximum, has_time=timing.allows)
+        except _TrialError as error:
+            return FinderFailed(Problem("", error.failed.cause))
+    return describe_result(searched)
 
 
-def job_of_trial(job: Job, size: int) -> Job:
-    """`job` with batches of `size`, as it takes the most memory in its run, and without what takes long or leaves
-    something behind. Weights are drawn, never loaded: what they are does not change what they take.
+def trial_job(job: Job, size: int) -> Job:
+    """Return `job` with batches of `size`, as it takes the most memory, without slow or persistent effects.
+
+    Weights are initialized, never loaded, since their values don't affect memory.
     """
     on_cpu = CPU in job.devices
     return msgspec.structs.replace(
@@ -126,25 +125,26 @@ def job_of_trial(job: Job, size: int) -> Job:
 
 
 def _unit(job: Job) -> int:
-    """What batch sizes are multiples of, so that all devices and parts of a batch get equal shares."""
+    """Return the divisor of batch sizes that gives all devices and microbatches equal numbers of samples."""
     strategy = load_catalogue().strategy(job.strategy)
     if strategy is None:
         return 1
-    laid = layout(job, strategy)
-    sharing = laid.replicas if strategy.cuts_model or strategy.splits_layers else len(job.devices)
-    return sharing * job.accumulation * (laid.microbatches or 1)
+    arrangement = layout(job, strategy)
+    parts = arrangement.replicas if strategy.cuts_model or strategy.splits_layers else len(job.devices)
+    return parts * job.accumulation * (arrangement.microbatches or 1)
 
 
-def ran_out(failed: Failed) -> bool:
-    """Whether a worker had no memory left. The kernel ends with signal 9 what takes too much, and a model that is too
-    large fails where it is looked at, before training.
+def is_out_of_memory(failed: Failed) -> bool:
+    """Return True if a worker ran out of memory.
+
+    The kernel kills a process that takes too much with signal 9, and a model that is too large fails before training.
     """
-    words = ("(signal 9)", "allocate memory", "out of memory")
-    return failed.kind == "out_of_memory" or any(said in failed.cause for said in words)
+    phrases = ("(signal 9)", "allocate memory", "out of memory")
+    return failed.kind == "out_of_memory" or any(phrase in failed.cause for phrase in phrases)
 
 
-def _probe_of(folder: Path) -> Probe:
-    """What all ranks measured, taken together."""
+def _merge_probes(folder: Path) -> Probe:
+    """Combine the measurements of all ranks."""
     probes = []
     for file in sorted(folder.glob("probe-*.msgpack")):
         probes.append(msgspec.msgpack.decode(file.read_bytes(), type=Probe))
@@ -155,9 +155,9 @@ def _probe_of(folder: Path) -> Probe:
     return probes[-1]._replace(memory=memory)
 
 
-def found_of(searched: Searched) -> BatchFound:
-    """The answer, in numbers and in words."""
-    trials = tuple(_trial(size, probe) for size, probe in searched.trials.items())
+def describe_result(searched: SearchResult) -> BatchFound:
+    """Return the result with its explanation."""
+    trials = tuple(_trial_row(size, probe) for size, probe in searched.trials.items())
     if not searched.largest:
         why = f"Even a batch of {trials[0].size} does not fit into memory."
         remedy = "Choose a smaller image size or model, bf16, activation checkpointing, or a device with more memory."
@@ -168,10 +168,10 @@ def found_of(searched: Searched) -> BatchFound:
         for trial in trials
         if trial.images_per_second is not None
     }
-    ended_by, why = _ended(searched)
+    ended_by, why = _end_reason(searched)
     if knee < largest:
         why += (
-            f" Beyond {knee:,}, throughput gains less than {100 * FASTER:.0f} %: {speeds[knee]} "
+            f" Beyond {knee:,}, throughput gains less than {100 * KNEE_GAIN:.0f} %: {speeds[knee]} "
             f"at {knee:,}, {speeds[largest]} at {largest:,}."
         )
     else:
@@ -179,22 +179,22 @@ def found_of(searched: Searched) -> BatchFound:
     return BatchFound(trials=trials, largest=largest, knee=knee, ended_by=ended_by, why=why)
 
 
-def _ended(searched: Searched) -> tuple[Literal["memory", "dataset", "time"], str]:
-    """What kept the search from larger sizes, by its name and in words."""
+def _end_reason(searched: SearchResult) -> tuple[Literal["memory", "dataset", "time"], str]:
+    """Return why no larger sizes were tried, as a code and in words."""
     largest = searched.largest
     fits = f"A batch of {largest:,} fits. Larger ones were not tried: "
-    if largest == searched.most:
+    if largest == searched.maximum:
         images = next(tried.train_images for tried in searched.trials.values() if tried is not None)
         return "dataset", f"{fits}the training split has only {images:,} images."
     if searched.untried > largest:
         failed = min((size for size, tried in searched.trials.items() if tried is None), default=None)
-        between = "" if failed is None else f" One of {failed:,} does not fit."
+        limit = "" if failed is None else f" One of {failed:,} does not fit."
         slow = f"one of {searched.untried:,} would take longer than is left of the {BUDGET_S:.0f} s for all trials."
-        return "time", f"{fits}{slow}{between}"
+        return "time", f"{fits}{slow}{limit}"
     return "memory", f"The largest batch that fits is {largest:,}, with little room to spare."
 
 
-def _trial(size: int, probe: Probe | None) -> BatchTrial:
+def _trial_row(size: int, probe: Probe | None) -> BatchTrial:
     if probe is None:
         return BatchTrial(size=size, fits=False)
     name, (used, limit) = max(probe.memory.items(), key=lambda named: named[1][0] / named[1][1])

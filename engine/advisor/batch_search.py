@@ -1,8 +1,8 @@
-"""The search for the largest batch size, by as few trials as may be.
+"""Search for the largest batch size in few trials.
 
-Memory grows with the batch in a line, nearly: fragments of it, a library's choice of algorithms and what threads take
-bend the line by some hundredths. So the line only says where to look. The answer lies between a size that fits and
-one that does not, which are near to each other.
+Memory grows nearly linearly with the batch size; fragmentation, a library's choice of algorithms and threads bend the
+line by a few percent. The line only predicts the next size to try. The result lies between a size that fits and a
+nearby one that does not.
 """
 
 from __future__ import annotations
@@ -12,73 +12,74 @@ import math
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-MOST_TRIALS = 8
-FIRST = 4
+MAX_TRIALS = 8
+FIRST_IMAGES = 4
 """Images per device in the first trial; the second has `GROWTH` times as many."""
 GROWTH = 4
-REACH = 8
-"""A line through two sizes is extrapolated at most this many times the distance between them."""
+MAX_EXTRAPOLATION = 8
+"""Maximum extrapolation of a line through two sizes, as a multiple of their distance."""
 ROOM = 0.98
-"""The answer is at most this share of the least size that is known or predicted not to fit, while there are trials
-left to try it: the memory that a run uses varies a little."""
+"""Maximum result relative to the least size that is known or predicted not to fit, while trials are left to test it; the
+memory of a run varies a little."""
 NEAR = 0.97
-"""The search ends when the largest size that fits is at least this share of the least one that does not. Times `ROOM`
-it is 0.95: a size that fits although it was predicted not to leaves the answer that much below it."""
+"""Ratio of the largest size that fits to the least that does not at which the search ends. Times `ROOM` it is 0.95: a size
+that fits although it was predicted not to leaves the result that much below it."""
 AIM = (NEAR + ROOM) / 2
-"""The share of the size that would fill the memory at which the next trial is made; the answer if the line is right."""
-BACK = 0.3
-"""After a size that does not fit, the next trial goes back at least this share of the way to the largest that does."""
-FASTER = 0.05
-"""The knee of the throughput is the size beyond which no larger one is faster by more than this share."""
-GAP = 4
-"""The largest factor between the knee and the next smaller size tried, as far as the trials suffice."""
+"""Next size to try relative to the one that would fill the memory; the result if the line is accurate."""
+STEP_BACK = 0.3
+"""Least step back after a size that does not fit, as a fraction of the distance to the largest that does."""
+KNEE_GAIN = 0.05
+"""Maximum relative gain in throughput of any size above the knee."""
+KNEE_GAP = 4
+"""Largest factor between the knee and the next smaller size measured, if trials are left."""
 
 
 class Probe(NamedTuple):
-    """What a trial of a batch size measured: `memory` holds what was used at most and what there is, in bytes, of each
-    thing that may run out, by a name. `train_images` is the size of the training split, 0 if unknown.
-    """
+    """Measurements of a trial of one batch size."""
 
     images_per_second: float
     memory: Mapping[str, tuple[int, int]]
+    """Peak use and limit in bytes, by the name of the memory."""
     train_images: int = 0
+    """Size of the training split; 0 if unknown."""
 
 
-class Searched(NamedTuple):
-    """What was tried, by batch size, None for what did not fit; `largest` is 0 where nothing did. `most` is the largest
-    size that the search would have tried, `untried` the one for which there was no time, 0 where there was.
-    """
+class SearchResult(NamedTuple):
+    """Result of a search."""
 
     trials: dict[int, Probe | None]
+    """Measurements by batch size; None for sizes that did not fit."""
     largest: int
-    most: int = 0
+    """Largest size that fits; 0 if none does."""
+    maximum: int = 0
+    """Largest size that the search would have measured."""
     untried: int = 0
+    """Size that was not measured for lack of time; 0 if there is none."""
 
     @property
     def knee(self) -> int:
-        """The smallest size that fitted for which no larger one is faster by more than `FASTER`; 0 where none
-        fitted.
-        """
+        """Smallest size that fits and is within `KNEE_GAIN` of the throughput of all larger ones; 0 if none fits."""
         return _knee(self.trials)
 
 
 class _Bracket(NamedTuple):
-    """What is known of the limit: the memory of the sizes that fit below `least_failed`, smallest first, and that
-    size, the least that does not fit. `full` is where the first thing is foreseen to run out. Both may be infinite.
-    """
+    """Bounds of the limit."""
 
     fits: list[tuple[int, Mapping[str, tuple[int, int]]]]
+    """Memory of the sizes that fit below `least_failed`, sorted by size."""
     least_failed: float
+    """Least size that does not fit; may be infinite."""
     full: float
+    """Size at which memory is predicted to run out; may be infinite."""
 
     @property
     def largest(self) -> int:
         return self.fits[-1][0] if self.fits else 0
 
     def with_room(self, unit: int) -> int:
-        """The largest size that fits, or up to 1 - `ROOM` less, where there would be no room to spare."""
-        foreseen = (self.full // unit + 1) * unit if self.full < math.inf else math.inf
-        would_fail = min(self.least_failed, foreseen)
+        """Return the largest size that fits, reduced by up to 1 - `ROOM` to leave spare memory."""
+        predicted = (self.full // unit + 1) * unit if self.full < math.inf else math.inf
+        would_fail = min(self.least_failed, predicted)
         if would_fail == math.inf:
             return self.largest
         return min(self.largest, int(ROOM * max(would_fail, self.largest) // unit) * unit) or self.largest
@@ -88,107 +89,115 @@ def search(
     probe: Callable[[int], Probe | None],
     *,
     unit: int,
-    most: int,
-    in_time: Callable[[int], bool] = lambda _size: True,
-) -> Searched:
-    """Finds the largest multiple of `unit` that fits, by `probe`, which is None of a size that does not.
+    maximum: int,
+    has_time: Callable[[int], bool] = lambda _size: True,
+) -> SearchResult:
+    """Find the largest multiple of `unit` that fits.
 
-    Tries no size above `most`, nor above the training split's, of which a larger batch could not be filled. Makes
-    `MOST_TRIALS` trials at most, and ends before a size for which there is not enough time, according to `in_time`.
+    Args:
+        probe: Makes a trial of a size; returns None if it does not fit.
+        unit: Divisor of all sizes.
+        maximum: Largest size to try; the size of the training split is a limit, too.
+        has_time: Returns False for a size whose trial would exceed the time, which ends the search.
     """
     trials: dict[int, Probe | None] = {}
-    most, untried = most // unit * unit, 0
-    while len(trials) < MOST_TRIALS and (size := _next(trials, unit, most)):
-        if not in_time(size):
+    maximum, untried = maximum // unit * unit, 0
+    while len(trials) < MAX_TRIALS and (size := _next(trials, unit, maximum)):
+        if not has_time(size):
             untried = size
             break
-        trials[size] = tried = probe(size)
-        if tried is not None and tried.train_images:
-            most = min(most, max(size, tried.train_images // unit * unit))
+        trials[size] = measured = probe(size)
+        if measured is not None and measured.train_images:
+            maximum = min(maximum, max(size, measured.train_images // unit * unit))
     bracket = _bracket(trials)
     with_room = bracket.with_room(unit)
     largest = bracket.largest
-    if len(trials) == MOST_TRIALS or trials.get(with_room) is not None:
-        most_that_may_fit = min(bracket.least_failed - unit, max(most, largest))
-        proven = (size for size, _ in bracket.fits if NEAR * ROOM * most_that_may_fit - unit < size <= with_room)
+    if len(trials) == MAX_TRIALS or trials.get(with_room) is not None:
+        largest_possible = min(bracket.least_failed - unit, max(maximum, largest))
+        proven = (size for size, _ in bracket.fits if NEAR * ROOM * largest_possible - unit < size <= with_room)
         largest = max(proven, default=largest)
-    while largest and len(trials) < MOST_TRIALS and (between := _before_the_knee(trials, unit)) and in_time(between):
+    while largest and len(trials) < MAX_TRIALS and (between := _below_knee(trials, unit)) and has_time(between):
         trials[between] = probe(between)
-    return Searched(dict(sorted(trials.items())), largest, most, untried)
+    return SearchResult(dict(sorted(trials.items())), largest, maximum, untried)
 
 
 def _bracket(trials: Mapping[int, Probe | None]) -> _Bracket:
-    least_failed = min((size for size, tried in trials.items() if tried is None), default=math.inf)
-    fits = [(size, tried.memory) for size, tried in sorted(trials.items()) if tried is not None and size < least_failed]
+    least_failed = min((size for size, measured in trials.items() if measured is None), default=math.inf)
+    fits = [
+        (size, measured.memory)
+        for size, measured in sorted(trials.items())
+        if measured is not None and size < least_failed
+    ]
     return _Bracket(fits, least_failed, _full_at(fits))
 
 
-def _next(trials: Mapping[int, Probe | None], unit: int, most: int) -> int:
-    """The size to try next; 0 where there is nothing more to learn."""
+def _next(trials: Mapping[int, Probe | None], unit: int, maximum: int) -> int:
+    """Return the next size to try; 0 if the search has ended."""
     fits, least_failed, full = bracket = _bracket(trials)
     largest = bracket.largest
     if not trials:
-        return min(unit * FIRST, most)
+        return min(unit * FIRST_IMAGES, maximum)
     if not fits:
         return int(least_failed / 2 // unit) * unit
-    if largest >= min(most, NEAR * least_failed, least_failed - unit):
+    if largest >= min(maximum, NEAR * least_failed, least_failed - unit):
         with_room = bracket.with_room(unit)
-        # Where it did not fit, others have to be tried.
-        return with_room if with_room not in trials and len(trials) < MOST_TRIALS - 1 else 0
+        # If it did not fit, other sizes must be measured.
+        return with_room if with_room not in trials and len(trials) < MAX_TRIALS - 1 else 0
     aim = _above(fits, full) if least_failed == math.inf else _between(trials, bracket)
-    return int(min(max(aim // unit * unit, largest + unit), most, least_failed - unit))
+    return int(min(max(aim // unit * unit, largest + unit), maximum, least_failed - unit))
 
 
 def _above(fits: list[tuple[int, Mapping[str, tuple[int, int]]]], full: float) -> float:
-    """Where to look while all that was tried fits."""
+    """Return a size to try if all sizes fit."""
     largest = fits[-1][0]
     if len(fits) == 1:
         return GROWTH * largest
-    if full - largest > REACH * (largest - fits[-2][0]):
+    if full - largest > MAX_EXTRAPOLATION * (largest - fits[-2][0]):
         return min(full / 2, GROWTH**2 * largest)
     return max(AIM * full, largest / NEAR)
 
 
 def _between(trials: Mapping[int, Probe | None], bracket: _Bracket) -> float:
-    """Where to look between the largest size that fits and the least that does not."""
+    """Return a size to try between the largest that fits and the least that does not."""
     largest, failed = bracket.largest, bracket.least_failed
-    if any(size > failed for size, tried in trials.items() if tried is not None):
-        return AIM * failed  # a larger one fits, so that the limit is near
+    if any(size > failed for size, measured in trials.items() if measured is not None):
+        return AIM * failed  # a larger size fits, so the limit is near
     if largest >= NEAR**2 * failed or bracket.full > 2 * failed:
         return math.sqrt(largest * failed)
-    return min(max(AIM * bracket.full, largest / NEAR), AIM * failed, failed - BACK * (failed - largest))
+    return min(max(AIM * bracket.full, largest / NEAR), AIM * failed, failed - STEP_BACK * (failed - largest))
 
 
 def _full_at(fits: list[tuple[int, Mapping[str, tuple[int, int]]]]) -> float:
-    """The size at which the first thing runs out, by a line through the last point and one of at most half its size,
-    since what bends the line would decide the slope between near ones.
+    """Predict the size at which memory runs out, by a line through the last size and one of at most half of it.
+
+    Sizes closer to each other would make the slope depend on what bends the line.
     """
     if len(fits) < 2:
         return math.inf
     large, after = fits[-1]
     small, before = next((fit for fit in reversed(fits) if 2 * fit[0] <= large), fits[0])
-    found = math.inf
+    full = math.inf
     for name, (used, limit) in after.items():
         slope = (used - before[name][0]) / (large - small)
         if slope > 0:
-            found = min(found, large + (limit - used) / slope)
-    return found
+            full = min(full, large + (limit - used) / slope)
+    return full
 
 
 def _knee(trials: Mapping[int, Probe | None]) -> int:
-    speeds = {size: tried.images_per_second for size, tried in sorted(trials.items()) if tried is not None}
+    speeds = {size: measured.images_per_second for size, measured in sorted(trials.items()) if measured is not None}
     for size, speed in speeds.items():
-        if all(other <= speed * (1 + FASTER) for larger, other in speeds.items() if larger > size):
+        if all(other <= speed * (1 + KNEE_GAIN) for larger, other in speeds.items() if larger > size):
             return size
     return 0
 
 
-def _before_the_knee(trials: Mapping[int, Probe | None], unit: int) -> int:
-    """A size to try between the knee and the next smaller one, where the gap is wide; 0 where it is not."""
+def _below_knee(trials: Mapping[int, Probe | None], unit: int) -> int:
+    """Return a size to try between the knee and the next smaller one if the gap is wide; otherwise 0."""
     knee = _knee(trials)
     smaller, at = next(
         (pair for pair in itertools.pairwise(sorted(size for size, t in trials.items() if t)) if pair[1] == knee),
         (knee, knee),
     )
     between = round(math.sqrt(smaller * at) / unit) * unit
-    return between if at > GAP * smaller and between not in trials else 0
+    return between if at > KNEE_GAP * smaller and between not in trials else 0

@@ -1,5 +1,6 @@
-"""The learning-rate finder (Smith 2015, Cyclical Learning Rates for Training Neural Networks, section 3.3): a short
-training with a rate that rises exponentially, and what its losses suggest.
+"""Learning-rate finder: train briefly with an exponentially rising rate, and evaluate the losses.
+
+The method is by Smith 2015, Cyclical Learning Rates for Training Neural Networks, section 3.3.
 """
 
 from __future__ import annotations
@@ -13,20 +14,20 @@ import msgspec
 
 from engine.advisor.rate_curve import CURVE_FILE, FIRST_RATE, LAST_RATE, Curve, read_curve
 from engine.advisor.workers import TrialFolder, import_for, run_workers
-from engine.contract.events import AnyEvent, Failed, StepMetrics
+from engine.contract.events import AnyEvent, StepMetrics
 from engine.contract.finders import FinderFailed, FinderProgress, RateFound
 from engine.contract.job import Job
 from engine.contract.problems import Problem
 
 WORKER = "engine.advisor.rate_worker:run"
 PREPARED = 0.1
-"""The share of the progress bar before the first step."""
+"""Fraction of the progress bar before the first step."""
 
 OnProgress = Callable[[FinderProgress], object]
 
 
 def find_rate(job: Job, emit: OnProgress) -> RateFound | FinderFailed:
-    """Tries the beginning of the training of `job` on its devices at rising learning rates."""
+    """Suggest a learning rate from the start of the training of `job` on its devices at rising rates."""
     if job.resume_from:
         return FinderFailed(
             Problem(
@@ -41,15 +42,15 @@ def find_rate(job: Job, emit: OnProgress) -> RateFound | FinderFailed:
     emit(FinderProgress(PREPARED / 2, "Building the model"))
     progress = _Progress(emit)
     with TrialFolder() as folder:
-        failed = run_workers(job_of_trial(job), WORKER, Path(folder), progress.take)
-        if failed is not None:
-            return FinderFailed(_problem(failed))
+        failure = run_workers(_trial_job(job), WORKER, Path(folder), progress.on_event)
+        if failure is not None:
+            return FinderFailed(Problem("batch_size" if failure.kind == "out_of_memory" else "", failure.cause))
         curve = msgspec.msgpack.decode(Path(folder, CURVE_FILE).read_bytes(), type=Curve)
     return read_curve(curve)
 
 
-def job_of_trial(job: Job) -> Job:
-    """`job` with a rate that the finder alone changes, and without what leaves something behind."""
+def _trial_job(job: Job) -> Job:
+    """Return `job` with a rate that only the finder changes, and without persistent side effects."""
     return msgspec.structs.replace(
         job,
         schedule="none",
@@ -57,28 +58,25 @@ def job_of_trial(job: Job) -> Job:
         warmup_steps=0,
         on_not_finite="stop",
         ema_decay=None,
-        compile="off",  # which a hundred steps do not repay, and which does not change the curve
+        compile="off",  # it takes longer than a hundred steps, and does not change the curve
         picture_cache="off" if job.picture_cache == "off" else "memory",
     )
 
 
 class _Progress:
-    """Tells how far the rate has risen."""
+    """Progress reports from the current learning rate."""
 
     def __init__(self, emit: OnProgress) -> None:
         self._emit = emit
-        self._begun: float | None = None
+        self._started: float | None = None
 
-    def take(self, event: AnyEvent) -> None:
+    def on_event(self, event: AnyEvent) -> None:
         if not isinstance(event, StepMetrics):
             return
         now = time.monotonic()
-        self._begun = self._begun or now
-        risen = math.log(event.learning_rate / FIRST_RATE) / math.log(LAST_RATE / FIRST_RATE)
-        left = (now - self._begun) * (1 - risen) / risen if risen else None
-        self._emit(FinderProgress(PREPARED + (1 - PREPARED) * risen, "Training with a rising learning rate", left))
-
-
-def _problem(failed: Failed) -> Problem:
-    """What the workers failed of, which says itself what to do."""
-    return Problem("batch_size" if failed.kind == "out_of_memory" else "", failed.cause)
+        self._started = self._started or now
+        done = math.log(event.learning_rate / FIRST_RATE) / math.log(LAST_RATE / FIRST_RATE)
+        remaining_s = (now - self._started) * (1 - done) / done if done else None
+        self._emit(
+            FinderProgress(PREPARED + (1 - PREPARED) * done, "Training with a rising learning rate", remaining_s)
+        )

@@ -1,4 +1,4 @@
-"""What a rank does for the learning-rate finder: the beginning of its job's training, with a rate that rises."""
+"""Worker of the learning-rate finder: start the job's training with a rising rate."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ from engine.training.randomness import seed
 from engine.training.report import Reporter
 
 ENOUGH_S = 150.0
-"""If `STEPS` steps would take longer than this, judging by the first ones, fewer are made."""
-LEAST_STEPS = 40
-"""The fewest steps for a useful curve: on a slow or busy machine they take longer than `ENOUGH_S`."""
+"""Maximum seconds for the curve; fewer than `STEPS` steps are made if the first ones predict more."""
+MIN_STEPS = 40
+"""Fewest steps for a useful curve, even if they take longer than `ENOUGH_S`."""
 WARM_UP, TIMED = 1, 2
-"""Steps at the lowest rate, which changes almost nothing, that are timed to predict the rest."""
+"""Untimed and timed steps at the lowest rate, which changes almost nothing, that predict the duration."""
 
 
 def run(spec: WorkerSpec, channel: socket.socket) -> int:
-    """Trains for the finder; see `engine.training.worker.run`."""
-    return worker.reported(spec, channel, partial(_rise, spec))
+    """Train for the finder; see `engine.training.worker.run`."""
+    return worker.reported(spec, channel, partial(_train, spec))
 
 
-def _rise(spec: WorkerSpec, reporter: Reporter) -> WorkerDone:
+def _train(spec: WorkerSpec, reporter: Reporter) -> WorkerDone:
     prepared = worker.prepare(spec, reporter)
     strategy = prepared.strategy
     train = prepared.dataloaders.train()
@@ -49,7 +49,7 @@ def _rise(spec: WorkerSpec, reporter: Reporter) -> WorkerDone:
         number = 0
 
         def step(rate: float) -> float:
-            """Makes a step at `rate`; its loss over all ranks, which all of them learn."""
+            """Make a step at `rate`, and return its loss summed over all ranks."""
             nonlocal number
             for group, ratio in zip(groups, ratios, strict=True):
                 group["lr"] = rate * ratio
@@ -60,17 +60,17 @@ def _rise(spec: WorkerSpec, reporter: Reporter) -> WorkerDone:
             number += 1
             reporter.set_step(number)
             reporter.set_activity("agree")
-            own = float(result.loss) if result is not None and result.loss is not None else 0.0
-            return float(strategy.collectives.all_reduce_sum(torch.tensor([own], dtype=torch.float64)))
+            loss = float(result.loss) if result is not None and result.loss is not None else 0.0
+            return float(strategy.collectives.all_reduce_sum(torch.tensor([loss], dtype=torch.float64)))
 
         reporter.set_phase("training")
         for _ in range(WARM_UP):
             step(rate_at(0, STEPS))
-        begun = time.perf_counter()
+        started = time.perf_counter()
         for _ in range(TIMED):
             step(rate_at(0, STEPS))
-        each_s = (time.perf_counter() - begun) / TIMED
-        steps = strategy.collectives.all_reduce_max([max(LEAST_STEPS, min(STEPS, int(ENOUGH_S / each_s)))])[0]
+        each_s = (time.perf_counter() - started) / TIMED
+        steps = strategy.collectives.all_reduce_max([max(MIN_STEPS, min(STEPS, int(ENOUGH_S / each_s)))])[0]
         running, losses = RunningLoss(running_decay(steps)), []
         for trial_step in range(steps):
             rate = rate_at(trial_step, steps)
@@ -78,7 +78,7 @@ def _rise(spec: WorkerSpec, reporter: Reporter) -> WorkerDone:
             losses.append(loss)
             running.add(loss)
             if spec.rank == 0:
-                reporter.send(_told(number, rate, loss))
+                reporter.send(_metrics(number, rate, loss))
             if strategy.collectives.all_reduce_max([int(running.diverged)])[0]:
                 break
     finally:
@@ -90,7 +90,7 @@ def _rise(spec: WorkerSpec, reporter: Reporter) -> WorkerDone:
     return WorkerDone(stopped=False)
 
 
-def _told(step: int, rate: float, loss: float) -> StepMetrics:
+def _metrics(step: int, rate: float, loss: float) -> StepMetrics:
     return StepMetrics(
         epoch=1,
         step=step,

@@ -1,4 +1,4 @@
-"""Batches of a trial's own: a few of the job's samples, repeated to the size that is tried."""
+"""Batches for a trial: a smaller samples of the job, repeated to the batch size."""
 
 from __future__ import annotations
 
@@ -16,51 +16,50 @@ from engine.training.dataloaders import DataLoaders
 from engine.training.report import Reporter
 
 EXAMPLES = 16
-"""Samples per rank that are loaded; batches repeat them."""
+"""Samples per rank that are loaded."""
 
 
 def repeated_batches(prepared: worker.WorkerContext, reporter: Reporter) -> Iterator[Batch | None]:
-    """This rank's share of a batch of the job's size, again and again, of a few samples of the job's own.
+    """Yield this rank's part of a batch of the job's size forever.
 
-    Those of validation are read, too, as what reads them keeps memory of its own.
+    A batch of the validation split is loaded, too, since its loader retains memory of its own.
     """
     strategy = prepared.strategy
     job = strategy.job
-    few = msgspec.structs.replace(job, batch_size=min(job.batch_size, EXAMPLES * strategy.data_world))
-    spec = msgspec.structs.replace(prepared.spec, job=few)
+    smaller = msgspec.structs.replace(job, batch_size=min(job.batch_size, EXAMPLES * strategy.data_world))
+    spec = msgspec.structs.replace(prepared.spec, job=smaller)
     dataloaders = DataLoaders(spec, strategy, prepared.task, prepared.splits, reporter, streams=prepared.streams)
     train, val = dataloaders.train(), dataloaders.val()
     try:
-        read = next(train.epoch(1))
+        loaded = next(train.epoch(1))
         next(val.epoch(1), None)
     finally:
         train.close()
         val.close()
-    share = _share(strategy)
+    count = _rank_images(strategy)
     while True:
-        yield None if read is None else _filled(strategy, replace(read, global_size=job.batch_size), share)
+        yield None if loaded is None else _repeat(strategy, replace(loaded, global_size=job.batch_size), count)
 
 
-def read_ahead(prepared: worker.WorkerContext) -> torch.Tensor | None:
-    """As much memory on the device as the next batches of training and of validation take there, which wait as
-    bytes.
-    """
+def reserve_prefetched(prepared: worker.WorkerContext) -> torch.Tensor | None:
+    """Allocate the device memory that prefetched batches of both splits take, which are stored as bytes."""
     strategy, splits = prepared.strategy, prepared.splits
     if not strategy.loads_data:
         return None
-    share = _share(strategy)
-    waiting = (AHEAD + 1) * (share + min(share, len(splits.val) // strategy.data_world))
+    count = _rank_images(strategy)
+    waiting = (AHEAD + 1) * (count + min(count, len(splits.val) // strategy.data_world))
     example = prepared.task.example_shape(strategy.job, splits.channels)
     return torch.ones((waiting, *example), dtype=torch.uint8, device=strategy.device)
 
 
-def _share(strategy: Strategy) -> int:
-    """How many images of a batch of the job's size this rank has."""
+def _rank_images(strategy: Strategy) -> int:
+    """Return the number of images of a batch on this rank."""
     return divide(strategy.job.batch_size, (1.0,) * strategy.data_world)[strategy.data_rank]
 
 
-def _filled(strategy: Strategy, batch: Batch, share: int) -> Batch:
-    indices = torch.arange(share, device=batch.inputs.device) % len(batch.inputs)
+def _repeat(strategy: Strategy, batch: Batch, count: int) -> Batch:
+    """Repeat the samples of `batch` to `count`."""
+    indices = torch.arange(count, device=batch.inputs.device) % len(batch.inputs)
     inputs = batch.inputs[indices]
     if inputs.dim() == 4:
         inputs = inputs.contiguous(memory_format=memory_format(strategy.job))

@@ -1,4 +1,4 @@
-"""Workers of a trial: as those of a run, in a temporary folder of which nothing stays."""
+"""Worker groups of a trial, in a temporary folder."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from engine.supervisor.restart_policy import world_size
 
 
 def import_for(job: Job) -> None:
-    """Imports what the workers of `job` need, so that they can be forked with it."""
+    """Import the modules that the workers of `job` need, so that workers can be forked with them."""
     if sys.platform == "linux":
         import_all(modules_for(world_size(job)))
 
@@ -26,8 +26,9 @@ def import_for(job: Job) -> None:
 def run_workers(
     job: Job, function: str, folder: Path, emit: Callable[[AnyEvent], object], *, seconds: float = math.inf
 ) -> Failed | None:
-    """Runs `function` (see `WorkerProcess`) as every rank of `job` in `folder`, to the end; why they failed, if they
-    did. Raises TimeoutError where they take longer than `seconds`.
+    """Run `function` (see `WorkerProcess`) as every rank of `job` in `folder`, and return its failure, if any.
+
+    Raises TimeoutError if that exceeds `seconds`.
     """
     count = world_size(job)
     (folder / "rendezvous").unlink(missing_ok=True)
@@ -47,7 +48,7 @@ def run_workers(
 
 
 class TrialFolder(tempfile.TemporaryDirectory[str]):
-    """A temporary folder for a trial's workers, for its user alone."""
+    """Temporary folder for a trial's workers."""
 
     def __init__(self) -> None:
         super().__init__(prefix="footplate-trial-", ignore_cleanup_errors=True)

@@ -35,10 +35,10 @@ import psutil
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from engine.advisor.advice.candidates import Way, ways
-from engine.advisor.advice.measured import TrialOrder
-from engine.advisor.advice.ranking import Tried, ranked
-from engine.advisor.advice.trials import try_way
+from engine.advisor.advice.contenders import Contender, rank
+from engine.advisor.advice.setups import Setup, list_setups
+from engine.advisor.advice.trial_files import TrialOrder
+from engine.advisor.advice.trials import try_setup
 from engine.advisor.workers import TrialFolder, import_for
 from engine.contract.advice import ADVISING, Advice, AdviceOrder, AdviceProgress, changed
 from engine.contract.catalogue import load_catalogue
@@ -174,10 +174,10 @@ def exhaustive(case: Case, first: Job, seconds: float) -> dict[Job, float]:
     """Images per second of every way that can run; of those that vary a setting, where what they vary is at least
     half as fast as the fastest.
     """
-    able = [way for way in ways(case.job, load_catalogue()) if not way.refusal]
-    bases = {way.name: way.job for way in able if not way.varies}
+    able = [setup for setup in list_setups(case.job, load_catalogue()) if not setup.refusal]
+    bases = {way.name: way.job for way in able if not way.base_name}
     speeds = measured(case.cap_bytes, list(dict.fromkeys([first, *bases.values()])), seconds)
-    near = [way.job for way in able if way.varies and 2 * speeds[bases[way.varies]] > max(speeds.values())]
+    near = [way.job for way in able if way.base_name and 2 * speeds[bases[way.base_name]] > max(speeds.values())]
     return speeds | measured(case.cap_bytes, near, seconds) if near else speeds
 
 
@@ -186,12 +186,12 @@ def measure(jobs: list[Job], seconds: float) -> list[float]:
     import_for(
         jobs[0] if len(jobs[0].devices) > 1 else msgspec.structs.replace(jobs[0], strategy="ddp", devices=WORKERS)
     )
-    tried: list[Tried] = []
+    tried: list[Contender] = []
     with TrialFolder() as folder:
         for job in jobs:
-            tried.append(Tried(Way(job, job.strategy)))
-            best = min(each.step_s for each in ranked(tried))
-            try_way(tried[-1], TrialOrder(seconds=seconds, give_up_s=2 * best), Path(folder), 120)
+            tried.append(Contender(Setup(job, job.strategy)))
+            best = min(each.step_s for each in rank(tried))
+            try_setup(tried[-1], TrialOrder(seconds=seconds, give_up_s=2 * best), Path(folder), 120)
     return [each.speed.median for each in tried]
 
 
@@ -252,7 +252,9 @@ def prove(name: str, case: Case, seconds: float, trial_s: float) -> list[str]:
             return [*wrong, f"{name}: the advised way does not run again"]
         share = medians[first] / max(medians.values())
         best = max(medians, key=lambda job: medians[job])
-        named = next((way.name for way in ways(case.job, load_catalogue()) if way.job == best), "the advised")
+        named = next(
+            (setup.name for setup in list_setups(case.job, load_catalogue()) if setup.job == best), "the advised"
+        )
         print(f"  speed: {medians[first]:,.1f} images/s, {share:.3f} of the best of {len(speeds)}: {named}", flush=True)
         if share < LEAST_SPEED:
             wrong.append(f"{name}: {share:.3f} of the best speed")

@@ -1,3 +1,1 @@
-"""Which strategy, how many devices and which settings train a job fastest: chosen by estimates, measured by short
-trials.
-"""
+"""Advisor that estimates, then measures in short trials, which strategy, devices and settings train a job fastest."""

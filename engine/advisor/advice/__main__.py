@@ -1,7 +1,7 @@
-"""``python -m engine.advisor.advice``: reads an `AdviceOrder` as JSON, prints `AdviceMessage` lines, the answer last.
+"""``python -m engine.advisor.advice``: read an `AdviceOrder` as JSON, print `AdviceMessage` lines, the answer last.
 
-Ctrl+C and SIGTERM end the trials, and the answer is what is known by then. With the end of its parent and of who
-reads its lines it ends, too, and its workers, and nothing stays.
+Ctrl+C and SIGTERM end the trials; the answer then covers the measurements made by then. If its parent or the reader
+of its output ends, it ends with its workers. It leaves no files behind.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ def main() -> int:
     return serve_order("footplate-advise", _answer)
 
 
-def _answer(order: bytes, say: Callable[[AdviceMessage], None]) -> AdviceMessage:
+def _answer(order: bytes, send: Callable[[AdviceMessage], None]) -> AdviceMessage:
     try:
-        wanted = msgspec.json.decode(order, type=AdviceOrder)
+        decoded = msgspec.json.decode(order, type=AdviceOrder)
     except msgspec.DecodeError as error:
         return AdviceRefused((Problem("job", f"Invalid request: {error}.", "Pass one as JSON."),))
-    return advise(wanted, say)
+    return advise(decoded, send)
 
 
 if __name__ == "__main__":
     code = main()
     sys.stdout.flush()
     sys.stderr.flush()
-    os._exit(code)  # threads of torch's may hold up an orderly end
+    os._exit(code)  # threads of PyTorch may delay an orderly exit

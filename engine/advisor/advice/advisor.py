@@ -1,4 +1,4 @@
-"""From an order to the answer: what comes into question is estimated, then tried until it is known what is fastest."""
+"""The advisor: estimate all setups of a job, then try the promising ones in rounds until the fastest is known."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from pathlib import Path
 
 import msgspec
 
-from engine.advisor.advice import kept
-from engine.advisor.advice.answer import answer, renewed
-from engine.advisor.advice.candidates import Way, thriftier, ways
-from engine.advisor.advice.estimates import ROOM, at_best_s, correction, estimate
-from engine.advisor.advice.known import Known
-from engine.advisor.advice.measured import Footprint, TrialOrder
-from engine.advisor.advice.ranking import DROPPED, Tried, drop_slow, is_settled, ranked
-from engine.advisor.advice.trials import footprint, rehearse, try_way
-from engine.advisor.batch_finder import ran_out
+from engine.advisor.advice import advice_cache
+from engine.advisor.advice.answer import adapt_cached, answer
+from engine.advisor.advice.contenders import DROP_FACTOR, Contender, drop_slow, is_settled, rank
+from engine.advisor.advice.estimates import ESTIMATE_MARGIN, calibrate, estimate_bytes, min_step_s
+from engine.advisor.advice.setups import Setup, list_setups, list_smaller_setups
+from engine.advisor.advice.state import AdviceState
+from engine.advisor.advice.trial_files import Footprint, TrialOrder
+from engine.advisor.advice.trials import measure_footprint, rehearse, try_setup
+from engine.advisor.batch_finder import is_out_of_memory
 from engine.advisor.workers import TrialFolder, import_for
 from engine.contract.advice import Advice, AdviceOrder, AdviceProgress, AdviceRefused
 from engine.contract.catalogue import MeshDimension, StrategyEntry, load_catalogue
@@ -24,315 +24,314 @@ from engine.contract.events import Failed
 from engine.contract.job import Job
 from engine.contract.problems import Problem
 
-LEAST_STEPS, LEAST_S = 5, 0.4
-"""The steps of the first round's trials, and how long these go on at least; each round doubles both."""
-ROUNDS = 5
-REHEARSED = 0.2
-"""The share of the time that is kept for the rehearsal of the fastest."""
-UNTRIED_S = 6.0
-"""How long a trial is thought to take before there was any."""
-HOPE = 0.8
-"""A sibling may be this much faster than what its parts and the measured one say together."""
-VARIED = 1.15
-"""The settings of ways that take this many times as long as the fastest of their kind are not varied."""
-
+MIN_STEPS, MIN_SECONDS = 5, 0.4
+"""Steps and duration of the trials in the first round; each round doubles both."""
+MAX_ROUNDS = 5
+REHEARSAL_SHARE = 0.2
+"""Fraction of the time reserved for the rehearsal of the fastest setup."""
+DEFAULT_TRIAL_S = 6.0
+"""Expected duration of a trial before any was made."""
+OPTIMISM = 0.8
+"""A setup may be this much faster than predicted from a measured one with the same strategy and devices."""
+VARY_WITHIN = 1.15
+"""Settings are only varied for setups at most this many times slower than the fastest."""
 SUPERLINEAR = 1.1
-"""So many times the number of devices is more speed than several of them have."""
+"""Speedup per device that is implausible, so that the measurement on one device is repeated."""
 TOO_LARGE = "By the estimate they need more memory than a device has."
 
-Say = Callable[[AdviceProgress], object]
+_Send = Callable[[AdviceProgress], object]
 
 
-def advise(order: AdviceOrder, say: Say) -> Advice | AdviceRefused:
-    """The answer to `order`, kept or measured; Ctrl+C (KeyboardInterrupt) ends the trials, and the answer is what is
-    known by then.
+def advise(order: AdviceOrder, send: _Send) -> Advice | AdviceRefused:
+    """Answer `order` from the cache or by trials.
+
+    Ctrl+C (KeyboardInterrupt) ends the trials; the answer then covers the measurements made by then.
     """
-    recalled = None if order.again else kept.recall(order)
-    if recalled is not None:
-        return renewed(order, recalled)
-    begun, advisor = time.monotonic(), _Advisor(order, say)
+    cached = None if order.again else advice_cache.load(order)
+    if cached is not None:
+        return adapt_cached(order, cached)
+    started, advisor = time.monotonic(), _Advisor(order, send)
     try:
-        refused = advisor.work()
+        refused = advisor.run()
         if refused is not None:
             return refused
     except KeyboardInterrupt:
-        advisor.known.stop()
-    advisor.known.took_s = time.monotonic() - begun
-    found = answer(advisor.known)
-    if found.ended_by != "stopped" and found.fits:
-        kept.keep(order, kept.Kept(found, order.seconds, advisor.known.machine_step))
-    return found
-
-
-def _kind(tried: Tried) -> tuple[str, int]:
-    return tried.way.job.strategy, len(tried.way.job.devices)
-
-
-def _leaves_room(less: Tried, failed: Tried) -> bool:
-    return less.estimated is None or failed.estimated is None or ROOM * less.estimated <= failed.estimated
+        advisor.state.stop()
+    advisor.state.took_s = time.monotonic() - started
+    result = answer(advisor.state)
+    if result.ended_by != "stopped" and result.fits:
+        advice_cache.save(order, advice_cache.CachedAdvice(result, order.seconds, advisor.state.machine_step))
+    return result
 
 
 class _Advisor:
-    """The work on one order."""
+    """Work on one order."""
 
-    def __init__(self, order: AdviceOrder, say: Say) -> None:
-        self._order, self._say = order, say
+    def __init__(self, order: AdviceOrder, send: _Send) -> None:
+        self._order, self._send = order, send
         self._catalogue = load_catalogue()
-        self._begun = time.monotonic()
-        self._what = ""
-        self.known = Known(order, self._catalogue)
+        self._started = time.monotonic()
+        self.state = AdviceState(order, self._catalogue)
 
     @property
-    def _left_s(self) -> float:
-        return self._begun + self._order.seconds - time.monotonic()
+    def _remaining_s(self) -> float:
+        return self._started + self._order.seconds - time.monotonic()
 
-    def work(self) -> AdviceRefused | None:
-        known, job = self.known, self._order.job
-        self._tell("Loading PyTorch")
+    def run(self) -> AdviceRefused | None:
+        """Estimate, try and rehearse setups; return a refusal if the job can't be built."""
+        state, job = self.state, self._order.job
+        self._report("Loading PyTorch")
         before = time.monotonic()
         mesh: tuple[MeshDimension, ...] = ("replicate",) if len(job.devices) > 1 else ()
         import_for(msgspec.structs.replace(job, strategy=self._catalogue.recommended_strategy(*mesh).id))
-        known.import_s = time.monotonic() - before
+        state.import_s = time.monotonic() - before
         with TrialFolder() as name:
             folder = Path(name)
-            self._tell("Estimating memory")
-            looked = footprint(job, folder, self._left_s)
-            if isinstance(looked, Failed) and not ran_out(looked):
-                return AdviceRefused((Problem("", looked.cause, "Correct the job, then ask again."),))
-            known.footprint = looked if isinstance(looked, Footprint) else None
-            if known.footprint is not None and known.footprint.plain is not None:
-                known.memory_by = "fake_tensors"
-            self._consider(ways(job, self._catalogue))
+            self._report("Estimating memory")
+            footprint = measure_footprint(job, folder, self._remaining_s)
+            if isinstance(footprint, Failed) and not is_out_of_memory(footprint):
+                return AdviceRefused((Problem("", footprint.cause, "Correct the job, then ask again."),))
+            state.footprint = footprint if isinstance(footprint, Footprint) else None
+            if state.footprint is not None and state.footprint.plain is not None:
+                state.memory_by = "fake_tensors"
+            self._queue_setups(list_setups(job, self._catalogue))
             self._try_all(folder)
-            if known.tried and ranked(known.tried)[0].steps:
-                self._rehearse(ranked(known.tried)[0], folder)
+            if state.tried and rank(state.tried)[0].steps:
+                self._rehearse(rank(state.tried)[0], folder)
         return None
 
-    def _consider(self, found: list[Way]) -> None:
-        """Leaves out what cannot run, and makes what does not fit thriftier."""
-        known = self.known
-        for way in found:
-            known.considered += 1
-            if way.refusal:
-                known.leave_out("rules", way, way.refusal)
+    def _queue_setups(self, setups: list[Setup]) -> None:
+        """Queue the setups that can run; replace those that don't fit by ones that take less memory."""
+        state = self.state
+        for setup in setups:
+            state.considered += 1
+            if setup.refusal:
+                state.leave_out("rules", setup, setup.refusal)
                 continue
-            tried = Tried(way, estimated=self._estimate(way.job))
-            if self._fits(tried):
-                known.waiting.append(tried)
+            contender = Contender(setup, estimated=self._estimate(setup.job))
+            if self._fits(contender):
+                state.queued.append(contender)
                 continue
-            known.leave_out("memory", way, TOO_LARGE)
-            less = None if way.varies else next(self._that_fit(way), None)
-            if less is not None and less.way.job not in {each.way.job for each in known.waiting}:
-                known.considered += 1
-                known.waiting.append(less)
+            state.leave_out("memory", setup, TOO_LARGE)
+            smaller = None if setup.base_name else next(self._fitting_setups(setup), None)
+            if smaller is not None and smaller.setup.job not in {each.setup.job for each in state.queued}:
+                state.considered += 1
+                state.queued.append(smaller)
 
-    def _that_fit(self, way: Way) -> Iterator[Tried]:
-        """What takes less memory than `way`, as far as it fits by the estimate; what costs least first."""
-        known = self.known.footprint
-        for less in thriftier(way, self._order.job, self._catalogue):
-            tried = Tried(less, estimated=self._estimate(less.job))
-            no_blocks = known is not None and known.plain is not None and tried.estimated is None
-            if self._fits(tried, room=1 / ROOM) and not no_blocks:
-                yield tried
+    def _fitting_setups(self, setup: Setup) -> Iterator[Contender]:
+        """Yield variants of `setup` with less memory that fit by the estimate, those that cost the least time first."""
+        footprint = self.state.footprint
+        for smaller in list_smaller_setups(setup, self._order.job, self._catalogue):
+            contender = Contender(smaller, estimated=self._estimate(smaller.job))
+            has_no_blocks = footprint is not None and footprint.plain is not None and contender.estimated is None
+            if self._fits(contender, margin=1 / ESTIMATE_MARGIN) and not has_no_blocks:
+                yield contender
 
     def _estimate(self, job: Job) -> int | None:
-        known = self.known
-        if known.footprint is None:
+        state = self.state
+        if state.footprint is None:
             return None
-        return estimate(job, self._entry(job), known.footprint, known.correction)
+        return estimate_bytes(job, self._strategy(job), state.footprint, state.calibration)
 
-    def _fits(self, tried: Tried, room: float = ROOM) -> bool:
-        footprint = self.known.footprint
-        return footprint is None or tried.estimated is None or tried.estimated <= room * min(footprint.limits)
+    def _fits(self, contender: Contender, margin: float = ESTIMATE_MARGIN) -> bool:
+        footprint = self.state.footprint
+        return footprint is None or contender.estimated is None or contender.estimated <= margin * min(footprint.limits)
+
+    # Rounds
 
     def _try_all(self, folder: Path) -> None:
-        """Rounds of trials, each of twice as many steps as the last."""
-        known = self.known
+        """Make rounds of trials, each with twice as many steps as the last."""
+        state = self.state
         self._try_one_device(folder)
-        for number in range(ROUNDS):
-            whole = self._round(number, folder)
-            running = [each for each in known.tried if each.state == "measured"]
+        for number in range(MAX_ROUNDS):
+            is_complete = self._try_round(number, folder)
+            running = [each for each in state.tried if each.state == "measured"]
             if not running:
                 return
-            kept = drop_slow(running)
-            if not whole:
+            remaining = drop_slow(running)
+            if not is_complete:
                 return
-            if not known.waiting and is_settled(kept):
+            if not state.queued and is_settled(remaining):
                 break
-        known.ended_by = "settled"
+        state.ended_by = "settled"
 
-    def _round(self, number: int, folder: Path) -> bool:
-        """Tries each way of a round; False where the time is up before."""
-        queue = self._queue(number)
+    def _try_round(self, number: int, folder: Path) -> bool:
+        """Try each contender of a round; return False if the time was up before."""
+        queue = self._select(number)
         while queue:
-            tried = queue.pop(0)
-            if not tried.trials and not self._may_be_best(tried):
+            contender = queue.pop(0)
+            if not contender.trials and not self._may_be_fastest(contender):
                 continue
-            if not self._in_time(tried, number):
-                self.known.waiting += [each for each in (tried, *queue) if not each.trials]
+            if not self._has_time(contender, number):
+                self.state.queued += [each for each in (contender, *queue) if not each.trials]
                 return False
-            self._try(tried, number, folder, len(queue))
-            if number == 0 and tried.state == "too_large":
-                queue[:0] = self._instead(tried)
+            self._try(contender, number, folder, len(queue))
+            if number == 0 and contender.state == "too_large":
+                queue[:0] = self._replace(contender)
         return True
 
-    def _queue(self, number: int) -> list[Tried]:
-        """Whom to try in a round: first all that stand by themselves, as fast as they can be; then those still in the
-        running, and what varies one setting of the fastest.
-        """
-        known = self.known
-        waiting, known.waiting = known.waiting, []
-        if number == 0:
-            known.waiting = [each for each in waiting if each.way.varies]
-            first = [each for each in waiting if not each.way.varies]
-            return sorted(first, key=self._at_best)
-        running = [each for each in known.tried if each.state == "measured"]
-        bases = [each for each in running if not each.way.varies]
-        best = min((each.step_s for each in bases), default=0.0)
-        near = {each.way.name for each in bases if each.step_s <= VARIED * best}
-        varied = []
-        for each in waiting:
-            if each.way.varies in near:
-                varied.append(each)
-            else:
-                known.leave_out(
-                    "cost", each.way, "They vary a setting of what is slower than others, or was not tried."
-                )
-        return [*varied, *running, *self._held_up()]
+    def _select(self, number: int) -> list[Contender]:
+        """Select the contenders of a round.
 
-    def _held_up(self) -> list[Tried]:
-        """One device's way where it took so long in its only trial that several devices are much faster than their
-        number.
+        The first round holds all base setups, the potentially fastest first. Later rounds hold those not dropped, and
+        setups that vary one setting of the fastest.
         """
-        known, alone = self.known, self.known.alone
-        best = ranked(known.tried)[0]
+        state = self.state
+        queued, state.queued = state.queued, []
+        if number == 0:
+            state.queued = [each for each in queued if each.setup.base_name]
+            return sorted((each for each in queued if not each.setup.base_name), key=self._min_step_s)
+        running = [each for each in state.tried if each.state == "measured"]
+        bases = [each for each in running if not each.setup.base_name]
+        fastest = min((each.step_s for each in bases), default=0.0)
+        near = {each.setup.name for each in bases if each.step_s <= VARY_WITHIN * fastest}
+        varied = [each for each in queued if each.setup.base_name in near]
+        for each in queued:
+            if each.setup.base_name not in near:
+                reason = "They vary a setting of a setup that is slower than others, or was not tried."
+                state.leave_out("cost", each.setup, reason)
+        return [*varied, *running, *self._implausibly_slow()]
+
+    def _implausibly_slow(self) -> list[Contender]:
+        """Return the one-device contender if several devices appear much faster than their number explains."""
+        state, alone = self.state, self.state.alone
+        best = rank(state.tried)[0]
         if alone is None or alone.trials > 1 or alone.state == "measured":
             return []
-        return [alone] if best.speed.median > SUPERLINEAR * len(best.way.job.devices) * alone.speed.median else []
+        return [alone] if best.speed.median > SUPERLINEAR * len(best.setup.job.devices) * alone.speed.median else []
 
     def _try_one_device(self, folder: Path) -> None:
-        """One device's step, from which the others' costs are foreseen. What does not fit there is tried with less
-        memory.
+        """Measure a step on one device, the basis of predictions for other setups.
+
+        If the setup does not fit, one that takes less memory is tried.
         """
-        known = self.known
-        alone = [each for each in known.waiting if not each.way.varies and len(each.way.job.devices) == 1]
-        while alone:
-            tried = alone.pop(0)
-            known.waiting.remove(tried)
-            self._try(tried, 0, folder, len(known.waiting), smaller=True)
-            if tried.steps:
-                self._learn(tried)
+        state = self.state
+        singles = [each for each in state.queued if not each.setup.base_name and len(each.setup.job.devices) == 1]
+        while singles:
+            contender = singles.pop(0)
+            state.queued.remove(contender)
+            self._try(contender, 0, folder, len(state.queued), smaller=True)
+            if contender.steps:
+                self._calibrate(contender)
                 return
-            if tried.state == "too_large":
-                alone = self._instead(tried)
-                known.waiting[:0] = alone
+            if contender.state == "too_large":
+                singles = self._replace(contender)
+                state.queued[:0] = singles
 
-    def _learn(self, alone: Tried) -> None:
-        """Takes from one device's trial what memory the activations take, and judges the others anew."""
-        known = self.known
-        job, entry = alone.way.job, self._entry(alone.way.job)
-        if known.footprint is None or alone.memory is None:
+    def _calibrate(self, alone: Contender) -> None:
+        """Calibrate the memory estimates by the trial on one device, and apply them to the queue."""
+        state = self.state
+        job = alone.setup.job
+        if state.footprint is None or alone.memory is None:
             return
-        known.correction = correction(alone.memory[0], job, entry, known.footprint)
-        known.memory_by = "one_device"
-        waiting, known.waiting = known.waiting, []
-        for tried in waiting:
-            tried.estimated = self._estimate(tried.way.job)
-            if self._fits(tried):
-                known.waiting.append(tried)
+        state.calibration = calibrate(alone.memory[0], job, self._strategy(job), state.footprint)
+        state.memory_by = "one_device"
+        queued, state.queued = state.queued, []
+        for contender in queued:
+            contender.estimated = self._estimate(contender.setup.job)
+            if self._fits(contender):
+                state.queued.append(contender)
             else:
-                known.leave_out("memory", tried.way, TOO_LARGE)
-                if not tried.way.varies:
-                    known.waiting += list(self._that_fit(tried.way))[:1]
+                state.leave_out("memory", contender.setup, TOO_LARGE)
+                if not contender.setup.base_name:
+                    state.queued += list(self._fitting_setups(contender.setup))[:1]
 
-    def _instead(self, failed: Tried) -> list[Tried]:
-        """The next thriftier way after one that ran out of memory: one whose estimate leaves room below that one's,
-        which was too low. Where there is none and nothing has fitted yet, the next but one, so that few trials lead
-        to what fits.
+    def _replace(self, failed: Contender) -> list[Contender]:
+        """Return a setup that takes less memory than `failed`, which ran out of memory despite its estimate.
+
+        Its estimate must be lower by the margin. If there is none and nothing has fitted, the next but one variant is
+        taken, so that few trials lead to one that fits.
         """
-        known = self.known
-        at_hand = {each.way.job for each in (*known.tried, *known.waiting)}
-        found = [each for each in self._that_fit(failed.way) if each.way.job not in at_hand]
-        enough = [each for each in found if _leaves_room(each, failed)]
-        if not enough and not any(each.steps for each in known.tried):
-            enough = found[1:] or found
-        known.considered += len(enough[:1])
-        return enough[:1]
+        state = self.state
+        known = {each.setup.job for each in (*state.tried, *state.queued)}
+        variants = [each for each in self._fitting_setups(failed.setup) if each.setup.job not in known]
+        smaller = [
+            each
+            for each in variants
+            if each.estimated is None or failed.estimated is None
+            or ESTIMATE_MARGIN * each.estimated <= failed.estimated
+        ]  # fmt: skip
+        if not smaller and not any(each.steps for each in state.tried):
+            smaller = variants[1:] or variants
+        state.considered += len(smaller[:1])
+        return smaller[:1]
 
-    def _try(self, tried: Tried, number: int, folder: Path, left: int, *, smaller: bool = False) -> None:
-        known = self.known
-        if tried not in known.tried:
-            known.tried.append(tried)
-        best = min((each.step_s for each in known.tried), default=float("inf"))
-        several = len(tried.way.job.devices) > 1
+    # Trials
+
+    def _try(self, contender: Contender, number: int, folder: Path, left: int, *, smaller: bool = False) -> None:
+        state, job = self.state, contender.setup.job
+        if contender not in state.tried:
+            state.tried.append(contender)
+        fastest = min((each.step_s for each in state.tried), default=float("inf"))
         order = TrialOrder(
-            least_steps=LEAST_STEPS * 2**number,
-            seconds=LEAST_S * 2**number,
-            give_up_s=DROPPED * best if best < float("inf") else self._left_s / 4,
+            least_steps=MIN_STEPS * 2**number,
+            seconds=MIN_SECONDS * 2**number,
+            give_up_s=DROP_FACTOR * fastest if fastest < float("inf") else self._remaining_s / 4,
             smaller=smaller,
-            link=several and known.link is None and self._entry(tried.way.job).process_per_device,
+            link=len(job.devices) > 1 and state.link is None and self._strategy(job).process_per_device,
         )
-        tried.why = ""
-        self._tell(f"Trying {tried.way.name}", left, trying=tried)
-        try_way(tried, order, folder, max(1.0, self._left_s - REHEARSED / 2 * self._order.seconds))
-        if tried.measured is not None and tried.measured.link is not None:
-            known.link = tried.measured.link
-        self._tell(f"Tried {tried.way.name}", left)
+        contender.why = ""
+        self._report(f"Trying {contender.setup.name}", left, trying=contender)
+        timeout_s = max(1.0, self._remaining_s - REHEARSAL_SHARE / 2 * self._order.seconds)
+        try_setup(contender, order, folder, timeout_s)
+        if contender.measured is not None and contender.measured.link is not None:
+            state.link = contender.measured.link
+        self._report(f"Tried {contender.setup.name}", left)
 
-    def _may_be_best(self, tried: Tried) -> bool:
-        """Whether its parts, and what was measured of its siblings, allow it to be the fastest; if not, it is left
-        out.
+    def _may_be_fastest(self, contender: Contender) -> bool:
+        """Return True if the contender may be the fastest by the cost of its parts; leave it out otherwise.
+
+        The prediction is scaled by measured setups with the same strategy and number of devices.
         """
-        known = self.known
-        best = min((each.step_s for each in known.tried if each.steps), default=float("inf"))
-        least = self._at_best(tried)
-        siblings = (
-            [] if tried.way.varies else [each for each in known.tried if each.steps and _kind(each) == _kind(tried)]
-        )
-        if siblings:
-            least = max(least, HOPE * min(each.step_s * least / max(1e-9, self._at_best(each)) for each in siblings))
-        if least <= best or tried.way.job.precision == "bf16":  # whose compute is another
+        state, setup = self.state, contender.setup
+        measured = [each for each in state.tried if each.steps]
+        fastest = min((each.step_s for each in measured), default=float("inf"))
+        least = self._min_step_s(contender)
+        kind = setup.job.strategy, len(setup.job.devices)
+        siblings = [each for each in measured if (each.setup.job.strategy, len(each.setup.job.devices)) == kind]
+        if siblings and not setup.base_name:
+            scaled = min(each.step_s * least / max(1e-9, self._min_step_s(each)) for each in siblings)
+            least = max(least, OPTIMISM * scaled)
+        if least <= fastest or setup.job.precision == "bf16":  # its computing time is not predicted
             return True
-        known.leave_out("cost", tried.way, "What their parts cost makes them slower than the fastest, at best.")
+        state.leave_out("cost", setup, "What their parts cost makes them slower than the fastest, at best.")
         return False
 
-    def _at_best(self, tried: Tried) -> float:
-        """The least seconds of its step; 0 where one device's is not known."""
-        costs = self.known.costs
-        return 0.0 if costs is None else at_best_s(tried.way.job, self._entry(tried.way.job), costs)
+    def _min_step_s(self, contender: Contender) -> float:
+        """Return the least seconds of a step; 0 if unknown, since no step on one device was measured."""
+        costs, job = self.state.costs, contender.setup.job
+        return 0.0 if costs is None else min_step_s(job, self._strategy(job), costs)
 
-    def _in_time(self, tried: Tried, number: int) -> bool:
-        walls = [each.wall_s for each in self.known.tried if each.wall_s]
-        usual = tried.wall_s or (sum(walls) / len(walls) if walls else UNTRIED_S)
-        return usual + LEAST_S * 2**number / 2 < self._left_s - REHEARSED * self._order.seconds
+    def _has_time(self, contender: Contender, number: int) -> bool:
+        walls = [each.wall_s for each in self.state.tried if each.wall_s]
+        expected = contender.wall_s or (sum(walls) / len(walls) if walls else DEFAULT_TRIAL_S)
+        return expected + MIN_SECONDS * 2**number / 2 < self._remaining_s - REHEARSAL_SHARE * self._order.seconds
 
-    def _rehearse(self, best: Tried, folder: Path) -> None:
-        self._tell(f"Rehearsing {best.way.name}", trying=best)
-        each_s = max(0.5, min(5.0, self._left_s / 7))
-        found = rehearse(best, each_s, folder, max(1.0, self._left_s))
-        if found is not None:
-            self.known.rehearsal, self.known.started_s, self.known.rehearsed = *found, best
+    def _rehearse(self, best: Contender, folder: Path) -> None:
+        self._report(f"Rehearsing {best.setup.name}", trying=best)
+        phase_s = max(0.5, min(5.0, self._remaining_s / 7))
+        result = rehearse(best, phase_s, folder, max(1.0, self._remaining_s))
+        if result is not None:
+            self.state.rehearsal, self.state.startup_s, self.state.rehearsed = *result, best
 
-    def _entry(self, job: Job) -> StrategyEntry:
+    def _strategy(self, job: Job) -> StrategyEntry:
         entry = self._catalogue.strategy(job.strategy)
         assert entry is not None
         return entry
 
-    def _tell(self, what: str, left: int = 0, trying: Tried | None = None) -> None:
-        known = self.known
-        table = [*ranked(known.tried), *known.waiting]
-        shown = tuple(
-            msgspec.structs.replace(known.row(each), **({"state": "trying"} if each is trying else {}))
-            for each in table
+    def _report(self, activity: str, left: int = 0, trying: Contender | None = None) -> None:
+        state = self.state
+        table = tuple(
+            msgspec.structs.replace(state.row(each), **({"state": "trying"} if each is trying else {}))
+            for each in [*rank(state.tried), *state.queued]
         )
-        done = 1 - max(0.0, self._left_s) / self._order.seconds
-        self._say(
-            AdviceProgress(
-                fraction=min(1.0, done),
-                what=what,
-                seconds_left=max(0.0, self._left_s),
-                considered=known.considered,
-                left=left,
-                table=shown,
-            )
+        remaining_s = max(0.0, self._remaining_s)
+        progress = AdviceProgress(
+            fraction=min(1.0, 1 - remaining_s / self._order.seconds),
+            what=activity,
+            seconds_left=remaining_s,
+            considered=state.considered,
+            left=left,
+            table=table,
         )
+        self._send(progress)

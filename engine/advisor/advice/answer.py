@@ -7,11 +7,11 @@ from collections.abc import Iterator
 
 import msgspec
 
-from engine.advisor.advice import kept
-from engine.advisor.advice.candidates import devices_in_words
-from engine.advisor.advice.known import Known
+from engine.advisor.advice import advice_cache
+from engine.advisor.advice.contenders import CONFIDENCE, Contender, rank
 from engine.advisor.advice.machines import Step, predict
-from engine.advisor.advice.ranking import CONFIDENCE, Tried, ranked
+from engine.advisor.advice.setups import device_text
+from engine.advisor.advice.state import AdviceState
 from engine.checks.findings.ranking import LONG_WAIT, explain_failure, explain_ranking, list_remedies
 from engine.contract.advice import Advice, AdviceOrder, Candidate, MachinesPrediction, Network
 
@@ -20,11 +20,11 @@ FASTER_LINK = 4
 DEFAULT_NETWORK = Network(10e9)
 
 
-def renewed(order: AdviceOrder, found: kept.Kept) -> Advice:
+def adapt_cached(order: AdviceOrder, cached: advice_cache.CachedAdvice) -> Advice:
     """Return a cached answer, adapted to the epochs and machines of `order`."""
-    table = tuple(_for_epochs(row, order.job.epochs) for row in found.answer.table)
-    machines = _predict_machines(order, table[0], found.step) if table else ()
-    return msgspec.structs.replace(found.answer, table=table, machines=machines, kept=True)
+    table = tuple(_for_epochs(row, order.job.epochs) for row in cached.answer.table)
+    machines = _predict_machines(order, table[0], cached.step) if table else ()
+    return msgspec.structs.replace(cached.answer, table=table, machines=machines, kept=True)
 
 
 def _for_epochs(row: Candidate, epochs: int) -> Candidate:
@@ -35,61 +35,62 @@ def _for_epochs(row: Candidate, epochs: int) -> Candidate:
     return msgspec.structs.replace(row, time=msgspec.structs.replace(spent, epochs=epochs, total_s=total))
 
 
-def answer(known: Known) -> Advice:
+def answer(state: AdviceState) -> Advice:
     """Return the answer from the measurements made until now."""
-    tried = ranked(known.tried)
+    tried = rank(state.tried)
     fits = bool(tried and tried[0].steps)
-    table, left_out = tuple(map(known.row, tried)), known.left_out()
+    table, left_out = tuple(map(state.row, tried)), state.left_out_by_reason()
     if fits:
-        sentence = explain_ranking(known.order.job, known.catalogue, table)
+        sentence = explain_ranking(state.order.job, state.catalogue, table)
     else:
-        sentence = explain_failure(table, left_out, is_stopped=known.ended_by == "stopped")
+        sentence = explain_failure(table, left_out, is_stopped=state.ended_by == "stopped")
     return Advice(
         table=table,
         fits=fits,
         sentence=sentence,
-        remedies=list_remedies(table) if _exceeds_one_device(known) else (),
-        what_would_change=tuple(_predict_changes(known, tried)) if fits else (),
-        considered=known.considered,
+        remedies=list_remedies(table) if _exceeds_one_device(state) else (),
+        what_would_change=tuple(_predict_changes(state, tried)) if fits else (),
+        considered=state.considered,
         left_out=left_out,
-        memory_by=known.memory_by,
-        ended_by=known.ended_by,
+        memory_by=state.memory_by,
+        ended_by=state.ended_by,
         confidence=CONFIDENCE,
-        took_s=known.took_s,
+        took_s=state.took_s,
         measured_at=time.time(),
-        hardware=kept.hardware(),
-        versions=kept.versions(),
-        machines=_predict_machines(known.order, table[0], known.machine_step) if fits else (),
+        hardware=advice_cache.hardware(),
+        versions=advice_cache.versions(),
+        machines=_predict_machines(state.order, table[0], state.machine_step) if fits else (),
     )
 
 
-def _exceeds_one_device(known: Known) -> bool:
+def _exceeds_one_device(state: AdviceState) -> bool:
     """Return True if the job as requested does not fit into the memory of one device."""
-    too_large = [each.way for each in known.tried if each.state == "too_large"]
-    return any(len(way.job.devices) == 1 and not way.gives_up for way in too_large) or any(
-        kind == "memory" and name.startswith("Single device") for kind, name, _ in known.left
+    too_large = [each.setup for each in state.tried if each.state == "too_large"]
+    return any(len(setup.job.devices) == 1 and not setup.saves_memory for setup in too_large) or any(
+        kind == "memory" and name.startswith("Single device") for kind, name, _ in state.left_out
     )
 
 
-def _predict_changes(known: Known, tried: list[Tried]) -> Iterator[str]:
+def _predict_changes(state: AdviceState, tried: list[Contender]) -> Iterator[str]:
     """Predict, from the parts of the measured steps, what would make another candidate the fastest."""
-    costs, best = known.costs, tried[0]
-    plain = [each for each in tried if each.steps and not each.way.varies]
+    costs, best = state.costs, tried[0]
+    plain = [each for each in tried if each.steps and not each.setup.base_name]
     several, alone = (
-        next((each for each in plain if each.way.job.strategy == strategy.id), None)
-        for strategy in (known.catalogue.recommended_strategy("replicate"), known.catalogue.recommended_strategy())
+        next((each for each in plain if each.setup.job.strategy == strategy.id), None)
+        for strategy in (state.catalogue.recommended_strategy("replicate"), state.catalogue.recommended_strategy())
     )
+
     if costs is None or several is None or alone is None:
         return
-    count, batch = len(several.way.job.devices), several.way.job.batch_size
+    count, batch = len(several.setup.job.devices), several.setup.job.batch_size
     per_image = max(0.0, alone.step_s - costs.fixed_s) / batch
     communication = several.step_s - costs.fixed_s - per_image * batch / count
     saved_per_image = per_image * (1 - 1 / count)
     if communication <= 0 or not saved_per_image:
         return
     break_even = communication / saved_per_image
-    rounded, devices = f"{float(f'{break_even:.2g}'):,.0f}", devices_in_words(several.way.job)
-    on_one_device = len(best.way.job.devices) == 1
+    rounded, devices = f"{float(f'{break_even:.2g}'):,.0f}", device_text(several.setup.job)
+    on_one_device = len(best.setup.job.devices) == 1
     if on_one_device and batch < break_even < 64 * batch:
         yield f"From a batch of about {rounded} on, {devices} would be faster than one (predicted)."
     elif not on_one_device and 2 < break_even < batch:

@@ -1,4 +1,4 @@
-"""What a job's model and data take, known without a step: by a forward pass of fake tensors, which hold nothing."""
+"""Worker that measures the size of a job's model and data without a step, by a forward pass of fake tensors."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from engine.advisor.advice.machines import last_bucket
-from engine.advisor.advice.measured import Activations, Footprint, leave
+from engine.advisor.advice.trial_files import Activations, Footprint, write_result
 from engine.advisor.memory import MainMemory, gpu_peaks
 from engine.contract.devices import CPU
 from engine.contract.job import Job
@@ -27,16 +27,16 @@ from engine.training import worker
 from engine.training.randomness import seed
 from engine.training.report import Reporter
 
-FEW, MORE = 2, 6
-"""Images of the two passes from which follows what each image takes."""
+FEW_IMAGES, MORE_IMAGES = 2, 6
+"""Batch sizes of two passes, whose difference gives the memory per image."""
 
 
 def run(spec: WorkerSpec, channel: socket.socket) -> int:
-    """Looks at the job on its first device; see `engine.training.worker.run`."""
-    return worker.reported(spec, channel, partial(_look, spec))
+    """Measure the job on its first device; see `engine.training.worker.run`."""
+    return worker.reported(spec, channel, partial(_measure, spec))
 
 
-def _look(spec: WorkerSpec, reporter: Reporter) -> WorkerDone:
+def _measure(spec: WorkerSpec, reporter: Reporter) -> WorkerDone:
     reporter.set_phase("preparing")
     job, task = spec.job, TASKS[spec.job.task]
     torch.set_num_threads(1)
@@ -48,27 +48,28 @@ def _look(spec: WorkerSpec, reporter: Reporter) -> WorkerDone:
     model = task.build_model(job, len(splits.classes), splits.channels)
     shape = task.example_shape(job, splits.channels)
     plain = _activations(model, job, shape)
-    largest = max((_bytes(block.parameters()) for _, block in blocks(model)), default=_bytes(model.parameters()))
-    sizes = _bytes(model.parameters()), _bytes(p for p in model.parameters() if p.requires_grad)
-    checkpointed = _activations(model, job, shape) if checkpoint_blocks(model) else None
-    found = Footprint(
-        parameter_bytes=sizes[0],
-        trained_bytes=sizes[1],
-        last_bytes=last_bucket(_bytes([p]) for p in reversed([*model.parameters()]) if p.requires_grad),
+    parameters = list(model.parameters())
+    trained = [parameter for parameter in parameters if parameter.requires_grad]
+    # Read before checkpoint_blocks wraps the blocks.
+    block_bytes = max((_bytes(block.parameters()) for _, block in blocks(model)), default=_bytes(parameters))
+    footprint = Footprint(
+        parameter_bytes=_bytes(parameters),
+        trained_bytes=_bytes(trained),
+        last_bytes=last_bucket(_bytes([parameter]) for parameter in reversed(trained)),
         buffer_bytes=_bytes(model.buffers()),
-        block_bytes=largest,
+        block_bytes=block_bytes,
         base_bytes=base if on_cpu else 0,
         limits=tuple(limit for _, limit in limits.values()),
         image_bytes=4 * torch.Size(shape).numel(),
         ahead=AHEAD,
         plain=plain,
-        checkpointed=checkpointed,
+        checkpointed=_activations(model, job, shape) if checkpoint_blocks(model) else None,
         train_images=len(splits.train),
         val_images=len(splits.val),
         settled_precision=settled_precision(job),
-        halved=_halved(model, job, shape, plain),
+        halved=_bf16_fraction(model, job, shape, plain),
     )
-    leave(spec.run_folder, spec.rank, found)
+    write_result(spec.run_folder, spec.rank, footprint)
     return WorkerDone(stopped=False)
 
 
@@ -77,46 +78,47 @@ def _bytes(tensors: object) -> int:
 
 
 def _activations(model: nn.Module, job: Job, shape: tuple[int, ...]) -> Activations | None:
-    """None where a model does what fake tensors cannot, as looking at its numbers."""
+    """Return None if the model does something fake tensors can't, such as branching on values."""
     model.train()
     try:
-        few, more = (_kept(model, job, (count, *shape)) for count in (FEW, MORE))
-    except Exception:  # a model may be anybody's; what it takes is measured then
+        few, more = (_saved_bytes(model, job, (count, *shape)) for count in (FEW_IMAGES, MORE_IMAGES))
+    except Exception:  # user-defined models may fail in any way; their memory is measured in a trial instead
         return None
-    per_image = max(0.0, (more[0] - few[0]) / (MORE - FEW))
-    return Activations(max(0.0, few[0] - FEW * per_image), per_image, more[1] / MORE)
+    per_image = max(0.0, (more[0] - few[0]) / (MORE_IMAGES - FEW_IMAGES))
+    return Activations(max(0.0, few[0] - FEW_IMAGES * per_image), per_image, more[1] / MORE_IMAGES)
 
 
-def _halved(model: nn.Module, job: Job, shape: tuple[int, ...], plain: Activations | None) -> float:
-    """The share of the `plain` activations that bf16 leaves."""
-    less = _activations(model, msgspec.structs.replace(job, precision="bf16"), shape)
-    return less.per_image / plain.per_image if less is not None and plain is not None and plain.per_image else 1.0
+def _bf16_fraction(model: nn.Module, job: Job, shape: tuple[int, ...], plain: Activations | None) -> float:
+    """Return the fraction of the `plain` activations that remains with bf16."""
+    half = _activations(model, msgspec.structs.replace(job, precision="bf16"), shape)
+    return half.per_image / plain.per_image if half is not None and plain is not None and plain.per_image else 1.0
 
 
-def _kept(model: nn.Module, job: Job, shape: tuple[int, ...]) -> tuple[int, int]:
-    """The bytes that a forward pass keeps for the backward pass, besides the model and the images, and the largest of
-    them.
+def _saved_bytes(model: nn.Module, job: Job, shape: tuple[int, ...]) -> tuple[int, int]:
+    """Return the bytes that a forward pass saves for the backward pass, and those of the largest tensor.
+
+    Parameters, buffers and images are not counted.
     """
-    kept: dict[int, torch.UntypedStorage] = {}
+    storages: dict[int, torch.UntypedStorage] = {}
     mode = FakeTensorMode()
     precision = settled_precision(job)
 
-    def keep(tensor: Tensor) -> Tensor:
+    def save(tensor: Tensor) -> Tensor:
         storage = tensor.untyped_storage()
-        kept[storage._cdata] = storage
+        storages[storage._cdata] = storage
         return tensor
 
     with mode:
-        held: dict[str, Tensor] = {
+        state: dict[str, Tensor] = {
             name: mode.from_tensor(each) for name, each in (*model.named_parameters(), *model.named_buffers())
         }
         images = torch.empty(shape)
-        not_kept = {each.untyped_storage()._cdata for each in (*held.values(), images)}
+        excluded = {each.untyped_storage()._cdata for each in (*state.values(), images)}
         with (
-            torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor),
+            torch.autograd.graph.saved_tensors_hooks(save, lambda tensor: tensor),
             autocast(torch.device("cpu"), precision),
         ):
-            output = functional_call(model, held, (images,))
+            output = functional_call(model, state, (images,))
     del output
-    sizes = [storage.nbytes() for key, storage in kept.items() if key not in not_kept]
+    sizes = [storage.nbytes() for key, storage in storages.items() if key not in excluded]
     return sum(sizes), max(sizes, default=0)

@@ -1,6 +1,4 @@
-"""What a rank does for the advisor: a few steps of its job, timed, and where it is asked for, a short training as in
-a run.
-"""
+"""Worker of the advisor: time a few steps of the job and, if ordered, a short training as in a run."""
 
 from __future__ import annotations
 
@@ -17,9 +15,9 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
-from engine.advisor.advice.measured import Link, Measured, Rehearsal, TrialOrder, leave, read_order
-from engine.advisor.memory import MainMemory, gpu_peaks
-from engine.advisor.trial_batches import read_ahead, repeated_batches
+from engine.advisor.advice.trial_files import Link, Measured, Rehearsal, TrialOrder, read_order, write_result
+from engine.advisor.memory import MainMemory, driven_gpus, gpu_peaks
+from engine.advisor.trial_batches import repeated_batches, reserve_prefetched
 from engine.contract.devices import CPU, is_gpu
 from engine.contract.worker import WorkerDone, WorkerSpec
 from engine.data.loading.base_loader import Batch
@@ -30,33 +28,33 @@ from engine.strategies.stopwatch import Times
 from engine.training import worker
 from engine.training.checkpointing.checkpointer import optimizer_state
 from engine.training.report import Reporter
+from engine.training.split_loader import SplitLoader
 
 WARM_UP, WARM_UP_GPU = 2, 4
-"""Untimed steps: the optimizer's state is made in the first, and cuDNN tries its algorithms."""
-MOST_STEPS = 400
+"""Untimed steps, which create the optimizer's state and let cuDNN try its algorithms."""
+MAX_STEPS = 400
 PATIENCE_S = 1.0
-"""A slow step ends no trial before that: it may have been held up."""
-KEPT_FREE = 0.1
-"""The share of main memory that a trial must leave: a run's threads, and malloc over many epochs, take more than a
-few steps."""
-LOADS_S = 0.25
-"""How long the loaders are timed by themselves at most."""
-WARM_STEPS = 40
-"""The rehearsal goes through its images until it has made so many steps, if there is the time."""
-SHARE = 4
-"""The smaller batches have this part of the images."""
-LINK_BYTES = 16 << 20
-TINY_BYTES = 4 << 10
-_END = object()
+"""Seconds before a slow step may end the trial, since it may have been delayed."""
+SPARE_MEMORY = 0.1
+"""Fraction of main memory that a trial must leave free: the threads of a run, and malloc over many epochs, take more
+than a few steps."""
+LOADING_S = 0.25
+"""Maximum seconds for timing the loaders alone."""
+MAX_WARM_STEPS = 40
+"""Warm steps of the rehearsal, if time allows."""
+SMALLER_DIVISOR = 4
+"""Divisor of the batch size for the smaller batches."""
+LARGE_BYTES, SMALL_BYTES = 16 << 20, 4 << 10
+"""Sizes of the timed all-reduces."""
 
 
 def run(spec: WorkerSpec, channel: socket.socket) -> int:
-    """Makes the trial; see `engine.training.worker.run`."""
-    return worker.reported(spec, channel, partial(_try, spec))
+    """Make the trial; see `engine.training.worker.run`."""
+    return worker.reported(spec, channel, partial(_run_trial, spec))
 
 
 class _Trial:
-    """One rank's part of a trial."""
+    """Trial on one rank."""
 
     def __init__(self, spec: WorkerSpec, reporter: Reporter, order: TrialOrder) -> None:
         self.order = order
@@ -65,16 +63,28 @@ class _Trial:
         self.strategy = self.prepared.strategy
         self.optimizer_step: OptimizerStep = self.prepared.optimizer_step(1)
 
-    def agreed(self, flag: bool) -> bool:
+    def any_rank(self, flag: bool) -> bool:
+        """Return True on all ranks if `flag` is set on any."""
         return bool(self.strategy.collectives.all_reduce_max([int(flag)])[0])
 
-    def timed(self, batches: Iterator[Batch | None], *, warm_up: int, least: int, seconds: float) -> list[float]:
-        """Makes steps as the trainer does, all ranks together; the seconds of those after the `warm_up`. Fewer where
-        one takes longer than the order bears: none where that is in the warm-up, the first step apart.
+    def slowest(self, seconds: list[float]) -> list[float]:
+        """Return each duration's maximum over all ranks."""
+        nanoseconds = self.strategy.collectives.all_reduce_max([round(1e9 * each) for each in seconds])
+        return [each / 1e9 for each in nanoseconds]
+
+    def state(self) -> tuple[object, object]:
+        """Return copies of the model's and the optimizer's state, as a checkpoint makes them."""
+        return self.strategy.state_dict(), optimizer_state(self.strategy, self.optimizer_step)
+
+    def time_steps(self, batches: Iterator[Batch | None], *, warm_up: int, least: int, seconds: float) -> list[float]:
+        """Make steps on all ranks like the trainer, and return the seconds of those after the `warm_up`.
+
+        Ends after `least` steps and `seconds`, or at a step slower than the order allows; if that is during the
+        warm-up, nothing is returned.
         """
-        taken: list[float] = []
-        started = begun = before = clock(self.strategy.device)
-        for number in range(1, warm_up + MOST_STEPS + 1):
+        durations: list[float] = []
+        started = timed_from = before = clock(self.strategy.device)
+        for number in range(1, warm_up + MAX_STEPS + 1):
             batch = next(batches, None)
             if batch is None and self.strategy.loads_data:
                 break
@@ -84,118 +94,108 @@ class _Trial:
             self.reporter.set_step(number)
             self.strategy.profiler.watch.step_done()
             now = clock(self.strategy.device)
-            slow = now - before > self.order.give_up_s and now - started > PATIENCE_S
-            enough = number >= warm_up + least and now - begun > seconds
+            is_slow = now - before > self.order.give_up_s and now - started > PATIENCE_S
+            is_enough = number >= warm_up + least and now - timed_from > seconds
             if number > warm_up:
-                taken.append(now - before)
-            if self.agreed(slow or enough):
+                durations.append(now - before)
+            if self.any_rank(is_slow or is_enough):
                 break
             before = clock(self.strategy.device)
             if number == warm_up:
-                begun = before
-        slowest = self.strategy.collectives.all_reduce_max([round(1e9 * each) for each in taken]) if taken else []
-        return [each / 1e9 for each in slowest]
+                timed_from = before
+        return self.slowest(durations) if durations else []
 
 
-def _try(spec: WorkerSpec, reporter: Reporter) -> WorkerDone:
+def _run_trial(spec: WorkerSpec, reporter: Reporter) -> WorkerDone:
     order = read_order(spec.run_folder)
     on_cpu = CPU in spec.devices
-    memory = MainMemory(spec.devices.count(CPU), KEPT_FREE) if on_cpu else None
+    memory = MainMemory(spec.devices.count(CPU), SPARE_MEMORY) if on_cpu else None
     trial = _Trial(spec, reporter, order)
-    strategy, job = trial.strategy, trial.strategy.job
-    prepared = time.perf_counter()
-    batches, ready = repeated_batches(trial.prepared, reporter), read_ahead(trial.prepared)
+    strategy, watch, batch_size = trial.strategy, trial.strategy.profiler.watch, trial.strategy.job.batch_size
+    prepared_at = time.perf_counter()
+    batches, prefetched = repeated_batches(trial.prepared, reporter), reserve_prefetched(trial.prepared)
     reporter.set_phase("training")
-    trial.timed(batches, warm_up=1, least=0, seconds=0.0)
-    saved = strategy.state_dict(), optimizer_state(strategy, trial.optimizer_step)  # as a checkpoint's copy
-    joules = _joules(spec)
+    trial.time_steps(batches, warm_up=1, least=0, seconds=0.0)
+    checkpoint = trial.state()
+    joules, before = _joules(spec), time.perf_counter()
+    watch.start()
     warm_up = (WARM_UP if on_cpu else WARM_UP_GPU) - 1
-    before = time.perf_counter()
-    strategy.profiler.watch.start()
-    steps = trial.timed(batches, warm_up=warm_up, least=order.least_steps, seconds=order.seconds)
-    strategy.profiler.watch.pause()
-    del ready, saved
+    steps = trial.time_steps(batches, warm_up=warm_up, least=order.least_steps, seconds=order.seconds)
+    watch.pause()
+    del prefetched, checkpoint
     watts = (_joules(spec) - joules) / (time.perf_counter() - before) if joules else None
-    used = memory.peak() if memory is not None else gpu_peaks(_gpus(spec, strategy.device))
-    smaller_s, smaller = None, max(2 * len(spec.devices), job.batch_size // SHARE)
-    if order.smaller and steps and smaller < job.batch_size:
-        parts = _smaller(trial, smaller)
-        smaller_s = (
-            statistics.median(trial.timed(parts, warm_up=1, least=3, seconds=order.seconds / 2) or [0.0]) or None
-        )
-    load_rate = _load_rate(trial)
+    used = memory.peak() if memory is not None else gpu_peaks(driven_gpus(spec, strategy.device))
+    smaller = max(2 * len(spec.devices), batch_size // SMALLER_DIVISOR)
+    can_shrink = order.smaller and steps and smaller < batch_size
+    smaller_step_s = _time_smaller(trial, smaller) if can_shrink else None
+    load_rate = _measure_loading(trial)
     rehearsal = _rehearse(trial) if order.rehearse_s and steps else None
-    found = Measured(
+    result = Measured(
         step_s=tuple(steps),
         memory=used,
-        worked_s=time.perf_counter() - prepared,
+        worked_s=time.perf_counter() - prepared_at,
         gave_up=not steps or statistics.median(steps) > order.give_up_s,
         load_rate=load_rate,
-        smaller_step_s=smaller_s,
+        smaller_step_s=smaller_step_s,
         smaller_batch=smaller,
-        joules_per_image=watts * statistics.median(steps) / job.batch_size if watts and steps else None,
-        backward_share=_backward_share(strategy.profiler.watch.take()),
-        link=_link(trial) if order.link else None,
+        joules_per_image=watts * statistics.median(steps) / batch_size if watts and steps else None,
+        backward_share=_backward_share(watch.take()),
+        link=_measure_link(trial) if order.link else None,
         rehearsal=rehearsal,
     )
-    leave(spec.run_folder, spec.rank, found)
+    write_result(spec.run_folder, spec.rank, result)
     strategy.teardown()
     return WorkerDone(stopped=False)
 
 
 def _backward_share(times: Times | None) -> float | None:
-    """None where the passes were not told apart."""
+    """Return the backward pass as a fraction of both passes; None if they were not timed separately."""
     if times is None or not times.parts.get("backward") or not times.parts.get("forward"):
         return None
     forward, backward = times.parts["forward"], times.parts["backward"]
     return backward / (forward + backward)
 
 
-def _gpus(spec: WorkerSpec, own: torch.device) -> list[torch.device]:
-    """The GPUs that this worker drives."""
-    if len(spec.devices) == spec.world_size:
-        return [own]
-    return [torch.device("cuda", index) for index in range(torch.cuda.device_count())]
+def _time_smaller(trial: _Trial, size: int) -> float | None:
+    """Return the median seconds of steps with a global batch of `size`."""
+    batch = next(repeated_batches(trial.prepared, trial.reporter))
+    if batch is not None:
+        count = max(2, size // trial.strategy.data_world)
+        batch = replace(batch, inputs=batch.inputs[:count], targets=batch.targets[:count], global_size=size)
+    steps = trial.time_steps(itertools.repeat(batch), warm_up=1, least=3, seconds=trial.order.seconds / 2)
+    return statistics.median(steps) if steps else None
 
 
-def _smaller(trial: _Trial, size: int) -> Iterator[Batch | None]:
-    """A smaller batch of the job's, again and again."""
-    whole = next(repeated_batches(trial.prepared, trial.reporter))
-    share = max(2, size // trial.strategy.data_world)
-    if whole is None:
-        return itertools.repeat(None)
-    part = replace(whole, inputs=whole.inputs[:share], targets=whole.targets[:share], global_size=size)
-    return itertools.repeat(part)
+def _measure_loading(trial: _Trial) -> float | None:
+    """Return the images per second that the loaders of all ranks deliver after the images have been decoded once.
 
-
-def _load_rate(trial: _Trial) -> float | None:
-    """How many images a second the loaders of all ranks bring, of images that they have decoded before; None where a
-    rank has no memory to keep them in, which in a run lie on disk.
+    None if a rank has no memory to cache them; a run caches them on disk then.
     """
     strategy = trial.strategy
     train = trial.prepared.dataloaders.train()
     try:
-        count, taken = 0, 0.0
-        for again in (False, True):
-            batches, begun, made = train.epoch(1), time.perf_counter(), 0
+        count, seconds = 0, 0.0
+        for is_second in (False, True):
+            batches, started, delivered = train.epoch(1), time.perf_counter(), 0
             while True:
-                over = int(_is_over(batches))
-                enough = int(made + 1 >= count if again else time.perf_counter() - begun > LOADS_S)
-                over, enough = strategy.collectives.all_reduce_max([over, enough])
-                made += not over
-                if over or enough:
+                is_over = int(_is_exhausted(batches))
+                is_enough = delivered + 1 >= count if is_second else time.perf_counter() - started > LOADING_S
+                is_over, has_ended = strategy.collectives.all_reduce_max([is_over, int(is_enough)])
+                delivered += not is_over
+                if is_over or has_ended:
                     break
-            count, taken = made, time.perf_counter() - begun
+            count, seconds = delivered, time.perf_counter() - started
     finally:
         train.close()
-    slowest = strategy.collectives.all_reduce_max([round(1e9 * taken)])[0] / 1e9
+    (slowest,) = trial.slowest([seconds])
     return count * strategy.job.batch_size / slowest if count and strategy.loads_data else None
 
 
-def _is_over(batches: Iterator[Batch | None]) -> bool:
-    """Whether there is no further batch, or no memory for one."""
+def _is_exhausted(batches: Iterator[Batch | None]) -> bool:
+    """Load a batch; return True if there is none left, or no memory for it."""
+    end = object()
     try:
-        return next(batches, _END) is _END
+        return next(batches, end) is end
     except (MemoryError, RuntimeError) as error:
         if ran_out(error):
             return True
@@ -203,104 +203,120 @@ def _is_over(batches: Iterator[Batch | None]) -> bool:
 
 
 def _rehearse(trial: _Trial) -> Rehearsal:
-    """Trains on the job's own images as they are read, twice over the same ones, and validates."""
-    order, strategy, dataloaders = trial.order, trial.strategy, trial.prepared.dataloaders
+    """Train on images as they are loaded in a run, repeatedly on the same ones, then validate and save the state."""
+    limit_s, dataloaders = trial.order.rehearse_s, trial.prepared.dataloaders
     train, val = dataloaders.train(), dataloaders.val()
     try:
-        _, *cold = _trained(trial, itertools.islice(train.epoch(1), train.steps), order.rehearse_s)
+        _, *cold = _train(trial, itertools.islice(train.epoch(1), train.steps), limit_s)
         firsts: list[float] = []
         warm: list[float] = []
-        begun, late = time.perf_counter(), False
-        while len(warm) < WARM_STEPS and not late:
-            left_s = order.rehearse_s - (time.perf_counter() - begun)
-            first, *rest = _trained(trial, itertools.islice(train.epoch(1), len(cold) + 1), left_s)
+        started, is_late = time.perf_counter(), False
+        while len(warm) < MAX_WARM_STEPS and not is_late:
+            remaining_s = limit_s - (time.perf_counter() - started)
+            first, *others = _train(trial, itertools.islice(train.epoch(1), len(cold) + 1), remaining_s)
             firsts.append(first)
-            warm += rest or [first]
-            late = trial.agreed(time.perf_counter() - begun > order.rehearse_s)
-        warm_step_s = statistics.median(warm)
-        metric, predictions = strategy.objective.metric(), dataloaders.predictions()
-        validation = []
-        for number in range(2):
-            metric.reset()
-            batches, begun = 0, time.perf_counter()
-
-            def stop(begun: float = begun) -> bool:
-                nonlocal batches
-                late = trial.agreed(time.perf_counter() - begun > order.rehearse_s)
-                batches += not late
-                return late
-
-            whole = strategy.evaluate(val.epoch(1), metric, stop)
-            parts = max(1, -(-len(trial.prepared.splits.val) // strategy.job.batch_size))
-            values = metric.compute() if whole else {}
-            if whole and predictions is not None:
-                predictions.on_validation_end(0, number, metric, values)
-            seconds = strategy.collectives.all_reduce_max([round(1e9 * (time.perf_counter() - begun))])[0] / 1e9
-            share = 1.0 if whole else min(1.0, max(1, batches) / parts)
-            validation.append((seconds / share, share))
-            if not whole:
-                break
+            warm += others or [first]
+            is_late = trial.any_rank(time.perf_counter() - started > limit_s)
+        validation_s, validated = _validate_twice(trial, val)
     finally:
         train.close()
         val.close()
-    begun = time.perf_counter()
-    state = strategy.state_dict(), optimizer_state(strategy, trial.optimizer_step)
-    if strategy.spec.rank == 0:
-        file = Path(strategy.spec.run_folder, "state.pt")
-        torch.save(state, file)
-        with open(file, "rb") as stream:
-            os.fsync(stream.fileno())
-        file.unlink()
+    warm_step_s = statistics.median(warm)
     return Rehearsal(
         cold_step_s=statistics.fmean(cold) if cold else warm_step_s,
         warm_step_s=warm_step_s,
         begin_s=max(0.0, statistics.median(firsts) - warm_step_s),
-        validation_s=validation[-1][0],
-        validated=validation[-1][1],
-        save_s=time.perf_counter() - begun,
+        validation_s=validation_s,
+        validated=validated,
+        save_s=_time_saving(trial),
     )
 
 
-def _trained(trial: _Trial, batches: Iterator[Batch | None], seconds: float) -> list[float]:
-    """Seconds from one step's end to the next one's, with what its batch takes; the first waits for the loader to
-    begin.
+def _validate_twice(trial: _Trial, val: SplitLoader) -> tuple[float, float]:
+    """Return the seconds of a full second validation, and the fraction of it that was completed in time.
+
+    Only one validation is made if that exceeds the time.
     """
-    taken: list[float] = []
-    begun = before = clock(trial.strategy.device)
+    strategy = trial.strategy
+    metric, predictions = strategy.objective.metric(), trial.prepared.dataloaders.predictions()
+    batch_count = max(1, -(-len(trial.prepared.splits.val) // strategy.job.batch_size))
+    seconds = fraction = 0.0
+    for number in range(2):
+        metric.reset()
+        completed, started = 0, time.perf_counter()
+
+        def should_stop(started: float = started) -> bool:
+            nonlocal completed
+            is_late = trial.any_rank(time.perf_counter() - started > trial.order.rehearse_s)
+            completed += not is_late
+            return is_late
+
+        is_complete = strategy.evaluate(val.epoch(1), metric, should_stop)
+        values = metric.compute() if is_complete else {}
+        if is_complete and predictions is not None:
+            predictions.on_validation_end(0, number, metric, values)
+        (seconds,) = trial.slowest([time.perf_counter() - started])
+        fraction = 1.0 if is_complete else min(1.0, max(1, completed) / batch_count)
+        if not is_complete:
+            break
+    return seconds / fraction, fraction
+
+
+def _time_saving(trial: _Trial) -> float:
+    """Return the seconds to write a checkpoint to the disk."""
+    started, spec = time.perf_counter(), trial.strategy.spec
+    state = trial.state()
+    if spec.rank == 0:
+        file = Path(spec.run_folder, "state.pt")
+        torch.save(state, file)
+        with open(file, "rb") as stream:
+            os.fsync(stream.fileno())
+        file.unlink()
+    return time.perf_counter() - started
+
+
+def _train(trial: _Trial, batches: Iterator[Batch | None], seconds: float) -> list[float]:
+    """Train for at most `seconds`, and return the durations from one step's end to the next.
+
+    The first includes the start of the loader.
+    """
+    durations: list[float] = []
+    started = before = clock(trial.strategy.device)
     for number, batch in enumerate(batches, 1):
         trial.strategy.step(batch, trial.optimizer_step)
-        late = trial.agreed(clock(trial.strategy.device) - begun > seconds)
+        is_late = trial.any_rank(clock(trial.strategy.device) - started > seconds)
         now = clock(trial.strategy.device)
-        taken.append(now - before)
+        durations.append(now - before)
         trial.reporter.set_step(number)
         before = now
-        if late:
+        if is_late:
             break
-    return taken
+    return durations
 
 
-def _link(trial: _Trial) -> Link | None:
-    """What the ranks take to add numbers up, on their devices: of many bytes and of few."""
+def _measure_link(trial: _Trial) -> Link | None:
+    """Time all-reduces of few and of many bytes on the ranks' devices."""
     if not dist.is_initialized():
         return None
     device, ranks = trial.strategy.device, dist.get_world_size()
 
-    def seconds(size: int, times: int) -> float:
+    def mean_s(size: int, repetitions: int) -> float:
         load = torch.ones(size // 4, device=device)
         dist.all_reduce(load)
-        begun = clock(device)
-        for _ in range(times):
+        started = clock(device)
+        for _ in range(repetitions):
             dist.all_reduce(load)
-        return (clock(device) - begun) / times
+        return (clock(device) - started) / repetitions
 
-    tiny = seconds(TINY_BYTES, 20)
-    rate = LINK_BYTES / max(1e-9, seconds(LINK_BYTES, 3) - tiny)
-    return Link(rate, tiny, ranks)
+    latency_s = mean_s(SMALL_BYTES, 20)
+    rate = LARGE_BYTES / max(1e-9, mean_s(LARGE_BYTES, 3) - latency_s)
+    return Link(rate, latency_s, ranks)
 
 
 def _joules(spec: WorkerSpec) -> float:
-    """What the job's GPUs have used since their driver was loaded; 0 where they do not tell, and on other ranks than
-    0.
+    """Return the energy that the job's GPUs have used since their driver was loaded.
+
+    0 if they don't report it, and on ranks other than 0.
     """
     gpus = [device for device in spec.devices if is_gpu(device)]
     if spec.rank or not gpus:

@@ -1,4 +1,4 @@
-"""A trial of a way to train, in workers of its own as those of a run, in a folder of which nothing stays."""
+"""Trials of a setup in workers like those of a run, in a temporary folder."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from pathlib import Path
 
 import msgspec
 
-from engine.advisor.advice.measured import (
+from engine.advisor.advice.contenders import DROP_FACTOR, Contender
+from engine.advisor.advice.trial_files import (
     Footprint,
     Measured,
     Rehearsal,
     TrialOrder,
-    collect,
-    collect_footprint,
-    give_order,
+    take_footprint,
+    take_measurements,
+    write_order,
 )
-from engine.advisor.advice.ranking import DROPPED, Tried
-from engine.advisor.batch_finder import job_of_trial, ran_out
+from engine.advisor.batch_finder import is_out_of_memory, trial_job
 from engine.advisor.workers import run_workers
 from engine.contract.catalogue import load_catalogue
 from engine.contract.events import Failed
@@ -27,86 +27,80 @@ WORKER = "engine.advisor.advice.trial_worker:run"
 FOOTPRINT_WORKER = "engine.advisor.advice.footprint_worker:run"
 
 
-def job_to_try(job: Job) -> Job:
-    """`job` without what takes long or leaves something behind; decoded images are kept in memory."""
-    return msgspec.structs.replace(
-        job_of_trial(job, job.batch_size), picture_cache="off" if job.picture_cache == "off" else "memory"
-    )
+def _trial_job(job: Job) -> Job:
+    """Return `job` without slow or persistent side effects; decoded images are cached in memory."""
+    cache = "off" if job.picture_cache == "off" else "memory"
+    return msgspec.structs.replace(trial_job(job, job.batch_size), picture_cache=cache)
 
 
-def job_to_rehearse(job: Job) -> Job:
-    """The same, with what its run decides at its start left open."""
-    return msgspec.structs.replace(
-        job_to_try(job),
-        memory_format=job.memory_format,
-        cpu_threads=job.cpu_threads,
-        predictions=job.predictions,
-    )
-
-
-def footprint(job: Job, folder: Path, seconds: float) -> Footprint | Failed | None:
-    """Looks at the job on its first device, as if it were alone there; None where that takes longer than `seconds`."""
+def measure_footprint(job: Job, folder: Path, timeout_s: float) -> Footprint | Failed | None:
+    """Measure the job on its first device alone; return None if that exceeds `timeout_s`."""
     single = load_catalogue().recommended_strategy().id
-    alone = msgspec.structs.replace(job_to_try(job), strategy=single, devices=job.devices[:1])
+    alone = msgspec.structs.replace(_trial_job(job), strategy=single, devices=job.devices[:1])
     try:
-        failed = run_workers(alone, FOOTPRINT_WORKER, folder, lambda _event: None, seconds=seconds)
+        failure = run_workers(alone, FOOTPRINT_WORKER, folder, lambda _event: None, seconds=timeout_s)
     except TimeoutError:
         return None
-    return collect_footprint(folder) if failed is None else failed
+    return take_footprint(folder) if failure is None else failure
 
 
-def try_way(tried: Tried, order: TrialOrder, folder: Path, seconds: float) -> None:
-    """Makes a trial of at most so many `seconds`, and adds to `tried` what came of it."""
-    begun, tried.state = time.monotonic(), "trying"
-    outcome = _trial(job_to_try(tried.way.job), order, folder, seconds)
-    tried.wall_s = time.monotonic() - begun
+def try_setup(contender: Contender, order: TrialOrder, folder: Path, timeout_s: float) -> None:
+    """Make a trial of at most `timeout_s` seconds, and add its result to `contender`."""
+    started, contender.state = time.monotonic(), "trying"
+    outcome = _run_trial(_trial_job(contender.setup.job), order, folder, timeout_s)
+    contender.wall_s = time.monotonic() - started
     if outcome is None:
-        tried.state, tried.why = (
-            ("measured", "") if tried.steps else ("slower", f"It took over {seconds:.0f} s to try.")
-        )
+        contender.state = "measured" if contender.steps else "slower"
+        contender.why = "" if contender.steps else f"It took over {timeout_s:.0f} s to try."
     elif isinstance(outcome, Failed):
-        tried.steps = []
-        out = ran_out(outcome)
-        tried.state, tried.why = "too_large" if out else "failed", "Out of memory." if out else outcome.cause
+        contender.steps = []
+        is_too_large = is_out_of_memory(outcome)
+        contender.state = "too_large" if is_too_large else "failed"
+        contender.why = "Out of memory." if is_too_large else outcome.cause
     else:
-        found, memory = outcome
-        tried.trials += 1
-        tried.steps += found.step_s
-        tried.started_s = tried.wall_s - found.worked_s
-        tried.measured = found if tried.measured is None else _joined(tried.measured, found)
-        tried.memory = max((each for rank in memory for each in rank.values()), key=lambda pair: pair[0] / pair[1])
-        tried.state = "slower" if found.gave_up else "measured"
-        tried.why = f"A step takes over {DROPPED:g} times as long as the fastest's." if found.gave_up else ""
+        result, before = outcome[0], contender.measured
+        contender.trials += 1
+        contender.steps += result.step_s
+        contender.startup_s = contender.wall_s - result.worked_s
+        contender.measured = result if before is None else _merge(before, result)
+        contender.memory = max(
+            (use for rank in outcome for use in rank.memory.values()), key=lambda use: use[0] / use[1]
+        )
+        contender.state = "slower" if result.gave_up else "measured"
+        slow = f"A step takes over {DROP_FACTOR:g} times as long as the fastest's."
+        contender.why = slow if result.gave_up else ""
 
 
-def rehearse(tried: Tried, each_s: float, folder: Path, seconds: float) -> tuple[Rehearsal, float] | None:
-    """Trains and validates as a run of it would, each for `each_s` at most; what was measured, and what its workers
-    took to start, to prepare and to end. None where it failed or took too long.
+def rehearse(contender: Contender, phase_s: float, folder: Path, timeout_s: float) -> tuple[Rehearsal, float] | None:
+    """Train and validate as a run does, each for at most `phase_s` seconds.
+
+    Return the measurements, and the seconds in which the workers started, prepared and ended; None after a failure or
+    timeout.
     """
-    begun = time.monotonic()
-    outcome = _trial(
-        job_to_rehearse(tried.way.job), TrialOrder(least_steps=1, seconds=0.0, rehearse_s=each_s), folder, seconds
+    started, job = time.monotonic(), contender.setup.job
+    # Settings that a run chooses at its start are left open, as in the run.
+    rehearsed = msgspec.structs.replace(
+        _trial_job(job), memory_format=job.memory_format, cpu_threads=job.cpu_threads, predictions=job.predictions
     )
-    wall_s = time.monotonic() - begun
-    if not isinstance(outcome, tuple) or outcome[0].rehearsal is None:
+    outcome = _run_trial(rehearsed, TrialOrder(least_steps=1, seconds=0.0, rehearse_s=phase_s), folder, timeout_s)
+    wall_s = time.monotonic() - started
+    if outcome is None or isinstance(outcome, Failed) or outcome[0].rehearsal is None:
         return None
     return outcome[0].rehearsal, wall_s - outcome[0].worked_s
 
 
-def _trial(
-    job: Job, order: TrialOrder, folder: Path, seconds: float
-) -> tuple[Measured, tuple[dict[str, tuple[int, int]], ...]] | Failed | None:
-    """What its ranks measured; why they failed; None where they took longer than `seconds`."""
-    give_order(folder, order)
+def _run_trial(job: Job, order: TrialOrder, folder: Path, timeout_s: float) -> list[Measured] | Failed | None:
+    """Return the measurements of all ranks, or their failure; None after a timeout."""
+    write_order(folder, order)
     try:
-        failed = run_workers(job, WORKER, folder, lambda _event: None, seconds=seconds)
+        failure = run_workers(job, WORKER, folder, lambda _event: None, seconds=timeout_s)
     except TimeoutError:
         return None
-    return failed if failed is not None else collect(folder)
+    return failure if failure is not None else take_measurements(folder)
 
 
-def _joined(before: Measured, now: Measured) -> Measured:
-    """The latest of what was measured each time, and what was measured once."""
+def _merge(before: Measured, now: Measured) -> Measured:
+    """Return the latest measurements, with earlier ones for those not repeated."""
     return msgspec.structs.replace(
         now,
         link=now.link or before.link,

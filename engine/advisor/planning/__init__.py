@@ -1,1 +1,1 @@
-"""Where a job would cut its model, found before the training by measuring on the job's devices."""
+"""Search for the cuts of a job's model by measurements on its devices."""

@@ -1,4 +1,4 @@
-"""What each part of a job's model costs on each of its devices, measured one after another in this process."""
+"""Costs of each part of a job's model on each of its devices, measured one device at a time in this process."""
 
 from __future__ import annotations
 
@@ -36,19 +36,20 @@ from engine.system.format import counted
 from engine.tasks.registry import TASKS
 
 NO_DATASET = (1000, 3)
-"""Classes and channels when no dataset is chosen yet: ImageNet's, as in the catalogue. Only the last layer
-depends on the classes, and only the first on the channels."""
+"""Classes and channels if no dataset is chosen: ImageNet's, as in the catalogue.
+
+Only the last layer depends on the classes, and only the first on the channels."""
 NO_DIGITS = (10, 1)
-"""The same for `mnist_cnn`."""
+"""Classes and channels of `mnist_cnn` if no dataset is chosen."""
 TRAVEL_TIMEOUT = timedelta(seconds=30)
 BUILT = 0.2
-"""The share of the progress bar until the model is built and traced."""
+"""Fraction of the progress bar until the model is built and traced."""
 
 OnProgress = Callable[[float, str], None]
 
 
-class Refused(Exception):  # noqa: N818 - it is an answer about a job, not a fault
-    """The job's model cannot be cut as it asks."""
+class Refused(Exception):  # noqa: N818 - a result, not a fault
+    """Problem of a job whose model can't be cut."""
 
     def __init__(self, problem: Problem) -> None:
         super().__init__(str(problem))
@@ -56,9 +57,9 @@ class Refused(Exception):  # noqa: N818 - it is an answer about a job, not a fau
 
 
 def plan(job: Job, threads: int, progress: OnProgress) -> Cut:
-    """The cut of `job` on its first replica's devices, with `threads` for a worker on the CPU.
+    """Find the cut of `job` on its first replica's devices, with `threads` for a worker on the CPU.
 
-    Weights are drawn, never loaded: what they are does not change what they cost. Raises Refused.
+    Weights are initialized, never loaded, since their values don't affect the costs. Raises Refused.
     """
     entry = STRATEGIES[job.strategy].entry
     if not entry.cuts_model:
@@ -71,22 +72,24 @@ def plan(job: Job, threads: int, progress: OnProgress) -> Cut:
         use_fast_kernels()
     progress(0.0, "Building the model")
     model, channels = _model(job)
-    laid = layout(job, entry)
+    arrangement = layout(job, entry)
     try:
         traces = trace(model)
-        images = max(1, job.batch_size // (laid.replicas * job.accumulation * (laid.microbatches or 1)))
+        parts = arrangement.replicas * job.accumulation * (arrangement.microbatches or 1)
+        images = max(1, job.batch_size // parts)
         size = TASKS[job.task].image_size(job)
         shape = (images, channels, size, size)
-        gathered = _rank_costs(job, model, traces, shape=shape, group=laid.group, progress=progress)
-        travel = max((_seconds_per_byte(one, other) for one, other in _neighbours(job, laid.group)), default=0.0)
-        return assemble(model, traces, job=job, layout=laid, gathered=gathered, travel=travel)
+        gathered = _rank_costs(job, model, traces, shape=shape, group=arrangement.group, progress=progress)
+        devices = [_torch_device(job, name) for name in job.devices[: arrangement.group]]
+        travel = max((_seconds_per_byte(*pair) for pair in set(itertools.pairwise(devices))), default=0.0)
+        return assemble(model, traces, job=job, layout=arrangement, gathered=gathered, travel=travel)
     except CannotCut as reason:
         message = f"The model can't be split into stages: {reason}."
         raise Refused(Problem(reason.field, message, reason.remedy)) from reason
 
 
 def _model(job: Job) -> tuple[nn.Module, int]:
-    """The job's model with fresh weights, and the channels of its images."""
+    """Return the job's model with new weights, and the channels of its images."""
     classes, channels = NO_DIGITS if job.model == MNIST_CNN else NO_DATASET
     try:
         if job.dataset:
@@ -103,17 +106,14 @@ def _model(job: Job) -> tuple[nn.Module, int]:
 def _rank_costs(
     job: Job, model: nn.Module, traces: Traces, *, shape: tuple[int, ...], group: int, progress: OnProgress
 ) -> list[CutPointCosts]:
-    """The costs of each of the `group` ranks; a device that is at several is measured once.
-
-    `shape` is a microbatch's.
-    """
+    """Measure the costs of each of the `group` ranks with microbatches of `shape`, each distinct device once."""
     distinct = list(dict.fromkeys(job.devices[:group]))
     costs: dict[str, CutPointCosts] = {}
     for number, name in enumerate(distinct):
         what = f"Measuring on GPU {number + 1} of {len(distinct)}" if is_gpu(name) else "Measuring on the CPU"
 
-        def told(share: float, number: int = number, what: str = what) -> None:
-            progress(BUILT + (1 - BUILT) * (number + share) / len(distinct), what)
+        def on_progress(fraction: float, number: int = number, what: str = what) -> None:
+            progress(BUILT + (1 - BUILT) * (number + fraction) / len(distinct), what)
 
         device = _torch_device(job, name)
         try:
@@ -126,24 +126,20 @@ def _rank_costs(
                 workers=job.devices.count(name),
                 clock=partial(clock, device),
                 autocast=partial(autocast, device, job.precision),
-                progress=told,
+                progress=on_progress,
             )
         except CannotCut:
             raise
         except Exception as error:
-            # A user's own computation may fail in any way, and BatchNorm cannot learn from a single value.
+            # User-defined computations may fail in any way, and BatchNorm can't train on a single value.
             if not is_foreign(job) and not isinstance(error, ValueError):
                 raise
-            message = f"The model {job.model} fails on {_images(shape)}: {type(error).__name__}: {error}."
+            images = f"a microbatch of {counted(shape[0], 'image')} of {shape[-1]} px"
+            message = f"The model {job.model} fails on {images}: {type(error).__name__}: {error}."
             remedy = "Use fewer microbatches, a larger batch size or larger images."
-            raise Refused(
-                Problem("model", message, f"Correct the file. {remedy}" if job.model_is_file else remedy)
-            ) from error
+            remedy = f"Correct the file. {remedy}" if job.model_is_file else remedy
+            raise Refused(Problem("model", message, remedy)) from error
     return [costs[name] for name in job.devices[:group]]
-
-
-def _images(shape: tuple[int, ...]) -> str:
-    return f"a microbatch of {counted(shape[0], 'image')} of {shape[-1]} px"
 
 
 def _torch_device(job: Job, name: str) -> torch.device:
@@ -151,27 +147,22 @@ def _torch_device(job: Job, name: str) -> torch.device:
     return torch.device("cuda", gpus.index(name)) if is_gpu(name) else torch.device("cpu")
 
 
-def _neighbours(job: Job, group: int) -> set[tuple[torch.device, torch.device]]:
-    devices = [_torch_device(job, name) for name in job.devices[:group]]
-    return set(itertools.pairwise(devices))
-
-
 def _seconds_per_byte(one: torch.device, other: torch.device) -> float:
-    """What a byte costs between two devices: CPU workers talk through gloo, GPUs copy."""
+    """Return the transfer time between two devices: CPU workers use gloo, GPUs copy."""
     if one.type == other.type == "cpu":
-        return _through_gloo() / TRAVELLING_BYTES
+        return _gloo_seconds() / TRAVELLING_BYTES
     load = torch.zeros(TRAVELLING_BYTES, dtype=torch.uint8, device=one)
     seconds = []
     for _ in range(TRAVELS):
-        begun = clock(one)
+        started = clock(one)
         load.to(other)
         clock(one)
-        seconds.append(clock(other) - begun)
+        seconds.append(clock(other) - started)
     return min(seconds) / TRAVELLING_BYTES
 
 
-def _through_gloo() -> float:
-    """Seconds for `TRAVELLING_BYTES` from one member of a gloo group to another, both in this process."""
+def _gloo_seconds() -> float:
+    """Return the seconds to send `TRAVELLING_BYTES` between two members of a gloo group in this process."""
     if sys.platform != "win32":
         os.environ["GLOO_SOCKET_IFNAME"] = LOOPBACK
     store = dist.HashStore()
@@ -189,9 +180,9 @@ def _through_gloo() -> float:
     group: Any = dist.ProcessGroupGloo(store, 0, 2, TRAVEL_TIMEOUT)
     seconds = []
     for _ in range(TRAVELS):
-        begun = time.perf_counter()
+        started = time.perf_counter()
         group.send([load], 1, 0).wait()
         group.recv([answer], 1, 0).wait()
-        seconds.append(time.perf_counter() - begun)
+        seconds.append(time.perf_counter() - started)
     receiver.join()
     return min(seconds)

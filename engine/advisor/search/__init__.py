@@ -1,4 +1,5 @@
-"""The search over settings: `study` chooses settings by Optuna, `trial_log` reads what a trial's run has said,
-`confirming` chooses which trials are trained again, and which is the best by that, `driver` starts and ends the runs
-and keeps how the search stands. ``python -m engine.advisor.search FOLDER`` drives the search in that folder.
+"""Search over settings, driven by ``python -m engine.advisor.search FOLDER``.
+
+`driver` starts and ends the runs and saves the state, `study` chooses settings with Optuna, `trial_log` reads the log
+of a trial's run, and `confirming` chooses the trials to repeat with other seeds, and the winner.
 """

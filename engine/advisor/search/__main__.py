@@ -1,6 +1,6 @@
-"""``python -m engine.advisor.search FOLDER``: drives the search in that folder, unless another process does.
+"""``python -m engine.advisor.search FOLDER``: drive the search in that folder, unless another process does.
 
-SIGTERM and Ctrl+C pause the trials in hand and end it; a second one leaves them to end by themselves.
+SIGTERM and Ctrl+C pause the active trials and end it; a second signal leaves the trials running.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def main() -> int:
     stdio.make_forgiving()
     faulthandler.enable(all_threads=False)
     if hasattr(signal, "SIGHUP"):
-        signal.signal(signal.SIGHUP, signal.SIG_IGN)  # a terminal that is closed is none of our business
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)  # the search continues after its terminal is closed
     folder = SearchFolder(Path(sys.argv[1]))
     lock = open_file(folder.path / "driver.lock", os.O_CREAT)
     if not try_lock(lock):
@@ -43,7 +43,7 @@ def _drive(folder: SearchFolder) -> int:
         print(f"{folder.path} holds no search that can be read.", file=sys.stderr)
         return _REFUSED
     preloader = Preloader()
-    preloader.start()  # PyTorch is imported beside Optuna
+    preloader.start()  # imports PyTorch while this process imports Optuna
     from engine.advisor.search.driver import Driver
 
     driver = Driver(folder, search, preloader)

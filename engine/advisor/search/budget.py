@@ -1,4 +1,4 @@
-"""Whether the budget of a search is used up, and how long it will take yet."""
+"""Budget of a search, and the estimate of its remaining time."""
 
 from __future__ import annotations
 
@@ -7,34 +7,48 @@ from collections.abc import Sequence
 from engine.contract.search import Budget, Search, TrialRow
 
 
-def used_up(budget: Budget, own: Sequence[TrialRow], worked_s: float) -> bool:
-    """Whether no further trial is to begin beside the search's `own` ones, which took `worked_s`."""
-    if budget.trials is not None and len(own) >= budget.trials:
+def is_used_up(budget: Budget, rows: Sequence[TrialRow], worked_s: float) -> bool:
+    """Return True if no further trial may start, after the base trials `rows`, which took `worked_s`."""
+    if budget.trials is not None and len(rows) >= budget.trials:
         return True
     if budget.hours is not None and worked_s >= 3600 * budget.hours:
         return True
-    return budget.epochs is not None and sum(row.epoch if row.ended else row.epochs for row in own) >= budget.epochs
+    return budget.epochs is not None and sum(row.epoch if row.ended else row.epochs for row in rows) >= budget.epochs
 
 
 def seconds_left(
-    search: Search, own: Sequence[TrialRow], repeats: Sequence[TrialRow], *, worked_s: float, to_repeat: int, done: bool
+    search: Search,
+    rows: Sequence[TrialRow],
+    repeats: Sequence[TrialRow],
+    *,
+    worked_s: float,
+    repeat_count: int,
+    is_done: bool,
 ) -> float | None:
-    """Of the search's `own` trials, which took `worked_s`, and of `to_repeat` repeats in all, of which there are
-    `repeats` already; `done` is whether the own ones have all ended. None before the first trial has ended.
+    """Estimate the remaining time; None before the first trial has ended.
+
+    Args:
+        search: The search.
+        rows: Base trials, which took `worked_s`.
+        repeats: Repeats that have started, of `repeat_count` in total.
+        worked_s: Seconds spent on base trials.
+        repeat_count: Total number of repeats.
+        is_done: True if all base trials have ended.
     """
-    left = 0.0 if done else _of_own(search.budget, own, worked_s)
-    taken = [row.seconds for row in own if row.state == "completed"]
-    if left is None or not taken:
+    left = 0.0 if is_done else _base_seconds_left(search.budget, rows, worked_s)
+    durations = [row.seconds for row in rows if row.state == "completed"]
+    if left is None or not durations:
         return left
-    at_once = len(search.devices) / search.devices_per_trial
-    return round(left + (to_repeat - sum(map(_share, repeats))) * sum(taken) / len(taken) / at_once, 1)
+    parallel = len(search.devices) / search.devices_per_trial
+    mean_s = sum(durations) / len(durations)
+    return round(left + (repeat_count - sum(map(_fraction_done, repeats))) * mean_s / parallel, 1)
 
 
-def _of_own(budget: Budget, rows: Sequence[TrialRow], worked_s: float) -> float | None:
+def _base_seconds_left(budget: Budget, rows: Sequence[TrialRow], worked_s: float) -> float | None:
     left = []
     if budget.hours is not None:
         left.append(3600 * budget.hours - worked_s)
-    done = sum(map(_share, rows))
+    done = sum(map(_fraction_done, rows))
     if budget.trials is not None and any(row.ended for row in rows):
         left.append(worked_s / done * (budget.trials - done))
     epochs = sum(row.epoch for row in rows)
@@ -43,6 +57,6 @@ def _of_own(budget: Budget, rows: Sequence[TrialRow], worked_s: float) -> float 
     return round(max(0.0, min(left)), 1) if left else None
 
 
-def _share(row: TrialRow) -> float:
-    """How much of a trial is done, from 0 to 1."""
+def _fraction_done(row: TrialRow) -> float:
+    """Return the completed fraction of a trial."""
     return 1.0 if row.ended else row.epoch / max(1, row.epochs)

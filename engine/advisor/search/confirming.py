@@ -1,8 +1,8 @@
-"""Which trials are trained again with other seeds, and what comes of it.
+"""Repeats of the best trials with other seeds.
 
-The best of many values is lucky as well as good: with other seeds its settings reach less (the winner's curse; Cawley
-and Talbot 2010). So the mean of the repeats alone decides, without the value for which a trial was chosen. All
-candidates are given the same seeds, so that they compare pair by pair.
+The best of many values is partly luck: with other seeds its settings reach less (the winner's curse; Cawley and Talbot
+2010). So only the mean of the repeats decides, without the value for which a trial was chosen. All candidates get the
+same seeds, so that they can be compared pairwise.
 """
 
 from __future__ import annotations
@@ -13,48 +13,48 @@ from typing import Any
 from engine.contract.search import CONFIRMED, Goal, TrialRow
 
 _SEEDS = 2**31
-"""So many seeds a job can have."""
+"""Number of seeds that a job can have."""
 
 
 def candidates(rows: Iterable[TrialRow], goal: Goal, baseline: int | None) -> tuple[int, ...]:
-    """The numbers of the trials to be confirmed, from the best: the best completed ones of `rows`, which are the
-    search's own, of equal ones the earlier, and `baseline`.
+    """Return the numbers of the trials to confirm: the best completed base trials of `rows`, and `baseline`.
+
+    Earlier trials come first if values are equal.
     """
     values = {row.number: row.values[0] for row in rows if row.state == "completed" and row.values[0] is not None}
     best = _ranked(values, goal)[:CONFIRMED]
     return (*best, baseline) if baseline in values and baseline not in best else best
 
 
-def baseline(rows: Iterable[TrialRow], own_settings: Mapping[str, Any] | None) -> int | None:
-    """0 where the first trial was completed with the job's own settings, else None."""
+def baseline(rows: Iterable[TrialRow], job_settings: Mapping[str, Any] | None) -> int | None:
+    """Return 0 if the first trial was completed with the job's requested settings, else None."""
     first = next((row for row in rows if row.number == 0), None)
-    there = first is not None and first.state == "completed" and first.params == own_settings
-    return 0 if there else None
+    is_baseline = first is not None and first.state == "completed" and first.params == job_settings
+    return 0 if is_baseline else None
 
 
 def missing(numbers: Sequence[int], repeats: Iterable[TrialRow], confirm: int, seed: int) -> list[tuple[int, int]]:
-    """The repeats that are still to begin, as numbers of trials with the seeds of their jobs: all trials with the
-    first seed, then all with the second, so that what is there is a fair comparison at any time. `seed` is that of
-    the search's job.
+    """Return the repeats that have not started, as pairs of trial number and seed.
+
+    All trials are repeated with the first seed, then all with the second, so that the comparison is fair at any time.
+    `seed` is that of the search's job.
     """
-    begun = {(row.again, row.params["seed"]) for row in repeats}
+    started = {(row.again, row.params["seed"]) for row in repeats}
     seeds = [(seed + 1 + k) % _SEEDS for k in range(confirm)]
-    return [(number, each) for each in seeds for number in numbers if (number, each) not in begun]
+    return [(number, each) for each in seeds for number in numbers if (number, each) not in started]
 
 
 def confirmed(repeats: Iterable[TrialRow]) -> dict[int, tuple[float, ...]]:
-    """The values of the completed repeats, by the numbers of the trials that they repeat."""
-    found: dict[int, tuple[float, ...]] = {}
+    """Return the values of the completed repeats by the number of the repeated trial."""
+    values: dict[int, tuple[float, ...]] = {}
     for row in repeats:
         if row.again is not None and row.state == "completed" and row.values[0] is not None:
-            found[row.again] = (*found.get(row.again, ()), row.values[0])
-    return found
+            values[row.again] = (*values.get(row.again, ()), row.values[0])
+    return values
 
 
 def winner(values: Mapping[int, Sequence[float]], goal: Goal) -> int | None:
-    """The number of the trial with the best mean of its `values`, of equal ones the earlier; None where there are
-    none.
-    """
+    """Return the number of the trial with the best mean of `values`, the earlier of equal ones; None without values."""
     means = {number: sum(each) / len(each) for number, each in values.items()}
     return next(iter(_ranked(means, goal)), None)
 

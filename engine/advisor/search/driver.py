@@ -1,8 +1,7 @@
-"""The process that drives a search: it starts trials as ordinary runs, stops the worse ones early, trains the best
-again with other seeds, and writes down how all stand.
+"""Driver of a search: start trials as ordinary runs, stop the worse ones early, repeat the best with other seeds.
 
-It holds nothing that is not in the folders of the runs. Killed, it leaves the trials in hand to themselves; started
-again, it reads all trials and takes those in hand up where they are, whoever is still running.
+All its state is in the folders of the runs. If it is killed, active trials continue; when restarted, it reads all
+trials and takes over the active ones.
 """
 
 from __future__ import annotations
@@ -16,8 +15,8 @@ from functools import partial
 import msgspec
 
 from engine.advisor.search import budget, confirming
-from engine.advisor.search.hand import Hand
 from engine.advisor.search.study import Study
+from engine.advisor.search.trial_handle import TrialHandle
 from engine.checks.job_checks import problems
 from engine.checks.search_checks import LEAST_FREE_BYTES
 from engine.contract.catalogue import Catalogue, load_catalogue
@@ -35,21 +34,21 @@ from engine.supervisor.environment import usable_cores
 from engine.system.format import listed
 
 TICK_S = 0.1
-"""How often the logs of the trials in hand are looked at, and so how long a device may be idle between two trials."""
+"""Seconds between polls of the active trials' logs, and so the maximum idle time of a device between two trials."""
 SAVE_S = 0.25
-"""How often at most the state is written while trials report, and how much of it a killed driver loses."""
-STILL_SAVE_S = 15.0
-"""How often at least: the time that was worked counts against the budget."""
+"""Least seconds between saves of the state while trials report."""
+IDLE_SAVE_S = 15.0
+"""Seconds between saves without changes, since the time worked counts against the budget."""
 READY_S = 60.0
-"""How long the process that has PyTorch in memory is waited for at the start."""
-TRIES = 200
-"""Of settings for one trial, where many are impossible or have been tried."""
-HOPELESS = 3
-"""So many failed trials without any that did not, and the search ends."""
+"""Maximum seconds to wait for the preloader, which imports PyTorch."""
+MAX_ATTEMPTS = 200
+"""Attempts to find settings for one trial, since many may be impossible or already tried."""
+MAX_FAILED = 3
+"""Number of failed trials, with no other ones, that ends the search."""
 
 
 class Driver:
-    """Drives the search of a folder to its end; `preloader` starts the runs, and is closed then."""
+    """Driver of the search in a folder; `preloader` starts the runs, and is closed at the end."""
 
     def __init__(self, folder: SearchFolder, search: Search, preloader: Preloader) -> None:
         self._folder = folder
@@ -58,40 +57,38 @@ class Driver:
         self._study = Study(search, self._catalogue)
         self._preloader = preloader
         self._slots = _slots(search)
-        self._hands = {trial.number: Hand(search, run, trial) for run, trial in trials_of(search.name)}
+        self._handles = {trial.number: TrialHandle(search, run, trial) for run, trial in trials_of(search.name)}
         before = folder.state()
-        self._worked_before_s, self._began = before.worked_s, time.monotonic()
-        self._confirming_before_s, self._confirming_since = before.confirming_s, self._began
-        self._own_settings = self._study.own_settings()
+        self._worked_before_s, self._started = before.worked_s, time.monotonic()
+        self._confirming_before_s, self._confirming_since = before.confirming_s, self._started
+        self._job_settings = self._study.job_settings()
         self._candidates: tuple[int, ...] | None = None
-        """The trials that are confirmed; None until the search's own have all ended."""
+        """Trials that are repeated; None until all base trials have ended."""
         self._confirmed: dict[int, tuple[float, ...]] = {}
-        self._kept: set[int] = set()
-        """The trials whose checkpoints are not deleted."""
+        self._kept_checkpoints: set[int] = set()
+        """Trials whose checkpoints are not deleted."""
         self._ranked: tuple[object, ...] = ()
         self._front: tuple[int, ...] = ()
         self._importance: dict[str, float] = {}
         self._changed, self._saved_at = True, 0.0
-        self._asked_to_end = 0
+        self._end_requests = 0
         self._exhausted = False
         self._cause = ""
-        # Whoever presses “continue” means those too that were paused or had broken off.
+        # Continuing a search also resumes its paused and interrupted trials.
         self._to_resume = {
-            number for number, hand in self._hands.items() if hand.row.state in ("paused", "interrupted")
+            number for number, handle in self._handles.items() if handle.row.state in ("paused", "interrupted")
         }
 
     def end(self) -> None:
-        """Pauses the trials in hand and ends; asked for again, leaves them to end by themselves. For a signal
-        handler.
-        """
-        self._asked_to_end += 1
+        """Pause the active trials and end; on a second call, end without waiting for them. Safe in a signal handler."""
+        self._end_requests += 1
 
     def run(self) -> None:
-        """Returns once the budget is used up, the search can't go on, or `end` was called."""
+        """Return once the budget is used up, the search can't continue, or `end` was called."""
         try:
             self._save()
-            self._warm()
-            while not self._step():
+            self._wait_for_preloader()
+            while not self._poll_once():
                 time.sleep(TICK_S)
         except Exception as error:
             self._cause = f"Footplate itself failed: {type(error).__name__}: {error}. The traceback is in {DRIVER_LOG}."
@@ -100,45 +97,43 @@ class Driver:
         finally:
             self._preloader.close()
 
-    def _step(self) -> bool:
-        """Whether it was the last one."""
-        for hand in self._hands.values():
-            if (not hand.ended or hand.row.number in self._to_resume) and hand.look():
+    def _poll_once(self) -> bool:
+        """Poll all trials and start new ones; return True if the search has ended."""
+        for handle in self._handles.values():
+            if (not handle.ended or handle.row.number in self._to_resume) and handle.poll():
                 self._changed = True
-            if hand.row.state == "interrupted":
-                self._to_resume.add(hand.row.number)
-        active = [hand for hand in self._hands.values() if hand.active]
-        if self._asked_to_end:
-            for hand in active:
-                hand.tell(Pause())
-            if not active or self._asked_to_end > 1:
+            if handle.row.state == "interrupted":
+                self._to_resume.add(handle.row.number)
+        active = [handle for handle in self._handles.values() if handle.is_active]
+        if self._end_requests:
+            for handle in active:
+                handle.send(Pause())
+            if not active or self._end_requests > 1:
                 self._save("stopped")
                 return True
         else:
-            self._stop_worse(active)
+            self._prune(active)
             try:
-                self._fill()
+                self._start_trials()
             except OSError as error:
-                self._cause = f"No trial can be started: {error}. Make room or get write permission there."
+                self._cause = f"No trial can be started: {error}. Free up space or get write permission there."
         self._rank()
-        at_rest = self._cleared() and not any(hand.active for hand in self._hands.values())
-        if at_rest and not self._asked_to_end and self._nothing_left():
+        is_idle = self._delete_checkpoints() and not any(handle.is_active for handle in self._handles.values())
+        if is_idle and not self._end_requests and self._finish_if_done():
             return True
         now = time.monotonic()
-        if now > self._saved_at + (SAVE_S if self._changed else STILL_SAVE_S):
+        if now > self._saved_at + (SAVE_S if self._changed else IDLE_SAVE_S):
             self._save()
         return False
 
-    def _nothing_left(self) -> bool:
-        """Writes how the search ended, where it has."""
+    def _finish_if_done(self) -> bool:
+        """Save the final state and return True if nothing is left to do."""
+        if not self._cause and (self._to_resume or self._may_start() or self._missing_repeats()):
+            return False
         if self._cause:
             self._save("failed")
             return True
-        if self._to_resume or self._may_start() or self._repeats_left():
-            return False
-        if self._cause:
-            return self._nothing_left()
-        paused = [hand.row.title for hand in self._hands.values() if hand.row.state == "paused"]
+        paused = [handle.row.title for handle in self._handles.values() if handle.row.state == "paused"]
         if paused:
             which = f"Trial {paused[0]} is" if len(paused) == 1 else f"Trials {listed(paused)} are"
             self._cause = f"{which} paused. Continue the search to resume."
@@ -147,214 +142,221 @@ class Driver:
 
     # Trials
 
-    def _stop_worse(self, active: list[Hand]) -> None:
-        known = [hand.known for hand in self._own]
-        for hand in active:
-            if hand.trial.again is not None:
+    def _prune(self, active: list[TrialHandle]) -> None:
+        """Stop trials early that Optuna considers worse than others at the same epoch."""
+        known = [handle.known for handle in self._base]
+        for handle in active:
+            if handle.trial.again is not None:
                 continue
-            if hand.trial.pruned:
-                hand.tell(Stop())
-            elif self._search.pruner != "none" and hand.judged < hand.row.epoch < hand.row.epochs and hand.row.reported:
-                hand.judged = hand.row.epoch
-                worse, attrs = self._study.worse(known, hand.row.number)
-                worse = worse and hand.row.number > 0  # the first is what the others are seen beside
+            if handle.trial.pruned:
+                handle.send(Stop())
+            elif (
+                self._search.pruner != "none"
+                and handle.pruning_epoch < handle.row.epoch < handle.row.epochs
+                and handle.row.reported
+            ):
+                handle.pruning_epoch = handle.row.epoch
+                is_pruned, attrs = self._study.should_prune(known, handle.row.number)
+                is_pruned = is_pruned and handle.row.number > 0  # the first trial is the baseline
                 try:
-                    hand.keep(msgspec.structs.replace(hand.trial, pruned=worse, attrs=attrs))
+                    handle.save(msgspec.structs.replace(handle.trial, pruned=is_pruned, attrs=attrs))
                 except OSError:
-                    hand.judged = 0  # its disk is full; the next look tries again
+                    handle.pruning_epoch = 0  # its disk is full; retried at the next poll
                     continue
-                if worse:
-                    hand.tell(Stop())
+                if is_pruned:
+                    handle.send(Stop())
 
-    def _fill(self) -> None:
-        """Starts trials for as long as there are free devices and there is something to start. Raises OSError."""
-        free = self._free()
+    def _start_trials(self) -> None:
+        """Resume, start or repeat trials while devices are free. Raises OSError."""
+        free = self._free_slots()
         while free and self._to_resume:
-            hand = self._hands[min(self._to_resume)]
-            self._to_resume.remove(hand.row.number)
-            if not hand.ended and not hand.active:
-                hand.resume(free.pop(0), self._start)
+            handle = self._handles[min(self._to_resume)]
+            self._to_resume.remove(handle.row.number)
+            if not handle.ended and not handle.is_active:
+                handle.resume(free.pop(0), self._start)
                 self._changed = True
         while free and not self._cause and self._may_start():
-            self._begin(free.pop(0))
-        if self._candidates is None and self._own_is_done():
-            self._candidates = self._best_few() if self._search.confirm else ()
+            self._start_next(free.pop(0))
+        if self._candidates is None and self._is_base_done():
+            self._candidates = self._best_trials() if self._search.confirm else ()
             self._confirming_since = time.monotonic()
-        while free and (left := self._repeats_left()):
+        while free and (left := self._missing_repeats()):
             self._repeat(*left[0], free.pop(0))
 
-    def _free(self) -> list[tuple[str, ...]]:
-        """The groups of devices on which no trial of this search is."""
+    def _free_slots(self) -> list[tuple[str, ...]]:
+        """Return the groups of devices without an active trial of this search."""
         free = list(self._slots)
-        for hand in self._hands.values():
-            if hand.active and hand.devices is not None:
-                there = (slot for slot in free if slot == hand.devices or set(slot) & set(hand.devices))
-                if (slot := next(there, None)) is not None:
+        for handle in self._handles.values():
+            if handle.is_active and handle.devices is not None:
+                occupied = (slot for slot in free if slot == handle.devices or set(slot) & set(handle.devices))
+                if (slot := next(occupied, None)) is not None:
                     free.remove(slot)
         return free
 
     def _may_start(self) -> bool:
-        """Whether the budget, and what has come of it so far, allow another trial."""
-        rows, allowed = self._own_rows, self._search.budget
+        """Return True if the budget and the results allow another trial."""
+        rows, allowed = self._base_rows, self._search.budget
         failed = [row for row in rows if row.state == "failed"]
-        if len(failed) == len(rows) >= min(HOPELESS, allowed.trials or HOPELESS):
-            self._cause = f"Every trial so far has failed: {failed[-1].cause}"
+        if len(failed) == len(rows) >= min(MAX_FAILED, allowed.trials or MAX_FAILED):
+            self._cause = f"All trials have failed: {failed[-1].cause}"
             return False
-        return not self._exhausted and not budget.used_up(allowed, rows, self._worked_s() - self._confirming_s())
+        return not self._exhausted and not budget.is_used_up(allowed, rows, self._worked_s() - self._confirming_s())
 
-    def _begin(self, devices: tuple[str, ...]) -> None:
-        """Starts the next trial. Raises OSError."""
-        number = max(self._hands, default=-1) + 1
-        found = self._possible(number, devices)
+    def _start_next(self, devices: tuple[str, ...]) -> None:
+        """Start the next base trial. Raises OSError."""
+        number = max(self._handles, default=-1) + 1
+        found = self._choose_settings(number, devices)
         if isinstance(found, Problem):
-            self._cause = f"No possible settings were found in {TRIES} tries. {found}"
+            self._cause = f"No possible settings were found in {MAX_ATTEMPTS} tries. {found}"
         elif found is None:
-            self._exhausted = True  # all that the space holds has been tried
+            self._exhausted = True  # all settings of the space have been tried
         else:
             self._create(*found)
 
-    def _own_is_done(self) -> bool:
-        """Whether all of the search's own trials have ended and no other is to begin, so that the best can be
-        confirmed.
-        """
-        return all(hand.ended for hand in self._own) and not self._may_start() and not self._cause
+    def _is_base_done(self) -> bool:
+        """Return True if all base trials have ended and no other will start, so that the best can be repeated."""
+        return all(handle.ended for handle in self._base) and not self._may_start() and not self._cause
 
-    def _repeats_left(self) -> list[tuple[int, int]]:
-        """The repeats that are still to begin, as numbers of trials and seeds."""
-        search, repeats = self._search, [hand.row for hand in self._repeats]
+    def _missing_repeats(self) -> list[tuple[int, int]]:
+        """Return the repeats that have not started, as pairs of trial number and seed."""
+        search, repeats = self._search, [handle.row for handle in self._repeats]
         return confirming.missing(self._candidates or (), repeats, search.confirm, search.job.seed)
 
     def _repeat(self, again: int, seed: int, devices: tuple[str, ...]) -> None:
-        """Trains a trial again with another seed. Raises OSError."""
-        number = max(self._hands) + 1
-        params = self._hands[again].trial.params | {"seed": seed}
+        """Repeat trial `again` with another seed. Raises OSError."""
+        number = max(self._handles) + 1
+        params = self._handles[again].trial.params | {"seed": seed}
         trial = Trial(search=self._search.name, number=number, params=params, seed=self._search.seed, again=again)
-        job, wrong = job_with(self._search.job, params | self._own_fields(f"{again}, seed {seed}", devices))
+        job, found = job_with(self._search.job, params | self._run_fields(f"{again}, seed {seed}", devices))
         if job is None:
-            raise ValueError(f"the settings of trial {again} are not those of a job: {wrong[0]}")
+            raise ValueError(f"the settings of trial {again} are not those of a job: {found[0]}")
         self._create(trial, job)
 
     def _create(self, trial: Trial, job: Job) -> None:
-        """Makes the run of a trial and starts it. Raises OSError."""
+        """Create and start the run of a trial. Raises OSError."""
         folder = self._folder.path
         if shutil.disk_usage(folder).free < LEAST_FREE_BYTES:
             raise OSError(f"less than 1 GiB is free on the disk of {folder}")
-        run = create_run(job, partial(_note, trial=trial))
+        run = create_run(job, partial(_save_trial, trial=trial))
         self._start(run)
-        self._hands[trial.number] = Hand(self._search, run, trial)
+        self._handles[trial.number] = TrialHandle(self._search, run, trial)
         self._changed = True
 
-    def _possible(self, number: int, devices: tuple[str, ...]) -> tuple[Trial, Job] | Problem | None:
-        """Settings that a job can have and no trial had, as a trial and its job; else why none was found, None where
-        all had been tried.
+    def _choose_settings(self, number: int, devices: tuple[str, ...]) -> tuple[Trial, Job] | Problem | None:
+        """Choose valid, untried settings, and return a trial and its job.
+
+        Returns the problem of the last attempt if there are none, or None if all were tried.
         """
-        known = [hand.known for hand in self._own]
+        known = [handle.known for handle in self._base]
         tried = [each.trial.params for each in known]
-        wrong: Problem | None = None
-        for attempt in range(TRIES):
+        problem: Problem | None = None
+        for attempt in range(MAX_ATTEMPTS):
             trial = self._study.ask(known, number, attempt)
             if trial is None:
                 return None
             if trial.params in tried:
                 continue
-            job, found = job_with(self._search.job, trial.params | self._own_fields(str(number), devices))
+            job, found = job_with(self._search.job, trial.params | self._run_fields(str(number), devices))
             found = errors([*found, *(problems(job, self._catalogue) if job is not None else ())])
             if job is not None and not found:
                 return trial, job
-            wrong = found[0]
-        return wrong
+            problem = found[0]
+        return problem
 
-    def _own_fields(self, title: str, devices: tuple[str, ...]) -> dict[str, object]:
-        own: dict[str, object] = {
-            "name": f"{self._search.name} {title}",
-            "devices": list(devices),
-            "start": "when_free",
-        }
+    def _run_fields(self, title: str, devices: tuple[str, ...]) -> dict[str, object]:
+        """Return the job fields that differ between the runs of a search in addition to their settings."""
+        name = f"{self._search.name} {title}"
+        fields: dict[str, object] = {"name": name, "devices": list(devices), "start": "when_free"}
         if self._search.job.cpu_threads is None and set(devices) == {CPU} and "cpu_threads" not in self._search.space:
-            own["cpu_threads"] = max(1, usable_cores() // len(self._search.devices))
-        return own
+            fields["cpu_threads"] = max(1, usable_cores() // len(self._search.devices))
+        return fields
 
     def _start(self, run: RunFolder) -> None:
-        """Starts a run, if possible from the process that has PyTorch in memory. Raises OSError."""
-        self._warm()
+        """Start a run, from the preloader if possible. Raises OSError."""
+        self._wait_for_preloader()
         self._preloader.start_run(run)
 
-    def _warm(self) -> None:
-        """Waits until that process is ready."""
+    def _wait_for_preloader(self) -> None:
         self._preloader.start()
         deadline = time.monotonic() + READY_S
         while self._preloader.alive and not self._preloader.ready and time.monotonic() < deadline:
             select.select([self._preloader], [], [], TICK_S)
             self._preloader.poll()
 
-    # How it stands
+    # State
 
     def _rank(self) -> None:
-        """Finds the best once another trial has ended."""
-        if (now := (sum(hand.ended for hand in self._hands.values()), self._candidates)) != self._ranked:
+        """Update the best trials once another trial has ended."""
+        if (now := (sum(handle.ended for handle in self._handles.values()), self._candidates)) != self._ranked:
             self._ranked = now
-            known = [hand.known for hand in self._own]
+            known = [handle.known for handle in self._base]
             self._front, self._importance = self._study.front(known), self._study.importance(known)
             self._confirm()
             self._changed = True
 
-    def _cleared(self) -> bool:
-        """Deletes the checkpoints of ended trials that are not the best and can't become it; False where a supervisor
-        that is about to end keeps some yet.
+    def _delete_checkpoints(self) -> bool:
+        """Delete the checkpoints of ended trials that can't be the best.
+
+        Returns False if some of their supervisors are still ending.
         """
         if self._search.keep_checkpoints:
             return True
-        others = [hand for hand in self._hands.values() if hand.ended and hand.row.number not in self._kept]
-        for hand in others:
-            if not hand.cleared:
-                hand.clear()
-        return all(hand.cleared for hand in others)
+        others = [
+            handle
+            for handle in self._handles.values()
+            if handle.ended and handle.row.number not in self._kept_checkpoints
+        ]
+        for handle in others:
+            if not handle.is_cleared:
+                handle.clear()
+        return all(handle.is_cleared for handle in others)
 
     def _confirm(self) -> None:
-        """Puts the best by its repeats in place of the best by the search, once all have ended."""
-        goal, repeats = self._search.goals[0], [hand.row for hand in self._repeats]
+        """Replace the best base trial by the best one according to its repeats, once all have ended."""
+        goal, repeats = self._search.goals[0], [handle.row for handle in self._repeats]
         known = confirming.confirmed(repeats)
-        self._confirmed = {number: values for number, values in known.items() if number in self._hands}
-        over = self._candidates is not None and not self._repeats_left() and all(row.ended for row in repeats)
-        best = confirming.winner(self._confirmed, goal) if over and self._candidates else None
+        self._confirmed = {number: values for number, values in known.items() if number in self._handles}
+        is_over = self._candidates is not None and not self._missing_repeats() and all(row.ended for row in repeats)
+        best = confirming.winner(self._confirmed, goal) if is_over and self._candidates else None
         self._front = (best,) if best is not None else self._front
-        self._kept = set(self._front)
-        if self._search.confirm and not over:
-            self._kept |= {*self._confirmed, *self._best_few()}
+        self._kept_checkpoints = set(self._front)
+        if self._search.confirm and not is_over:
+            self._kept_checkpoints |= {*self._confirmed, *self._best_trials()}
 
-    def _best_few(self) -> tuple[int, ...]:
-        """The trials to be confirmed, as far as they are known."""
-        return confirming.candidates(self._own_rows, self._search.goals[0], self._baseline)
-
-    @property
-    def _own(self) -> list[Hand]:
-        """The search's own trials, without repeats."""
-        return [hand for hand in self._hands.values() if hand.trial.again is None]
+    def _best_trials(self) -> tuple[int, ...]:
+        """Return the trials that would be repeated now."""
+        return confirming.candidates(self._base_rows, self._search.goals[0], self._baseline)
 
     @property
-    def _own_rows(self) -> list[TrialRow]:
-        return [hand.row for hand in self._own]
+    def _base(self) -> list[TrialHandle]:
+        """Trials without repeats."""
+        return [handle for handle in self._handles.values() if handle.trial.again is None]
 
     @property
-    def _repeats(self) -> list[Hand]:
-        return [hand for hand in self._hands.values() if hand.trial.again is not None]
+    def _base_rows(self) -> list[TrialRow]:
+        return [handle.row for handle in self._base]
+
+    @property
+    def _repeats(self) -> list[TrialHandle]:
+        return [handle for handle in self._handles.values() if handle.trial.again is not None]
 
     @property
     def _baseline(self) -> int | None:
-        return confirming.baseline(self._own_rows, self._own_settings)
+        return confirming.baseline(self._base_rows, self._job_settings)
 
     def _worked_s(self) -> float:
-        return self._worked_before_s + time.monotonic() - self._began
+        return self._worked_before_s + time.monotonic() - self._started
 
     def _confirming_s(self) -> float:
         since = time.monotonic() - self._confirming_since if self._candidates else 0.0
         return self._confirming_before_s + since
 
     def _save(self, ended: str = "") -> None:
-        """Writes how the search stands; a disk that doesn't take it is tried again at the next change."""
-        hands = [self._hands[number] for number in sorted(self._hands)]
-        of = self._confirmed
-        rows = tuple(msgspec.structs.replace(hand.row, confirmed=of.get(hand.row.number, ())) for hand in hands)
+        """Save the state; a failed save is retried at the next change."""
+        rows = tuple(
+            msgspec.structs.replace(handle.row, confirmed=self._confirmed.get(number, ()))
+            for number, handle in sorted(self._handles.items())
+        )
         total, repeats = self._total(), self._total_repeats()
         state = SearchState(
             time=time.time(),
@@ -380,31 +382,34 @@ class Driver:
             self._changed = True
 
     def _seconds_left(self, repeats: int) -> float | None:
-        worked, done = self._worked_s() - self._confirming_s(), self._candidates is not None
-        of_repeats = [hand.row for hand in self._repeats]
         return budget.seconds_left(
-            self._search, self._own_rows, of_repeats, worked_s=worked, to_repeat=repeats, done=done
+            self._search,
+            self._base_rows,
+            [handle.row for handle in self._repeats],
+            worked_s=self._worked_s() - self._confirming_s(),
+            repeat_count=repeats,
+            is_done=self._candidates is not None,
         )
 
     def _total(self) -> int | None:
-        """How many trials of its own the search will have, as far as that is known."""
+        """Return the total number of base trials if it is known."""
         known = self._candidates is not None or self._exhausted
-        return len(self._own) if known else self._search.budget.trials
+        return len(self._base) if known else self._search.budget.trials
 
     def _total_repeats(self) -> int:
-        """How many repeats there will be; at most where the candidates are not known yet."""
+        """Return the number of repeats, or its maximum while the candidates are unknown."""
         if self._candidates is not None:
-            return len(self._repeats) + len(self._repeats_left())
-        most = CONFIRMED + (self._own_settings is not None)
+            return len(self._repeats) + len(self._missing_repeats())
+        most = CONFIRMED + (self._job_settings is not None)
         return len(self._repeats) + self._search.confirm * min(most, self._search.budget.trials or most)
 
 
 def _slots(search: Search) -> list[tuple[str, ...]]:
-    """The groups of devices on which trials run at once."""
+    """Return the groups of devices that run one trial each."""
     size = search.devices_per_trial
     return [search.devices[at : at + size] for at in range(0, len(search.devices), size)]
 
 
-def _note(run: RunFolder, trial: Trial) -> None:
+def _save_trial(run: RunFolder, trial: Trial) -> None:
     change_notes(run.path, tags=(tag_of(trial.search),))
     save_trial(run, trial)

@@ -1,8 +1,7 @@
-"""What Optuna is asked: which settings to try next, whether a trial is worth going on with, what matters, and which
-are best.
+"""Optuna's decisions on a search: next settings, early stopping, importance of fields, best trials.
 
-Optuna stores nothing. Each question is put to a study in memory that is made from the trials as they are (20 ms for
-500), so that the answer follows from them and a seed alone, before a restart and after it.
+Optuna stores nothing. Each decision is made by a study in memory that is built from the trials (20 ms for 500), so that
+it depends only on them and a seed, and is the same after a restart.
 """
 
 from __future__ import annotations
@@ -35,10 +34,10 @@ from engine.contract.search import OPTION, Choices, Dimension, Range, Search, Tr
 optuna.logging.set_verbosity(optuna.logging.WARNING)
 
 REDUCTION = 3
-"""Of so many trials at a rung one goes on, as in the papers on Hyperband and on asynchronous successive halving."""
-LEAST_FOR_IMPORTANCE = 4
-_ASKS = 1_000
-"""So many seeds belong to each trial, for settings that turn out to be impossible."""
+"""One in this many trials at a rung continues, as in the papers on Hyperband and asynchronous successive halving."""
+MIN_FOR_IMPORTANCE = 4
+_SEEDS_PER_TRIAL = 1_000
+"""Number of seeds of each trial, for attempts after impossible settings."""
 
 _STATES = {
     "completed": TrialState.COMPLETE,
@@ -49,82 +48,80 @@ _STATES = {
 
 
 @dataclass(frozen=True)
-class Known:
-    """A trial, and how it stands."""
+class KnownTrial:
+    """Trial with its current row."""
 
     trial: Trial
     row: TrialRow
 
 
 class Study:
-    """A search's study. `job` and `catalogue` say what kinds its fields have."""
+    """Optuna study of a search; `catalogue` provides the kinds of its fields."""
 
     def __init__(self, search: Search, catalogue: Catalogue) -> None:
         self._search = search
         self._fields = {name: field_of(search.job, name, catalogue) for name in search.space}
         self._distributions = {name: self._distribution(name, each) for name, each in search.space.items()}
 
-    def ask(self, known: Sequence[Known], number: int, attempt: int = 0) -> Trial | None:
-        """The settings of the trial of that number, from those `known`; None where a grid has no more. Another
-        `attempt` gives others.
+    def ask(self, known: Sequence[KnownTrial], number: int, attempt: int = 0) -> Trial | None:
+        """Return the settings of the trial `number`, given the `known` ones; None if a grid has no more.
 
-        The first trial has the job's own settings where the space holds them, so that the others are seen beside it.
+        Another `attempt` gives other settings. The first trial has the job's requested settings if the space includes
+        them, as a baseline.
         """
-        seed = (self._search.seed + number) * _ASKS + attempt
+        seed = (self._search.seed + number) * _SEEDS_PER_TRIAL + attempt
         ended = tuple(each.trial.number for each in known if each.row.state in _STATES)
-        in_hand = tuple(each.trial.number for each in known if each.row.state not in _STATES)
-        trial = Trial(search=self._search.name, number=number, params={}, seed=seed, known=ended, in_hand=in_hand)
+        active = tuple(each.trial.number for each in known if each.row.state not in _STATES)
+        trial = Trial(search=self._search.name, number=number, params={}, seed=seed, known=ended, in_hand=active)
         if self._search.sampler == "grid":
             params = self._from_grid([each.trial.params for each in known], attempt)
             return msgspec.structs.replace(trial, params=params) if params is not None else None
-        own = self.own_settings()
-        if number == attempt == 0 and own is not None:
-            return msgspec.structs.replace(trial, params=own)
-        study = self._made(known, self._sampler(seed))
+        requested = self.job_settings()
+        if number == attempt == 0 and requested is not None:
+            return msgspec.structs.replace(trial, params=requested)
+        study = self._build(known, self._sampler(seed))
         asked = study.ask(self._distributions)
         attrs = study.trials[-1].system_attrs
         params = {name: _decoded(value) for name, value in asked.params.items()}
         return msgspec.structs.replace(trial, params=params, attrs=attrs)
 
-    def worse(self, known: Sequence[Known], number: int) -> tuple[bool, dict[str, Any]]:
-        """Whether the trial of that number is to be stopped early, by what it has reported last, and Optuna's notes
-        on it from now on.
-        """
+    def should_prune(self, known: Sequence[KnownTrial], number: int) -> tuple[bool, dict[str, Any]]:
+        """Decide by its last report whether to stop the trial `number` early; also return Optuna's notes on it."""
         pruner = self._pruner()
-        study = self._made(known, None, pruner)
-        at = next(index for index, trial in enumerate(study.trials) if trial.number == number)
-        return pruner.prune(study, study.trials[at]), study.trials[at].system_attrs
+        study = self._build(known, None, pruner)
+        is_pruned = pruner.prune(study, study.trials[number])
+        return is_pruned, study.trials[number].system_attrs
 
-    def importance(self, known: Sequence[Known]) -> dict[str, float]:
-        """How much each field decides whether a trial is among the better ones by the first goal, the largest first."""
+    def importance(self, known: Sequence[KnownTrial]) -> dict[str, float]:
+        """Return how much each field decides whether a trial is good by the first goal, in descending order."""
         if len(self._search.goals) > 1:
             first = msgspec.structs.replace(self._search, goals=self._search.goals[:1])
-            rows = [Known(each.trial, msgspec.structs.replace(each.row, values=each.row.values[:1])) for each in known]
+            rows = [
+                KnownTrial(each.trial, msgspec.structs.replace(each.row, values=each.row.values[:1])) for each in known
+            ]
             return Study(first, load_catalogue()).importance(rows)
-        study = self._made(known)
+        study = self._build(known)
         complete = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
-        if len(complete) < LEAST_FOR_IMPORTANCE or len({trial.value for trial in complete}) < 2:
+        if len(complete) < MIN_FOR_IMPORTANCE or len({trial.value for trial in complete}) < 2:
             return {}
-        found = get_param_importances(study, evaluator=PedAnovaImportanceEvaluator())
-        return {name: round(float(share), 4) for name, share in found.items() if math.isfinite(share)}
+        importances = get_param_importances(study, evaluator=PedAnovaImportanceEvaluator())
+        return {name: round(float(value), 4) for name, value in importances.items() if math.isfinite(value)}
 
-    def front(self, known: Sequence[Known]) -> tuple[int, ...]:
-        """The completed trials than which no other is better by one goal and as good by all; of one goal the best
-        one.
-        """
-        study = self._made(known)
+    def front(self, known: Sequence[KnownTrial]) -> tuple[int, ...]:
+        """Return the completed trials that no other dominates; for a single goal, the best one."""
+        study = self._build(known)
         if not study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,)):
             return ()
         best = [study.best_trial] if len(self._search.goals) == 1 else study.best_trials
         return tuple(trial.number for trial in best)
 
-    def _made(
+    def _build(
         self,
-        known: Iterable[Known],
+        known: Iterable[KnownTrial],
         sampler: optuna.samplers.BaseSampler | None = None,
         pruner: optuna.pruners.BasePruner | None = None,
     ) -> optuna.Study:
-        """A study of the trials `known`, each at its number; those that are missing have failed."""
+        """Build a study of the trials `known`, each at its number; missing ones count as failed."""
         study = optuna.create_study(
             study_name=self._search.name,
             directions=["maximize" if goal.higher_is_better else "minimize" for goal in self._search.goals],
@@ -136,7 +133,7 @@ class Study:
         study.add_trials([self._frozen(by_number.get(number)) for number in range(last + 1)])
         return study
 
-    def _frozen(self, known: Known | None) -> FrozenTrial:
+    def _frozen(self, known: KnownTrial | None) -> FrozenTrial:
         if known is None:
             return create_trial(state=TrialState.FAIL)
         row, state = known.row, _STATES.get(known.row.state, TrialState.RUNNING)
@@ -169,12 +166,12 @@ class Study:
 
     def _pruner(self) -> optuna.pruners.BasePruner:
         epochs = self._search.space.get("epochs")
-        most = self._search.job.epochs
+        max_epochs = self._search.job.epochs
         if epochs is not None:
-            most = int(epochs.high) if isinstance(epochs, Range) else max(map(_whole, epochs.values))
+            max_epochs = int(epochs.high) if isinstance(epochs, Range) else max(int(value) for value in epochs.values)  # type: ignore[arg-type]
         match self._search.pruner:
             case "hyperband":
-                return optuna.pruners.HyperbandPruner(1, most, REDUCTION)
+                return optuna.pruners.HyperbandPruner(1, max_epochs, REDUCTION)
             case "halving":
                 return optuna.pruners.SuccessiveHalvingPruner(1, REDUCTION)
             case "median":
@@ -190,31 +187,31 @@ class Study:
             return IntDistribution(int(dimension.low), int(dimension.high), dimension.log, int(dimension.step or 1))
         return FloatDistribution(dimension.low, dimension.high, dimension.log, dimension.step)
 
-    def own_settings(self) -> dict[str, Any] | None:
-        """The job's own values of the fields that vary; None where one of them lies outside the space."""
-        own = {name: _plain(_of(self._search.job, name, field)) for name, field in self._fields.items()}
-        inside = all(_holds(self._distributions[name], _encoded(value)) for name, value in own.items())
-        return own if inside else None
+    def job_settings(self) -> dict[str, Any] | None:
+        """Return the job's requested values of the varied fields; None if one is outside the space."""
+        settings = {name: _plain(_value(self._search.job, name, field)) for name, field in self._fields.items()}
+        is_inside = all(_contains(self._distributions[name], _encoded(value)) for name, value in settings.items())
+        return settings if is_inside else None
 
     def _from_grid(self, tried: Sequence[dict[str, Any]], index: int) -> dict[str, Any] | None:
-        """One of the combinations that have not been tried: in a random order, since the budget may not suffice for
-        all.
-        """
+        """Return one of the untried combinations in random order, since the budget may not suffice for all."""
         values = [grid_values(each, self._fields[name]) or () for name, each in self._search.space.items()]
         order = list(itertools.product(*(map(_plain, each) for each in values)))
         random.Random(self._search.seed).shuffle(order)
-        left = (params for each in order if (params := dict(zip(self._search.space, each, strict=True))) not in tried)
-        return next(itertools.islice(left, index, None), None)
+        untried = (
+            params for each in order if (params := dict(zip(self._search.space, each, strict=True))) not in tried
+        )
+        return next(itertools.islice(untried, index, None), None)
 
 
-def _of(job: Job, name: str, field: Any) -> Any:
+def _value(job: Job, name: str, field: Any) -> Any:
     if name.startswith(OPTION):
         return job.options.get(name.removeprefix(OPTION), field.default)
     return getattr(job, name)
 
 
-def _holds(distribution: BaseDistribution, value: CategoricalChoiceType) -> bool:
-    """Whether a value lies in a distribution."""
+def _contains(distribution: BaseDistribution, value: CategoricalChoiceType) -> bool:
+    """Return True if a distribution contains a value."""
     if isinstance(distribution, CategoricalDistribution):
         return value in distribution.choices
     if not isinstance(value, int | float) or isinstance(value, bool):
@@ -227,16 +224,12 @@ def _holds(distribution: BaseDistribution, value: CategoricalChoiceType) -> bool
 
 
 def _plain(value: Any) -> Any:
-    """A value as JSON has it."""
+    """Convert a value to its JSON equivalent."""
     return _decoded(_encoded(value))
 
 
-def _whole(value: Any) -> int:
-    return int(value)
-
-
 def _encoded(value: Any) -> CategoricalChoiceType:
-    """A value as Optuna takes it: of lists their JSON."""
+    """Convert a value for Optuna, which can't store lists."""
     return json.dumps(value) if isinstance(value, list | tuple) else value
 
 

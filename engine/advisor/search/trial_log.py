@@ -1,4 +1,4 @@
-"""What the run of a trial has said, read on from where it was read last."""
+"""Incremental reader of the log of a trial's run."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ from engine.contract.search import PARAMETERS, SECONDS, Goal, Trial, TrialRow, T
 from engine.runs.folder import RunFolder
 from engine.system.decode_errors import NOT_DECODED
 
-_READ = (RunStarted, Waiting, PhaseChanged, Planned, Validation, Failed, Restarting, RunFinished)
-_MARKS = tuple(f'{{"type":"{kind.__struct_config__.tag}"'.encode() for kind in _READ)
+_RELEVANT = (RunStarted, Waiting, PhaseChanged, Planned, Validation, Failed, Restarting, RunFinished)
+_PREFIXES = tuple(f'{{"type":"{kind.__struct_config__.tag}"'.encode() for kind in _RELEVANT)
 _OUTCOMES: dict[str, TrialState] = {"completed": "completed", "paused": "paused", "stopped": "stopped"}
 
 
 class TrialLog:
-    """A trial's log, by the search's `goals`; `epochs` are those of its job."""
+    """Log of a trial's run, evaluated by the search's `goals`; `epochs` are those of its job."""
 
     def __init__(self, run: RunFolder, goals: tuple[Goal, ...], epochs: int) -> None:
         self.finished: RunFinished | None = None
-        """How the last execution ended; None while one goes on."""
+        """End of the last execution; None while one is running."""
         self._run = run
         self._goals = goals
         self._epochs = epochs
@@ -45,7 +45,7 @@ class TrialLog:
         self._cause = ""
 
     def read(self) -> bool:
-        """Takes what is new; whether anything is."""
+        """Read new events; return True if there are any."""
         try:
             with self._run.events_file.open("rb") as stream:
                 stream.seek(self._offset)
@@ -55,15 +55,15 @@ class TrialLog:
         data = data[: data.rfind(b"\n") + 1]
         self._offset += len(data)
         for line in data.splitlines():
-            if line.startswith(_MARKS):
+            if line.startswith(_PREFIXES):
                 try:
-                    self._take(EVENT.decode(line))
+                    self._add(EVENT.decode(line))
                 except NOT_DECODED:
                     continue
         return bool(data)
 
     def row(self, trial: Trial, alive: bool) -> TrialRow:
-        """How the trial stands; `alive` is whether its run has a living supervisor, or may yet."""
+        """Return the row that reports the trial; `alive` is True if its run's supervisor is alive or may be starting."""
         row = TrialRow(
             number=trial.number,
             run_id=self._run.run_id,
@@ -83,7 +83,7 @@ class TrialLog:
         cause = f"It has no finite value of {missing[0].title}."
         return msgspec.structs.replace(row, state="failed", cause=cause)
 
-    def _take(self, event: AnyEvent) -> None:
+    def _add(self, event: AnyEvent) -> None:
         match event:
             case RunStarted():
                 self.finished, self._planned_at, self._cause = None, None, ""
@@ -111,7 +111,7 @@ class TrialLog:
         return "pruned" if trial.pruned and state == "stopped" else state
 
     def _reported(self) -> dict[int, float]:
-        """The first goal's finite values by epoch."""
+        """Return the finite values of the first goal by epoch."""
         first = self._goals[0].measure
         return {epoch: m[first] for epoch, m in self._measures.items() if first in m and isfinite(m[first])}
 
@@ -119,9 +119,8 @@ class TrialLog:
         best: dict[str, float] = {}
         goal = next((goal for goal in self._goals if goal.measure not in (SECONDS, PARAMETERS)), None)
         if goal is not None:
-            with_it = [m for m in self._measures.values() if goal.measure in m and isfinite(m[goal.measure])]
-            pick = max if goal.higher_is_better else min
-            best = pick(with_it, key=lambda m: m[goal.measure], default={})
-        known = {SECONDS: self._seconds or None, PARAMETERS: self._parameters}
-        found = (known[each.measure] if each.measure in known else best.get(each.measure) for each in self._goals)
-        return tuple(float(value) if value is not None and isfinite(value) else None for value in found)
+            finite = [m for m in self._measures.values() if goal.measure in m and isfinite(m[goal.measure])]
+            best = (max if goal.higher_is_better else min)(finite, key=lambda m: m[goal.measure], default={})
+        costs = {SECONDS: self._seconds or None, PARAMETERS: self._parameters}
+        values = (costs[each.measure] if each.measure in costs else best.get(each.measure) for each in self._goals)
+        return tuple(float(value) if value is not None and isfinite(value) else None for value in values)

@@ -20,26 +20,26 @@ BF16_SAVES = 0.5
 """Fraction of both passes that bf16 saves on GPUs with tensor cores: NVIDIA's DeepLearningExamples train ResNet-50 on
 an A100 with 938 images/s in TF32 and 2,470 with AMP."""
 STARVED = 0.5
-"""Fraction of steps that end with an empty GPU queue from which a GPU counts as starved by its host."""
+"""Least fraction of steps ending with an empty GPU queue for a GPU to count as starved by its host."""
 BUSY_CPU = 0.1
-"""Fraction of the time spent waiting for a core from which other programs count as the bottleneck of a CPU run."""
+"""Least fraction of the time spent waiting for a core for other programs to count as the bottleneck of a CPU run."""
 DECODING_LOAD = 0.2
-"""Load of a core from which decoding may be what takes cores away from the computation."""
+"""Load of a core below which decoding is not the cause of busy cores."""
 WAITING: tuple[Part, ...] = ("data", "transfer", "communication")
-"""Parts of a step in which the device computes nothing."""
+"""Parts of a step during which the device is idle."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Situation:
-    """Measurements of a run by its rank 0.
+    """Measurements of a run by rank 0.
 
     Attributes:
         parts: Seconds per step by part, `step_s` in total.
         readers: Threads of this worker that read images; None if it reads none.
         decoding_s: Thread-seconds of decoding per step.
-        spare_cores: Cores of this worker on which none of its computing threads runs.
-        held_up: Fraction of the time in which computing threads waited for a core.
-        epochs_before: Completed epochs of this execution, in which each image has been decoded.
+        spare_cores: Cores of this worker without a computing thread.
+        held_up: Fraction of the time spent by computing threads waiting for a core.
+        epochs_before: Completed epochs of this execution, each with all images decoded.
         starved: Fraction of steps that ended with an empty GPU queue; see `Times`.
         ranks: Times of all ranks in the last traced step.
         trace: Pipeline schedule of the last traced step.
@@ -89,7 +89,7 @@ class Situation:
 
 
 def find_bottleneck(situation: Situation) -> Advice:
-    """Return advice on what costs the most time, or the finding that there is no bottleneck."""
+    """Return advice on the costliest bottleneck, or the finding that there is none."""
     costly = [each for each in _costs(situation) if each[0] >= MIN_LOSS]
     if costly:
         return max(costly, key=lambda each: each[0])[1]

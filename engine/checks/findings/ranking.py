@@ -14,7 +14,7 @@ from engine.system.format import percent, size
 MAX_RIVALS = 3
 """Most other strategies that the sentence compares with the fastest."""
 LONG_WAIT = 0.1
-"""Fraction of a step spent waiting for data from which it is mentioned."""
+"""Least fraction of a step spent waiting for data that is worth mentioning."""
 TIE = 0.04
 """Candidates whose speeds differ by less than this fraction count as equally fast."""
 NOTHING_FITS = (
@@ -104,7 +104,7 @@ def _explain_fewer_devices(job: Job, measured: Sequence[Candidate]) -> list[str]
 
 
 def _compare(job: Job, catalogue: Catalogue, best: Candidate, rival: Candidate) -> str:
-    """Say how fast `rival` is compared with `best`, and what it loses by."""
+    """Say how fast `rival` is compared with `best`, and why it is slower."""
     strategy = catalogue.strategy(rival.strategy)
     assert strategy is not None
     ratio = _speed(rival) / _speed(best)

@@ -19,7 +19,7 @@ from engine.system.format import counted, listed, percent
 MIN_EPOCHS = 3
 """Fewest validated epochs for a verdict; with fewer, a trend can't be distinguished from noise."""
 NOISE_WINDOW = 6
-"""Number of last validations from which the noise of a metric is estimated."""
+"""Number of last validations that determine the noise of a metric."""
 NOISE_DEVIATIONS = 3.0
 """Standard deviations that a change must exceed; about one in a hundred flat, noisy curves is then misjudged."""
 STEADY_EPOCHS = 5
@@ -29,21 +29,21 @@ WORTHWHILE_GAIN = 0.01
 DEFAULT_GAIN_RATIO = 0.8
 """Ratio of an epoch's gain to the previous one's if there are too few epochs to fit it: a time constant of 4.5 epochs."""
 OVERFIT_CHANGE = 0.05
-"""Relative rise of the validation loss, and fall of the training loss, from which a run counts as overfitted."""
+"""Least relative rise of the validation loss, and fall of the training loss, of an overfitted run."""
 LEARNING_DECREASE = 0.05
-"""Relative decrease from which a training loss counts as having fallen."""
+"""Least relative decrease of a training loss that counts as learning."""
 NOTHING_LEARNED = 0.05
 """A metric from 0 to 1 without a chance level that stays below this shows that nothing was learned."""
 SUSPECT_RATE_FACTOR = 10.0
 """A learning rate this many times above or below the usual one is the first suspect if nothing was learned."""
 LEARNED_ABOVE_CHANCE = 0.25
-"""Training accuracy above chance from which the model has learned its training images."""
+"""Least training accuracy above chance of a model that has learned its training images."""
 MAX_CHANCE_MARGIN = 0.15
 """Largest margin of two standard errors at which there are enough validation images to compare with chance."""
 WEAK_FRACTION = 0.5
 """A class is weak if its recall, and rare if its count, is below this fraction of the median class's."""
 MIN_MEDIAN_RECALL = 0.3
-"""Median recall from which the model works in general, so that single classes can be called weak."""
+"""Least median recall of a model that works in general, so that single classes can be called weak."""
 USUAL_RATES = {"sgd": 0.01, "lamb": 0.005, "adagrad": 0.01}
 USUAL_RATE = 0.001
 """Learning rates at which most models learn something: the defaults of torch and timm; 0.001 for Adam and variants."""
@@ -203,7 +203,7 @@ def _check_learning(run: _Run) -> Verdict | None:
 
 
 def _check_chance_level(run: _Run, losses: Sequence[float]) -> Verdict | None:
-    """Find a classifier that is no better than always predicting the most frequent class."""
+    """Find a classifier that does not beat predicting the most frequent class."""
     counts, classes = run.class_counts, len(run.history.classes)
     top1 = _Curve.of(run.history, next(measure for measure in run.task.measures if measure.id == "top1"))
     if not top1.values or classes < 2 or run.history.val_samples < 1:
@@ -346,7 +346,7 @@ def _check_falling(run: _Run, *, is_completed: bool) -> Verdict | None:
 
 
 def _worthwhile_epochs(curve: _Curve, rate: float) -> int:
-    """Predict the epochs until the exponentially shrinking gain is not worthwhile, at most as many as were trained."""
+    """Predict the number of epochs until the exponentially shrinking gain is not worthwhile, at most doubling the run."""
     ratio = DEFAULT_GAIN_RATIO
     if len(curve.costs) >= STEADY_EPOCHS:
         first, middle, last = curve.costs[-STEADY_EPOCHS::2]
@@ -421,7 +421,7 @@ def _oversampling(run: _Run) -> _Changes:
 
 
 def _advice(changes: _Changes) -> str:
-    """Return " Set label smoothing to 0.1." or " Turn on “Oversample rare classes”."; empty without changes."""
+    """Return a sentence on the changes, such as “Set label smoothing to 0.1.”, after a space; empty without changes."""
     switches = [f"“{FIELDS[name].label}”" for name, value in changes.items() if value is True]
     if switches:
         return f" Turn on {listed(switches, most=_MAX_NAMES)}."

@@ -1,6 +1,4 @@
-"""The batch-size finder under caps of address space and of memory, against what a search by halves and a training
-find there.
-"""
+"""Batch-size finder under limits of address space and memory, compared with a bisection and a training."""
 
 from __future__ import annotations
 
@@ -16,8 +14,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from engine.advisor.batch_finder import WORKER, found_of, job_of_trial
-from engine.advisor.batch_search import MOST_TRIALS, Probe, Searched
+from engine.advisor.batch_finder import WORKER, describe_result, trial_job
+from engine.advisor.batch_search import MAX_TRIALS, Probe, SearchResult
 from engine.contract.finders import FINDING, BatchFound, FinderOrder, FinderProgress
 from engine.contract.job import Job
 from engine.system import paths
@@ -26,17 +24,17 @@ from tests.support.deep import deep_model
 ROOT = Path(__file__).parents[3]
 TRAINING = "engine.training.worker:run"
 BASE_BYTES = 4_060_000_000
-"""Address space that a worker takes before any batch."""
+"""Address space of a worker before any batch."""
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="caps of address space are kept by Linux alone")
 
 
 @pytest.fixture
 def job(tmp_path: Path) -> Job:
-    """Of images that take 5 MB each."""
+    """Return a job with images that take 5 MB each."""
     return Job(dataset=str(paths.sample_dataset()), image_size=256, cpu_threads=1, **deep_model(tmp_path))
 
 
-def capped(words: list[str], given: bytes, cap: int, folder: Path, kind: int = resource.RLIMIT_AS) -> bytes:
+def run_limited(words: list[str], given: bytes, cap: int, folder: Path, kind: int = resource.RLIMIT_AS) -> bytes:
     result = subprocess.run(
         [sys.executable, *words],
         input=given,
@@ -50,9 +48,9 @@ def capped(words: list[str], given: bytes, cap: int, folder: Path, kind: int = r
     return result.stdout
 
 
-def found_under(cap: int, job: Job, folder: Path, kind: int = resource.RLIMIT_AS) -> BatchFound:
+def find_under(cap: int, job: Job, folder: Path, kind: int = resource.RLIMIT_AS) -> BatchFound:
     order = msgspec.json.encode(FinderOrder("batch", job))
-    *progress, found = map(FINDING.decode, capped(["-m", "engine.advisor"], order, cap, folder, kind).splitlines())
+    *progress, found = map(FINDING.decode, run_limited(["-m", "engine.advisor"], order, cap, folder, kind).splitlines())
     assert all(isinstance(message, FinderProgress) for message in progress)
     assert isinstance(found, BatchFound)
     assert not list(folder.glob("footplate-*"))
@@ -61,7 +59,7 @@ def found_under(cap: int, job: Job, folder: Path, kind: int = resource.RLIMIT_AS
 
 
 def fits(job: Job, cap: int, folder: Path, kind: int, function: str = WORKER) -> bool:
-    """Whether `job` can be tried, or trained, by the worker itself."""
+    """Return True if the worker can try, or train, `job`."""
     code = """
 import json, sys, tempfile
 from pathlib import Path
@@ -75,16 +73,16 @@ with tempfile.TemporaryDirectory() as folder:
     failed = run_workers(job, sys.argv[1], Path(folder), lambda event: None)
 print(json.dumps(failed.kind if failed else "fits"))
 """
-    answer = json.loads(capped(["-c", code, function], msgspec.json.encode(job), cap, folder, kind))
+    answer = json.loads(run_limited(["-c", code, function], msgspec.json.encode(job), cap, folder, kind))
     assert answer in ("fits", "out_of_memory")
     return bool(answer == "fits")
 
 
 @pytest.mark.long
-def test_that_the_largest_size_is_found_with_memory_and_speed_and_nothing_is_left(job: Job, tmp_path: Path) -> None:
+def test_finder_reports_size_memory_and_speed(job: Job, tmp_path: Path) -> None:
     cap = BASE_BYTES + 1_000_000_000
-    found = found_under(cap, job, tmp_path)
-    assert len(found.trials) <= MOST_TRIALS
+    found = find_under(cap, job, tmp_path)
+    assert len(found.trials) <= MAX_TRIALS
     assert found.largest is not None
     assert 80 < found.largest < 160  # 98 to 130 by torch's version
     largest = next(trial for trial in found.trials if trial.size == found.largest)
@@ -100,13 +98,13 @@ def test_that_the_largest_size_is_found_with_memory_and_speed_and_nothing_is_lef
 @pytest.mark.parametrize(
     ("searched", "ended_by", "words"),
     [
-        (Searched({4: Probe(9, {"memory": (1, 2)}, 17), 17: Probe(9, {"memory": (1, 2)}, 17)}, 17, 17), "dataset", "only 17 images"),
-        (Searched({4: Probe(9, {"memory": (1, 2)}, 99), 64: None}, 4, 99, 16), "time", "One of 64 does not fit"),
-        (Searched({4: Probe(9, {"memory": (1, 2)}, 99), 5: None}, 4, 99), "memory", "little room to spare"),
+        (SearchResult({4: Probe(9, {"memory": (1, 2)}, 17), 17: Probe(9, {"memory": (1, 2)}, 17)}, 17, 17), "dataset", "only 17 images"),
+        (SearchResult({4: Probe(9, {"memory": (1, 2)}, 99), 64: None}, 4, 99, 16), "time", "One of 64 does not fit"),
+        (SearchResult({4: Probe(9, {"memory": (1, 2)}, 99), 5: None}, 4, 99), "memory", "little room to spare"),
     ],
 )  # fmt: skip
-def test_that_what_ended_the_search_is_told(searched: Searched, ended_by: str, words: str) -> None:
-    found = found_of(searched)
+def test_result_states_end_reason(searched: SearchResult, ended_by: str, words: str) -> None:
+    found = describe_result(searched)
     assert found.ended_by == ended_by
     assert words in found.why
 
@@ -118,9 +116,7 @@ def test_that_what_ended_the_search_is_told(searched: Searched, ended_by: str, w
     [(resource.RLIMIT_AS, BASE_BYTES + 4_000_000_000), (resource.RLIMIT_DATA, 5_400_000_000)],
     ids=["address_space", "memory"],
 )
-def test_that_the_found_size_is_within_a_twentieth_of_what_a_search_by_halves_finds_and_trains(
-    kind: int, cap: int, job: Job, tmp_path: Path
-) -> None:
+def test_finder_is_within_five_percent_of_bisection(kind: int, cap: int, job: Job, tmp_path: Path) -> None:
     many = tmp_path / "many"
     for image in paths.sample_dataset().rglob("*.png"):
         for number in range(3):
@@ -128,23 +124,23 @@ def test_that_the_found_size_is_within_a_twentieth_of_what_a_search_by_halves_fi
             copy.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(image, copy)
     job = msgspec.structs.replace(job, dataset=str(many), epochs=2)
-    found = found_under(cap, job, tmp_path, kind)
-    assert len(found.trials) <= MOST_TRIALS
+    found = find_under(cap, job, tmp_path, kind)
+    assert len(found.trials) <= MAX_TRIALS
     assert found.largest is not None
     assert fits(msgspec.structs.replace(job, batch_size=found.largest), cap, tmp_path, kind, TRAINING)
     low, high = found.largest, round(1.2 * found.largest)
-    assert not fits(job_of_trial(job, high), cap, tmp_path, kind)
+    assert not fits(trial_job(job, high), cap, tmp_path, kind)
     while high - low > 0.01 * low:
         middle = (low + high) // 2
-        low, high = (middle, high) if fits(job_of_trial(job, middle), cap, tmp_path, kind) else (low, middle)
+        low, high = (middle, high) if fits(trial_job(job, middle), cap, tmp_path, kind) else (low, middle)
     assert 0.95 * low <= found.largest
 
 
 @pytest.mark.long
 @pytest.mark.timeout(900)
-def test_that_where_not_even_a_small_batch_fits_the_remedy_is_told(job: Job, tmp_path: Path) -> None:
+def test_finder_gives_remedy_if_nothing_fits(job: Job, tmp_path: Path) -> None:
     large = msgspec.structs.replace(job, image_size=4096)  # 1.3 GB each
-    found = found_under(BASE_BYTES + 1_000_000_000, large, tmp_path)
+    found = find_under(BASE_BYTES + 1_000_000_000, large, tmp_path)
     assert found.largest is None
     assert "Even a batch of" in found.why
     assert "smaller image size" in found.remedy
@@ -152,9 +148,9 @@ def test_that_where_not_even_a_small_batch_fits_the_remedy_is_told(job: Job, tmp
 
 @pytest.mark.long
 @pytest.mark.timeout(900)
-def test_that_two_ranks_get_sizes_that_divide(job: Job, tmp_path: Path) -> None:
+def test_finder_with_two_ranks_tries_even_sizes(job: Job, tmp_path: Path) -> None:
     together = msgspec.structs.replace(job, strategy="ddp", devices=("cpu", "cpu"))
-    found = found_under(5_500_000_000, together, tmp_path)
+    found = find_under(5_500_000_000, together, tmp_path)
     assert all(trial.size % 2 == 0 for trial in found.trials)
     assert found.largest is not None
     assert found.largest > 200

@@ -1,4 +1,4 @@
-"""How much memory there is for a trial."""
+"""Memory limits of containers."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ V1 = {
     ],
     ids=["version_2", "version_1", "unlimited", "nothing_cached", "no_container"],
 )
-def test_that_the_limit_of_a_container_leaves_what_is_not_used_and_what_is_cached(
+def test_free_memory_in_container_includes_page_cache(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, files: dict[str, str], free: list[int]
 ) -> None:
     for name, text in files.items():

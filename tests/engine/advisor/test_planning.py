@@ -1,4 +1,4 @@
-"""The planner's process, on real models and images."""
+"""Planner process with real models and images."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ COMMAND = [sys.executable, "-m", "engine.advisor.planning"]
 
 
 def answers(order: bytes) -> list[PlanningMessage]:
-    """What the process says."""
+    """Run the process, and return its messages."""
     result = subprocess.run(COMMAND, input=order, capture_output=True, cwd=ROOT, timeout=170, check=False)
     assert result.returncode == 0, result.stderr.decode()
     return [PLANNING.decode(line) for line in result.stdout.splitlines()]
@@ -64,7 +64,7 @@ def model_file(tmp_path: Path) -> Path:
 
 
 def written(path: Path, body: str) -> dict[str, object]:
-    """The fields of a job with a model file whose forward pass is `body`, which the user has agreed to."""
+    """Return the fields of a job with a trusted model file whose forward pass is `body`."""
     head = """
         import torch
         from torch import nn
@@ -86,7 +86,7 @@ def written(path: Path, body: str) -> dict[str, object]:
     return {"model": str(path), "model_file_sha256": agreed(path), "image_size": 16}
 
 
-def test_that_progress_comes_first_and_the_cut_last() -> None:
+def test_planner_reports_progress_then_cut() -> None:
     *progress, last = answers(msgspec.json.encode(small()))
     assert all(isinstance(message, PlanningProgress) for message in progress)
     fractions = [message.fraction for message in progress if isinstance(message, PlanningProgress)]
@@ -101,7 +101,7 @@ def test_that_progress_comes_first_and_the_cut_last() -> None:
     assert cut.seconds_per_byte > 0
 
 
-def test_that_the_last_layer_has_the_classes_of_the_dataset(tmp_path: Path) -> None:
+def test_planner_uses_classes_of_dataset(tmp_path: Path) -> None:
     for split in ("train", "val"):
         for name in ("one", "two", "three"):
             image(tmp_path / split / name / "a.png")
@@ -109,18 +109,18 @@ def test_that_the_last_layer_has_the_classes_of_the_dataset(tmp_path: Path) -> N
     assert sum(stage.parameters for stage in stages(cut)) == 722_496 + 513 * 3
 
 
-def test_that_a_jobs_own_cuts_are_measured_as_they_are() -> None:
+def test_planner_measures_custom_cuts() -> None:
     cut = planned(cuts=("relu",))
     assert (cut.cuts, cut.chosen) == (("relu",), False)
 
 
-def test_that_the_first_replica_tells_for_all() -> None:
+def test_planner_measures_first_replica() -> None:
     cut = planned(strategy="ddp_pipeline", devices=("cpu",) * 4, pipeline_schedule="zbv", batch_size=32)
     assert (cut.devices, cut.stage_ranks) == (("cpu", "cpu"), (0, 1, 1, 0))
     assert len(cut.cuts) == 3
 
 
-def test_that_what_cannot_be_cut_is_a_problem_at_its_field(model_file: Path) -> None:
+def test_planner_reports_uncuttable_model_at_field(model_file: Path) -> None:
     branching = written(model_file, "return self.last(self.first(x if x.sum() > 0 else -x).mean((2, 3)))")
     problem = refused(**branching)
     assert problem.field == "strategy"
@@ -134,7 +134,7 @@ def test_that_what_cannot_be_cut_is_a_problem_at_its_field(model_file: Path) -> 
     assert refused(strategy="ddp").field == "strategy"
 
 
-def test_that_a_fault_in_a_model_file_is_a_problem_of_the_model(model_file: Path) -> None:
+def test_planner_reports_faulty_model_file(model_file: Path) -> None:
     small_batches_only = """
 x = self.first(x).mean((2, 3))
 torch._assert(x.shape[0] <= 2, "more than two images")
@@ -148,7 +148,7 @@ return self.last(x)
     assert (problem.field, "not allowed" in problem.message) == ("model", True)
 
 
-def test_that_microbatches_too_small_for_batch_norm_are_a_problem() -> None:
+def test_planner_reports_microbatches_too_small_for_batch_norm() -> None:
     problem = refused(model="resnet18", image_size=32, batch_size=8)
     assert problem.field == "model"
     assert "a microbatch of 1 image of 32 px" in problem.message
@@ -156,25 +156,25 @@ def test_that_microbatches_too_small_for_batch_norm_are_a_problem() -> None:
 
 
 @pytest.mark.long
-def test_that_what_a_model_file_prints_is_no_answer(model_file: Path) -> None:
+def test_planner_ignores_output_of_model_file(model_file: Path) -> None:
     fields = written(model_file, "return self.last(self.first(x).mean((2, 3)))")
     last = answers(msgspec.json.encode(small(**fields)))[-1]
     assert isinstance(last, PlanningDone)
     assert last.cut.cuts in (("first",), ("mean",))
 
 
-def test_that_a_folder_that_is_none_is_a_problem_of_the_dataset(tmp_path: Path) -> None:
+def test_planner_reports_missing_dataset(tmp_path: Path) -> None:
     assert refused(dataset=str(tmp_path / "nowhere")).field == "dataset"
 
 
-def test_that_what_is_no_job_is_refused() -> None:
+def test_planner_refuses_invalid_job() -> None:
     (last,) = answers(b'{"strategy": 3}')
     assert isinstance(last, PlanningFailed)
     assert last.problem.field == "job"
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="a signal at the parent's death is Linux's")
-def test_that_it_ends_with_its_parent() -> None:
+def test_planner_ends_with_parent() -> None:
     parent = f"import subprocess; subprocess.Popen({COMMAND!r}, stdin=subprocess.PIPE).wait()"
     with subprocess.Popen([sys.executable, "-c", parent], cwd=ROOT, stdout=subprocess.PIPE) as process:
         planner: list[psutil.Process] = []

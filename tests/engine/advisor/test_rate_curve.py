@@ -1,4 +1,4 @@
-"""What a curve of losses suggests, with figures worked out by hand."""
+"""Suggestions from synthetic loss curves."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ FIRST_FALL, LEAST = 1e-4, 1e-2
 
 
 def found_in(losses: list[float]) -> RateFound:
-    """What is read from these losses, the steps from the first on."""
+    """Return the result for the losses of the first steps."""
     return read_curve(Curve(tuple(losses), STEPS, diverged=len(losses) < STEPS))
 
 
-def falling(place: int) -> float:
-    """A loss of 3 that falls evenly by 1 over the decades from `FIRST_FALL` to `LEAST`, and rises as fast after it."""
-    decades = math.log10(rate_at(place, STEPS) / FIRST_FALL)
+def falling(step: int) -> float:
+    """Return a loss of 3 that falls by 1 between the rates `FIRST_FALL` and `LEAST`, and rises as fast after."""
+    decades = math.log10(rate_at(step, STEPS) / FIRST_FALL)
     return 3 - max(0.0, min(decades, 4 - decades) / 2)
 
 
-def test_that_rates_rise_by_the_same_factor_from_a_ten_millionth_to_ten() -> None:
-    rates = [rate_at(place, STEPS) for place in range(STEPS)]
+def test_rate_rises_exponentially() -> None:
+    rates = [rate_at(step, STEPS) for step in range(STEPS)]
     assert (rates[0], rates[-1]) == (pytest.approx(1e-7), pytest.approx(10.0))
     assert all(b / a == pytest.approx(1e8 ** (1 / 99)) for a, b in itertools.pairwise(rates))
 
 
-def test_that_the_running_loss_is_corrected_for_its_beginning() -> None:
+def test_running_loss_has_bias_correction() -> None:
     running = RunningLoss(0.98)
     assert running.add(3.0) == pytest.approx(3.0)
     assert running.add(1.0) == pytest.approx((0.98 * 3.0 + 1.0) / 1.98)
@@ -40,7 +40,7 @@ def test_that_the_running_loss_is_corrected_for_its_beginning() -> None:
     assert not running.diverged
 
 
-def test_that_a_training_diverges_at_four_times_its_best_loss_and_where_it_is_no_number() -> None:
+def test_running_loss_diverges_if_high_or_not_finite() -> None:
     running = RunningLoss(0.0)
     running.add(1.0)
     running.add(4.0)
@@ -52,7 +52,7 @@ def test_that_a_training_diverges_at_four_times_its_best_loss_and_where_it_is_no
     assert running.diverged
 
 
-def test_that_fewer_steps_are_averaged_over_as_many_decades() -> None:
+def test_running_decay_spans_same_decades() -> None:
     assert running_decay(100) == pytest.approx(0.98)
     assert running_decay(50) == pytest.approx(0.98**2)
 
@@ -65,12 +65,12 @@ def test_that_fewer_steps_are_averaged_over_as_many_decades() -> None:
             [1, 2, 9, 8, 7, 6, 5, 9, 8],
             (1, 5),
         ),  # of two falls the longer one; as fastai counts, from the point before it
-        ([5, 6, 4, 7, 3, 8, 2], (2, 4)),  # a fall with noise in it: 5 4 3 2, which ends at the last place
+        ([5, 6, 4, 7, 3, 8, 2], (2, 4)),  # a fall with noise in it: 5 4 3 2, which ends at the last step
         ([1, 2, 3], (0, 0)),
         ([2, 2, 2], (0, 0)),
     ],
 )
-def test_that_the_longest_fall_is_found(losses: list[float], valley: tuple[int, int]) -> None:
+def test_longest_fall(losses: list[float], valley: tuple[int, int]) -> None:
     start, length = longest_fall([float(loss) for loss in losses])
     if valley[1] == 0:
         assert length == 0
@@ -78,8 +78,8 @@ def test_that_the_longest_fall_is_found(losses: list[float], valley: tuple[int, 
         assert (start, length) == (valley[0], valley[1])
 
 
-def test_that_a_tenth_of_the_rate_with_the_least_loss_is_suggested() -> None:
-    found = found_in([falling(place) for place in range(STEPS)])
+def test_suggestion_is_tenth_of_best_rate() -> None:
+    found = found_in([falling(step) for step in range(STEPS)])
     assert found.suggestion == pytest.approx(LEAST / 10, rel=0.2)
     assert found.steepest is not None
     assert FIRST_FALL * 2 < found.steepest < LEAST / 2
@@ -87,21 +87,21 @@ def test_that_a_tenth_of_the_rate_with_the_least_loss_is_suggested() -> None:
     assert not found.remedy
 
 
-def test_that_smoothing_does_not_shift_the_curve() -> None:
-    """A running average would tell the least loss about a decade too late."""
-    found = found_in([falling(place) for place in range(STEPS)])
+def test_smoothing_does_not_shift_minimum() -> None:
+    # A running average would find the least loss about a decade too late.
+    found = found_in([falling(step) for step in range(STEPS)])
     least = min(found.points, key=lambda point: point.smoothed)
     assert least.rate == pytest.approx(LEAST, rel=0.2)
 
 
-def test_that_a_divergence_does_not_hide_the_fall_before_it() -> None:
-    calm = [falling(place) for place in range(STEPS)]
-    wild = [loss if rate_at(place, STEPS) < 5e-2 else 1e6 for place, loss in enumerate(calm)]
+def test_divergence_does_not_hide_fall() -> None:
+    calm = [falling(step) for step in range(STEPS)]
+    wild = [loss if rate_at(step, STEPS) < 5e-2 else 1e6 for step, loss in enumerate(calm)]
     found = found_in(wild)
     assert found.suggestion == pytest.approx(found_in(calm).suggestion, rel=0.5)
 
 
-def test_that_fastais_valley_is_told_too() -> None:
+def test_valley_equals_fastai() -> None:
     risen = [3.0 + 0.01 * step for step in range(40)]
     fallen = [3.4 - 0.05 * step for step in range(30)]
     found = found_in([*risen, *fallen, *(2.0 + 0.2 * step for step in range(30))])
@@ -109,7 +109,7 @@ def test_that_fastais_valley_is_told_too() -> None:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_that_noise_alone_suggests_nothing_and_says_what_to_do(seed: int) -> None:
+def test_noise_gives_no_suggestion(seed: int) -> None:
     noise = random.Random(seed)
     found = found_in([2.0 + noise.gauss(0, 0.3) for _ in range(STEPS)])
     assert found.suggestion is None
@@ -119,21 +119,21 @@ def test_that_noise_alone_suggests_nothing_and_says_what_to_do(seed: int) -> Non
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_that_noise_moves_the_suggestion_by_less_than_half_a_decade(seed: int) -> None:
+def test_noise_moves_suggestion_by_under_half_a_decade(seed: int) -> None:
     noise = random.Random(seed)
-    found = found_in([falling(place) + noise.gauss(0, 0.1) for place in range(STEPS)])
-    quiet = found_in([falling(place) for place in range(STEPS)])
+    found = found_in([falling(step) + noise.gauss(0, 0.1) for step in range(STEPS)])
+    quiet = found_in([falling(step) for step in range(STEPS)])
     assert found.suggestion is not None
     assert quiet.suggestion is not None
     assert abs(math.log10(found.suggestion / quiet.suggestion)) < 0.5
 
 
 @pytest.mark.parametrize("losses", [[2.0] * STEPS, [2.0 - 1e-4 * step for step in range(STEPS)]])
-def test_that_a_loss_that_hardly_falls_suggests_nothing(losses: list[float]) -> None:
+def test_constant_loss_gives_no_suggestion(losses: list[float]) -> None:
     assert found_in(losses).suggestion is None
 
 
-def test_that_a_loss_that_is_no_number_at_once_is_told_with_step_rate_and_remedy() -> None:
+def test_early_nan_gives_no_suggestion() -> None:
     found = found_in([2.0, math.nan])
     assert found.suggestion is None
     assert "NaN or infinite at step 2, at a learning rate of 1.2e-07" in found.why
@@ -141,13 +141,13 @@ def test_that_a_loss_that_is_no_number_at_once_is_told_with_step_rate_and_remedy
     assert len(found.points) == 1
 
 
-def test_that_losses_too_noisy_at_the_beginning_are_told_of() -> None:
+def test_early_divergence_gives_no_suggestion() -> None:
     found = found_in([1.0, 4.5])
     assert found.suggestion is None
     assert "within 2 steps" in found.why
 
 
-def test_that_a_curve_that_ends_in_nan_is_judged_up_to_there() -> None:
+def test_late_nan_gives_suggestion() -> None:
     losses = [3.0] * 20 + [3.0 - 0.1 * step for step in range(1, 21)] + [math.nan]
     found = found_in(losses)
     assert found.suggestion is not None

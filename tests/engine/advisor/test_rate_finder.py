@@ -1,4 +1,4 @@
-"""The learning-rate finder's process, on real models and images."""
+"""Learning-rate finder process with real models and images."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.support.consent import agreed
 
 ROOT = Path(__file__).parents[3]
 COMMAND = [sys.executable, "-m", "engine.advisor"]
-Begin = Callable[[Job], subprocess.Popen[bytes]]
+Start = Callable[[Job], subprocess.Popen[bytes]]
 
 
 def small(**fields: object) -> Job:
@@ -32,11 +32,11 @@ def small(**fields: object) -> Job:
 
 
 @pytest.fixture
-def begin(tmp_path: Path) -> Begin:
-    """Starts the finder, whose temporary files would lie in `tmp_path / "tmp"`."""
+def start(tmp_path: Path) -> Start:
+    """Start the finder with temporary files in `tmp_path / "tmp"`."""
     (tmp_path / "tmp").mkdir()
 
-    def begin(job: Job) -> subprocess.Popen[bytes]:
+    def start(job: Job) -> subprocess.Popen[bytes]:
         process = subprocess.Popen(
             COMMAND,
             stdin=subprocess.PIPE,
@@ -51,38 +51,38 @@ def begin(tmp_path: Path) -> Begin:
         process.stdin = None
         return process
 
-    return begin
+    return start
 
 
-def answered(process: subprocess.Popen[bytes]) -> list[FinderMessage]:
-    out, said = process.communicate(timeout=170)
-    assert process.returncode == 0, said.decode()
+def messages_of(process: subprocess.Popen[bytes]) -> list[FinderMessage]:
+    out, errors = process.communicate(timeout=170)
+    assert process.returncode == 0, errors.decode()
     return [FINDING.decode(line) for line in out.splitlines()]
 
 
-def nothing_is_left(tmp_path: Path) -> bool:
+def left_no_files(tmp_path: Path) -> bool:
     return not list((tmp_path / "tmp").iterdir()) and not paths.runs_folder().exists()
 
 
-def test_that_a_rate_is_found_with_progress_and_nothing_is_left_behind(begin: Begin, tmp_path: Path) -> None:
-    *progress, found = answered(begin(small()))
-    told = [message for message in progress if isinstance(message, FinderProgress)]
-    assert told == progress
-    fractions = [message.fraction for message in told]
+def test_finder_reports_progress_and_leaves_no_files(start: Start, tmp_path: Path) -> None:
+    *progress, found = messages_of(start(small()))
+    reports = [message for message in progress if isinstance(message, FinderProgress)]
+    assert reports == progress
+    fractions = [message.fraction for message in reports]
     assert fractions == sorted(fractions)
-    assert told[-1].seconds_left is not None
+    assert reports[-1].seconds_left is not None
     assert isinstance(found, RateFound)
     assert found.suggestion is not None
     assert 1e-4 < found.suggestion < 1
     assert found.points[0].rate == pytest.approx(1e-7)
     assert len(found.points) > 50  # more than an epoch's 44 batches
-    assert nothing_is_left(tmp_path)
+    assert left_no_files(tmp_path)
     assert [path.name for path in paths.cache_folder().iterdir()] == ["compiled"]
 
 
 @pytest.mark.long
-def test_that_the_finder_ended_by_a_signal_leaves_nothing(begin: Begin, tmp_path: Path) -> None:
-    process = begin(small())
+def test_finder_ended_by_signal_leaves_no_files(start: Start, tmp_path: Path) -> None:
+    process = start(small())
     assert process.stdout is not None
     for line in process.stdout:
         message = FINDING.decode(line)
@@ -94,11 +94,11 @@ def test_that_the_finder_ended_by_a_signal_leaves_nothing(begin: Begin, tmp_path
     process.communicate(timeout=120)
     assert process.returncode == 130
     assert not psutil.wait_procs(workers, timeout=120)[1]
-    assert nothing_is_left(tmp_path)
+    assert left_no_files(tmp_path)
 
 
 @pytest.mark.long
-def test_that_a_loss_of_nan_and_a_failing_model_are_told_with_what_to_do(begin: Begin, tmp_path: Path) -> None:
+def test_finder_reports_nan_and_failing_model(start: Start, tmp_path: Path) -> None:
     def job(result: str) -> Job:
         file = tmp_path / "own.py"
         text = f"""
@@ -111,7 +111,7 @@ def test_that_a_loss_of_nan_and_a_failing_model_are_told_with_what_to_do(begin: 
                     self.last = nn.Linear(1, classes)
 
                 def forward(self, x):
-                    print("said by the model")
+                    print("errors by the model")
                     return {result}
 
             def build_model(num_classes):
@@ -120,35 +120,35 @@ def test_that_a_loss_of_nan_and_a_failing_model_are_told_with_what_to_do(begin: 
         file.write_text(textwrap.dedent(text))
         return small(model=str(file), model_file_sha256=agreed(file))
 
-    found = answered(begin(job("self.last(x.mean((2, 3))) * float('nan')")))[-1]
+    found = messages_of(start(job("self.last(x.mean((2, 3))) * float('nan')")))[-1]
     assert isinstance(found, RateFound)
     assert found.suggestion is None
     assert "NaN or infinite at step 1" in found.why
     assert "fp32" in found.remedy
-    failed = answered(begin(job("self.nowhere(x)")))[-1]
+    failed = messages_of(start(job("self.nowhere(x)")))[-1]
     assert isinstance(failed, FinderFailed)
     assert "nowhere" in str(failed.problem)
-    assert nothing_is_left(tmp_path)
+    assert left_no_files(tmp_path)
 
 
-def test_that_a_job_that_continues_from_a_checkpoint_is_refused() -> None:
-    told: list[FinderProgress] = []
-    answer = find_rate(small(resume_from="/somewhere/last.pt"), told.append)
+def test_finder_refuses_resumed_job() -> None:
+    reports: list[FinderProgress] = []
+    answer = find_rate(small(resume_from="/somewhere/last.pt"), reports.append)
     assert isinstance(answer, FinderFailed)
     assert answer.problem.field == "resume_from"
     assert answer.problem.remedy
-    assert not told
+    assert not reports
 
 
-def test_that_what_is_no_order_is_refused() -> None:
+def test_finder_refuses_invalid_order() -> None:
     result = subprocess.run(COMMAND, input=b'{"finder": 3}', capture_output=True, cwd=ROOT, timeout=120, check=True)
     assert json.loads(result.stdout)["type"] == "failed"
 
 
 @pytest.mark.long
-def test_that_two_ranks_find_what_one_does_and_stop_together(begin: Begin) -> None:
-    alone = answered(begin(small()))[-1]
-    together = answered(begin(small(strategy="ddp", devices=("cpu", "cpu"))))[-1]
+def test_finder_with_two_ranks_matches_one(start: Start) -> None:
+    alone = messages_of(start(small()))[-1]
+    together = messages_of(start(small(strategy="ddp", devices=("cpu", "cpu"))))[-1]
     assert isinstance(alone, RateFound)
     assert isinstance(together, RateFound)
     # Dropout draws differently on each rank.
@@ -159,16 +159,16 @@ def test_that_two_ranks_find_what_one_does_and_stop_together(begin: Begin) -> No
 
 
 @pytest.mark.long
-def test_that_a_pipeline_finds_a_rate(begin: Begin) -> None:
-    found = answered(begin(small(strategy="pipeline", devices=("cpu", "cpu"))))[-1]
+def test_finder_with_pipeline(start: Start) -> None:
+    found = messages_of(start(small(strategy="pipeline", devices=("cpu", "cpu"))))[-1]
     assert isinstance(found, RateFound)
     assert found.suggestion is not None
 
 
 @pytest.mark.long
-def test_that_groups_of_parameters_keep_their_ratios_whatever_the_jobs_own_rate(begin: Begin) -> None:
+def test_finder_keeps_rate_ratios_of_parameter_groups(start: Start) -> None:
     def losses(**fields: object) -> list[float]:
-        found = answered(begin(small(optimizer="adamw", cpu_threads=1, memory_format="contiguous", **fields)))[-1]
+        found = messages_of(start(small(optimizer="adamw", cpu_threads=1, memory_format="contiguous", **fields)))[-1]
         assert isinstance(found, RateFound)
         return [point.loss for point in found.points[:60]]
 

@@ -1,4 +1,4 @@
-"""The advisor as the window runs it: a child with an order, real trials on CPU workers, and nothing left."""
+"""Advisor process with real trials on CPU workers."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SMALL = Job(
 
 
 def answers(folder: Path, order: AdviceOrder, cap: int = 0) -> list[Any]:
-    """What the child says, whose temporary files go to `folder`, of which nothing stays."""
+    """Run the advisor with temporary files in `folder`, and return its messages."""
     folder.mkdir(exist_ok=True)
     result = subprocess.run(
         COMMAND,
@@ -45,7 +45,7 @@ def answers(folder: Path, order: AdviceOrder, cap: int = 0) -> list[Any]:
 
 
 @pytest.mark.long
-def test_that_ways_are_ranked_by_trials_and_the_answer_is_kept_for_jobs_alike(tmp_path: Path) -> None:
+def test_advisor_ranks_setups_and_caches_answer(tmp_path: Path) -> None:
     *progress, found = answers(tmp_path / "t", AdviceOrder(job=SMALL, seconds=30))
     assert all(isinstance(message, AdviceProgress) for message in progress)
     assert isinstance(found, Advice)
@@ -77,7 +77,7 @@ def test_that_ways_are_ranked_by_trials_and_the_answer_is_kept_for_jobs_alike(tm
 
 
 @pytest.mark.long
-def test_that_it_is_stopped_gently_with_what_is_known_by_then(tmp_path: Path) -> None:
+def test_advisor_stopped_by_signal_answers(tmp_path: Path) -> None:
     environment = {**os.environ, "TMPDIR": str(tmp_path)}
     before = set(tmp_path.iterdir())
     with subprocess.Popen(COMMAND, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=ROOT, env=environment) as process:
@@ -104,8 +104,8 @@ def test_that_it_is_stopped_gently_with_what_is_known_by_then(tmp_path: Path) ->
 
 
 @pytest.mark.long
-@pytest.mark.skipif(sys.platform != "linux", reason="caps of memory are kept by Linux alone")
-def test_that_a_job_which_does_not_fit_one_device_is_told_what_makes_it_fit(tmp_path: Path) -> None:
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux enforces memory limits")
+def test_advisor_lists_remedies_for_too_large_job(tmp_path: Path) -> None:
     fields = {"image_size": 256, "batch_size": 320, "devices": ("cpu",), "strategy": "single"}
     job = msgspec.structs.replace(SMALL, **deep_model(tmp_path), **fields)
     *_, found = answers(tmp_path / "t", AdviceOrder(job=job, seconds=60), cap=2_200_000_000)
@@ -117,7 +117,7 @@ def test_that_a_job_which_does_not_fit_one_device_is_told_what_makes_it_fit(tmp_
 
 
 @pytest.mark.long
-def test_that_a_job_which_cannot_be_tried_is_refused_with_why(tmp_path: Path) -> None:
+def test_advisor_refuses_job_that_fails(tmp_path: Path) -> None:
     gone = msgspec.structs.replace(SMALL, dataset=str(tmp_path / "nowhere"))
     *_, found = answers(tmp_path / "t", AdviceOrder(job=gone))
     assert isinstance(found, AdviceRefused)

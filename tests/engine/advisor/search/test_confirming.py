@@ -1,4 +1,4 @@
-"""Which trials are trained again, and which of them is the best by that."""
+"""Repeats fields_of trials with other seeds, and the winner."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from engine.advisor.search.budget import seconds_left
 from engine.contract.search import Budget, TrialRow, TrialState
 from tests.support.made_searches import SECONDS, TOP1, a_search
 
-OWN = {"learning_rate": 0.01}
+JOB_SETTINGS = {"learning_rate": 0.01}
 
 
 def a_row(number: int, value: float | None, state: TrialState = "completed", **fields: Any) -> TrialRow:
     params = {"learning_rate": 0.01 + number}
-    of = {"params": params, "epoch": 10, "epochs": 10, "seconds": 20.0} | fields
-    return TrialRow(number=number, run_id="", state=state, values=(value,), **of)
+    fields_of = {"params": params, "epoch": 10, "epochs": 10, "seconds": 20.0} | fields
+    return TrialRow(number=number, run_id="", state=state, values=(value,), **fields_of)
 
 
 def a_repeat(number: int, again: int, seed: int, value: float | None, state: TrialState = "completed") -> TrialRow:
@@ -33,30 +33,30 @@ ROWS = [
 ]
 
 
-def test_that_the_best_three_completed_trials_and_the_baseline_are_candidates() -> None:
+def test_candidates_are_best_three_and_baseline() -> None:
     assert confirming.candidates(ROWS, TOP1, 0) == (1, 4, 3, 0)
     assert confirming.candidates(ROWS, TOP1, None) == (1, 4, 3)
     assert confirming.candidates(ROWS, SECONDS, 0) == (0, 6, 3), "less is better, and the baseline is among the best"
     assert confirming.candidates([a_row(0, 0.2, "stopped")], TOP1, 0) == ()
 
 
-def test_that_the_first_trial_is_the_baseline_where_it_was_completed_with_the_jobs_own_settings() -> None:
-    assert confirming.baseline(ROWS, OWN) == 0
-    assert confirming.baseline(ROWS, None) is None, "they lie outside the space"
+def test_baseline_is_completed_first_trial_with_job_settings() -> None:
+    assert confirming.baseline(ROWS, JOB_SETTINGS) == 0
+    assert confirming.baseline(ROWS, None) is None, "its settings are outside the space"
     assert confirming.baseline(ROWS, {"learning_rate": 0.3}) is None
-    assert confirming.baseline([a_row(0, 0.5, "stopped")], OWN) is None
-    assert confirming.baseline(ROWS[1:], OWN) is None
+    assert confirming.baseline([a_row(0, 0.5, "stopped")], JOB_SETTINGS) is None
+    assert confirming.baseline(ROWS[1:], JOB_SETTINGS) is None
 
 
-def test_that_all_candidates_get_the_same_seeds_one_after_the_other() -> None:
+def test_missing_gives_candidates_same_seeds() -> None:
     assert confirming.missing((4, 0), [], 2, 7) == [(4, 8), (0, 8), (4, 9), (0, 9)]
-    begun = [a_repeat(9, 4, 8, None, "running"), a_repeat(10, 0, 8, None, "failed"), a_repeat(11, 2, 9, 0.5)]
-    assert confirming.missing((4, 0), begun, 2, 7) == [(4, 9), (0, 9)]
-    assert confirming.missing((4,), [], 2, 2**31 - 2) == [(4, 2**31 - 1), (4, 0)], "no seed is out of range"
-    assert confirming.missing((), begun, 2, 7) == confirming.missing((4,), [], 0, 7) == []
+    started = [a_repeat(9, 4, 8, None, "running"), a_repeat(10, 0, 8, None, "failed"), a_repeat(11, 2, 9, 0.5)]
+    assert confirming.missing((4, 0), started, 2, 7) == [(4, 9), (0, 9)]
+    assert confirming.missing((4,), [], 2, 2**31 - 2) == [(4, 2**31 - 1), (4, 0)], "no seed is out fields_of range"
+    assert confirming.missing((), started, 2, 7) == confirming.missing((4,), [], 0, 7) == []
 
 
-def test_that_the_mean_of_the_completed_repeats_decides() -> None:
+def test_winner_has_best_mean_of_repeats() -> None:
     repeats = [
         a_repeat(10, 1, 1, 0.80),
         a_repeat(11, 4, 1, 0.84),
@@ -72,11 +72,11 @@ def test_that_the_mean_of_the_completed_repeats_decides() -> None:
     assert confirming.winner({}, TOP1) is None
 
 
-def test_that_the_time_left_counts_repeats_as_whole_trainings() -> None:
+def test_seconds_left_counts_repeats_as_full_trainings() -> None:
     search = a_search(budget=Budget(trials=10), devices=("cpu", "cpu"))
     own = [a_row(0, 0.5), a_row(1, 0.6, "pruned", epoch=2, seconds=4.0)]
-    assert seconds_left(search, own[:0], [], worked_s=1.0, to_repeat=4, done=False) is None
-    assert seconds_left(search, own, [], worked_s=30.0, to_repeat=0, done=False) == 120.0
-    assert seconds_left(search, own, [], worked_s=30.0, to_repeat=4, done=False) == 120.0 + 4 * 20.0 / 2
+    assert seconds_left(search, own[:0], [], worked_s=1.0, repeat_count=4, is_done=False) is None
+    assert seconds_left(search, own, [], worked_s=30.0, repeat_count=0, is_done=False) == 120.0
+    assert seconds_left(search, own, [], worked_s=30.0, repeat_count=4, is_done=False) == 120.0 + 4 * 20.0 / 2
     repeats = [a_repeat(2, 0, 1, 0.5), a_row(3, None, "running", again=0, epoch=5)]
-    assert seconds_left(search, own, repeats, worked_s=30.0, to_repeat=4, done=True) == 2.5 * 20.0 / 2
+    assert seconds_left(search, own, repeats, worked_s=30.0, repeat_count=4, is_done=True) == 2.5 * 20.0 / 2

@@ -1,4 +1,4 @@
-"""A search of real runs: driven, killed, and continued."""
+"""Search driver with real runs that is killed and continued."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 from engine.advisor.search.driver import Driver
-from engine.advisor.search.study import Known, Study
+from engine.advisor.search.study import KnownTrial, Study
 from engine.checks.search_checks import LEAST_FREE_BYTES
 from engine.contract.catalogue import load_catalogue
 from engine.contract.events import AnyEvent, RunFinished, RunStarted, Validation
@@ -49,21 +49,21 @@ def started(search: Search) -> SearchFolder:
     return folder
 
 
-def over(folder: SearchFolder) -> SearchState:
-    """The state of a search once its driver has ended."""
+def final_state(folder: SearchFolder) -> SearchState:
+    """Wait until the driver has ended, and return the state."""
     wait_for(lambda: folder.status() != "running")
     return folder.state()
 
 
 def kill(folder: SearchFolder) -> None:
-    """Ends the driver as nothing can keep it from."""
+    """Kill the driver."""
     driver = wait_for(folder.driver)
     os.kill(driver.pid, signal.SIGKILL)
     wait_for(lambda: folder.driver() is None)
 
 
 def kill_everything() -> None:
-    """What a power cut does: every process of this test but this one ends at once."""
+    """Kill all other processes of this test, like a power failure."""
     mine = [process for process in psutil.process_iter() if process.pid != os.getpid() and _is_ours(process)]
     for process in mine:
         process.kill()
@@ -78,30 +78,30 @@ def _is_ours(process: psutil.Process) -> bool:
 
 
 def times(run: RunFolder) -> tuple[float, float]:
-    """When a run was started first, and when it ended last."""
+    """Return the times of a run's first start and last end."""
     events = list(run.events())
-    begun = next(event.time for event in events if isinstance(event, RunStarted))
-    return begun, next(event.time for event in reversed(events) if isinstance(event, RunFinished))
+    started_at = next(event.time for event in events if isinstance(event, RunStarted))
+    return started_at, next(event.time for event in reversed(events) if isinstance(event, RunFinished))
 
 
-def test_that_a_search_goes_on_after_its_driver_was_killed_and_can_be_explained() -> None:
+def test_driver_continues_after_kill_and_is_reproducible() -> None:
     search = small_search(small_job(epochs=2), space=RANGES, pruner="none", seed=3)
     folder = started(search)
     wait_for(lambda: len(trials_of("small")) >= 2 and any(row.epoch for row in folder.state().trials))
     kill(folder)
     assert folder.status() == "interrupted"
     start_driver(folder)
-    start_driver(folder)  # a second one sees that it is not needed
-    state = over(folder)
+    start_driver(folder)  # a second one exits
+    state = final_state(folder)
     assert state.ended == "completed"
     assert [row.number for row in state.trials] == [0, 1, 2, 3]
     assert {row.state for row in state.trials} == {"completed"}
-    assert len(list_runs()) == 4, "no trial was begun twice"
+    assert len(list_runs()) == 4, "no trial was started twice"
     best = state.row(state.best)
     assert best is not None
     assert best.values[0] == max(row.values[0] or 0 for row in state.trials)
     assert (state.front, state.total) == ((best.number,), 4)
-    # Every trial is an ordinary run, which bears what it is; those that are not the best have given their room back.
+    # Every trial is an ordinary run with a name and a tag; only the best keeps its checkpoints.
     trials = trials_of("small")
     for run, trial in trials:
         job = run.job()
@@ -110,29 +110,29 @@ def test_that_a_search_goes_on_after_its_driver_was_killed_and_can_be_explained(
         assert (job.name, read_notes(run.path).tags) == (f"small {trial.number}", ("search small",))
         assert bool(list(run.checkpoints.glob("*.pt"))) == (trial.number == best.number)
     (first, second) = (times(run) for run, _trial in trials[:2])
-    assert max(first[0], second[0]) < min(first[1], second[1]), "two trials are on the CPU at once"
-    # What was asked follows from what is kept.
+    assert max(first[0], second[0]) < min(first[1], second[1]), "two trials run at the same time"
+    # Settings are reproducible from the saved trials.
     rows = {row.number: row for row in state.trials}
     for _run, trial in trials:
-        known = [Known(each, rows[each.number]) for _, each in trials if each.number in trial.known]
+        known = [KnownTrial(each, rows[each.number]) for _, each in trials if each.number in trial.known]
         known += [
-            Known(each, msgspec.structs.replace(rows[each.number], state="running"))
+            KnownTrial(each, msgspec.structs.replace(rows[each.number], state="running"))
             for _, each in trials
             if each.number in trial.in_hand
         ]
-        again = Study(search, load_catalogue()).ask(sorted(known, key=lambda one: one.trial.number), trial.number)
-        assert again is not None
-        assert again.params == trial.params
+        repeated = Study(search, load_catalogue()).ask(sorted(known, key=lambda one: one.trial.number), trial.number)
+        assert repeated is not None
+        assert repeated.params == trial.params
     full = best_job(msgspec.structs.replace(search, best_epochs=7), best)
     assert (full.epochs, full.learning_rate, full.name) == (7, best.params["learning_rate"], "small best")
 
 
 @pytest.mark.long
-def test_that_a_search_is_stopped_with_its_trials_paused_and_goes_on_where_they_were() -> None:
+def test_driver_stop_pauses_trials_and_restart_resumes() -> None:
     folder = started(small_search(small_job(epochs=30), space=RANGES, pruner="none", trials=2))
     wait_for(lambda: any(row.epoch >= 2 for row in folder.state().trials))
     assert stop_driver(folder)
-    state = over(folder)
+    state = final_state(folder)
     assert state.ended == "stopped"
     assert {row.state for row in state.trials} <= {"paused"}
     before = max(row.epoch for row in state.trials)
@@ -141,39 +141,39 @@ def test_that_a_search_is_stopped_with_its_trials_paused_and_goes_on_where_they_
     wait_for(lambda: any(row.epoch > before for row in folder.state().trials))
     assert len(trials_of("small")) == len(state.trials), "in the same folders"
     stop_driver(folder)
-    assert over(folder).ended == "stopped"
+    assert final_state(folder).ended == "stopped"
 
 
 @pytest.mark.long
-def test_that_a_power_cut_in_the_middle_loses_the_trials_in_hand_at_most() -> None:
+def test_driver_recovers_all_trials_after_power_failure() -> None:
     folder = started(small_search(small_job(epochs=6), space=RANGES, trials=8))
     wait_for(lambda: sum(row.state in ENDED_TRIALS for row in folder.state().trials) >= 3)
     kill_everything()
     before = {row.number: row for row in folder.state().trials if row.state in ENDED_TRIALS}
-    begun = {run.run_id for run, _trial in trials_of("small")}
+    started_at = {run.run_id for run, _trial in trials_of("small")}
     assert len(before) >= 3
-    folder.state_file.unlink()  # it can be made of the runs alone
+    folder.state_file.unlink()  # it can be restored from the runs
     start_driver(folder)
-    state = over(folder)
+    state = final_state(folder)
     assert (state.ended, len(state.trials)) == ("completed", 8)
     assert {row.state for row in state.trials} <= {"completed", "pruned"}
     after = {row.number: row for row in state.trials}
     assert {number: after[number] for number in before} == before
-    assert begun <= {row.run_id for row in state.trials}, "those in hand went on in their folders"
+    assert started_at <= {row.run_id for row in state.trials}, "active trials continued in their folders"
     assert len(list_runs()) == 8
 
 
 @pytest.mark.long
-def test_that_a_search_killed_while_it_confirms_goes_on_and_trains_no_repeat_twice() -> None:
+def test_driver_killed_during_repeats_starts_none_twice() -> None:
     search = small_search(small_job(epochs=2, seed=5), space=RANGES, pruner="none", trials=2, confirm=3)
     folder = started(search)
     wait_for(lambda: sum(row.again is not None for row in folder.state().trials) >= 3)
     kill(folder)
-    begun = {run.run_id for run, _trial in trials_of("small")}
+    started_at = {run.run_id for run, _trial in trials_of("small")}
     start_driver(folder)
-    state = over(folder)
+    state = final_state(folder)
     assert (state.ended, state.total, len(list_runs())) == ("completed", 8, 8)
-    assert begun <= {row.run_id for row in state.trials}
+    assert started_at <= {row.run_id for row in state.trials}
     repeats = [row for row in state.trials if row.again is not None]
     assert sorted((row.again, row.params["seed"]) for row in repeats) == [(n, s) for n in (0, 1) for s in (6, 7, 8)]
     for row in repeats:
@@ -189,17 +189,17 @@ def test_that_a_search_killed_while_it_confirms_goes_on_and_trains_no_repeat_twi
 
 
 @pytest.mark.long
-def test_that_trials_that_fail_end_a_hopeless_search_with_their_cause() -> None:
+def test_driver_ends_if_all_trials_fail() -> None:
     search = small_search(small_job(restarts=0), space=RANGES, pruner="none", devices=["cpu"])
     broken = msgspec.structs.replace(search, job=msgspec.structs.replace(search.job, dataset="/nowhere"))
-    state = over(started(broken))
+    state = final_state(started(broken))
     assert state.ended == "failed"
     assert "nowhere" in state.cause
     assert [row.state for row in state.trials] == ["failed"] * len(state.trials)
 
 
 @pytest.mark.parametrize(
-    ("budget", "goes_on"),
+    ("budget", "may_start"),
     [
         (Budget(trials=3), False),
         (Budget(trials=4), True),
@@ -209,21 +209,21 @@ def test_that_trials_that_fail_end_a_hopeless_search_with_their_cause() -> None:
         (Budget(epochs=TRAINED + 1), True),
     ],
 )
-def test_that_a_search_ends_with_its_budget(budget: Budget, goes_on: bool) -> None:
+def test_driver_ends_with_budget(budget: Budget, may_start: bool) -> None:
     folder = create_search(a_search(budget=budget))
     folder.save_state(a_state(3))
     driver = Driver(folder, a_search(budget=budget), Preloader())
     trial = SimpleNamespace(again=None)
-    driver._hands = {row.number: SimpleNamespace(row=row, trial=trial) for row in a_state(3).trials}  # type: ignore[assignment]
-    assert driver._may_start() is goes_on
+    driver._handles = {row.number: SimpleNamespace(row=row, trial=trial) for row in a_state(3).trials}  # type: ignore[assignment]
+    assert driver._may_start() is may_start
 
 
 LUCKY, SOLID = 1, 2
 FIRST_VALUES = {0: 0.5, LUCKY: 0.9, SOLID: 0.8}
 
 
-class Confirmed:
-    """A search whose own trials have ended, with runs that are made on the disk and never started."""
+class ConfirmedSearch:
+    """Search whose base trials have ended, with runs that are created and never started."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, **values: Any) -> None:
         self.search = small_search(space=RANGES, pruner="none", trials=3, devices=["cpu"] * 3, **values)
@@ -240,21 +240,21 @@ class Confirmed:
         self.begin()
 
     def begin(self) -> None:
-        """Another driver, as after the last one was killed."""
+        """Create a new driver, as after the last one was killed."""
         self.driver = Driver(self.folder, self.search, Preloader())
 
     def step(self) -> SearchState:
-        self.driver._step()
+        self.driver._poll_once()
         self.driver._save(self.folder.state().ended)
         return self.folder.state()
 
-    def in_hand(self) -> list[tuple[RunFolder, Trial]]:
-        """The repeats that are not over."""
+    def unfinished(self) -> list[tuple[RunFolder, Trial]]:
+        """Return the repeats that have not ended."""
         return [(run, trial) for run, trial in trials_of("small") if not run.events_file.exists()]
 
     @staticmethod
     def finish(run: RunFolder, value: float | None) -> None:
-        """Ends a run with the value that it has reached; None has it fail."""
+        """End a run with the value it has reached; None fails it."""
         outcome: Any = "completed" if value is not None else "failed"
         events: list[AnyEvent] = [RunFinished(outcome=outcome)]
         if value is not None:
@@ -264,24 +264,24 @@ class Confirmed:
         run.events_file.write_bytes(b"".join(msgspec.json.encode(event) + b"\n" for event in events))
 
 
-def test_that_the_winner_is_another_where_the_first_value_was_luck(monkeypatch: pytest.MonkeyPatch) -> None:
-    made = Confirmed(monkeypatch, confirm=2)
+def test_repeats_replace_lucky_winner(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = ConfirmedSearch(monkeypatch, confirm=2)
     state = made.step()
     assert (state.best, state.candidates, state.baseline) == (LUCKY, (LUCKY, SOLID, 0), 0)
-    assert [(trial.number, trial.again, trial.params["seed"]) for _run, trial in made.in_hand()] == [
+    assert [(trial.number, trial.again, trial.params["seed"]) for _run, trial in made.unfinished()] == [
         *((3, LUCKY, 1), (4, SOLID, 1), (5, 0, 1)),
     ]
     assert confirming_words(state) == "Confirming the best 3 settings with other seeds: 0 of 6 trained"
     assert (state.total, state.own_total, state.own_ended) == (9, 3, 3)
     reached = {LUCKY: [0.7, 0.6], SOLID: [0.75, 0.75], 0: [0.8, None]}
-    while repeats := made.in_hand():
+    while repeats := made.unfinished():
         run, trial = repeats[0]
         assert trial.again is not None
         made.finish(run, reached[trial.again][trial.params["seed"] - 1])
-        made.begin()  # killed after every one of them
+        made.begin()  # killed after each repeat
         state = made.step()
-        if made.in_hand():
-            assert state.best == LUCKY, "until all have ended, the search's own ranking stands"
+        if made.unfinished():
+            assert state.best == LUCKY, "the base ranking remains until all have ended"
             assert set(FIRST_VALUES) <= {
                 trial.number for run, trial in trials_of("small") if list(run.checkpoints.glob("*.pt"))
             }
@@ -298,42 +298,42 @@ def test_that_the_winner_is_another_where_the_first_value_was_luck(monkeypatch: 
     [(9, RANGES, 9 + 2 * 4), (2, RANGES, 2 + 2 * 2), (9, SPACE, 9 + 2 * 3)],
     ids=["many", "few", "own-settings-outside"],
 )
-def test_that_the_total_counts_as_many_repeats_as_there_may_be(trials: int, space: dict[str, Any], total: int) -> None:
+def test_total_includes_maximum_repeats(trials: int, space: dict[str, Any], total: int) -> None:
     search = small_search(space=space, trials=trials, confirm=2)
     folder = create_search(search)
     Driver(folder, search, Preloader())._save()
     assert (folder.state().total, folder.state().own_total) == (total, trials)
 
 
-def test_that_the_searchs_own_ranking_stands_where_all_repeats_fail(monkeypatch: pytest.MonkeyPatch) -> None:
-    made = Confirmed(monkeypatch, confirm=1)
+def test_base_ranking_remains_if_all_repeats_fail(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = ConfirmedSearch(monkeypatch, confirm=1)
     made.step()
-    for run, _trial in made.in_hand():
+    for run, _trial in made.unfinished():
         made.finish(run, None)
     state = made.step()
     assert (state.ended, state.best, state.count("failed")) == ("completed", LUCKY, 3)
     assert confirmed_words(state, str) == ""
 
 
-def test_that_repeats_cost_nothing_of_the_budget_and_are_unknown_to_the_sampler(
+def test_repeats_are_outside_budget_and_sampler(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    made = Confirmed(monkeypatch, confirm=1)
+    made = ConfirmedSearch(monkeypatch, confirm=1)
     made.step()
-    for run, trial in made.in_hand():
+    for run, trial in made.unfinished():
         made.finish(run, 0.7 + 0.1 * (trial.again or 0))
     assert made.step().best == SOLID
     importance = made.folder.state().importance
     made.search = msgspec.structs.replace(made.search, budget=Budget(trials=4))
     made.begin()
     state = made.step()
-    ((_run, trial),) = made.in_hand()
+    ((_run, trial),) = made.unfinished()
     assert (trial.number, trial.again) == (6, None)
     assert set(trial.known) == set(FIRST_VALUES)
     assert (state.best, state.candidates, state.importance) == (LUCKY, (), importance)
     made.finish(_run, 0.85)
     state = made.step()
-    ((_run, trial),) = made.in_hand()
+    ((_run, trial),) = made.unfinished()
     assert (trial.again, state.candidates) == (6, (LUCKY, 6, SOLID, 0))
     assert confirming_words(state) == "Confirming the best 4 settings with other seeds: 3 of 4 trained"
     made.finish(_run, 0.85)
@@ -344,13 +344,13 @@ def checkpoints(run_id: str) -> list[Path]:
     return list(RunFolder(paths.runs_folder() / run_id).checkpoints.glob("*.pt"))
 
 
-def test_that_a_disk_that_fills_up_ends_a_search_with_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_driver_ends_if_disk_is_full(monkeypatch: pytest.MonkeyPatch) -> None:
     folder = create_search(a_search())
     driver = Driver(folder, a_search(), Preloader())
     usage = shutil.disk_usage(folder.path)
     monkeypatch.setattr(shutil, "disk_usage", lambda _path: usage._replace(free=LEAST_FREE_BYTES - 1))
-    assert driver._step()
+    assert driver._poll_once()
     state = folder.state()
     assert (state.ended, list_runs()) == ("failed", [])
     assert state.cause.startswith("No trial can be started: less than 1 GiB is free on the disk of")
-    assert "Make room" in state.cause
+    assert "Free up space" in state.cause

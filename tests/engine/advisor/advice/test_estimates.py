@@ -1,4 +1,4 @@
-"""Estimates of memory and of the least that a step can take."""
+"""Estimates of memory and step time."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from engine.advisor.advice.estimates import UNMEASURED, Costs, at_best_s, correction, estimate
-from engine.advisor.advice.measured import Activations, Footprint, Link
+from engine.advisor.advice.estimates import UNCALIBRATED, Costs, calibrate, estimate_bytes, min_step_s
+from engine.advisor.advice.trial_files import Activations, Footprint, Link
 from engine.contract.catalogue import load_catalogue
 from engine.contract.job import Job
 from engine.parallel.layout import bubble
 
 GIB = 1 << 30
-KNOWN = Footprint(
+FOOTPRINT = Footprint(
     parameter_bytes=GIB,
     trained_bytes=GIB,
     last_bytes=0,
@@ -40,12 +40,12 @@ def job(strategy: str, devices: tuple[str, ...] = GPUS, **changes: Any) -> Job:
 def gib(of: Job) -> float:
     entry = load_catalogue().strategy(of.strategy)
     assert entry is not None
-    found = estimate(of, entry, KNOWN, UNMEASURED)
+    found = estimate_bytes(of, entry, FOOTPRINT, UNCALIBRATED)
     assert found is not None
     return found / GIB
 
 
-def test_that_each_strategy_divides_what_it_divides() -> None:
+def test_memory_of_each_strategy() -> None:
     assert gib(job("single", GPUS[:1])) == pytest.approx(4 + 1)  # weights, gradients, two states; 32 images
     assert gib(job("ddp")) == pytest.approx(4 + 1 / 4)
     assert gib(job("zero1")) == pytest.approx(2 + 2 / 4 + 1 / 4)
@@ -57,19 +57,19 @@ def test_that_each_strategy_divides_what_it_divides() -> None:
     assert gib(job("single", GPUS[:1], precision="bf16")) == pytest.approx(4 + 1 / 2)
 
 
-def test_that_a_trial_on_one_device_corrects_the_activations_and_then_the_rest() -> None:
+def test_calibration_scales_activations_first() -> None:
     entry = load_catalogue().strategy("single")
     assert entry is not None
     of = job("single", GPUS[:1])
-    assert correction(5 * GIB + GIB // 2, of, entry, KNOWN) == (1.5, 0)
+    assert calibrate(5 * GIB + GIB // 2, of, entry, FOOTPRINT) == (1.5, 0)
     small = job("single", GPUS[:1], accumulation=16)
-    assert correction(5 * GIB, small, entry, KNOWN) == (1.0, pytest.approx(GIB * (1 - 1 / 16)))
-    high = correction(9 * GIB, of, entry, KNOWN)
+    assert calibrate(5 * GIB, small, entry, FOOTPRINT) == (1.0, pytest.approx(GIB * (1 - 1 / 16)))
+    high = calibrate(9 * GIB, of, entry, FOOTPRINT)
     assert high.extra_bytes > 0
-    assert estimate(of, entry, KNOWN, high) == 9 * GIB
+    assert estimate_bytes(of, entry, FOOTPRINT, high) == 9 * GIB
 
 
-def test_that_bubbles_follow_their_formulas_and_sending_bounds_a_step() -> None:
+def test_bubble_and_communication_bound_step() -> None:
     catalogue = load_catalogue()
     pipeline, ddp, single_file = (catalogue.strategy(name) for name in ("pipeline", "ddp", "model_parallel"))
     assert pipeline is not None
@@ -81,6 +81,6 @@ def test_that_bubbles_follow_their_formulas_and_sending_bounds_a_step() -> None:
     )
     assert bubble(job("pipeline", microbatches=8, pipeline_schedule="zb1p"), pipeline) == 0
     costs = Costs(0.4, 0.4, 0.0, Link(GIB, 0.0, 4), GIB, GIB)
-    assert at_best_s(job("pipeline", microbatches=8), pipeline, costs) == pytest.approx(0.1 * 11 / 8)
-    assert at_best_s(job("ddp"), ddp, costs) == pytest.approx(1.0)
-    assert at_best_s(job("model_parallel"), single_file, costs) == 0.4
+    assert min_step_s(job("pipeline", microbatches=8), pipeline, costs) == pytest.approx(0.1 * 11 / 8)
+    assert min_step_s(job("ddp"), ddp, costs) == pytest.approx(1.0)
+    assert min_step_s(job("model_parallel"), single_file, costs) == 0.4

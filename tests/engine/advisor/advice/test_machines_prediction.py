@@ -1,4 +1,4 @@
-"""What several machines are predicted to bring."""
+"""Predicted steps on several machines."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from engine.contract.advice import Network
 STEP = Step(seconds=0.4, fixed_s=0.0, sent_bytes=100_000_000, last_bytes=25 << 20)
 
 
-def test_that_a_ring_sends_its_bytes_nearly_twice_and_waits_for_each_round() -> None:
+def test_ring_all_reduce() -> None:
     network = Network(bits_per_second=8e9 / PAYLOAD, latency_s=0.001)
     assert all_reduce_s(1_000_000_000, 1, network) == 0
     assert all_reduce_s(1_000_000_000, 2, network) == pytest.approx(1.0 + 2 * 0.001)
     assert all_reduce_s(1_000_000_000, 4, network) == pytest.approx(1.5 + 6 * 0.001)
 
 
-def test_that_efficiency_is_whole_without_a_network_to_wait_for_and_falls_with_a_slow_one() -> None:
+def test_efficiency_depends_on_network() -> None:
     assert step_s(STEP, 4, Network(1e15, 0.0)) == pytest.approx(0.1, rel=1e-3)
     slow, fast = (predict(STEP, 64, 4, Network(rate), total_s=400, steps=1000) for rate in (1e9, 1e11))
     assert slow.efficiency < 0.1
@@ -27,11 +27,11 @@ def test_that_efficiency_is_whole_without_a_network_to_wait_for_and_falls_with_a
     assert slow.sentence.startswith("Predicted, not measured: 4 machines")
 
 
-def test_that_what_does_not_depend_on_the_batch_is_not_divided() -> None:
+def test_fixed_time_is_not_divided() -> None:
     assert step_s(Step(0.4, 0.2, 0, 0), 2, Network(1e15, 0.0)) == pytest.approx(0.3)
 
 
-def test_that_gradients_but_for_those_of_the_last_bucket_are_sent_beside_the_backward_pass() -> None:
+def test_backward_pass_hides_all_but_last_bucket() -> None:
     network = Network(bits_per_second=8e8 / PAYLOAD, latency_s=0.0)  # 100 MB take two machines a second
     hidden, bare = (step_s(Step(3.0, 0.0, 100_000_000, last), 2, network) for last in (0, 100_000_000))
     assert (hidden, bare) == (pytest.approx(1.5), pytest.approx(2.5))
@@ -48,5 +48,5 @@ def test_that_gradients_but_for_those_of_the_last_bucket_are_sent_beside_the_bac
         ((FIRST_BUCKET_BYTES, 20 << 20, 20 << 20, 3 << 20), 3 << 20),
     ],
 )
-def test_that_the_last_bucket_holds_what_the_full_ones_have_left(gradients: tuple[int, ...], last: int) -> None:
+def test_last_bucket(gradients: tuple[int, ...], last: int) -> None:
     assert last_bucket(gradients) == last

@@ -1,0 +1,121 @@
+"""Contenders of the ranking: the measured speed of each setup, with confidence intervals."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from engine.advisor.advice.setups import Setup
+from engine.advisor.advice.trial_files import Measured
+from engine.checks.findings.ranking import TIE
+from engine.contract.advice import State
+from engine.contract.devices import CPU
+from engine.system.format import percent
+
+CONFIDENCE = 0.95
+MIN_HALF_WIDTH = 0.01
+"""Least half-width of an interval relative to the median; processes differ by as much from one start to the next."""
+DROP_FACTOR = 1.3
+"""A contender is dropped if a step takes this many times as long as the fastest's."""
+
+
+class Speed(NamedTuple):
+    """Images per second with their confidence interval."""
+
+    median: float
+    low: float
+    high: float
+
+
+@dataclass
+class Contender:
+    """A setup with the results of its trials."""
+
+    setup: Setup
+    state: State = "waiting"
+    steps: list[float] = field(default_factory=list)
+    """Seconds of each timed step."""
+    measured: Measured | None = None
+    memory: tuple[int, int] | None = None
+    """Peak use and limit in bytes, of the device nearest to its limit."""
+    estimated: int | None = None
+    wall_s: float = 0.0
+    """Duration of the last trial."""
+    startup_s: float = 0.0
+    """Part of `wall_s` spent on starting, preparing and ending its workers."""
+    trials: int = 0
+    why: str = ""
+
+    @property
+    def wait_s(self) -> float:
+        """Seconds that a step waits for its data.
+
+        On the CPU, data are read by the cores that compute; otherwise they are read in parallel to the step.
+        """
+        if self.measured is None or not self.measured.load_rate or not self.steps:
+            return 0.0
+        load_s = self.setup.job.batch_size / self.measured.load_rate
+        return load_s if CPU in self.setup.job.devices else max(0.0, load_s - statistics.median(self.steps))
+
+    @property
+    def step_s(self) -> float:
+        """Median seconds of a step including the wait for data; infinity without a timed step."""
+        return statistics.median(self.steps) + self.wait_s if self.steps else math.inf
+
+    @property
+    def speed(self) -> Speed:
+        if not self.steps:
+            return Speed(0.0, 0.0, 0.0)
+        half = half_width(self.steps)
+        images = self.setup.job.batch_size
+        return Speed(images / self.step_s, images / (self.step_s + half), images / max(1e-9, self.step_s - half))
+
+
+def half_width(steps: Sequence[float]) -> float:
+    """Return half the confidence interval of the median, in seconds.
+
+    The standard error of a median is 1.253 times that of the mean for normally distributed values. Student's t is
+    the first correction to the normal quantile (Abramowitz and Stegun 26.7.5). Outliers above twice the median are
+    ignored.
+    """
+    median = statistics.median(steps)
+    typical = [each for each in steps if each < 2 * median]
+    if len(typical) < 2:
+        return median / 4
+    z = statistics.NormalDist().inv_cdf((1 + CONFIDENCE) / 2)
+    t = z + (z**3 + z) / 4 / (len(typical) - 1)
+    return max(MIN_HALF_WIDTH * median, t * 1.253 * statistics.stdev(typical) / math.sqrt(len(typical)))
+
+
+def rank(contenders: Sequence[Contender]) -> list[Contender]:
+    """Sort contenders by speed, fastest first; those that did not fit or failed come last."""
+    return sorted(contenders, key=lambda each: (not each.steps, -each.speed.median))
+
+
+def drop_slow(running: Sequence[Contender]) -> list[Contender]:
+    """Mark contenders that are slower than the fastest, and return the others.
+
+    After a single trial, which may have been delayed, a contender must be slower by `DROP_FACTOR` and outside the
+    fastest's confidence interval; after several trials, one of both is enough.
+    """
+    best, remaining = rank(running)[0], []
+    for each in running:
+        is_outside = each is not best and each.speed.high < best.speed.low
+        is_slow = each.step_s > DROP_FACTOR * best.step_s
+        if (is_slow and is_outside) or (each.trials > 1 and (is_slow or is_outside)):
+            each.state = "slower"
+            each.why = f"{percent(1 - each.speed.median / best.speed.median)} slower than {best.setup.name}."
+        else:
+            remaining.append(each)
+    return remaining
+
+
+def is_settled(running: Sequence[Contender]) -> bool:
+    """Return True if the fastest contender is known, or all are equally fast."""
+    if len(running) == 1:
+        return True
+    is_precise = all(half_width(each.steps) <= TIE / 2 * each.step_s for each in running)
+    return is_precise and all(each.trials > 1 for each in running)

@@ -1,0 +1,154 @@
+"""State of the advisor's work on an order, and the rows that report it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from engine.advisor.advice.contenders import Contender, rank
+from engine.advisor.advice.estimates import UNCALIBRATED, Calibration, Costs
+from engine.advisor.advice.machines import BACKWARD, Step
+from engine.advisor.advice.setups import Setup
+from engine.advisor.advice.trial_files import Footprint, Link, Rehearsal
+from engine.contract.advice import AdviceOrder, Candidate, JobTime, LeftOut
+from engine.contract.catalogue import Catalogue
+
+Kind = Literal["rules", "memory", "cost", "time"]
+
+_SUPERVISOR_START_S = 0.2
+"""Seconds that a run's supervisor takes in addition to imports and workers, to write a log and open a socket."""
+
+_PARTS = ("start", "step", "data", "validation")
+"""Parts of a job's time."""
+
+
+@dataclass
+class AdviceState:
+    """Everything known about one order."""
+
+    order: AdviceOrder
+    catalogue: Catalogue
+    footprint: Footprint | None = None
+    calibration: Calibration = UNCALIBRATED
+    memory_by: Literal["one_device", "fake_tensors", "none"] = "none"
+    considered: int = 0
+    queued: list[Contender] = field(default_factory=list)
+    tried: list[Contender] = field(default_factory=list)
+    left_out: list[tuple[Kind, str, str]] = field(default_factory=list)
+    """Kind of reason, name and reason of each setup that is not tried."""
+    link: Link | None = None
+    import_s: float = 0.0
+    """Seconds to import torch."""
+    startup_s: float = 0.0
+    """Seconds spent on starting, preparing and ending the rehearsal's workers."""
+    rehearsal: Rehearsal | None = None
+    rehearsed: Contender | None = None
+    ended_by: Literal["settled", "time", "stopped"] = "time"
+    took_s: float = 0.0
+
+    def leave_out(self, kind: Kind, setup: Setup, reason: str) -> None:
+        self.left_out.append((kind, setup.name, reason))
+
+    def stop(self) -> None:
+        """End the work early, and reset the contender that was being tried."""
+        self.ended_by = "stopped"
+        for each in [each for each in self.tried if each.state in ("waiting", "trying")]:
+            if each.steps:
+                each.state = "measured"
+            else:
+                each.state = "waiting"
+                self.tried.remove(each)
+                self.queued.append(each)
+
+    def left_out_by_reason(self) -> tuple[LeftOut, ...]:
+        """Group the setups that were not tried by reason; for those still queued, the time was up."""
+        left_out = [*self.left_out, *(("time", each.setup.name, "The time was up.") for each in self.queued)]
+        reasons = dict.fromkeys((kind, reason) for kind, _, reason in left_out)
+        return tuple(
+            LeftOut(kind, tuple(name for k, name, r in left_out if (k, r) == (kind, reason)), reason)
+            for kind, reason in reasons
+        )
+
+    @property
+    def alone(self) -> Contender | None:
+        """Fastest contender measured on one device."""
+        return next((each for each in rank(self.tried) if each.steps and len(each.setup.job.devices) == 1), None)
+
+    @property
+    def costs(self) -> Costs | None:
+        """Parts of the first step measured on one device."""
+        alone = next((each for each in self.tried if each.steps and len(each.setup.job.devices) == 1), None)
+        if alone is None or alone.measured is None or self.footprint is None:
+            return None
+        fixed, measured = 0.0, alone.measured
+        step, batch = alone.step_s, alone.setup.job.batch_size
+        if measured.smaller_step_s is not None:
+            computing = step - alone.wait_s
+            per_image = (computing - measured.smaller_step_s) / (batch - measured.smaller_batch)
+            fixed = max(0.0, computing - max(0.0, per_image) * batch)
+        footprint = self.footprint
+        return Costs(step, min(alone.steps), fixed, self.link, footprint.parameter_bytes, footprint.trained_bytes)
+
+    @property
+    def machine_step(self) -> Step | None:
+        """Step of the fastest contender, the basis of predictions for several machines."""
+        best = next((each for each in rank(self.tried) if each.steps), None)
+        if best is None or self.footprint is None:
+            return None
+        fixed = min(self.costs.fixed_s, best.step_s) if self.costs is not None else 0.0
+        alone = self.alone.measured if self.alone is not None else None
+        backward = alone.backward_share if alone is not None else None
+        return Step(best.step_s, fixed, self.footprint.trained_bytes, self.footprint.last_bytes, backward or BACKWARD)
+
+    def row(self, contender: Contender) -> Candidate:
+        """Return the row that reports a contender."""
+        speed, measured, alone = contender.speed, contender.measured, self.alone
+        row: dict[str, object] = {
+            "state": contender.state, "estimated_bytes": contender.estimated, "why": contender.why
+        }  # fmt: skip
+        if self.footprint is not None:
+            row["limit_bytes"] = min(self.footprint.limits)
+        if contender.steps:
+            row |= {"images_per_second": speed.median, "low": speed.low, "high": speed.high}
+            row |= {"timed_steps": len(contender.steps), "data_wait_share": contender.wait_s / contender.step_s}
+            row["time"] = self.job_time(contender)
+            if alone is not None:
+                row["efficiency"] = speed.median / len(contender.setup.job.devices) / alone.speed.median
+        if contender.memory is not None:
+            row["memory_bytes"], row["limit_bytes"] = contender.memory
+        if measured is not None and measured.joules_per_image is not None:
+            row["joules_per_thousand_images"] = 1000 * measured.joules_per_image
+        return contender.setup.candidate(self.order.job, **row)
+
+    def job_time(self, contender: Contender) -> JobTime | None:
+        """Predict the time of the full job from the rehearsal, scaled by the ratio of step times.
+
+        Without a rehearsal, a validation is assumed to cost a third of a training step per batch: its forward pass.
+        """
+        footprint, rehearsal, rehearsed = self.footprint, self.rehearsal, self.rehearsed
+        if footprint is None or contender.measured is None:
+            return None
+        job, step = contender.setup.job, contender.step_s
+        steps = max(1, footprint.train_images // job.batch_size)
+        startup = self.startup_s if rehearsed is not None else contender.startup_s
+        start = _SUPERVISOR_START_S + self.import_s + startup
+        measured = {"start", "step"}
+        if rehearsal is None or rehearsed is None:
+            validation = footprint.val_images / job.batch_size * step / 3
+        else:
+            ratio = step / rehearsed.step_s
+            step = rehearsal.warm_step_s * ratio + rehearsal.begin_s / steps
+            start += steps * max(0.0, rehearsal.cold_step_s - rehearsal.warm_step_s)
+            validation = rehearsal.validation_s * ratio + rehearsal.save_s
+            if contender is rehearsed:
+                measured |= {"data"} if rehearsal.validated < 1 else {"data", "validation"}
+        return JobTime(
+            total_s=start + job.epochs * (steps * step + validation),
+            start_s=start,
+            epochs=job.epochs,
+            steps=steps,
+            step_s=step,
+            validation_s=validation,
+            measured=tuple(part for part in _PARTS if part in measured),
+            estimated=tuple(part for part in _PARTS if part not in measured),
+        )

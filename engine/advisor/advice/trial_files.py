@@ -1,0 +1,138 @@
+"""Orders to the advisor's workers and their results, exchanged as files in the folder of a trial."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+
+_ORDER = "order.msgpack"
+
+
+class TrialOrder(msgspec.Struct, frozen=True, kw_only=True):
+    """Parameters of a trial."""
+
+    least_steps: int = 5
+    """Timed steps after the warm-up."""
+    seconds: float = 0.5
+    """Least duration of the timed steps."""
+    give_up_s: float = float("inf")
+    """Duration of a step that ends the trial."""
+    smaller: bool = False
+    """True to also time steps with a quarter of the batch."""
+    link: bool = False
+    """True to also time an all-reduce."""
+    rehearse_s: float = 0.0
+    """Maximum seconds each for training and validation as in a run; 0 for none."""
+
+
+class Link(msgspec.Struct, frozen=True):
+    """Speed of an all-reduce over all ranks of a trial."""
+
+    bytes_per_second: float
+    latency_s: float
+    ranks: int
+
+
+class Rehearsal(msgspec.Struct, frozen=True, kw_only=True):
+    """Training and validation timed as in a run."""
+
+    cold_step_s: float
+    """Step whose images are decoded for the first time."""
+    warm_step_s: float
+    """Step of a later epoch."""
+    begin_s: float
+    """Additional time of an epoch's first step."""
+    validation_s: float
+    """Full validation, extrapolated if it was not completed."""
+    validated: float
+    """Fraction of the validation that was completed."""
+    save_s: float
+
+
+class Measured(msgspec.Struct, frozen=True, kw_only=True):
+    """Measurements of one rank."""
+
+    step_s: tuple[float, ...]
+    """Seconds of each step of the slowest rank."""
+    memory: dict[str, tuple[int, int]]
+    """Peak use and limit in bytes, by the name of the memory."""
+    worked_s: float
+    """Duration of the trial after preparation."""
+    gave_up: bool = False
+    load_rate: float | None = None
+    """Images per second that the loaders of all ranks deliver when idle otherwise; None for data without files."""
+    smaller_step_s: float | None = None
+    smaller_batch: int = 0
+    joules_per_image: float | None = None
+    """Energy of all GPUs of the job."""
+    backward_share: float | None = None
+    """Backward pass as a fraction of both passes."""
+    link: Link | None = None
+    rehearsal: Rehearsal | None = None
+
+
+class Activations(msgspec.Struct, frozen=True):
+    """Bytes that the forward pass keeps for the backward pass."""
+
+    fixed: float
+    per_image: float
+    largest: float
+    """Largest tensor per image, for the working memory of the backward pass."""
+
+
+class Footprint(msgspec.Struct, frozen=True, kw_only=True):
+    """Sizes of the job's model and data, known before any step, in bytes."""
+
+    parameter_bytes: int
+    trained_bytes: int
+    last_bytes: int
+    """Last bucket of gradients."""
+    buffer_bytes: int
+    block_bytes: int
+    """Parameters of the largest block."""
+    base_bytes: int
+    """Memory of a CPU worker before the model is built."""
+    limits: tuple[int, ...]
+    image_bytes: int
+    ahead: int
+    """Number of prefetched batches."""
+    plain: Activations | None
+    checkpointed: Activations | None
+    train_images: int
+    val_images: int
+    settled_precision: str
+    halved: float = 1.0
+    """Fraction of the activations that remains with bf16."""
+
+
+def write_order(folder: Path, order: TrialOrder) -> None:
+    """Write the order of the next trial, and delete results of the last one."""
+    for file in folder.glob("found-*"):
+        file.unlink()
+    (folder / _ORDER).write_bytes(msgspec.msgpack.encode(order))
+
+
+def read_order(folder: str) -> TrialOrder:
+    return msgspec.msgpack.decode(Path(folder, _ORDER).read_bytes(), type=TrialOrder)
+
+
+def write_result(folder: str, rank: int, result: Measured | Footprint) -> None:
+    Path(folder, f"found-{rank}.msgpack").write_bytes(msgspec.msgpack.encode(result))
+
+
+def take_footprint(folder: Path) -> Footprint:
+    """Read and delete the footprint that rank 0 has written."""
+    file = folder / "found-0.msgpack"
+    footprint = msgspec.msgpack.decode(file.read_bytes(), type=Footprint)
+    file.unlink()
+    return footprint
+
+
+def take_measurements(folder: Path) -> list[Measured]:
+    """Read and delete the measurements of all ranks, sorted by rank."""
+    measurements = []
+    for file in sorted(folder.glob("found-*.msgpack"), key=lambda path: int(path.stem.partition("-")[2])):
+        measurements.append(msgspec.msgpack.decode(file.read_bytes(), type=Measured))
+        file.unlink()
+    return measurements

@@ -1,0 +1,53 @@
+"""Ranking of measured contenders."""
+
+from __future__ import annotations
+
+from engine.advisor.advice.contenders import Contender, drop_slow, half_width, is_settled, rank
+from engine.advisor.advice.setups import Setup
+from engine.advisor.advice.trial_files import Measured
+from engine.contract.job import Job
+
+
+def contender(
+    name: str, *steps: float, trials: int = 2, load_rate: float | None = None, device: str = "cpu"
+) -> Contender:
+    measured = Measured(step_s=steps, memory={}, worked_s=1.0, load_rate=load_rate)
+    setup = Setup(Job(batch_size=32, devices=(device,)), name)
+    return Contender(setup, "measured" if steps else "too_large", list(steps), measured, trials=trials)
+
+
+def test_drop_slow_after_several_trials() -> None:
+    fast, near, slow = (
+        contender("fast", *[0.1, 0.101] * 5),
+        contender("near", *[0.102, 0.1] * 5),
+        contender("slow", *[0.2, 0.2] * 5),
+    )
+    assert drop_slow([slow, near, fast]) == [near, fast]
+    assert slow.state == "slower"
+    assert "50 % slower than fast" in slow.why
+    assert is_settled([near, fast])  # as a tie
+
+
+def test_drop_slow_after_single_trial() -> None:
+    fast = contender("fast", *[0.1, 0.101] * 5, trials=1)
+    little = contender("little", *[0.12, 0.121] * 5, trials=1)
+    noisy = contender("noisy", 0.1, 0.19, 0.14, 0.05, trials=1)
+    assert drop_slow([fast, little, noisy]) == [fast, little, noisy]
+    assert not is_settled([fast, little])
+
+
+def test_half_width_ignores_outliers() -> None:
+    assert half_width([0.1, 0.15, 0.12, 0.18]) > 0.02
+    assert half_width([0.1, 0.101] * 10 + [2.0]) < 0.005
+    assert not is_settled([contender("a", 0.1, 0.15, 0.12), contender("b", 0.11, 0.14, 0.13)])
+
+
+def test_step_waits_for_loading_on_cpu() -> None:
+    assert contender("cpu", 0.1, load_rate=320).step_s == 0.2
+    assert contender("gpu", 0.1, load_rate=320, device="GPU-1").step_s == 0.1
+    assert contender("starved", 0.1, load_rate=160, device="GPU-1").step_s == 0.2
+
+
+def test_rank_puts_unmeasured_last() -> None:
+    names = [each.setup.name for each in rank([contender("too large"), contender("slow", 0.2), contender("fast", 0.1)])]
+    assert names == ["fast", "slow", "too large"]
