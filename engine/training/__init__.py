@@ -1,1 +1,1 @@
-"""What a worker does: the loop, precision, checkpoints."""
+"""Training loop of a worker, with its callbacks, loaders, checkpoints and choices."""

@@ -1,4 +1,4 @@
-"""The data loaders of a worker's share of each split."""
+"""Data loaders of a worker's part of each split."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from engine.data.transforms.device_transforms import Statistics
 from engine.strategies.base import Strategy, memory_format
 from engine.tasks.base import Task
 from engine.tasks.mixing import mixing
-from engine.training.callbacks.predictions import Picked, PickedSamples, Predictions, Share
+from engine.training.callbacks.predictions import Picked, PickedSamples, Predictions, RankSamples
 from engine.training.report import Reporter
 from engine.training.split_loader import SplitLoader
 
 
 class DataLoaders:
-    """Makes the feeds of one worker, after the strategy has laid the model out; the job of `spec` is resolved."""
+    """Factory of a worker's loaders, after the strategy has laid the model out; the job of `spec` has all choices made."""
 
     def __init__(
         self,
@@ -51,21 +51,21 @@ class DataLoaders:
         self._reporter = reporter
 
     def train(self) -> SplitLoader:
-        """This worker's share of the training split."""
+        """Return the loader of this worker's part of the training split."""
         return self._split_loader(self._splits.train, self._sampler(self._splits.train, shuffle=True))
 
     def val(self) -> SplitLoader:
-        """This worker's share of the validation split."""
+        """Return the loader of this worker's part of the validation split."""
         return self._split_loader(self._splits.val, self._sampler(self._splits.val, shuffle=False))
 
     def predictions(self) -> Predictions | None:
-        """What keeps predictions of some samples of the validation split, where the job wants any."""
+        """Return the callback that saves predictions of some validation samples; None if the job requests none."""
         if not self._spec.job.predictions or not len(self._splits.val):
             return None
         return Predictions(Path(self._spec.run_folder), self._strategy, self._picked, self._reporter.send)
 
-    def _picked(self) -> Share:
-        """Some samples of the validation split, which are read at once."""
+    def _picked(self) -> RankSamples:
+        """Return some samples of the validation split, read at once."""
         job = self._spec.job
         val, size = self._splits.val, self._task.image_size(job)
         picked = (
@@ -77,7 +77,7 @@ class DataLoaders:
         )
         sampler = self._sampler(picked, shuffle=False)
         positions = [int(index) for share in sampler.epoch_from(1, 0) for index in share.indices]
-        return Share(picked, positions, self._split_loader(picked, sampler, kept="memory", threads=0))
+        return RankSamples(picked, positions, self._split_loader(picked, sampler, kept="memory", threads=0))
 
     def _sampler(self, samples: ImageSet | SampleSet, *, shuffle: bool) -> GlobalBatchSampler:
         evenly = shuffle and self._spec.job.oversample and "oversample" in self._task.entry.fields
@@ -146,8 +146,9 @@ class DataLoaders:
 def image_loader(
     job: Job, task: Task, splits: Splits, images: ImageSet, sampler: GlobalBatchSampler, **settings: Any
 ) -> BatchLoader:
-    """The loader of `images` of one of the job's `splits`, those of training where `sampler` shuffles; `settings` are
-    further ones of BatchLoader's.
+    """Return the loader of `images` of one of the job's `splits`; `settings` are further arguments of BatchLoader.
+
+    A `sampler` that shuffles makes it a loader of training batches.
     """
     size, training = task.image_size(job), sampler.shuffle
     mean, std = normalisation(job, task, splits)
@@ -171,12 +172,12 @@ def image_loader(
 
 
 def normalisation(job: Job, task: Task, splits: Splits) -> Statistics:
-    """Mean and standard deviation per channel: the dataset's own, or else the task's."""
+    """Return mean and standard deviation per channel: the dataset's, or else the task's."""
     return splits.statistics or task.normalisation(job, splits.channels)
 
 
 def preprocessing(job: Job, task: Task, splits: Splits) -> Preprocessing:
-    """What the model of `job` is given its samples by."""
+    """Return how samples are preprocessed for the model of `job`."""
     mean, std = normalisation(job, task, splits)
     train = splits.train
     if isinstance(train, SampleSet):

@@ -1,4 +1,4 @@
-"""What went wrong, in plain words, and what it is owed to."""
+"""Classification of a worker's failure, and its cause and remedy in plain words."""
 
 from __future__ import annotations
 
@@ -65,11 +65,11 @@ _RULES: tuple[tuple[str, str], ...] = (
         "SyncBatchNorm runs on GPUs only. Turn it off for CPU workers.",
     ),
 )
-"""Requirements of strategies and layers, by a part of PyTorch's error message, with the remedy."""
+"""Requirements of strategies and layers: a part of PyTorch's error message, and the remedy."""
 
 
 def kind(error: BaseException, spec: WorkerSpec) -> FailureKind:
-    """What a worker's end is owed to."""
+    """Return the kind of failure that `error` is."""
     if isinstance(error, NotFinite):
         return "not_finite"
     if isinstance(error, DoesNotFit) or ran_out(error):
@@ -80,19 +80,19 @@ def kind(error: BaseException, spec: WorkerSpec) -> FailureKind:
 
 
 def cause(error: BaseException, spec: WorkerSpec, where: str) -> str:
-    """The cause of a worker's end and, where there is one, the remedy. `where` says where the worker was."""
+    """Return the cause of a worker's failure and, if known, the remedy. `where` tells what the worker was doing."""
     text = str(error).strip()
     if isinstance(error, NotFinite | StrategyError | TaskError | DatasetError | UnreadableImage):
         return text
-    told = (
+    explanation = (
         _out_of_memory(error, spec, where)
         or _without_deterministic_form(text)
         or _in_device(error, spec, where)
         or _in_model_file(error, spec, where)
         or _between_workers(error, spec, where)
     )
-    if told:
-        return told
+    if explanation:
+        return explanation
     if isinstance(error, OSError) and error.filename:
         return f"{error.filename} can't be used: {error.strerror}."
     return f"{type(error).__name__} {where}: {_first_line(text)}"
@@ -148,9 +148,9 @@ def _without_deterministic_form(text: str) -> str:
 
 def _between_workers(error: BaseException, spec: WorkerSpec, where: str) -> str:
     text = str(error)
-    for words, told in _RULES:
+    for words, explanation in _RULES:
         if words in text:
-            return told
+            return explanation
     if _peer_lost(error, spec):
         return f"Lost the connection to another worker {where}: {_first_line(text)}"
     return ""
@@ -160,12 +160,12 @@ def _first_line(text: str) -> str:
     return text.splitlines()[0] if text else "no further details"
 
 
-def _device(spec: WorkerSpec, told: str = "") -> str:
-    """A worker's device; of several that it drives, the one whose memory was `told` of."""
+def _device(spec: WorkerSpec, text: str = "") -> str:
+    """Return the name of a worker's device; of several, the one that the message `text` names as full."""
     device = worker_device(spec)
     if device.type == "cpu":
         return "the CPU"
-    named = _FULL_GPU.search(told)
+    named = _FULL_GPU.search(text)
     index = int(named[1]) if named else device.index
     try:
         return f"GPU {index} of the run ({torch.cuda.get_device_name(index)}, {spec.own_devices[index]})"
@@ -174,7 +174,7 @@ def _device(spec: WorkerSpec, told: str = "") -> str:
 
 
 def _in_model_file(error: BaseException, spec: WorkerSpec, where: str) -> str:
-    """For an error that was raised in the user's model file, its place there."""
+    """Return the line of the user's model file that raised the error; "" if none did."""
     if not spec.job.model_is_file:
         return ""
     name = Path(spec.job.model).name

@@ -1,4 +1,4 @@
-"""Whether a state holds numbers that are not finite."""
+"""Detection of NaN and infinite numbers in a state."""
 
 from __future__ import annotations
 
@@ -13,10 +13,9 @@ _NUMPYS = (torch.float16, torch.float32, torch.float64)
 
 
 def first_nonfinite(state: Mapping[str, Any], expected: Collection[str] = ()) -> str:
-    """The dotted name of the first tensor of `state`, which may be nested, that holds NaN or an infinity; "" where
-    none does.
+    """Return the dotted name of the first tensor of a nested `state` with NaN or infinite numbers; "" if there is none.
 
-    The tensors are on the CPU; names in `meant` are passed over. It computes in the calling thread alone.
+    The tensors are on the CPU; names in `expected` are skipped. Computes in the calling thread only.
     """
     for name, value in state.items():
         if name in expected:
@@ -31,15 +30,15 @@ def first_nonfinite(state: Mapping[str, Any], expected: Collection[str] = ()) ->
 
 
 def nonfinite_buffers(model: nn.Module) -> list[str]:
-    """The names of the buffers of `model`, which is on the CPU, that hold NaN or an infinity."""
+    """Return the names of the buffers of `model`, on the CPU, with NaN or infinite numbers."""
     return [name for name, buffer in model.named_buffers() if not is_finite(buffer)]
 
 
 def is_finite(tensor: Tensor) -> bool:
-    """Whether all numbers of a tensor on the CPU are finite; of a sparse one that is not asked.
+    """Return True if all numbers of a dense tensor on the CPU are finite; sparse tensors are not checked.
 
-    By their sum, which is not if one of them is not, and which cannot overflow in double precision for numbers in less.
-    numpy's, since torch's would take threads from those that train.
+    The sum is not finite if a number is not, and in double precision it can't overflow for numbers of lower precision.
+    numpy computes it, since torch would take threads from the training.
     """
     if not tensor.is_floating_point() or tensor.layout != torch.strided:
         return True

@@ -1,4 +1,4 @@
-"""The results of the steps since the last report, copied from the device only when they are needed."""
+"""Results of the steps since the last report, copied from the device only when they are needed."""
 
 from __future__ import annotations
 
@@ -17,23 +17,26 @@ class NotFinite(Exception):  # noqa: N818 - named for what the loss is
     """The loss became NaN or infinite; the text names the step."""
 
     def __init__(self, step: int, what: str, saved: bool) -> None:
-        kept = "The last good checkpoint is kept." if saved else "No checkpoint has been saved yet."
+        checkpoint = "The last good checkpoint is kept." if saved else "No checkpoint has been saved yet."
         super().__init__(
-            f"{what} became NaN or infinite at step {step}. {kept} Try a lower learning rate, or fp32 if another precision was chosen."
+            f"{what} became NaN or infinite at step {step}. {checkpoint} Try a lower learning rate, or fp32 if another precision was chosen."
         )
         self.step = step
 
 
 @dataclass(frozen=True, slots=True)
 class StepTotals:
-    """Sums over `steps` steps of this rank. `judged`: it is known how many were correct. `first_bad` is the first step
-    whose loss was not finite.
+    """Sums over `steps` steps of this rank.
+
+    Attributes:
+        has_correct: The number of correct predictions is known.
+        first_bad: First step whose loss was not finite; None if all were.
     """
 
     steps: int
     loss: float
     correct: float
-    judged: bool
+    has_correct: bool
     images: float
     wait_s: float
     seconds: float
@@ -41,17 +44,17 @@ class StepTotals:
 
 
 class MetricBuffer:
-    """Keeps the results of steps on the device, so that no step waits for it."""
+    """Buffer of step results on the device, so that no step waits for it."""
 
     def __init__(self) -> None:
         self.start()
 
     def start(self) -> None:
-        """Empties the buffer and restarts its clock."""
+        """Empty the buffer and restart its clock."""
         self._results: list[StepResult] = []
         self._steps = 0
         self._wait_s = 0.0
-        self._begun = time.perf_counter()
+        self._started = time.perf_counter()
 
     def add(self, result: StepResult, wait_s: float) -> None:
         self._steps += 1
@@ -62,17 +65,17 @@ class MetricBuffer:
     @property
     def seconds(self) -> float:
         """Seconds since the last `start`."""
-        return time.perf_counter() - self._begun
+        return time.perf_counter() - self._started
 
     def take(self, step: int) -> BufferedMetrics:
-        """The results up to `step`, whose copy from the device has been started; empties the buffer."""
+        """Start copying the results up to `step` from the device, and empty the buffer."""
         taken = BufferedMetrics(self._results, step - self._steps + 1, self._steps, self._wait_s, self.seconds)
         self.start()
         return taken
 
 
 class BufferedMetrics:
-    """Results that are being copied from the device without blocking it; `read` waits for the copy alone."""
+    """Results on their way from the device; only `read` waits for the copy."""
 
     def __init__(self, results: list[StepResult], first: int, steps: int, wait_s: float, seconds: float) -> None:
         self._first = first
@@ -80,7 +83,7 @@ class BufferedMetrics:
         self._wait_s = wait_s
         self._seconds = seconds
         self._losses = _Copy([result.loss for result in results])
-        self._judged = any(result.correct is not None for result in results)
+        self._has_correct = any(result.correct is not None for result in results)
         self._correct = _Copy([result.correct for result in results])
         self._images = _Copy([result.images for result in results])
 
@@ -91,7 +94,7 @@ class BufferedMetrics:
             steps=self._steps,
             loss=math.fsum(losses) if all(map(math.isfinite, losses)) else math.nan,
             correct=sum(self._correct.read()),
-            judged=self._judged,
+            has_correct=self._has_correct,
             images=sum(self._images.read()),
             wait_s=self._wait_s,
             seconds=self._seconds,

@@ -1,4 +1,4 @@
-"""One step of the training: made again in smaller parts where memory runs out, left out where it is not finite."""
+"""Training steps that survive: retried in smaller parts if memory runs out, skipped if they are not finite."""
 
 from __future__ import annotations
 
@@ -19,23 +19,25 @@ if TYPE_CHECKING:
     from engine.data.loading.base_loader import Batch
 
 SKIPS = 10
-"""The most steps in a row that may be skipped; a training that needs more does not recover."""
+"""Number of steps in a row that may be skipped; a training that needs more does not recover."""
 
 
 class ResilientStep:
-    """Makes the steps of `strategy` with `optimizer_step`; `emit` is given what the user should know, and `saved` says
-    whether there is a checkpoint to go on from (`Checkpointer.saved`).
+    """Makes the steps of `strategy` with `optimizer_step`.
 
-    A worker that is alone and whose device runs out of memory makes the same step again at once with each part of the
-    batch halved, as often as needed, and goes on so: the strategy's accumulation is raised. The global batch stays,
-    and the random numbers, the buffers and the gradients are those of the step's beginning. So the training is the
-    one that would have had that accumulation from the start, but for what the parts of a batch change in it:
-    BatchNorm normalises by each part, as always under accumulation, dropout draws part by part, and sums are added up
-    in another order. What a model file counts in attributes of its own counts the broken-off passes, too. One of
-    several workers cannot reach the others in the middle of a step and fails.
+    If a worker without peers runs out of device memory, the step is retried with each part of the batch halved, as
+    often as needed, and the strategy's accumulation stays raised. The global batch is the same, and random numbers,
+    buffers and gradients start from the step's beginning. So the training equals one with that accumulation from the
+    start, except for what parts of a batch change: BatchNorm normalizes by each part, dropout draws part by part, and
+    sums are added up in another order. Counters in a custom model's attributes include aborted passes. One of several
+    workers can't reach the others in the middle of a step, and fails.
 
-    Where the job skips steps that are not finite, one is as if it had not been made but for the schedule and the random
-    numbers, which go on. All ranks come to the same.
+    If the job skips steps that are not finite, such a step only advances the schedule and the random numbers. All ranks
+    decide the same.
+
+    Args:
+        emit: Receives what the user should know.
+        saved: Returns True if there is a checkpoint to resume from.
     """
 
     def __init__(
@@ -49,32 +51,32 @@ class ResilientStep:
         self._optimizer_step = optimizer_step
         self._emit = emit
         self._saved = saved
-        self._alone = strategy.spec.world_size == 1
+        self._is_alone = strategy.spec.world_size == 1
         job = strategy.job
         self._streams = SavedStreams(strategy.device, untrusted_model=job.model_is_file)
-        self._buffers = SavedBuffers(strategy.model) if self._alone or job.on_not_finite == "skip" else None
+        self._buffers = SavedBuffers(strategy.model) if self._is_alone or job.on_not_finite == "skip" else None
         self._skipped = 0
 
     def refresh_buffers(self) -> None:
-        """Takes in that other parts of the model are in training mode than were."""
+        """Save the buffers of the modules that are in training mode now."""
         if self._buffers is not None:
             self._buffers = SavedBuffers(self._strategy.model)
 
     def stop_compiling(self, why: str) -> None:
-        """Runs a compiled model eagerly from now on, and reports `why`."""
+        """Run a compiled model eagerly from now on, and report `why`."""
         if not is_compiled(self._strategy.model):
             return
         undo_compiling(self._strategy.model)
         self._emit(Chosen(field="compile", choice="off", why=why))
 
     def step(self, batch: Batch | None, number: int) -> StepResult | None:
-        """Makes step `number` on this worker's share of a batch; None where it was left out.
+        """Make step `number` on this worker's part of a batch; return None if it was skipped.
 
-        Raises DoesNotFit, or NotFinite on all ranks alike where more than `SKIPS` in a row would be left out.
+        Raises DoesNotFit, or NotFinite on all ranks if more than `SKIPS` in a row would be skipped.
         """
         if self._buffers is not None:
             self._buffers.save()
-        if self._alone and batch is not None:
+        if self._is_alone and batch is not None:
             result = self._in_parts_that_fit(batch, number)
         else:
             result = self._strategy.step(batch, self._optimizer_step)
@@ -100,19 +102,19 @@ class ResilientStep:
             return self._strategy.step(batch, self._optimizer_step)
 
         result, parts = in_parts_that_fit(
-            make, before, images, again=self._begin_again, undone=lambda: self._optimizer_step.updates == made
+            make, before, images, again=self._reset_step, undone=lambda: self._optimizer_step.updates == made
         )
         if parts != before:
             self._emit(Warned(code="out_of_memory", message=self._halved(number, parts, images)))
         return result
 
-    def _begin_again(self) -> None:
-        """Has everything as it was at the beginning of the step in hand."""
+    def _reset_step(self) -> None:
+        """Restore gradients, buffers and random numbers of the step's beginning."""
         self._optimizer_step.zero_grad()
         self._streams.restore()
         assert self._buffers is not None
         self._buffers.restore()
-        # What was compiled is for larger parts, and CUDA graphs must not have gradients added up over several passes.
+        # The compiled model expects larger parts, and CUDA graphs can't accumulate gradients over several passes.
         self.stop_compiling("it was compiled for larger parts of a batch than fit into memory")
 
     def _halved(self, number: int, parts: int, images: int) -> str:

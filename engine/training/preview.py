@@ -1,6 +1,7 @@
-"""``python -m engine.training.preview``: training images as the first epochs are given them, by the training's own
-loader.
-Ends quietly when interrupted, when nobody reads any more, and with its parent.
+"""Preview of augmented training images: ``python -m engine.training.preview``.
+
+The images are those of the first epochs, made by the training's loader. Exits quietly when it is interrupted, when its
+reader is gone, and with its parent.
 """
 
 from __future__ import annotations
@@ -40,12 +41,12 @@ from engine.tasks.base import DatasetInfo
 from engine.tasks.registry import TASKS
 from engine.training.dataloaders import image_loader, normalisation
 
-AT_ONCE = 8
+PREVIEW_BATCH = 8
 """Images per batch of the preview, so that the first ones appear soon."""
 
 
-def render(order: PreviewOrder, say: Callable[[PreviewMessage], None]) -> PreviewDone:
-    """Says each image, epoch by epoch. Raises TaskError or DatasetError."""
+def render(order: PreviewOrder, emit: Callable[[PreviewMessage], None]) -> PreviewDone:
+    """Emit each image, epoch by epoch. Raises TaskError or DatasetError."""
     job = order.job
     task = TASKS[job.task]
     for problem in errors(augmentation_problems(job)):
@@ -54,7 +55,7 @@ def render(order: PreviewOrder, say: Callable[[PreviewMessage], None]) -> Previe
     if isinstance(splits.train, SampleSet):
         raise TaskError("task", "The samples of this task are not images.", "Their augmentation can't be previewed.")
     objective = task.objective(job, DatasetInfo(splits.classes, splits.channels))
-    sampler = _Chosen(order.samples, len(splits.train), RandomStreams(job.seed))
+    sampler = _FixedSampler(order.samples, len(splits.train), RandomStreams(job.seed))
     loader = image_loader(
         msgspec.structs.replace(job, picture_cache="off"),
         task,
@@ -76,17 +77,17 @@ def render(order: PreviewOrder, say: Callable[[PreviewMessage], None]) -> Previe
             for sample, (inputs, target) in zip(order.samples, rows, strict=True):
                 image = seen((inputs * std + mean).numpy())
                 drawn = objective.show_truth(image, target).image
-                say(PreviewImage(sample, epoch, image.shape[0], _png(drawn)))
+                emit(PreviewImage(sample, epoch, image.shape[0], _png(drawn)))
     finally:
         loader.close()
     return PreviewDone(augmentation.mirrors(job, splits.classes, images=splits.train.mirror))
 
 
-class _Chosen(GlobalBatchSampler):
-    """Gives the same samples in every epoch, some at a time."""
+class _FixedSampler(GlobalBatchSampler):
+    """Sampler of the same samples in every epoch, a few at a time."""
 
     def __init__(self, samples: Sequence[int], length: int, streams: RandomStreams) -> None:
-        super().__init__(length, AT_ONCE, 0, 1, streams)
+        super().__init__(length, PREVIEW_BATCH, 0, 1, streams)
         self._chosen = np.array(samples, np.int64)
 
     def __len__(self) -> int:
@@ -114,15 +115,15 @@ def main() -> int:
     linux.signal_at_parents_death(signal.SIGKILL)
     linux.name_process("footplate-show")
     answers = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # what a task of the user's own prints is no answer
+    os.dup2(2, 1)  # custom tasks may print
 
-    def say(message: PreviewMessage) -> None:
+    def emit(message: PreviewMessage) -> None:
         answers.write(msgspec.json.encode(message) + b"\n")
         answers.flush()
 
     try:
         order = msgspec.json.decode(sys.stdin.buffer.read(), type=PreviewOrder)
-        say(_answered(order, say))
+        emit(_render_or_fail(order, emit))
     except KeyboardInterrupt:
         os._exit(130)  # at once: neither waits for threads nor flushes into a closed pipe
     except BrokenPipeError:
@@ -130,9 +131,9 @@ def main() -> int:
     return 0
 
 
-def _answered(order: PreviewOrder, say: Callable[[PreviewMessage], None]) -> PreviewDone | PreviewFailed:
+def _render_or_fail(order: PreviewOrder, emit: Callable[[PreviewMessage], None]) -> PreviewDone | PreviewFailed:
     try:
-        return render(order, say)
+        return render(order, emit)
     except TaskError as error:
         return PreviewFailed(error.problem)
     except DatasetError as error:

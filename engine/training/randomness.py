@@ -1,4 +1,4 @@
-"""The random numbers of one rank: the generators that a model may draw from, and where each of them stands."""
+"""Random number generators that a model may draw from, and their states."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ import torch
 
 
 def seed(number: int) -> None:
-    """Begins the streams of Python, numpy and torch, that of the CPU and those of all GPUs, at `number`, of 64 bits.
+    """Seed the generators of Python, numpy and torch, on the CPU and all GPUs, with a 64-bit `number`.
 
-    Numpy's and the CPU's go by its lower 32 bits.
+    Numpy and the CPU use its lower 32 bits.
     """
     random.seed(number)
     np.random.seed(number & 0xFFFFFFFF)
@@ -22,9 +22,7 @@ def seed(number: int) -> None:
 
 
 def random_state(device: torch.device) -> dict[str, Any]:
-    """Where this process's streams stand, as plain values and tensors on the CPU; those of GPUs where `device` is
-    one.
-    """
+    """Return the states of this process's generators as plain values and CPU tensors; of GPUs only if `device` is one."""
     numpy: Any = np.random.get_state(legacy=False)
     return {
         "python": random.getstate(),
@@ -35,7 +33,7 @@ def random_state(device: torch.device) -> dict[str, Any]:
 
 
 def set_random_state(state: dict[str, Any]) -> None:
-    """Goes on from what `random_state` gave, on as many GPUs or none."""
+    """Restore what `random_state` returned, on the same number of GPUs."""
     random.setstate(state["python"])
     key, *rest = state["numpy"]
     np.random.set_state(("MT19937", np.array(key, np.uint32), *rest))
@@ -46,7 +44,7 @@ def set_random_state(state: dict[str, Any]) -> None:
 
 @contextmanager
 def preserve_rng(device: torch.device) -> Iterator[None]:
-    """What is drawn inside leaves the streams as they were."""
+    """Restore the states of the generators at the end of the context."""
     state = random_state(device)
     try:
         yield
@@ -55,10 +53,10 @@ def preserve_rng(device: torch.device) -> Iterator[None]:
 
 
 class SavedStreams:
-    """Where the streams stood when `save` was last called; to be kept before every step, it takes a few microseconds.
+    """States of the generators at the last `save`, which takes a few microseconds, since it runs before every step.
 
-    Python's and numpy's take ten times as long, and are kept only where the model is `untrusted_model`: torchvision's
-    models draw from torch alone.
+    Python's and numpy's take ten times as long and are saved only for an `untrusted_model`: torchvision's models draw
+    only from torch.
     """
 
     def __init__(self, device: torch.device, *, untrusted_model: bool) -> None:

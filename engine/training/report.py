@@ -1,4 +1,4 @@
-"""The worker's side of its channel to the supervisor: training never waits for it."""
+"""Worker's side of the channel to its supervisor: training never waits for it."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ import msgspec
 from engine.contract.events import DROPPABLE, ENCODE, Event, EventsLost, Phase, PhaseChanged
 from engine.contract.protocol import Adjust, CheckpointNow, FrameError, Frames, Pause, SaveElsewhere, Stop
 from engine.contract.worker import TO_WORKER, Activity, Heartbeat, WorkerDone
-from engine.training.stack_probe import look
+from engine.training.stack_probe import inspect_stack
 
 QUEUE_LIMIT = 1000
-"""The most queued messages; beyond it, metrics are dropped and counted."""
+"""Number of queued messages above which metrics are dropped and counted."""
 HEARTBEAT_S = 1.0
-LOOK_S = 5.0
-"""Once the main thread has been in one activity for longer, every heartbeat inspects its stack."""
+INSPECT_S = 5.0
+"""Seconds without a new activity after which every heartbeat inspects the main thread's stack."""
 CLOSE_DEADLINE_S = 10.0
 
 _ACTIVITIES: dict[Phase, Activity] = {
@@ -31,26 +31,30 @@ _ACTIVITIES: dict[Phase, Activity] = {
     "pausing": "save",
     "stopping": "save",
 }
-"""The activity at the beginning of a phase, until `set_activity` sets another."""
+"""Activity at the start of a phase, until `set_activity` changes it."""
 
 
-def _vanish() -> None:
-    # The supervisor is gone: nobody is left to report to, and nothing may outlive it.
+def _exit_at_once() -> None:
+    # The supervisor has ended, and nothing may outlive it.
     os._exit(1)
 
 
 class Reporter:
-    """Sends events and heartbeats, and receives commands, on threads of its own.
+    """Sends events and heartbeats, and receives commands, on its own threads.
 
-    `send` never blocks. When the supervisor does not read, step metrics and device samples are dropped and counted
-    (`EventsLost`); all else waits. `stop_requested`, `checkpoint_requested`, `loader_workers_requested` and
-    `folders_requested` are set by the supervisor's commands, and `ending` is the phase in which the run is to end;
-    `step` counts the steps done. The end of the channel is an order to end at once (`on_end`).
+    `send` never blocks. If the supervisor does not read, step metrics and device samples are dropped and counted
+    (`EventsLost`); everything else is queued. The end of the channel calls `on_end`, which ends the process.
 
-    Heartbeats describe the thread that creates it, which alone calls `set_phase`, `set_activity` and `set_step`.
+    Heartbeats describe the thread that creates the reporter, which alone calls `set_phase`, `set_activity` and
+    `set_step`.
+
+    Attributes:
+        stop_requested, checkpoint_requested, loader_workers_requested, folders_requested: Commands of the supervisor.
+        ending: Phase in which a stopped run ends.
+        step: Number of completed steps.
     """
 
-    def __init__(self, channel: socket.socket, rank: int, on_end: Callable[[], None] = _vanish) -> None:
+    def __init__(self, channel: socket.socket, rank: int, on_end: Callable[[], None] = _exit_at_once) -> None:
         self.rank = rank
         self.stop_requested = False
         self.ending: Phase = "stopping"
@@ -59,11 +63,11 @@ class Reporter:
         self.folders_requested: deque[str] = deque()
         self._channel = channel
         self._on_end = on_end
-        self._waiting: deque[msgspec.Struct] = deque()
-        self._changed = threading.Condition()
-        self._lost = 0
+        self._queue: deque[msgspec.Struct] = deque()
+        self._condition = threading.Condition()
+        self._dropped = 0
         self._closing = False
-        self._next_beat = 0.0
+        self._next_heartbeat = 0.0
         self.step = 0
         self._phase: Phase = "preparing"
         # One tuple, so that the other thread sees both or neither change; no lock is needed.
@@ -73,50 +77,49 @@ class Reporter:
         self._longest_step_s = 0.0
         self._main = threading.get_ident()
         channel.setblocking(True)
-        self._writer = threading.Thread(target=self._write, name="report", daemon=True)
-        self._reader = threading.Thread(target=self._read, name="commands", daemon=True)
-        self._writer.start()
-        self._reader.start()
+        self._sender = threading.Thread(target=self._send_queued, name="report", daemon=True)
+        self._receiver = threading.Thread(target=self._receive, name="commands", daemon=True)
+        self._sender.start()
+        self._receiver.start()
 
     def send(self, message: Event | WorkerDone) -> None:
-        """Hands a message over; callable from any thread."""
-        with self._changed:
-            if isinstance(message, DROPPABLE) and len(self._waiting) >= QUEUE_LIMIT:
-                self._lost += 1
+        """Queue a message; callable from any thread."""
+        with self._condition:
+            if isinstance(message, DROPPABLE) and len(self._queue) >= QUEUE_LIMIT:
+                self._dropped += 1
                 return
-            if self._lost and len(self._waiting) < QUEUE_LIMIT:
-                self._waiting.append(EventsLost(count=self._lost, reason="the supervisor did not read in time"))
-                self._lost = 0
-            self._waiting.append(message)
-            self._changed.notify()
+            if self._dropped and len(self._queue) < QUEUE_LIMIT:
+                self._queue.append(EventsLost(count=self._dropped, reason="the supervisor did not read in time"))
+                self._dropped = 0
+            self._queue.append(message)
+            self._condition.notify()
 
     def set_phase(self, phase: Phase, detail: str = "") -> None:
-        """Sends the phase; rank 0 speaks for all."""
+        """Set the phase; rank 0 reports it for all."""
         prepared = self._phase == "preparing" != phase
         self._phase = phase
         # The run's first step carries much else and is left out of the longest.
         self._step_began = time.monotonic() if phase == "training" and self._warm else None
         self.set_activity(_ACTIVITIES.get(phase, ""))
         if prepared:
-            with self._changed:  # the supervisor is to know at once, since it bears more while a rank prepares
-                self._next_beat = 0.0
-                self._changed.notify()
+            with self._condition:  # tell the supervisor now: it is more patient while a rank prepares
+                self._next_heartbeat = 0.0
+                self._condition.notify()
         if self.rank == 0:
             self.send(PhaseChanged(phase=phase, detail=detail))
 
     def set_activity(self, activity: Activity) -> None:
-        """Says what the main thread is about to do, from which the supervisor tells a rank that hangs from those
-        that wait for it. It costs a clock's reading; every call counts as a sign of progress.
+        """Set the main thread's activity; the supervisor uses it to tell hanging ranks from waiting ones.
 
-        In training: "data" before the next batch is asked for, "step" before `Strategy.step`, "agree" before `agree`,
-        `total` and the reading of figures off the device. In validation: "evaluate" after every `stop()`, "agree"
-        before it. "save" before a checkpoint is gathered and written. `set_phase` calls it for what its phase begins
-        with.
+        Every call counts as progress, and takes as long as reading the clock. In training: "data" before loading a
+        batch, "step" before `Strategy.step`, "agree" before collectives and before reading results off the device. In
+        validation: "evaluate" after every `stop()`, "agree" before it. "save" before a checkpoint is gathered and
+        written. `set_phase` sets the first activity of its phase.
         """
         self._activity = (activity, time.monotonic())
 
     def set_step(self, step: int) -> None:
-        """Sets the number of steps done, which the heartbeat sends with the duration of the longest."""
+        """Set the number of completed steps, which heartbeats send with the duration of the longest one."""
         now = time.monotonic()
         if self._step_began is not None:
             self._longest_step_s = max(self._longest_step_s, now - self._step_began)
@@ -128,7 +131,7 @@ class Reporter:
     def _heartbeat(self) -> Heartbeat:
         activity, since = self._activity
         seconds = time.monotonic() - since
-        standing, location = look(self._main) if seconds > LOOK_S else ("", "")
+        standing, location = inspect_stack(self._main) if seconds > INSPECT_S else ("", "")
         return Heartbeat(
             step=self.step,
             activity=activity,
@@ -139,13 +142,13 @@ class Reporter:
         )
 
     @property
-    def step_in_hand(self) -> int | None:
-        """The step that is being made, or in other phases the last one made; None before the first."""
+    def current_step(self) -> int | None:
+        """Step in progress, or in other phases the last one; None before the first."""
         return self.step + (self._phase == "training") or None
 
     @property
     def whereabouts(self) -> str:
-        """Where the worker is, as the end of a sentence."""
+        """Work in progress, as the end of a sentence."""
         match self._phase:
             case "training":
                 return f"at step {self.step + 1}"
@@ -157,32 +160,32 @@ class Reporter:
                 return "while preparing the training"
 
     def close(self) -> None:
-        """Sends what waits, for at most `CLOSE_DEADLINE_S` seconds, and ends the threads and the channel."""
-        with self._changed:
-            if self._lost:
-                self._waiting.append(EventsLost(count=self._lost, reason="the supervisor did not read in time"))
+        """Send queued messages, for at most `CLOSE_DEADLINE_S` seconds, and end the threads and the channel."""
+        with self._condition:
+            if self._dropped:
+                self._queue.append(EventsLost(count=self._dropped, reason="the supervisor did not read in time"))
             self._closing = True
-            self._changed.notify()
-        self._writer.join(CLOSE_DEADLINE_S)
+            self._condition.notify()
+        self._sender.join(CLOSE_DEADLINE_S)
         with contextlib.suppress(OSError):  # the other end may have closed already
             self._channel.shutdown(socket.SHUT_RDWR)
-        self._writer.join()
-        self._reader.join()
+        self._sender.join()
+        self._receiver.join()
         self._channel.close()
 
-    def _write(self) -> None:
+    def _send_queued(self) -> None:
         while True:
-            with self._changed:
-                self._changed.wait_for(
-                    lambda: self._waiting or self._closing or not self._next_beat,
-                    max(0.0, self._next_beat - time.monotonic()),
+            with self._condition:
+                self._condition.wait_for(
+                    lambda: self._queue or self._closing or not self._next_heartbeat,
+                    max(0.0, self._next_heartbeat - time.monotonic()),
                 )
-                messages = list(self._waiting)
-                self._waiting.clear()
+                messages = list(self._queue)
+                self._queue.clear()
                 ending = self._closing
             now = time.monotonic()
-            if now >= self._next_beat:
-                self._next_beat = now + HEARTBEAT_S
+            if now >= self._next_heartbeat:
+                self._next_heartbeat = now + HEARTBEAT_S
                 messages.append(self._heartbeat())
             try:
                 if messages:
@@ -194,7 +197,7 @@ class Reporter:
             if ending:
                 return
 
-    def _read(self) -> None:
+    def _receive(self) -> None:
         frames = Frames()
         while True:
             try:

@@ -1,4 +1,4 @@
-"""A model's buffers as they were before a step, to be put back where the step does not count."""
+"""Copies of a model's buffers, to restore them after a step that does not count."""
 
 from __future__ import annotations
 
@@ -12,44 +12,47 @@ from engine.torch_compat import buffers_of, copy_all
 
 
 class SavedBuffers:
-    """The buffers of those parts of `model` that are in training mode when this is made, as BatchNorm's statistics: a
-    forward pass moves them, whatever becomes of its gradients.
+    """Copies of the buffers of those modules of `model` that are in training mode when this is created.
 
-    `save` copies them into memory of their own, all of one type and device at once, since it is done before every step.
+    A forward pass changes such buffers (BatchNorm's statistics), whatever happens to its gradients. `save` copies all
+    buffers of one type and device at once, since it runs before every step.
     """
 
     def __init__(self, model: nn.Module) -> None:
         self._owners = [
-            (buffers_of(part), name) for part in model.modules() if part.training for name in buffers_of(part)
+            (buffers_of(module), name) for module in model.modules() if module.training for name in buffers_of(module)
         ]
-        self._own: list[Tensor | None] = []
+        self._originals: list[Tensor | None] = []
         self._copies: list[Tensor | None] = []
         self._alike: list[tuple[list[Tensor], list[Tensor]]] = []
 
     @torch.no_grad()
     def save(self) -> None:
-        own = [buffers[name] for buffers, name in self._owners]
-        if not self._is_known(own):
-            self._learn(own)
+        current = [buffers[name] for buffers, name in self._owners]
+        if not self._is_known(current):
+            self._learn(current)
             return
         for copies, buffers in self._alike:
             copy_all(copies, buffers)
 
     @torch.no_grad()
     def restore(self) -> None:
-        for (buffers, name), own, copy in zip(self._owners, self._own, self._copies, strict=True):
-            if own is not None and copy is not None:
-                own.copy_(copy)
-            buffers[name] = own
+        for (buffers, name), current, copy in zip(self._owners, self._originals, self._copies, strict=True):
+            if current is not None and copy is not None:
+                current.copy_(copy)
+            buffers[name] = current
 
-    def _is_known(self, own: list[Tensor | None]) -> bool:
-        """Whether they are the tensors of the last time: a model may also put others in their place."""
-        return len(own) == len(self._own) and all(map(operator.is_, own, self._own))
+    def _is_known(self, current: list[Tensor | None]) -> bool:
+        """Return True if the buffers are the same tensors as before: a model may also replace them."""
+        return len(current) == len(self._originals) and all(map(operator.is_, current, self._originals))
 
-    def _learn(self, own: list[Tensor | None]) -> None:
-        self._own, self._copies = own, [None if buffer is None else buffer.detach().clone() for buffer in own]
+    def _learn(self, current: list[Tensor | None]) -> None:
+        self._originals, self._copies = (
+            current,
+            [None if buffer is None else buffer.detach().clone() for buffer in current],
+        )
         alike: dict[tuple[torch.device, torch.dtype], tuple[list[Tensor], list[Tensor]]] = defaultdict(lambda: ([], []))
-        for copy, buffer in zip(self._copies, own, strict=True):
+        for copy, buffer in zip(self._copies, current, strict=True):
             if buffer is not None and copy is not None:
                 copies, buffers = alike[buffer.device, buffer.dtype]
                 copies.append(copy)

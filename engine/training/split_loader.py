@@ -1,4 +1,4 @@
-"""The batches of one split, for a worker that loads its share and for one that loads nothing."""
+"""Batches of one split, for workers that load a part of it and for workers that load nothing."""
 
 from __future__ import annotations
 
@@ -12,35 +12,35 @@ from engine.data.loading.base_loader import Batch, Loader
 
 @dataclass(frozen=True)
 class SplitLoader:
-    """`steps` batches an epoch; None in place of each where there is no `loader`."""
+    """Loader of `steps` batches per epoch; without a `loader`, each batch is None."""
 
     steps: int
     images: int
     loader: Loader[Any] | None
 
     def epoch(self, epoch: int, start: int = 0) -> Iterator[Batch | None]:
-        """The batches of `epoch` but for the first `start`, which are not read either."""
+        """Iterate over the batches of `epoch`, except for the first `start`, which are not read either."""
         if self.loader is None:
             return itertools.repeat(None, self.steps - start)
         return self.loader.epoch(epoch, start)
 
     @property
     def threads(self) -> int | None:
-        """How many threads read samples; None where there is no loader."""
+        """Number of threads that read samples; None without a loader."""
         return None if self.loader is None else self.loader.threads
 
     @property
     def decoding_s(self) -> float:
-        """Thread-seconds that decoding has taken so far."""
+        """Thread-seconds spent on decoding."""
         return 0.0 if self.loader is None else self.loader.decoding_s
 
     def begin(self, epoch: int, start: int = 0) -> None:
-        """Has the first batches of what `epoch` will be asked for read by then."""
+        """Prefetch the first batches of an epoch."""
         if self.loader is not None:
             self.loader.begin(epoch, start)
 
     def set_threads(self, threads: int) -> None:
-        """Has so many threads read samples from now on."""
+        """Read samples with this number of threads from now on."""
         if self.loader is not None:
             self.loader.set_threads(threads)
 
@@ -50,9 +50,7 @@ class SplitLoader:
 
 
 def chain_prefetching(train: SplitLoader, val: SplitLoader, epochs: int) -> None:
-    """Has each begin to read as soon as the other has read its epoch's last batch, so that neither's first is waited
-    for.
-    """
+    """Let each loader start reading when the other has read its epoch's last batch."""
     if train.loader is not None and val.loader is not None:
         train.loader.then = val.begin
         val.loader.then = lambda epoch: train.begin(epoch + 1) if epoch < epochs else None

@@ -1,4 +1,4 @@
-"""What a thread does, by its stack: whether it waits for others, reads images, or is at work."""
+"""Inspection of a thread's stack: it waits for other ranks, reads images, or works."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ _WAITING = (
     "/torch/distributed/", "/torch/nn/parallel/distributed.py", "/torch/cuda/",
     f"{_OURS}/optim/", f"{_OURS}/strategies/", f"{_OURS}/training/",
 )  # fmt: skip
-"""Functions in which a thread waits for other ranks: a collective, an event or stream of a GPU (which waits for the
-collectives there), or our own functions that call one or read from the device. Our own code is otherwise fast."""
+"""Files whose functions wait for other ranks: collectives, events and streams of GPUs, and callers of these in
+Footplate."""
 _BACKWARD = "_engine_run_backward"
 """PyTorch's backward pass, at whose end DistributedDataParallel waits for the gradients of the other ranks."""
 
 
-def look(thread: int) -> tuple[Standing, str]:
-    """What the thread of that identity does, and the location in the code where it does it ("", "" if it has ended).
+def inspect_stack(thread: int) -> tuple[Standing, str]:
+    """Return a thread's state and the code location that shows it; ("", "") if it has ended.
 
-    Judged by its innermost frame but for the standard library's, under which all that blocks ends up.
+    The innermost frame outside the standard library decides, since everything that blocks ends up there.
     """
     frame = sys._current_frames().get(thread)
     while frame is not None and _is_standard(_file(frame)):

@@ -36,7 +36,7 @@ class _Agreed(NamedTuple):
 
 
 class Trainer:
-    """Trains from `begin` to the last epoch or to a stop.
+    """Trains from `start` to the last epoch or to a stop.
 
     All ranks run it in step, and rank 0 reports. Steps up to the `skip_to` of the spec are skipped: their images, their
     part of the schedule and the validations at the ends of epochs count as done, but the weights do not change.
@@ -54,7 +54,7 @@ class Trainer:
         *,
         train: SplitLoader,
         val: SplitLoader,
-        begin: TrainProgress,
+        start: TrainProgress,
         predictions: Predictions | None,
         every_step: bool = False,
     ) -> None:
@@ -65,21 +65,21 @@ class Trainer:
         self.checkpointer = checkpointer
         self.train = train
         self.val = val
-        self.begin = begin
+        self.start = start
         self.every_step = every_step
         self.leads = spec.rank == 0
-        self.step = begin.step
+        self.step = start.step
         self.metric = strategy.objective.metric()
         self.stepper = ResilientStep(strategy, optimizer_step, self._emit, lambda: checkpointer.has_checkpoint)
         self.stopping = checkpointer.stopping
         self.report = StepReport(strategy, self._emit, lambda: checkpointer.has_checkpoint)
         self._skip_to = spec.skip_to
-        self._first_step = max(begin.step, spec.skip_to) + 1
+        self._first_step = max(start.step, spec.skip_to) + 1
         self._agreement_part: Part = "communication" if spec.world_size > 1 else "logging"
         self.callbacks: list[Callback] = [
             Unfreezing(strategy, optimizer_step, self.stepper, self._emit),
             self.report,
-            StepProfile(strategy, train, self._emit, first_epoch=begin.epoch, first_step=self._first_step),
+            StepProfile(strategy, train, self._emit, first_epoch=start.epoch, first_step=self._first_step),
             ValidationReport(strategy, val.images, self._emit),
             self.stopping,
             *([predictions] if predictions is not None else []),
@@ -88,8 +88,8 @@ class Trainer:
     def run(self) -> WorkerDone:
         """Train, and return the outcome. Raises NotFinite if the loss is NaN or infinite."""
         stopped = False
-        done = self.begin.done
-        for epoch in range(self.begin.epoch, self.job.epochs + 1):
+        done = self.start.done
+        for epoch in range(self.start.epoch, self.job.epochs + 1):
             if self.stopping.is_over:
                 self._emit(LogLine(text=self.stopping.explanation))
                 break
@@ -220,8 +220,8 @@ class Trainer:
 
     def _agree(self, *, checkpoint: bool = False, report: bool = False, record: bool = False) -> _Agreed:
         """Combine the requests of all ranks."""
-        own = self.reporter.stop_requested, self.reporter.checkpoint_requested or checkpoint, report, record
-        agreed = self.strategy.collectives.all_reduce_max([int(flag) for flag in own])
+        requests = self.reporter.stop_requested, self.reporter.checkpoint_requested or checkpoint, report, record
+        agreed = self.strategy.collectives.all_reduce_max([int(flag) for flag in requests])
         self.strategy.profiler.mark(self._agreement_part)
         return _Agreed(*map(bool, agreed))
 

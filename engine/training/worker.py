@@ -1,4 +1,4 @@
-"""One worker of a run, from its orders to its end."""
+"""Main function of a training worker: preparation, training and the report of its outcome."""
 
 from __future__ import annotations
 
@@ -50,18 +50,16 @@ TRACEBACK_FILE = "worker-{rank}-traceback.txt"
 
 
 def run(spec: WorkerSpec, channel: socket.socket, *, every_step: bool = False) -> int:
-    """Trains as `spec` says, reporting to the supervisor through `channel`; returns the exit code.
+    """Train as `spec` describes, reporting to the supervisor through `channel`; return the exit code.
 
-    0 where the run is completed or stopped, 1 where it failed, which a `Failed` event explains. With
-    `every_step`, the metrics of every step are told, as measurements need.
+    It is 0 if the run completed or was stopped, and 1 if it failed, which a `Failed` event explains. With `every_step`,
+    the metrics of every step are reported, as benchmarks need.
     """
     return reported(spec, channel, partial(_train, spec, every_step=every_step))
 
 
 def reported(spec: WorkerSpec, channel: socket.socket, work: Callable[[Reporter], WorkerDone]) -> int:
-    """Does the `work` of a worker and returns its exit code: 0, or 1 where it raised, which a `Failed` event
-    explains.
-    """
+    """Do the `work` of a worker; return its exit code, 1 after an exception, which a `Failed` event explains."""
     reporter = Reporter(channel, spec.rank)
     try:
         untrusted = compile_cache.use_private_folders()
@@ -77,7 +75,7 @@ def reported(spec: WorkerSpec, channel: socket.socket, work: Callable[[Reporter]
                 field=error.field if isinstance(error, TaskError) else "",
                 kind=kind(error, spec),
                 rank=spec.rank,
-                step=error.step if isinstance(error, NotFinite) else reporter.step_in_hand,
+                step=error.step if isinstance(error, NotFinite) else reporter.current_step,
                 traceback_file=_write_traceback(spec),
             )
         )
@@ -87,9 +85,13 @@ def reported(spec: WorkerSpec, channel: socket.socket, work: Callable[[Reporter]
 
 
 class WorkerContext(NamedTuple):
-    """A worker's orders, with the job resolved; its model, laid out by its strategy; and what training it takes.
-    `held` names the parameters of a backbone that is frozen at first, `meant` the buffers that are not finite on
-    purpose; `counts` are those of all parameters and of the trained ones.
+    """Worker's spec with all choices made, its model as its strategy has laid it out, and the parts of its training.
+
+    Attributes:
+        trained: Parameters that this rank updates, by name.
+        frozen: Names of the parameters of a backbone that is frozen at first.
+        expected_nonfinite: Buffers with NaN or infinite numbers in the model as it was built.
+        counts: Numbers of all parameters and of the trained ones.
     """
 
     spec: WorkerSpec
@@ -106,7 +108,7 @@ class WorkerContext(NamedTuple):
     dataloaders: DataLoaders
 
     def optimizer_step(self, steps: int) -> OptimizerStep:
-        """What updates the parameters, with so many steps an epoch, but for the `held` ones until it releases them."""
+        """Return the optimizer for `steps` steps per epoch; it skips `frozen` parameters until it releases them."""
         strategy = self.strategy
         return OptimizerStep(
             self.trained,
@@ -124,7 +126,7 @@ class WorkerContext(NamedTuple):
 
 
 def prepare(spec: WorkerSpec, reporter: Reporter) -> WorkerContext:
-    """Builds what is trained as `spec` says, together with the other ranks."""
+    """Build the model and its loaders as `spec` describes, together with the other ranks."""
     job = spec.job
     reporter.set_phase("preparing")
     _use_cores(spec)
@@ -186,16 +188,16 @@ def _train(spec: WorkerSpec, reporter: Reporter, *, every_step: bool) -> WorkerD
             splits.classes,
             expected_nonfinite=context.expected_nonfinite,
         )
-        begin = _begin(checkpoint, train.steps)
+        start = _start_position(checkpoint, train.steps)
         if spec.rank == 0:
-            reporter.send(_planned(strategy, splits, context.counts, train, val, from_step=begin.step))
+            reporter.send(_planned(strategy, splits, context.counts, train, val, from_step=start.step))
             for remark in (*strategy.remarks, *(checkpoint.remarks(train.steps) if checkpoint is not None else ())):
                 reporter.send(remark)
         seed(
             context.streams.number(Purpose.MODEL, rank=strategy.stream_rank)
         )  # dropout draws differently on every rank
         if checkpoint is not None:
-            checkpoint.restore(strategy, optimizer_step, checkpointer, begin)
+            checkpoint.restore(strategy, optimizer_step, checkpointer, start)
             del checkpoint, context  # free the state that has been restored
         loop = Trainer(
             spec,
@@ -205,7 +207,7 @@ def _train(spec: WorkerSpec, reporter: Reporter, *, every_step: bool) -> WorkerD
             checkpointer,
             train=train,
             val=val,
-            begin=begin,
+            start=start,
             predictions=dataloaders.predictions(),
             every_step=every_step,
         )
@@ -245,7 +247,7 @@ def _resolve(
 
 
 def _open(spec: WorkerSpec, strategy: Strategy, task: Task) -> Splits:
-    """The job's dataset, which all ranks have found to be the same."""
+    """Return the job's dataset, after checking that all ranks have the same."""
     splits = task.splits(spec.job)
     if spec.world_size > 1:
         check_alike(splits, spec.job.dataset, strategy.collectives.all_reduce_max, strategy.collectives.all_gather_rows)
@@ -253,7 +255,7 @@ def _open(spec: WorkerSpec, strategy: Strategy, task: Task) -> Splits:
 
 
 def _build_model(spec: WorkerSpec, task: Task, splits: Splits) -> nn.Module:
-    """The plain model, with the same weights on every rank since all draw them from the same seed."""
+    """Return the plain model, with the same weights on every rank, since all draw them from the same seed."""
     job = spec.job
     if job.resume_from:  # whose weights take the place of any others
         job = msgspec.structs.replace(job, pretrained=False, weights_file="")
@@ -265,7 +267,7 @@ def _build_model(spec: WorkerSpec, task: Task, splits: Splits) -> nn.Module:
 
 
 def _parameter_counts(model: nn.Module) -> tuple[int, int]:
-    """The numbers of all parameters and of those that are trained from the beginning."""
+    """Return the numbers of all parameters and of those that are trained from the start."""
     sizes = [(parameter.numel(), parameter.requires_grad) for parameter in model.parameters()]
     return sum(size for size, _ in sizes), sum(size for size, trained in sizes if trained)
 
@@ -298,18 +300,18 @@ def _dataset_info(splits: Splits) -> DatasetInfo:
 
 
 def _steps_left(job: Job, splits: Splits, checkpoint: Checkpoint | None) -> int:
-    """How many steps the run will make."""
+    """Return the number of steps that the run will make."""
     each = len(GlobalBatchSampler(len(splits.train), job.batch_size, 0, 1, RandomStreams(job.seed)))
-    return each * job.epochs - _begin(checkpoint, each).step
+    return each * job.epochs - _start_position(checkpoint, each).step
 
 
-def _begin(checkpoint: Checkpoint | None, steps: int) -> TrainProgress:
-    """Where the run goes on, with so many steps an epoch."""
+def _start_position(checkpoint: Checkpoint | None, steps: int) -> TrainProgress:
+    """Return the position at which the run starts, with `steps` steps per epoch."""
     return checkpoint.progress(steps) if checkpoint is not None else TrainProgress(epoch=1, done=0, steps=steps, step=0)
 
 
 def _write_traceback(spec: WorkerSpec) -> str:
-    """Writes the traceback of the exception in hand next to the logs; the name, or "" where that fails."""
+    """Write the current exception's traceback next to the logs; return the file's name, "" if that fails."""
     name = TRACEBACK_FILE.format(rank=spec.rank)
     try:
         with open(Path(spec.run_folder) / name, "w", encoding="utf-8", opener=paths.open_private) as stream:

@@ -17,7 +17,7 @@ import pytest
 from _pytest.mark import ParameterSet
 
 from engine.contract.events import CheckpointSaved, RunFinished
-from engine.training.checkpointing.checkpoint_files import whole_checksum
+from engine.training.checkpointing.checkpoint_files import verify_checkpoint
 from tests.engine.supervisor.supervised import ROOT
 from tests.faults.conftest import EPOCHS, Begin, Make, Whole
 from tests.faults.damage import (
@@ -174,7 +174,7 @@ def test_that_a_fault_that_passes_costs_no_training(
                 told = client.wait_for_warning("checkpoint_failed").message
                 assert "could not be saved" in told
                 assert "Training continues, and the last good checkpoint is kept." in told
-                assert whole_checksum(run.last)
+                assert verify_checkpoint(run.last)
         gate.open()
         assert client.wait_for(RunFinished).outcome == "completed"
     run.completed()
@@ -215,7 +215,7 @@ def test_that_a_fault_that_lasts_loses_nothing_that_was_told_to_be_saved(
             assert finished.outcome == "unsaved"
             assert f"the state after step {STEPS} is lost; last.pt contains step {saved}." in finished.cause
             assert finished.cause.endswith("Free some space there or allow writing, then resume the run.")
-            assert whole_checksum(run.last)
+            assert verify_checkpoint(run.last)
     before = run.last_n
     run.resume().completed(since=before)
     assert [event.n for event in run.told] == list(range(1, run.last_n + 1))

@@ -20,7 +20,7 @@ import pytest
 from engine.cli.exit_codes import BAD_REQUEST
 from engine.contract.events import CheckpointSaved, Event, Planned, Restarting, RunFinished
 from engine.runs.folder import START_GRACE_S, list_runs
-from engine.training.checkpointing.checkpoint_files import whole_checksum
+from engine.training.checkpointing.checkpoint_files import verify_checkpoint
 from tests.engine.cli.terminal import command
 from tests.engine.supervisor.supervised import PATIENCE_S, wait_until
 from tests.faults.conftest import Begin, Make
@@ -90,7 +90,7 @@ def went_on(run: RealRun) -> bool:
     if outcome == "completed":
         return False
     if run.saved:
-        assert whole_checksum(run.last)
+        assert verify_checkpoint(run.last)
     if run.folder.supervisor() is None:  # it would count as starting for a while
         long_ago = time.time() - START_GRACE_S
         os.utime(run.folder.job_file, (long_ago, long_ago))

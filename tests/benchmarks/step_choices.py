@@ -28,7 +28,7 @@ from engine.strategies.speed import Rehearsal
 from engine.supervisor.environment import usable_cores
 from engine.system import linux
 from engine.tasks.registry import TASKS
-from engine.training.autotune import FORMATS, SHARE, Autotuner
+from engine.training.autotune import FORMATS, TRIAL_FRACTION, Autotuner
 from tests.support.dataset_infos import class_of_image
 from tests.support.timed_runs import where
 
@@ -92,13 +92,15 @@ def main() -> int:
         ways = passes(msgspec.structs.replace(settled, compile="off"), device, threads, shape, chosen.rounds)
         own = ways[settled.memory_format]
         quality, share = min(ways.values()) / own, cost_s / (chosen.steps * own)
-        missed |= quality < AIM or share > SHARE
+        missed |= quality < AIM or share > TRIAL_FRACTION
         print(f"\n{name} at {size} px, batch {batch}:")
         for event in told:
             print(f"  {event.field}: {event.choice}, because {event.why}")
         print("  measured: " + ", ".join(f"{way} {seconds * 1000:.1f} ms" for way, seconds in ways.items()))
         print(f"  speed of the choice: {quality:.3f} of the best (aim: {AIM})")
-        print(f"  the trials took {cost_s:.2f} s, {share:.1%} of {chosen.steps} such passes (aim: {SHARE:.0%})")
+        print(
+            f"  the trials took {cost_s:.2f} s, {share:.1%} of {chosen.steps} such passes (aim: {TRIAL_FRACTION:.0%})"
+        )
     return int(missed)
 
 

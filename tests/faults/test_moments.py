@@ -13,7 +13,7 @@ import torch
 
 from engine.contract.events import CheckpointSaved, PhaseChanged, Planned, RunFinished, StepMetrics, Validation
 from engine.runs.folder import START_GRACE_S
-from engine.training.checkpointing.checkpoint_files import whole_checksum
+from engine.training.checkpointing.checkpoint_files import verify_checkpoint
 from tests.engine.supervisor.supervised import PATIENCE_S, wait_until
 from tests.faults.conftest import Allowed, Begin, Make, Whole
 from tests.faults.real_runs import MODEL, Hold, RealRun, assert_same_end
@@ -129,7 +129,7 @@ def test_that_a_checkpoint_that_was_written_and_not_yet_renamed_costs_a_step(
     hold.wait_until_reached()
     kill(run)
     assert zipfile.is_zipfile(run.part(name))
-    assert whole_checksum(run.last)
+    assert verify_checkpoint(run.last)
     saved = torch.load(run.last, weights_only=True)["step"]
     assert saved >= run.saved
     hold.release()
@@ -154,7 +154,7 @@ def test_that_a_checkpoint_that_is_half_written_costs_a_step(
         assert time.monotonic() < begun + PATIENCE_S, "no checkpoint was seen half written"
     kill(run)
     assert 0 < run.part().stat().st_size < size
-    assert whole_checksum(run.last)
+    assert verify_checkpoint(run.last)
     assert goes_on(run) >= saved
     assert not run.part().exists()
     assert_same_end(run.end, expected)

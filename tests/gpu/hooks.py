@@ -193,11 +193,11 @@ def count_launches(spec: WorkerSpec) -> None:
     if mode := os.environ.get(MODE):
 
         def compile_it(self: Autotuner, rehearsal: Any, model: nn.Module) -> None:
-            if not self._compiled(rehearsal, model, mode):
+            if not self._compile_and_time(rehearsal, model, mode):
                 raise RuntimeError(f"it cannot be compiled: {self._error}")
-            self._decide("compile", "on", "the proof asks for it")
+            self._choose("compile", "on", "the proof asks for it")
 
-        Autotuner._against_compiling = lambda _: ""  # type: ignore[method-assign]
+        Autotuner._reason_against_compiling = lambda _: ""  # type: ignore[method-assign]
         Autotuner._try_compiling = compile_it  # type: ignore[method-assign]
 
 

@@ -43,7 +43,7 @@ from engine.runs.folder import RunFolder
 from engine.system import paths
 from engine.system.format import counted
 from engine.tasks.analysis import Intervals, Measured, Values
-from engine.training.checkpointing.checkpoint_files import DamagedCheckpoint, whole_checksum
+from engine.training.checkpointing.checkpoint_files import DamagedCheckpoint, verify_checkpoint
 
 WORK = "engine.inference.evaluation.measure:run"
 
@@ -57,7 +57,7 @@ def evaluate(order: EvaluateOrder, say: Say) -> Path:
     data = open_data(known, order.dataset, order.split)
     say(Progress(fraction=0.0, what="Opening the dataset", warnings=data.warnings))
     with _kept(run) as folder:
-        sha256 = whole_checksum(checkpoint)
+        sha256 = verify_checkpoint(checkpoint)
         on_devices(order, folder, WORK, say, total=len(data), what=f"Evaluating {counted(len(data), 'sample')}")
         say(Progress(fraction=0.0, what="Computing measures"))
         files = [folder / part_name(rank) for rank in range(len(order.devices))]

@@ -1,4 +1,4 @@
-"""Some validation samples, and what the model makes of them at every validation, kept as images in the run's folder."""
+"""Predictions of some validation samples, saved as images in the run's folder after every validation."""
 
 from __future__ import annotations
 
@@ -28,24 +28,25 @@ from engine.training.callbacks.callback import Callback
 from engine.training.split_loader import SplitLoader
 
 FOLDER = "predictions"
-MOST_SETS = 120
-"""With more sets of predictions than this, every other one of the older half is deleted."""
+MAX_SETS = 120
+"""Number of sets of predictions above which every other one of the older half is deleted."""
 
 
 def _spread(length: int, count: int) -> list[int]:
-    """`count` positions in a sequence of `length`, evenly spread from its first on; all where it is shorter."""
+    """Return `count` positions in a sequence of `length`, evenly spread; all if it is shorter."""
     count = min(count, length)
     return [number * length // count for number in range(count)]
 
 
 class Picked(ImageSet):
-    """Some images of a split, decoded and held in memory, of which the model is given the `middle`. `indices` are
-    their indices in the split.
+    """Some images of a split, decoded and held in memory; the model gets the `middle` pixels of each side.
+
+    `indices` are their indices in the split.
     """
 
     def __init__(self, images: ImageSet, count: int, size: int, channels: int, middle: int | None = None) -> None:
-        around = (size - (middle or size)) // 2
-        self._seen = slice(around, around + (middle or size))
+        margin = (size - (middle or size)) // 2
+        self._visible = slice(margin, margin + (middle or size))
         self._images = images
         self.planes, self.mirror = images.planes, images.mirror
         self.indices: list[int] = []
@@ -54,7 +55,7 @@ class Picked(ImageSet):
             try:
                 self._loaded.append(images.load(index, size, channels))
             except UnreadableImage:
-                continue  # validation leaves it out, too, and has told of it
+                continue  # validation skips and reports it, too
             self.indices.append(index)
         self._channels = channels
 
@@ -73,16 +74,14 @@ class Picked(ImageSet):
     def batch_targets(self, rows: Tensor, planes: Tensor | None, placement: Placement | None, size: int) -> Tensor:
         return self._images.batch_targets(rows, planes, placement, size)
 
-    def seen(self, index: int) -> Bytes:
-        """The image as people see it, uint8 [h, w, 3]: grey ones in three equal channels, of many channels the first
-        three.
-        """
-        pixels = self._loaded[index][: self._channels, self._seen, self._seen].permute(1, 2, 0).numpy()
+    def visible_input(self, index: int) -> Bytes:
+        """Return the visible image, uint8 [h, w, 3]: gray in three equal channels, of many channels the first three."""
+        pixels = self._loaded[index][: self._channels, self._visible, self._visible].permute(1, 2, 0).numpy()
         return np.ascontiguousarray(pixels[..., :3] if pixels.shape[2] >= 3 else pixels[..., :1].repeat(3, 2))
 
 
 class PickedSamples(SampleSet):
-    """Some samples of a split, held in memory as validation loads them. `indices` are their indices in the split."""
+    """Some samples of a split, held in memory as validation loads them; `indices` are their indices in the split."""
 
     def __init__(self, samples: SampleSet, count: int) -> None:
         self._samples = samples
@@ -92,7 +91,7 @@ class PickedSamples(SampleSet):
             try:
                 self._loaded.append(samples.load(index, 0))
             except UnreadableImage:
-                continue  # validation leaves it out, too, and has told of it
+                continue  # validation skips and reports it, too
             self.indices.append(index)
 
     def __len__(self) -> int:
@@ -104,15 +103,13 @@ class PickedSamples(SampleSet):
     def load(self, index: int, epoch: int) -> Sample:
         return self._loaded[index]
 
-    def seen(self, index: int) -> npt.NDArray[Any]:
-        """The input as it is."""
+    def visible_input(self, index: int) -> npt.NDArray[Any]:
+        """Return the input unchanged."""
         return self._loaded[index][0].numpy()
 
 
-class Share(NamedTuple):
-    """The samples of which predictions are kept, and this rank's share of them as batches, which are those at
-    `positions`.
-    """
+class RankSamples(NamedTuple):
+    """Samples whose predictions are saved, and the loader of this rank's part of them, which are at `positions`."""
 
     samples: Picked | PickedSamples
     positions: list[int]
@@ -120,20 +117,24 @@ class Share(NamedTuple):
 
 
 class Predictions(Callback):
-    """Predicts the same samples of the validation split after every validation; each rank computes its share.
+    """Predicts the same validation samples after every validation; each rank computes its part.
 
     `pick` loads the samples before the first validation. The rank that has the model's outputs draws them into the
-    run's folder, and rank 0 reports them. A failure to draw or write is reported once and does not end the training.
+    run's folder, and rank 0 reports them. A failure to draw or write is reported once and does not end the training.
     """
 
     def __init__(
-        self, folder: Path, strategy: Strategy, pick: Callable[[], Share], send: Callable[[Predicted | Warned], None]
+        self,
+        folder: Path,
+        strategy: Strategy,
+        pick: Callable[[], RankSamples],
+        send: Callable[[Predicted | Warned], None],
     ) -> None:
         self._folder = folder
         self._strategy = strategy
         self._pick = pick
         self._send = send
-        self._share: Share | None = None
+        self._share: RankSamples | None = None
         self._failed = False
 
     def on_validation_end(self, epoch: int, step: int, metric: Metric, values: dict[str, float]) -> None:
@@ -141,10 +142,10 @@ class Predictions(Callback):
         outputs = _Outputs()
         self._strategy.evaluate(share.split_loader.epoch(1), outputs, lambda: False)
         drawn: list[PredictedSample] = []
-        if outputs.made and not self._failed:
+        if outputs.outputs and not self._failed:
             try:
-                drawn = self._drawn(share, step, outputs.made, outputs.true)
-            except Exception as error:  # drawing may be the user's own; a disk may be full
+                drawn = self._drawn(share, step, outputs.outputs, outputs.targets)
+            except Exception as error:  # drawing may be custom code; a disk may be full
                 self._failed = True
                 message = f"Predictions are no longer saved: {type(error).__name__}: {error}."
                 self._send(Warned(code="predictions_failed", message=message))
@@ -157,11 +158,13 @@ class Predictions(Callback):
             legend = self._strategy.objective.legend
             self._send(Predicted(epoch=epoch, step=step, samples=tuple(samples), legend=legend))
 
-    def _drawn(self, share: Share, step: int, outputs: list[Tensor], targets: list[Tensor]) -> list[PredictedSample]:
+    def _drawn(
+        self, share: RankSamples, step: int, outputs: list[Tensor], targets: list[Tensor]
+    ) -> list[PredictedSample]:
         objective = self._strategy.objective
         drawn = []
         for position, output, target in zip(share.positions, outputs, targets, strict=True):
-            image = share.samples.seen(position)
+            image = share.samples.visible_input(position)
             truth = objective.show_truth(image, target)
             prediction = objective.show_prediction(image, output)
             drawn.append(
@@ -176,35 +179,35 @@ class Predictions(Callback):
             )
         return drawn
 
-    def _write(self, name: str, position: int, shown: Visualization) -> str:
+    def _write(self, name: str, position: int, visualization: Visualization) -> str:
         path = Path(FOLDER, name, f"{position:03d}.png")
         target = self._folder / path
         if name != "truth" or not target.exists():
             paths.make_folder(target.parent)
             unfinished = target.with_suffix(".part")
             with open(unfinished, "wb", opener=paths.open_private) as stream:
-                stream.write(png(shown.image))
+                stream.write(png(visualization.image))
             os.replace(unfinished, target)
         return path.as_posix()
 
     def _thin_out(self) -> None:
         sets = sorted(path for path in (self._folder / FOLDER).glob("[0-9]*") if path.is_dir())
-        if len(sets) > MOST_SETS:
+        if len(sets) > MAX_SETS:
             for path in sets[1 : len(sets) // 2 : 2]:
                 shutil.rmtree(path, ignore_errors=True)
 
 
 class _Outputs(Metric):
-    """Outputs and targets of each sample, on the CPU; those of different batches may differ in shape."""
+    """Outputs and targets of each sample, on the CPU; shapes may differ between batches."""
 
     def __init__(self) -> None:
         self.counters = torch.zeros(1, dtype=torch.float64)
-        self.made: list[Tensor] = []
-        self.true: list[Tensor] = []
+        self.outputs: list[Tensor] = []
+        self.targets: list[Tensor] = []
 
     def update(self, outputs: Tensor, targets: Tensor) -> None:
-        self.made.extend(outputs.cpu())
-        self.true.extend(targets.cpu())
+        self.outputs.extend(outputs.cpu())
+        self.targets.extend(targets.cpu())
 
     def compute(self) -> dict[str, float]:
         return {}

@@ -1,4 +1,4 @@
-"""Reports the loss, the accuracy and the speed of the steps."""
+"""Report of the loss, the accuracy and the speed of steps."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from engine.training.callbacks.callback import Callback, StepEnd
 from engine.training.metric_buffer import BufferedMetrics, MetricBuffer, NotFinite
 
 REPORT_S = 0.15
-"""The least seconds between step metrics."""
+"""Minimum seconds between step metrics."""
 
 _NEVER = 1 << 62
 
 
 class StepReport(Callback):
-    """Accumulates the results of the steps, reduces them over the ranks and reports them.
+    """Accumulates the results of steps, reduces them over the ranks and reports them.
 
-    On a GPU they are reported one step late, so that the device computes the next step while this waits for the copy.
-    Raises NotFinite on all ranks alike if a loss is not finite; `saved` says whether there is a checkpoint.
+    On a GPU they are reported one step late, so that the device computes the next step during the copy. Raises
+    NotFinite on all ranks if a loss is not finite; `saved` returns True if there is a checkpoint.
     """
 
     def __init__(self, strategy: Strategy, emit: Callable[[Event], None], saved: Callable[[], bool]) -> None:
@@ -33,7 +33,7 @@ class StepReport(Callback):
 
     @property
     def is_due(self) -> bool:
-        """Whether `REPORT_S` have passed since the last report; always False but on rank 0."""
+        """True on rank 0 once `REPORT_S` have passed since the last report."""
         return self._strategy.spec.rank == 0 and self._metric_buffer.seconds >= REPORT_S
 
     def on_steps_start(self) -> None:
@@ -51,30 +51,37 @@ class StepReport(Callback):
             self._settle()
 
     def _settle(self) -> None:
-        """Reduces the pending results over all ranks and reports them."""
+        """Reduce the pending results over all ranks and report them."""
         if self._pending is None:
             return
         (end, taken), self._pending = self._pending, None
-        own = taken.read()
-        if not own.steps:  # all of them were skipped, on all ranks alike
+        totals = taken.read()
+        if not totals.steps:  # all were skipped, on all ranks
             return
         collectives = self._strategy.collectives
-        first_bad = collectives.all_reduce_max([_NEVER - own.first_bad if own.first_bad is not None else 0])[0]
+        first_bad = collectives.all_reduce_max([_NEVER - totals.first_bad if totals.first_bad is not None else 0])[0]
         if first_bad:
             raise NotFinite(_NEVER - first_bad, "The loss", self._saved())
-        mine = [own.loss, own.correct, own.judged, own.images, own.wait_s, self._strategy.loads_data]
+        mine = [
+            totals.loss,
+            totals.correct,
+            totals.has_correct,
+            totals.images,
+            totals.wait_s,
+            self._strategy.loads_data,
+        ]
         summed = collectives.all_reduce_sum(torch.tensor(mine, dtype=torch.float64)).tolist()
-        loss, correct, judged, images, wait_s, loaders = summed
+        loss, correct, counted, images, wait_s, loaders = summed
         wait_s /= loaders
         self._emit(
             StepMetrics(
                 epoch=end.epoch,
                 step=end.step,
-                loss=loss / own.steps,
-                accuracy=correct / images if judged and images else None,
+                loss=loss / totals.steps,
+                accuracy=correct / images if counted and images else None,
                 learning_rate=end.learning_rate,
-                images_per_second=images / own.seconds,
-                data_wait_s=wait_s / own.steps,
-                compute_s=max(0.0, own.seconds - wait_s) / own.steps,
+                images_per_second=images / totals.seconds,
+                data_wait_s=wait_s / totals.steps,
+                compute_s=max(0.0, totals.seconds - wait_s) / totals.steps,
             )
         )

@@ -1,4 +1,4 @@
-"""Reports where the time of the steps goes, and what limits it."""
+"""Report of where the time of steps goes, and what limits it."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from engine.training.callbacks.callback import Callback, StepEnd
 from engine.training.split_loader import SplitLoader
 
 EMIT_S = 1.0
-"""The least seconds between two events."""
+"""Minimum seconds between two events."""
 NEWEST = 0.5
-"""The weight of the newest figures in the moving averages behind the advice, so that it does not jump."""
+"""Weight of the newest measurements in the moving averages behind the advice, so that it does not jump."""
 
 
 class StepProfile(Callback):
     """Runs the strategy's profiler; rank 0 reports its stopwatch's times, at most every `EMIT_S` seconds.
 
-    The run's `first_step` includes one-time work and is left out.
+    The run's `first_step` includes one-time work and is excluded.
     """
 
     def __init__(
@@ -45,8 +45,8 @@ class StepProfile(Callback):
         self._first_step = first_step
         self._started = False
         self._record = False
-        self._told = False
-        self._told_at = time.monotonic()
+        self._has_emitted = False
+        self._emitted_at = time.monotonic()
         self._decoded_s = split_loader.decoding_s
         self._held_up_s = linux.waited_for_core_s()
         self._shares: dict[Part, float] = {}
@@ -81,7 +81,7 @@ class StepProfile(Callback):
         self._watch.pause()
 
     def learn(self, event: RanksTimed | ScheduleTraced) -> None:
-        """Takes in the trace of a step on all ranks. A straggler is reported only if it is one twice in a row."""
+        """Take in the trace of a step on all ranks; a straggler is reported only if it is one twice in a row."""
         if isinstance(event, RanksTimed):
             again, self._slow = event.straggler == self._slow, event.straggler
             self._ranks = event if again else msgspec.structs.replace(event, straggler=None)
@@ -89,16 +89,17 @@ class StepProfile(Callback):
             self._trace = event
 
     def emit(self, end: StepEnd) -> None:
-        """Reports the steps since the last report if `EMIT_S` have passed, or at the end of the first epoch of a run
-        too short for that.
+        """Report the steps since the last report if `EMIT_S` have passed.
+
+        A run too short for that is reported at the end of its first epoch.
         """
         now = time.monotonic()
-        if now - self._told_at < EMIT_S and (self._told or not end.last):
+        if now - self._emitted_at < EMIT_S and (self._has_emitted or not end.last):
             return
         times = self._watch.take()
         if times is None:
             return
-        since, self._told, self._told_at = now - self._told_at, True, now
+        since, self._has_emitted, self._emitted_at = now - self._emitted_at, True, now
         advice = find_bottleneck(self._situation(times, end.epoch - self._first_epoch, since))
         self._emit(TimeSpent(step=end.step, step_s=times.step_s, parts=times.parts, advice=advice))
 

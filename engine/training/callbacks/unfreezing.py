@@ -1,4 +1,4 @@
-"""A frozen backbone that is to be trained later in the run."""
+"""Frozen backbones that are trained later in the run."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from engine.training.oom_retry import ResilientStep
 
 
 class Unfreezing(Callback):
-    """Trains a backbone that is frozen for the job's first epochs, once they are over."""
+    """Starts training the backbone after the job's `freeze_epochs`."""
 
     def __init__(
         self, strategy: Strategy, optimizer_step: OptimizerStep, stepper: ResilientStep, emit: Callable[[Event], None]
@@ -39,31 +39,29 @@ class Unfreezing(Callback):
 
 
 def mark_frozen(model: nn.Module) -> frozenset[str]:
-    """The names of the frozen parameters of `model`, which take gradients from now on.
+    """Return the names of the frozen parameters of `model`, and let them take gradients.
 
-    So every strategy lays them out, joins and cuts as it will have to when they are trained; until then the updater
-    lets their gradients fall (`OptimizerStep.release`), and with them the optimizer does nothing to them: no decay,
-    no momentum.
+    Every strategy then lays them out, reduces and cuts as it must once they are trained. Until then the optimizer drops
+    their gradients (`OptimizerStep.release`) and leaves them alone: no decay, no momentum.
     """
-    held = frozenset(name for name, parameter in model.named_parameters() if not parameter.requires_grad)
+    frozen = frozenset(name for name, parameter in model.named_parameters() if not parameter.requires_grad)
     for parameter in model.parameters():
         parameter.requires_grad_()
-    return held
+    return frozen
 
 
-def disable_gradients(model: nn.Module, held: Collection[str]) -> None:
-    """Spares the backward pass the gradients of the parameters named in `held`, where a single worker has them all and
-    nothing but its updater waits for them.
+def disable_gradients(model: nn.Module, frozen: Collection[str]) -> None:
+    """Disable gradients of the `frozen` parameters, to save time.
+
+    Only for a single worker, since others would wait for the gradients.
     """
     for name, parameter in model.named_parameters():
-        if name in held:
+        if name in frozen:
             parameter.requires_grad_(False)
 
 
 def unfreeze(model: nn.Module) -> None:
-    """Has all parameters take gradients again, and lets the layers take part in `train` that
-    `model_surgery.still_norms` keeps out of it, those of BatchNorm.
-    """
+    """Enable gradients of all parameters, and undo `model_surgery.still_norms`."""
     for parameter in model.parameters():
         parameter.requires_grad_()
     for module in model.modules():

@@ -1,4 +1,4 @@
-"""Tells what a validation has measured."""
+"""Report of a validation's metrics."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from engine.strategies.base import Strategy
 from engine.strategies.memory import device_name
 from engine.training.callbacks.callback import Callback
 
-MOST_CONFUSED = 64
-"""The most classes for which the whole confusion matrix is reported."""
+MAX_CONFUSION_CLASSES = 64
+"""Largest number of classes for a reported confusion matrix."""
 
 
 class ValidationReport(Callback):
-    """Tells the measures over `images`, those of each class, and where memory ran out on the way to them."""
+    """Reports the metrics over `images`, those of each class, and whether memory ran out."""
 
     def __init__(self, strategy: Strategy, images: int, emit: Callable[[Event], None]) -> None:
         self._strategy = strategy
@@ -24,11 +24,11 @@ class ValidationReport(Callback):
         self._emit = emit
 
     def on_validation_start(self) -> None:
-        self._begun = time.perf_counter()
+        self._started = time.perf_counter()
         self._parts = self._strategy.evaluation_parts
 
     def on_validation_end(self, epoch: int, step: int, metric: Metric, values: dict[str, float]) -> None:
-        seconds = time.perf_counter() - self._begun
+        seconds = time.perf_counter() - self._started
         parts = self._strategy.evaluation_parts
         if parts != self._parts:
             message = (
@@ -39,5 +39,5 @@ class ValidationReport(Callback):
         self._emit(Validation(epoch=epoch, step=step, measures=values, images=self._images, seconds=seconds))
         of_classes, confusion = metric.per_class(), metric.confusion()
         if of_classes or confusion:
-            confusion = confusion if len(confusion) <= MOST_CONFUSED else ()
+            confusion = confusion if len(confusion) <= MAX_CONFUSION_CLASSES else ()
             self._emit(ClassMeasures(epoch=epoch, step=step, measures=of_classes, confusion=confusion))

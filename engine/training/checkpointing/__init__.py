@@ -1,1 +1,1 @@
-"""Checkpoints: what is saved, when and where, and how a training goes on from one."""
+"""Checkpoints: content, files, schedule and resuming."""

@@ -1,7 +1,7 @@
-"""Checkpoints on disk: written so that there is always a whole one, and read only where they are whole.
+"""Checkpoint files, written so that a complete one always exists, and read only if they are complete.
 
-A checkpoint is a file of torch.save's, which is a zip archive, with the SHA-256 of its bytes as the archive's comment:
-torch.load and unzip read it as any other, and a file that was cut short or changed since is known as such.
+A checkpoint is a zip archive of torch.save with the SHA-256 of its bytes as the archive's comment: torch.load and unzip
+read it like any other, and truncated or changed files are detected.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from typing import Any, BinaryIO
 
 import torch
 
-from engine.runs.folder import OLDER_CHECKPOINT
+from engine.runs.folder import older_checkpoints
 from engine.system import paths
 
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _NO_COMMENT = bytes(2)
-"""How torch's archives end: with the length of an empty comment. The checksum covers the archive as torch wrote it."""
+"""End of torch's archives: the length of an empty comment. The checksum covers the archive as torch wrote it."""
 _BLOCK_BYTES = 1 << 20
 
 
 class CheckpointError(Exception):
-    """A checkpoint could not be written: `why`, and in the text what to do besides. The one before it is untouched."""
+    """A checkpoint could not be written; the previous one is untouched. The text also gives the remedy, `why` does not."""
 
     def __init__(self, why: str, remedy: str = "") -> None:
         super().__init__(f"{why} Training continues, and the last good checkpoint is kept. {remedy}".rstrip())
@@ -38,7 +38,7 @@ class CheckpointError(Exception):
 
 
 class DamagedCheckpoint(Exception):  # noqa: N818 - said of a file
-    """A file is no checkpoint, or not the whole one that was written."""
+    """The file is not a checkpoint, or an incomplete or changed one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,25 +49,17 @@ class Written:
 
 
 def older_name(epoch: int, step: int) -> str:
-    """What last.pt is called once it is not the newest any more."""
+    """Return the name for a last.pt that a newer one replaces."""
     return f"epoch-{epoch}-step-{step}.pt"
 
 
-def older_checkpoints(folder: Path) -> list[Path]:
-    """Those in `folder` that went before its last.pt, the newest first."""
-    found = [
-        (int(match["step"]), path) for path in folder.iterdir() if (match := OLDER_CHECKPOINT.fullmatch(path.name))
-    ]
-    return [path for _, path in sorted(found, reverse=True)]
-
-
 def write_checkpoint(content: Any, path: Path, *, aside: str = "") -> Written:
-    """Writes `content` with torch.save so that `path` is either as before or whole, even after a power cut.
+    """Write `content` with torch.save so that `path` is either unchanged or complete, even after a power cut.
 
-    What was at `path` is kept in its folder under the name `aside`, where one is given. Raises CheckpointError.
+    The previous file at `path` is kept under the name `aside`, if given. Raises CheckpointError.
     """
-    begun = time.perf_counter()
-    temporary = _part(path)
+    started = time.perf_counter()
+    temporary = _partial_path(path)
     try:
         paths.make_folder(path.parent)
         _drop_link(temporary)
@@ -77,7 +69,7 @@ def write_checkpoint(content: Any, path: Path, *, aside: str = "") -> Written:
             os.fsync(stream.fileno())
             size = stream.tell()
         if path.is_dir() and not path.is_symlink():
-            os.replace(path, path.with_name(f"{path.name}.{secrets.token_hex(2)}.folder"))  # of which we know nothing
+            os.replace(path, path.with_name(f"{path.name}.{secrets.token_hex(2)}.folder"))  # whatever it holds
         if aside and path.exists():
             _set_aside(path, path.with_name(aside))
         os.replace(temporary, path)
@@ -85,14 +77,14 @@ def write_checkpoint(content: Any, path: Path, *, aside: str = "") -> Written:
     except (OSError, RuntimeError) as error:
         with contextlib.suppress(OSError):
             temporary.unlink()
-        raise _refused(error, path) from error
-    return Written(size, time.perf_counter() - begun, sha256)
+        raise _describe_error(error, path) from error
+    return Written(size, time.perf_counter() - started, sha256)
 
 
 def copy_checkpoint(source: Path, target: Path) -> None:
-    """Copies a file so that `target` is either as before or whole. Raises OSError."""
+    """Copy a file so that `target` is either unchanged or complete. Raises OSError."""
     paths.make_folder(target.parent)
-    temporary = _part(target)
+    temporary = _partial_path(target)
     _drop_link(temporary)
     with source.open("rb") as stream, open(temporary, "wb", opener=paths.open_private) as copy:
         shutil.copyfileobj(stream, copy)
@@ -103,12 +95,9 @@ def copy_checkpoint(source: Path, target: Path) -> None:
 
 
 def read_checkpoint(path: Path) -> tuple[Any, str]:
-    """What was written to `path`, on the CPU, and its SHA-256. Nothing is read from a file that is not whole.
-
-    Raises OSError, or DamagedCheckpoint.
-    """
+    """Return the content of `path`, on the CPU, and its SHA-256. Raises OSError, or DamagedCheckpoint."""
     with path.open("rb") as stream:
-        sha256 = _verified(stream)
+        sha256 = _verify(stream)
         stream.seek(0)
         try:
             return torch.load(stream, map_location="cpu", weights_only=True), sha256
@@ -116,25 +105,26 @@ def read_checkpoint(path: Path) -> tuple[Any, str]:
             raise
         except pickle.UnpicklingError as error:  # whose text advises to set weights_only=False
             raise DamagedCheckpoint("it contains more than tensors and plain values") from error
-        except Exception as error:  # torch.load raises many things for what it does not take
+        except Exception as error:  # torch.load raises many kinds
             raise DamagedCheckpoint(str(error)) from error
 
 
-def whole_checksum(path: Path) -> str:
-    """The SHA-256 of a checkpoint that is whole. Raises OSError, or DamagedCheckpoint."""
+def verify_checkpoint(path: Path) -> str:
+    """Return the SHA-256 of a complete checkpoint. Raises OSError, or DamagedCheckpoint."""
     with path.open("rb") as stream:
-        return _verified(stream)
+        return _verify(stream)
 
 
 def drop_older(folder: Path, keep: int) -> None:
-    """Deletes all but the newest `keep` of the older checkpoints in `folder`, as far as they can be."""
+    """Delete all but the newest `keep` of the older checkpoints in `folder`, ignoring errors of the disk."""
+    older = list(older_checkpoints(folder).values())
     with contextlib.suppress(OSError):
-        for path in older_checkpoints(folder)[keep:]:
+        for path in older[: max(0, len(older) - keep)]:
             path.unlink()
 
 
-class _Digesting:
-    """A stream that adds up the SHA-256 of all that is written through it."""
+class _HashingStream:
+    """Stream that computes the SHA-256 of everything written through it."""
 
     def __init__(self, stream: BinaryIO) -> None:
         self._stream = stream
@@ -147,43 +137,43 @@ class _Digesting:
 
 
 def _save(content: Any, stream: BinaryIO) -> str:
-    """The checksum of what was written."""
-    digesting = _Digesting(stream)
+    """Write `content` with its checksum, which is returned."""
+    digesting = _HashingStream(stream)
     torch.save(content, digesting)  # type: ignore[arg-type]  # asks a stream for `write` and `flush` alone
     sha256 = digesting.sha256.hexdigest()
     stream.seek(-len(_NO_COMMENT), os.SEEK_END)
-    stream.write(_ending(sha256))
+    stream.write(_comment(sha256))
     return sha256
 
 
-def _ending(sha256: str) -> bytes:
-    """How a checkpoint ends, in the place of `_NO_COMMENT`."""
+def _comment(sha256: str) -> bytes:
+    """Return the end of a checkpoint, which replaces `_NO_COMMENT`."""
     comment = f"footplate sha256 {sha256}".encode()
     return len(comment).to_bytes(2, "little") + comment
 
 
-def _verified(stream: BinaryIO) -> str:
-    """The SHA-256 of a whole checkpoint."""
+def _verify(stream: BinaryIO) -> str:
+    """Return the SHA-256 of a complete checkpoint. Raises DamagedCheckpoint."""
     sha256 = hashlib.sha256()
-    left = max(0, stream.seek(0, os.SEEK_END) - len(_ending(sha256.hexdigest())))
+    left = max(0, stream.seek(0, os.SEEK_END) - len(_comment(sha256.hexdigest())))
     stream.seek(0)
     while block := stream.read(min(_BLOCK_BYTES, left)):
         sha256.update(block)
         left -= len(block)
     sha256.update(_NO_COMMENT)
     digest = sha256.hexdigest()
-    if stream.read() != _ending(digest):
+    if stream.read() != _comment(digest):
         raise DamagedCheckpoint("its checksum is missing or does not match")
     return digest
 
 
-def _part(path: Path) -> Path:
-    """Where a checkpoint is written before it is put into place."""
+def _partial_path(path: Path) -> Path:
+    """Return the path at which a checkpoint is written before it is moved into place."""
     return path.with_name(f".{path.name}.part")
 
 
 def _drop_link(path: Path) -> None:
-    """Removes a link, which a run folder from elsewhere may hold in the place of what is written. Raises OSError."""
+    """Remove a symbolic link, which a copied run folder may hold instead of the file. Raises OSError."""
     if path.is_symlink():
         path.unlink()
 
@@ -197,7 +187,7 @@ def _set_aside(path: Path, older: Path) -> None:
 
 
 def sync(path: Path) -> None:
-    """Brings a folder's entries, or what a file holds, to the disk. Raises OSError."""
+    """Flush a folder's entries, or a file, to the disk. Raises OSError."""
     if os.name == "nt":  # folders cannot be opened there
         return
     descriptor = os.open(path, os.O_RDONLY)
@@ -207,8 +197,8 @@ def sync(path: Path) -> None:
         os.close(descriptor)
 
 
-def _refused(error: BaseException, path: Path) -> CheckpointError:
-    """torch.save wraps the system's error, or raises another while it handles it."""
+def _describe_error(error: BaseException, path: Path) -> CheckpointError:
+    """Return the error to raise: torch.save wraps the system's error, or raises another while it handles it."""
     cause: BaseException | None = error
     while cause is not None and not (isinstance(cause, OSError) and cause.errno):
         cause = cause.__cause__ or cause.__context__

@@ -30,7 +30,7 @@ from engine.training.finite import first_nonfinite
 WRITING_FRACTION = 0.01
 """Fraction of a run's time that writing at the ends of epochs may take, since it costs cores and wears the disk."""
 MAX_INTERVAL_S = 60.0
-"""Seconds after a checkpoint from which the end of an epoch is always saved."""
+"""Seconds without a checkpoint after which the end of an epoch is always saved."""
 
 Kind = Literal["last", "best"]
 
@@ -103,7 +103,7 @@ class CheckpointWriter:
         self,
         folder: Path,
         job: Job,
-        judge: Measure,
+        criterion: Measure,
         device: torch.device,
         send: Callable[[Event], None],
         *,
@@ -115,7 +115,7 @@ class CheckpointWriter:
         self.unwritten: Snapshot | None = None
         self.is_retrying = False
         self.next_epoch_end = 0.0
-        self._folder, self._job, self._judge, self._send = folder, job, judge, send
+        self._folder, self._job, self._criterion, self._send = folder, job, criterion, send
         self._expected_nonfinite = frozenset(expected_nonfinite)
         # Without a device of its own the thread would wake the first GPU as it waits for this rank's.
         begin = partial(torch.cuda.set_device, device) if device.type == "cuda" else None
@@ -142,7 +142,7 @@ class CheckpointWriter:
     def _write_snapshot(self, snapshot: Snapshot) -> WriteResult:
         snapshot.wait()
         self.refusal = ""
-        begun, best = time.monotonic(), snapshot.best
+        started, best = time.monotonic(), snapshot.best
         best_saved = best is not None and self._write_best(best)
         best_refused = bool(self.refusal)
         if best is not None and best_saved:
@@ -151,7 +151,7 @@ class CheckpointWriter:
             self.newest = snapshot.progress
         self.unwritten = replace(snapshot, best=best if best_refused else None) if self.refusal else None
         ended = time.monotonic()
-        self.next_epoch_end = ended + min((ended - begun) / WRITING_FRACTION, MAX_INTERVAL_S)
+        self.next_epoch_end = ended + min((ended - started) / WRITING_FRACTION, MAX_INTERVAL_S)
         return WriteResult(best_saved, best_refused)
 
     def _write_best(self, best: BestState) -> bool:
@@ -195,7 +195,7 @@ class CheckpointWriter:
                 bytes=written.bytes,
                 seconds=written.seconds,
                 pause_s=pause_s,
-                measure=(measures or {}).get(self._judge.id),
+                measure=(measures or {}).get(self._criterion.id),
             )
         )
         return written

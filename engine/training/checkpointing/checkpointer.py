@@ -77,14 +77,14 @@ class Checkpointer:
         self.best: dict[str, float] = {}
         self.best_epoch: int | None = None
         measures = strategy.objective.entry.measures
-        judge_id = spec.job.best_by or measures[0].id
-        self._judge: Measure = next(measure for measure in measures if measure.id == judge_id)
-        self.stopping = EarlyStopping(spec.job.patience, self._judge)
+        criterion_id = spec.job.best_by or measures[0].id
+        self._criterion: Measure = next(measure for measure in measures if measure.id == criterion_id)
+        self.stopping = EarlyStopping(spec.job.patience, self._criterion)
         self._folder = Path(spec.run_folder)
         self.writer = CheckpointWriter(
             self._folder,
             spec.job,
-            self._judge,
+            self._criterion,
             strategy.device,
             reporter.send,
             expected_nonfinite=expected_nonfinite,
@@ -132,10 +132,10 @@ class Checkpointer:
         """Return True if a validation's metrics are better than those of the best state."""
         self.wait()
         known = self._unsaved_best.measures if self._unsaved_best is not None else self.best
-        value, best = measures.get(self._judge.id), known.get(self._judge.id)
+        value, best = measures.get(self._criterion.id), known.get(self._criterion.id)
         if value is None or best is None:
             return value is not None
-        return value > best if self._judge.higher_is_better else value < best
+        return value > best if self._criterion.higher_is_better else value < best
 
     def save(
         self,
@@ -156,7 +156,7 @@ class Checkpointer:
             may_skip: Write nothing if the previous checkpoint is too recent for the time that writing takes; a best
                 state is kept for the next one.
         """
-        begun = time.perf_counter()
+        started = time.perf_counter()
         is_better = measures is not None and self.is_better(measures)
         has_state = is_better and not self._optimizer_step.averages
         model = self._strategy.state_dict() if has_state else averaged
@@ -175,7 +175,7 @@ class Checkpointer:
         result = None
         self._saved_at = time.monotonic()
         if content is not None:
-            pause_s = time.perf_counter() - begun
+            pause_s = time.perf_counter() - started
             snapshot = Snapshot(content, _queued_work(strategy.device), progress, measures, pause_s, best)
             result = self.writer.submit(snapshot)
         self._pending_write = _PendingWrite(best, result)
@@ -221,7 +221,7 @@ class Checkpointer:
         if saved:
             self._set_best(pending.best)
         elif refused:
-            self._unsaved_best = pending.best  # for the next checkpoint, by which the disk may take it
+            self._unsaved_best = pending.best  # for the next checkpoint: the disk may have room by then
 
     def _set_best(self, best: BestState | None) -> None:
         assert best is not None
@@ -301,7 +301,7 @@ def optimizer_state(strategy: Strategy, optimizer_step: OptimizerStep) -> dict[s
 
 
 def _queued_work(device: torch.device) -> Callable[[], None]:
-    """Return a function that waits, on any thread, for the work queued on `device` so far."""
+    """Return a function that waits, on any thread, for the work queued on `device` until now."""
     if device.type != "cuda":
         return lambda: None
     event = torch.cuda.Event(blocking=True)

@@ -1,4 +1,4 @@
-"""The last state of a run in a folder that its user names, where the disk of the run's own folder does not take it."""
+"""Saving a run's final state in a folder that the user names, if the disk of the run's folder refuses it."""
 
 from __future__ import annotations
 
@@ -18,29 +18,27 @@ from engine.training.checkpointing.checkpoint_files import CheckpointError, copy
 
 
 class NotSavedElsewhere(Exception):  # noqa: N818 - the folder's fault
-    """The state could not be saved in the folder; the text says why, and nothing of it is left there."""
+    """The state could not be saved; the text gives the reason, and no part of it is left in the folder."""
 
 
 def save_elsewhere(
-    folder: Path, own: RunFolder, job: Job, last: Mapping[str, Any] | None, best: Mapping[str, Tensor] | None
+    folder: Path, run: RunFolder, job: Job, last: Mapping[str, Any] | None, best: Mapping[str, Tensor] | None
 ) -> RunFolder:
-    """Makes a folder of the run's name in `folder`, laid out as the run's `own`: with its job, last.pt and best.pt.
-    Which of the two is None is copied, as far as the run has it and it can be read. All is on the disk when this
-    returns.
+    """Create a copy of the run's folder in `folder` with job, last.pt and best.pt, flushed to the disk.
 
-    Nothing is ever overwritten, so that a folder in which others may write, too, is no danger. Raises
-    NotSavedElsewhere.
+    A checkpoint that is None is copied from the run, if it has one that can be read. Nothing is ever overwritten, so
+    that a folder that others can write to is safe. Raises NotSavedElsewhere.
     """
-    copy = RunFolder(folder / own.run_id)
+    copy = RunFolder(folder / run.run_id)
     _check(folder, copy, state_bytes(last) + state_bytes(best))
     try:
         copy.path.mkdir(mode=0o700)
     except OSError as error:
         raise NotSavedElsewhere(f"{copy.path} can't be created: {error.strerror}.") from error
     try:
-        save_job(own.job() or job, copy.job_file)
-        best_sha256 = _put("best.pt", best, own, copy)
-        _put("last.pt", last and {**last, **best_sha256}, own, copy)
+        save_job(run.job() or job, copy.job_file)
+        best_sha256 = _put("best.pt", best, run, copy)
+        _put("last.pt", last and {**last, **best_sha256}, run, copy)
         for path in (copy.job_file, copy.path, folder):
             sync(path)
     except (OSError, CheckpointError) as error:
@@ -50,9 +48,9 @@ def save_elsewhere(
     return copy
 
 
-def how_to_resume(own: RunFolder, copy: RunFolder, *, finished: bool) -> str:
-    """What to do with a state that was saved in `copy`; one that is `finished` is not to be trained any further."""
-    back = f"Once there is room, copy the contents of {copy.path} to {own.path} and resume the run"
+def how_to_resume(run: RunFolder, copy: RunFolder, *, finished: bool) -> str:
+    """Return the steps that bring a state saved in `copy` back; a `finished` run can't be trained further."""
+    back = f"Once there is room, copy the contents of {copy.path} to {run.path} and resume the run"
     if finished:
         return f"{back}."
     words = ["footplate", "train", "--job", str(copy.job_file), "--resume-from", str(copy.checkpoints / "last.pt")]
@@ -60,7 +58,7 @@ def how_to_resume(own: RunFolder, copy: RunFolder, *, finished: bool) -> str:
 
 
 def state_bytes(state: Any) -> int:
-    """How much memory the tensors of a nested state take."""
+    """Return the size of all tensors of a nested state."""
     if isinstance(state, Tensor):
         return state.nbytes
     if isinstance(state, Mapping):
@@ -68,12 +66,12 @@ def state_bytes(state: Any) -> int:
     return sum(map(state_bytes, state)) if isinstance(state, list | tuple) else 0
 
 
-def _put(name: str, content: Any, own: RunFolder, copy: RunFolder) -> dict[str, str]:
-    """Writes or copies a checkpoint; what last.pt is to say of a best.pt that was written."""
+def _put(name: str, content: Any, run: RunFolder, copy: RunFolder) -> dict[str, str]:
+    """Write or copy a checkpoint; return the checksum that last.pt must record if best.pt was written."""
     if content is not None:
         return {"best_sha256": write_checkpoint(content, copy.checkpoints / name).sha256}
     with suppress(OSError):
-        copy_checkpoint(own.checkpoints / name, copy.checkpoints / name)
+        copy_checkpoint(run.checkpoints / name, copy.checkpoints / name)
     return {}
 
 

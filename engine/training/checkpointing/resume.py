@@ -1,4 +1,4 @@
-"""Going on from a checkpoint of another run, of whatever strategy; to the bit where the devices are the same."""
+"""Resuming from a checkpoint of another run, whatever its strategy; bit-identical if the devices are the same."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from engine.contract.events import Warned
 from engine.contract.job import FIELDS, Job, deciding
 from engine.models.base import TaskError
 from engine.optim.optimizer_step import OptimizerStep
+from engine.runs.folder import older_checkpoints
 from engine.strategies.base import Strategy, settled_precision
 from engine.strategies.collectives import Collectives
 from engine.training.autotune import computes_alike
 from engine.training.checkpointing.checkpoint_files import (
     DamagedCheckpoint,
     copy_checkpoint,
-    older_checkpoints,
     read_checkpoint,
-    whole_checksum,
+    verify_checkpoint,
 )
 from engine.training.checkpointing.checkpoint_writer import TrainProgress
 from engine.training.checkpointing.checkpointer import Checkpointer
@@ -37,11 +37,11 @@ _KEYS = {
 
 
 class Checkpoint:
-    """The last.pt that a job goes on from, or where that is damaged the one before it; `path` is which.
+    """The last.pt that a job resumes from, or the checkpoint before it if that is damaged.
 
-    Reading it raises TaskError where it is no such file, or of another model, of other classes or of another
-    optimizer than the job's. `plain` is the state of the job's model, and `classes` are those of its dataset. All
-    ranks read it together.
+    `plain` is the state of the job's plain model, and `classes` are the dataset's. `path` is the file that was read.
+    All ranks read it together. Raises TaskError if the file is not a checkpoint or belongs to another model, classes or
+    optimizer.
     """
 
     def __init__(
@@ -64,15 +64,15 @@ class Checkpoint:
 
     @property
     def job(self) -> dict[str, Any]:
-        """The fields of the job that it was trained by, with what that had left open decided."""
+        """Fields of the resumed run's job, with all choices made."""
         fields: dict[str, Any] = self._content["job"]
         return fields
 
     def progress(self, steps: int) -> TrainProgress:
-        """Where the job goes on, with `steps` steps an epoch: after `done` steps of `epoch`.
+        """Return the position at which the job resumes, with `steps` steps per epoch.
 
-        Data come in an order of their own in every epoch, given by the seed. Where that is not the order of the
-        checkpoint's run any more, an epoch that it was in the middle of begins anew.
+        The seed gives each epoch an order of samples. If that differs from the order of the checkpoint's run, an epoch
+        that was interrupted starts over.
         """
         content = self._content
         epoch, done = content["epoch"], content["done"]
@@ -88,7 +88,7 @@ class Checkpoint:
         return same and self._content["steps"] == steps
 
     def remarks(self, steps: int) -> list[Warned]:
-        """What the user should know of where the job goes on."""
+        """Return what the user should know about the position at which the job resumes."""
         content, progress = self._content, self.progress(steps)
         remarks = list(self._memory_warnings)
         if self.path != self._requested:
@@ -112,8 +112,10 @@ class Checkpoint:
         return remarks
 
     def restore_accumulation(self, *, is_alone: bool) -> tuple[Job, int]:
-        """The job, and in how many parts an evaluation goes through a batch: in as many as the checkpoint's run had
-        come to when memory ran out, where they would need as much memory again and the worker is `alone`.
+        """Return the job, and into how many parts an evaluation divides a batch.
+
+        After the resumed run ran out of memory, it divided batches into more parts. A worker without peers keeps that
+        if the job needs as much memory.
         """
         job, before, parts = self._job, self.job, self._content["parts"]
         if not is_alone or not _needs_same_memory(before, job):
@@ -129,13 +131,13 @@ class Checkpoint:
 
     @property
     def shares(self) -> tuple[float, ...] | None:
-        """How the checkpoint's run divided batches by speed, where the job does so, too, among the same devices."""
+        """Fractions of each batch that the resumed run measured; None if this job divides batches differently."""
         job, before = self._job, self.job
         alike = tuple(before["devices"]) == job.devices and before["strategy"] == job.strategy
         return tuple(self._content["shares"]) if alike and before["balance"] == job.balance == "speed" else None
 
     def cut(self, job: Job) -> Cut | None:
-        """How the checkpoint's run cut the model, where `job`, with what it had left open decided, cuts it alike."""
+        """Return the cut of the checkpoint's run if `job`, with all choices made, cuts the model the same way."""
         if self._content["cut"] is None or not computes_alike(self.job, job):
             return None
         cut = msgspec.convert(self._content["cut"], Cut)
@@ -144,10 +146,10 @@ class Checkpoint:
     def restore(
         self, strategy: Strategy, optimizer_step: OptimizerStep, checkpointer: Checkpointer, progress: TrainProgress
     ) -> None:
-        """Gives the strategy, the updater and the saver what the checkpoint holds, to go on at `progress`.
+        """Load the checkpoint into the strategy, the optimizer and the checkpointer, to resume at `progress`.
 
-        Its best epoch is taken over together with the best.pt next to it, unless that is of a later one by now; and
-        where strategy, seed and number of devices are the same, every rank's random numbers. All ranks call it
+        The best epoch is restored with the best.pt next to the checkpoint, unless that is of a later epoch. If
+        strategy, seed and number of devices are the same, every rank's random numbers are restored. All ranks call it
         together, once.
         """
         content, last = self._content, checkpointer.path("last")
@@ -174,7 +176,7 @@ class Checkpoint:
         if self._content["best_epoch"] is None:
             return False
         try:
-            if whole_checksum(source) != self._content["best_sha256"]:
+            if verify_checkpoint(source) != self._content["best_sha256"]:
                 return False
             if not (target.exists() and source.samefile(target)):
                 copy_checkpoint(source, target)
@@ -202,21 +204,22 @@ class Checkpoint:
 
 
 def _needs_same_memory(before: dict[str, Any], job: Job) -> bool:
-    """Whether what did not fit into the memory of a job's devices would not into another's."""
+    """Return True if the job needs as much memory on each device as the job `before`."""
     alike = all(before[name] == getattr(job, name) for name in deciding("memory"))
     return alike and tuple(before["devices"]) == job.devices and before["precision"] == settled_precision(job)
 
 
 def _read_intact(path: Path) -> tuple[Path, dict[str, Any], str]:
-    """The checkpoint at `path`, or of a last.pt that is damaged or cannot be read the newest whole one before it:
-    which, what it holds, and its SHA-256.
+    """Return path, content and SHA-256 of the checkpoint at `path`.
+
+    If that is a damaged last.pt, the newest intact checkpoint before it is read.
     """
     try:
         return path, *_read(path)
     except FileNotFoundError:
         raise TaskError(_FIELD, f"There is no file {path}.", "Check the spelling, or browse for it.") from None
     except (DamagedCheckpoint, OSError) as error:
-        before = older_checkpoints(path.parent) if path.name == "last.pt" else []
+        before = [*older_checkpoints(path.parent).values()][::-1] if path.name == "last.pt" else []
         for older in before:
             try:
                 return older, *_read(older)

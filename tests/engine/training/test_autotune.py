@@ -221,7 +221,7 @@ def test_that_a_model_whose_backbone_is_unfrozen_later_is_not_compiled_unless_as
 
 def test_that_compiling_is_not_tried_where_the_run_cannot_repay_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """As on a GPU, where it is tried at all, and on a machine that takes a millisecond for a pass."""
-    monkeypatch.setattr(Autotuner, "_against_compiling", lambda _: "")
+    monkeypatch.setattr(Autotuner, "_reason_against_compiling", lambda _: "")
     monkeypatch.setattr(Autotuner, "_compare", lambda *_, **__: [0.001])
     model = SlowWhen(lambda _: False)
     decided = Decided(model, memory_format="contiguous")
@@ -407,7 +407,7 @@ def test_that_compiling_is_kept_where_it_turns_out_faster_and_undone_where_not(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, choice: str
 ) -> None:
     """The decision of a GPU, made on the CPU."""
-    monkeypatch.setattr(Autotuner, "_against_compiling", lambda _: "")
+    monkeypatch.setattr(Autotuner, "_reason_against_compiling", lambda _: "")
     monkeypatch.setattr("engine.training.autotune.COMPILING_S", 0.0)
     monkeypatch.setattr("torch.hub.tqdm.monitor_interval", 0, raising=False)  # torch's bar would leave a thread behind
     model = SlowInOneWay(compiled=choice == "off")

@@ -131,7 +131,7 @@ def test_that_the_end_of_the_preparations_is_told_at_once(ends: Ends, monkeypatc
 
 
 def test_that_a_main_thread_that_stays_has_its_place_told(ends: Ends, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(report, "LOOK_S", 0.2)
+    monkeypatch.setattr(report, "INSPECT_S", 0.2)
     ends.reporter.set_activity("step")
     while Path(__file__).name not in (beat := ends.receive()).location:
         continue

@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 
 from engine.data.loading.image_loader import BatchLoader
-from engine.training.stack_probe import look
+from engine.training.stack_probe import inspect_stack
 
 
 @contextmanager
@@ -28,7 +28,7 @@ def thread_in(function: Callable[[threading.Event], object]) -> Iterator[int]:
 def reached(thread: int, function: str) -> tuple[str, str]:
     """What `look` says once the thread has come to `function`."""
     while True:
-        standing, place = look(thread)
+        standing, place = inspect_stack(thread)
         if place.startswith(f"{function} ("):
             return standing, place
 
@@ -93,4 +93,4 @@ def test_that_a_thread_that_has_ended_stands_nowhere() -> None:
     thread.start()
     thread.join()
     assert thread.ident is not None
-    assert look(thread.ident) == ("", "")
+    assert inspect_stack(thread.ident) == ("", "")

@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 import torch
 
+from engine.runs.folder import older_checkpoints
 from engine.training.checkpointing.checkpoint_files import (
     CheckpointError,
     DamagedCheckpoint,
     drop_older,
-    older_checkpoints,
     older_name,
     read_checkpoint,
     write_checkpoint,
@@ -90,13 +90,13 @@ def test_that_a_file_with_a_fitting_checksum_runs_no_code_either(tmp_path: Path)
 def test_that_what_was_there_is_kept_under_the_name_that_is_given(tmp_path: Path) -> None:
     path = tmp_path / "last.pt"
     write_checkpoint(_content(1), path, aside="epoch-0-step-0.pt")
-    assert older_checkpoints(tmp_path) == []
+    assert older_checkpoints(tmp_path) == {}
     write_checkpoint(_content(2), path, aside=older_name(1, 9))
     write_checkpoint(_content(3), path, aside=older_name(2, 100))
     write_checkpoint(_content(4), path)
-    older = older_checkpoints(tmp_path)
-    assert [file.name for file in older] == ["epoch-2-step-100.pt", "epoch-1-step-9.pt"]
-    assert [_epoch(file) for file in (path, *older)] == [4, 2, 1]
+    older = [*older_checkpoints(tmp_path).values()]
+    assert [file.name for file in older] == ["epoch-1-step-9.pt", "epoch-2-step-100.pt"]
+    assert [_epoch(file) for file in (path, *older)] == [4, 1, 2]
 
 
 def test_that_an_end_between_setting_aside_and_replacing_leaves_nothing_in_the_way(tmp_path: Path) -> None:
@@ -104,7 +104,7 @@ def test_that_an_end_between_setting_aside_and_replacing_leaves_nothing_in_the_w
     write_checkpoint(_content(1), path)
     os.link(path, tmp_path / older_name(1, 9))
     write_checkpoint(_content(2), path, aside=older_name(1, 9))
-    assert [_epoch(file) for file in (path, *older_checkpoints(tmp_path))] == [2, 1]
+    assert [_epoch(file) for file in (path, *older_checkpoints(tmp_path).values())] == [2, 1]
 
 
 def test_that_a_file_system_without_hard_links_keeps_the_older_one_too(
@@ -117,7 +117,7 @@ def test_that_a_file_system_without_hard_links_keeps_the_older_one_too(
     write_checkpoint(_content(1), path)
     monkeypatch.setattr(os, "link", refuse)
     write_checkpoint(_content(2), path, aside=older_name(1, 9))
-    assert [_epoch(file) for file in (path, *older_checkpoints(tmp_path))] == [2, 1]
+    assert [_epoch(file) for file in (path, *older_checkpoints(tmp_path).values())] == [2, 1]
 
 
 def test_that_a_failure_leaves_what_was_there(tmp_path: Path) -> None:
@@ -127,7 +127,7 @@ def test_that_a_failure_leaves_what_was_there(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match=r"last\.pt could not be saved"):
         write_checkpoint(_content(2), path, aside=older_name(1, 9))
     assert _epoch(path) == 1
-    assert older_checkpoints(tmp_path) == []
+    assert older_checkpoints(tmp_path) == {}
 
 
 def test_that_all_but_the_newest_older_ones_are_dropped(tmp_path: Path) -> None:
