@@ -18,7 +18,6 @@ from gui.devices.panel import DevicesPanel
 from gui.monitor.page import MonitorPage
 from gui.run.page import RunPage
 from gui.runs.page import RunsPage
-from gui.sources.devices.history import DeviceHistory
 from gui.sources.devices.hosts import Hosts
 from gui.sources.launcher import Launcher
 from gui.sources.remote_runs import FollowedRun
@@ -39,8 +38,8 @@ class Workspace(QObject):
 
     def __init__(self, settings: Settings, parent: QObject) -> None:
         super().__init__(parent)
-        self.history = DeviceHistory()
-        self.hosts = Hosts(settings, self)
+        self.hosts = Hosts(self)
+        self.history = self.hosts.history
         self.run_list = RunList(self)
         self.marks = RunIntervals(self)
         self.alerts = Alerts(self)
@@ -51,7 +50,7 @@ class Workspace(QObject):
         self.followed = FollowedRun(self)
         self.launcher = Launcher(self)
         self.run = RunPage(self.store, settings)
-        self.monitor = MonitorPage(self.history, self.hosts, self.marks, self.alerts, settings)
+        self.monitor = MonitorPage(self.hosts, self.marks, self.alerts, settings)
         self.runs = RunsPage(self.run_list)
         self.cut = CutPage()
         self.finders: dict[str, FinderPage] = {}
@@ -62,7 +61,7 @@ class Workspace(QObject):
         self.hosts.snapshot.connect(self._seen)
         self.hosts.trouble.connect(self._troubled)
         self.hosts.changed.connect(lambda: self.devices.set_hosts(self.hosts.names))
-        self.hosts.removed.connect(self.history.forget)
+
         self.hosts.removed.connect(self.alerts.forget_host)
         self.run_list.complete.connect(lambda read: self.marks.show(read.intervals, read.unread))
         self.slurm = SlurmWatch(self)

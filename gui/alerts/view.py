@@ -1,8 +1,8 @@
-"""The page of the alerts: what is in force, what was, and the rules."""
+"""View of the alerts: the active ones, their history, and the rules."""
 
 from __future__ import annotations
 
-from PySide6.QtCore import Qt
+from PySide6.QtCore import Qt, Signal
 from PySide6.QtGui import QResizeEvent
 from PySide6.QtWidgets import (
     QBoxLayout,
@@ -18,7 +18,7 @@ from gui.alerts.cards import AlertCards
 from gui.alerts.history_table import HistoryModel, HistoryTable
 from gui.alerts.rule_row import RuleRow
 from gui.alerts.rules import KINDS, KindId
-from gui.alerts.run_notifications import RunNotices
+from gui.alerts.run_notifications import RunNotifications
 from gui.alerts.watcher import Alerts
 from gui.format import counted
 from gui.style import theme
@@ -27,11 +27,17 @@ from gui.widgets.elided_label import ElidedLabel
 from gui.widgets.scroll_panel import scroll_panel
 
 SIDE_BY_SIDE = 980
-"""From this width on the rules stand beside the alerts, not below."""
+"""Width from which on the rules are next to the alerts instead of below."""
 
 
 class AlertsView(QWidget):
-    """Shows `alerts` and lets the user acknowledge them and change their rules."""
+    """View that shows `alerts` and lets the user acknowledge them and change the rules.
+
+    Signals:
+        settings_requested(str): the user wants to change the setting of this key.
+    """
+
+    settings_requested = Signal(str)
 
     def __init__(self, alerts: Alerts, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -41,7 +47,8 @@ class AlertsView(QWidget):
         self.history = HistoryModel(self)
         self.table = HistoryTable(self.history)
         self.rows: dict[KindId, RuleRow] = {}
-        self.runs = RunNotices()
+        self.runs = RunNotifications()
+        self.runs.settings.clicked.connect(lambda: self.settings_requested.emit("ended"))
         self._count = _muted()
         self._kept = _muted()
         self._problem = Banner(parent=self)
@@ -97,7 +104,7 @@ class AlertsView(QWidget):
         rules.addSpacing(10)
         about = _muted()
         about.setText("sent even when no window is open")
-        rules.addLayout(_heading("Runs", about, self.runs.test))
+        rules.addLayout(_heading("Runs", about, self.runs.settings, self.runs.test))
         rules.addWidget(self.runs)
         rules.addStretch(1)
         for half in (alerts, rules):

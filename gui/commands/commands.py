@@ -85,6 +85,7 @@ class Commands(QObject):
         workspace.run_list.complete.connect(self._runs_read)
         workspace.runs.offer(self._acts.open_remote)
         workspace.store.opened.connect(self._offer_fork)
+        workspace.monitor.settings_requested.connect(self.show_preferences)
         for action in self._acts.needing_pages:
             action.allow()
         self._offer_fork()

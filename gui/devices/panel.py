@@ -31,7 +31,7 @@ class DevicesPanel(QWidget):
     selection_changed = Signal()
 
     def __init__(self, history: DeviceHistory | None = None, parent: QWidget | None = None) -> None:
-        """`history` is fed by `update_snapshot`; give one to share it with a `MonitorPage`."""
+        """Create a panel whose small graphs show the readings in `history`."""
         super().__init__(parent)
         self.history = history or DeviceHistory()
         self._chosen = self._all = False
@@ -84,8 +84,7 @@ class DevicesPanel(QWidget):
             self._choose_all()
 
     def update_snapshot(self, snapshot: Snapshot, host: str = "") -> None:
-        """Shows what the sampler of `host` saw; "" is this machine."""
-        self.history.add(snapshot, host)
+        """Show a snapshot of `host` ("" for this machine) that the history already contains."""
         if host in self._machines:
             self._machines[host].update_snapshot(snapshot)
         if not host and snapshot.nvml.status != "not_answering":

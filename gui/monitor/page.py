@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from PySide6.QtCore import Qt, QTimer, Signal
+from PySide6.QtCore import Qt, Signal
 from PySide6.QtGui import QHideEvent, QShowEvent
 from PySide6.QtWidgets import QVBoxLayout, QWidget
 
@@ -23,7 +23,6 @@ from gui.monitor.saving import Saving
 from gui.monitor.toolbar import ALERTS, GPUS, GRAPHS, PROCESSES, SPANS, TOPOLOGY, Bar
 from gui.monitor.topology.view import TopologyView
 from gui.plots.group import Mark, PlotGroup
-from gui.sources.devices.history import DeviceHistory
 from gui.sources.devices.hosts import Hosts
 from gui.sources.run_intervals import RunInterval, RunIntervals
 from gui.sources.settings import Settings
@@ -39,31 +38,27 @@ _ELSEWHERE = "The CPU is under Graphs. Use “Hosts …” to monitor other mach
 
 
 class MonitorPage(QWidget):
-    """Shows what `hosts` see and what `history` keeps of it, over one time axis; somebody else feeds the history.
+    """Page with the devices of all hosts over one time axis.
 
-    Out of sight it does nothing, and the sampler is told what is in sight.
+    A hidden page does nothing; the sampler is asked for the readings on screen.
 
     Signals:
-        message(str, str): something to say in the window's message line, "info" or "warning".
-        stop_run(str): the run of this id is to be stopped.
+        message(str, str): a text for the window's message line and its severity, "info" or "warning".
+        stop_run(str): the user wants to stop the run of this id.
+        settings_requested(str): the user wants to change the setting of this key.
     """
 
     message = Signal(str, str)
     stop_run = Signal(str)
+    settings_requested = Signal(str)
 
-    def __init__(
-        self,
-        history: DeviceHistory,
-        hosts: Hosts,
-        marks: RunIntervals,
-        alerts: Alerts,
-        settings: Settings | None = None,
-    ) -> None:
+    def __init__(self, hosts: Hosts, marks: RunIntervals, alerts: Alerts, settings: Settings | None = None) -> None:
         super().__init__()
         self.setObjectName("panel")
         self.setAttribute(Qt.WidgetAttribute.WA_StyledBackground)
-        self._history = history
+        self._history = history = hosts.history
         self._hosts = hosts
+        self._alerts = alerts
         self._marks = marks
         self._settings = settings or Settings()
         self._panel_shown = True
@@ -76,11 +71,11 @@ class MonitorPage(QWidget):
         self.gpus = GpusView(history, self.group)
         self.graphs = GraphsView(history, self.group, self._settings)
         self.saving = Saving(history, self)
-        # What may never be looked at is made when it first is.
+        # Views that may never be opened are built on demand.
         self._makers: dict[int, Callable[[], QWidget]] = {
             PROCESSES: self._make_processes,
             TOPOLOGY: lambda: TopologyView(hosts),
-            ALERTS: lambda: AlertsView(alerts),
+            ALERTS: self._make_alerts,
         }
         self._stack = FrontStack()
         for view in (self.gpus, self.graphs, *(QWidget() for _ in self._makers)):
@@ -91,9 +86,6 @@ class MonitorPage(QWidget):
         for widget in (self.bar, self.alert_banner, self.troubles):
             layout.addWidget(widget)
         layout.addWidget(self._stack, 1)
-        # Whoever feeds the history hears of a snapshot at the same time.
-        self._soon = QTimer(self, singleShot=True, interval=0)
-        self._soon.timeout.connect(self.refresh)
         self._connect()
         self._restore()
 
@@ -174,10 +166,8 @@ class MonitorPage(QWidget):
         self.saving.message.connect(self.message)
         self.gpus.looked_at.connect(self._tell_shown)
         self.graphs.chosen_changed.connect(self._tell_shown)
-        self._hosts.snapshot.connect(lambda _host, _snapshot: self._soon.start())
-        self._hosts.trouble.connect(lambda _host, _words: self._soon.start())
-        self._hosts.changed.connect(self._soon.start)
-        self._marks.changed.connect(self._soon.start)
+        for source in (self._hosts.snapshot, self._hosts.trouble, self._hosts.changed, self._marks.changed):
+            source.connect(self.refresh)
 
     def _restore(self) -> None:
         """Takes up what was chosen when the window was last open."""
@@ -209,6 +199,11 @@ class MonitorPage(QWidget):
     def _make_processes(self) -> ProcessesView:
         made = ProcessesView(self._hosts, self._marks)
         made.stop_run.connect(self.stop_run)
+        return made
+
+    def _make_alerts(self) -> AlertsView:
+        made = AlertsView(self._alerts)
+        made.settings_requested.connect(self.settings_requested)
         return made
 
     def _set_compact(self, compact: bool) -> None:

@@ -26,7 +26,6 @@ from gui.sources.devices.hosts import Hosts
 from gui.sources.export import excerpt, write_csv
 from gui.sources.run_intervals import RunIntervals
 from gui.sources.run_series import ClassFigures
-from gui.sources.settings import Settings
 from tests.engine.cli.machines import gpu as plain_gpu
 from tests.engine.cli.machines import machine
 from tests.gui.compare.runs import compared, run_of
@@ -111,7 +110,7 @@ def test_that_classes_compute_nothing(tmp_path: Path) -> None:
 def test_that_processes_on_the_clipboard_compute_nothing_and_keep_their_columns(
     qapp: QApplication, qtbot: QtBot, tmp_path: Path
 ) -> None:
-    view = ProcessesView(Hosts(Settings(tmp_path / "settings")), RunIntervals())
+    view = ProcessesView(Hosts(), RunIntervals())
     qtbot.addWidget(view)
     hostile = GpuProcess(7, memory_used_bytes=1 << 30, user=FORMULA, name="x\t=1", command="=2\t\n=3")
     see(view._hosts, snapshot(gpu(0, processes=(hostile,))))

@@ -90,6 +90,7 @@ def main() -> None:
     row = QHBoxLayout(window)
     row.addWidget(panel)
     row.addWidget(RunPage(store), 1)
+    sampler.snapshot.connect(panel.history.add)
     sampler.snapshot.connect(panel.update_snapshot)
     window.resize(1300, 950)
     window.show()

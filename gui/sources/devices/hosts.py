@@ -1,4 +1,4 @@
-"""This machine and those watched over ssh, each with a sampler of its own."""
+"""Watched machines: this one and those reached over ssh, each with its own sampler."""
 
 from __future__ import annotations
 
@@ -10,30 +10,34 @@ from PySide6.QtCore import QObject, Signal
 from engine.contract.devices import Snapshot, SnapshotRequest
 from engine.contract.hosts import Host, hosts, put_host, remove_host
 from engine.system.ssh import host_name_problem, ssh_command, ssh_exit_reason
+from gui.sources.devices.history import DeviceHistory
 from gui.sources.devices.sampler import SamplerProcess
-from gui.sources.settings import Settings
 
 COMMAND = ("gpus", "--json", "--watch")
-"""What `footplate` does on another host: the one format for devices, a snapshot a line."""
+"""Arguments of `footplate` on another host; it prints one snapshot per line."""
 
 SILENCE_S = 40.0
-"""A host may take so long until its first snapshot: to connect, and to wake its GPUs without persistence mode."""
+"""Longest wait for a host's next snapshot; connecting and waking GPUs without persistence mode take time."""
 
-_KEPT_UNDER = "hosts"
 _THIS_MACHINE = ""
 
 
 class Hosts(QObject):
-    """Watches this machine, whose name here is "", and the hosts that the user has added.
+    """Samplers of this machine, whose name here is "", and of the hosts that the user has added.
 
-    `names` are the added ones, in order; `latest` is each host's last snapshot; `troubles` says why none comes from a
-    host. A broken connection is tried again ever more slowly, up to every half minute.
+    A broken connection is retried at growing intervals of up to half a minute.
+
+    Attributes:
+        history: Readings of all devices; it has each snapshot before `snapshot` is emitted.
+        latest: Last snapshot of each host.
+        troubles: Errors of hosts that send no snapshots.
+        local: Sampler of this machine.
 
     Signals:
-        snapshot(str, Snapshot): a host, and what was seen there.
-        trouble(str, str): a host, and why no snapshots come from it, in plain words; "" once they come again.
-        changed(): `names` is another.
-        removed(str): a host that is not watched any more.
+        snapshot(str, Snapshot): a host and its new snapshot.
+        trouble(str, str): a host and the error that keeps it from sending snapshots; "" once they come again.
+        changed(): `names` has changed.
+        removed(str): a host that is no longer watched.
     """
 
     snapshot = Signal(str, object)
@@ -41,35 +45,31 @@ class Hosts(QObject):
     changed = Signal()
     removed = Signal(str)
 
-    def __init__(self, settings: Settings, parent: QObject | None = None, local: SamplerProcess | None = None) -> None:
-        """`settings` may remember names of hosts from before there was a list. `local` watches this machine; None for
-        the usual one.
-        """
+    def __init__(self, parent: QObject | None = None, local: SamplerProcess | None = None) -> None:
+        """Create the samplers without starting them; `local` replaces the sampler of this machine."""
         super().__init__(parent)
         self._started = False
+        self.history = DeviceHistory()
         self.latest: dict[str, Snapshot] = {}
         self.troubles: dict[str, str] = {}
         self.local = local or SamplerProcess(self)
         self._samplers: dict[str, SamplerProcess] = {}
-        self._take_in(_THIS_MACHINE, self.local)
-        _take_over(settings)
+        self._add_sampler(_THIS_MACHINE, self.local)
         for host in hosts():
             if host.name:
                 self._watch(host)
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The hosts added by the user, in that order."""
+        """Hosts that the user has added, in order."""
         return tuple(name for name in self._samplers if name != _THIS_MACHINE)
 
     def problem(self, name: str) -> str:
-        """Why a host cannot be added by this name, in plain words; "" where it can."""
+        """Return the reason why a host can't be added by this name, "" if it can."""
         return f"{name} is already being watched." if name in self.names else host_name_problem(name)
 
     def add(self, name: str) -> None:
-        """Watches another host from now on, and remembers it, where the home can be written. Raises ValueError where
-        `problem` says why not.
-        """
+        """Watch another host and add it to the saved list. Raises ValueError for a `problem`."""
         problem = self.problem(name)
         if problem:
             raise ValueError(problem)
@@ -82,12 +82,13 @@ class Hosts(QObject):
         self.changed.emit()
 
     def remove(self, name: str) -> None:
-        """Watches a host no longer, and forgets it. Raises KeyError for one that is not in `names`."""
+        """Stop watching a host and remove it from the saved list. Raises KeyError for one that is not in `names`."""
         if name not in self.names:
             raise KeyError(name)
         sampler = self._samplers.pop(name)
-        sampler.stop()
+        sampler.stop(wait=False)
         sampler.deleteLater()
+        self.history.forget(name)
         self.latest.pop(name, None)
         self.troubles.pop(name, None)
         with suppress(OSError):
@@ -96,7 +97,7 @@ class Hosts(QObject):
         self.changed.emit()
 
     def show(self, shown: SnapshotRequest) -> None:
-        """Tells this machine's sampler what is on screen; another host's tells all there is in any case."""
+        """Ask this machine's sampler for the readings on screen; other hosts always send everything."""
         self.local.show(shown)
 
     def start(self) -> None:
@@ -105,7 +106,7 @@ class Hosts(QObject):
             sampler.start()
 
     def stop(self) -> None:
-        """Ends all samplers; returns once they are gone."""
+        """End all samplers and wait for them."""
         self._started = False
         for sampler in self._samplers.values():
             sampler.stop()
@@ -121,32 +122,22 @@ class Hosts(QObject):
             silence_s=SILENCE_S,
             explain=partial(ssh_exit_reason, name),
         )
-        self._take_in(name, sampler)
+        self._add_sampler(name, sampler)
 
-    def _take_in(self, name: str, sampler: SamplerProcess) -> None:
+    def _add_sampler(self, name: str, sampler: SamplerProcess) -> None:
         self._samplers[name] = sampler
-        sampler.snapshot.connect(partial(self._seen, name))
-        sampler.trouble.connect(partial(self._troubled, name))
+        sampler.snapshot.connect(partial(self.take_snapshot, name))
+        sampler.trouble.connect(partial(self._on_trouble, name))
 
-    def _seen(self, name: str, snapshot: Snapshot) -> None:
+    def take_snapshot(self, name: str, snapshot: Snapshot) -> None:
+        """Add a host's snapshot to the history, then report it."""
         self.latest[name] = snapshot
+        self.history.add(snapshot, name)
         self.snapshot.emit(name, snapshot)
 
-    def _troubled(self, name: str, words: str) -> None:
-        if words:
-            self.troubles[name] = words
+    def _on_trouble(self, name: str, message: str) -> None:
+        if message:
+            self.troubles[name] = message
         else:
             self.troubles.pop(name, None)
-        self.trouble.emit(name, words)
-
-
-def _take_over(settings: Settings) -> None:
-    """Moves the names that earlier versions kept among the window's settings to the list."""
-    names = [name for name in settings.text(_KEPT_UNDER).split() if not host_name_problem(name)]
-    if names:
-        known = {host.name for host in hosts()}
-        with suppress(OSError):
-            for name in names:
-                if name not in known:
-                    put_host(Host(name=name))
-            settings.set(_KEPT_UNDER, "")
+        self.trouble.emit(name, message)

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Sequence
 
 import msgspec
-from PySide6.QtCore import QObject, QProcess, QProcessEnvironment, QTimer, Signal
+from PySide6.QtCore import QIODevice, QObject, QProcess, QProcessEnvironment, QTimer, Signal
 
 from engine.contract.devices import Snapshot, SnapshotRequest
 from engine.contract.protocol import FrameError, Frames
@@ -22,6 +22,8 @@ _FIRST_PAUSE_MS = 500
 _LONGEST_PAUSE_MS = 30_000
 _GOODBYE_MS = 1000
 _LAST_WORDS_BYTES = 1 << 12
+_LOG_BYTES = 1 << 20
+"""Size from which on a restart begins a new log; else it is continued, since it holds the cause of the restart."""
 
 Explain = Callable[[int, str], str]
 """From a process's exit code and the end of its standard error to why it ended, as one sentence."""
@@ -111,12 +113,22 @@ class SamplerProcess(QObject):
             self._shown = shown
             self._tell_shown()
 
-    def stop(self) -> None:
-        """Ends the process and returns once it is gone (at most about two seconds)."""
+    def stop(self, *, wait: bool = True) -> None:
+        """End the process, waiting for it for at most about two seconds."""
         self._again.stop()
         self._silence.stop()
         process, self._process = self._process, None
         if process is None:
+            return
+        process.readyReadStandardOutput.disconnect(self._read)
+        process.readyReadStandardError.disconnect(self._read_error)
+        process.finished.disconnect(self._ended)
+        process.errorOccurred.disconnect(self._could_not_start)
+        if not wait:
+            process.setParent(self.parent())  # this object may be deleted first
+            process.finished.connect(process.deleteLater)
+            process.terminate()
+            QTimer.singleShot(_GOODBYE_MS, process, process.kill)
             return
         process.terminate()
         if not process.waitForFinished(_GOODBYE_MS):
@@ -128,7 +140,7 @@ class SamplerProcess(QObject):
         process = QProcess(self)
         process.setWorkingDirectory(str(paths.PACKAGES))
         if self._explain is None:
-            process.setStandardErrorFile(_error_file())
+            process.setStandardErrorFile(*_error_file())
         else:
             # What is explained is matched by its words, which the system would translate.
             environment = QProcessEnvironment.systemEnvironment()
@@ -214,11 +226,14 @@ class SamplerProcess(QObject):
             self.trouble.emit(message)
 
 
-def _error_file() -> str:
-    """Where the sampler's own faults are written, in the log folder; nowhere where that cannot be made."""
+def _error_file() -> tuple[str, QIODevice.OpenModeFlag]:
+    """Return the log file of the sampler's errors, the null device if it can't be written, and how to open it."""
+    append, truncate = QIODevice.OpenModeFlag.Append, QIODevice.OpenModeFlag.Truncate
     logs = paths.home() / "logs"
+    file = logs / "sampler.log"
     try:
         paths.private_folder(logs)
+        full = file.exists() and file.stat().st_size > _LOG_BYTES
     except OSError:
-        return QProcess.nullDevice()
-    return str(logs / "sampler.log")
+        return QProcess.nullDevice(), append
+    return str(file), truncate if full else append

@@ -11,13 +11,19 @@ from PySide6.QtGui import QColor
 from PySide6.QtWidgets import QApplication, QCheckBox, QLabel, QSpinBox, QWidget
 from pytestqt.qtbot import QtBot
 
-from engine.contract.devices import CPU, Gpu, GpuProcess, Mig
+from engine.contract.devices import CPU, Gpu, GpuProcess, Mig, Snapshot
 from gui.devices.meters import MemoryBar
 from gui.devices.panel import DevicesPanel
 from gui.devices.sparkline import Sparkline
 from gui.sources.devices import device_format
 from gui.style import theme
 from tests.gui.sources.devices.snapshots import UUIDS, gpu, held_by, snapshot
+
+
+def show(panel: DevicesPanel, snapshot: Snapshot, host: str = "") -> None:
+    """Add a snapshot to the panel's history and show it, as the window does."""
+    panel.history.add(snapshot, host)
+    panel.update_snapshot(snapshot, host)
 
 
 @pytest.fixture
@@ -44,7 +50,7 @@ def texts(panel: QWidget) -> str:
 def test_that_gpus_are_named_as_cuda_counts_them_and_stand_in_that_order(
     panel: DevicesPanel, check: Callable[[str], QCheckBox], qtbot: QtBot
 ) -> None:
-    panel.update_snapshot(snapshot(gpu(0), gpu(1)))
+    show(panel, snapshot(gpu(0), gpu(1)))
     names = ("GPU 0", "GPU 1", "CPU")
     qtbot.waitUntil(lambda: all(check(name).isVisible() for name in names))
     panel.grab()  # has the cards laid out
@@ -60,13 +66,13 @@ def test_that_gpus_are_named_as_cuda_counts_them_and_stand_in_that_order(
 def test_that_a_gpu_that_cuda_does_not_list_carries_nvmls_number_and_says_so(
     panel: DevicesPanel, check: Callable[[str], QCheckBox]
 ) -> None:
-    panel.update_snapshot(snapshot(gpu(0, cuda_index=None)))
+    show(panel, snapshot(gpu(0, cuda_index=None)))
     assert check("GPU 0").text() == "GPU 0"
     assert "CUDA does not list it" in check("GPU 0").toolTip()
 
 
 def test_that_a_card_tells_what_the_gpu_does(panel: DevicesPanel) -> None:
-    panel.update_snapshot(snapshot(gpu(0, processes=held_by("anna", 12 << 30))))
+    show(panel, snapshot(gpu(0, processes=held_by("anna", 12 << 30))))
     shown = texts(panel)
     for part in ("87 %", "512 W", "61 °C", "41.0 of 141.0 GiB", "Busy: anna, 12.0 GiB", "GPU-0aaaaaaa…"):
         assert part in shown.replace("\u2007", "")
@@ -91,8 +97,8 @@ def test_that_a_gpu_in_use_says_by_whom(held: list[tuple[str | None, int | None]
 
 
 def test_that_every_small_graph_tells_its_latest_value_in_words(panel: DevicesPanel) -> None:
-    panel.update_snapshot(snapshot(gpu(0)))
-    panel.update_snapshot(snapshot(gpu(0, temperature_c=None), time=1_700_000_001.0))
+    show(panel, snapshot(gpu(0)))
+    show(panel, snapshot(gpu(0, temperature_c=None), time=1_700_000_001.0))
     told = {graph.accessibleName(): graph.accessibleDescription() for graph in panel.findChildren(Sparkline)}
     assert told["GPU 1 utilization"].startswith("Latest: 87 %")
     assert told["GPU 1 power"].startswith("Latest: 512 W")
@@ -106,11 +112,11 @@ def test_that_what_a_gpu_does_not_tell_gets_no_room(panel: DevicesPanel) -> None
         graphs = panel.findChildren(Sparkline)
         return [graph.accessibleName() for graph in graphs if not graph.parentWidget().isHidden()]
 
-    panel.update_snapshot(snapshot(gpu(0, utilization_percent=None, temperature_c=None, memory_used_bytes=None)))
+    show(panel, snapshot(gpu(0, utilization_percent=None, temperature_c=None, memory_used_bytes=None)))
     assert sorted(shown()) == ["CPU load", "CPU memory", "GPU 1 power"]
     of_gpu = next(bar for bar in panel.findChildren(MemoryBar) if "141.0 GiB" in texts(bar))
     assert of_gpu.isHidden()
-    panel.update_snapshot(snapshot(gpu(0), time=1_700_000_001.0))
+    show(panel, snapshot(gpu(0), time=1_700_000_001.0))
     assert sorted(shown()) == sorted(
         [*(f"GPU 1 {what}" for what in ("utilization", "memory", "power", "temperature")), "CPU load", "CPU memory"]
     )
@@ -120,8 +126,8 @@ def test_that_what_a_gpu_does_not_tell_gets_no_room(panel: DevicesPanel) -> None
 def test_that_a_lost_gpu_stays_greyed_with_the_time_of_its_loss(
     panel: DevicesPanel, check: Callable[[str], QCheckBox]
 ) -> None:
-    panel.update_snapshot(snapshot(gpu(0), gpu(1)))
-    panel.update_snapshot(snapshot(gpu(0), gpu(1, lost=True, lost_since=1_700_000_000.0)))
+    show(panel, snapshot(gpu(0), gpu(1)))
+    show(panel, snapshot(gpu(0), gpu(1, lost=True, lost_since=1_700_000_000.0)))
     assert "Lost since" in texts(panel)
     assert check("GPU 0").accessibleDescription().count("lost since") == 1
     graphs = {graph.accessibleName(): graph.isEnabled() for graph in panel.findChildren(Sparkline)}
@@ -129,7 +135,7 @@ def test_that_a_lost_gpu_stays_greyed_with_the_time_of_its_loss(
 
 
 def test_a_gpu_lost_before_the_start_is_listed_as_lost(panel: DevicesPanel) -> None:
-    panel.update_snapshot(snapshot(gpu(0), Gpu(uuid="GPU-lost-1", name="NVIDIA GPU", nvml_index=1, lost=True)))
+    show(panel, snapshot(gpu(0), Gpu(uuid="GPU-lost-1", name="NVIDIA GPU", nvml_index=1, lost=True)))
     assert "⚠ Lost" in texts(panel)
     (box,) = (each for each in panel.findChildren(QCheckBox) if "GPU-lost-1" in each.accessibleDescription())
     assert box.accessibleName().startswith("GPU 1")
@@ -137,7 +143,7 @@ def test_a_gpu_lost_before_the_start_is_listed_as_lost(panel: DevicesPanel) -> N
 
 
 def test_that_a_gpu_that_is_too_hot_or_asleep_says_so(panel: DevicesPanel) -> None:
-    panel.update_snapshot(snapshot(gpu(0, throttled=("thermal", "power_cap")), gpu(1, asleep=True)))
+    show(panel, snapshot(gpu(0, throttled=("thermal", "power_cap")), gpu(1, asleep=True)))
     assert "⚠ Limited by heat" in texts(panel)
     assert "power limit" not in texts(panel)
     assert "Asleep, not woken" in texts(panel)
@@ -148,7 +154,7 @@ def test_that_a_gpu_that_is_too_hot_or_asleep_says_so(panel: DevicesPanel) -> No
 def test_that_the_instances_of_a_gpu_stand_after_it(panel: DevicesPanel) -> None:
     whole = gpu(0, cuda_index=None, mig_enabled=True)
     parts = [gpu(0, uuid=f"MIG-{n}", cuda_index=None, mig=Mig(parent_uuid=whole.uuid, gpu_instance=n)) for n in (9, 7)]
-    panel.update_snapshot(snapshot(parts[0], whole, parts[1]))
+    show(panel, snapshot(parts[0], whole, parts[1]))
     names = [box.text() for box in panel.findChildren(QCheckBox)]
     assert [name for name in names if name != "CPU"] == ["GPU 0 (MIG)", "GPU 0 MIG 7", "GPU 0 MIG 9"]
     assert panel.selection() == ("MIG-7",)  # the GPU itself cannot be trained on
@@ -156,7 +162,7 @@ def test_that_the_instances_of_a_gpu_stand_after_it(panel: DevicesPanel) -> None
 
 @pytest.mark.parametrize("sentence", ["The NVIDIA driver is not loaded.", ""])
 def test_that_one_sentence_says_why_no_gpu_is_listed(panel: DevicesPanel, sentence: str) -> None:
-    panel.update_snapshot(snapshot(status="no_driver" if sentence else "ok", message=sentence))
+    show(panel, snapshot(status="no_driver" if sentence else "ok", message=sentence))
     assert (sentence or "No NVIDIA GPU") in texts(panel)
     assert panel.selection() == (CPU,)
 
@@ -164,7 +170,7 @@ def test_that_one_sentence_says_why_no_gpu_is_listed(panel: DevicesPanel, senten
 def test_that_the_cpu_counts_as_many_devices_as_it_has_workers(
     panel: DevicesPanel, check: Callable[[str], QCheckBox], qtbot: QtBot
 ) -> None:
-    panel.update_snapshot(snapshot())
+    show(panel, snapshot())
     workers = next(box for box in panel.findChildren(QSpinBox) if box.accessibleName() == "CPU workers")
     assert (workers.minimum(), workers.maximum()) == (1, 2 * (os.cpu_count() or 1))
     with qtbot.waitSignal(panel.selection_changed):
@@ -177,32 +183,32 @@ def test_that_the_cpu_counts_as_many_devices_as_it_has_workers(
 
 
 def test_that_the_first_idle_gpu_is_chosen_where_nobody_has_chosen(panel: DevicesPanel) -> None:
-    panel.update_snapshot(snapshot(gpu(0), gpu(1, processes=held_by("root", 1))))
+    show(panel, snapshot(gpu(0), gpu(1, processes=held_by("root", 1))))
     assert panel.selection() == (UUIDS[0],)
 
 
 def test_that_a_choice_is_never_changed_by_a_snapshot(panel: DevicesPanel, qtbot: QtBot) -> None:
     panel.set_selection((CPU, CPU))
     with qtbot.assertNotEmitted(panel.selection_changed):
-        panel.update_snapshot(snapshot(gpu(0), gpu(1)))
+        show(panel, snapshot(gpu(0), gpu(1)))
     assert panel.selection() == (CPU, CPU)
 
 
 def test_that_a_gpu_chosen_before_it_is_seen_is_chosen_when_it_appears(panel: DevicesPanel) -> None:
     panel.set_selection((UUIDS[1],))
     assert panel.selection() == (UUIDS[1],)
-    panel.update_snapshot(snapshot(status="not_answering", message="NVML is not answering."))
+    show(panel, snapshot(status="not_answering", message="NVML is not answering."))
     assert panel.selection() == (UUIDS[1],)
-    panel.update_snapshot(snapshot(gpu(0), gpu(1)))
+    show(panel, snapshot(gpu(0), gpu(1)))
     assert panel.selection() == (UUIDS[1],)
 
 
 def test_that_a_choice_outlasts_a_sampler_that_is_started_anew(panel: DevicesPanel) -> None:
-    panel.update_snapshot(snapshot(gpu(0), gpu(1)))
+    show(panel, snapshot(gpu(0), gpu(1)))
     panel.set_selection((UUIDS[0],))
-    panel.update_snapshot(snapshot(status="not_answering", message="NVML has been asked."))
+    show(panel, snapshot(status="not_answering", message="NVML has been asked."))
     assert panel.selection() == (UUIDS[0],)
-    panel.update_snapshot(snapshot(gpu(0), gpu(1)))
+    show(panel, snapshot(gpu(0), gpu(1)))
     assert panel.selection() == (UUIDS[0],)
 
 
@@ -211,14 +217,14 @@ def test_that_a_chosen_gpu_that_does_not_exist_is_dropped_and_nothing_takes_its_
 ) -> None:
     panel.set_selection((UUIDS[5],))
     with qtbot.waitSignal(panel.selection_changed):
-        panel.update_snapshot(snapshot(gpu(0)))
+        show(panel, snapshot(gpu(0)))
     assert panel.selection() == ()
 
 
 def test_that_devices_can_be_chosen_by_keyboard_alone(
     panel: DevicesPanel, check: Callable[[str], QCheckBox], qtbot: QtBot
 ) -> None:
-    panel.update_snapshot(snapshot(gpu(0), gpu(1)))
+    show(panel, snapshot(gpu(0), gpu(1)))
     panel.set_selection(())
     qtbot.waitUntil(check("GPU 1").isVisible)
     check("GPU 0").setFocus()
@@ -232,7 +238,7 @@ def test_that_devices_can_be_chosen_by_keyboard_alone(
 
 
 def test_that_eight_gpus_have_a_card_each(panel: DevicesPanel) -> None:
-    panel.update_snapshot(snapshot(*(gpu(n, cuda_index=n) for n in range(8))))
+    show(panel, snapshot(*(gpu(n, cuda_index=n) for n in range(8))))
     names = [box.accessibleName() for box in panel.findChildren(QCheckBox)]
     assert sorted(names) == ["CPU", *(f"GPU {n}, NVIDIA H200" for n in range(8))]
 
@@ -241,7 +247,7 @@ def test_that_eight_gpus_have_a_card_each(panel: DevicesPanel) -> None:
 def test_that_the_graphs_follow_the_scheme(panel: DevicesPanel, monkeypatch: pytest.MonkeyPatch, dark: bool) -> None:
     monkeypatch.setattr(theme, "is_dark", lambda: dark)
     for second in range(30):
-        panel.update_snapshot(snapshot(gpu(0), time=1_700_000_000.0 + second))
+        show(panel, snapshot(gpu(0), time=1_700_000_000.0 + second))
     QApplication.processEvents()  # has the cards laid out
     graph = next(g for g in panel.findChildren(Sparkline) if g.accessibleName() == "GPU 1 utilization")
     image = graph.grab().toImage()
@@ -255,8 +261,8 @@ def test_that_devices_of_other_machines_can_be_chosen_while_these_are_reached(
 ) -> None:
     panel.set_hosts(("ws1", "ws2"))
     assert "Connecting to ws1 …" in texts(panel)
-    panel.update_snapshot(snapshot(gpu(0)))
-    panel.update_snapshot(snapshot(gpu(0), gpu(1)), "ws1")
+    show(panel, snapshot(gpu(0)))
+    show(panel, snapshot(gpu(0), gpu(1)), "ws1")
     panel.set_selection(("ws1:cpu", f"ws1:{UUIDS[0]}", UUIDS[0], "ws1:cpu"))
     assert panel.selection() == (UUIDS[0], f"ws1:{UUIDS[0]}", "ws1:cpu", "ws1:cpu")
     panel.show_trouble("ws1 does not respond.", "ws1")

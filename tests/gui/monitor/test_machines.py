@@ -21,7 +21,7 @@ pytestmark = pytest.mark.skipif(why_not() is not None, reason=why_not() or "")
 @pytest.fixture
 def sampling(watching: Watching, nvml_stub: NvmlStub) -> Iterator[Watching]:
     """The page, fed by this machine's sampler once `hosts.start()` is called."""
-    watching.hosts.snapshot.connect(lambda host, seen: watching.history.add(seen, host))
+
     yield watching
     watching.hosts.stop()
 

@@ -330,9 +330,7 @@ def test_that_choices_are_remembered(watching: Watching, tmp_path: Path, qtbot: 
     watching.page.bar.load.click()
     watching.page.bar.span.setCurrentIndex(2)
     watching.page.bar.span.activated.emit(2)
-    again = MonitorPage(
-        watching.history, watching.hosts, watching.marks, watching.alerts, Settings(tmp_path / "settings")
-    )
+    again = MonitorPage(watching.hosts, watching.marks, watching.alerts, Settings(tmp_path / "settings"))
     qtbot.addWidget(again)
     assert again.bar.compact.isChecked()
     assert again.bar.load.isChecked()
@@ -355,6 +353,6 @@ def test_that_a_snapshot_is_shown_at_once(watching: Watching, qtbot: QtBot) -> N
     seen = watching.see(full_gpu(0, power_w=100.0))
     other = full_gpu(0, power_w=200.0)
     later = msgspec.structs.replace(seen, time=START + 1, gpus=(other,))
-    watching.hosts.snapshot.connect(lambda host, snapshot: watching.history.add(snapshot, host))
+
     watching.hosts.local.snapshot.emit(later)
     qtbot.waitUntil(lambda: "Power 200 of 700 W" in tile_words())

@@ -94,10 +94,7 @@ class Watching:
     def see(self, *gpus: Gpu, at: float = 0.0, host: str = "", nvml: Nvml | None = None) -> Snapshot:
         """`host` tells of `gpus` so many seconds after the start."""
         seen = msgspec.structs.replace(snapshot(*gpus, time=START + at), nvml=nvml or Nvml("ok", "", "570.86", "12.8"))
-        self.history.add(seen, host)
-        self.hosts.latest[host] = seen
-        self.hosts.snapshot.emit(host, seen)
-        self.page.refresh()
+        self.hosts.take_snapshot(host, seen)
         return seen
 
 

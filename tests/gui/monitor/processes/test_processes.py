@@ -19,7 +19,6 @@ from gui.monitor.processes.model import COLUMNS, SORT_ROLE, ProcessModel
 from gui.monitor.processes.view import ASKING_S, ProcessesView
 from gui.sources.devices.hosts import Hosts
 from gui.sources.run_intervals import RunInterval, RunIntervals
-from gui.sources.settings import Settings
 from tests.gui.monitor.machines import GIB, NOW, numbered, process, see
 from tests.gui.sources.devices.snapshots import UUIDS, gpu, snapshot
 from tests.support.nvml_profiles import FOREIGN, MACHINES
@@ -31,7 +30,7 @@ Row = tuple[int, str]
 
 @pytest.fixture
 def hosts(qtbot: QtBot, tmp_path: Path) -> Iterator[Hosts]:
-    made = Hosts(Settings(tmp_path / "settings"))
+    made = Hosts()
     yield made
     made.stop()
 

@@ -21,7 +21,6 @@ from gui.monitor.processes.termination import CannotEnd, EndingBar, disabled_rea
 from gui.monitor.processes.view import ProcessesView
 from gui.sources.devices.hosts import Hosts
 from gui.sources.run_intervals import RunInterval, RunIntervals
-from gui.sources.settings import Settings
 from tests.gui.monitor.machines import NOW, process, see
 from tests.gui.sources.devices.snapshots import UUIDS, gpu, snapshot
 from tests.support.nvml_stub import NvmlStub, gpu_profile
@@ -55,7 +54,7 @@ def start() -> Iterator[Start]:
 
 @pytest.fixture
 def hosts(qtbot: QtBot, tmp_path: Path) -> Iterator[Hosts]:
-    made = Hosts(Settings(tmp_path / "settings"))
+    made = Hosts()
     yield made
     made.stop()
 

@@ -17,7 +17,6 @@ from engine.contract.devices import GpuPair, Mig, Snapshot, Topology
 from gui.monitor.topology import connections
 from gui.monitor.topology.view import Matrix, TopologyView, fill
 from gui.sources.devices.hosts import Hosts
-from gui.sources.settings import Settings
 from gui.style import fills, theme
 from gui.titles import gpu_names
 from tests.gui.monitor.machines import joined, numbered, see, within
@@ -30,7 +29,7 @@ HALVES = within(range(4), range(4, 8))
 
 @pytest.fixture
 def hosts(qtbot: QtBot, tmp_path: Path) -> Iterator[Hosts]:
-    made = Hosts(Settings(tmp_path / "settings"))
+    made = Hosts()
     yield made
     made.stop()
 

@@ -13,7 +13,6 @@ from pytestqt.qtbot import QtBot
 
 from engine.contract.devices import Snapshot, SnapshotRequest
 from gui.sources.devices.hosts import Hosts
-from gui.sources.settings import Settings
 from tests.gui.conftest import FakeSsh
 from tests.support.nvml_stub import NvmlStub, gpu_profile, uuid_of
 
@@ -23,12 +22,12 @@ Open = Callable[[], Hosts]
 
 
 @pytest.fixture
-def open_hosts(qtbot: QtBot, tmp_path: Path) -> Iterator[Open]:
+def open_hosts(qtbot: QtBot) -> Iterator[Open]:
     """Makes what watches hosts, with the same settings each time, and ends it."""
     made: list[Hosts] = []
 
     def make() -> Hosts:
-        hosts = Hosts(Settings(tmp_path / "settings"))
+        hosts = Hosts()
         made.append(hosts)
         return hosts
 
@@ -132,7 +131,7 @@ def test_that_a_host_removed_is_watched_no_longer(
     qtbot.waitUntil(lambda: "ws2" in hosts.latest)
     pid = ssh.pid("ws2")
     hosts.remove("ws2")
-    assert not psutil.pid_exists(pid)
+    qtbot.waitUntil(lambda: not psutil.pid_exists(pid))
     assert hosts.names == ()
     assert "ws2" not in hosts.latest
     qtbot.waitUntil(lambda: "" in hosts.latest)
@@ -148,12 +147,6 @@ def test_that_a_name_is_checked_before_it_is_watched(open_hosts: Open) -> None:
     with pytest.raises(KeyError):
         hosts.remove("ws3")
     assert hosts.names == ("ws2",)
-
-
-def test_that_names_that_somebody_wrote_into_the_settings_are_checked_too(open_hosts: Open, tmp_path: Path) -> None:
-    settings = Settings(tmp_path / "settings")
-    settings.set("hosts", "ws2 -oProxyCommand=reboot a;b")
-    assert open_hosts().names == ("ws2",)
 
 
 def test_that_what_is_on_screen_is_told_to_this_machines_sampler(
