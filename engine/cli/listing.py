@@ -15,7 +15,7 @@ from engine.contract.protocol import ENCODE
 from engine.runs.folder import ENDED, RunFolder, RunSummary
 from engine.runs.index import RunIndex
 from engine.runs.metrics import best_words
-from engine.runs.slurm import look
+from engine.runs.slurm import refresh
 from engine.system import paths
 from engine.system.format import duration
 
@@ -24,7 +24,7 @@ def runs(options: argparse.Namespace) -> int:
     """Lists all runs, newest first."""
     index = RunIndex()
     summaries = list(index.summaries(lambda run_id, error: say(f"{run_id} can't be read: {error}", to=sys.stderr)))
-    if look(RunFolder(run.folder) for run in summaries if run.slurm and run.state not in ENDED):
+    if refresh(RunFolder(run.folder) for run in summaries if run.slurm and run.state not in ENDED):
         summaries = list(index.summaries())
     if options.json:
         for summary in summaries:

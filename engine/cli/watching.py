@@ -23,7 +23,7 @@ from engine.runs.folder import ENDED, RunFolder, list_runs
 from engine.runs.index import find_run
 from engine.runs.interruptions import why_interrupted
 from engine.runs.resume import last_execution
-from engine.runs.slurm import LOOK_S, look, send, supervised_elsewhere
+from engine.runs.slurm import POLL_S, refresh, send, supervised_elsewhere
 from engine.system.decode_errors import NOT_DECODED
 
 _TICK_S = 0.5
@@ -113,9 +113,9 @@ class Watcher:
             return False
         now = time.monotonic()
         if now > self._look_at:
-            self._look_at = now + LOOK_S
+            self._look_at = now + POLL_S
             with suppress(OSError):
-                look([self._run])
+                refresh([self._run])
         if now > self._again_at:
             self._again_at = now + _AWAY_S
             self._read_file()

@@ -1,7 +1,7 @@
-"""The files that a Linux desktop knows Footplate by, in the user's own data folder.
+"""Desktop entry, icons, MIME types and AppStream metadata in the user's data folder.
 
 Sources: Desktop Entry Specification, Icon Theme Specification, Shared MIME-info Database, AppStream (all of
-freedesktop.org), and the XDG Base Directory Specification for where they belong.
+freedesktop.org), and the XDG Base Directory Specification for the folders.
 """
 
 from __future__ import annotations
@@ -19,37 +19,40 @@ from string import Template
 from engine.system import paths
 
 ICON_SIZES = (16, 22, 24, 32, 48, 64, 128, 256, 512)
-"""Edges of the icons in pixels; resources/desktop/icons holds one for each."""
+"""Edges of the icons in pixels; resources/desktop/icons has a file for each."""
 _UPDATE_S = 60.0
 
 
 def data_folder() -> Path:
-    """Where a user's desktop looks for files of the user's own: XDG_DATA_HOME, which counts only where it is
-    absolute.
-    """
+    """Return the user's data folder: XDG_DATA_HOME if it is absolute, else ~/.local/share."""
     chosen = Path(os.environ.get("XDG_DATA_HOME", ""))
     return chosen if chosen.is_absolute() else Path.home() / ".local/share"
 
 
 def desktop_files(command: Sequence[str], folder: Path) -> dict[Path, bytes]:
-    """What belongs below `folder`, by path. `command` starts Footplate; its first word is the path of a program."""
-    ours = files("resources").joinpath("desktop")
+    """Return the content of all files below `folder` by path.
+
+    `command` starts Footplate; its first word is the path of a program.
+    """
+    resources = files("resources").joinpath("desktop")
     hicolor = folder / "icons/hicolor"
-    found = {hicolor / f"{n}x{n}/apps/footplate.png": ours.joinpath(f"icons/{n}.png").read_bytes() for n in ICON_SIZES}
+    found = {
+        hicolor / f"{n}x{n}/apps/footplate.png": resources.joinpath(f"icons/{n}.png").read_bytes() for n in ICON_SIZES
+    }
     vector = files("resources").joinpath("icons/footplate.svg").read_bytes()
-    entry = Template(ours.joinpath("footplate.desktop").read_text(encoding="utf-8"))
+    entry = Template(resources.joinpath("footplate.desktop").read_text(encoding="utf-8"))
     text = entry.substitute(exec=exec_line(command), try_exec=command[0].replace("\\", "\\\\"))
     return found | {
         hicolor / "scalable/apps/footplate.svg": vector,
-        folder / "mime/packages/footplate.xml": ours.joinpath("mime.xml").read_bytes(),
-        folder / "metainfo/org.footplate.footplate.metainfo.xml": ours.joinpath("metainfo.xml").read_bytes(),
+        folder / "mime/packages/footplate.xml": resources.joinpath("mime.xml").read_bytes(),
+        folder / "metainfo/org.footplate.footplate.metainfo.xml": resources.joinpath("metainfo.xml").read_bytes(),
         # The last one, since only with it Footplate is among the applications.
         folder / "applications/footplate.desktop": text.encode(),
     }
 
 
 def exec_line(command: Sequence[str]) -> str:
-    """`command` as an entry's Exec: first as a quoted string of its own rules, then as any string of an entry.
+    """Quote `command` for the Exec key: by the key's own rules, then as a string of an entry.
 
     Source: Desktop Entry Specification, "The Exec key".
     """
@@ -58,11 +61,11 @@ def exec_line(command: Sequence[str]) -> str:
 
 
 def install(command: Sequence[str], folder: Path) -> list[Path]:
-    """Writes the files and returns their paths. Raises OSError, and then leaves no file that was not there before."""
-    wanted = desktop_files(command, folder)
-    new = [path for path in wanted if not path.exists()]
+    """Write the files and return their paths. Raises OSError, without leaving new files behind."""
+    contents = desktop_files(command, folder)
+    new = [path for path in contents if not path.exists()]
     try:
-        for path, content in wanted.items():
+        for path, content in contents.items():
             paths.make_folder(path.parent)
             paths.write_atomically(path, content)
     except OSError:
@@ -71,25 +74,23 @@ def install(command: Sequence[str], folder: Path) -> list[Path]:
             _remove_empty(path.parent, folder)
         raise
     _refresh(folder)
-    return list(wanted)
+    return list(contents)
 
 
 def remove(folder: Path) -> list[Path]:
-    """Removes the files, and the folders that become empty by that, and returns the paths of those that were there.
-    Raises OSError.
-    """
-    there = [path for path in desktop_files([""], folder) if os.path.lexists(path)]
-    for path in there:
+    """Remove the files and the folders that become empty, and return the removed paths. Raises OSError."""
+    existing = [path for path in desktop_files([""], folder) if os.path.lexists(path)]
+    for path in existing:
         path.unlink()
-    if there:
+    if existing:
         _refresh(folder)
-    for path in there:
+    for path in existing:
         _remove_empty(path.parent, folder)
-    return there
+    return existing
 
 
 def _remove_empty(inner: Path, outer: Path) -> None:
-    """Removes `inner`, and then what it lies in below `outer`, as far as each is empty."""
+    """Remove `inner` and its parents below `outer` as long as they are empty."""
     with suppress(OSError):
         while inner != outer:
             inner.rmdir()
@@ -97,13 +98,11 @@ def _remove_empty(inner: Path, outer: Path) -> None:
 
 
 def _refresh(folder: Path) -> None:
-    """Has the desktop read the files again, where it has the tools for that; others look by themselves at the next
-    login.
-    """
-    for tool, part in (("update-mime-database", "mime"), ("update-desktop-database", "applications")):
+    """Make the desktop reload the files, if its tools are installed; otherwise it does at the next login."""
+    for tool, subfolder in (("update-mime-database", "mime"), ("update-desktop-database", "applications")):
         program = shutil.which(tool)
-        if program is not None and (folder / part).is_dir():
+        if program is not None and (folder / subfolder).is_dir():
             with suppress(OSError, subprocess.TimeoutExpired):
-                subprocess.run([program, folder / part], capture_output=True, timeout=_UPDATE_S, check=False)
+                subprocess.run([program, folder / subfolder], capture_output=True, timeout=_UPDATE_S, check=False)
     with suppress(OSError):
-        os.utime(folder / "icons/hicolor")  # by which desktops see that an icon was added or removed
+        os.utime(folder / "icons/hicolor")  # makes desktops reload icons

@@ -1,3 +1,1 @@
-"""A run's folder and life, as anyone may see them: the window, the terminal and its supervisor. Neither torch nor
-Qt.
-"""
+"""Run folders and the life of runs, for the window, the terminal and the supervisor."""

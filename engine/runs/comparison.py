@@ -1,4 +1,4 @@
-"""Two evaluations of the same samples side by side: what of their difference is more than chance."""
+"""Comparison of two evaluations on the same samples, with tests of significance."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from engine.contract.catalogue import predictions_of
 from engine.contract.inference.evaluation import Comparison, Difference, Interval, McNemar, Samples
 from engine.runs.evaluations import KeptEvaluation
 
-_LEAST_DRAWS = 25
-"""Resamples from which an interval is made."""
+_MIN_DRAWS = 25
+"""Minimum number of resamples for an interval."""
 
 
 class NotComparable(ValueError):  # noqa: N818 - it says why
-    """Two evaluations can't be compared; the text says why, and what to do."""
+    """Two evaluations can't be compared; the text tells why, and what to do."""
 
 
 def compare(first: KeptEvaluation, second: KeptEvaluation) -> Comparison:
-    """Compares two evaluations of the same split of a folder. Raises NotComparable, or DamagedEvaluation."""
+    """Compare two evaluations of the same split of a folder. Raises NotComparable, DamagedEvaluation."""
     one, other = first.evaluation, second.evaluation
     for name, what in (("task", "tasks"), ("dataset", "folders"), ("split", "splits")):
         values = getattr(one, name), getattr(other, name)
@@ -52,43 +52,43 @@ def compare(first: KeptEvaluation, second: KeptEvaluation) -> Comparison:
 
 
 def mcnemar_test(only_first: int, only_second: int) -> McNemar:
-    """McNemar's test in its exact form, by the binomial distribution of so many samples that one alone has right."""
+    """Compute McNemar's exact test from the numbers of samples that only one of the models has right."""
     count, fewer = only_first + only_second, min(only_first, only_second)
-    logs = (_log_share(count, number) for number in range(fewer + 1))
+    logs = (_log_probability(count, number) for number in range(fewer + 1))
     return McNemar(only_first=only_first, only_second=only_second, p=min(1.0, 2 * sum(map(math.exp, logs))))
 
 
-def _log_share(count: int, number: int) -> float:
-    """The logarithm of how likely `number` of `count` fair coins fall one way."""
+def _log_probability(count: int, number: int) -> float:
+    """Return the logarithm of the probability that `number` of `count` fair coins show heads."""
     return math.lgamma(count + 1) - math.lgamma(number + 1) - math.lgamma(count - number + 1) - count * math.log(2.0)
 
 
 def _interval(value: float, first: Sequence[float | None], second: Sequence[float | None]) -> Interval:
-    """`value` with the 95 % percentile interval of the differences of paired resamples."""
+    """Return `value` with the 95 % percentile interval of the differences of paired resamples."""
     draws = [
         after - before for before, after in zip(first, second, strict=False) if before is not None and after is not None
     ]
-    if len(draws) < _LEAST_DRAWS:
+    if len(draws) < _MIN_DRAWS:
         return Interval(value)
     edges = quantiles(draws, n=40, method="inclusive")
     return Interval(value, edges[0], edges[-1])
 
 
 def _keys(samples: Samples) -> list[tuple[str, int]]:
-    """What tells each sample from the others: its path, and which of those of this path it is."""
-    seen: Counter[str] = Counter()
+    """Return a unique key per sample: its path, and its number among the samples of that path."""
+    counts: Counter[str] = Counter()
     keys = []
     for path in samples.paths:
-        keys.append((path, seen[path]))
-        seen[path] += 1
+        keys.append((path, counts[path]))
+        counts[path] += 1
     return keys
 
 
 def _only(samples: Samples, others: Samples) -> tuple[str, ...]:
-    """The paths of what `samples` have wholly right, and `others` not."""
+    """Return the paths of samples that only `samples`, not `others`, have fully right."""
     right, of_others = _right(samples), _right(others)
-    return tuple(key[0] for key, whole in right.items() if whole and of_others.get(key) is False)
+    return tuple(key[0] for key, is_right in right.items() if is_right and of_others.get(key) is False)
 
 
 def _right(samples: Samples) -> dict[tuple[str, int], bool]:
-    return {key: share == 1 for key, share in zip(_keys(samples), samples.correct or (), strict=True)}
+    return {key: fraction == 1 for key, fraction in zip(_keys(samples), samples.correct or (), strict=True)}

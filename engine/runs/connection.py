@@ -1,4 +1,4 @@
-"""A client's connection to a running run: its events from any number on, and commands to it."""
+"""Client connection to a run's supervisor: events from any number on, and commands."""
 
 from __future__ import annotations
 
@@ -24,34 +24,33 @@ from engine.system.decode_errors import NOT_DECODED
 
 CONNECT_S = 2.0
 ANSWER_S = 5.0
-"""A supervisor answers at once, whatever its workers do."""
-_LEAST_S = 0.05
-"""How long at least a system may take to connect two sockets."""
+"""Timeout of an answer; supervisors answer immediately, whatever their workers do."""
+_MIN_CONNECT_S = 0.05
+"""Minimum timeout to connect two sockets."""
 _CHUNK = 1 << 18
-_AGAIN_S = 0.01
+_RETRY_S = 0.01
 _GOODBYE = b'{"type":"goodbye"'
 
 ServerMessage = Welcome | Goodbye | AnyEvent
 
 
 class NotRunning(ConnectionError):  # noqa: N818  (it is a state of things more than an error)
-    """There is nobody to connect to; the text says why, in words for the user."""
+    """No supervisor is running; the text tells the user why."""
 
 
 class NotAnswering(ConnectionError):  # noqa: N818
-    """The supervisor lives and lets nobody in, as one that was stopped, or not this client; the text says why."""
+    """The supervisor is alive but stopped, or refuses this client; the text tells the user why."""
 
 
 class RunConnection:
-    """A non-blocking connection to the supervisor of `run`, which sends the events from number `from_n` on.
+    """Non-blocking connection to the supervisor of `run`, which sends the events from number `from_n` on.
 
-    `fileno` is readable whenever `receive` has something to give. `closed` is true once the other end has ended,
-    `reason` then says why where it did say, in its `Goodbye`. A gap in the numbers means that this reader was too
-    slow and was spared step metrics or device samples; they are in the run's file. Making one takes `patience_s` at
-    most. Raises NotRunning, NotAnswering.
+    `fileno` is readable when `receive` has messages. `closed` is True once the other end has closed, and `reason` is
+    from its `Goodbye`. A gap in the numbers means that step metrics or device samples were dropped for a slow reader;
+    they are in the run's file. Connecting takes at most `timeout_s`. Raises NotRunning, NotAnswering.
     """
 
-    def __init__(self, run: RunFolder, from_n: int = 1, *, patience_s: float = CONNECT_S) -> None:
+    def __init__(self, run: RunFolder, from_n: int = 1, *, timeout_s: float = CONNECT_S) -> None:
         supervisor = run.supervisor()
         if supervisor is None:
             raise NotRunning(f"{run.run_id} is not running (yet): it has no supervisor.json.")
@@ -65,7 +64,7 @@ class RunConnection:
         self._lines: list[bytes] = []
         self.closed = False
         self.reason = ""
-        self._socket = _connect(kind, address, run, patience_s)
+        self._socket = _connect(kind, address, run, timeout_s)
         try:
             self._socket.sendall(ENCODE.encode(Hello(from_n=from_n, token=token)) + b"\n")
         except OSError as error:
@@ -77,7 +76,7 @@ class RunConnection:
         return self._socket.fileno()
 
     def receive_lines(self) -> list[bytes]:
-        """The lines that have arrived, as they stand in the run's file; none where nothing waits."""
+        """Return the lines that have arrived, as in the run's file."""
         if self.closed:
             return []
         try:
@@ -100,7 +99,7 @@ class RunConnection:
         return lines
 
     def receive(self) -> list[ServerMessage]:
-        """The messages that have arrived; those of a newer Footplate that are not understood are passed over."""
+        """Return the messages that have arrived, without those that can't be decoded."""
         messages: list[ServerMessage] = []
         for line in self.receive_lines():
             try:
@@ -111,7 +110,7 @@ class RunConnection:
         return messages
 
     def send(self, message: Command) -> None:
-        """Sends a command. Raises OSError where the supervisor has gone."""
+        """Send a command. Raises OSError if the supervisor has ended."""
         self._socket.sendall(ENCODE.encode(message) + b"\n")
 
     def close(self) -> None:
@@ -128,9 +127,9 @@ class RunConnection:
 
 
 def send(run: RunFolder, *commands: Command) -> Welcome | None:
-    """Sends commands to the supervisor of `run`, on a connection that has its place whoever else reads, and waits for
-    its answer; None where there is none for ANSWER_S, so that it may hear them later. Raises NotRunning,
-    NotAnswering.
+    """Send commands to the supervisor of `run` and return its answer, None if there is none for `ANSWER_S`.
+
+    The connection counts separately from readers. Raises NotRunning, NotAnswering.
     """
     with RunConnection(run, COMMANDS_ONLY) as connection:
         try:
@@ -150,7 +149,7 @@ def send(run: RunFolder, *commands: Command) -> Welcome | None:
 
 
 def silent(run: RunFolder, how: str = f"has not answered for {ANSWER_S:.0f} s") -> str:
-    """What to tell of a supervisor that lives and says nothing."""
+    """Describe a supervisor that is alive but unresponsive."""
     supervisor = run.supervisor()
     pid = supervisor.pid if supervisor is not None else 0
     return f"The supervisor of {run.run_id} (pid {pid}) {how}. If it was stopped, `kill -CONT {pid}` resumes it."
@@ -164,20 +163,20 @@ def _reason(line: bytes) -> str:
     return message.reason if isinstance(message, Goodbye) else ""
 
 
-def _connect(kind: str, address: str, run: RunFolder, patience_s: float) -> socket.socket:
+def _connect(kind: str, address: str, run: RunFolder, timeout_s: float) -> socket.socket:
     family = socket.AF_UNIX if kind == "unix" and hasattr(socket, "AF_UNIX") else socket.AF_INET
     connection = socket.socket(family)
-    connection.settimeout(max(patience_s, _LEAST_S))
-    deadline = time.monotonic() + patience_s
+    connection.settimeout(max(timeout_s, _MIN_CONNECT_S))
+    deadline = time.monotonic() + timeout_s
     try:
         while True:
             try:
                 connection.connect(address if kind == "unix" else ("127.0.0.1", int(address)))
                 break
-            except BlockingIOError:  # too many wait to be let in, for which a Unix socket does not wait in line
+            except BlockingIOError:  # the backlog of a Unix socket is full
                 if time.monotonic() > deadline:
                     raise
-                time.sleep(_AGAIN_S)
+                time.sleep(_RETRY_S)
     except (BlockingIOError, TimeoutError) as error:
         connection.close()
         raise NotAnswering(silent(run, "accepts no connections, and so no commands")) from error

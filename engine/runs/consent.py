@@ -1,6 +1,4 @@
-"""Which programs of the user's, as model files, may run: by path and content, and kept outside runs, whose folders
-may come from anybody.
-"""
+"""The user's consent to run model files, by path and content; not in run folders, which may come from others."""
 
 from __future__ import annotations
 
@@ -12,7 +10,7 @@ from engine.system import paths
 
 
 def agree(path: str, sha256: str) -> None:
-    """Notes that the user allows the file at `path` to run with the contents of that `sha256`. Raises OSError."""
+    """Record that the user allows the file at `path` to run with that content. Raises OSError."""
     note, line = _note(path, sha256)
     paths.make_home()
     paths.private_folder(note.parent)
@@ -20,7 +18,7 @@ def agree(path: str, sha256: str) -> None:
 
 
 def is_agreed(path: str, sha256: str) -> bool:
-    """Whether the user has. A note that somebody else may have left says nothing."""
+    """Return True if the user has agreed; a note that somebody else may have written is ignored."""
     note, line = _note(path, sha256)
     try:
         return paths.is_only_writable_by_user(note) and note.read_bytes() == line
@@ -29,6 +27,6 @@ def is_agreed(path: str, sha256: str) -> bool:
 
 
 def _note(path: str, sha256: str) -> tuple[Path, bytes]:
-    """The file that says so, and its text, which is as `sha256sum` writes it."""
+    """Return the file of a note and its text, in `sha256sum`'s format."""
     line = b"%s  %s\n" % (sha256.encode(), os.fsencode(os.path.realpath(os.path.expanduser(path))))
     return paths.home() / "consent" / hashlib.sha256(line).hexdigest(), line

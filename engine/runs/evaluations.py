@@ -1,6 +1,4 @@
-"""The evaluations that are kept with a run, in its folder `evaluations` (see
-`engine.contract.inference.evaluation`).
-"""
+"""Evaluations stored with a run, in its folder `evaluations` (see `engine.contract.inference.evaluation`)."""
 
 from __future__ import annotations
 
@@ -28,36 +26,36 @@ _Struct = TypeVar("_Struct", bound=msgspec.Struct)
 
 
 class DamagedEvaluation(ValueError):  # noqa: N818 - it is the file's fault
-    """A file of an evaluation is not there or can't be understood; the text names it and says why."""
+    """A file of an evaluation is missing or invalid, as the text says."""
 
 
 class KeptEvaluation(NamedTuple):
-    """An evaluation in its `folder`."""
+    """An evaluation and its `folder`."""
 
     folder: Path
     evaluation: Evaluation
 
     @property
     def probabilities_file(self) -> Path:
-        """The probabilities of labels, a .npy file that other tasks don't have."""
+        """File of the label probabilities (.npy); only label tasks have it."""
         return self.folder / PROBABILITIES_FILE
 
     def samples(self) -> Samples:
-        """How the model did on each sample. Raises DamagedEvaluation."""
+        """Read the results per sample. Raises DamagedEvaluation."""
         return _decoded(self.folder / SAMPLES_FILE, Samples)
 
     def curves(self) -> Curves:
-        """Its curves, of a task without any none. Raises DamagedEvaluation."""
+        """Read the curves; empty for a task without any. Raises DamagedEvaluation."""
         file = self.folder / CURVES_FILE
         return _decoded(file, Curves) if file.exists() else Curves()
 
     def resamples(self) -> Resamples:
-        """What the bootstrap's resamples gave. Raises DamagedEvaluation."""
+        """Read the metrics of the bootstrap's resamples. Raises DamagedEvaluation."""
         return _decoded(self.folder / RESAMPLES_FILE, Resamples)
 
 
 def read_evaluation(folder: Path) -> KeptEvaluation:
-    """The evaluation in `folder`. Raises DamagedEvaluation."""
+    """Read the evaluation in `folder`. Raises DamagedEvaluation."""
     file = folder / EVALUATION_FILE
     try:
         return KeptEvaluation(folder, msgspec.json.decode(file.read_bytes(), type=Evaluation))
@@ -66,7 +64,7 @@ def read_evaluation(folder: Path) -> KeptEvaluation:
 
 
 def evaluations_of(run_folder: Path) -> list[KeptEvaluation]:
-    """The evaluations of the run in `run_folder`, the newest first; what can't be read is left out."""
+    """Read the evaluations of a run, the newest first, without damaged ones."""
     found = []
     for file in (run_folder / FOLDER).glob(f"[!.]*/{EVALUATION_FILE}"):  # one in the making begins with a dot
         try:

@@ -1,8 +1,7 @@
-"""A run as others may see it: its job, its log, its notes, its evaluations and what its processes printed, without
-what is private.
+"""Export of a run without private data: its job, log, notes, evaluations, and the output of its processes.
 
-Paths in the user's home are written as ~. Left out are images, converted models, reviews, which name the dataset's
-files, the checkpoints unless they are asked for, and supervisor.json, which may hold the key to the run's supervisor.
+Paths in the user's home are written as ~. Images, converted models, and reviews (which name the dataset's files) are
+left out, checkpoints unless requested, and supervisor.json, which may hold a key to the supervisor.
 """
 
 from __future__ import annotations
@@ -25,12 +24,13 @@ _BLOCK_BYTES = 1 << 20
 
 
 class ExportRefused(Exception):  # noqa: N818  (it says why)
-    """Nothing was written; the text says why and what to do."""
+    """Nothing was written; the text tells why and what to do."""
 
 
 def check_target(target: Path, *, replace: bool = False) -> None:
-    """Raises ExportRefused where nothing can be written to `target`, as far as can be told beforehand. A file that is
-    there is in the way unless it may be replaced.
+    """Check that `target` can be written, as far as known beforehand. Raises ExportRefused.
+
+    An existing file is refused unless `replace` is set.
     """
     if target.exists() and not (replace and target.is_file()):
         raise ExportRefused(f"{target} already exists. Choose another name, or move it away.")
@@ -39,12 +39,12 @@ def check_target(target: Path, *, replace: bool = False) -> None:
 
 
 def export_folder(run: RunFolder, target: Path, texts: Mapping[str, str], *, checkpoints: bool = False) -> list[str]:
-    """Writes the run into the new folder `target`, with each of `texts` as a file of that name beside it.
+    """Export the run to the new folder `target`, with `texts` as additional files by name.
 
-    The folder is there whole or not at all. Returns the names of its files. Raises ExportRefused.
+    Returns the names of all files. The folder appears complete or not at all. Raises ExportRefused.
     """
     check_target(target)
-    temporary = _beside(target)
+    temporary = _temporary(target)
     try:
         temporary.mkdir()
         for path in _files(run, checkpoints):
@@ -66,11 +66,12 @@ def export_folder(run: RunFolder, target: Path, texts: Mapping[str, str], *, che
 def export_zip(
     run: RunFolder, target: Path, texts: Mapping[str, str], *, checkpoints: bool = False, replace: bool = False
 ) -> list[str]:
-    """The same as a zip file, in which everything lies in a folder named like the run; a file that is there is replaced
-    only where `replace` says so.
+    """Export the run to a zip file with a folder named after the run; see `export_folder`.
+
+    An existing file is replaced only with `replace`.
     """
     check_target(target, replace=replace)
-    temporary = _beside(target)
+    temporary = _temporary(target)
     try:
         with zipfile.ZipFile(temporary, "x", zipfile.ZIP_DEFLATED, strict_timestamps=False) as archive:
             for path in _files(run, checkpoints):
@@ -93,7 +94,7 @@ def export_zip(
 
 
 def without_home(text: bytes) -> bytes:
-    """`text` with ~ in place of the user's home wherever a path begins with it."""
+    """Replace the user's home with ~ where a path begins with it."""
     homes = {str(Path.home()), os.path.realpath(Path.home())} - {os.sep}
     if not homes:
         return text
@@ -103,7 +104,7 @@ def without_home(text: bytes) -> bytes:
 
 def _files(run: RunFolder, checkpoints: bool) -> Iterator[Path]:
     for path in sorted(run.path.iterdir()):
-        # A link may lead anywhere.
+        # A link may point anywhere.
         if path.suffix in _TEXTS and path.is_file() and not path.is_symlink() and path != run.supervisor_file:
             yield path
     for path in sorted(run.path.glob(f"{FOLDER}/[!.]*/{EVALUATION_FILE}")):
@@ -121,7 +122,7 @@ def _copy(source: IO[bytes], stream: IO[bytes], path: Path) -> None:
         stream.write(without_home(b"".join(lines)))
 
 
-def _beside(target: Path) -> Path:
+def _temporary(target: Path) -> Path:
     return target.with_name(f".{target.name}.{os.getpid()}.part")
 
 

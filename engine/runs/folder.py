@@ -1,14 +1,14 @@
-"""A run's folder: what is in it, and what can be said of a run from it alone.
+"""Run folders, and what can be read from them.
 
 job.toml           the job, as resolved
-notes.json         what its user says of it: its name, tags, notes (see `notes`)
-supervisor.json    who runs it and where it listens (`SupervisorFile`)
-events.jsonl       everything that the run said (see `events`)
-worker-<rank>.log  what the rank's process printed
-supervisor.log     what the supervisor's process printed
-slurm.json         its job in SLURM, if it has one (see `slurm_job`), with slurm.sh and slurm.log
+notes.json         the user's name, tags and notes (see `notes`)
+supervisor.json    the supervisor's process and endpoint (`SupervisorFile`)
+events.jsonl       all events of the run (see `events`)
+worker-<rank>.log  output of the rank's process
+supervisor.log     output of the supervisor's process
+slurm.json         its SLURM job, if it has one (see `slurm_job`), with slurm.sh and slurm.log
 checkpoints/       last.pt, best.pt, and older ones (epoch-2-step-345.pt)
-evaluations/       what its models were found to be worth (see `evaluations`)
+evaluations/       evaluations of its models (see `evaluations`)
 """
 
 from __future__ import annotations
@@ -51,26 +51,28 @@ from engine.system.plain_text import shortened
 State = Literal["starting", "waiting", "running", "completed", "paused", "stopped", "failed", "unsaved", "interrupted"]
 
 ENDED: tuple[State, ...] = ("completed", "paused", "stopped", "failed", "unsaved", "interrupted")
-"""States of a run that nobody runs any more; it can be gone on with, but for what is completed."""
+"""States of a run without a supervisor; all but a completed one can be resumed."""
 
 OLDER_CHECKPOINT = re.compile(r"epoch-(?P<epoch>\d+)-step-(?P<step>\d+)\.pt")
-"""What a checkpoint is called that went before last.pt."""
+"""Names of checkpoints before last.pt."""
 
 START_GRACE_S = 30.0
-"""How long after its making a run without a supervisor counts as starting rather than interrupted."""
+"""Seconds for which a new run without a supervisor counts as starting rather than interrupted."""
 
 
 class UnreadableJob(ValueError):  # noqa: N818 - it is the file's fault
-    """A run's job cannot be read; the text is why."""
+    """The run's job can't be read, for the reason in the text."""
 
 
 _END_BYTES, _TAIL_BYTES = 1 << 16, 1 << 22
-"""How much of a log's end is read for its last event, and for where a run stands that has not finished."""
+"""Bytes from the end of a log that are read for its last event, and for the progress of an unfinished run."""
 
 
 class SupervisorFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Who runs a run. `start_time` is the process's own as `process_start` gives it, so that a pid used again is not
-    taken for it. `endpoint` is "unix:PATH" or "tcp:PORT:TOKEN" on loopback. `execution` is as in `RunStarted`.
+    """Process of a run's supervisor.
+
+    `start_time` is from `process_start`, so that a reused pid is not taken for it. `endpoint` is "unix:PATH" or
+    "tcp:PORT:TOKEN" on loopback. `execution` is as in `RunStarted`.
     """
 
     pid: Annotated[int, msgspec.Meta(gt=0)]
@@ -83,9 +85,10 @@ class SupervisorFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
 
 
 class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
-    """A line of the list of runs. `phase`, `epoch` and `step` are where a run stands that has not finished, as far as
-    the end of its log tells. `set_aside` is whether its user has seen that it was interrupted and lets it rest.
-    `slurm` is how its job in SLURM stands, in words, "" for a run that has none.
+    """A row of the run list.
+
+    `phase`, `epoch` and `step` are the progress of an unfinished run, as far as the end of its log shows it.
+    `set_aside` means that the user has dismissed its interruption. `slurm` is the state of its SLURM job in words, "" for none.
     """
 
     run_id: str
@@ -113,12 +116,11 @@ class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def process_start(pid: int) -> float:
-    """When a process was started, by a clock that nobody sets: of use for nothing but to tell it from others of its
-    pid.
+    """Return a process's start time, usable only to distinguish processes of one pid.
 
-    On Linux what other programs show follows from the clock on the wall, and changes whenever that is put right
-    (proc(5): `starttime`, and `btime` of /proc/stat). Seconds since the boot do not; which boot it was is added as a
-    number that is far larger. Raises psutil.Error where there is no such process.
+    On Linux, the wall-clock start time changes whenever the clock is set (proc(5): `starttime`, and `btime` of
+    /proc/stat). This uses seconds since boot plus a much larger number for the boot. Raises psutil.Error if there is
+    no such process.
     """
     import psutil  # which takes a while to import
 
@@ -138,7 +140,7 @@ _LONGER_THAN_A_BOOT_S = float(1 << 31)
 
 @cache
 def _boot() -> int:
-    """One of 4,096 numbers, another for nearly every boot, so that hundredths of seconds are still told apart."""
+    """Return one of 4,096 numbers, which differs for nearly every boot; few enough to keep hundredths of seconds."""
     try:
         return int(Path("/proc/sys/kernel/random/boot_id").read_text()[:3], 16)
     except (OSError, ValueError):
@@ -146,14 +148,12 @@ def _boot() -> int:
 
 
 def started_before_this_boot(start_time: float) -> bool:
-    """Whether a process with that `process_start` ran before the machine was started last; False where that can't be
-    told.
-    """
+    """Return True if a process with that `process_start` ran before the last boot; False if unknown."""
     return sys.platform == "linux" and int(start_time // _LONGER_THAN_A_BOOT_S) != _boot()
 
 
 def process_alive(pid: int, start_time: float) -> bool:
-    """Whether the process that had `pid` and was started at `start_time` still runs (a zombie does not)."""
+    """Return True if the process of that pid and start time is running and no zombie."""
     import psutil
 
     try:
@@ -163,7 +163,7 @@ def process_alive(pid: int, start_time: float) -> bool:
 
 
 class RunFolder:
-    """One run's folder. Nothing is cached: every property reads the disk."""
+    """A run's folder. Nothing is cached: every property reads the disk."""
 
     def __init__(self, path: Path | str) -> None:
         self.path = Path(path)
@@ -202,7 +202,7 @@ class RunFolder:
         return job
 
     def supervisor(self) -> SupervisorFile | None:
-        """Who runs this run, or None where none has begun or the file cannot be understood."""
+        """Read the supervisor file; None if there is none, or it is invalid."""
         try:
             return msgspec.json.decode(self.supervisor_file.read_bytes(), type=SupervisorFile)
         except (OSError, *NOT_DECODED):
@@ -216,9 +216,7 @@ class RunFolder:
         os.replace(temporary, self.supervisor_file)
 
     def events(self) -> Iterator[AnyEvent]:
-        """The events on disk, in order. A torn last line, damaged ones and those of a newer Footplate are passed
-        over.
-        """
+        """Yield the events on disk in order, without a torn last line and invalid ones."""
         try:
             stream = self.events_file.open("rb")
         except OSError:
@@ -233,9 +231,7 @@ class RunFolder:
                     continue
 
     def planned(self) -> Planned | None:
-        """What lay ahead of the run's last execution that began to train; None where none did, or the log can't be
-        read.
-        """
+        """Return the plan of the last execution that started to train, None if the log has none."""
         mark, found = b'{"type":"planned"', None
         with suppress(OSError), self.events_file.open("rb") as stream:
             for line in stream:
@@ -245,28 +241,28 @@ class RunFolder:
         return found
 
     def last_event(self) -> AnyEvent | None:
-        """The last whole event, read from the end of the file."""
+        """Return the last complete event, read from the end of the file."""
         return next(_backwards(_tail(self.events_file, _END_BYTES)), None)
 
     def state(self) -> State:
-        """What is true of the run now: never a stored status, always the log and the process table."""
+        """Return the current state, from the log and the process table; it is never stored."""
         last = self.last_event()
         supervisor = self.supervisor()
         slurm = read_slurm(self.path)
-        if slurm is not None and slurm.pending:
+        if slurm is not None and slurm.is_pending:
             return "waiting"
-        # Whether a process of another machine lives, only SLURM can tell.
-        alive = supervisor is not None and (supervisor.alive() or (slurm is not None and slurm.goes_on))
+        # Only SLURM knows if a process of another machine is alive.
+        alive = supervisor is not None and (supervisor.alive() or (slurm is not None and slurm.is_active))
         if isinstance(last, RunFinished):
-            goes_on = supervisor is not None and supervisor.execution > last.execution and alive
-            return "starting" if goes_on else last.outcome
+            resumed = supervisor is not None and supervisor.execution > last.execution and alive
+            return "starting" if resumed else last.outcome
         if alive:
             return "waiting" if isinstance(last, Waiting) else "running"
         if slurm is not None and supervisor is None:
-            return "starting" if slurm.goes_on else "stopped" if slurm.state == "CANCELLED" else "interrupted"
+            return "starting" if slurm.is_active else "stopped" if slurm.state == "CANCELLED" else "interrupted"
         if supervisor is None and self._age_s() < START_GRACE_S:
             return "starting"
-        # The last event may have been written between the two looks.
+        # The last event may have been written since it was read.
         last = self.last_event()
         return last.outcome if isinstance(last, RunFinished) else "interrupted"
 
@@ -277,20 +273,20 @@ class RunFolder:
             return float("inf")
 
     def summary(self) -> RunSummary:
-        """The run in one line. Raises UnreadableJob, OSError.
+        """Summarize the run. Raises UnreadableJob, OSError.
 
-        Read from the first and the last events alone, since logs may be long and a list looks at all of them. The
-        measures of a run that has not finished are those of its last validation.
+        Only the first and last events are read, since logs may be long. The metrics of an unfinished run are those of
+        its last validation.
         """
         first, last = self._first_event(), self.last_event()
         finished = last if isinstance(last, RunFinished) else None
         once = finished is not None and finished.execution == 1 and first is not None
-        # A run that goes on may do so with another job, which stands in its folder and takes longer to read.
+        # A resumed run may have another job, which is in its folder and takes longer to read.
         job = first.job if once and first is not None else self._readable_job()
-        begun = first.time if first is not None else self.job_file.stat().st_mtime
+        started = first.time if first is not None else self.job_file.stat().st_mtime
         slurm = read_slurm(self.path)
         state: State = finished.outcome if finished is not None and slurm is None else self.state()
-        standing = _Standing() if finished is not None else _standing(_tail(self.events_file, _TAIL_BYTES))
+        progress = _Progress() if finished is not None else _progress(_tail(self.events_file, _TAIL_BYTES))
         notes = read_notes(self.path)
         return RunSummary(
             run_id=self.run_id,
@@ -301,14 +297,14 @@ class RunFolder:
             devices=job.devices,
             dataset=job.dataset,
             state=state,
-            started=begun,
+            started=started,
             seconds=self.worked_s(None if state in ENDED else time.time()),
-            best=finished.best if finished is not None else standing.measures,
+            best=finished.best if finished is not None else progress.measures,
             cause=shortened(finished.cause) if finished is not None and state in ENDED else "",
             epochs=job.epochs,
-            phase=standing.phase,
-            epoch=standing.epoch,
-            step=standing.step,
+            phase=progress.phase,
+            epoch=progress.epoch,
+            step=progress.step,
             resume_from=job.resume_from,
             tags=notes.tags,
             notes=notes.text,
@@ -318,8 +314,9 @@ class RunFolder:
         )
 
     def worked_s(self, now: float | None = None) -> float:
-        """How long all its executions have gone on together, in line and at work, the present one up to `now`, or where
-        that is None up to its last event; the time between two of them does not count.
+        """Sum the durations of all executions in seconds, including their time in the queue.
+
+        Time between executions does not count. The current one lasts until `now`, by default its last event.
         """
         last, first = self.last_event(), self._first_event()
         if last is None or first is None:
@@ -338,8 +335,8 @@ class RunFolder:
 
 
 @dataclass(frozen=True)
-class _Standing:
-    """Where a run stands by the end of its log; what that does not tell is empty."""
+class _Progress:
+    """Progress of a run at the end of its log; unknown values are empty."""
 
     phase: str = ""
     epoch: int | None = None
@@ -347,12 +344,12 @@ class _Standing:
     measures: dict[str, float] = field(default_factory=dict)
 
 
-def _standing(tail: bytes) -> _Standing:
+def _progress(tail: bytes) -> _Progress:
     phase = _last_of(tail, PhaseChanged)
     validation = _last_of(tail, Validation)
-    at = [event for event in (_last_of(tail, StepMetrics), validation) if event is not None]
-    latest = max(at, key=lambda event: event.n, default=None)
-    return _Standing(
+    progress = [event for event in (_last_of(tail, StepMetrics), validation) if event is not None]
+    latest = max(progress, key=lambda event: event.n, default=None)
+    return _Progress(
         phase=phase.phase if phase is not None else "",
         epoch=latest.epoch if latest is not None else None,
         step=latest.step if latest is not None else None,
@@ -361,7 +358,7 @@ def _standing(tail: bytes) -> _Standing:
 
 
 def _tail(file: Path, count: int) -> bytes:
-    """The last `count` bytes of a file at most; none where it cannot be read."""
+    """Return at most the last `count` bytes of a file; none if it can't be read."""
     try:
         with file.open("rb") as stream:
             stream.seek(max(0, stream.seek(0, os.SEEK_END) - count))
@@ -371,27 +368,25 @@ def _tail(file: Path, count: int) -> bytes:
 
 
 def _backwards(tail: bytes) -> Iterator[AnyEvent]:
-    """The events of the end of a log, the last first. A torn last line and lines not understood are passed over."""
+    """Yield the events at the end of a log, the last first, without a torn last line and invalid ones."""
     end = tail.rfind(b"\n")
     while end >= 0:
-        begin = tail.rfind(b"\n", 0, end)
-        event = _decoded(tail[begin + 1 : end])
+        start = tail.rfind(b"\n", 0, end)
+        event = _decoded(tail[start + 1 : end])
         if event is not None:
             yield event
-        end = begin
+        end = start
 
 
 _Kind = TypeVar("_Kind", bound=Event)
 
 
 def _last_of(tail: bytes, kind: type[_Kind]) -> _Kind | None:
-    """The last event of a kind in the end of a log. The encoder writes the tag first, so that it is searched for
-    without decoding what lies between.
-    """
+    """Return the last event of a kind in the end of a log, searched by its tag, which the encoder writes first."""
     mark = b'{"type":"%b"' % str(kind.__struct_config__.tag).encode()
-    begin = tail.rfind(mark)
-    end = tail.find(b"\n", begin)
-    event = _decoded(tail[begin:end]) if 0 <= begin < end else None
+    start = tail.rfind(mark)
+    end = tail.find(b"\n", start)
+    event = _decoded(tail[start:end]) if 0 <= start < end else None
     return event if isinstance(event, kind) else None
 
 
@@ -403,9 +398,9 @@ def _decoded(line: bytes) -> AnyEvent | None:
 
 
 def create_run(job: Job, beside: Callable[[RunFolder], None] | None = None) -> RunFolder:
-    """Makes the folder of a new run, for its user alone, and writes its job. Raises OSError where that cannot be done.
+    """Create the private folder of a new run and write its job. Raises OSError.
 
-    `beside` writes what is to be there as soon as the folder is a run, which its job makes it.
+    `beside` writes files that must exist as soon as the folder counts as a run, which the job makes it.
     """
     stem = re.sub(r"[^a-z0-9]+", "-", Path(job.model).stem.lower()).strip("-") or "run"
     paths.make_home()
@@ -424,7 +419,7 @@ def create_run(job: Job, beside: Callable[[RunFolder], None] | None = None) -> R
 
 
 def list_runs(most: int | None = None) -> list[RunFolder]:
-    """All runs there are, newest first; the newest `most` of them where that is given."""
+    """Return all runs, or the `most` newest, the newest first."""
     root = paths.runs_folder()
     found = (RunFolder(root / name) for name in run_names() if os.path.isfile(f"{root}/{name}/job.toml"))
     return list(islice(found, most))
@@ -440,7 +435,7 @@ def older_checkpoints(folder: Path) -> dict[int, Path]:
 
 
 def run_names() -> list[str]:
-    """What the runs' folder holds, the newest first, whether it is a run or not."""
+    """Return all names in the runs' folder, the newest first, runs or not."""
     try:
         return sorted(os.listdir(paths.runs_folder()), reverse=True)
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""What a run's folder holds, which is what deleting it would free."""
+"""Disk space of a run's folder, which deleting it would free."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class Holding:
-    """What a folder holds on the disk: `bytes` is the length of its files, `checkpoint_bytes` that of its checkpoints,
-    `freed_bytes` the room on the disk that is free again once they are gone (a file with another name elsewhere gives
-    none back).
+    """Sizes of a folder: `bytes` of all files, `checkpoint_bytes` of checkpoints, and `freed_bytes` of disk space.
+
+    Files with another hard link elsewhere free nothing.
     """
 
     bytes: int = 0
@@ -27,7 +27,7 @@ class Holding:
 
 
 def holding(folder: Path) -> Holding:
-    """What a run's folder holds, nothing where it is gone. What cannot be looked at counts as nothing."""
+    """Measure a run's folder; files that can't be read, or a missing folder, count as nothing."""
     total = Holding()
     for where, _folders, names in os.walk(folder):
         for name in names:

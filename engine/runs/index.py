@@ -1,10 +1,9 @@
-"""The list of all runs, read once: what has been read of a run is kept while its files stay as they were.
+"""Cached summaries of all runs: those whose files have not changed are not read again.
 
-The index is a file in Footplate's home, and a convenience alone: what it holds of a run bears the stamps of what it
-was read from, and is read anew where one of them differs. The log grows, and has a stamp of its own; all other files
-of a run that a summary is read from are replaced as a whole (supervisor.json, notes.json, job.toml), which the
-folder's own time of change tells: two looks at a run instead of four. A damaged index, one of another version and one
-of another place count as none.
+The index is an optional file in Footplate's home. Each entry has stamps of its sources. The log grows and has its own
+stamp; all other files of a summary are replaced atomically (supervisor.json, notes.json, job.toml), which changes the
+folder's modification time: two stat calls per run instead of four. An index that is damaged or of another version or
+place is ignored.
 """
 
 from __future__ import annotations
@@ -24,14 +23,15 @@ from engine.system import paths
 from engine.system.decode_errors import NOT_DECODED
 
 _FORM = 1
-"""To be raised where a summary's fields come to mean something else."""
+"""Increase it when the meaning of a summary's field changes."""
 
 _TICK_NS = 2_000_000_000
-"""The coarsest step of a file system's clock (FAT's). What has changed within it may change again without a trace, so
-that it is not kept."""
+"""Coarsest clock step of a file system (FAT). Summaries of runs that changed within it are not stored, because another
+change may leave no trace.
+"""
 
 _Stamp = tuple[int, int, int]
-"""When the folder changed and when the log did (ns since the epoch), and the log's size; -1 where there is none."""
+"""Modification times of the folder and the log (ns since the epoch), and the log's size; -1 if missing."""
 _RUN_ID = re.compile(r"\w[\w.-]*")
 
 
@@ -43,11 +43,11 @@ class _Content(msgspec.Struct, array_like=True):
 
 
 class RunIndex:
-    """All runs below Footplate's home, as summaries."""
+    """Summaries of all runs in Footplate's home."""
 
     def __init__(self) -> None:
         self._root = paths.runs_folder()
-        self._kept: dict[str, tuple[_Stamp, RunSummary]] | None = None
+        self._cached: dict[str, tuple[_Stamp, RunSummary]] | None = None
 
     @staticmethod
     def file() -> Path:
@@ -56,20 +56,19 @@ class RunIndex:
     def summaries(
         self, unreadable: Callable[[str, Exception], None] = lambda _run_id, _error: None
     ) -> Iterator[RunSummary]:
-        """Each run there is, newest first. Folders that hold no job, or are not ours to read, are passed over; so is
-        one that anything else is wrong with, of which `unreadable` is told.
+        """Yield a summary of each run, the newest first, and update the index file at the end.
 
-        Once all have been gone through, what can be kept is written to the index, where that can be done.
+        Folders without a job or without access are skipped; `unreadable` is called for runs with other errors.
         """
-        if self._kept is None:
-            self._kept = self._load()
-        before, kept = self._kept, {}
+        if self._cached is None:
+            self._cached = self._load()
+        before, cached = self._cached, {}
         for name in run_names():
             # Before the files are read, so that what changes meanwhile is read again the next time.
             stamp = _stamp(f"{self._root}/{name}")
             known = before.get(name)
             if known is not None and known[0] == stamp:
-                kept[name] = known
+                cached[name] = known
                 yield known[1]
                 continue
             run = RunFolder(self._root / name)
@@ -79,15 +78,15 @@ class RunIndex:
                 summary = run.summary()
             except (FileNotFoundError, PermissionError):
                 continue
-            except Exception as error:  # whatever one run's files hold, the others are to be seen
+            except Exception as error:  # one run's damaged files must not hide the others
                 unreadable(name, error)
                 continue
             # A process that has ended never comes back: such a state stays while the files do.
             if summary.state in ENDED and time.time_ns() - stamp[0] > _TICK_NS:
-                kept[name] = (stamp, summary)
+                cached[name] = (stamp, summary)
             yield summary
-        self._kept = kept
-        if kept.keys() != before.keys() or any(kept[run_id] is not before[run_id] for run_id in kept):
+        self._cached = cached
+        if cached.keys() != before.keys() or any(cached[run_id] is not before[run_id] for run_id in cached):
             self._save()
 
     def _load(self) -> dict[str, tuple[_Stamp, RunSummary]]:
@@ -102,15 +101,15 @@ class RunIndex:
         return content.runs if same else {}
 
     def _save(self) -> None:
-        assert self._kept is not None
-        content = _Content(_FORM, RunSummary.__struct_fields__, str(self._root), self._kept)
+        assert self._cached is not None
+        content = _Content(_FORM, RunSummary.__struct_fields__, str(self._root), self._cached)
         data = msgspec.msgpack.encode(content)
         with suppress(OSError):  # without the file the list is only slower the next time
             paths.write_atomically(self.file(), zlib.crc32(data).to_bytes(4, "little") + data)
 
 
 def find_run(name: str) -> RunFolder | None:
-    """The run whose id is `name`, begins with it, or whose own name it is; "last" is the newest."""
+    """Find a run by id, unique name or start of its id; "last" is the newest. Returns None without a match."""
     runs = list_runs()
     if name == "last":
         return runs[0] if runs else None

@@ -1,8 +1,7 @@
-"""Why a run was interrupted: how its supervisor ended, as far as its folder tells.
+"""Causes of interrupted runs, from the files of their folders.
 
-A supervisor that a signal ends cannot tell of it in the run's log. Of one that comes from a fault of its own
-(SIGSEGV, SIGABRT, …) Python's faulthandler leaves word in supervisor.log; of any other, who started the supervisor
-does, while it lives.
+A supervisor that a signal ends can't write to the run's log. After a fault of its own (SIGSEGV, SIGABRT …) Python's
+faulthandler writes to supervisor.log; other signals are recorded there by its parent, if that is still alive.
 """
 
 from __future__ import annotations
@@ -16,43 +15,41 @@ from engine.runs.index import machine_of
 from engine.runs.slurm_job import read_slurm
 from engine.system.format import exit_words
 
-TOLD_BY_ITSELF = (signal.SIGSEGV, signal.SIGFPE, signal.SIGABRT, signal.SIGILL, getattr(signal, "SIGBUS", 0))
-"""The signals that faulthandler tells of."""
+REPORTED_SIGNALS = (signal.SIGSEGV, signal.SIGFPE, signal.SIGABRT, signal.SIGILL, getattr(signal, "SIGBUS", 0))
+"""Signals that faulthandler reports."""
 _TAIL_LINES = 5
 _TAIL_BYTES = 1 << 16
 _FATAL, _DUMPS_END = "Fatal Python error: ", "Extension modules: "
-"""How the first and the last line begin of what faulthandler writes."""
+"""First words of faulthandler's first and last line."""
 
 
 def why_interrupted(run: RunFolder) -> str:
-    """Why a run has ended without its last word: the end of a sentence."""
+    """Explain why a run has no final event, as the end of a sentence."""
     slurm = read_slurm(run.path)
     if slurm is not None and slurm.state not in ("", "COMPLETED"):
-        told = last_words(run.path / LOG)
-        return f"its SLURM {slurm.words}.{f' The end of {LOG}: {told}' if told else ''}"
+        output = last_words(run.path / LOG)
+        return f"its SLURM {slurm.words}.{f' The end of {LOG}: {output}' if output else ''}"
     if machine := machine_of(run):
         return f"its supervisor on {machine} ended without reporting an error, or that machine shut down."
     log = run.path / "supervisor.log"
     supervisor = run.supervisor()
-    words = last_words(log)
+    output = last_words(log)
     if supervisor is None:
-        return f"the run did not start. {words} See {log}."
+        return f"the run did not start. {output} See {log}."
     if started_before_this_boot(supervisor.start_time):
         return "the machine shut down or restarted."
     who = f"its supervisor (pid {supervisor.pid})"
-    if not words or _is_older(log, run.supervisor_file):  # else it is of an execution before
+    if not output or _is_older(log, run.supervisor_file):  # an older log is of a previous execution
         return (
             f"{who} ended without reporting an error in {log.name}; it may have been killed (SIGKILL), or its "
             f"disk is full."
         )
-    return f"{who} ended early. The end of {log.name}: {words}"
+    return f"{who} ended early. The end of {log.name}: {output}"
 
 
 def note_end(folder: Path, exit_code: int) -> None:
-    """Leaves word in supervisor.log of the signal that has ended the supervisor of the run in `folder`, if one has
-    that it cannot have told of.
-    """
-    if exit_code < 0 and -exit_code not in TOLD_BY_ITSELF:
+    """Record in supervisor.log the signal that has ended a supervisor, unless faulthandler has reported it."""
+    if exit_code < 0 and -exit_code not in REPORTED_SIGNALS:
         try:
             with (folder / "supervisor.log").open("a", encoding="utf-8") as log:
                 log.write(f"The supervisor {exit_words(exit_code)}.\n")
@@ -68,7 +65,7 @@ def _is_older(file: Path, other: Path) -> bool:
 
 
 def last_words(log: Path) -> str:
-    """The last lines of what a process printed, on one line; of a fatal error's dump the one that names it."""
+    """Return the last lines of a process's output on one line; of faulthandler's dump, those up to the fatal error."""
     try:
         with log.open("rb") as stream:
             stream.seek(max(0, stream.seek(0, 2) - _TAIL_BYTES))

@@ -1,4 +1,4 @@
-"""Starting a run's supervisor, or another process that is to outlive whoever started it: detached."""
+"""Start of supervisors and other processes that outlive their parent."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ _GOODBYE_S = 2.0
 
 
 def start_supervisor(run: RunFolder) -> int:
-    """Starts the supervisor of `run` in a session of its own and returns its pid. Raises OSError."""
+    """Start the supervisor of `run` in its own session and return its pid. Raises OSError."""
     return start_detached("engine.supervisor", run.path, "supervisor.log", lambda code: note_end(run.path, code))
 
 
 def start_detached(
     module: str, folder: Path, log_name: str, ended: Callable[[int], object] = lambda _code: None
 ) -> int:
-    """Starts `python -m module FOLDER` in a session of its own, so that it outlives whoever started it, and returns
-    its pid. What it prints is added to the log in the folder; while the starter lives, `ended` is given its exit
-    code. Raises OSError.
+    """Start `python -m module FOLDER` in its own session and return its pid. Raises OSError.
+
+    Its output is appended to the log in `folder`. As long as this process lives, `ended` gets the exit code.
     """
     windows = sys.platform == "win32"
     flags = 0
@@ -42,30 +42,29 @@ def start_detached(
             start_new_session=not windows,
             creationflags=flags,
         )
-    # Waited for aside, so that no zombie stays while the starter lives.
+    # Wait in a thread, so that no zombie remains.
     name = f"{module.rpartition('.')[2]}-{process.pid}"
     threading.Thread(target=lambda: ended(process.wait()), name=name, daemon=True).start()
     return process.pid
 
 
 class Preloader:
-    """A child process that has PyTorch in memory and forks supervisors at once, where the system can fork.
+    """Child process that has imported PyTorch and forks supervisors without delay, on systems that can fork.
 
-    All calls return at once. `fileno` is readable whenever `poll` should be called, which notes what the child
-    has said; `ready` is true once it can start runs without delay. Where it cannot (not started, not ready yet,
-    gone, or not on Linux), `start_run` starts a supervisor the usual way.
+    All calls return immediately. `fileno` is readable when `poll` should be called; `ready` is True once the child can
+    start runs. Without a ready child, `start_run` starts a supervisor directly.
     """
 
     def __init__(self) -> None:
         self.ready = False
         self.pids: dict[str, int] = {}
-        """The supervisors that were started, by the run's folder."""
+        """Pids of the started supervisors by run folder."""
         self._process: subprocess.Popen[bytes] | None = None
-        self._asked: dict[str, RunFolder] = {}
+        self._pending: dict[str, RunFolder] = {}
         self._rest = b""
 
     def start(self) -> None:
-        """Starts the child, unless it is there already or the system cannot fork."""
+        """Start the child, unless it exists or the system can't fork."""
         self.poll()
         if sys.platform != "linux" or self._process is not None:
             return
@@ -89,13 +88,13 @@ class Preloader:
         return self._process is not None and self._process.poll() is None
 
     def fileno(self) -> int:
-        """What to wait on for `poll`; -1 where no child is there."""
+        """Return the descriptor to wait on for `poll`, -1 without a child."""
         if self._process is None or self._process.stdout is None:
             return -1
         return self._process.stdout.fileno()
 
     def start_run(self, run: RunFolder) -> None:
-        """Has the supervisor of `run` started. Raises OSError where even the usual way fails."""
+        """Start the supervisor of `run`. Raises OSError."""
         self.poll()
         folder = str(run.path.absolute())
         if self.ready and self._process is not None and self._process.stdin is not None:
@@ -104,12 +103,12 @@ class Preloader:
             except OSError:
                 self._forget()
             else:
-                self._asked[folder] = run
+                self._pending[folder] = run
                 return
         self.pids[folder] = start_supervisor(run)
 
     def poll(self) -> None:
-        """Notes what the child has said; starts the usual way what it left undone at its end."""
+        """Read the child's messages; after its end, start the supervisors that it has not started."""
         if self._process is None or self._process.stdout is None:
             return
         while True:
@@ -125,9 +124,9 @@ class Preloader:
                 self._note(os.fsdecode(line))
 
     def close(self) -> None:
-        """Ends the child; the runs that it started live on."""
-        if self._process is not None and self._asked and self._process.stdin is not None:
-            self._process.stdin.close()  # it still answers what it was asked
+        """End the child; its supervisors continue."""
+        if self._process is not None and self._pending and self._process.stdin is not None:
+            self._process.stdin.close()  # it still answers pending requests
             self._wait()
             self.poll()
         self._forget()
@@ -138,11 +137,11 @@ class Preloader:
             self.ready = True
         elif word == "started":
             pid, _, folder = rest.partition(" ")
-            self._asked.pop(folder, None)
+            self._pending.pop(folder, None)
             self.pids[folder] = int(pid)
 
     def _forget(self) -> None:
-        """Parts from the child. It has no work of its own in hand, so that a signal harms nothing."""
+        """Terminate the child, which has no state to save, and start the supervisors that it has not started."""
         process, self._process = self._process, None
         self.ready = False
         self._rest = b""
@@ -156,8 +155,8 @@ class Preloader:
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
-        undone, self._asked = self._asked, {}
-        for folder, run in undone.items():
+        pending, self._pending = self._pending, {}
+        for folder, run in pending.items():
             supervisor = run.supervisor()
             if supervisor is None or not supervisor.alive():
                 self.pids[folder] = start_supervisor(run)

@@ -1,4 +1,4 @@
-"""Measures as they are written wherever a run is told of."""
+"""Text for metrics of runs."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ def _plain(value: float, digits: int) -> str:
 
 
 def find_measure(task: str, name: str) -> Measure | None:
-    """The task's measure of that id, of any task's where none is named; None where the catalogue does not know it."""
+    """Return the metric of that id, of any task if `task` is ""; None if the catalogue doesn't have it."""
     tasks = [entry for entry in load_catalogue().tasks if task in ("", entry.id)]
     return next((measure for entry in tasks for measure in entry.measures if measure.id == name), None)
 
 
 def measure_words(task: str, name: str, value: float, write: Callable[[float, int], str] = _plain) -> str:
-    """ "Top-1 accuracy 93.4 %" or "Validation loss 0.2134"; `write` writes a number with that many decimals."""
+    """Format a metric ("Top-1 accuracy 93.4 %"); `write` formats a number with that many decimals."""
     measure = find_measure(task, name)
     title = measure.title if measure is not None else name
     percent = measure is not None and measure.percent
@@ -27,13 +27,13 @@ def measure_words(task: str, name: str, value: float, write: Callable[[float, in
 
 
 def best_measure(run: RunSummary) -> tuple[str, float] | None:
-    """The first of the run's best measures that is an accuracy, else the first of all."""
+    """Return the run's first best metric that is an accuracy, else the first of all."""
     chosen = next((name for name in run.best if (m := find_measure("", name)) and m.percent), None)
     chosen = chosen or next(iter(run.best), None)
     return (chosen, run.best[chosen]) if chosen is not None else None
 
 
 def best_words(run: RunSummary, write: Callable[[float, int], str] = _plain) -> str:
-    """ "Top-1 93.4 %"; "–" where nothing has been measured yet. `write` is as of `measure_words`."""
+    """Format a run's best metric ("Top-1 93.4 %"), or "–"; `write` is as in `measure_words`."""
     best = best_measure(run)
     return measure_words("", *best, write).replace(" accuracy", "") if best is not None else "–"

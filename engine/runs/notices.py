@@ -1,20 +1,20 @@
-"""Notices of what becomes of runs: which a user wants and how, and what the one who sends them is given and answers.
+"""Notifications of the end, failure or stall of runs: the user's settings, and the messages of the process that sends.
 
-The wishes are a file of the user's, `notices.toml` in Footplate's home, which may also be written by hand:
+The settings are in `notices.toml` in Footplate's home, which may also be edited by hand:
 
     ended = true           # a run has come to its end
     failed = true          # a run has failed
-    stalled = true         # nothing goes on in a run
-    restarted = false      # a run starts again by itself after a fault
-    least_minutes = 1.0    # only of runs that have gone on for so long, their waiting included
-    desktop = true         # as a notification of the desktop
-    command = ""           # and by this line, which the system's shell runs
+    stalled = true         # a run makes no progress
+    restarted = false      # a run restarts automatically after a fault
+    least_minutes = 1.0    # only for runs that have taken at least this long, including their time in the queue
+    desktop = true         # show a notification on the desktop
+    command = ""           # run this command line in the system's shell
 
-The line is one of a shell's (`/bin/sh`, on Windows `cmd.exe`), so that what works in a terminal works here, and what is
-to be told comes in its environment, so that no name and no message is ever read as a part of it: see `VARIABLES`. It
-runs in the run's folder, apart from the run, for `COMMAND_S` at most.
+The command runs in `/bin/sh`, on Windows in `cmd.exe`, like in a terminal. It gets its data only from environment
+variables (see `VARIABLES`), so that no name or message is interpreted. It runs in the run's folder, independently of
+the run, for at most `COMMAND_S`.
 
-A run's supervisor sends them, so that a closed window changes nothing; the window sends none of them.
+The supervisor of a run sends notifications, so that a closed window makes no difference.
 """
 
 from __future__ import annotations
@@ -36,10 +36,9 @@ from engine.system import paths
 
 FILE = "notices.toml"
 SENDER = "engine.supervisor.notices.sending"
-"""The module that sends one notice, in a process of its own: it reads a `Notice` from its standard input, and writes
-the `NoticeSent` to its standard output."""
+"""Module of the process that sends one notification: it reads a `Notice` from stdin and writes a `NoticeSent`."""
 COMMAND_S = 60.0
-"""How long the user's command may take."""
+"""Timeout of the user's command in seconds."""
 
 NoticeKind = Literal["ended", "failed", "stalled", "restarted"]
 
@@ -55,11 +54,11 @@ VARIABLES = {
     "FOOTPLATE_BEST": "its best metrics, such as top1=0.941 top5=0.998; may be empty",
     "FOOTPLATE_SECONDS": "how long it has been running",
 }
-"""What the user's command finds in its environment."""
+"""Environment variables of the user's command."""
 
 
 class NoticeSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What a user wants to be told of, and how. See the module for what each field means."""
+    """Requested notifications; the module describes the fields."""
 
     ended: bool = True
     failed: bool = True
@@ -70,14 +69,14 @@ class NoticeSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     command: Annotated[str, Meta(max_length=4096)] = ""
 
     def wants(self, kind: NoticeKind, seconds: float) -> bool:
-        """Whether something of `kind` is to be told of a run that has gone on for `seconds`, in any way at all."""
+        """Return True if a run that has taken `seconds` should send a notification of `kind`."""
         asked = {"ended": self.ended, "failed": self.failed, "stalled": self.stalled, "restarted": self.restarted}
         return asked[kind] and seconds >= 60 * self.least_minutes and (self.desktop or bool(self.command.strip()))
 
 
 @dataclass(frozen=True)
 class KindWords:
-    """How a kind of notice is offered."""
+    """Label and explanation of a kind of notification."""
 
     title: str
     meaning: str
@@ -96,11 +95,11 @@ KINDS: dict[NoticeKind, KindWords] = {
         "A run starts again", "A worker died or hung, and the run resumes by itself from its last checkpoint."
     ),
 }
-"""All there is to be told of, in the order in which it is listed."""
+"""All kinds of notifications in display order."""
 
 
 class Notice(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """One notice, and how it is to be sent. The command runs in `folder` with `variables` in its environment."""
+    """A notification to send; the command runs in `folder` with `variables` in its environment."""
 
     title: str
     text: str
@@ -111,9 +110,10 @@ class Notice(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
 
 
 class NoticeSent(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What became of a notice. `desktop_by` is the program that showed it, "" for none; `command_code` the exit code of
-    the command, None where none was asked for or it did not end by itself; `said` the end of what it printed. What went
-    wrong stands in words in the two problems, "" for nothing.
+    """Result of sending a notification.
+
+    `desktop_by` is the program that showed it, "" for none. `command_code` is the command's exit code, None
+    without a command or after a timeout; `said` is the end of its output. Both problems are "" without an error.
     """
 
     desktop_by: str = ""
@@ -125,21 +125,21 @@ class NoticeSent(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
 
 
 _TYPES: dict[str, Any] = {info.name: info.type for info in msgspec.structs.fields(NoticeSettings)}
-_WANTED = {
+_REMEDIES = {
     "least_minutes": "Write a number from 0 to 10,080.",
     "command": "Write one line in quotes, of at most 4,096 characters.",
 }
 
 
 def settings_file(folder: Path | None = None) -> Path:
-    """Where the settings are kept; `folder` is Footplate's home where none is given."""
+    """Return the settings file in `folder`, by default Footplate's home."""
     return (folder or paths.home()) / FILE
 
 
 def load_notices(folder: Path | None = None) -> tuple[NoticeSettings, list[Problem]]:
-    """The settings, and what is wrong with their file: a warning for each, since no run is kept from its work by it.
+    """Read the settings; problems are warnings, because no run is blocked by them.
 
-    Whatever can be understood holds; for the rest the defaults do.
+    Invalid settings have their defaults.
     """
     path = settings_file(folder)
     try:
@@ -169,15 +169,15 @@ def load_notices(folder: Path | None = None) -> tuple[NoticeSettings, list[Probl
         try:
             found = msgspec.structs.replace(found, **{name: msgspec.convert(value, _TYPES[name])})
         except msgspec.ValidationError:
-            hint = _WANTED.get(name, "Write true or false.")
+            hint = _REMEDIES.get(name, "Write true or false.")
             problems.append(_wrong(name, f"{name} = {value!r} in {path} is not valid.", f"{hint} The default applies."))
     return found, problems
 
 
 def save_notices(settings: NoticeSettings, folder: Path | None = None) -> None:
-    """Writes the settings, whole or not at all. Raises OSError.
+    """Write the settings atomically. Raises OSError.
 
-    A file that could not be understood in full is kept beside them, as `notices.toml.damaged`.
+    A file that was not valid is kept as `notices.toml.damaged`.
     """
     path = settings_file(folder)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -188,7 +188,7 @@ def save_notices(settings: NoticeSettings, folder: Path | None = None) -> None:
 
 
 def has_session_bus() -> bool:
-    """Whether there is a D-Bus of the desktop's to connect to. Without this look a library might try to start one."""
+    """Return True if the desktop's D-Bus can be reached; otherwise a library might try to start one."""
     if not sys.platform.startswith("linux"):
         return False
     runtime = os.environ.get("XDG_RUNTIME_DIR")

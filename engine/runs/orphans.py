@@ -1,12 +1,11 @@
-"""Workers that are left without their supervisor, and hold their devices for nobody.
+"""Workers without a supervisor, which occupy their devices for nothing.
 
-On Linux the kernel ends a worker with the process that forked it, so that there should be none; where one is found
-all the same (its parent was another by then, or the system has no such signal), it is known by what it is: on Linux
-by its name, `footplate-w<rank>`, elsewhere by its command line, and everywhere by its standard output, which goes to
-the log of a rank of a run. It is left alone where no process above it is a supervisor that lives.
+On Linux the kernel ends a worker with the process that forked it, so that there should be none. If one exists anyway
+(it was reparented, or the system has no such signal), it is recognized by its name `footplate-w<rank>` on Linux, by its
+command line elsewhere, and by its standard output, which is a rank's log. Workers with a living supervisor among their
+ancestors are not orphans.
 
-Only this user's own processes, of runs of this home, are ever looked at. The ways of other systems than Linux have
-not been run there.
+Only this user's processes, of runs of this home, are examined. Systems other than Linux have not been tested.
 """
 
 from __future__ import annotations
@@ -24,12 +23,11 @@ import psutil
 from engine.runs.folder import RunFolder, process_alive, process_start
 
 PATIENCE_S = 5.0
-"""How long a worker that was asked to end may take, and then one that was killed."""
+"""Seconds in which a terminated worker has to end, and then a killed one."""
 SETTLE_S = 0.3
-"""A worker counts once it has been found twice, so long apart: one whose supervisor has just been killed is "
-"about to end."""
+"""Seconds after which a worker has to be found again: one whose supervisor was just killed is about to end."""
 
-_LOOK_S = 0.02
+_POLL_S = 0.02
 _NAME, _SUPERVISOR = "footplate-w", "footplate-run"
 _MODULE, _SUPERVISING = "engine.processes.worker_main", "engine.supervisor"
 _LOG = re.compile(r"worker-(\d+)\.log")
@@ -37,11 +35,11 @@ _DELETED = " (deleted)"
 
 
 class CannotEnd(Exception):  # noqa: N818  (a state of things more than an error)
-    """The process goes on; the text says why, in words for the user."""
+    """The process continues; the text tells the user why."""
 
 
 class Orphan(msgspec.Struct, frozen=True, kw_only=True):
-    """A worker without a supervisor. `folder` is where its run's folder is now; `start_time` is the process's own."""
+    """A worker without a supervisor. `folder` is the current folder of its run; `start_time` is the process's own."""
 
     pid: int
     start_time: float
@@ -51,48 +49,47 @@ class Orphan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def find_orphans(settle_s: float = SETTLE_S, *, by_name: bool = sys.platform == "linux") -> list[Orphan]:
-    """The workers that are left alone, by pid; those that such a worker has started are counted with it.
+    """Find orphaned workers, sorted by pid; their children are counted with them.
 
-    Takes some 20 ms, and `settle_s` where there are any. `by_name` is how workers are known: else by their command
-    lines.
+    Takes about 20 ms, plus `settle_s` if there are any. `by_name` recognizes workers by name, else by command line.
     """
-    found = list(_look(by_name))
+    found = list(_find(by_name))
     if found:
         time.sleep(settle_s)
-        again = set(_look(by_name))
-        found = [orphan for orphan in found if orphan in again]
+        confirmed = set(_find(by_name))
+        found = [orphan for orphan in found if orphan in confirmed]
     return sorted(found, key=lambda orphan: orphan.pid)
 
 
 def end_orphan(orphan: Orphan, patience_s: float = PATIENCE_S) -> None:
-    """Asks it and all that it has started to end (SIGTERM), and kills what is left of them after `patience_s`.
+    """Terminate an orphan and its children (SIGTERM), and kill those that remain after `patience_s`.
 
-    Does nothing where it has ended already, be its pid another's by now. Raises CannotEnd.
+    Does nothing if it has ended, even if its pid has been reused. Raises CannotEnd.
     """
     try:
         process = psutil.Process(orphan.pid)
         if not process_alive(orphan.pid, orphan.start_time):
             return
-        left = [process, *process.children(recursive=True)]
+        remaining = [process, *process.children(recursive=True)]
     except psutil.NoSuchProcess:
         return
     for hard in (False, True):
-        for one in left:
+        for one in remaining:
             _signal(one, hard)
         deadline = time.monotonic() + patience_s
-        while (left := [one for one in left if _lives(one)]) and time.monotonic() < deadline:
-            time.sleep(_LOOK_S)
-        if not left:
+        while (remaining := [one for one in remaining if _is_running(one)]) and time.monotonic() < deadline:
+            time.sleep(_POLL_S)
+        if not remaining:
             return
-    pids = ", ".join(str(one.pid) for one in left)
+    pids = ", ".join(str(one.pid) for one in remaining)
     raise CannotEnd(
         f"Process {pids} is still alive {patience_s:g} s after it was killed: it is waiting for the driver or a "
         f"disk, and ends when that answers or the machine restarts."
     )
 
 
-def _lives(process: psutil.Process) -> bool:
-    """Not so a zombie, which nobody may take note of for long: whoever started it is gone."""
+def _is_running(process: psutil.Process) -> bool:
+    """Return True if a process runs; a zombie, which may never be reaped, does not."""
     try:
         return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
@@ -100,7 +97,7 @@ def _lives(process: psutil.Process) -> bool:
 
 
 def _signal(process: psutil.Process, hard: bool) -> None:
-    """psutil looks once more that the pid is still this process's."""
+    """Signal a process, whose pid psutil checks again."""
     try:
         process.kill() if hard else process.terminate()
     except psutil.NoSuchProcess:
@@ -109,12 +106,12 @@ def _signal(process: psutil.Process, hard: bool) -> None:
         raise CannotEnd(f"The system does not allow this user to end process {process.pid}.") from None
 
 
-def _look(by_name: bool) -> Iterator[Orphan]:
+def _find(by_name: bool) -> Iterator[Orphan]:
     workers = {process.pid: process for process in psutil.process_iter() if _is_worker(process, by_name)}
     for process in workers.values():
         try:
             above = process.parents()
-            if any(parent.pid in workers for parent in above) or not _is_ours(process):
+            if any(parent.pid in workers for parent in above) or not _belongs_to_home(process):
                 continue
             log = _log_of(process)
             if log is None or _supervised(above, RunFolder(log.parent), by_name):
@@ -129,7 +126,7 @@ def _look(by_name: bool) -> Iterator[Orphan]:
                 rank=int(rank[1]),
             )
         except (psutil.Error, OSError):
-            continue  # it has ended meanwhile
+            continue  # it has ended
 
 
 def _is_worker(process: psutil.Process, by_name: bool) -> bool:
@@ -141,10 +138,10 @@ def _is_worker(process: psutil.Process, by_name: bool) -> bool:
         return False
 
 
-def _is_ours(process: psutil.Process) -> bool:
-    """Whether it belongs to this user and to a run of this home."""
-    mine = process.uids().real == os.getuid() if hasattr(os, "getuid") else process.username() == _user()
-    return mine and process.environ().get("FOOTPLATE_HOME", "") == os.environ.get("FOOTPLATE_HOME", "")
+def _belongs_to_home(process: psutil.Process) -> bool:
+    """Return True if the process belongs to this user and to a run of this home."""
+    is_own = process.uids().real == os.getuid() if hasattr(os, "getuid") else process.username() == _user()
+    return is_own and process.environ().get("FOOTPLATE_HOME", "") == os.environ.get("FOOTPLATE_HOME", "")
 
 
 def _user() -> str:
@@ -152,7 +149,7 @@ def _user() -> str:
 
 
 def _log_of(process: psutil.Process) -> Path | None:
-    """The log of a rank that it writes to; None where it writes to none."""
+    """Return the rank's log to which a process writes, None if there is none."""
     if sys.platform == "linux":
         outputs = [os.readlink(f"/proc/{process.pid}/fd/1").removesuffix(_DELETED)]
     else:
@@ -161,7 +158,7 @@ def _log_of(process: psutil.Process) -> Path | None:
 
 
 def _supervised(above: list[psutil.Process], run: RunFolder, by_name: bool) -> bool:
-    """Whether one of the processes above a worker is its run's supervisor, or any."""
+    """Return True if an ancestor of a worker is its run's supervisor, or any supervisor."""
     supervisor = run.supervisor()
     if supervisor is not None and supervisor.alive() and any(parent.pid == supervisor.pid for parent in above):
         return True

@@ -1,4 +1,4 @@
-"""Has the engine look at newly installed plug-ins, so that windows and commands list what they add."""
+"""Catalogue entries of newly installed plug-ins, so that windows and commands list them."""
 
 from __future__ import annotations
 
@@ -12,26 +12,27 @@ from engine.contract.problems import Problem
 from engine.system import paths
 
 ARGUMENTS = ("-m", "engine.catalogue", "--plugins")
-"""What Python is given to write the supplement of the catalogue."""
+"""Python's arguments to write the catalogue's supplement."""
 
 
 def see_plugins(*, afresh: bool = False) -> None:
-    """Waits until the catalogue's supplement is there, which a child process writes if it is not; `afresh`, in any
-    case. Without plug-ins this costs nothing. Raises OSError where the cache cannot be written.
+    """Write the catalogue's supplement in a child process if it is missing, or always with `afresh`.
+
+    Without plug-ins nothing happens. Raises OSError if the cache can't be written.
     """
     file = supplement_file()
     if file is None or (file.exists() and not afresh):
         return
-    print("Looking at the installed plug-ins …", file=sys.stderr, flush=True)
+    print("Reading the installed plug-ins …", file=sys.stderr, flush=True)
     file.unlink(missing_ok=True)
     done = subprocess.run(
         [sys.executable, *ARGUMENTS], cwd=paths.PACKAGES, stdin=subprocess.DEVNULL, capture_output=True, check=False
     )
     load_catalogue.cache_clear()
     if done.returncode or not file.exists():
-        said = done.stderr.decode(errors="replace").strip().splitlines()
-        why = said[-1] if said else f"exit code {done.returncode}"
-        problem = Problem("model", f"The plug-ins can't be used: {why}.", "Run `footplate doctor`.", "warning")
+        errors = done.stderr.decode(errors="replace").strip().splitlines()
+        reason = errors[-1] if errors else f"exit code {done.returncode}"
+        problem = Problem("model", f"The plug-ins can't be used: {reason}.", "Run `footplate doctor`.", "warning")
         paths.write_atomically(
             paths.private_folder(file.parent) / file.name, msgspec.json.encode(Supplement(problems=(problem,)))
         )

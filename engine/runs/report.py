@@ -1,8 +1,7 @@
-"""A report of a problem: what doctor finds, and the ends of the logs, without names and paths, in one zip file.
+"""Problem report: a zip file with doctor's findings and the ends of logs, without names and paths.
 
-It holds `doctor.txt`, the window's log, and of the newest runs what their supervisors and workers printed and the
-warnings and errors of their logs. Runs are called run-1, run-2 … in it. Neither images nor jobs, models or settings
-are in it.
+It holds `doctor.txt`, the window's log, and for the newest runs (called run-1, run-2 …) the output of their supervisors
+and workers and the warnings and errors of their event logs. It holds no images, jobs, models or settings.
 """
 
 from __future__ import annotations
@@ -23,14 +22,14 @@ from engine.system import paths
 from engine.system.decode_errors import NOT_DECODED
 from engine.system.redaction import Redactor
 
-MOST_RUNS = 3
-MOST_BYTES = 256 << 10
-"""How much of the end of each log is in a report."""
-_TOLD = (Warned, Failed, RunFinished)
+MAX_RUNS = 3
+MAX_LOG_BYTES = 256 << 10
+"""Bytes from the end of each log."""
+_REPORTED = (Warned, Failed, RunFinished)
 
 
 def problem_report(doctor: str) -> dict[str, str]:
-    """The texts of a report, by the names of their files, with `doctor` as what doctor says of this machine."""
+    """Return the texts of a report by file name; `doctor` is the output of `footplate doctor`."""
     runs = {f"run-{number}": RunFolder(paths.runs_folder() / name) for number, name in enumerate(_newest(), 1)}
     redactor = Redactor(_secrets(runs))
     texts = {"doctor.txt": doctor}
@@ -39,12 +38,12 @@ def problem_report(doctor: str) -> dict[str, str]:
     for alias, run in runs.items():
         for file in (run.path / "supervisor.log", *sorted(run.path.glob("worker-*.log"))):
             texts[f"{alias}/{file.name}"] = _end(file)
-        texts[f"{alias}/events.jsonl"] = _told(run)
+        texts[f"{alias}/events.jsonl"] = _reported(run)
     return {name: redactor.text(text) for name, text in texts.items() if text}
 
 
 def write_report(texts: dict[str, str], target: Path) -> None:
-    """Writes a report as a zip file, whole or not at all. Raises ExportRefused."""
+    """Write a report as a zip file, atomically. Raises ExportRefused."""
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, text in texts.items():
@@ -57,12 +56,12 @@ def write_report(texts: dict[str, str], target: Path) -> None:
 
 def _newest() -> list[str]:
     with suppress(OSError):
-        return run_names()[:MOST_RUNS]
+        return run_names()[:MAX_RUNS]
     return []
 
 
 def _secrets(runs: dict[str, RunFolder]) -> Iterator[tuple[str, str]]:
-    """What all of the user's runs are called, and where their datasets and models are."""
+    """Yield names of all runs, datasets, models and classes, with their replacements."""
     aliases = {run.run_id: alias for alias, run in runs.items()}
     with suppress(OSError):
         for run_id in run_names():
@@ -83,28 +82,28 @@ def _secrets(runs: dict[str, RunFolder]) -> Iterator[tuple[str, str]]:
                 yield from ((job.model, "<model>"), (Path(job.model).name, "<model>"))
 
 
-def _told(run: RunFolder) -> str:
-    """The warnings and errors at the end of a run's log, and what it started with, without its job."""
+def _reported(run: RunFolder) -> str:
+    """Return the warnings and errors at the end of a run's event log, and its environment, as JSON lines."""
     lines = []
     for line in _end(run.events_file).splitlines():
         with suppress(*NOT_DECODED):
             event = EVENT.decode(line)
             if isinstance(event, RunStarted):
                 lines.append(msgspec.json.encode({"type": "started", "environment": event.environment}).decode())
-            elif isinstance(event, _TOLD):
+            elif isinstance(event, _REPORTED):
                 lines.append(ENCODE.encode(event).decode())
     return "\n".join(lines)
 
 
 def _end(file: Path) -> str:
-    """The last whole lines of a log; "" where there is none, or it is a link."""
+    """Return the last complete lines of a log; "" if it is missing or a link."""
     try:
         if file.is_symlink():
             return ""
         with file.open("rb") as stream:
             size = stream.seek(0, io.SEEK_END)
-            stream.seek(max(0, size - MOST_BYTES))
+            stream.seek(max(0, size - MAX_LOG_BYTES))
             text = stream.read().decode(errors="replace")
     except OSError:
         return ""
-    return text if size <= MOST_BYTES else text.partition("\n")[2]
+    return text if size <= MAX_LOG_BYTES else text.partition("\n")[2]

@@ -1,4 +1,4 @@
-"""Going on with a run in its own folder: which of its fields may change, with what job, and from which checkpoint."""
+"""Resuming a run in its folder: changeable fields, the next job, and the checkpoint."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from engine.runs.slurm_job import SCRIPT, read_slurm
 from engine.system.format import counted
 
 CHANGEABLE: frozenset[str] = frozenset(name for name, field in FIELDS.items() if field.resume)
-"""The fields that a run may be resumed with changed."""
+"""Fields that may change when a run is resumed."""
 
 _NO_CHANGES: Mapping[str, Any] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
-class Standing:
-    """A run's job, and what it is about, as they are now; `problems` say why the job is None."""
+class ResumableRun:
+    """A run's job and state; `problems` explain a job that is None."""
 
     run_id: str
     job: Job | None
@@ -36,8 +36,8 @@ class Standing:
     state: State
 
 
-def standing(run: RunFolder) -> Standing:
-    """Reads the run's folder."""
+def read_resumable(run: RunFolder) -> ResumableRun:
+    """Read the job and the state from the run's folder."""
     job, problems = load_job(run.job_file)
     if job is not None and (machine := machine_of(run)):
         message = f"{run.run_id} is on {machine}, and can't be resumed from here."
@@ -45,12 +45,12 @@ def standing(run: RunFolder) -> Standing:
             None,
             [Problem("run", message, f"Resume it there: ssh -t {machine} footplate resume {run.run_id}")],
         )
-    return Standing(run.run_id, job, tuple(problems), run.state())
+    return ResumableRun(run.run_id, job, tuple(problems), run.state())
 
 
 def job_to_resume(run: RunFolder, changes: Mapping[str, Any] = _NO_CHANGES) -> tuple[Job | None, list[Problem]]:
-    """`changed_job` of the run in its current state."""
-    job, found = changed_job(standing(run), changes)
+    """Return `changed_job` for the run's current state."""
+    job, found = changed_job(read_resumable(run), changes)
     if "devices" not in changes and read_slurm(run.path) is not None:
         message = f"SLURM has chosen the devices of {run.run_id}."
         remedy = f"Submit it again (cd {run.path} && sbatch {SCRIPT}), or choose devices of this machine."
@@ -58,11 +58,11 @@ def job_to_resume(run: RunFolder, changes: Mapping[str, Any] = _NO_CHANGES) -> t
     return job, found
 
 
-def changed_job(run: Standing, changes: Mapping[str, Any]) -> tuple[Job | None, list[Problem]]:
-    """The job of `run` with `changes`, which are plain values by field, and every problem that keeps it from resuming.
+def changed_job(run: ResumableRun, changes: Mapping[str, Any]) -> tuple[Job | None, list[Problem]]:
+    """Return the run's job with `changes`, plain values by field, and all problems that prevent a resume.
 
-    The job is None if there is such a problem. Whether the job can run here is for `job_checks.problems` to tell, of
-    the job with `checkpoint_of` as its `resume_from`.
+    The job is None if there are any. Check afterwards with `job_checks.problems` whether it can run here, with
+    `checkpoint_of` as its `resume_from`.
     """
     before, problems, state = run.job, list(run.problems), run.state
     if state not in ENDED:
@@ -71,9 +71,9 @@ def changed_job(run: Standing, changes: Mapping[str, Any]) -> tuple[Job | None, 
     if before is None:
         return None, problems
     values = msgspec.to_builtins(before)
-    job, wrong = job_from_values(values | dict(changes))
-    bad = {problem.field for problem in wrong}
-    problems += wrong
+    job, invalid = job_from_values(values | dict(changes))
+    bad = {problem.field for problem in invalid}
+    problems += invalid
     for name in changes:
         if name in FIELDS and name not in CHANGEABLE | bad and not _same(values[name], changes[name]):
             problems.append(_other_training(name, FIELDS[name].label))
@@ -88,16 +88,16 @@ def changed_job(run: Standing, changes: Mapping[str, Any]) -> tuple[Job | None, 
 
 
 def save_next_job(run: RunFolder, job: Job) -> None:
-    """Saves `job` for the next execution of `run`, whose supervisor the caller starts. Raises OSError."""
+    """Save `job` for the next execution of `run`, whose supervisor the caller starts. Raises OSError."""
     if read_notes(run.path).set_aside:
-        change_notes(run.path, set_aside=False)  # should it be interrupted again, that is news
+        change_notes(run.path, set_aside=False)  # the next interruption is news
     save_job(job, run.job_file)
 
 
 def checkpoint_of(run: RunFolder) -> Path | None:
-    """The checkpoint that `run` would resume from: its last.pt, else its job's `resume_from`; None to start anew."""
+    """Return the checkpoint to resume from: last.pt, else the job's `resume_from`; None to start from the beginning."""
     last = run.checkpoints / "last.pt"
-    if last.exists():  # even where it is no file, which its reader is to tell
+    if last.exists():  # even if it is no file, which its reader reports
         return last
     # A file system without hard links lacks last.pt for a moment whenever it is replaced.
     if older := older_checkpoints(run.checkpoints):
@@ -107,10 +107,10 @@ def checkpoint_of(run: RunFolder) -> Path | None:
 
 
 def last_execution(run: RunFolder) -> int:
-    """The number of the execution that `run` is in, or was in last; 0 before its first."""
+    """Return the number of the current or last execution, 0 before the first."""
     supervisor, last = run.supervisor(), run.last_event()
-    begun = supervisor.execution if supervisor is not None else 0
-    return max(begun, last.execution) if isinstance(last, RunFinished) else begun
+    started = supervisor.execution if supervisor is not None else 0
+    return max(started, last.execution) if isinstance(last, RunFinished) else started
 
 
 def _same(before: Any, after: Any) -> bool:
@@ -118,7 +118,7 @@ def _same(before: Any, after: Any) -> bool:
 
 
 def _changed_options(before: Job, after: Job) -> list[Problem]:
-    """A problem for each option that has another value and may not."""
+    """Return a problem for each changed option that must not change."""
     known = {field.name: field for field in load_catalogue().options_of(before.task, before.model, before.strategy)}
     changed = {
         name

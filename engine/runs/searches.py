@@ -1,6 +1,4 @@
-"""The searches over settings there are: their folders, what can be said of one from its folder alone, and its
-driver.
-"""
+"""Searches over settings: their folders, states and drivers."""
 
 from __future__ import annotations
 
@@ -35,18 +33,18 @@ from engine.system.decode_errors import NOT_DECODED
 from engine.system.format import counted
 
 _START_S = 30.0
-"""How long a driver may take from its start to its saying who it is."""
+"""Seconds in which a driver has to write its file after its start."""
 
 _Struct = TypeVar("_Struct", bound=msgspec.Struct)
 
 
 def searches_folder() -> Path:
-    """Where the folders of the searches are."""
+    """Return the folder of all searches."""
     return paths.home() / "searches"
 
 
 class SearchFolder:
-    """One search's folder. Nothing is cached: everything is read from the disk."""
+    """Folder of one search. Nothing is cached: every method reads the disk."""
 
     def __init__(self, path: Path | str) -> None:
         self.path = Path(path)
@@ -57,24 +55,24 @@ class SearchFolder:
 
     @property
     def state_file(self) -> Path:
-        """Its time of change tells whether there is anything new."""
+        """File of the state; its modification time shows changes."""
         return self.path / STATE_FILE
 
     def search(self) -> Search | None:
-        """What is asked for; None where it cannot be read."""
+        """Read the request; None if it can't be read."""
         return _read(self.path / SEARCH_FILE, Search)
 
     def state(self) -> SearchState:
-        """How it stands, as its driver wrote it last; empty where it never did."""
+        """Read the state as its driver wrote it last; empty without one."""
         return _read(self.state_file, SearchState) or SearchState(time=0.0)
 
     def driver(self) -> DriverFile | None:
-        """The process that drives it; None where none does."""
+        """Return the driver's process, None if none is running."""
         found = _read(self.path / DRIVER_FILE, DriverFile)
         return found if found is not None and process_alive(found.pid, found.start_time) else None
 
     def status(self) -> Status:
-        """What is true of it now: by the process table first, then by what its driver said at its end."""
+        """Return the current status, from the process table and then from the driver's last state."""
         if self.driver() is not None:
             return "running"
         with suppress(OSError):
@@ -84,20 +82,20 @@ class SearchFolder:
         return self.state().ended or "interrupted"
 
     def save(self, search: Search) -> None:
-        """Replaces what is asked for. Raises OSError."""
+        """Replace the request. Raises OSError."""
         _write(self.path / SEARCH_FILE, search)
 
     def save_state(self, state: SearchState) -> None:
-        """Replaces how it stands. Raises OSError."""
+        """Replace the state. Raises OSError."""
         _write(self.state_file, state)
 
     def save_driver(self, driver: DriverFile) -> None:
-        """Says who drives it. Raises OSError."""
+        """Record the driver's process. Raises OSError."""
         _write(self.path / DRIVER_FILE, driver)
 
 
 def list_searches() -> list[SearchFolder]:
-    """All searches there are, by their names."""
+    """Return all searches, sorted by name."""
     try:
         names = sorted(os.listdir(searches_folder()))
     except OSError:
@@ -108,7 +106,7 @@ def list_searches() -> list[SearchFolder]:
 
 
 def create_search(search: Search) -> SearchFolder:
-    """Makes the folder of a search, or takes the one of its name, and writes what is asked for. Raises OSError."""
+    """Create the folder of a search, or reuse the one of its name, and write the request. Raises OSError."""
     paths.make_home()
     folder = SearchFolder(paths.private_folder(searches_folder() / search.name))
     folder.save(search)
@@ -116,8 +114,9 @@ def create_search(search: Search) -> SearchFolder:
 
 
 def start_driver(folder: SearchFolder) -> int:
-    """Starts the driver of a search in a session of its own, so that it outlives whoever started it, and returns its
-    pid; where another drives it already, this one ends at once. Raises OSError.
+    """Start the driver of a search in its own session and return its pid. Raises OSError.
+
+    If another one is running, the new one ends immediately.
     """
     log = folder.path / DRIVER_LOG
     with open(log, "ab", opener=paths.open_private):
@@ -128,8 +127,9 @@ def start_driver(folder: SearchFolder) -> int:
 
 
 def stop_driver(folder: SearchFolder) -> bool:
-    """Asks the driver of a search to pause the trials in hand and to end, which takes as long as their steps in hand
-    and their last checkpoints; `status` tells. False where there is no driver.
+    """Ask the driver of a search to pause its trials and end, and return False if there is no driver.
+
+    That takes as long as the current steps and last checkpoints; poll `status`.
     """
     driver = folder.driver()
     if driver is None:
@@ -140,7 +140,7 @@ def stop_driver(folder: SearchFolder) -> bool:
 
 
 def job_with(job: Job, params: Mapping[str, Any]) -> tuple[Job | None, list[Problem]]:
-    """The job with some fields, and options ("options.NAME"), set otherwise; see `job_from_values`."""
+    """Return the job with other values of some fields and options ("options.NAME"); see `job_from_values`."""
     values = msgspec.to_builtins(job)
     values["options"] = dict(job.options)
     for name, value in params.items():
@@ -152,7 +152,7 @@ def job_with(job: Job, params: Mapping[str, Any]) -> tuple[Job | None, list[Prob
 
 
 def best_job(search: Search, row: TrialRow) -> Job:
-    """The job that trains a trial's settings in full."""
+    """Return the job that trains a trial's settings to the end."""
     full: dict[str, Any] = {"name": f"{search.name} best", "devices": search.devices[: search.devices_per_trial]}
     if search.best_epochs is not None:
         full["epochs"] = search.best_epochs
@@ -163,16 +163,14 @@ def best_job(search: Search, row: TrialRow) -> Job:
 
 
 def train_best(search: Search, row: TrialRow) -> RunFolder:
-    """Starts an ordinary run with a trial's settings, in full. Raises OSError."""
+    """Start an ordinary run with a trial's settings. Raises OSError."""
     run = create_run(best_job(search, row))
     start_supervisor(run)
     return run
 
 
 def confirming_words(state: SearchState) -> str:
-    """ "Confirming the best 4 settings with other seeds: 3 of 4 trained"; "" where there is nothing to confirm, or no
-    more.
-    """
+    """Describe pending confirmations ("Confirming the best 4 settings with other seeds: 3 of 4 trained"), else ""."""
     repeats = [row for row in state.trials if row.again is not None]
     these = [row for row in repeats if row.again in state.candidates]
     total, trained = state.repeats - len(repeats) + len(these), sum(row.ended for row in these)
@@ -183,9 +181,7 @@ def confirming_words(state: SearchState) -> str:
 
 
 def confirmed_words(state: SearchState, written: Callable[[float], str]) -> str:
-    """ "0.853 over 1 other seed, 0.802 with the job's own settings": what the best has reached when it was trained
-    again; "" where it was not.
-    """
+    """Describe the confirmed result ("0.853 over 1 other seed, 0.802 with the job's own settings"); "" without one."""
     best, baseline = state.row(state.best), state.row(state.baseline)
     if best is None or best.mean is None:
         return ""

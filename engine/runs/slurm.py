@@ -1,6 +1,6 @@
-"""Runs in SLURM: how they are submitted, seen and stopped, from here or through ssh.
+"""Submission, polling and stopping of runs in SLURM, from here or through ssh.
 
-A run's folder has to be on a file system that SLURM's nodes see at the same path, as does the machine that submits it.
+The run's folder has to be on a file system that the SLURM nodes and the submitting machine see at the same path.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from engine.runs.slurm_job import SCRIPT, SlurmJob, read_slurm, write_slurm
 from engine.system import paths
 from engine.system.slurm import SlurmFailed, run_slurm
 
-LOOK_S = 15.0
-"""How often SLURM is asked at most: sites ask their users to spare its controller."""
+POLL_S = 15.0
+"""Minimum seconds between queries: sites ask their users to spare SLURM's controller."""
 _SEPARATOR = "|"
 _SQUEUE = ("squeue", "--noheader", "--states=all", "--format=%i|%T|%r|%S|%P|%Q")
 _SACCT = ("sacct", "--noheader", "--parsable2", "--allocations", "--format=JobIDRaw,State")
 
 
 def submit_new(job: Job, script: str, host: str) -> RunFolder:
-    """Makes a run of `job` and submits it. Raises SlurmFailed, OSError, with nothing left of it."""
+    """Create a run of `job` and submit it; it is removed if that fails. Raises SlurmFailed, OSError."""
     run = create_run(job)
     try:
         paths.write_atomically(run.path / SCRIPT, script.encode())
@@ -41,36 +41,34 @@ def submit_new(job: Job, script: str, host: str) -> RunFolder:
 
 
 def submit(run: RunFolder, host: str) -> SlurmJob:
-    """Submits the script in the run's folder. Raises SlurmFailed, OSError."""
+    """Submit the script in the run's folder. Raises SlurmFailed, OSError."""
     folder = shlex.quote(str(run.path))
     if host:
-        seen = f"test -e {folder}/{SCRIPT} || {{ echo {shlex.quote(_not_seen(run, host))} >&2; exit 1; }}"
-        run_slurm(host, "sh", "-c", seen)
-    said = run_slurm(host, "sh", "-c", f"cd {folder} && exec sbatch --parsable {SCRIPT}")
-    number = (said.split() or [""])[-1].partition(";")[0]
+        check = f"test -e {folder}/{SCRIPT} || {{ echo {shlex.quote(_not_visible(run, host))} >&2; exit 1; }}"
+        run_slurm(host, "sh", "-c", check)
+    output = run_slurm(host, "sh", "-c", f"cd {folder} && exec sbatch --parsable {SCRIPT}")
+    number = (output.split() or [""])[-1].partition(";")[0]
     if not number.isdecimal():
-        raise SlurmFailed(f"sbatch has not told the job's number: {said.strip() or 'it said nothing'}.")
+        raise SlurmFailed(f"sbatch has not printed the job's number: {output.strip() or 'no output'}.")
     job = SlurmJob(job_id=int(number), host=host)
     write_slurm(run.path, job)
     return job
 
 
-def _not_seen(run: RunFolder, host: str) -> str:
+def _not_visible(run: RunFolder, host: str) -> str:
     return f"{host} does not see {run.path}. Set FOOTPLATE_HOME to a folder that both machines and the nodes share"
 
 
-def look(runs: Iterable[RunFolder]) -> bool:
-    """Asks SLURM for the jobs of `runs` that go on, and notes what it says in their folders; whether anything has
-    changed. Raises OSError.
-    """
+def refresh(runs: Iterable[RunFolder]) -> bool:
+    """Query SLURM for the active jobs of `runs` and record their states; True if any has changed. Raises OSError."""
     known: dict[str, dict[int, tuple[RunFolder, SlurmJob]]] = defaultdict(dict)
     for run in runs:
         job = read_slurm(run.path)
-        if job is not None and job.goes_on:
+        if job is not None and job.is_active:
             known[job.host][job.job_id] = run, job
     changed = False
     for host, jobs in known.items():
-        for number, now in _seen(host, {number: job for number, (_, job) in jobs.items()}).items():
+        for number, now in _query(host, {number: job for number, (_, job) in jobs.items()}).items():
             run, before = jobs[number]
             if now != before:
                 write_slurm(run.path, now)
@@ -78,39 +76,38 @@ def look(runs: Iterable[RunFolder]) -> bool:
     return changed
 
 
-def _seen(host: str, jobs: dict[int, SlurmJob]) -> dict[int, SlurmJob]:
-    """The jobs as SLURM tells of them now."""
+def _query(host: str, jobs: dict[int, SlurmJob]) -> dict[int, SlurmJob]:
+    """Return the current states of the jobs."""
     try:
         found = in_queue(run_slurm(host, *_SQUEUE), jobs)
     except SlurmFailed as error:
-        return {number: msgspec.structs.replace(job, trouble=str(error)) for number, job in jobs.items()}
-    gone = {number: job for number, job in jobs.items() if number not in found}
-    if gone:
+        return {number: msgspec.structs.replace(job, query_error=str(error)) for number, job in jobs.items()}
+    missing = {number: job for number, job in jobs.items() if number not in found}
+    if missing:
         try:
-            said = run_slurm(host, *_SACCT, f"--jobs={','.join(map(str, gone))}")
+            output = run_slurm(host, *_SACCT, f"--jobs={','.join(map(str, missing))}")
         except SlurmFailed:
-            said = ""  # many sites keep no accounts
-        found |= in_accounts(said, gone)
+            output = ""  # many sites keep no accounts
+        found |= in_accounts(output, missing)
     return found
 
 
-def in_queue(said: str, jobs: dict[int, SlurmJob]) -> dict[int, SlurmJob]:
-    """Those of `jobs` that squeue lists, as it does. The place counts those that are pending in the partition with a
-    higher priority.
-    """
-    rows = [row for line in said.splitlines() if len(row := line.split(_SEPARATOR)) == 6]
+def in_queue(output: str, jobs: dict[int, SlurmJob]) -> dict[int, SlurmJob]:
+    """Parse squeue's output for `jobs`. The place counts pending jobs of the partition with a higher priority."""
+    rows = [row for line in output.splitlines() if len(row := line.split(_SEPARATOR)) == 6]
     found = {}
-    for own in rows:
-        number, state, reason, start = own[:4]
+    for row in rows:
+        number, state, reason, start = row[:4]
         if not number.isdecimal() or int(number) not in jobs:
             continue
         before = jobs[int(number)]
         now = SlurmJob(job_id=before.job_id, host=before.host, state=state)
-        if now.pending:
+        if now.is_pending:
             now = msgspec.structs.replace(
                 now,
                 reason="" if reason in ("None", "(null)") else reason,
-                place=1 + sum(_rank(row) < _rank(own) for row in rows if (row[1], row[4]) == ("PENDING", own[4])),
+                place=1
+                + sum(_rank(other) < _rank(row) for other in rows if (other[1], other[4]) == ("PENDING", row[4])),
                 start=start if start[:1].isdecimal() else "",
             )
         found[now.job_id] = now
@@ -118,14 +115,14 @@ def in_queue(said: str, jobs: dict[int, SlurmJob]) -> dict[int, SlurmJob]:
 
 
 def _rank(row: list[str]) -> tuple[int, int]:
-    """What the queue is sorted by: the highest priority first, then the earliest job. An array is "12_[1-9]"."""
+    """Return the queue's sort key: highest priority first, then the oldest job. An array's id is "12_[1-9]"."""
     number, priority = row[0].partition("_")[0], row[-1]
     return -int(priority) if priority.isdecimal() else 0, int(number) if number.isdecimal() else 0
 
 
-def in_accounts(said: str, jobs: dict[int, SlurmJob]) -> dict[int, SlurmJob]:
-    """`jobs` as sacct tells of them ("12|CANCELLED by 1000"), without a state where it does not."""
-    rows = dict(line.split(_SEPARATOR, 1) for line in said.splitlines() if _SEPARATOR in line)
+def in_accounts(output: str, jobs: dict[int, SlurmJob]) -> dict[int, SlurmJob]:
+    """Parse sacct's output ("12|CANCELLED by 1000") for `jobs`; the state is "" for those that it doesn't list."""
+    rows = dict(line.split(_SEPARATOR, 1) for line in output.splitlines() if _SEPARATOR in line)
     return {
         number: SlurmJob(job_id=number, host=job.host, state=rows.get(str(number), "").partition(" ")[0])
         for number, job in jobs.items()
@@ -133,20 +130,21 @@ def in_accounts(said: str, jobs: dict[int, SlurmJob]) -> dict[int, SlurmJob]:
 
 
 def supervised_elsewhere(run: RunFolder) -> SlurmJob | None:
-    """The job of a run that SLURM has, where its supervisor is not on this machine or has not begun."""
+    """Return the job of a run in SLURM whose supervisor is on another machine or has not started."""
     job, supervisor = read_slurm(run.path), run.supervisor()
-    here = supervisor is not None and supervisor.alive()
-    return job if job is not None and job.goes_on and not here else None
+    is_local = supervisor is not None and supervisor.alive()
+    return job if job is not None and job.is_active and not is_local else None
 
 
 def no_pause(run: RunFolder) -> str:
-    """What to tell of commands that a run in SLURM does not take."""
+    """Explain that a run in SLURM can only be stopped."""
     return f"SLURM has {run.run_id}, which can only be stopped from here; that saves a checkpoint."
 
 
 def send(run: RunFolder, *commands: Command) -> bool:
-    """Has a run take commands, wherever its supervisor is; False where it has not answered. A run that SLURM has
-    takes Stop alone: its job is cancelled while it is pending, else the run is told by a signal. Raises NotRunning,
+    """Send commands to a run wherever its supervisor is, and return False if it has not answered.
+
+    A run in SLURM accepts only Stop: a pending job is cancelled, a running one gets a signal. Raises NotRunning,
     NotAnswering.
     """
     job = supervised_elsewhere(run)
@@ -155,12 +153,12 @@ def send(run: RunFolder, *commands: Command) -> bool:
     if not any(isinstance(command, Stop) for command in commands):
         raise NotAnswering(no_pause(run))
     try:
-        look([run])
+        refresh([run])
         now = read_slurm(run.path) or job
-        if now.pending:
+        if now.is_pending:
             run_slurm(job.host, "scancel", "--state=PENDING", str(job.job_id))
-            look([run])
-        elif now.goes_on:
+            refresh([run])
+        elif now.is_active:
             run_slurm(job.host, "scancel", "--batch", "--signal=TERM", str(job.job_id))
     except (SlurmFailed, OSError) as error:
         raise NotAnswering(str(error)) from error

@@ -1,4 +1,4 @@
-"""A run's job in SLURM, as it was seen last: slurm.json in the run's folder, beside slurm.sh and slurm.log."""
+"""Last known state of a run's SLURM job: slurm.json in the run's folder, next to slurm.sh and slurm.log."""
 
 from __future__ import annotations
 
@@ -15,10 +15,11 @@ _RUNNING = ("RUNNING", "CONFIGURING", "COMPLETING", "SUSPENDED", "STOPPED", "SIG
 
 
 class SlurmJob(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, kw_only=True):
-    """`state` is SLURM's own word (squeue(1), JOB STATE CODES), "" for a job that it no longer knows. Of one that is
-    pending, `reason` is why, `place` counts from 1 through its partition's queue, and `start` is when SLURM expects
-    it to start, in the cluster's time. `trouble` is why SLURM could not be asked of late. `host` is as in
-    `SlurmOptions`.
+    """A SLURM job.
+
+    `state` is SLURM's (squeue(1), JOB STATE CODES), "" if it no longer knows the job. For a pending job, `reason` is
+    why, `place` counts from 1 through its partition's queue, and `start` is the expected start in the cluster's time.
+    `query_error` is why SLURM could not be queried. `host` is as in `SlurmOptions`.
     """
 
     job_id: int
@@ -27,31 +28,29 @@ class SlurmJob(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
     reason: str = ""
     place: int | None = None
     start: str = ""
-    trouble: str = ""
+    query_error: str = ""
 
     @property
-    def pending(self) -> bool:
+    def is_pending(self) -> bool:
         return self.state in _PENDING
 
     @property
-    def goes_on(self) -> bool:
-        return self.pending or self.state in _RUNNING
+    def is_active(self) -> bool:
+        return self.is_pending or self.state in _RUNNING
 
     @property
     def words(self) -> str:
-        """ "job 12 is pending: Resources, place 3, expected to start 2026-11-24 14:05"; how a job has ended
-        otherwise.
-        """
-        if not self.goes_on:
+        """State in words: "job 12 is pending: Resources, place 3, expected to start 2026-11-24 14:05"."""
+        if not self.is_active:
             return f"job {self.job_id} is {self.state.lower().replace('_', ' ') or 'no longer known'}"
-        parts = [self.reason, f"place {self.place}" if self.place else "", self.trouble.rstrip(".")]
+        parts = [self.reason, f"place {self.place}" if self.place else "", self.query_error.rstrip(".")]
         parts.append(f"expected to start {self.start[:16].replace('T', ' ')}" if self.start else "")
-        told = ", ".join(filter(None, parts))
-        return f"job {self.job_id} is {self.state.lower().replace('_', ' ')}{f': {told}' if told else ''}"
+        details = ", ".join(filter(None, parts))
+        return f"job {self.job_id} is {self.state.lower().replace('_', ' ')}{f': {details}' if details else ''}"
 
 
 def read_slurm(folder: Path) -> SlurmJob | None:
-    """None for a run that SLURM does not have, or whose file can't be understood."""
+    """Read a run's SLURM job; None if it has none, or the file is invalid."""
     try:
         return msgspec.json.decode((folder / FILE).read_bytes(), type=SlurmJob)
     except (OSError, *NOT_DECODED):
@@ -59,5 +58,5 @@ def read_slurm(folder: Path) -> SlurmJob | None:
 
 
 def write_slurm(folder: Path, job: SlurmJob) -> None:
-    """Raises OSError."""
+    """Write a run's SLURM job. Raises OSError."""
     paths.write_atomically(folder / FILE, msgspec.json.encode(job))

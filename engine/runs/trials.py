@@ -1,4 +1,4 @@
-"""The runs that are trials of a search over settings (see `engine.contract.search`)."""
+"""Runs that are trials of a search over settings (see `engine.contract.search`)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from engine.system.decode_errors import NOT_DECODED
 
 
 def trial_of(run: RunFolder) -> Trial | None:
-    """What makes a run a trial; None where it is none."""
+    """Read the trial of a run, None if it is none."""
     try:
         return msgspec.json.decode((run.path / TRIAL_FILE).read_bytes(), type=Trial)
     except (OSError, *NOT_DECODED):
@@ -19,12 +19,12 @@ def trial_of(run: RunFolder) -> Trial | None:
 
 
 def save_trial(run: RunFolder, trial: Trial) -> None:
-    """Replaces what makes a run a trial. Raises OSError."""
+    """Write the trial of a run. Raises OSError."""
     paths.write_atomically(run.path / TRIAL_FILE, msgspec.json.encode(trial), sync=True)
 
 
 def trials_of(search: str) -> list[tuple[RunFolder, Trial]]:
-    """The runs that are trials of the search of that name, by their numbers; of several of one number the oldest."""
+    """Return the trials of a search, sorted by number; the oldest of each number."""
     found: dict[int, tuple[RunFolder, Trial]] = {}
     for run in list_runs():
         trial = trial_of(run)
@@ -34,5 +34,5 @@ def trials_of(search: str) -> list[tuple[RunFolder, Trial]]:
 
 
 def tag_of(search: str) -> str:
-    """The tag that the runs of a search have."""
+    """Return the tag of the runs of a search."""
     return f"search {search}"

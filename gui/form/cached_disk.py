@@ -18,7 +18,7 @@ from gui.sources.background import Background
 
 if TYPE_CHECKING:
     from engine.runs.folder import RunFolder
-    from engine.runs.resume import Standing
+    from engine.runs.resume import ResumableRun
 
 GRACE_S = 0.02
 """Seconds to wait for answers, so that a change and its problems usually appear together."""
@@ -77,11 +77,11 @@ class CachedDisk(QObject):
     def reaches(self, host: str) -> bool | None:
         return cast("bool | None", self._ask((_NETWORK, host), lambda: self._disk.reaches(host)))
 
-    def standing(self, run: RunFolder) -> Standing | None:
+    def standing(self, run: RunFolder) -> ResumableRun | None:
         """Return the state of a run that decides whether it can be resumed."""
-        from engine.runs.resume import standing
+        from engine.runs.resume import read_resumable
 
-        return cast("Standing | None", self._ask(("run", str(run.path)), lambda: standing(run)))
+        return cast("ResumableRun | None", self._ask(("run", str(run.path)), lambda: read_resumable(run)))
 
     def start_pass(self, *, forget: bool = False) -> None:
         """Start a pass of questions, and drop answers that the last pass didn't use, or all with `forget`.

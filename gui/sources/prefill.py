@@ -16,7 +16,7 @@ from engine.contract.job import Job
 if TYPE_CHECKING:
     from engine.contract.problems import Problem
     from engine.runs.folder import RunFolder
-    from engine.runs.resume import Standing
+    from engine.runs.resume import ResumableRun
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ class Prefill:
         """The command that has the run go on so, "" for a new run."""
         return resume_line(self.run.run_id, self.changes(values)) if self.run is not None else ""
 
-    def problems(self, values: dict[str, Any], standing: Standing | None) -> list[Problem]:
+    def problems(self, values: dict[str, Any], standing: ResumableRun | None) -> list[Problem]:
         """What keeps the run from going on so, at the fields that it is owed to; none for a new run, or where
         `standing`, how the run stands, is not known yet.
         """

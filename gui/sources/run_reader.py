@@ -122,7 +122,7 @@ class RunReader:
 
     def _connect(self, after: int) -> RunConnection | None:
         try:
-            return RunConnection(self._run, from_n=after + 1, patience_s=0)
+            return RunConnection(self._run, from_n=after + 1, timeout_s=0)
         except OSError:
             return None
 

@@ -136,5 +136,5 @@ def test_that_a_connection_that_cannot_say_hello_leaves_no_socket(tmp_path: Path
         run.write_supervisor(SupervisorFile(pid=pid, start_time=process_start(pid), endpoint=endpoint))
         before = os.listdir("/proc/self/fd")
         with pytest.raises(NotRunning, match="does not listen: timed out") as refused:
-            RunConnection(run, patience_s=0)
+            RunConnection(run, timeout_s=0)
         assert os.listdir("/proc/self/fd") == before, refused

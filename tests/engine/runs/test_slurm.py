@@ -15,7 +15,7 @@ from engine.runs.connection import NotAnswering
 from engine.runs.folder import RunFolder, SupervisorFile, create_run
 from engine.runs.interruptions import why_interrupted
 from engine.runs.resume import job_to_resume
-from engine.runs.slurm import in_accounts, in_queue, look, send, submit_new
+from engine.runs.slurm import in_accounts, in_queue, refresh, send, submit_new
 from engine.runs.slurm_job import SlurmJob, read_slurm, write_slurm
 from engine.supervisor.event_log import EventLog
 from engine.system.slurm import SlurmFailed
@@ -36,11 +36,11 @@ def _run(make: Callable[..., Job], **told: object) -> RunFolder:
 
 
 def test_that_the_queue_is_read() -> None:
-    jobs = {number: SlurmJob(job_id=number, host="login", trouble="away") for number in (5, 6, 7, 9, 12)}
+    jobs = {number: SlurmJob(job_id=number, host="login", query_error="away") for number in (5, 6, 7, 9, 12)}
     found = in_queue(SQUEUE, jobs)
     assert found.keys() == {5, 6, 7, 9}
     assert found[5] == SlurmJob(job_id=5, host="login", state="RUNNING")
-    assert (found[6].place, found[7].place, found[9].goes_on) == (1, 2, False)
+    assert (found[6].place, found[7].place, found[9].is_active) == (1, 2, False)
     assert found[6].words == "job 6 is pending: Resources, place 1, expected to start 2027-11-24 20:31"
     assert found[7].words == "job 7 is pending: Priority, place 2"
     assert in_queue("slurm_load_jobs error: Unable to contact slurm controller\n", jobs) == {}
@@ -92,11 +92,11 @@ def test_that_where_slurm_does_not_answer_it_is_said_and_nothing_is_left(
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin/sh").symlink_to("/bin/sh")
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
-    assert look([run])
+    assert refresh([run])
     known = read_slurm(run.path)
     assert known is not None
     assert "Is SLURM installed here?" in known.words
-    assert not look([run])
+    assert not refresh([run])
     with pytest.raises(NotAnswering, match="can only be stopped"):
         send(run, Pause())
     with pytest.raises(NotAnswering, match="scancel can't be started"):
