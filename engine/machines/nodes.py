@@ -257,7 +257,7 @@ class Nodes:
             assert node.link is not None
             node.workers = [RemoteWorker(spec, node.link) for spec in node.specs]
         self._has_met = True
-        self._group.take_in([worker for node in self.nodes for worker in node.workers])
+        self._group.adopt([worker for node in self.nodes for worker in node.workers])
 
     # Messages
 

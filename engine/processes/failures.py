@@ -1,4 +1,4 @@
-"""Plain words for a worker that failed, and which of several failures was the cause."""
+"""Failures of workers: their description, and which of several is the cause of the others."""
 
 from __future__ import annotations
 
@@ -18,31 +18,30 @@ _PEER_LOST = re.compile(
 )
 
 CERTAIN, OWN, FOLLOWING = 0, 1, 2
+"""Weights of failures: certainly the cause, the rank's own fault, and possibly a consequence of another's."""
 
 
 class Failure(NamedTuple):
-    """A rank's failure and how near to the cause it is: `CERTAIN` to be it, a fault of its `OWN`, or one that may be
-    `FOLLOWING` from another's.
-    """
+    """A rank's failure and its weight; the lowest is the cause."""
 
     event: Failed
     weight: int
 
 
 def death(rank: int, exit_code: int, log: Path) -> Failed:
-    """The failure of a worker that exited without reporting an error."""
-    how = exit_words(exit_code)
+    """Describe a worker that exited without reporting an error."""
+    exit_text = exit_words(exit_code)
     if exit_code >= 0:
-        how += " without reporting an error"
+        exit_text += " without reporting an error"
     elif -exit_code == getattr(signal, "SIGBUS", 0):
-        how += "; a memory-mapped file (the dataset's idx file or the cache) was truncated, or its disk failed"
+        exit_text += "; a memory-mapped file (the dataset's idx file or the cache) was truncated, or its disk failed"
     tail = log_tail(log)
-    said = f" Last lines of {log.name}: {tail}" if tail else f" {log.name} is empty."
-    return Failed(cause=f"Rank {rank} {how}.{said}", rank=rank, kind="fault")
+    end = f" Last lines of {log.name}: {tail}" if tail else f" {log.name} is empty."
+    return Failed(cause=f"Rank {rank} {exit_text}.{end}", rank=rank, kind="fault")
 
 
 def log_tail(log: Path) -> str:
-    """The last lines of a worker's log."""
+    """Return the last lines of a worker's log."""
     try:
         with log.open("rb") as stream:
             size = stream.seek(0, 2)
@@ -54,13 +53,14 @@ def log_tail(log: Path) -> str:
 
 
 def weight(event: Failed) -> int:
-    """How likely a failure that a rank reports follows from another's: lower is nearer to the cause."""
+    """Return the weight of a failure that a rank reports: a lost connection mostly follows another's death."""
     return FOLLOWING if _PEER_LOST.search(event.cause) else OWN
 
 
 def weight_of_death(event: Failed, exit_code: int) -> int:
-    """The same for a rank that ended without a word. One that a signal ended did not die of a lost connection; only
-    SIGABRT is what PyTorch ends itself with, as NCCL's watchdog does when another rank is gone.
+    """Return the weight of a death without report.
+
+    A signal is the cause, except for SIGABRT, by which NCCL's watchdog ends a process when another rank is gone.
     """
     if exit_code < 0 and -exit_code != signal.SIGABRT:
         return CERTAIN
@@ -68,7 +68,5 @@ def weight_of_death(event: Failed, exit_code: int) -> int:
 
 
 def root_cause(failures: Sequence[Failure]) -> Failure:
-    """Of failures that came together, the one that caused the others: a rank that tells of a lost connection mostly
-    tells of another's death. Among equals the first to come is taken.
-    """
+    """Return the failure that caused the others, the earliest of equal weight."""
     return min(failures, key=lambda failure: failure.weight)

@@ -1,4 +1,4 @@
-"""The workers of one run, from their start to their end: heard, watched, and ended together."""
+"""Group of workers that belong together: started, watched, and ended together."""
 
 from __future__ import annotations
 
@@ -16,29 +16,30 @@ from engine.contract.events import AnyEvent, Failed, LogLine, Warned
 from engine.contract.protocol import Command, FrameError, Pause, SaveElsewhere, Stop
 from engine.contract.worker import Heartbeat, WorkerDone, WorkerSpec
 from engine.processes import failures
-from engine.processes.shutdown import FAILED_S, STOP_S, Shutdown
+from engine.processes.shutdown import FAILED_S, STOP_S, Shutdown, kill_all
 from engine.processes.watchdog import LIMITS, HangWatch, Limits
 from engine.processes.worker_process import Worker, WorkerProcess, can_fork
 
 SETTLE_S = 0.5
-"""After a failure that may be the consequence of another, how long to wait for that one before naming the cause."""
+"""Seconds to wait for the cause of a failure that may be the consequence of another."""
 LINGER_S = 10.0
-"""How long workers that have sent their last message may take to exit."""
-_POLL_S = 0.05
+"""Seconds for workers to exit after their last message."""
+_TICK_S = 0.05
 _NOTHING_TO_SAVE = ("fault", "out_of_memory", "lost_machine")
-"""Kinds of failure after which the other ranks, which wait for the failed one, have nothing left to do."""
+"""Kinds of failure after which the other ranks can't continue: they wait for the failed one."""
 
 
 class Group:
-    """Starts the workers of a run once, hands on to `tell` what they say, and ends all of them when one fails.
+    """Workers of one attempt. Passes their events to `on_event`, and ends all of them when one fails.
 
-    `failure` is what the group failed of, None as long as it has not; it is told of once. Where all failures may follow
-    from another, that is waited for `following_s`, and for as long as it is `in_doubt`.
+    Args:
+        following_s: Seconds to wait for the cause if all failures may be consequences of another.
+        in_doubt: Returns True while the cause is still awaited after that.
     """
 
     def __init__(
         self,
-        tell: Callable[[AnyEvent], object],
+        on_event: Callable[[AnyEvent], object],
         selector: selectors.BaseSelector,
         world_size: int,
         limits: Limits,
@@ -48,154 +49,155 @@ class Group:
     ) -> None:
         self.workers: list[Worker] = []
         self.failure: Failed | None = None
-        self._tell = tell
+        """Cause of the group's failure, which is reported once."""
+        self.holds_unsaved_state = False
+        """True if the final state could not be written to disk."""
+        self._on_event = on_event
         self._selector = selector
         self._world_size = world_size
         self._limits = limits
         self._following_s, self._in_doubt = following_s, in_doubt
-        self._hangs: HangWatch | None = None
-        self._ending: Shutdown | None = None
+        self._watchdog: HangWatch | None = None
+        self._shutdown: Shutdown | None = None
         self._failures: list[tuple[float, failures.Failure]] = []
-        self._all_said_at: float | None = None
-        self.holds_unsaved_state = False
+        self._all_silent_at: float | None = None
 
     def launch(self, specs: Sequence[WorkerSpec], function: str, *, fork: bool) -> None:
-        """Starts a worker for each of `specs`, which runs `function` (see `WorkerProcess`)."""
+        """Start a worker for each of `specs`, which runs `function`; see `WorkerProcess`."""
         for spec in specs:
             self._add(WorkerProcess(spec, function, fork=fork))
-        self._watch_for_hangs()
+        self._watchdog = HangWatch(len(self.workers), time.monotonic(), self._limits, self._stopped_pid)
 
-    def take_in(self, workers: Sequence[Worker]) -> None:
-        """Takes workers that have been started elsewhere, by rank."""
+    def adopt(self, workers: Sequence[Worker]) -> None:
+        """Add workers that were started elsewhere, by rank."""
         for worker in workers:
             self._add(worker)
-        self._watch_for_hangs()
+        self._watchdog = HangWatch(len(self.workers), time.monotonic(), self._limits, self._stopped_pid)
 
     def _add(self, worker: Worker) -> None:
         self.workers.append(worker)
-        worker.listen(self._selector, partial(self._hear, worker))
+        worker.listen(self._selector, partial(self._receive, worker))
 
-    def _watch_for_hangs(self) -> None:
-        self._hangs = HangWatch(len(self.workers), time.monotonic(), self._limits, self._stopped)
-
-    # How it stands
+    # State
 
     @property
-    def near_the_end(self) -> bool:
-        """Whether something is awaited that no file tells of."""
-        ended = any(worker.done is not None or worker.channel is None for worker in self.workers)
-        return ended or self._ending is not None or bool(self._failures)
+    def is_ending(self) -> bool:
+        """True if the group needs frequent polling: exits don't wake the selector."""
+        is_any_done = any(worker.done is not None or worker.channel is None for worker in self.workers)
+        return is_any_done or self._shutdown is not None or bool(self._failures)
 
     @property
-    def gone(self) -> bool:
-        """Whether all is over: no worker is left, and what there was to say has been said."""
+    def is_gone(self) -> bool:
+        """True if no worker is left and every message has been passed on."""
         if self._failures and self.failure is None:
             return False
         if not self.workers:
-            return self._ending is not None or self.failure is not None
+            return self._shutdown is not None or self.failure is not None
         return all(worker.exit_code is not None and worker.channel is None for worker in self.workers)
 
     @property
-    def completed(self) -> bool:
-        """Whether every worker came to the end of the training."""
+    def is_completed(self) -> bool:
+        """True if every worker has completed the training."""
         return bool(self.workers) and all(
             worker.done is not None and not worker.done.stopped for worker in self.workers
         )
 
     @property
     def unsaved(self) -> str:
-        """Why the last state is not on disk, "" where it is."""
+        """Reason why the last state isn't on disk, "" if it is."""
         return next(
             (worker.done.unsaved for worker in self.workers if worker.done is not None and worker.done.unsaved), ""
         )
 
     @property
     def best(self) -> WorkerDone | None:
-        """The word of the worker that knows the best measures."""
+        """Last message of the worker that knows the best metrics."""
         return next((worker.done for worker in self.workers if worker.done is not None and worker.done.best), None)
 
     @property
     def forced(self) -> set[int]:
-        """The ranks that did not end when asked."""
-        return self._ending.forced if self._ending is not None else set()
+        """Ranks that needed a signal to end."""
+        return self._shutdown.forced if self._shutdown is not None else set()
+
+    @property
+    def stuck(self) -> set[int]:
+        """Ranks that survived SIGKILL, as in a call of the GPU's driver, without having finished."""
+        stuck = self._shutdown.stuck if self._shutdown is not None else set()
+        return {worker.rank for worker in self.workers if worker.rank in stuck and worker.done is None}
 
     @property
     def ending_since(self) -> float | None:
-        return self._ending.began if self._ending is not None else None
+        return self._shutdown.began if self._shutdown is not None else None
 
-    # What is done with it
+    # Commands
 
     def send(self, command: Command) -> None:
         for worker in self.workers:
             worker.send(command)
 
     def stop(self, message: Stop | Pause) -> None:
-        """Asks for an orderly end: the step in hand is finished and the last state is saved."""
-        if self._ending is None:
-            self._ending = Shutdown(self.workers, STOP_S, message)
+        """End in an orderly way: finish the current step and save the state."""
+        if self._shutdown is None:
+            self._shutdown = Shutdown(self.workers, STOP_S, message)
 
     def save_elsewhere(self, command: SaveElsewhere) -> None:
-        """Hands it on; a run that was to stop has as long again for it."""
+        """Send the command, and give a group that is ending time for it."""
         self.send(command)
-        if self._ending is not None:
-            self._ending.wait_longer(STOP_S)
+        if self._shutdown is not None:
+            self._shutdown.extend(STOP_S)
 
-    def hurry(self) -> None:
-        """No longer waits for an orderly end."""
-        if self._ending is not None:
-            self._ending.hurry()
+    def escalate(self) -> None:
+        """Don't wait for an orderly end any longer."""
+        if self._shutdown is not None:
+            self._shutdown.escalate()
 
     def kill(self) -> None:
-        """Ends all workers at once and waits for it."""
-        for worker in self.workers:
-            worker.kill(hard=True)
-        for worker in self.workers:
-            while worker.poll() is None:
-                time.sleep(_POLL_S)
+        """Kill all workers and wait for their end."""
+        kill_all(self.workers)
 
     def fail(self, event: Failed, weight: int) -> None:
-        """Takes a failure into account, which is of a weight in `failures`."""
+        """Add a failure with its weight (see `failures`); after the cause is known it is only logged."""
         if self.failure is None:
             self._failures.append((time.monotonic(), failures.Failure(event, weight)))
         else:
-            self._tell(LogLine(text=event.cause, level="error", rank=event.rank))
+            self._on_event(LogLine(text=event.cause, level="error", rank=event.rank))
 
     def watch(self) -> None:
-        """Sees who has ended or hangs and does what follows from it; called often, until `gone`."""
+        """Handle exits, hangs and failures; call often, until `is_gone`."""
         for worker in self.workers:
             if worker.poll() is None:
                 continue
-            while worker.channel is not None:  # what it said before it died
-                self._hear(worker)
+            while worker.channel is not None:  # messages from before its death
+                self._receive(worker)
             if (worker.done is None or worker.exit_code != 0) and not worker.because_of_another:
-                self._died(worker)
-        self._judge()
+                self._on_death(worker)
+        self._check_hangs()
         if self._failures and self.failure is None:
-            certain = any(failure.weight == failures.CERTAIN for _, failure in self._failures)
-            if certain or self._settled() or all(worker.exit_code is not None for worker in self.workers):
-                self._name_the_cause()
-        self._end_those_who_linger()
-        if self._ending is not None:
-            self._ending.step()
+            is_certain = any(failure.weight == failures.CERTAIN for _, failure in self._failures)
+            if is_certain or self._is_settled() or all(worker.exit_code is not None for worker in self.workers):
+                self._report_cause()
+        self._end_lingering()
+        if self._shutdown is not None:
+            self._shutdown.step()
 
-    def _settled(self) -> bool:
-        """Whether no failure is awaited any more that may have been the cause of those that are known."""
+    def _is_settled(self) -> bool:
+        """Return True once the cause is among the known failures."""
         seconds = time.monotonic() - self._failures[0][0]
         if min(failure.weight for _, failure in self._failures) < failures.FOLLOWING:
             return seconds > SETTLE_S
         return seconds > self._following_s and not self._in_doubt()
 
-    def _judge(self) -> None:
-        if self._hangs is None or self._failures:
+    def _check_hangs(self) -> None:
+        if self._watchdog is None or self._failures:
             return
-        verdict = self._hangs.judge(time.monotonic())
-        if isinstance(verdict, Failed):
-            self.fail(verdict, failures.CERTAIN)
-        elif verdict is not None:
-            self._tell(verdict)
+        event = self._watchdog.check(time.monotonic())
+        if isinstance(event, Failed):
+            self.fail(event, failures.CERTAIN)
+        elif event is not None:
+            self._on_event(event)
 
-    def _stopped(self, rank: int) -> int | None:
-        """The pid of a worker that a signal has stopped, None of one that was not; a debugger's does not count."""
+    def _stopped_pid(self, rank: int) -> int | None:
+        """Return the pid of a worker that a signal has stopped; a debugger's stop doesn't count."""
         pid = self.workers[rank].pid
         if not pid:
             return None
@@ -204,85 +206,87 @@ class Group:
                 return pid
         return None
 
-    def _died(self, worker: Worker) -> None:
-        known = {failure.event.rank for _, failure in self._failures}
-        if worker.rank not in known and worker.rank not in self.forced and self.failure is None:
+    def _on_death(self, worker: Worker) -> None:
+        failed_ranks = {failure.event.rank for _, failure in self._failures}
+        if worker.rank not in failed_ranks and worker.rank not in self.forced and self.failure is None:
             assert worker.exit_code is not None
             event = failures.death(worker.rank, worker.exit_code, worker.log)
             self.fail(event, failures.weight_of_death(event, worker.exit_code))
 
-    def _name_the_cause(self) -> None:
+    def _report_cause(self) -> None:
+        """Report the cause, log its consequences, and end the other workers."""
         root = failures.root_cause([failure for _, failure in self._failures])
         self.failure = root.event
-        self._tell(root.event)
+        self._on_event(root.event)
         for _, failure in self._failures:
             if failure is not root:
-                self._tell(LogLine(text=failure.event.cause, level="error", rank=failure.event.rank))
-        if self._ending is not None:
-            self._ending.hurry(FAILED_S)
+                self._on_event(LogLine(text=failure.event.cause, level="error", rank=failure.event.rank))
+        if self._shutdown is not None:
+            self._shutdown.escalate(FAILED_S)
         elif root.event.kind in _NOTHING_TO_SAVE:
-            self._ending = Shutdown(self.workers, 0.0, None)
+            self._shutdown = Shutdown(self.workers, 0.0, None)
         else:
-            self._ending = Shutdown(self.workers, FAILED_S, Stop())
+            self._shutdown = Shutdown(self.workers, FAILED_S, Stop())
 
-    def _end_those_who_linger(self) -> None:
-        """A worker whose work is done and whose process does not end, held up by a thread of some library's."""
-        if self._ending is not None or not self.workers or any(w.channel is not None for w in self.workers):
+    def _end_lingering(self) -> None:
+        """End workers that have finished but don't exit, as because of a library's thread."""
+        if self._shutdown is not None or not self.workers or any(w.channel is not None for w in self.workers):
             return
         now = time.monotonic()
-        self._all_said_at = self._all_said_at or now
-        if now - self._all_said_at > LINGER_S:
-            self._ending = Shutdown(self.workers, 0.0, Stop())
+        self._all_silent_at = self._all_silent_at or now
+        if now - self._all_silent_at > LINGER_S:
+            self._shutdown = Shutdown(self.workers, 0.0, Stop())
 
-    # What they say
+    # Messages
 
-    def _hear(self, worker: Worker) -> None:
+    def _receive(self, worker: Worker) -> None:
         try:
             messages = worker.receive()
         except (FrameError, msgspec.DecodeError) as error:
-            broken = Failed(cause=f"Rank {worker.rank} sent an invalid message: {error}", rank=worker.rank)
-            self.fail(broken, failures.CERTAIN)
+            failed = Failed(cause=f"Rank {worker.rank} sent an invalid message: {error}", rank=worker.rank)
+            self.fail(failed, failures.CERTAIN)
             worker.close()
             messages = []
-        assert self._hangs is not None
+        assert self._watchdog is not None
         if messages:
-            self._hangs.heard(worker.rank, time.monotonic())
+            self._watchdog.on_message(worker.rank, time.monotonic())
         if worker.channel is None:
-            self._hangs.left(worker.rank)
+            self._watchdog.remove_rank(worker.rank)
         for message in messages:
-            self._take(worker, message)
+            self._handle(worker, message)
 
-    def _take(self, worker: Worker, message: AnyEvent | Heartbeat | WorkerDone) -> None:
+    def _handle(self, worker: Worker, message: AnyEvent | Heartbeat | WorkerDone) -> None:
         match message:
             case Heartbeat():
-                assert self._hangs is not None
-                self._hangs.heard(worker.rank, time.monotonic(), message)
+                assert self._watchdog is not None
+                self._watchdog.on_message(worker.rank, time.monotonic(), message)
             case WorkerDone():
                 worker.done = message
-            case Warned(code="unsaved"):
-                self.holds_unsaved_state = True
-                self._tell(message)
             case Failed():
                 self.fail(message, failures.weight(message))
             case _:
-                self._tell(message)
+                if isinstance(message, Warned) and message.code == "unsaved":
+                    self.holds_unsaved_state = True
+                self._on_event(message)
 
 
 def run_workers(
-    specs: Sequence[WorkerSpec], function: str, emit: Callable[[AnyEvent], object], *, seconds: float = math.inf
+    specs: Sequence[WorkerSpec], function: str, on_event: Callable[[AnyEvent], object], *, seconds: float = math.inf
 ) -> Failed | None:
-    """Runs `function` (see `WorkerProcess`) for each of `specs`, to the end; why they failed, if they did.
+    """Run `function` (see `WorkerProcess`) for each of `specs` to the end, and return the failure if there is one.
 
-    `emit` is given their events. Whatever is raised meanwhile, as by Ctrl+C, ends them at once. Raises TimeoutError
-    where they take longer than `seconds`.
+    Any exception, such as KeyboardInterrupt, kills the workers.
+
+    Raises:
+        TimeoutError: The workers take longer than `seconds`.
     """
     deadline = time.monotonic() + seconds
     with selectors.DefaultSelector() as selector:
-        group = Group(emit, selector, len(specs), LIMITS)
+        group = Group(on_event, selector, len(specs), LIMITS)
         try:
             group.launch(specs, function, fork=can_fork())
-            while not group.gone:
-                for key, mask in selector.select(_POLL_S):
+            while not group.is_gone:
+                for key, mask in selector.select(_TICK_S):
                     key.data(mask)
                 group.watch()
                 if time.monotonic() > deadline:

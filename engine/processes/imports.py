@@ -1,4 +1,4 @@
-"""The slow imports, made once before workers are forked, so that these have them at once."""
+"""Slow imports, made once in a parent so that the workers forked from it have them at once."""
 
 from __future__ import annotations
 
@@ -13,25 +13,24 @@ from collections.abc import Sequence
 from engine.system import compile_cache
 
 LIGHT = ("torch", "torchvision", "engine.training.worker")
-"""What every worker needs."""
-
+"""Modules that every worker needs."""
 DISTRIBUTED = ("torch.distributed", "torch.nn.parallel", "torch._dynamo", "torch.distributed.pipelining")
-"""What several workers need besides; DistributedDataParallel alone imports torch._dynamo, over a second."""
-
+"""More modules for several workers; DistributedDataParallel alone imports torch._dynamo, which takes over a second."""
 SOME = ("timm", "segmentation_models_pytorch")
-"""What the models of some jobs need, over half a second together: a parent that waits for jobs has time for it."""
+"""Modules for the models of some jobs, over half a second together; a parent that waits for jobs has time for them."""
 
 _BLAS_THREADS = "OPENBLAS_NUM_THREADS"
 
 
 def modules_for(world_size: int) -> tuple[str, ...]:
+    """Return the modules that `world_size` workers need."""
     return LIGHT + DISTRIBUTED if world_size > 1 else LIGHT
 
 
 def import_all(names: Sequence[str]) -> None:
-    """Imports `names` so that the process may be forked afterwards: without leaving a thread behind."""
+    """Import modules without leaving a thread behind, so that the process can fork."""
     compile_cache.use_private_folders()
-    # numpy's OpenBLAS starts its threads when it is loaded, unless it is told that it has one.
+    # Loading numpy starts the threads of OpenBLAS, unless the environment limits them to one.
     before = os.environ.get(_BLAS_THREADS)
     os.environ[_BLAS_THREADS] = "1"
     try:
@@ -41,28 +40,28 @@ def import_all(names: Sequence[str]) -> None:
         os.environ.pop(_BLAS_THREADS)
         if before is not None:
             os.environ[_BLAS_THREADS] = before
-    # What is there by now will stay: keeping the collector off it keeps its pages shared after a fork.
+    # Modules live as long as the process: frozen, their pages stay shared after a fork.
     gc.collect()
     gc.freeze()
 
 
 class ImportThread:
-    """Imports `names` in the background. `done` becomes readable at the end; `fault` then tells what went wrong."""
+    """Thread that imports modules. `done` becomes readable at its end, with the problem in `fault`."""
 
     def __init__(self, names: Sequence[str]) -> None:
         self.done, self._end = socket.socketpair()
         self.fault: str | None = None
         self._names = names
-        self._thread = threading.Thread(target=self._work, name="imports", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="imports", daemon=True)
         self._thread.start()
 
     def join(self) -> None:
-        """Waits for the end of the thread, after which the process may fork."""
+        """Wait for the thread, after which the process may fork."""
         self._thread.join()
         self.done.close()
         self._end.close()
 
-    def _work(self) -> None:
+    def _run(self) -> None:
         try:
             import_all(self._names)
         except BaseException as error:

@@ -1,4 +1,4 @@
-"""A child process that tells the supervisor's loop something, a JSON object a line."""
+"""Child process that prints JSON objects, one per line, read in the loop of a selector."""
 
 from __future__ import annotations
 
@@ -16,14 +16,22 @@ from engine.contract.protocol import FrameError, Frames
 from engine.system import paths
 
 STOP_S = 2.0
-"""How long the child may take to exit when asked to."""
-_CHUNK = 1 << 16
+"""Seconds to exit after SIGTERM."""
+KILL_S = 2.0
+"""Seconds to wait after SIGKILL, which a process stuck in a driver call survives."""
+_CHUNK_BYTES = 1 << 16
 
 
 class LineChild:
-    """Runs the module `arguments` ("-m" is added) and calls `on_line` with each line of its output, and `on_end`
-    once, when that has ended ("") or cannot be understood (with why): where `on_line` raises msgspec.DecodeError,
-    too. `quiet`: what it writes to stderr is dropped. Raises OSError.
+    """Child process ``python -m`` with `arguments`.
+
+    Args:
+        on_line: Callback for each line; may raise msgspec.DecodeError.
+        on_end: Callback for the end of the output, with a problem if it is invalid, else "".
+        quiet: Discard the child's stderr.
+
+    Raises:
+        OSError: The process can't be started.
     """
 
     def __init__(
@@ -37,50 +45,53 @@ class LineChild:
     ) -> None:
         self._selector, self._on_line, self._on_end = selector, on_line, on_end
         self._frames = Frames()
-        ours, theirs = socket.socketpair()
-        windows = sys.platform == "win32"
-        with theirs:
+        reader, writer = socket.socketpair()
+        is_windows = sys.platform == "win32"
+        with writer:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", *arguments],
                 stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE if windows else theirs.fileno(),
+                stdout=subprocess.PIPE if is_windows else writer.fileno(),
                 stderr=subprocess.DEVNULL if quiet else None,
                 cwd=paths.PACKAGES,
             )
             if self.process.stdout is not None:
-                _carry_over(self.process.stdout, theirs.dup())
-        ours.setblocking(False)
-        self._output: socket.socket | None = ours
-        selector.register(ours, selectors.EVENT_READ, self._hear)
+                _forward(self.process.stdout, writer.dup())
+        reader.setblocking(False)
+        self._output: socket.socket | None = reader
+        selector.register(reader, selectors.EVENT_READ, self._receive)
 
     def stop(self) -> None:
-        """Asks it to end, and hears nothing more of it."""
+        """Ask the child to end, and stop reading."""
         self._close_output()
         self.process.terminate()
 
     def close(self) -> None:
-        """Has it ended when this returns."""
+        """End the child, by SIGKILL if needed."""
         self.stop()
         try:
             self.process.wait(STOP_S)
         except subprocess.TimeoutExpired:
             self.process.kill()
-            self.process.wait()
+            try:
+                self.process.wait(KILL_S)
+            except subprocess.TimeoutExpired:
+                print(f"Process {self.process.pid} survived SIGKILL and is left behind.", flush=True)
 
-    def _hear(self, _mask: int) -> None:
+    def _receive(self, _mask: int) -> None:
         assert self._output is not None
-        why = ""
+        problem = ""
         try:
-            data = self._output.recv(_CHUNK)
+            data = self._output.recv(_CHUNK_BYTES)
             for line in self._frames.feed(data):
                 self._on_line(line)
         except BlockingIOError:
             return
         except (OSError, FrameError, msgspec.DecodeError) as error:
-            data, why = b"", str(error)
+            data, problem = b"", str(error)
         if not data:
             self._close_output()
-            self._on_end(why)
+            self._on_end(problem)
 
     def _close_output(self) -> None:
         if self._output is not None:
@@ -89,10 +100,10 @@ class LineChild:
             self._output = None
 
 
-def _carry_over(pipe: IO[bytes], target: socket.socket) -> None:
-    """On Windows only sockets can be waited for: a thread carries the pipe's lines over to one."""
+def _forward(pipe: IO[bytes], target: socket.socket) -> None:
+    """Copy lines from a pipe to a socket in a thread: selectors on Windows accept only sockets."""
 
-    def carry() -> None:
+    def forward() -> None:
         with target, pipe:
             for line in pipe:
                 try:
@@ -100,4 +111,4 @@ def _carry_over(pipe: IO[bytes], target: socket.socket) -> None:
                 except OSError:
                     return
 
-    threading.Thread(target=carry, name="child-output", daemon=True).start()
+    threading.Thread(target=forward, name="child-output", daemon=True).start()

@@ -1,4 +1,4 @@
-"""Signals to a process that waits on a selector."""
+"""Signals that ask a process to end, delivered in the loop of its selector."""
 
 from __future__ import annotations
 
@@ -9,30 +9,29 @@ from collections.abc import Callable
 from types import FrameType
 
 PAUSING = "SIGUSR1"
+"""Signal by which schedulers warn of the end of the time limit."""
 
 
 class Signals:
-    """Has `on_signal` called from within the selector's loop with the name of each signal that asks for an end; of
-    them SIGUSR1 is what schedulers warn by.
-    """
+    """Handlers of SIGTERM, SIGINT and `PAUSING`, which call `on_signal` with the name within the selector's loop."""
 
     def __init__(self, selector: selectors.BaseSelector, on_signal: Callable[[str], None]) -> None:
         self._on_signal = on_signal
-        self._noted: list[int] = []
-        self._wakeup, self._waker = socket.socketpair()
-        self._wakeup.setblocking(False)
-        self._waker.setblocking(False)
-        signal.set_wakeup_fd(self._waker.fileno(), warn_on_full_buffer=False)
+        self._received: list[int] = []
+        self._reader, self._writer = socket.socketpair()
+        self._reader.setblocking(False)
+        self._writer.setblocking(False)
+        signal.set_wakeup_fd(self._writer.fileno(), warn_on_full_buffer=False)
         for name in ("SIGTERM", "SIGINT", PAUSING):
             if hasattr(signal, name):
-                signal.signal(getattr(signal, name), self._note)
-        selector.register(self._wakeup, selectors.EVENT_READ, self._wake_up)
+                signal.signal(getattr(signal, name), self._receive)
+        selector.register(self._reader, selectors.EVENT_READ, self._deliver)
 
-    def _note(self, number: int, _frame: FrameType | None) -> None:
-        """Between any two instructions of the loop: so it is only noted, and the loop is woken."""
-        self._noted.append(number)
+    def _receive(self, number: int, _frame: FrameType | None) -> None:
+        """Only note the signal, which may arrive between any two instructions; the wakeup fd wakes the loop."""
+        self._received.append(number)
 
-    def _wake_up(self, _mask: int) -> None:
-        self._wakeup.recv(4096)
-        while self._noted:
-            self._on_signal(signal.Signals(self._noted.pop(0)).name)
+    def _deliver(self, _mask: int) -> None:
+        self._reader.recv(4096)
+        while self._received:
+            self._on_signal(signal.Signals(self._received.pop(0)).name)

@@ -1,6 +1,4 @@
-"""``python -m engine.processes.worker_main``: a worker in a new interpreter, where forking is not to be
-had.
-"""
+"""``python -m engine.processes.worker_main``: run a worker in a new interpreter, on systems that can't fork."""
 
 from __future__ import annotations
 
@@ -18,12 +16,12 @@ from engine.system import linux, stdio
 
 
 def main() -> int:
-    """Reads its orders from stdin and runs the worker; ends with its supervisor, whatever happens."""
+    """Read `SpawnOrders` from stdin and run the worker, which ends with its parent."""
     stdio.make_forgiving()
     orders = msgspec.json.decode(sys.stdin.buffer.readline(), type=SpawnOrders)
     linux.die_with_parent(orders.parent)
     if sys.platform != "linux":
-        threading.Thread(target=_end_with, args=(orders.parent,), name="parent-watch", daemon=True).start()
+        threading.Thread(target=_exit_with, args=(orders.parent,), name="parent-watch", daemon=True).start()
     if sys.platform == "win32":
         channel = socket.fromshare(base64.b64decode(orders.shared))
     else:
@@ -32,16 +30,15 @@ def main() -> int:
     return run_worker(orders.spec, orders.worker, channel)
 
 
-def _end_with(parent: int) -> None:
+def _exit_with(parent: int) -> None:
     try:
         psutil.Process(parent).wait()
-    except psutil.NoSuchProcess:
+    finally:
         os._exit(1)
-    os._exit(1)
 
 
 if __name__ == "__main__":
     code = main()
     sys.stdout.flush()
     sys.stderr.flush()
-    os._exit(code)  # threads of torch's may hold up an orderly end
+    os._exit(code)  # threads of torch may delay an orderly end

@@ -1,4 +1,4 @@
-"""One worker's process: started by fork on Linux and by a new interpreter elsewhere, watched, and ended."""
+"""Process of one worker: forked on Linux, a new interpreter elsewhere."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ from engine.runs.folder import RunFolder
 from engine.system import linux, paths, stdio
 
 WORKER = "engine.training.worker:run"
-"""The function that a worker runs, as MODULE:NAME; it takes (WorkerSpec, socket) and returns an exit code."""
+"""Function that a worker runs, as MODULE:NAME; it takes (WorkerSpec, socket) and returns an exit code."""
 
 FRAME_LIMIT = MAX_FRAME_BYTES - 256
-"""A worker's event gets its number and time before it is passed on as a frame."""
+"""Longest message of a worker in bytes; its number and time are added before it becomes a frame."""
 
 THREADS_S = 1.0
-"""How long native threads may take to end before forking is abandoned."""
+"""Seconds for native threads to end; if some remain, the process doesn't fork."""
 
 _CHUNK = 1 << 18
 
@@ -42,8 +42,10 @@ FromWorker = AnyEvent | Heartbeat | WorkerDone
 
 
 class Worker(Protocol):
-    """A worker as its group sees it, wherever it runs. `pid` is 0 for one of another machine; `channel` is None once
-    there is nothing more to hear of it. One that has ended only `because_of_another` is no cause of anything.
+    """Worker on any machine, as its group uses it.
+
+    `pid` is 0 on other machines. `channel` is None after the last message. A worker that ended `because_of_another` is
+    not the cause of a failure.
     """
 
     rank: int
@@ -56,7 +58,7 @@ class Worker(Protocol):
     @property
     def channel(self) -> object | None: ...
     def listen(self, selector: selectors.BaseSelector, hear: Callable[[], None]) -> None:
-        """Has `hear` called whenever there is something to `receive`."""
+        """Call `hear` whenever there is something to `receive`."""
 
     def poll(self) -> int | None: ...
     def receive(self) -> list[FromWorker]: ...
@@ -66,7 +68,7 @@ class Worker(Protocol):
 
 
 class WorkerProcess:
-    """A running worker. `channel` is this end of its socket pair, non-blocking, None once it has closed."""
+    """Worker on this machine. `channel` is this end of the socket pair, non-blocking, None once closed."""
 
     because_of_another = False
 
@@ -77,26 +79,25 @@ class WorkerProcess:
         self.done: WorkerDone | None = None
         self._frames = Frames(FRAME_LIMIT)
         self._popen: subprocess.Popen[bytes] | None = None
-        ours, theirs = socket.socketpair()
-        with theirs:
+        channel, worker_end = socket.socketpair()
+        with worker_end:
             if fork:
-                self.pid = _fork(spec, worker, theirs, self.log)
+                self.pid = _fork(spec, worker, worker_end, self.log)
             else:
-                self._popen = _spawn(spec, worker, theirs, self.log)
+                self._popen = _spawn(spec, worker, worker_end, self.log)
                 self.pid = self._popen.pid
-        ours.setblocking(False)
-        self.channel: socket.socket | None = ours
+        channel.setblocking(False)
+        self.channel: socket.socket | None = channel
         self._selector: selectors.BaseSelector | None = None
 
     def listen(self, selector: selectors.BaseSelector, hear: Callable[[], None]) -> None:
-        """Has `hear` called by `selector` whenever there is something to `receive`."""
         assert self.channel is not None
         self._selector = selector
         selector.register(self.channel, selectors.EVENT_READ, lambda _mask: hear())
 
     def poll(self) -> int | None:
-        """The exit code once the process has ended (minus the signal's number if by one), else None."""
-        if self.exit_code is None and _may_be_reaped(self.pid):
+        """Return the exit code, minus the number of the signal if one ended the process; None while it is alive."""
+        if self.exit_code is None and _has_exited(self.pid):
             if self._popen is not None:
                 self.exit_code = self._popen.poll()
             else:
@@ -106,7 +107,11 @@ class WorkerProcess:
         return self.exit_code
 
     def receive(self) -> list[FromWorker]:
-        """What has arrived; closes the channel at its end. Raises FrameError, msgspec.DecodeError."""
+        """Return the messages that have arrived; close the channel at its end.
+
+        Raises:
+            FrameError, msgspec.DecodeError: A message is invalid.
+        """
         if self.channel is None:
             return []
         try:
@@ -121,7 +126,7 @@ class WorkerProcess:
         return [FROM_WORKER.decode(line) for line in self._frames.feed(data)]
 
     def send(self, message: Command) -> None:
-        """Sends what the channel takes at once; a worker that reads nothing is met by signals later."""
+        """Send without blocking. A worker that reads nothing gets a signal later."""
         if self.channel is not None:
             try:
                 self.channel.send(ENCODE.encode(message) + b"\n")
@@ -129,7 +134,7 @@ class WorkerProcess:
                 print(f"Rank {self.rank} could not be sent {message}: {error}", flush=True)
 
     def kill(self, *, hard: bool) -> None:
-        """Signals the worker's process group: SIGTERM, or SIGKILL if `hard`."""
+        """Send SIGTERM, or SIGKILL if `hard`, to the worker's process group."""
         if self.poll() is not None:
             return
         if sys.platform == "win32":
@@ -139,7 +144,7 @@ class WorkerProcess:
         try:
             os.killpg(self.pid, signal.SIGKILL if hard else signal.SIGTERM)
         except ProcessLookupError:
-            return  # it ended meanwhile; poll() will tell
+            return  # it has just ended; poll() reports that
 
     def close(self) -> None:
         if self.channel is not None:
@@ -149,10 +154,10 @@ class WorkerProcess:
             self.channel = None
 
 
-def _may_be_reaped(pid: int) -> bool:
-    """False while a worker lives. Once it has ended, ends what it started and left in its process group.
+def _has_exited(pid: int) -> bool:
+    """Return True if a worker has exited, and kill what it left in its process group.
 
-    That is done before the worker is reaped, as long as nobody else can get its number.
+    The worker isn't reaped yet, so that no other process can have got its number.
     """
     if not hasattr(os, "waitid"):  # Windows, and macOS before Python 3.13
         return True
@@ -161,14 +166,14 @@ def _may_be_reaped(pid: int) -> bool:
             return False
         os.killpg(pid, signal.SIGKILL)
     except (ChildProcessError, ProcessLookupError, PermissionError):
-        pass  # another process's child; macOS reports a group of which only the dead leader is left as forbidden
+        pass  # not our child; or on macOS, a group with nothing but the dead leader
     return True
 
 
 def can_fork() -> bool:
-    """Forking is kept to Linux (macOS's frameworks do not bear it) and to processes of one thread.
+    """Return True on Linux in a process of one thread; macOS's frameworks don't survive a fork.
 
-    A thread that Python has joined may still be on its way out, with locks in hand: it is waited for.
+    Waits for threads that Python has joined but that may still hold locks.
     """
     if sys.platform != "linux" or threading.active_count() > 1:
         return False
@@ -182,7 +187,7 @@ def can_fork() -> bool:
 
 
 def worker_environment(spec: WorkerSpec) -> dict[str, str]:
-    """What a worker's environment must say before torch touches a device."""
+    """Return the variables that must be set before torch uses a device."""
     gpus = [device for device in spec.own_devices if is_gpu(device)]
     return {
         "CUDA_VISIBLE_DEVICES": ",".join(gpus),
@@ -192,7 +197,7 @@ def worker_environment(spec: WorkerSpec) -> dict[str, str]:
 
 
 def run_worker(spec: WorkerSpec, worker: str, channel: socket.socket) -> int:
-    """Runs the worker's function in this process; a fault that it did not report goes to its log."""
+    """Run the worker's function in this process. Log an exception that it didn't report."""
     linux.name_process(f"footplate-w{spec.rank}")
     try:
         module, _, name = worker.partition(":")
@@ -217,16 +222,16 @@ def _fork(spec: WorkerSpec, worker: str, channel: socket.socket, log: Path) -> i
         finally:
             os._exit(code)
     try:
-        os.setpgid(pid, pid)  # both sides do it, so that neither can find it undone
+        os.setpgid(pid, pid)  # also in the child, so that both can rely on it
     except OSError:
-        return pid  # it is past that already
+        return pid  # the child has already done more
     return pid
 
 
 def _forked(parent: int, spec: WorkerSpec, worker: str, channel: socket.socket, log: Path) -> int:
     linux.die_with_parent(parent)
     os.setpgid(0, 0)
-    faulthandler.disable()  # its dump would take the place of a worker's last words
+    faulthandler.disable()  # its dump would push the last lines out of the log's tail
     signal.set_wakeup_fd(-1)
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD):
         signal.signal(number, signal.SIG_DFL)
@@ -238,9 +243,7 @@ def _forked(parent: int, spec: WorkerSpec, worker: str, channel: socket.socket, 
 
 
 def _spawn(spec: WorkerSpec, worker: str, channel: socket.socket, log: Path) -> subprocess.Popen[bytes]:
-    """A new interpreter. The channel is passed by inheritance, on Windows by `socket.share` (its documentation
-    asks for the child's pid, so it goes through the child's stdin).
-    """
+    """Start a new interpreter. It inherits the channel, or on Windows gets it through stdin from `socket.share`."""
     windows = sys.platform == "win32"
     with open(log, "ab", opener=paths.open_private) as output:
         popen = subprocess.Popen(
@@ -264,7 +267,7 @@ def _spawn(spec: WorkerSpec, worker: str, channel: socket.socket, log: Path) -> 
 
 
 class SpawnOrders(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What a worker in a new interpreter reads from its stdin. `shared` is base64 of `socket.share`, or ""."""
+    """Message to a worker in a new interpreter. `shared` is the result of `socket.share` in base64, or ""."""
 
     spec: WorkerSpec
     worker: str

@@ -180,7 +180,7 @@ class Supervisor:
         self._run.write_supervisor(content)
 
     def _poll_once(self) -> None:
-        for key, mask in self._selector.select(_SHORT_TICK_S if self._group.near_the_end else _TICK_S):
+        for key, mask in self._selector.select(_SHORT_TICK_S if self._group.is_ending else _TICK_S):
             key.data(mask)
         self._log.retry()
         self._stop_if_log_damaged()
@@ -218,8 +218,10 @@ class Supervisor:
         if self._nodes is not None:
             self._nodes.poll()
         self._group.watch()
-        if self._state in HAS_WORKERS and self._group.gone:
+        if self._state in HAS_WORKERS and self._group.is_gone:
             self._close_nodes()
+            if self._group.stuck and self._failure is None:
+                self._on_stuck_workers()
             self._move(Trigger.WORKERS_GONE)
             if self._state is RunState.TRAINING:
                 self._group = self._new_group()
@@ -324,6 +326,14 @@ class Supervisor:
             self._move(Trigger.FAILED_FOR_GOOD)
         return decision
 
+    def _on_stuck_workers(self) -> None:
+        """Fail instead of restarting or completing: the GPU of a worker that survives SIGKILL is unusable."""
+        ranks = ", ".join(map(str, sorted(self._group.stuck)))
+        cause = f"Rank {ranks} can't be killed: it hangs in a call of the GPU's driver. Restart the machine."
+        self._failure = Failed(cause=cause, rank=min(self._group.stuck))
+        self._record(self._failure)
+        self._move(Trigger.FAILED_FOR_GOOD)
+
     def _on_samples(self, samples: tuple[DeviceSample, ...]) -> None:
         is_running = self._state is not RunState.IDENTIFYING and self._state in BEFORE_END
         if is_running and self._start_gate.has_slot:
@@ -379,7 +389,7 @@ class Supervisor:
         if previous is None:
             self._group.stop(Pause() if outcome == "paused" else Stop())
         else:
-            self._group.hurry()
+            self._group.escalate()
         self._move(Trigger.END_REQUESTED)
 
     # End
@@ -398,7 +408,7 @@ class Supervisor:
             return "failed", self._failure.cause
         if self._group.unsaved:
             return "unsaved", self._group.unsaved
-        if self._group.completed:
+        if self._group.is_completed:
             return "completed", ""
         outcome = self._requested_outcome or "stopped"
         if self._log.damage:

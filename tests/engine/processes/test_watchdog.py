@@ -40,8 +40,8 @@ class Ranks:
                         "location": beat.location,
                         "seconds": self.now - self.since[rank],
                     }
-                    self.watch.heard(rank, self.now, Heartbeat(beat.step, **words))
-            word = self.watch.judge(self.now)
+                    self.watch.on_message(rank, self.now, Heartbeat(beat.step, **words))
+            word = self.watch.check(self.now)
             told += [word] if word is not None else []
         return told
 
@@ -116,8 +116,8 @@ def test_that_a_time_in_which_nobody_looked_is_held_against_nobody() -> None:
     ranks = Ranks(STEP, STEP)
     ranks.advance(20)
     ranks.now += 3600
-    ranks.watch.heard(0, ranks.now, STEP)  # the first to speak again, a moment before the other
-    assert ranks.watch.judge(ranks.now) is None
+    ranks.watch.on_message(0, ranks.now, STEP)  # the first to speak again, a moment before the other
+    assert ranks.watch.check(ranks.now) is None
     ranks.advance(20)
 
 
@@ -127,9 +127,9 @@ def test_that_ranks_that_were_held_up_together_are_not_judged_by_who_speaks_firs
     for rank in (0, 1):
         ranks.set(rank, None)
     assert ranks.run(60) == []
-    ranks.watch.heard(0, ranks.now, STEP)
-    assert ranks.watch.judge(ranks.now) is None
-    ranks.watch.heard(1, ranks.now, STEP)
+    ranks.watch.on_message(0, ranks.now, STEP)
+    assert ranks.watch.check(ranks.now) is None
+    ranks.watch.on_message(1, ranks.now, STEP)
     for rank in (0, 1):
         ranks.set(rank, STEP)
     ranks.advance(20)
@@ -139,7 +139,7 @@ def test_that_a_rank_that_has_left_is_not_missed() -> None:
     ranks = Ranks(STEP, STEP)
     ranks.advance(20)
     ranks.set(1, None)
-    ranks.watch.left(1)
+    ranks.watch.remove_rank(1)
     assert ranks.run(600) == []
 
 

@@ -1,0 +1,96 @@
+"""Shutdown of workers that ignore requests or survive SIGKILL."""
+
+from __future__ import annotations
+
+import selectors
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from engine.contract.events import AnyEvent
+from engine.contract.protocol import Command, Stop
+from engine.contract.worker import WorkerDone
+from engine.processes import shutdown
+from engine.processes.group import Group
+from engine.processes.watchdog import LIMITS
+from engine.processes.worker_process import FromWorker
+
+
+class StubbornWorker:
+    """Worker that ends after `needed` measures, or never."""
+
+    pid = 0
+    log = Path("worker-0.log")
+    done: WorkerDone | None = None
+    because_of_another = False
+
+    def __init__(self, rank: int, needed: int | None) -> None:
+        self.rank = rank
+        self.needed = needed
+        self.exit_code: int | None = None
+        self.channel: object | None = self
+        self.measures: list[str] = []
+
+    def listen(self, selector: selectors.BaseSelector, hear: Callable[[], None]) -> None: ...
+
+    def poll(self) -> int | None:
+        if self.exit_code is None and self.needed is not None and len(self.measures) >= self.needed:
+            is_orderly = self.measures == ["message"]
+            self.exit_code = 0 if is_orderly else -9
+            self.done = WorkerDone(stopped=True) if is_orderly else None
+        return self.exit_code
+
+    def receive(self) -> list[FromWorker]:
+        self.close()
+        return []
+
+    def send(self, message: Command) -> None:
+        self.measures.append("message")
+
+    def kill(self, *, hard: bool) -> None:
+        self.measures.append("SIGKILL" if hard else "SIGTERM")
+
+    def close(self) -> None:
+        self.channel = None
+
+
+@pytest.fixture(autouse=True)
+def short_deadlines(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("TERM_S", "KILL_S"):
+        monkeypatch.setattr(shutdown, name, 0.0)
+    monkeypatch.setattr("engine.processes.group.STOP_S", 0.0)
+
+
+def stop(*workers: StubbornWorker) -> Group:
+    """Stop a group of these workers and watch it until it is gone."""
+    events: list[AnyEvent] = []
+    with selectors.DefaultSelector() as selector:
+        group = Group(events.append, selector, len(workers), LIMITS)
+        group.adopt(workers)
+        group.stop(Stop())
+        for _ in range(10):
+            group.watch()
+    assert group.is_gone
+    assert events == []
+    return group
+
+
+def test_shutdown_escalates_only_for_workers_that_remain() -> None:
+    polite, deaf = StubbornWorker(0, 1), StubbornWorker(1, 3)
+    group = stop(polite, deaf)
+    assert polite.measures == ["message"]
+    assert deaf.measures == ["message", "SIGTERM", "SIGKILL"]
+    assert (group.forced, group.stuck) == ({1}, set())
+
+
+def test_shutdown_gives_up_a_worker_that_survives_sigkill(capsys: pytest.CaptureFixture[str]) -> None:
+    group = stop(StubbornWorker(0, 1), StubbornWorker(1, None))
+    assert (group.forced, group.stuck) == ({1}, {1})
+    assert "survived SIGKILL" in capsys.readouterr().out
+
+
+def test_kill_all_does_not_wait_for_ever() -> None:
+    worker = StubbornWorker(0, None)
+    shutdown.kill_all([worker])
+    assert worker.exit_code == -9
