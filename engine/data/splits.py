@@ -10,7 +10,7 @@ import os
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -95,18 +95,10 @@ class MaskSplit:
 
 
 @dataclass(frozen=True, eq=False)
-class PointSplit:
-    """Point clouds as files. `features` are the inputs that their points have in addition to the coordinates."""
-
-    files: Sequence[str]
-    features: tuple[str, ...] = ()
-    is_drawn: bool = False
-
-
-@dataclass(frozen=True, eq=False)
 class AnySplit:
     """Files that the user's own program divides into splits."""
 
+    holds_images: ClassVar[bool] = False
     files: Sequence[str]
     is_drawn: bool = False
 

@@ -5,26 +5,32 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
 import msgspec
+import numpy as np
+import numpy.typing as npt
 from torch import Tensor, nn
 
 from engine.contract.catalogue import TaskEntry
 from engine.contract.job import Job
 from engine.contract.legend import LegendEntry
+from engine.contract.preprocessing import Preprocessing
 from engine.data.datasets.open_splits import Splits, open_splits
+from engine.data.datasets.samples import SampleSet
 from engine.data.decoding.idx import Bytes
 from engine.data.formats.registry import kinds_for
 from engine.data.loading.base_loader import Finish
 from engine.data.randomness import RandomStreams
+from engine.data.splits import Labels
 from engine.data.transforms.device_transforms import Statistics
 from engine.metrics.base import Metric
 from engine.metrics.registry import WithAdded, added_to
 from engine.models.base import ModelInfo
 from engine.tasks.analysis import Analysis
 from engine.tasks.explanation import Target, output_targets
-from engine.tasks.predictions import RawScores, Scores
+from engine.tasks.predictions import PointClasses, RawScores, Scores
 
 
 @dataclass(frozen=True)
@@ -151,10 +157,50 @@ def with_added_metrics(objective: Objective) -> Objective:
     return objective
 
 
+class FileSamples(SampleSet):
+    """Samples that one file is divided into, whose parts are predicted separately."""
+
+    @abstractmethod
+    def points_of(self, index: int) -> tuple[Labels, npt.NDArray[np.bool_]]:
+        """Return the positions in the file of a sample's points, and which of them only this sample predicts."""
+
+
+class SampleFiles(ABC):
+    """Reader and writer of files that hold many points each.
+
+    Attributes:
+        noun: Name of such files in messages.
+    """
+
+    noun: ClassVar[str]
+
+    @abstractmethod
+    def accepts(self, path: str) -> bool:
+        """Return True if the file may be one by its name."""
+
+    @abstractmethod
+    def open(self, file: str, preprocessing: Preprocessing, job: Job) -> tuple[FileSamples, int]:
+        """Return the samples of a file without labels, and the number of its points. Raises as its reader does."""
+
+    @abstractmethod
+    def written_ending(self, source: str) -> str:
+        """Return the ending of the file with predictions for `source`."""
+
+    @abstractmethod
+    def write(self, source: str, target: Path, found: PointClasses, values: tuple[int, ...]) -> None:
+        """Write the contents of `source` with the predicted classes to `target`.
+
+        `values` has the label of each class; without it, labels are the numbers of the classes. Raises OSError, or as
+        the reader of the source does.
+        """
+
+
 class Task(ABC):
     """Vision task, without state: one instance serves all jobs."""
 
     entry: ClassVar[TaskEntry]
+    files: ClassVar[SampleFiles | None] = None
+    """Files that predictions are made for and written as, if they are not images."""
 
     @abstractmethod
     def model_names(self) -> tuple[str, ...]:

@@ -15,7 +15,6 @@ from engine.contract.preprocessing import Preprocessing
 from engine.contract.worker import WorkerSpec
 from engine.data.datasets.images import ImageSet
 from engine.data.datasets.open_splits import Splits
-from engine.data.datasets.point_blocks import PointBlocks
 from engine.data.datasets.samples import SampleSet
 from engine.data.loading.image_loader import BatchLoader
 from engine.data.loading.sample_loader import SampleLoader
@@ -181,7 +180,8 @@ def preprocessing(job: Job, task: Task, splits: Splits) -> Preprocessing:
     mean, std = normalisation(job, task, splits)
     train = splits.train
     if isinstance(train, SampleSet):
-        features, values = (train.split.features, train.code.values) if isinstance(train, PointBlocks) else ((), ())
-        return Preprocessing(framing="", mean=tuple(mean), std=tuple(std), features=features, values=values)
+        return Preprocessing(
+            framing="", mean=tuple(mean), std=tuple(std), features=train.features, values=train.label_values
+        )
     low, high = (train.bands.low, train.bands.high) if train.bands is not None else ((), ())
     return Preprocessing(framing=train.framing, mean=tuple(mean), std=tuple(std), low=low, high=high)

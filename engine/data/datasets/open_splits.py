@@ -12,7 +12,6 @@ from engine.data.datasets.boxed_images import BoxedImages, InstanceImages
 from engine.data.datasets.folds import with_fold
 from engine.data.datasets.images import DatasetError, FileImages, IdxImages, ImageSet, MaskedImages
 from engine.data.datasets.labelled_images import LabelledImages
-from engine.data.datasets.point_blocks import PointBlocks
 from engine.data.datasets.samples import SampleSet
 from engine.data.decoding.idx import Bytes
 from engine.data.decoding.reading import folder_channels
@@ -22,7 +21,7 @@ from engine.data.formats.idx import open_idx_images
 from engine.data.formats.registry import FORMATS, IMAGES_BY_CLASS, explain_failure, recognize
 from engine.data.formats.shared.boxes import BoxSplit
 from engine.data.formats.shared.instances import InstanceSplit
-from engine.data.splits import FileSplit, IdxSplit, LabelSplit, MaskSplit, PointSplit, RecognizedDataset
+from engine.data.splits import FileSplit, IdxSplit, LabelSplit, MaskSplit, RecognizedDataset
 from engine.data.transforms.device_transforms import Statistics
 from engine.system.regular_files import UnusableFile
 
@@ -135,17 +134,6 @@ def _open_idx(found: RecognizedDataset, folder: str) -> Splits:
     return Splits(found.classes, 1, found.format, halves[0], halves[1])
 
 
-def _open_points(found: RecognizedDataset, folder: str) -> Splits:
-    assert isinstance(found.train, PointSplit)
-    assert isinstance(found.val, PointSplit)
-    assert found.code is not None
-    train, val = (PointBlocks(split, found.code, folder) for split in (found.train, found.val))
-    test = val if found.test is found.val else None
-    if isinstance(found.test, PointSplit) and test is None:
-        test = PointBlocks(found.test, found.code, folder)
-    return Splits(found.classes, train.channels, found.format, train, val, test=test)
-
-
 OPENERS: dict[type, Callable[[RecognizedDataset, str], Splits]] = {
     FileSplit: lambda found, folder: open_images(found, lambda split: FileImages(split, folder)),
     MaskSplit: _open_masks,
@@ -153,6 +141,5 @@ OPENERS: dict[type, Callable[[RecognizedDataset, str], Splits]] = {
     InstanceSplit: lambda found, folder: open_images(found, lambda split: InstanceImages(split, folder)),
     LabelSplit: lambda found, folder: open_images(found, lambda split: LabelledImages(split, folder)),
     IdxSplit: _open_idx,
-    PointSplit: _open_points,
 }
 """Functions that open a recognized dataset, by the type of its splits. They may raise DatasetError."""

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from engine.data.datasets.images import UnreadableImage
 from engine.data.randomness import RandomStreams
+
+if TYPE_CHECKING:
+    from engine.data.transforms.device_transforms import Statistics
 
 Sample = tuple[Tensor, Tensor]
 """An input as the model is given it, and its target."""
@@ -27,6 +31,10 @@ class SampleSet(ABC):
     """The dataset's folder, where the samples are files in it."""
     streams = RandomStreams(0)
     """Random streams of the run, set by the loader."""
+    features: tuple[str, ...] = ()
+    """Names of the inputs beyond those that all such samples have."""
+    label_values: tuple[int, ...] = ()
+    """Label of each class in the files, if they have such."""
 
     @abstractmethod
     def __len__(self) -> int:
@@ -42,6 +50,14 @@ class SampleSet(ABC):
 
         Raises UnreadableImage for an unusable sample, and DatasetError if all are gone.
         """
+
+    def with_features(self, features: tuple[str, ...]) -> SampleSet:
+        """Return the same samples with these features, out of those that they have."""
+        return self
+
+    def for_evaluation(self, statistics: Statistics) -> SampleSet:
+        """Return these samples as a validation sees them, normalized by the `statistics` of the training."""
+        return self
 
     def identity(self) -> Iterator[bytes | memoryview]:
         """Yield bytes that identify this split, to be hashed and compared between ranks: the samples' names in

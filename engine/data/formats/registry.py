@@ -38,7 +38,6 @@ from engine.data.formats import (
     mot,
     mvtec,
     pets,
-    points,
     supervisely,
     unsupported,
     via,
@@ -68,9 +67,6 @@ KINDS = {
     "boxes": AnnotationKind(
         "images with boxes",
         "Choose a folder with images and boxes as COCO, YOLO, PASCAL VOC, LabelMe, CVAT, Label Studio or CSV files.",
-    ),
-    "points": AnnotationKind(
-        "point clouds", "Choose a folder of point clouds whose points have labels.", "cloud", "points"
     ),
     **{name: kind for task in task_declarations() for name, kind in task.kinds.items()},
     "masks": AnnotationKind(
@@ -123,7 +119,6 @@ _MODULES: tuple[Format, ...] = (
     mot.FORMAT,
     wider_face.FORMAT,
     bdd100k.FORMAT,
-    points.FORMAT,
     any_files.FORMAT,
     idx.FORMAT,
     vott.FORMAT,

@@ -37,17 +37,14 @@ from engine.data.inspection.labels_table import inspect_labels
 from engine.data.inspection.leaks import find_leaks
 from engine.data.inspection.masks import check_numbered_masks, inspect_masks
 from engine.data.inspection.pixels import check_pixels
-from engine.data.inspection.points import inspect_points
 from engine.data.inspection.readings import candidate_readings
 from engine.data.inspection.samples import list_samples
-from engine.data.point_drawing import point_legend
 from engine.data.splits import (
     AnySplit,
     FileSplit,
     IdxSplit,
     LabelSplit,
     MaskSplit,
-    PointSplit,
     RecognizedDataset,
     dataset_warning,
     printable,
@@ -64,7 +61,6 @@ INSPECTORS: dict[type, Callable[[RecognizedDataset, Progress, LeaveOut, int], In
     InstanceSplit: inspect_instances,
     LabelSplit: inspect_labels,
     IdxSplit: inspect_idx,
-    PointSplit: inspect_points,
     AnySplit: inspect_any_files,
 }
 """Inspections by the type of splits; the last argument is the number of threads."""
@@ -210,7 +206,7 @@ def _inspect_splits(
     if not has_classes:
         result.problems = errors(result.problems)
     result.problems += [problem for split in result.splits[:1] for problem in check_imbalance(split)]
-    files = () if isinstance(found.train, AnySplit | PointSplit) else getattr(found.train, "files", ())
+    files = getattr(found.train, "files", ()) if getattr(found.train, "holds_images", True) else ()
     learnt = learn_from(folder, files)
     result.channels = result.channels if learnt is None else channels_with(learnt.bands, result.channels)
     result.problems += check_pixels(files, result.channels or 3, learnt)
@@ -243,8 +239,9 @@ def _test_split(found: RecognizedDataset) -> list[SplitReport]:
 
 def _legend(found: RecognizedDataset) -> tuple[LegendEntry, ...]:
     """Return the colors of the classes in the examples; none for instances, whose colors tell objects apart."""
+    format = FORMATS.get(found.format.partition(":")[0])
+    if format is not None and format.legend is not None and found.classes:
+        return format.legend(found.classes)
     if isinstance(found.train, MaskSplit):
         return mask_legend(found.classes)
-    if isinstance(found.train, PointSplit) and found.classes:
-        return point_legend(found.classes)
     return frame_legend(found.classes) if isinstance(found.train, BoxSplit) else ()

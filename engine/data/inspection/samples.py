@@ -10,13 +10,11 @@ import numpy as np
 
 from engine.contract.dataset import Sample, SampleBox
 from engine.data.decoding.masks import NO_CLASS, class_plane, read_values
-from engine.data.decoding.point_clouds import count_labels
 from engine.data.decoding.reading import describe_failure, read_image
 from engine.data.formats.format import resolve
 from engine.data.formats.registry import FORMATS
 from engine.data.formats.shared.boxes import BoxSplit, upright_size
 from engine.data.formats.shared.instances import InstanceSplit
-from engine.data.formats.shared.point_classes import label_classes
 from engine.data.formats.shared.splitting import sample_count
 from engine.data.formats.shared.unpacking import name_within
 from engine.data.splits import (
@@ -24,7 +22,6 @@ from engine.data.splits import (
     IdxSplit,
     LabelSplit,
     MaskSplit,
-    PointSplit,
     RecognizedDataset,
     printable,
     spread_evenly,
@@ -97,17 +94,11 @@ def _box(label: str, edges: Sequence[float]) -> SampleBox:
 def _mask(found: RecognizedDataset, split: MaskSplit, index: int) -> dict[str, Any]:
     assert found.code is not None
     plane = class_plane(read_values(read_image(split.masks[index])), found.code)
-    return {"pixels": _by_class(found.classes, plane)}
+    return {"pixels": count_by_class(found.classes, plane)}
 
 
-def _points(found: RecognizedDataset, split: PointSplit, index: int) -> dict[str, Any]:
-    assert found.code is not None
-    labels, counts = count_labels(split.files[index])
-    numbers = np.repeat(label_classes(labels, found.code), counts)
-    return {"pixels": _by_class(found.classes, numbers)}
-
-
-def _by_class(classes: Sequence[str], numbers: np.ndarray) -> dict[str, int]:
+def count_by_class(classes: Sequence[str], numbers: np.ndarray) -> dict[str, int]:
+    """Return how often each class occurs among class `numbers`; those without a class count as ""."""
     counts = np.bincount(numbers.ravel(), minlength=NO_CLASS + 1).tolist()
     return dict(zip(classes, counts, strict=False)) | ({"": counts[NO_CLASS]} if counts[NO_CLASS] else {})
 
@@ -119,6 +110,5 @@ ANNOTATIONS: Mapping[type, ListAnnotations] = {
     BoxSplit: _boxes,
     InstanceSplit: _instances,
     MaskSplit: _mask,
-    PointSplit: _points,
 }
 """Functions that list the annotations of a sample, by the type of splits."""

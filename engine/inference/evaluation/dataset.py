@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal
 
 from msgspec import structs
@@ -16,7 +16,6 @@ from engine.contract.preprocessing import Preprocessing
 from engine.contract.problems import Problem, errors
 from engine.data.datasets.images import DatasetError, ImageSet
 from engine.data.datasets.open_splits import Splits, open_recognized
-from engine.data.datasets.point_blocks import PointBlocks
 from engine.data.datasets.samples import SampleSet
 from engine.data.datasets.unlabelled_images import bands_of
 from engine.data.formats.registry import find_readings, kinds_for, recognize
@@ -112,13 +111,11 @@ def format_in(folder: str, format: str, kinds: Sequence[str]) -> str:
 def _check_channels(splits: Splits, learnt: Learnt | TrainedModel) -> None:
     """Raises DatasetError where the model can't be given the folder's samples."""
     train = splits.train
-    if isinstance(train, PointBlocks):
-        lacking = [name for name in learnt.preprocessing.features if name not in train.split.features]
+    if isinstance(train, SampleSet):
+        lacking = [name for name in learnt.preprocessing.features if name not in train.features]
         if lacking:
             message = f"The points of the folder lack what the model was trained with: {', '.join(lacking)}."
             raise DatasetError([Problem("dataset", message, "Choose clouds with the same properties.")])
-        return
-    if isinstance(train, SampleSet):
         return
     alike = splits.channels == learnt.channels
     low = learnt.preprocessing.low
@@ -130,18 +127,16 @@ def _check_channels(splits: Splits, learnt: Learnt | TrainedModel) -> None:
 
 def _made_alike(samples: ImageSet | SampleSet, preprocessing: Preprocessing) -> ImageSet | SampleSet:
     """A folder's samples with the bands, or the features of points, that the model was trained with."""
-    if isinstance(samples, PointBlocks):
-        return PointBlocks(replace(samples.split, features=preprocessing.features), samples.code, samples.folder)
-    if isinstance(samples, ImageSet):
-        samples.bands = bands_of(preprocessing)
+    if isinstance(samples, SampleSet):
+        return samples.with_features(preprocessing.features)
+    samples.bands = bands_of(preprocessing)
     return samples
 
 
 def _as_trained(samples: ImageSet | SampleSet, learnt: Learnt | TrainedModel) -> ImageSet | SampleSet:
-    """Point clouds normalised as in training, and drawn and turned as in validation."""
-    if isinstance(samples, PointBlocks):
-        samples.training = samples.turned = False
-        samples.statistics = (learnt.preprocessing.mean, learnt.preprocessing.std)
+    """Return samples as in validation; those that are not images are normalized as in training."""
+    if isinstance(samples, SampleSet):
+        return samples.for_evaluation((learnt.preprocessing.mean, learnt.preprocessing.std))
     return samples
 
 

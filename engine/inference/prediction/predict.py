@@ -54,7 +54,7 @@ def predict(order: PredictOrder, say: Say) -> Path:
     order = structs.replace(order, paths=tuple(map(_absolute, order.paths)), out=os.path.abspath(order.out))
     problems = _problems(order, run.job)
     try:
-        sources = list_sources(order.paths, _kind(run.job, run.folder), order.out)
+        sources = list_sources(order.paths, _kind(run.job, run.folder), order.out, TASKS[run.job.task].files)
         problems += _of_videos(order, sources)
     except CannotLoad as error:
         problems += error.problems
@@ -146,7 +146,7 @@ def _absolute(path: str) -> str:
 
 
 def _kind(job: Job, run: Path) -> Kind:
-    if predictions_of(job.task) == "points":
+    if TASKS[job.task].files is not None:
         return "clouds"
     planned = RunFolder(run).planned()
     made_by = planned.preprocessing if planned is not None else None

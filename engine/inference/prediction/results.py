@@ -20,7 +20,6 @@ from engine.data.decoding.tiff import ENDINGS
 from engine.data.decoding.tiff_rows import Georeference, TiffRows, georeference, open_rows
 from engine.data.drawing import lay_mask
 from engine.inference.placing import bands, of_band
-from engine.inference.prediction.clouds import write_cloud, written_ending
 from engine.inference.prediction.journal import Entry, ObjectEntry
 from engine.inference.prediction.outlines import packed_runs, polygons
 from engine.inference.prediction.rasters import into_place, write_png, write_tiff
@@ -226,9 +225,11 @@ class Results:
         return self._write(name, text.getvalue().encode())
 
     def _write_cloud(self, sample: Sample, found: PointClasses) -> str:
-        name = f"clouds/{sample.name}{written_ending(sample.file)}"
+        files = self._model.task.files
+        assert files is not None
+        name = f"clouds/{sample.name}{files.written_ending(sample.file)}"
         values = self._model.preprocessing.values
-        into_place(self._out / name, lambda part: write_cloud(sample.file, part, found, values))
+        into_place(self._out / name, lambda part: files.write(sample.file, part, found, values))
         return name
 
     def _write_npy(self, sample: Sample, found: Raw) -> str:

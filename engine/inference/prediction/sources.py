@@ -10,12 +10,12 @@ from typing import Literal, NamedTuple
 from engine.contract.inference.prediction import CAMERA
 from engine.contract.problems import Problem
 from engine.data.decoding.image_files import is_image
-from engine.data.decoding.point_clouds import is_cloud
 from engine.data.files import Files, Listing
 from engine.data.formats.tree import walk_files
 from engine.data.splits import printable
 from engine.inference.trained_model import CannotLoad
 from engine.inference.video import is_video
+from engine.tasks.base import SampleFiles
 
 Kind = Literal["images", "clouds", "folder"]
 """What a task's samples are: images and videos, point clouds, or what a file of the user's makes of one folder."""
@@ -41,9 +41,10 @@ class Sources(NamedTuple):
         return digest.hexdigest()
 
 
-def list_sources(paths: Sequence[str], kind: Kind, out: str) -> Sources:
-    """What `paths` hold for a task of that kind: folders from top to bottom, hidden files left out, and what lies in
-    `out`. Raises CannotLoad with all that is wrong with them.
+def list_sources(paths: Sequence[str], kind: Kind, out: str, files_of_task: SampleFiles | None = None) -> Sources:
+    """Return what `paths` hold for a task of that kind: folders from top to bottom, without hidden files and `out`.
+
+    `files_of_task` are the files of a task whose samples are not images. Raises CannotLoad with all problems.
     """
     problems: list[Problem] = []
     files: list[str] = []
@@ -54,11 +55,11 @@ def list_sources(paths: Sequence[str], kind: Kind, out: str) -> Sources:
         return Sources(
             kind, _packed([os.path.abspath(paths[0])]), _packed([os.path.basename(os.path.abspath(paths[0]))])
         )
-    wanted: Callable[[str], bool] = is_cloud if kind == "clouds" else _is_image_or_video
+    wanted: Callable[[str], bool] = _is_image_or_video if files_of_task is None else files_of_task.accepts
     for path in paths:
         found = list(_below(path, wanted, os.path.abspath(out)))
         if not found:
-            problems.append(_nothing(path, kind))
+            problems.append(_nothing(path, "image" if files_of_task is None else files_of_task.noun))
         for file, name in found:
             files.append(file)
             names.add(name)
@@ -120,10 +121,9 @@ def _wrong(message: str, remedy: str) -> Problem:
     return Problem("paths", message, remedy)
 
 
-def _nothing(path: str, kind: Kind) -> Problem:
+def _nothing(path: str, noun: str) -> Problem:
     if not os.path.exists(path):
         return _wrong(f"There is no file or folder {printable(path)}.", "Check the path.")
     if not os.access(path, os.R_OK | os.X_OK):
         return _wrong(f"The folder {printable(path)} can't be read.", "Check its permissions.")
-    what = "point cloud (PLY, LAS, LAZ, PCD, a table or a scan)" if kind == "clouds" else "image"
-    return _wrong(f"The folder {printable(path)} holds no {what}.", "Choose another folder.")
+    return _wrong(f"The folder {printable(path)} holds no {noun}.", "Choose another folder.")

@@ -1,7 +1,8 @@
 """Declaration of point cloud segmentation: a class for every point. Torch-free."""
 
-from engine.contract.catalogue import DefaultModel, Measure, TaskEntry
+from engine.contract.catalogue import AnnotationKind, DefaultModel, Measure, TaskEntry
 from engine.data.formats.declarations import TaskDeclaration
+from engine.tasks.points.formats import FORMAT
 
 TASK = TaskDeclaration(
     TaskEntry(
@@ -22,4 +23,10 @@ TASK = TaskDeclaration(
     ),
     "engine.tasks.points.task:PointSegmentation",
     position=80,
+    formats=(FORMAT,),
+    kinds={
+        "points": AnnotationKind(
+            "point clouds", "Choose a folder of point clouds whose points have labels.", "cloud", "points"
+        ),
+    },
 )

@@ -13,10 +13,8 @@ from engine.contract.catalogue import did_you_mean
 from engine.contract.job import Job
 from engine.contract.problems import Problem
 from engine.data.datasets.open_splits import Splits
-from engine.data.datasets.point_blocks import PointBlocks
 from engine.data.decoding.idx import Bytes
 from engine.data.formats.shared.ignored_class import labels_without
-from engine.data.point_drawing import draw_points, point_legend
 from engine.data.randomness import RandomStreams
 from engine.data.transforms.device_transforms import Statistics
 from engine.metrics.base import Metric
@@ -24,11 +22,14 @@ from engine.metrics.class_counts import softened_weights
 from engine.models import weights
 from engine.models.base import ModelInfo, TaskError
 from engine.models.model_surgery import set_heads
-from engine.models.networks.pointcnn import PointCNN
 from engine.models.registry import build_foreign, is_foreign
 from engine.tasks.analysis import Analysis
 from engine.tasks.base import DatasetInfo, Objective, Task
+from engine.tasks.points.drawing import draw_points, point_legend
 from engine.tasks.points.entry import TASK
+from engine.tasks.points.files import CloudFiles
+from engine.tasks.points.networks import PointCNN
+from engine.tasks.points.samples import PointBlocks
 from engine.tasks.predictions import PointScores, Scores
 from engine.tasks.segmentation.task import ClassOfPixel, SegmentationMetric
 
@@ -41,6 +42,7 @@ SHOWN_SIDE = 256
 
 class PointSegmentation(Task):
     entry = TASK.entry
+    files = CloudFiles()
 
     def model_names(self) -> tuple[str, ...]:
         return tuple(WIDTHS)

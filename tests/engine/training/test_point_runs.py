@@ -16,8 +16,8 @@ from engine.contract.job import Job
 from engine.data.datasets.open_splits import open_splits
 from engine.data.datasets.samples import SampleSet
 from engine.data.decoding.masks import NO_CLASS
-from engine.data.point_drawing import BACKGROUND
-from engine.models.networks.pointcnn import PointCNN
+from engine.tasks.points.drawing import BACKGROUND
+from engine.tasks.points.networks import PointCNN
 from engine.tasks.registry import TASKS
 from tests.support.clouds import make_clouds
 from tests.support.worker_group import WorkerGroup

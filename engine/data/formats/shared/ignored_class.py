@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from engine.contract.problems import Problem, errors
 from engine.data.decoding.masks import NO_CLASS, Meaning, learn_meaning
-from engine.data.splits import MaskCode, MaskSplit, PointSplit, RecognizedDataset
+from engine.data.splits import MaskCode, MaskSplit, RecognizedDataset
 
 
 def masks_without(folder: str, train: Sequence[str], val: Sequence[str], value: int) -> Meaning | Problem:
@@ -42,10 +42,8 @@ def without_class(found: RecognizedDataset, folder: str, value: int | None) -> R
     train, val = found.train, found.val
     if isinstance(train, MaskSplit) and isinstance(val, MaskSplit):
         meaning = masks_without(folder, train.masks, val.masks, value)
-    elif isinstance(train, PointSplit):
-        meaning = labels_without(found.classes, found.code, value)
     else:
-        return found
+        meaning = labels_without(found.classes, found.code, value)
     if isinstance(meaning, Problem):
         return replace(found, problems=(*found.problems, meaning))
     return replace(found, classes=meaning.classes, code=meaning.code)

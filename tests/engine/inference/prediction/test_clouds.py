@@ -9,8 +9,8 @@ import pytest
 from plyfile import PlyData
 
 from engine.data.decoding.masks import NO_CLASS
-from engine.inference.prediction.clouds import write_cloud, written_ending
 from engine.inference.prediction.sources import list_sources
+from engine.tasks.points.files import CloudFiles
 from engine.tasks.predictions import PointClasses
 from tests.support.clouds import scene, write_pcd, write_ply, write_scan, write_table
 
@@ -30,8 +30,8 @@ def test_cloud_of_other_type_is_written_as_ply(tmp_path: Path, ending: str) -> N
     numbers = classes.copy()
     numbers[7] = NO_CLASS
     found = PointClasses(classes=("floor", "ball"), numbers=numbers, probability=np.ones(50, np.float32))
-    write_cloud(str(source), target, found, (4, 9))
-    assert (written_ending(str(source)), written_ending("a.LAZ")) == (".ply", ".LAZ")
+    CloudFiles().write(str(source), target, found, (4, 9))
+    assert (CloudFiles().written_ending(str(source)), CloudFiles().written_ending("a.LAZ")) == (".ply", ".LAZ")
     written = PlyData.read(str(target))["vertex"].data
     assert written.dtype.names == ("x", "y", "z", "intensity", "label")
     np.testing.assert_allclose(np.stack([written[axis] for axis in "xyz"], 1), places, rtol=1e-5, atol=1e-8)
@@ -46,5 +46,5 @@ def test_clouds_of_every_type_are_listed_and_other_files_are_not(tmp_path: Path)
     write_scan(tmp_path, "d", places, None)
     (tmp_path / "readme.txt").write_text("no points\n")
     (tmp_path / "model.bin").write_bytes(b"\xff" * 33)
-    found = list_sources([str(tmp_path)], "clouds", str(tmp_path / "out"))
+    found = list_sources([str(tmp_path)], "clouds", str(tmp_path / "out"), CloudFiles())
     assert [Path(path).name for path in found.files] == ["a.ply", "b.pcd", "c.txt", "d.bin"]

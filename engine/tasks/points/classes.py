@@ -10,14 +10,14 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from engine.contract.problems import Problem
-from engine.data.decoding import room_clouds
 from engine.data.decoding.idx import Bytes
 from engine.data.decoding.masks import NO_CLASS, names_by_value
-from engine.data.decoding.point_clouds import is_las
 from engine.data.decoding.reading import Unfit
-from engine.data.formats.shared.semantic_kitti import KittiClasses, kitti_classes
 from engine.data.splits import Labels, MaskCode, dataset_error, dataset_warning
 from engine.system.format import listed
+from engine.tasks.points.decoding import rooms
+from engine.tasks.points.decoding.clouds import is_las
+from engine.tasks.points.semantic_kitti import KittiClasses, kitti_classes
 
 _REMEDY = "Save a whole number per point as its label, and list the names in classes.txt, one per line."
 _KEEP = "If they are a class, list the names of all labels in classes.txt, one per line, label 0 first."
@@ -88,8 +88,8 @@ def learn_classes(folder: str, files: Sequence[str], counts: Mapping[int, int]) 
         if named.code is None:
             return PointMeaning(problems=[dataset_error(named.failure, _REMEDY)])
         return _by_list(named.classes, named.code, counts)
-    if all(map(room_clouds.is_room, files)):
-        names = room_clouds.CLASSES
+    if all(map(rooms.is_room, files)):
+        names = rooms.CLASSES
         return PointMeaning(names, MaskCode(tuple(range(len(names)))))
     kitti = kitti_classes(folder, files, counts)
     if kitti is not None:

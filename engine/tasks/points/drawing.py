@@ -10,8 +10,8 @@ import numpy.typing as npt
 from engine.contract.legend import LegendEntry
 from engine.data.decoding.idx import Bytes
 from engine.data.decoding.masks import NO_CLASS
-from engine.data.decoding.point_fields import Points
 from engine.data.drawing import class_colours, mask_legend
+from engine.tasks.points.decoding.fields import Points
 
 BACKGROUND = 245
 """The grey level of what has no points."""

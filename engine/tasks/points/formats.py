@@ -5,11 +5,18 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
 
 from engine.contract.problems import Problem
-from engine.data.decoding import room_clouds
 from engine.data.decoding.image_files import EXTENSIONS as IMAGE_ENDINGS
-from engine.data.decoding.point_clouds import (
+from engine.data.formats.format import Confidence, Content, Detection, Format
+from engine.data.formats.tree import Tree, split_named, suffix
+from engine.data.splits import dataset_error, dataset_warning, first_names, printable, spread_evenly
+from engine.system.format import listed
+from engine.tasks.points.classes import learn_classes
+from engine.tasks.points.decoding import rooms
+from engine.tasks.points.decoding.clouds import (
     EXTENSIONS,
     TABLES,
     UNSURE,
@@ -17,14 +24,10 @@ from engine.data.decoding.point_clouds import (
     read_fields,
     read_head,
 )
-from engine.data.decoding.point_fields import Fields, Head
-from engine.data.decoding.point_tables import read_table
-from engine.data.formats.format import Confidence, Content, Detection, Format
-from engine.data.formats.shared.point_classes import learn_classes
-from engine.data.formats.shared.semantic_kitti import VAL_SEQUENCES, sequence_of
-from engine.data.formats.tree import Tree, split_named, suffix
-from engine.data.splits import PointSplit, dataset_error, dataset_warning, first_names, printable, spread_evenly
-from engine.system.format import listed
+from engine.tasks.points.decoding.fields import Fields, Head
+from engine.tasks.points.decoding.tables import read_table
+from engine.tasks.points.drawing import point_legend
+from engine.tasks.points.semantic_kitti import VAL_SEQUENCES, sequence_of
 
 LAYOUT = (
     "Choose a folder of point clouds (PLY, LAS, LAZ, PCD, tables in XYZ, TXT, CSV or ASC, scans of KITTI), optionally "
@@ -37,6 +40,16 @@ _SAMPLED = 8
 """Number of clouds that are opened to detect the format, of those with endings of their own and of the others."""
 _OTHER_TEXTS = ("readme", "license", "licence", "classes", "class_names", "labels", "labelmap", "requirements", "notes")
 """Names of other text files."""
+
+
+@dataclass(frozen=True, eq=False)
+class PointSplit:
+    """Point clouds as files. `features` are the inputs that their points have in addition to the coordinates."""
+
+    holds_images: ClassVar[bool] = False
+    files: Sequence[str]
+    features: tuple[str, ...] = ()
+    is_drawn: bool = False
 
 
 def detect(tree: Tree) -> list[Detection]:
@@ -101,7 +114,7 @@ def _list_clouds(tree: Tree) -> tuple[list[str], list[str], bool]:
     folders: list[str] = []
     has_images = False
     for folder in tree.walk():
-        if os.path.basename(folder) == room_clouds.ANNOTATIONS:
+        if os.path.basename(folder) == rooms.ANNOTATIONS:
             continue
         has_images = has_images or tree.has(IMAGE_ENDINGS, folder)
         sure += [os.path.join(folder, name) for name in tree.files(folder, sorted(EXTENSIONS))]
@@ -143,7 +156,7 @@ def _is_guessed(path: str) -> bool:
 
     Labels in a file of their own leave no doubt that the table is one of points.
     """
-    if suffix(path) not in TABLES or room_clouds.is_room(path):
+    if suffix(path) not in TABLES or rooms.is_room(path):
         return False
     table = read_table(path)
     return table.guessed and table.fields.labelled
@@ -213,7 +226,7 @@ def _report_columns(files: Sequence[str], problems: list[Problem]) -> None:
     """Report how tables without names of columns are read."""
     by_columns: dict[tuple[str, ...], list[str]] = {}
     for path in files:
-        if suffix(path) in TABLES and not room_clouds.is_room(path):
+        if suffix(path) in TABLES and not rooms.is_room(path):
             try:
                 table = read_table(path)
             except Exception:
@@ -230,17 +243,28 @@ def _report_columns(files: Sequence[str], problems: list[Problem]) -> None:
 def _report_objects(files: Sequence[str], problems: list[Problem]) -> None:
     """Report objects of rooms whose names are of no class."""
     unknown = [
-        os.path.join(os.path.basename(os.path.dirname(path)), room_clouds.ANNOTATIONS, name)
+        os.path.join(os.path.basename(os.path.dirname(path)), rooms.ANNOTATIONS, name)
         for path in files
-        if suffix(path) in TABLES and room_clouds.is_room(path)
-        for name in room_clouds.unknown_objects(path)
+        if suffix(path) in TABLES and rooms.is_room(path)
+        for name in rooms.unknown_objects(path)
     ]
     if unknown:
         objects = "1 object is" if len(unknown) == 1 else f"{len(unknown):,} objects are"
         message = f"{objects} of no class of S3DIS ({listed(map(printable, unknown), most=3)}), so their points are of no class."
         problems.append(
-            dataset_warning(message, f"Name the files by one of {', '.join(room_clouds.CLASSES)}, as in chair_1.txt.")
+            dataset_warning(message, f"Name the files by one of {', '.join(rooms.CLASSES)}, as in chair_1.txt.")
         )
 
 
-FORMAT = Format("points", "Point clouds", ("points",), LAYOUT, detect, read)
+FORMAT = Format(
+    "points",
+    "Point clouds",
+    ("points",),
+    LAYOUT,
+    detect,
+    read,
+    open="engine.tasks.points.samples:open_points",
+    inspect="engine.tasks.points.inspection:inspect_points",
+    list_annotations="engine.tasks.points.inspection:list_points",
+    legend=point_legend,
+)

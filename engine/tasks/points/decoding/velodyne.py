@@ -11,10 +11,10 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from engine.data.decoding.point_fields import AT_ONCE, Columns, Head, require
 from engine.data.decoding.reading import Unfit
 from engine.data.splits import printable
 from engine.system.regular_files import open_regular
+from engine.tasks.points.decoding.fields import AT_ONCE, Columns, Head, require
 
 _POINT_BYTES, _LABEL_BYTES = 16, 4
 _CLASS_BITS = 0xFFFF

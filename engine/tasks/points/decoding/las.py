@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from engine.data.decoding.point_fields import AT_ONCE, FEATURES, Columns, Head, require, stack
 from engine.data.decoding.reading import Unfit
 from engine.data.splits import Labels
 from engine.system.regular_files import open_regular
+from engine.tasks.points.decoding.fields import AT_ONCE, FEATURES, Columns, Head, require, stack
 
 if TYPE_CHECKING:
     from laspy import LasReader

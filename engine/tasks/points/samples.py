@@ -7,27 +7,29 @@ import os
 import threading
 from collections import OrderedDict
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, NamedTuple, Self
+from dataclasses import replace
+from typing import NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
 import psutil
 import torch
 
+from engine.contract.preprocessing import Preprocessing
 from engine.data.datasets.images import UnreadableImage, folder_lost, is_gone
-from engine.data.datasets.samples import Sample, SampleSet
+from engine.data.datasets.open_splits import Splits
+from engine.data.datasets.samples import Sample
 from engine.data.decoding.idx import Bytes
 from engine.data.decoding.masks import NO_CLASS
-from engine.data.decoding.point_clouds import is_upright, read_cloud
-from engine.data.decoding.point_fields import Points
 from engine.data.decoding.reading import Unfit, describe_failure
-from engine.data.formats.points import heads
-from engine.data.formats.shared.point_classes import label_classes
 from engine.data.randomness import Purpose
-from engine.data.splits import Labels, MaskCode, PointSplit, printable, spread_evenly
-
-if TYPE_CHECKING:
-    from engine.data.transforms.device_transforms import Statistics
+from engine.data.splits import Labels, MaskCode, RecognizedDataset, printable, spread_evenly
+from engine.data.transforms.device_transforms import Statistics
+from engine.tasks.base import FileSamples
+from engine.tasks.points.classes import label_classes
+from engine.tasks.points.decoding.clouds import is_upright, read_cloud
+from engine.tasks.points.decoding.fields import Points
+from engine.tasks.points.formats import PointSplit, heads
 
 DRAWN = 8
 """Points in a block per point of a sample, at most; the sample draws among them.
@@ -60,7 +62,7 @@ class _Read(NamedTuple):
         return self.positions.nbytes + self.features.nbytes + self.classes.nbytes + self.rows.nbytes
 
 
-class PointBlocks(SampleSet):
+class PointBlocks(FileSamples):
     """Blocks of `points` points: inputs float32 [3 + f, points] of positions and features, targets int64 [points] of
     classes.
 
@@ -103,6 +105,21 @@ class PointBlocks(SampleSet):
     @property
     def channels(self) -> int:
         return 3 + len(self.split.features)
+
+    @property
+    def features(self) -> tuple[str, ...]:  # type: ignore[override]
+        return self.split.features
+
+    @property
+    def label_values(self) -> tuple[int, ...]:  # type: ignore[override]
+        return self.code.values
+
+    def with_features(self, features: tuple[str, ...]) -> PointBlocks:
+        return PointBlocks(replace(self.split, features=features), self.code, self.folder)
+
+    def for_evaluation(self, statistics: Statistics) -> PointBlocks:
+        self.training = self.turned = False
+        return self.normalised(statistics)
 
     def path(self, index: int) -> str:
         return printable(os.path.relpath(self.split.files[self._shares[index][0]], self.folder))
@@ -225,6 +242,29 @@ class PointBlocks(SampleSet):
         _halve(file.positions, order, parts)
         starts = (0, *np.cumsum(_even(len(classes), parts)).tolist())
         return _Read(file.positions[order], file.features[order], classes[order], starts, file.rows[order])
+
+
+class UnlabelledClouds(PointBlocks):
+    """Blocks of one point cloud without labels, normalized as in training."""
+
+    labelled = False
+
+    def __init__(self, file: str, preprocessing: Preprocessing, points: int) -> None:
+        split = PointSplit([file], preprocessing.features)
+        super().__init__(split, MaskCode((0,)), os.path.dirname(file) or ".", points=points)
+        self.statistics = (preprocessing.mean, preprocessing.std)
+
+
+def open_points(found: RecognizedDataset, folder: str) -> Splits:
+    """Open a recognized dataset of point clouds."""
+    assert isinstance(found.train, PointSplit)
+    assert isinstance(found.val, PointSplit)
+    assert found.code is not None
+    train, val = (PointBlocks(split, found.code, folder) for split in (found.train, found.val))
+    test = val if found.test is found.val else None
+    if isinstance(found.test, PointSplit) and test is None:
+        test = PointBlocks(found.test, found.code, folder)
+    return Splits(found.classes, train.channels, found.format, train, val, test=test)
 
 
 def _even(count: int, parts: int) -> list[int]:

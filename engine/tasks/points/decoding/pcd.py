@@ -13,7 +13,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from engine.data.decoding.point_fields import (
+from engine.data.decoding.reading import Unfit
+from engine.data.memory_limit import allow
+from engine.system.regular_files import open_regular
+from engine.tasks.points.decoding.fields import (
     AT_ONCE,
     FEATURES,
     MAX_DIGITS,
@@ -25,10 +28,7 @@ from engine.data.decoding.point_fields import (
     require,
     stack,
 )
-from engine.data.decoding.point_tables import read_numbers
-from engine.data.decoding.reading import Unfit
-from engine.data.memory_limit import allow
-from engine.system.regular_files import open_regular
+from engine.tasks.points.decoding.tables import read_numbers
 
 _TYPES = {"I": "i", "U": "u", "F": "f"}
 _MAX_RATIO = 88

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from engine.contract.dataset import Example, SplitReport
 from engine.contract.problems import Problem
 from engine.data.decoding.masks import NO_CLASS
-from engine.data.decoding.point_clouds import count_labels, read_cloud, read_head
 from engine.data.drawing import png
-from engine.data.formats.shared.point_classes import label_classes
 from engine.data.inspection.base import (
     EXAMPLE_SIDE,
     EXAMPLES,
@@ -24,11 +22,10 @@ from engine.data.inspection.base import (
     shares_of_classes,
     splits_of_type,
 )
-from engine.data.point_drawing import draw_points
+from engine.data.inspection.samples import count_by_class
 from engine.data.splits import (
     Labels,
     MaskCode,
-    PointSplit,
     RecognizedDataset,
     dataset_error,
     dataset_warning,
@@ -36,6 +33,10 @@ from engine.data.splits import (
     spread_evenly,
 )
 from engine.system.format import listed
+from engine.tasks.points.classes import label_classes
+from engine.tasks.points.decoding.clouds import count_labels, read_cloud, read_head
+from engine.tasks.points.drawing import draw_points
+from engine.tasks.points.formats import PointSplit
 
 READ = 64
 """Number of clouds of a split, about, that are read for the share of each class; of the others the headers are."""
@@ -60,6 +61,14 @@ def inspect_points(found: RecognizedDataset, progress: Progress, leave_out: Leav
         if name == "train":
             result.examples += _examples(split, list(seen), code)
     return result
+
+
+def list_points(found: RecognizedDataset, split: PointSplit, index: int) -> dict[str, Any]:
+    """Return the number of points of each class in a cloud."""
+    assert found.code is not None
+    labels, counts = count_labels(split.files[index])
+    numbers = np.repeat(label_classes(labels, found.code), counts)
+    return {"pixels": count_by_class(found.classes, numbers)}
 
 
 class _Cloud(NamedTuple):

@@ -16,7 +16,10 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from engine.data.decoding.point_fields import (
+from engine.data.decoding.reading import Unfit, finite
+from engine.data.splits import printable
+from engine.system.regular_files import open_regular
+from engine.tasks.points.decoding.fields import (
     AT_ONCE,
     FEATURES,
     Columns,
@@ -27,9 +30,6 @@ from engine.data.decoding.point_fields import (
     require,
     stack,
 )
-from engine.data.decoding.reading import Unfit, finite
-from engine.data.splits import printable
-from engine.system.regular_files import open_regular
 
 _SAMPLE_BYTES = 1 << 16
 _MAX_LABELS = 64

@@ -12,11 +12,11 @@ from torch.nn import functional
 
 from engine.contract.job import Job
 from engine.data.datasets.open_splits import open_splits
-from engine.data.datasets.point_blocks import PointBlocks
 from engine.data.decoding.masks import NO_CLASS
 from engine.models.base import TaskError
-from engine.models.networks.pointcnn import PointCNN, XConv, XTransform, farthest_points, neighbours_of, take
 from engine.tasks.base import DatasetInfo
+from engine.tasks.points.networks import PointCNN, XConv, XTransform, farthest_points, neighbours_of, take
+from engine.tasks.points.samples import PointBlocks
 from engine.tasks.registry import TASKS
 from tests.support.clouds import make_clouds
 from tests.support.consent import agreed

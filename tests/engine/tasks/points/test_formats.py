@@ -9,18 +9,19 @@ import numpy as np
 import pytest
 import torch
 
-import engine.data.datasets.point_blocks
+import engine.tasks.points.samples
 from engine.data.datasets.images import DatasetError, UnreadableImage
 from engine.data.datasets.open_splits import open_splits
-from engine.data.datasets.point_blocks import DRAWN, PointBlocks
 from engine.data.decoding.masks import NO_CLASS
-from engine.data.decoding.point_clouds import read_cloud, read_head
 from engine.data.decoding.reading import Unfit
 from engine.data.formats.registry import recognize
 from engine.data.inspection.inspector import inspect
-from engine.data.point_drawing import BACKGROUND, draw_points, point_legend
 from engine.data.randomness import RandomStreams
-from engine.data.splits import PointSplit, RecognizedDataset
+from engine.data.splits import RecognizedDataset
+from engine.tasks.points.decoding.clouds import read_cloud, read_head
+from engine.tasks.points.drawing import BACKGROUND, draw_points, point_legend
+from engine.tasks.points.formats import PointSplit
+from engine.tasks.points.samples import DRAWN, PointBlocks
 from tests.support.clouds import make_clouds, scene, write_las, write_pcd, write_ply, write_table
 
 POINTS = ("points",)
@@ -220,8 +221,8 @@ def test_that_clouds_stay_in_memory_while_there_is_room_and_a_folder_that_is_gon
 ) -> None:
     make_clouds(tmp_path / "data", {"train": 2, "val": 1}, 100)
     kept = blocks(tmp_path / "data", 100)
-    monkeypatch.setattr(engine.data.datasets.point_blocks, "KEPT_BYTES", 1)
-    monkeypatch.setattr(engine.data.datasets.point_blocks, "KEPT_SHARE", 0)
+    monkeypatch.setattr(engine.tasks.points.samples, "KEPT_BYTES", 1)
+    monkeypatch.setattr(engine.tasks.points.samples, "KEPT_SHARE", 0)
     read_again = blocks(tmp_path / "data", 100)
     loaded = [[samples.load(index, 0)[0] for index in (0, 1, 0)] for samples in (kept, read_again)]
     assert all(torch.equal(one, other) for one, other in zip(*loaded, strict=True))

@@ -10,16 +10,15 @@ import pytest
 
 from engine.contract.problems import errors
 from engine.data.datasets.open_splits import open_splits
-from engine.data.datasets.point_blocks import PointBlocks
-from engine.data.decoding.point_clouds import count_labels, is_cloud, read_cloud, read_head
 from engine.data.decoding.reading import Unfit
 from engine.data.formats.format import Confidence, Content
-from engine.data.formats.points import FORMAT
-from engine.data.formats.shared.point_classes import label_classes
 from engine.data.formats.tree import Tree
 from engine.data.inspection.inspector import inspect
 from engine.data.randomness import RandomStreams
-from engine.data.splits import PointSplit
+from engine.tasks.points.classes import label_classes
+from engine.tasks.points.decoding.clouds import count_labels, is_cloud, read_cloud, read_head
+from engine.tasks.points.formats import FORMAT, PointSplit
+from engine.tasks.points.samples import PointBlocks
 from tests.support.clouds import make_clouds, scene, write_pcd, write_ply, write_room, write_scan, write_table
 from tests.support.images import noise
 

@@ -10,17 +10,17 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from engine.data.decoding import (
-    las_clouds,
-    pcd_clouds,
-    ply_clouds,
-    point_tables,
-    room_clouds,
-    velodyne_clouds,
-)
-from engine.data.decoding.point_fields import Columns, Fields, Head, Points
 from engine.data.decoding.reading import Unfit
 from engine.data.splits import Labels
+from engine.tasks.points.decoding import (
+    las,
+    pcd,
+    ply,
+    rooms,
+    tables,
+    velodyne,
+)
+from engine.tasks.points.decoding.fields import Columns, Fields, Head, Points
 
 EXTENSIONS = frozenset({".ply", ".las", ".laz", ".pcd", ".xyz", ".asc"})
 """Endings that only point clouds have."""
@@ -56,15 +56,15 @@ class _Reader(NamedTuple):
     """Faster than `head` for files whose points must be counted."""
 
 
-_LAS = _Reader(las_clouds.read_head, las_clouds.read_parts)
-_TABLE = _Reader(point_tables.read_head, point_tables.read_parts, point_tables.read_fields)
-_ROOM = _Reader(room_clouds.read_head, room_clouds.read_parts, room_clouds.read_fields)
+_LAS = _Reader(las.read_head, las.read_parts)
+_TABLE = _Reader(tables.read_head, tables.read_parts, tables.read_fields)
+_ROOM = _Reader(rooms.read_head, rooms.read_parts, rooms.read_fields)
 _READERS = {
-    ".ply": _Reader(ply_clouds.read_head, ply_clouds.read_parts),
+    ".ply": _Reader(ply.read_head, ply.read_parts),
     ".las": _LAS,
     ".laz": _LAS,
-    ".pcd": _Reader(pcd_clouds.read_head, pcd_clouds.read_parts),
-    **dict.fromkeys(SCANS, _Reader(velodyne_clouds.read_head, velodyne_clouds.read_parts)),
+    ".pcd": _Reader(pcd.read_head, pcd.read_parts),
+    **dict.fromkeys(SCANS, _Reader(velodyne.read_head, velodyne.read_parts)),
     **dict.fromkeys(TABLES, _TABLE),
 }
 
@@ -73,10 +73,10 @@ def is_cloud(path: str) -> bool:
     """Return True if a file is a point cloud by its ending; files with endings of `UNSURE` are opened."""
     ending = _ending(path)
     if ending in SCANS:
-        return velodyne_clouds.is_scan(path)
+        return velodyne.is_scan(path)
     if ending not in UNSURE:
         return ending in EXTENSIONS
-    if os.path.basename(os.path.dirname(path)) == room_clouds.ANNOTATIONS:
+    if os.path.basename(os.path.dirname(path)) == rooms.ANNOTATIONS:
         return False
     try:
         read_fields(path)
@@ -155,4 +155,4 @@ def _ending(path: str) -> str:
 def _reader(path: str) -> _Reader:
     """Return the reader of a file's type; without a known ending it is read as PLY, which says that it is none."""
     ending = _ending(path)
-    return _ROOM if ending in TABLES and room_clouds.is_room(path) else _READERS.get(ending, _READERS[".ply"])
+    return _ROOM if ending in TABLES and rooms.is_room(path) else _READERS.get(ending, _READERS[".ply"])

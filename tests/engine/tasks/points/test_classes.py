@@ -10,10 +10,10 @@ import pytest
 from engine.contract.problems import errors
 from engine.data.decoding.reading import Unfit
 from engine.data.formats.format import Content
-from engine.data.formats.points import FORMAT
-from engine.data.formats.shared.point_classes import PointCode, label_classes
 from engine.data.formats.tree import Tree
 from engine.data.splits import MaskCode
+from engine.tasks.points.classes import PointCode, label_classes
+from engine.tasks.points.formats import FORMAT
 from tests.support.clouds import scene, write_las, write_ply, write_table
 
 

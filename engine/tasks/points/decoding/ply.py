@@ -10,7 +10,9 @@ from itertools import takewhile
 
 import numpy as np
 
-from engine.data.decoding.point_fields import (
+from engine.data.decoding.reading import Unfit
+from engine.system.regular_files import open_regular
+from engine.tasks.points.decoding.fields import (
     AT_ONCE,
     FEATURES,
     MAX_DIGITS,
@@ -22,8 +24,6 @@ from engine.data.decoding.point_fields import (
     require,
     stack,
 )
-from engine.data.decoding.reading import Unfit
-from engine.system.regular_files import open_regular
 
 _BYTES = {
     name: int(size)

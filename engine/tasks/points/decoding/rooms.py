@@ -12,8 +12,8 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from engine.data.decoding.point_fields import Columns, Fields, Head, require
-from engine.data.decoding.point_tables import Table, count_points, read_with
+from engine.tasks.points.decoding.fields import Columns, Fields, Head, require
+from engine.tasks.points.decoding.tables import Table, count_points, read_with
 
 ANNOTATIONS = "Annotations"
 CLASSES = (

@@ -1,0 +1,115 @@
+"""Files of point clouds, read for predictions and written with a predicted class per point."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from engine.contract.job import Job
+from engine.contract.preprocessing import Preprocessing
+from engine.data.decoding.masks import NO_CLASS
+from engine.data.splits import Labels
+from engine.system.regular_files import open_regular
+from engine.tasks.base import FileSamples, SampleFiles
+from engine.tasks.points.decoding.clouds import is_cloud, is_las, read_head, read_parts
+from engine.tasks.points.decoding.fields import LABELS
+from engine.tasks.points.samples import UnlabelledClouds
+from engine.tasks.predictions import PointClasses
+
+NEVER = 0
+"""ASPRS's class of a point that was never classified."""
+MOST_LEGACY = 31
+"""The largest class that LAS point formats 0 to 5 can hold (LAS 1.4, table 8)."""
+EXTRA = "predicted"
+"""The dimension of classes that a LAS file's own can't hold."""
+LABEL = "label"
+"""The property of a PLY file's points that had none."""
+COLORS = ("red", "green", "blue")
+
+
+class CloudFiles(SampleFiles):
+    """Files of point clouds: LAS and PLY keep their type with predictions, others become PLY."""
+
+    noun = "point cloud (PLY, LAS, LAZ, PCD, a table or a scan)"
+
+    def accepts(self, path: str) -> bool:
+        return is_cloud(path)
+
+    def open(self, file: str, preprocessing: Preprocessing, job: Job) -> tuple[FileSamples, int]:
+        return UnlabelledClouds(file, preprocessing, job.points), read_head(file).points
+
+    def written_ending(self, source: str) -> str:
+        ending = Path(source).suffix
+        return ending if is_las(source) or ending.lower() == ".ply" else ".ply"
+
+    def write(self, source: str, target: Path, found: PointClasses, values: tuple[int, ...]) -> None:
+        meaning = np.array(values or range(len(found.classes)), np.int64)
+        known = found.numbers != NO_CLASS
+        labels = np.where(known, meaning[np.where(known, found.numbers, 0)], NEVER if is_las(source) else -1)
+        if is_las(source):
+            _write_las(source, target, labels)
+        elif source.lower().endswith(".ply"):
+            _write_ply(source, target, labels)
+        else:
+            _convert_to_ply(source, target, labels)
+
+
+def _write_las(source: str, target: Path, labels: Labels) -> None:
+    """Write labels as the file's classification, or as a dimension "predicted" if that can't hold them."""
+    import laspy
+
+    with open_regular(source) as stream:
+        cloud = laspy.read(stream, closefd=False)
+    if cloud.header.point_format.id < 6 and labels.max(initial=0) > MOST_LEGACY:
+        cloud.add_extra_dim(laspy.ExtraBytesParams(EXTRA, np.uint8, "Predicted class"))
+        cloud[EXTRA] = labels.astype(np.uint8)
+    else:
+        cloud.classification = labels.astype(np.uint8)
+    with target.open("wb") as written:
+        cloud.write(written, do_compress=source.lower().endswith(".laz"))
+
+
+def _write_ply(source: str, target: Path, labels: Labels) -> None:
+    """Write labels as the property that held labels, in its type, or as a new one."""
+    from plyfile import PlyData, PlyElement
+
+    with open_regular(source) as stream:
+        cloud = PlyData.read(stream, mmap=False)
+    elements = []
+    for element in cloud.elements:
+        if element.name != "vertex":
+            elements.append(element)
+            continue
+        points = element.data
+        names = {name.lower(): name for name in reversed(points.dtype.names)}
+        name = next((names[each] for each in LABELS if each in names), None)
+        if name is None:
+            name = LABEL
+            wider = np.empty(len(points), [*((each, points.dtype[each]) for each in points.dtype.names), (name, "<i4")])
+            for each in points.dtype.names:
+                wider[each] = points[each]
+            points = wider
+        points[name] = labels.astype(points.dtype[name])
+        elements.append(PlyElement.describe(points, "vertex", comments=element.comments))
+    PlyData(
+        elements, text=cloud.text, byte_order=cloud.byte_order, comments=cloud.comments, obj_info=cloud.obj_info
+    ).write(str(target))
+
+
+def _convert_to_ply(source: str, target: Path, labels: Labels) -> None:
+    """Write the positions, features and labels of a cloud of another type, without points that have no position."""
+    from plyfile import PlyData, PlyElement
+
+    features = read_head(source).features
+    parts = zip(*read_parts(source, features, labelled=False), strict=True)
+    positions, columns, _, rows = (np.concatenate(each) for each in parts)
+    types = {name: "u1" if name in COLORS else "<f4" for name in features}
+    points = np.empty(len(rows), [*((axis, "<f8") for axis in "xyz"), *types.items(), (LABEL, "<i4")])
+    for index, axis in enumerate("xyz"):
+        points[axis] = positions[:, index]
+    for index, name in enumerate(features):
+        column = np.nan_to_num(columns[:, index])
+        points[name] = column.clip(0, 255) if name in COLORS else column
+    points[LABEL] = labels[rows]
+    PlyData([PlyElement.describe(points, "vertex")], byte_order="<").write(str(target))
