@@ -1,4 +1,4 @@
-"""The top of the window: the pages, how many runs go on, and which panels are shown."""
+"""Header of the window: tabs of the pages, number of active runs, and buttons for the panels and help."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from gui.actions import PAGES, Action, Actions, bind
 
 
 class Header(QWidget):
-    """Tabs and buttons of the window's actions."""
+    """Tabs and buttons that are bound to the window's actions."""
 
     def __init__(self, actions: Actions) -> None:
         super().__init__()
@@ -24,13 +24,13 @@ class Header(QWidget):
         self.tabs.setAccessibleName("Pages")
         for number, title in enumerate(PAGES):
             self.tabs.addTab(title)
-            # The button of that name is the one that trains.
+            # Without "page", the tab Train would have the name of the Train button.
             self.tabs.setAccessibleTabName(number, f"{title} page")
-            self._pages[number].toggled.connect(partial(self._follow, number))
-            self._pages[number].changed.connect(partial(self._tell_key, number))
-            self._tell_key(number)
-        self.tabs.currentChanged.connect(self._changed)
-        self.tabs.tabBarClicked.connect(self._clicked)
+            self._pages[number].toggled.connect(partial(self._on_page_toggled, number))
+            self._pages[number].changed.connect(partial(self._update_tool_tip, number))
+            self._update_tool_tip(number)
+        self.tabs.currentChanged.connect(self._on_tab_changed)
+        self.tabs.tabBarClicked.connect(self._on_tab_clicked)
         self.running = QLabel()
         self.running.setObjectName("muted")
         self.devices, self.job, self.help = map(_flat, (actions.devices_panel, actions.job_panel, actions.help))
@@ -45,25 +45,25 @@ class Header(QWidget):
     def show_page(self, number: int) -> None:
         self._pages[number].trigger()
 
-    def show_running(self, running: int, waiting: int) -> None:
-        """How many runs are at work, and how many wait in line for their devices."""
-        counts = ((running, "running"), (waiting, "waiting"))
-        self.running.setText(", ".join(f"{count} {what}" for count, what in counts if count))
+    def show_running(self, running: int, queued: int) -> None:
+        """Show the number of running runs and of those that wait for devices."""
+        counts = ((running, "running"), (queued, "queued"))
+        self.running.setText(", ".join(f"{count} {state}" for count, state in counts if count))
 
-    def _follow(self, number: int, on: bool) -> None:
-        if on:
+    def _on_page_toggled(self, number: int, selected: bool) -> None:
+        if selected:
             self.tabs.setCurrentIndex(number)
 
-    def _tell_key(self, number: int) -> None:
+    def _update_tool_tip(self, number: int) -> None:
         self.tabs.setTabToolTip(number, self._pages[number].toolTip())
 
-    def _changed(self, number: int) -> None:
+    def _on_tab_changed(self, number: int) -> None:
         if not self._pages[number].isChecked():
             self._pages[number].trigger()
 
-    def _clicked(self, number: int) -> None:
+    def _on_tab_clicked(self, number: int) -> None:
         if number == self.tabs.currentIndex():
-            self._pages[number].trigger()  # a page without a tab may be before it
+            self._pages[number].trigger()  # a page without a tab may cover it
 
 
 def _flat(action: Action) -> QToolButton:

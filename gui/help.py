@@ -102,7 +102,7 @@ class HelpWindow(QDialog):
         self.forward.clicked.connect(self.browser.forward)
         self.browser.forwardAvailable.connect(self.forward.setEnabled)
         QShortcut(QKeySequence(QKeySequence.StandardKey.Find), self).activated.connect(self._go_to_search)
-        theme.notifier.changed.connect(self._repaint)
+        theme.notifier.changed.connect(self.recolor)
         self._lay_out()
         self._list_pages(dict.fromkeys(pages(), 0))
         self.open_page(CONTENTS)
@@ -174,7 +174,7 @@ class HelpWindow(QDialog):
         self.list.blockSignals(False)
         self._highlight()
 
-    def _repaint(self) -> None:
+    def recolor(self) -> None:
         """Shows the page again, in the colours of the scheme, where it stands."""
         at = self.browser.verticalScrollBar().value()
         self.browser.reload()

@@ -1,4 +1,4 @@
-"""The window: makes the parts, connects them, and knows nothing that is not in one of them."""
+"""Main window: creates the parts and connects them."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from PySide6.QtWidgets import QDialog, QMainWindow, QSplitter, QStackedWidget, Q
 
 from engine.contract.devices import CPU, Snapshot
 from engine.contract.job import Job
-from gui.actions import MONITOR, RUNS, TRAIN, Actions
-from gui.commands.commands import Commands, Parts
+from gui.actions import MONITOR, PAGES, RUNS, TRAIN, Action, Actions
+from gui.commands.commands import Commands
+from gui.context import AppContext
 from gui.form.form import JobForm
 from gui.form.panel import JobPanel
 from gui.form.task_detection import sample_job
 from gui.header import Header
-from gui.page_panels import PagePanels
 from gui.sources.background import in_background, reraise
 from gui.sources.inspector import Inspector
 from gui.sources.opened_path import Opened, read_paths
@@ -33,18 +33,19 @@ from gui.widgets.tab_order import tab
 if TYPE_CHECKING:
     from engine.runs.folder import RunFolder
     from gui.help import HelpWindow
-    from gui.run_control import RunControl
     from gui.tray import Tray
     from gui.workspace import Workspace
 
-_AROUND = 80
-"""Pixels of a screen's height kept for the title bar and, under Wayland, for panels, of which no desktop tells
-beforehand."""
+_DESKTOP_HEIGHT = 80
+"""Pixels of the screen's height for the title bar and the panels of the desktop, which Wayland doesn't report."""
 
 
 class MainWindow(QMainWindow):
-    """Signals: completed() - the pages, the devices and the last run are on screen too; closed() - for good, and not
-    to the tray.
+    """Window with the devices panel, the pages and the job panel.
+
+    Signals:
+        completed(): The pages, the devices and the last run are on screen.
+        closed(): The window closed, and not to the tray.
     """
 
     completed = Signal()
@@ -68,43 +69,55 @@ class MainWindow(QMainWindow):
         self.workspace: Workspace | None = None
         self.help: HelpWindow | None = None
         self.tray: Tray | None = None
-        self._closing = self._quitting = False
-        self._painted = False
+        self._is_closing = self._is_quitting = self._is_painted = False
         self._lay_out()
-        self.commands = self._make_commands()
+        self._context = AppContext(
+            window=self,
+            settings=self.settings,
+            actions=self.acts,
+            header=self.header,
+            job_panel=self.job_panel,
+            status=self.status,
+            show_message=self.show_message,
+            show_run=self.show_run,
+            show_form=self.show_form,
+            show_help=self.show_help,
+            show_alerts=self._show_alerts,
+        )
+        self.commands = Commands(self._context)
         self._connect()
         self._restore()
         last = self.settings.last_job()
         job = last or sample_job()
-        self._wanted_devices = job.devices if self.settings.job_file.is_file() else None
+        self._initial_devices = job.devices if self.settings.job_file.is_file() else None
         self._is_first_start = last is None
         if last is None:
-            self.form.show_new(job)
+            self.job_panel.show_new(job)
         else:
-            self.form.set_job(job)
+            self.job_panel.set_job(job)
 
     @property
     def form(self) -> JobForm:
         """Form on screen."""
         return self.job_panel.form
 
-    def show_message(self, text: str) -> None:
-        """Says one line about the window itself."""
-        self.message.say(text)
+    def show_message(self, text: str, severity: str = "warning") -> None:
+        """Show a text about the window; "" hides it."""
+        self.message.say(text, severity)  # type: ignore[arg-type]
 
     def show_run(self, run: RunFolder) -> None:
-        """Shows `run`, past or present, on the first page."""
+        """Show a run on the Train page."""
         if self.workspace is not None:
             self.workspace.open_run(run)
             self.header.show_page(TRAIN)
 
     def show_form(self) -> None:
-        """Brings the job to the front, beside the run."""
+        """Show the job panel on the Train page."""
         self.header.show_page(TRAIN)
         self.acts.job_panel.setChecked(True)
 
     def show_help(self, page: str = "") -> None:
-        """Opens the user's guide, at that page where one is named, or brings it to the front."""
+        """Open the user's guide, at a page if one is given."""
         if self.help is None:
             from gui.help import HelpWindow
 
@@ -115,11 +128,11 @@ class MainWindow(QMainWindow):
         self.help.raise_()
         self.help.activateWindow()
 
-    def _say_if_any(self, problem: str) -> None:
+    def _show_problem(self, problem: str) -> None:
         if problem:
             self.show_message(problem)
 
-    # Making it
+    # Before the first paint
 
     def _lay_out(self) -> None:
         self.splitter.setHandleWidth(5)
@@ -144,33 +157,21 @@ class MainWindow(QMainWindow):
     def _connect(self) -> None:
         for number, page in enumerate(self.acts.pages):
             page.on_trigger(partial(self._show_page, number))
-        self.acts.devices_panel.toggled.connect(self._show_devices)
-        self.acts.job_panel.toggled.connect(self._show_job)
+            page.toggled.connect(partial(self._restore_panels, number))
+        for name, switch in self._panel_switches.items():
+            switch.toggled.connect(partial(self._on_panel_switched, name))
         self.acts.help.on_trigger(self.show_help)
         self.acts.browse.on_trigger(self._browse)
         self.acts.quit.on_trigger(self.quit)
+        self.status.page_wanted.connect(self.header.show_page)
         self.job_panel.folder_chosen.connect(self._inspect)
-        self.job_panel.train_requested.connect(self._remember_job)
+        self.job_panel.train_requested.connect(self._save_job)
         self.inspector.progress.connect(self.job_panel.show_progress)
         self.inspector.done.connect(self.job_panel.set_report)
-        self.inspector.failed.connect(self._inspection_failed)
-
-    def _make_commands(self) -> Commands:
-        parts = Parts(
-            acts=self.acts,
-            job_panel=self.job_panel,
-            header=self.header,
-            settings=self.settings,
-            show_run=self.show_run,
-            show_form=self.show_form,
-            show_help=self.show_help,
-            show_alerts=self._show_alerts,
-            say=self.show_message,
-        )
-        return Commands(self, parts)
+        self.inspector.failed.connect(self._on_inspection_failed)
 
     def _restore(self) -> None:
-        self.resize(1280, min(800, self.screen().availableSize().height() - _AROUND))
+        self.resize(1280, min(800, self.screen().availableSize().height() - _DESKTOP_HEIGHT))
         geometry = self.settings.bytes("geometry")
         if geometry is not None:
             self.restoreGeometry(geometry)
@@ -179,7 +180,12 @@ class MainWindow(QMainWindow):
             self.splitter.restoreState(sizes)
         else:
             self.splitter.setSizes([290, 605, 375])
-        self.panels = PagePanels(self.acts, self.settings)
+        self._shown_panels = {
+            (name, number): self.settings.flag(_panel_key(name, number), number == TRAIN)
+            for name in self._panel_switches
+            for number in range(len(PAGES))
+        }
+        self._restore_panels(self.acts.page, True)
         self.acts.full_screen.setChecked(self.isFullScreen())
 
     def focusNextPrevChild(self, forward: bool) -> bool:
@@ -190,13 +196,13 @@ class MainWindow(QMainWindow):
 
     def paintEvent(self, event: QPaintEvent) -> None:
         super().paintEvent(event)
-        if not self._painted:
-            self._painted = True
+        if not self._is_painted:
+            self._is_painted = True
             QTimer.singleShot(0, self, self.complete)
 
     def complete(self) -> None:
-        """Adds what costs more time to import than a window may take to show: pages, graphs and devices."""
-        if self.workspace is not None or self._closing:
+        """Add the pages, graphs and devices, whose imports would delay the first paint."""
+        if self.workspace is not None or self._is_closing:
             return
         from gui.run_control import RunControl
         from gui.side_pages import SidePages
@@ -207,20 +213,14 @@ class MainWindow(QMainWindow):
         for page in workspace.pages:
             self.pages.addWidget(page)
         self._put_devices(workspace)
-        control = RunControl(
-            self, acts=self.acts, job_panel=self.job_panel, header=self.header, status=self.status, workspace=workspace
-        )
-        control.form_wanted.connect(self.show_form)
-        control.run_wanted.connect(self.show_run)
-        self.status.page_wanted.connect(self.header.show_page)
-        side_pages = SidePages(self.job_panel, workspace, self.pages, self.acts, self)
-        side_pages.message.connect(self.message.say)
-        self._connect_workspace(workspace, control)
+        control = RunControl(self._context, workspace)
+        SidePages(self._context, workspace, self.pages)
+        self._connect_workspace(workspace)
         self.tray = Tray(self.settings, self.acts, workspace, self)
         self.tray.show_wanted.connect(self.come_forward)
         self.tray.alerts_wanted.connect(self._show_alerts)
-        if self._wanted_devices is not None:
-            workspace.devices.set_selection(self._wanted_devices)
+        if self._initial_devices is not None:
+            workspace.devices.set_selection(self._initial_devices)
         self.commands.complete(workspace)
         self.form.set_devices(workspace.devices.selection())
         self._show_page(self.acts.page)
@@ -233,57 +233,54 @@ class MainWindow(QMainWindow):
         self.completed.emit()
 
     def _put_devices(self, workspace: Workspace) -> None:
-        """Puts the devices where a bare panel has kept their place."""
+        """Replace the placeholder by the devices panel."""
         state, hidden = self.splitter.saveState(), self.devices_holder.isHidden()
         self.splitter.replaceWidget(self.splitter.indexOf(self.devices_holder), workspace.devices)
         self.devices_holder.deleteLater()
         self.devices_holder = workspace.devices
         self.devices_holder.setHidden(hidden)
         workspace.monitor.set_panel_shown(not hidden)
-        self.splitter.restoreState(state)  # which knows the sizes of hidden panels, too
+        self.splitter.restoreState(state)  # also contains the sizes of hidden panels
 
-    def _connect_workspace(self, workspace: Workspace, control: RunControl) -> None:
+    def _connect_workspace(self, workspace: Workspace) -> None:
         workspace.devices.selection_changed.connect(lambda: self.form.set_devices(workspace.devices.selection()))
-        workspace.hosts.local.snapshot.connect(self._snapshot)
-        for told in (workspace.hosts.snapshot, workspace.hosts.trouble, workspace.hosts.changed):
-            told.connect(self._hosts_changed)
-        for source in (control, workspace.monitor, workspace.run, workspace.runs):
+        self.job_panel.devices_requested.connect(workspace.devices.set_selection)
+        workspace.hosts.local.snapshot.connect(self._on_snapshot)
+        for signal in (workspace.hosts.snapshot, workspace.hosts.trouble, workspace.hosts.changed):
+            signal.connect(self._on_hosts_changed)
+        for source in (workspace.monitor, workspace.run, workspace.runs):
             source.message.connect(self.message.say)
         workspace.notices.pressed.connect(self._show_alerts)
-        workspace.alerts.message.connect(self._say_if_any)
-        self._say_if_any(workspace.alerts.problem)
+        workspace.alerts.message.connect(self._show_problem)
+        self._show_problem(workspace.alerts.problem)
         workspace.runs.run_chosen.connect(self.show_run)
         workspace.run.welcome.sample_wanted.connect(self._train_sample)
         workspace.run.welcome.folder_wanted.connect(self._browse)
         workspace.run.welcome.monitor_wanted.connect(lambda: self.header.show_page(MONITOR))
-        control.started.connect(self.show_run)
-        control.started.connect(workspace.runs.refresh)
-        self.job_panel.devices_requested.connect(workspace.devices.set_selection)
 
-    # What happens
+    # Events
 
-    def _snapshot(self, snapshot: Snapshot) -> None:
+    def _on_snapshot(self, snapshot: Snapshot) -> None:
         if self.workspace is not None:
             self.workspace.run.set_machine(snapshot)
             self.form.set_machine(snapshot)
 
-    def _hosts_changed(self) -> None:
+    def _on_hosts_changed(self) -> None:
         if self.workspace is not None:
             self.form.set_hosts(self.workspace.history.titles, self.workspace.hosts.troubles)
             self.workspace.run.name_devices(self.workspace.history.titles)
 
     def _inspect(self, job: Job | None) -> None:
-        if job is not None and not self._closing:
+        if job is not None and not self._is_closing:
             self.inspector.start(job)
         else:
             self.inspector.cancel()
 
-    def _inspection_failed(self, text: str) -> None:
+    def _on_inspection_failed(self, text: str) -> None:
         self.form.card.clear(text)
         self.form.set_report(None)
 
     def _show_alerts(self) -> None:
-        """Comes forward with the alerts, as asked for on the desktop."""
         if self.workspace is not None:
             from gui.monitor.toolbar import ALERTS
 
@@ -296,51 +293,57 @@ class MainWindow(QMainWindow):
         self.job_panel.browse()
 
     def _train_sample(self, on_gpus: bool) -> None:
-        """Starts a run of the sample, on the devices that are chosen, or on the CPU where no GPU can be used."""
+        """Train the sample on the checked devices, or on the CPU if no GPU can be used."""
         self.acts.job_panel.setChecked(True)
         self.job_panel.show_new(sample_job())
         if self.workspace is not None and not on_gpus:
             self.workspace.devices.set_selection((CPU,))
-        self.form.start()
+        self.job_panel.start()
 
     def _show_page(self, number: int) -> None:
         self.pages.setCurrentIndex(number)
         if self.workspace is not None and number == RUNS:
             self.workspace.runs.refresh()
 
-    def _show_job(self, shown: bool) -> None:
-        self._show_panel(self.job_panel, shown)
+    # Panels next to the pages; each page remembers which are shown
 
-    def _show_devices(self, shown: bool) -> None:
-        self._show_panel(self.devices_holder, shown)
-        if self.workspace is not None:
-            self.workspace.monitor.set_panel_shown(shown)
+    @property
+    def _panel_switches(self) -> dict[str, Action]:
+        return {"devices": self.acts.devices_panel, "job": self.acts.job_panel}
 
-    def _show_panel(self, panel: QWidget, shown: bool) -> None:
-        """Qt would move the keyboard from a panel that is hidden to whatever comes after it."""
+    def _restore_panels(self, number: int, is_selected: bool) -> None:
+        if is_selected:
+            for name, switch in self._panel_switches.items():
+                switch.setChecked(self._shown_panels[name, number])
+
+    def _on_panel_switched(self, name: str, shown: bool) -> None:
+        self._shown_panels[name, self.acts.page] = shown
+        panel = self.job_panel if name == "job" else self.devices_holder
         focus = self.focusWidget()
         if not shown and focus is not None and panel.isAncestorOf(focus):
-            self.header.tabs.setFocus()
+            self.header.tabs.setFocus()  # Qt would move the keyboard to whatever comes after the panel
         panel.setVisible(shown)
+        if name == "devices" and self.workspace is not None:
+            self.workspace.monitor.set_panel_shown(shown)
 
-    # Dropping and closing
+    # Opening and closing
 
     def dragEnterEvent(self, event: QDragEnterEvent) -> None:
-        if _dropped(event):
+        if _dropped_paths(event):
             event.acceptProposedAction()
 
     def dropEvent(self, event: QDropEvent) -> None:
-        paths = _dropped(event)
+        paths = _dropped_paths(event)
         if paths:
             event.acceptProposedAction()
             self.open_paths(paths)
 
     def open_paths(self, paths: Sequence[str]) -> None:
-        """Puts the first dataset folder or job file among `paths` into the form."""
-        in_background(lambda: read_paths(paths), self, self._take, reraise)
+        """Put the first dataset folder or job file among `paths` into the form."""
+        in_background(lambda: read_paths(paths), self, self._on_path_read, reraise)
 
-    def _take(self, opened: Opened) -> None:
-        self._say_if_any(opened.problem)
+    def _on_path_read(self, opened: Opened) -> None:
+        self._show_problem(opened.problem)
         if not opened.problem:
             self.show_form()
         if opened.folder:
@@ -349,11 +352,14 @@ class MainWindow(QMainWindow):
             self.job_panel.begin_prefill(opened.prefill)
 
     def come_forward(self, path: str = "", activation_token: str = "") -> None:
-        """Shows the window before all others, as far as the desktop lets it, and opens `path` if there is one.
-        `activation_token` is the desktop's leave for that.
+        """Bring the window to the front.
+
+        Args:
+            path: Dataset folder or job file to open; "" for none.
+            activation_token: Permission of the desktop to take the focus.
         """
         if activation_token:
-            os.environ["XDG_ACTIVATION_TOKEN"] = activation_token  # which Qt takes when it asks the desktop
+            os.environ["XDG_ACTIVATION_TOKEN"] = activation_token  # Qt passes it to the desktop
         self.setWindowState(self.windowState() & ~Qt.WindowState.WindowMinimized)
         self.show()
         self.raise_()
@@ -362,21 +368,22 @@ class MainWindow(QMainWindow):
             self.open_paths([path])
 
     def quit(self) -> None:
-        """Closes the window for good, whether or not there is a tray."""
-        self._quitting = True
+        """Close the window, even if the tray would keep it."""
+        self._is_quitting = True
         self.close()
 
     def closeEvent(self, event: QCloseEvent) -> None:
-        if self.tray is not None and self.tray.keeps_window and not self._quitting:
+        if self.tray is not None and self.tray.keeps_window and not self._is_quitting:
             event.ignore()
             self.hide()
             self.tray.explain()
             return
-        self._closing = True
+        self._is_closing = True
         self.settings.set("geometry", self.saveGeometry())
         self.settings.set("splitter", self.splitter.saveState())
-        self.panels.keep()
-        self._remember_job()
+        for (name, number), shown in self._shown_panels.items():
+            self.settings.set(_panel_key(name, number), shown)
+        self._save_job()
         self.inspector.close()
         self.commands.close()
         for dialog in self.findChildren(QDialog):
@@ -388,17 +395,21 @@ class MainWindow(QMainWindow):
         super().closeEvent(event)
         self.closed.emit()
 
-    def _remember_job(self) -> None:
-        """Keeps the form's own job for the next time, where there is one."""
+    def _save_job(self) -> None:
+        """Save the user's own job for the next start, if it is valid."""
         try:
             if self.job_panel.own_form.job is not None:
                 self.settings.remember_job(self.job_panel.own_form.job)
         except OSError as error:
-            self.show_message(f"Could not save the form for next time: {error.strerror} ({error.filename}).")
+            self.show_message(f"Couldn't save the form for the next start: {error.strerror} ({error.filename}).")
 
 
-def _dropped(event: QDropEvent) -> list[str]:
-    """The paths of what is dragged from this machine's file manager; runs of our own have places of theirs to go to."""
+def _panel_key(name: str, number: int) -> str:
+    return f"show_{name}_{PAGES[number].lower()}"
+
+
+def _dropped_paths(event: QDropEvent) -> list[str]:
+    """Return the local paths that are dragged from a file manager; none for dragged runs, which tables accept."""
     if is_of_runs(event.mimeData()):
         return []
     return [url.toLocalFile() for url in event.mimeData().urls() if url.isLocalFile()]

@@ -1,4 +1,4 @@
-"""Starts, pauses, resumes and stops runs, as the form, the status bar and the pages ask, and says how runs stand."""
+"""Start, pause, resume and stop of runs, and their state in the status bar."""
 
 from __future__ import annotations
 
@@ -6,21 +6,18 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
-from PySide6.QtCore import QObject, Qt, Signal
+from PySide6.QtCore import QObject, Qt
 
 from engine.contract.job import FIELDS, Job
 from engine.contract.problems import Problem
 from engine.runs.folder import ENDED, RunFolder, RunSummary
-from gui.actions import Actions
-from gui.form.panel import JobPanel
-from gui.header import Header
+from gui.context import AppContext
 from gui.sources.active_runs import ask_to_stop
 from gui.sources.background import in_background
 from gui.sources.launcher import Launcher
 from gui.sources.prefill import Prefill
 from gui.sources.resume_fork import to_follow
 from gui.sources.run_list import RunsRead
-from gui.status_bar import StatusBar
 from gui.titles import run_title
 from gui.workspace import Workspace
 
@@ -28,80 +25,63 @@ _NO_CHANGES: Mapping[str, Any] = MappingProxyType({})
 
 
 class RunControl(QObject):
-    """Signals:
-    started(RunFolder): that run has just been started.
-    run_wanted(RunFolder): that run is to be shown.
-    form_wanted(): what has been put into the form is to be seen.
-    message(str, str): in plain words, what was done or why not; "info" or "warning".
-    """
+    """Connects the form, the actions and the pages with the launcher and the run on screen."""
 
-    started = Signal(object)
-    run_wanted = Signal(object)
-    form_wanted = Signal()
-    message = Signal(str, str)
-
-    def __init__(
-        self,
-        window: QObject,
-        *,
-        acts: Actions,
-        job_panel: JobPanel,
-        header: Header,
-        status: StatusBar,
-        workspace: Workspace,
-    ) -> None:
-        super().__init__(window)
-        self._acts, self._job_panel, self._header, self._status = acts, job_panel, header, status
-        self._workspace, self._launcher, self._store = workspace, workspace.launcher, workspace.store
+    def __init__(self, context: AppContext, workspace: Workspace) -> None:
+        super().__init__(context.window)
+        self._context, self._workspace = context, workspace
+        self._panel, self._status = context.job_panel, context.status
+        self._launcher, self._session = workspace.launcher, workspace.session
         self._runs: tuple[RunSummary, ...] = ()
-        status.other_wanted.connect(lambda run: self.run_wanted.emit(RunFolder(run.folder)))
-        acts.pause.on_trigger(self._pause_or_resume)
-        acts.stop.on_trigger(self._store.stop)
-        job_panel.train_requested.connect(self._train)
-        job_panel.resume_requested.connect(self._resume)
-        job_panel.user_edited.connect(self._launcher.touch)
-        job_panel.changed.connect(self.show_status)
-        self._launcher.started.connect(self._started)
-        self._launcher.failed.connect(self._not_started)
-        self._store.changed.connect(self.show_status)
-        workspace.run_list.complete.connect(self._show_runs)
+        self._status.other_wanted.connect(lambda run: context.show_run(RunFolder(run.folder)))
+        context.actions.pause.on_trigger(self._pause_or_resume)
+        context.actions.stop.on_trigger(self._session.stop)
+        self._panel.train_requested.connect(self._train)
+        self._panel.resume_requested.connect(self._resume)
+        self._panel.user_edited.connect(self._launcher.touch)
+        self._panel.changed.connect(self.show_status)
+        self._launcher.started.connect(self._on_started)
+        self._launcher.failed.connect(self._on_start_failed)
+        self._session.changed.connect(self.show_status)
+        workspace.run_list.complete.connect(self._on_runs_read)
         workspace.run_list.complete.connect(self._show_first_run, Qt.ConnectionType.SingleShotConnection)
-        workspace.run_list.failed.connect(self._no_runs)
-        workspace.monitor.stop_run.connect(self._stop_other)
+        workspace.run_list.failed.connect(self._on_runs_unreadable)
+        workspace.monitor.stop_run.connect(self._stop_run)
         workspace.runs.resume_wanted.connect(self._resume)
         workspace.runs.prefill_requested.connect(self._prefill)
-        workspace.run.next_time_wanted.connect(self._use_next_time)
+        workspace.run.next_time_wanted.connect(self._set_field)
         workspace.run.changes_requested.connect(self._prefill_changed)
 
     def show_status(self) -> None:
-        """Says at the bottom how the run on screen stands, or whether one can be started."""
+        """Show the state of the run on screen in the status bar, or whether the job is ready."""
         if self._launcher.busy:
             return
-        if self._workspace.has_run and (self._store.active or not self._job_panel.form.checking):
-            self._status.show_run(self._store.status, self._title())
-        elif self._job_panel.form.checking:
+        if self._workspace.has_run and (self._session.active or not self._panel.form.checking):
+            self._status.show_run(self._session.status, self._title())
+        elif self._panel.form.checking:
             self._status.show_idle("Checking · inspecting the dataset folder")
         else:
-            self._status.show_idle(
-                f"Idle · {'ready to train' if self._acts.train.ready else 'the job is not ready yet'}"
-            )
+            is_ready = self._context.actions.train.ready
+            self._status.show_idle(f"Idle · {'ready to train' if is_ready else 'the job is not ready'}")
+
+    @property
+    def _run_id(self) -> str:
+        return self._session.run.run_id if self._session.run is not None else ""
 
     def _title(self) -> str:
-        """What the run on screen is called, by its id until the list of runs knows it."""
-        shown = self._store.run.run_id if self._store.run is not None else ""
-        return next((run_title(run) for run in self._runs if run.run_id == shown), shown)
+        """Return the title of the run on screen, its id until the run list contains it."""
+        return next((run_title(run) for run in self._runs if run.run_id == self._run_id), self._run_id)
 
-    def _show_runs(self, read: RunsRead) -> None:
+    def _on_runs_read(self, read: RunsRead) -> None:
         self._runs = read.runs
-        shown = self._store.run.run_id if self._store.run is not None else ""
-        self._status.show_others([run for run in read.runs if run.state not in ENDED and run.run_id != shown])
+        self._status.show_others([run for run in read.runs if run.state not in ENDED and run.run_id != self._run_id])
         self.show_status()
-        self._status.say_besides("")
-        self._header.show_running(*read.count())
-        self._job_panel.form.set_queued_runs(read.ahead)
+        self._status.set_suffix("")
+        self._context.header.show_running(*read.count())
+        self._panel.form.set_queued_runs(read.ahead)
 
-    def _no_runs(self, why: str) -> None:
-        self._status.say_besides(f"the list of runs can't be read: {why}")
+    def _on_runs_unreadable(self, reason: str) -> None:
+        self._status.set_suffix(f"the list of runs can't be read: {reason}")
 
     def _show_first_run(self, read: RunsRead) -> None:
         run = read.to_show()
@@ -119,58 +99,55 @@ class RunControl(QObject):
             launcher.resume(run, changes)
 
     def _free_launcher(self) -> Launcher | None:
-        """What starts a run, after it has been said that one is made ready; None while another one is."""
+        """Return the launcher and show that a run is being prepared; None while it prepares another run."""
         if self._launcher.busy:
             return None
-        self._job_panel.form.set_starting(True)
+        self._panel.form.set_starting(True)
         self._status.show_idle("Starting · preparing the run")
         return self._launcher
 
-    def _started(self, run: RunFolder) -> None:
-        self._job_panel.on_started()
-        self.started.emit(run)
-        self._store.mark_starting()
+    def _on_started(self, run: RunFolder) -> None:
+        self._panel.on_started()
+        self._context.show_run(run)
+        self._workspace.runs.refresh()
+        self._session.mark_starting()
 
-    def _not_started(self, problems: list[Problem]) -> None:
-        if not self._job_panel.on_start_failed(problems):
-            self.message.emit(" ".join(map(str, problems)), "warning")
+    def _on_start_failed(self, problems: list[Problem]) -> None:
+        if not self._panel.on_start_failed(problems):
+            self._context.show_message(" ".join(map(str, problems)))
         self.show_status()
 
     def _pause_or_resume(self) -> None:
-        """Whichever of the two the action offers."""
-        run = self._store.run
-        if run is not None and self._store.status.resumable:
+        run = self._session.run
+        if run is not None and self._session.status.resumable:
             self._resume(run)
         else:
-            self._store.pause()
+            self._session.pause()
 
-    def _stop_other(self, run_id: str) -> None:
-        """Asks a run to stop that need not be the one on screen."""
+    def _stop_run(self, run_id: str) -> None:
+        """Stop a run that isn't necessarily the one on screen."""
         in_background(
             lambda: ask_to_stop(run_id),
             self,
-            lambda run: self.message.emit(f"{run.run_id} stops after the current step.", "info"),
-            lambda error: self.message.emit(f"Could not stop {run_id}: {error}", "warning"),
+            lambda run: self._context.show_message(f"{run.run_id} stops after the current step.", "info"),
+            lambda error: self._context.show_message(f"Couldn't stop {run_id}: {error}"),
         )
 
-    # What is put into the form
-
     def _prefill(self, prefill: Prefill) -> None:
-        """Another run's job, to go on with or forked."""
-        self.form_wanted.emit()
-        self._job_panel.begin_prefill(prefill)
+        self._context.show_form()
+        self._panel.begin_prefill(prefill)
 
     def _prefill_changed(self, run: RunFolder, changes: Mapping[str, Any], further: bool) -> None:
-        """Put the job of a run that has ended into the form, with the changes that its page suggested."""
+        """Put the job of a run that has ended into the form, with changes that the run page suggests."""
         in_background(
             lambda: to_follow(run.summary(), changes, further=further),
             self,
             self._prefill,
-            lambda error: self.message.emit(f"The job of {run.run_id} can't be put into the form: {error}", "warning"),
+            lambda error: self._context.show_message(f"Couldn't put the job of {run.run_id} into the form: {error}"),
         )
 
-    def _use_next_time(self, field: str, value: object) -> None:
+    def _set_field(self, field: str, value: object) -> None:
         if field in FIELDS:
-            self._job_panel.set_field(field, value)
-            self.form_wanted.emit()
-            self.message.emit(f"{FIELDS[field].label} is set to {value} in the form for the next run.", "info")
+            self._panel.set_field(field, value)
+            self._context.show_form()
+            self._context.show_message(f"{FIELDS[field].label} is set to {value} for the next run.", "info")

@@ -1,53 +1,41 @@
-"""The pages that have no tab: the cut of the model, the finders of values, the dataset large, compared runs, and
-searches.
-"""
+"""Pages without a tab: model cuts, finders, dataset, comparison and searches."""
 
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from PySide6.QtCore import QObject, Signal
+from PySide6.QtCore import QObject
 from PySide6.QtWidgets import QStackedWidget, QWidget
 
 from engine.contract.job import Job
-from gui.actions import PAGES, RUNS, TRAIN, Actions
+from gui.actions import PAGES, RUNS, TRAIN
+from gui.context import AppContext
 from gui.form.form import JobForm
-from gui.form.panel import JobPanel
 from gui.sources.launcher import resolved
 from gui.workspace import Workspace
 
-if TYPE_CHECKING:
-    from gui.search.page import SearchPage
-
 
 class SidePages(QObject):
-    """Shows them under the header's page that they belong to, keeps them at the form's job, and leads back to where
-    they were asked for.
+    """Shows pages below the tab that they belong to, passes the job to them, and leads back."""
 
-    Signals: message(str, str) - in plain words, what one has done or why not; "info" or "warning".
-    """
-
-    message = Signal(str, str)
-
-    def __init__(
-        self, job_panel: JobPanel, workspace: Workspace, stack: QStackedWidget, acts: Actions, window: QObject
-    ) -> None:
-        super().__init__(window)
-        self._job_panel, self._workspace, self._stack, self._acts = job_panel, workspace, stack, acts
-        self._asked_from = TRAIN
+    def __init__(self, context: AppContext, workspace: Workspace, stack: QStackedWidget) -> None:
+        super().__init__(context.window)
+        self._context, self._workspace, self._stack = context, workspace, stack
+        self._panel = panel = context.job_panel
+        self._opened_from = TRAIN
         cut, dataset = workspace.cut, workspace.dataset
         cut.wanted.connect(self._show_cut)
-        cut.used.connect(job_panel.set_cuts)
+        cut.used.connect(panel.set_cuts)
         cut.closed.connect(lambda: self._close(self._form.cuts.show_button))
-        job_panel.cut_requested.connect(self._show_cut)
-        job_panel.finder_requested.connect(self._show_finder)
+        panel.cut_requested.connect(self._show_cut)
+        panel.finder_requested.connect(self._show_finder)
         dataset.closed.connect(lambda: self._close(self._form.card.open))
-        dataset.chosen.connect(job_panel.apply)
-        job_panel.gallery_requested.connect(self._show_dataset)
-        job_panel.labels_requested.connect(self._show_labels)
-        job_panel.inspected.connect(lambda: dataset.show_report(self._form.report))
-        job_panel.changed.connect(self._follow)
+        dataset.chosen.connect(panel.apply)
+        panel.gallery_requested.connect(self._show_dataset)
+        panel.labels_requested.connect(self._show_labels)
+        panel.inspected.connect(lambda: dataset.show_report(self._form.report))
+        panel.changed.connect(self._on_job_changed)
         workspace.runs.compare_wanted.connect(self._compare)
         workspace.runs.compare_also.connect(lambda ids: self._compare([*workspace.comparison().run_ids, *ids]))
         workspace.runs.searches_wanted.connect(self._show_searches)
@@ -56,19 +44,18 @@ class SidePages(QObject):
 
     @property
     def _form(self) -> JobForm:
-        return self._job_panel.form
+        return self._panel.form
 
-    def _follow(self) -> None:
+    def _job(self) -> Job | None:
+        return resolved(self._form.job) if self._form.job is not None else None
+
+    def _on_job_changed(self) -> None:
         job = self._job()
         for page in self._workspace.finders.values():
             page.set_job(job)
         self._workspace.cut.set_job(job)
         self._workspace.dataset.set_job(self._form.job)
-        if self._workspace.search is not None:
-            self._show_job_to(self._workspace.search)
-
-    def _job(self) -> Job | None:
-        return resolved(self._form.job) if self._form.job is not None else None
+        self._pass_job_to_search()
 
     def _show_cut(self) -> None:
         self._workspace.cut.show_job(self._job(), self._form.problems, self._form.device_names())
@@ -76,25 +63,23 @@ class SidePages(QObject):
 
     def _show_finder(self, field: str) -> None:
         page = self._workspace.finder(field)
-        if self._stack.indexOf(page) < 0:
-            self._stack.addWidget(page)
+        if self._add(page):
             page.wanted.connect(partial(self._show_finder, field))
-            page.used.connect(self._set)
-            page.refused.connect(self._job_panel.set_warnings)
+            page.used.connect(self._set_fields)
+            page.refused.connect(self._panel.set_warnings)
             page.closed.connect(lambda: self._close(self._form.find_buttons[field]))
         page.show_job(self._job(), self._form.problems)
         self._show(page, TRAIN)
 
-    def _set(self, values: dict[str, Any]) -> None:
-        """Puts values into the form, and devices into their panel."""
+    def _set_fields(self, values: dict[str, Any]) -> None:
         for name, value in values.items():
             if name == "devices":
                 self._workspace.devices.set_selection(value)
             else:
-                self._job_panel.set_field(name, value)
+                self._panel.set_field(name, value)
 
     def _show_dataset(self, example: int) -> None:
-        """The dataset large, from that example on, as the form's augmentation would make it."""
+        """Show large examples from `example` on, as the augmentation of the job makes them."""
         page = self._workspace.dataset
         page.show_augmented(self._form.field_value("augmentation") != "none")
         self._show(page, TRAIN)
@@ -110,42 +95,50 @@ class SidePages(QObject):
 
     def _compare(self, run_ids: list[str]) -> None:
         page = self._workspace.comparison()
-        if self._stack.indexOf(page) < 0:
-            self._stack.addWidget(page)
+        if self._add(page):
             page.closed.connect(lambda: self._close(self._workspace.runs.table))
-            page.message.connect(self.message)
+            page.message.connect(self._context.show_message)
         page.show_runs(run_ids)
         self._show(page, RUNS)
         page.controls.axis.setFocus()
 
     def _show_searches(self) -> None:
         page = self._workspace.searches()
-        if self._stack.indexOf(page) < 0:
-            self._stack.addWidget(page)
+        if self._add(page):
             runs = self._workspace.runs
             page.closed.connect(lambda: self._close(runs.table))
-            page.message.connect(self.message)
+            page.message.connect(self._context.show_message)
             page.run_chosen.connect(runs.run_chosen)
             page.compare_wanted.connect(self._compare)
-            page.train_wanted.connect(self._job_panel.train_requested)
-            page.job_opened.connect(self._job_panel.set_job)
-            self._show_job_to(page)
+            page.train_wanted.connect(self._panel.train_requested)
+            page.job_opened.connect(self._panel.set_job)
+            self._pass_job_to_search()
         self._show(page, RUNS)
         page.show_list()
 
-    def _show_job_to(self, page: SearchPage) -> None:
-        form = self._form
-        page.set_job(self._job(), form.problems, form.devices, form.device_names(), form.report)
+    def _pass_job_to_search(self) -> None:
+        form, page = self._form, self._workspace.search
+        if page is not None:
+            page.set_job(self._job(), form.problems, form.devices, form.device_names(), form.report)
 
-    def _show(self, page: QWidget, below: int) -> None:
-        """Brings `page` forward, with the tab that it belongs to chosen."""
+    def _add(self, page: QWidget) -> bool:
+        """Add a page to the stack; return False if it is there."""
+        if self._stack.indexOf(page) >= 0:
+            return False
+        self._stack.addWidget(page)
+        return True
+
+    def _show(self, page: QWidget, tab: int) -> None:
+        """Show `page` with the tab that it belongs to selected."""
         if self._stack.currentWidget() is page:
             return
+        self._add(page)
         if self._stack.currentIndex() < len(PAGES):
-            self._asked_from = self._stack.currentIndex()
-        self._acts.pages[below].trigger()
+            self._opened_from = self._stack.currentIndex()
+        self._context.actions.pages[tab].trigger()
         self._stack.setCurrentWidget(page)
 
-    def _close(self, asked_by: QWidget) -> None:
-        self._acts.pages[self._asked_from].trigger()
-        asked_by.setFocus()
+    def _close(self, opened_by: QWidget) -> None:
+        """Return to the tab that the page was opened from, with the keyboard on the widget that opened it."""
+        self._context.actions.pages[self._opened_from].trigger()
+        opened_by.setFocus()

@@ -1,6 +1,4 @@
-"""What is running, at the bottom of every page: its name, state, progress, time left, speed, Pause or Resume, and
-Stop.
-"""
+"""Status bar with the run on screen: name, state, progress, speed, time left, and its actions."""
 
 from __future__ import annotations
 
@@ -11,7 +9,7 @@ from PySide6.QtCore import Qt, Signal
 from PySide6.QtGui import QKeyEvent, QMouseEvent
 from PySide6.QtWidgets import QHBoxLayout, QLabel, QProgressBar, QPushButton, QSizePolicy, QToolButton, QWidget
 
-from gui.actions import RUNS, TRAIN, Actions, bind
+from gui.actions import RUNS, TRAIN, Actions, bind, with_key
 from gui.format import localised
 from gui.titles import run_title
 
@@ -24,15 +22,17 @@ _RESUME = "Resumes the run from its last checkpoint"
 _STOP = "Ends the run after the current step and saves its state"
 _LEAVE = "Removes the run from the queue"
 _NAME_WIDTH = 220
-"""Pixels that a run's name takes at most; what is cut off stands in the tool tip."""
+"""Maximum pixels of a run's name; the tool tip shows all of it."""
 
 
 class StatusBar(QWidget):
-    """Shows a run's status, and has the actions that pause, resume and stop it offer what can be done now. A click on
-    it, or Enter on the run's name, leads to the run.
+    """State of the run on screen, which also updates the actions that pause, resume and stop it.
 
-    Signals: page_wanted(int) - a page of `gui.actions.PAGES` is to be shown; other_wanted(RunSummary) - a run that
-    goes on and is not on screen is to be shown.
+    A click on the bar, or Enter on the run's name, shows the run.
+
+    Signals:
+        page_wanted(int): Show a page of `gui.actions.PAGES`.
+        other_wanted(RunSummary): Show another active run.
     """
 
     page_wanted = Signal(int)
@@ -41,13 +41,13 @@ class StatusBar(QWidget):
     def __init__(self, actions: Actions) -> None:
         super().__init__()
         self._actions = actions
-        self._text = self._besides = ""
+        self._text = self._suffix = ""
         self._others: tuple[RunSummary, ...] = ()
         self.setObjectName("panel")
         self.setAttribute(Qt.WidgetAttribute.WA_StyledBackground)
         self.run = _Link("Run on screen")
         self.run.clicked.connect(lambda: self.page_wanted.emit(TRAIN))
-        self.others = _Link("Other runs going on")
+        self.others = _Link("Other active runs")
         self.others.clicked.connect(self._show_other)
         self.status = QLabel("Idle")
         self.status.setAccessibleName("Run status")
@@ -75,9 +75,9 @@ class StatusBar(QWidget):
         self.show_idle("Idle · nothing is running")
 
     def show_idle(self, text: str) -> None:
-        """Shows `text`, which begins with a state, and nothing to pause or to stop."""
-        self._say(text)
-        self._name("")
+        """Show a text that begins with a state, without a run."""
+        self._set_status(text)
+        self._set_name("")
         self.progress.hide()
         self.share.clear()
         self.speed.clear()
@@ -87,20 +87,20 @@ class StatusBar(QWidget):
             action.allow("Nothing is running")
 
     def show_run(self, run: RunStatus, title: str = "") -> None:
-        """Shows a run called `title`; what is None is not known yet and stays empty."""
-        self._say(run.text)
-        self._name(title)
-        at_work = run.active and run.word != "Waiting"
-        fraction, left_s = (run.fraction if at_work else None), run.seconds_left
-        self.progress.setVisible(at_work)
-        if at_work:
-            # Without a length known yet the bar moves to and fro.
+        """Show the state of a run; unknown values (None) stay empty."""
+        self._set_status(run.text)
+        self._set_name(title)
+        is_working = run.active and run.word != "Waiting"
+        fraction, left_s = (run.fraction if is_working else None), run.seconds_left
+        self.progress.setVisible(is_working)
+        if is_working:
+            # A range of 0 animates the bar while the length is unknown.
             self.progress.setRange(0, 1000 if fraction is not None else 0)
             self.progress.setValue(round(1000 * (fraction or 0)))
         self.share.setText(f"{100 * fraction:.0f} %" if fraction is not None else "")
         speed = run.images_per_second
-        self.speed.setText(f"{localised(speed)} images/s" if at_work and speed is not None else "")
-        self.left.setText(f"{clock(left_s)} left" if at_work and left_s is not None else "")
+        self.speed.setText(f"{localised(speed)} images/s" if is_working and speed is not None else "")
+        self.left.setText(f"{clock(left_s)} left" if is_working and left_s is not None else "")
         if run.resumable:
             self._actions.pause.set_appearance("Resume", _RESUME, "resume", "accent")
         else:
@@ -110,17 +110,18 @@ class StatusBar(QWidget):
         self._actions.stop.allow(run.why_no_stop)
 
     def show_others(self, runs: Sequence[RunSummary]) -> None:
-        """Names the run that goes on besides the one on screen, or says how many do."""
+        """Show the other active run, or how many there are."""
         self._others = tuple(runs)
         if len(runs) == 1:
-            self.others.show_text(f"{run_title(runs[0])} · {runs[0].state}", "Shows that run")
+            self.others.show_text(f"{run_title(runs[0])} · {runs[0].state}", "Shows this run")
         else:
-            self.others.show_text(f"{len(runs)} more going on" if runs else "", "Shows the list of runs (Ctrl+3)")
+            tip = with_key("Shows the list of runs", "runs_page")
+            self.others.show_text(f"{len(runs)} other active runs" if runs else "", tip)
 
-    def say_besides(self, text: str) -> None:
-        """Adds `text` to whatever is shown, until told otherwise."""
-        self._besides = text
-        self._say(self._text)
+    def set_suffix(self, text: str) -> None:
+        """Append `text` to every status; "" ends it."""
+        self._suffix = text
+        self._set_status(self._text)
 
     def mouseReleaseEvent(self, event: QMouseEvent) -> None:
         if event.button() == Qt.MouseButton.LeftButton and self.run.isVisible():
@@ -133,26 +134,26 @@ class StatusBar(QWidget):
         else:
             self.page_wanted.emit(RUNS)
 
-    def _name(self, title: str) -> None:
+    def _set_name(self, title: str) -> None:
         self.run.show_text(title, "Shows the run")
         self.setCursor(Qt.CursorShape.PointingHandCursor if title else Qt.CursorShape.ArrowCursor)
 
-    def _say(self, text: str) -> None:
+    def _set_status(self, text: str) -> None:
         self._text = text
-        text = " · ".join(filter(None, (text, self._besides)))
+        text = " · ".join(filter(None, (text, self._suffix)))
         if text != self.status.text():
             self.status.setText(text)
-            self.status.setAccessibleDescription(text)  # a label with a name of its own tells its text to nobody else
+            self.status.setAccessibleDescription(text)  # its accessible name replaces its text
             self.status.setToolTip(text)
 
 
 class _Link(QToolButton):
-    """A button that looks like its text; hidden without any. Enter presses it, too."""
+    """Button that looks like text, hidden without any; Enter presses it, too."""
 
     def __init__(self, name: str) -> None:
-        """`name` is what screen readers call it while it is empty."""
+        """Create a link; `name` is its accessible name while it is empty."""
         super().__init__()
-        self._called = name
+        self._empty_name = name
         self.setObjectName("flat")
         self.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
 
@@ -161,7 +162,7 @@ class _Link(QToolButton):
         if elided != self.text():
             self.setText(elided)
         self.setToolTip(f"{text}\n{tip}")
-        self.setAccessibleName(text or self._called)
+        self.setAccessibleName(text or self._empty_name)
         self.setAccessibleDescription(tip)
         self.setVisible(bool(text))
 
@@ -173,8 +174,7 @@ class _Link(QToolButton):
 
 
 def clock(seconds: float) -> str:
-    """A duration as m:ss or h:mm:ss."""
-    whole = max(0, round(seconds))
-    hours, rest = divmod(whole, 3600)
+    """Return a duration as m:ss or h:mm:ss."""
+    hours, rest = divmod(max(0, round(seconds)), 3600)
     minutes, secs = divmod(rest, 60)
     return f"{hours}:{minutes:02}:{secs:02}" if hours else f"{minutes}:{secs:02}"

@@ -1,6 +1,4 @@
-"""An icon in the desktop's tray, if the user wants one: what runs, how far it is, alerts, and the window when it is
-closed.
-"""
+"""Icon in the system tray with progress, alerts and a way back to the closed window."""
 
 from __future__ import annotations
 
@@ -17,24 +15,27 @@ from gui.workspace import Workspace
 
 NO_TRAY = "This desktop has no tray for icons; GNOME shows one with the extension AppIndicator"
 _SETTING, _EXPLAINED = "close_to_tray", "tray_explained"
-_STILL_HERE = "Footplate is still here"
-_WAY_BACK = "A click on this icon opens the window again, Quit in its menu ends Footplate. Runs go on either way."
+_STILL_HERE = "Footplate is still running"
+_EXPLANATION = "Click to reopen the window; Quit in its menu exits. Runs continue either way."
 _SIDE = 64
+"""Pixels of the icon's side."""
 
 
 class Tray(QObject):
-    """The action `close_to_tray` turns it on, which is kept; off by default.
+    """Tray icon, off by default; the action `close_to_tray` switches it.
 
-    Signals: show_wanted() - the window is to come forward; alerts_wanted() - with the alerts.
+    Signals:
+        show_wanted(): Bring the window to the front.
+        alerts_wanted(): Show the alerts.
     """
 
     show_wanted = Signal()
     alerts_wanted = Signal()
 
-    def __init__(self, settings: Settings, acts: Actions, workspace: Workspace, parent: QObject) -> None:
+    def __init__(self, settings: Settings, actions: Actions, workspace: Workspace, parent: QObject) -> None:
         super().__init__(parent)
         self._settings, self._workspace = settings, workspace
-        self._running = self._waiting = 0
+        self._running = self._queued = 0
         self._shown = ("", 0)
         self.icon = QSystemTrayIcon(self)
         self._menu = QMenu()
@@ -44,77 +45,81 @@ class Tray(QObject):
         self.alerts = self._menu.addAction("")
         self.alerts.triggered.connect(self.alerts_wanted)
         self._menu.addSeparator()
-        self._menu.addAction(acts.quit)
+        self._menu.addAction(actions.quit)
         self.icon.setContextMenu(self._menu)
-        self.icon.activated.connect(self._activated)
+        self.icon.activated.connect(self._on_activated)
         self.icon.messageClicked.connect(self.show_wanted)
-        workspace.run_list.complete.connect(self._show_runs)
-        workspace.store.changed.connect(self._follow)
-        workspace.alerts.changed.connect(self._follow)
-        self._acts = acts
-        acts.close_to_tray.allow("" if QSystemTrayIcon.isSystemTrayAvailable() else NO_TRAY)
-        acts.close_to_tray.setChecked(acts.close_to_tray.ready and settings.flag(_SETTING, False))
-        acts.close_to_tray.toggled.connect(self._turn)
-        self._show(acts.close_to_tray.isChecked())
+        workspace.run_list.complete.connect(self._on_runs_read)
+        workspace.session.changed.connect(self._refresh)
+        workspace.alerts.changed.connect(self._refresh)
+        switch = actions.close_to_tray
+        switch.allow("" if QSystemTrayIcon.isSystemTrayAvailable() else NO_TRAY)
+        switch.setChecked(switch.ready and self._settings.flag(_SETTING, False))
+        switch.toggled.connect(self._on_switched)
+        self._set_visible(switch.isChecked())
 
     @property
     def keeps_window(self) -> bool:
-        """Whether closing the window leaves Footplate in the tray; not at the end of the user's session."""
+        """Return True if Footplate stays in the tray when its window closes, except at the end of the user's session."""
         app = QApplication.instance()
-        leaving = isinstance(app, QApplication) and app.isSavingSession()
-        return self.icon.isVisible() and not leaving
+        is_session_ending = isinstance(app, QApplication) and app.isSavingSession()
+        return self.icon.isVisible() and not is_session_ending
 
     def explain(self) -> None:
-        """Says how to come back, the first time that the window has gone."""
+        """Show how to reopen the window, the first time that it closes to the tray."""
         if not self._settings.flag(_EXPLAINED, False):
             self._settings.set(_EXPLAINED, True)
-            self.icon.showMessage(_STILL_HERE, _WAY_BACK, self.icon.icon())
+            self.icon.showMessage(_STILL_HERE, _EXPLANATION, self.icon.icon())
 
     def close(self) -> None:
-        self._show(False)
+        self._set_visible(False)
 
-    def _turn(self, on: bool) -> None:
+    def _on_switched(self, on: bool) -> None:
         self._settings.set(_SETTING, on)
-        self._show(on)
+        self._set_visible(on)
 
-    def _show(self, on: bool) -> None:
-        # Else the end of another window, such as the guide's, would end Footplate while its window is hidden.
-        QApplication.setQuitOnLastWindowClosed(not on)
-        if on:
-            self._follow(force=True)
-        self.icon.setVisible(on)
+    def _set_visible(self, visible: bool) -> None:
+        # Else closing another window, such as the guide's, would quit Footplate while its window is hidden.
+        QApplication.setQuitOnLastWindowClosed(not visible)
+        if visible:
+            self._refresh(force=True)
+        self.icon.setVisible(visible)
 
-    def _activated(self, reason: QSystemTrayIcon.ActivationReason) -> None:
+    def _on_activated(self, reason: QSystemTrayIcon.ActivationReason) -> None:
         if reason != QSystemTrayIcon.ActivationReason.Context:
             self.show_wanted.emit()
 
-    def _show_runs(self, read: RunsRead) -> None:
-        self._running, self._waiting = read.count()
-        self._follow()
+    def _on_runs_read(self, read: RunsRead) -> None:
+        self._running, self._queued = read.count()
+        self._refresh()
 
-    def _follow(self, *, force: bool = False) -> None:
+    def _refresh(self, *, force: bool = False) -> None:
         if not force and not self.icon.isVisible():
             return
-        status, alerts = self._workspace.store.status, len(self._workspace.alerts.unseen)
-        counts = ((self._running, "running"), (self._waiting, "waiting"))
-        said = ", ".join(f"{count} {what}" for count, what in counts if count) or "Nothing is running"
+        status, alerts = self._workspace.session.status, len(self._workspace.alerts.unseen)
+        counts = ((self._running, "running"), (self._queued, "queued"))
+        text = ", ".join(f"{count} {state}" for count, state in counts if count) or "Nothing is running"
         fraction = status.fraction if status.active else None
         if fraction is not None:
-            said += f" · {status.text}, {100 * fraction:.0f} %"
-        shown = (said, alerts)
+            text += f" · {status.text}, {100 * fraction:.0f} %"
+        shown = (text, alerts)
         if shown == self._shown and not force:
             return
         self._shown = shown
-        self.state.setText(said)
+        self.state.setText(text)
         self.alerts.setText(counted(alerts, "alert"))
         self.alerts.setVisible(bool(alerts))
-        self.icon.setToolTip("\n".join(filter(None, ("Footplate", said, counted(alerts, "alert") if alerts else ""))))
-        self.icon.setIcon(tray_icon(fraction, running=bool(self._running), alarmed=bool(alerts)))
+        self.icon.setToolTip("\n".join(filter(None, ("Footplate", text, counted(alerts, "alert") if alerts else ""))))
+        self.icon.setIcon(tray_icon(fraction, running=bool(self._running), has_alerts=bool(alerts)))
 
 
-def tray_icon(fraction: float | None, *, running: bool, alarmed: bool) -> QIcon:
-    """Footplate's icon: with a bar at its foot while something runs, filled as far as that is known, and a red dot for
-    alerts, which has a rim, so that it is not told by its colour alone.
+def tray_icon(fraction: float | None, *, running: bool, has_alerts: bool) -> QIcon:
+    """Return Footplate's icon with progress and alerts.
+
+    Args:
+        fraction: Progress of the run on screen; None if unknown.
+        running: Draw a progress bar at the bottom.
+        has_alerts: Draw a red dot, whose rim distinguishes it without color.
     """
     image = QPixmap(icons.pixmap("footplate", "#000000", _SIDE))
     painter = QPainter(image)
@@ -123,9 +128,9 @@ def tray_icon(fraction: float | None, *, running: bool, alarmed: bool) -> QIcon:
     if running:
         painter.fillRect(QRectF(0, 50, _SIDE, 14), QColor(theme.DARK.border))
         painter.fillRect(QRectF(0, 50, _SIDE * (fraction or 0.0), 14), QColor(theme.DARK.ok))
-    if alarmed:
-        for color, edge in ((theme.DARK.text, 28), (theme.LIGHT.error, 22)):
+    if has_alerts:
+        for color, diameter in ((theme.DARK.text, 28), (theme.LIGHT.error, 22)):
             painter.setBrush(QColor(color))
-            painter.drawEllipse(QRectF(_SIDE - 14 - edge / 2, 14 - edge / 2, edge, edge))
+            painter.drawEllipse(QRectF(_SIDE - 14 - diameter / 2, 14 - diameter / 2, diameter, diameter))
     painter.end()
     return QIcon(image)

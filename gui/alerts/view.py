@@ -64,7 +64,7 @@ class AlertsView(QWidget):
         alerts.changed.connect(self._show_alerts)
         alerts.rules_changed.connect(self._show_rules)
         alerts.message.connect(self._problem.say)
-        theme.notifier.changed.connect(self._align_titles)
+        theme.notifier.changed.connect(self.recolor)
         self._show_alerts()
         self._problem.say(alerts.problem)
 
@@ -100,7 +100,7 @@ class AlertsView(QWidget):
             row = self.rows[kind.id] = RuleRow(kind, self._alerts.rules[kind.id])
             row.edited.connect(self._alerts.set_rule)
             rules.addWidget(row)
-        self._align_titles()
+        self.recolor()
         rules.addSpacing(10)
         about = _muted()
         about.setText("sent even when no window is open")
@@ -123,7 +123,7 @@ class AlertsView(QWidget):
         outer.setContentsMargins(0, 0, 0, 0)
         outer.addWidget(scroll)
 
-    def _align_titles(self) -> None:
+    def recolor(self) -> None:
         widest = max(row.on.sizeHint().width() for row in self.rows.values())
         for row in self.rows.values():
             row.on.setFixedWidth(widest)

@@ -51,7 +51,7 @@ class Legend(QWidget):
         layout.setContentsMargins(0, 0, 0, 0)
         layout.addWidget(self._scroll, 1)
         layout.addLayout(buttons)
-        theme.notifier.changed.connect(self._recolor)
+        theme.notifier.changed.connect(self.recolor)
 
     @property
     def shown(self) -> set[int]:
@@ -100,7 +100,7 @@ class Legend(QWidget):
             box.blockSignals(False)
         self.changed.emit()
 
-    def _recolor(self) -> None:
+    def recolor(self) -> None:
         for series, box in self.boxes.items():
             box.setIcon(swatch(series))
 

@@ -115,13 +115,13 @@ class ComparePage(QWidget):
 
     def clear(self) -> None:
         """Compares nothing any more, and lets go of what was read."""
-        self.close_reading()
+        self.close_work()
         self.runs, self._wanted, self._unread = {}, {}, {}
         self.legend.clear()
         self._show()
         self._stack.setCurrentIndex(0)
 
-    def close_reading(self) -> None:
+    def close_work(self) -> None:
         """Ends the reading that goes on in the background."""
         self._again.stop()
         self._reading.close()

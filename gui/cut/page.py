@@ -89,6 +89,10 @@ class CutPage(QWidget):
         self._lay_out()
         self._connect()
 
+    def close_work(self) -> None:
+        """End the child process that measures the model."""
+        self.planner.close()
+
     def show_job(self, job: Job | None, problems: Sequence[Problem], names: Mapping[str, str]) -> None:
         """Shows the cut of `job`: at once where it has been measured, else after measuring.
 

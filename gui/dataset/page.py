@@ -154,6 +154,10 @@ class DatasetPage(QWidget):
         """Show a notice above the examples, until the user leaves the page or the report changes."""
         self.notice.say(text, "info")
 
+    def close_work(self) -> None:
+        """End the child process that renders examples."""
+        self.renderer.close()
+
     def set_job(self, job: Job | None) -> None:
         """The form's job, by which images are rendered; None where it is not right yet."""
         if _rendered_by(job) != _rendered_by(self._job):

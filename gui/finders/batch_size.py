@@ -73,7 +73,7 @@ class BatchPage(FinderPage):
             self.plot.getAxis(side).enableAutoSIPrefix(False)
         self.rate = QLabel(wordWrap=True)
         self.rate.setObjectName("muted")
-        theme.notifier.changed.connect(self._paint)
+        theme.notifier.changed.connect(self.recolor)
         page = QWidget()
         layout = QVBoxLayout(page)
         layout.setContentsMargins(0, 0, 0, 0)
@@ -99,7 +99,7 @@ class BatchPage(FinderPage):
                 self.table.setItem(row, column, item)
             if trial.size == found.knee:
                 self.table.selectRow(row)
-        self._paint()
+        self.recolor()
 
     def chosen(self) -> int | None:
         rows = self.table.selectionModel().selectedRows()
@@ -110,7 +110,7 @@ class BatchPage(FinderPage):
         job, size = self._tried, self.chosen()
         self.rate.setText(scaled_rate(job.optimizer, job.learning_rate, job.batch_size, size) if job and size else "")
 
-    def _paint(self) -> None:
+    def recolor(self) -> None:
         colors = theme.colors()
         self.plot.setBackground(colors.panel)
         self.plot.showGrid(x=True, y=True, alpha=0.15)

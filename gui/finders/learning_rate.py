@@ -51,12 +51,12 @@ class RatePlot(ThemedPlot):
         self.setLabel("bottom", "Learning rate")
         self.setLabel("left", "Loss")
         self.scene().sigMouseClicked.connect(self._clicked)
-        self.repaint_all()
+        self.recolor()
 
     def show_found(self, found: RateFound) -> None:
         self._found = found
         self.rate = found.suggestion
-        self.repaint_all()
+        self.recolor()
 
     def choose(self, rate: float) -> None:
         """Moves the line to `rate`, within the curve."""
@@ -64,7 +64,7 @@ class RatePlot(ThemedPlot):
             return
         points = self._found.points
         self.rate = min(max(rate, points[0].rate), points[-1].rate)
-        self.repaint_all()
+        self.recolor()
         self.chosen.emit(self.rate)
 
     def keyPressEvent(self, event: QKeyEvent) -> None:

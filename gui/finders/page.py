@@ -79,6 +79,10 @@ class FinderPage(QWidget):
         self._lay_out(empty)
         self._connect()
 
+    def close_work(self) -> None:
+        """End the child process that runs the trials."""
+        self.child.close()
+
     def show_job(self, job: Job | None, problems: Sequence[Problem]) -> None:
         """Shows what was found for `job`: at once where it has been tried, else after that. `problems` are all of
         it.

@@ -77,8 +77,8 @@ class LinePlot(QWidget):
         group.range_changed.connect(self.touch)
         group.marks_changed.connect(self.touch)
         group.cursor_changed.connect(self._cursor_changed)
-        theme.notifier.changed.connect(self._recolor)
-        self._recolor()
+        theme.notifier.changed.connect(self.recolor)
+        self.recolor()
         self.say()
 
     def add_line(self, key: str, style: LineStyle) -> None:
@@ -246,7 +246,7 @@ class LinePlot(QWidget):
         self._empty.setGeometry(self._view.rect())
         self.touch()
 
-    def _recolor(self) -> None:
+    def recolor(self) -> None:
         self._view.recolor()
         for line in self._lines.values():
             line.recolor()

@@ -28,9 +28,9 @@ class ThemedPlot(pg.PlotWidget):  # type: ignore[misc,unused-ignore]
         self.setMouseEnabled(False, False)
         for side in ("bottom", "left"):
             self.getAxis(side).enableAutoSIPrefix(False)
-        theme.notifier.changed.connect(self.repaint_all)
+        theme.notifier.changed.connect(self.recolor)
 
-    def repaint_all(self) -> None:
+    def recolor(self) -> None:
         """Draws it anew in the colours of the scheme."""
         colors = theme.colors()
         self.setBackground(colors.panel)

@@ -104,7 +104,7 @@ class RunPage(QWidget):
         store.opened.connect(self._opened)
         store.changed.connect(self._show)
         store.finished.connect(lambda _outcome: self._show())
-        theme.notifier.changed.connect(self._recolor)
+        theme.notifier.changed.connect(self.recolor)
         for which, keys, by in zip(("previous", "next"), VIEW_KEYS, (-1, 1), strict=True):
             Action(self, f"{which}_view", f"The run's {which} view", "", keys).on_trigger(partial(self._next_view, by))
         if store.run is not None:
@@ -282,6 +282,6 @@ class RunPage(QWidget):
             self._curves.setCurrentIndex(0)
             self.charts.rows.take_back()
 
-    def _recolor(self) -> None:
+    def recolor(self) -> None:
         self.header.recolor()
         self.log.recolor(self.store.data.lines)

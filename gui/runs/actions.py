@@ -8,7 +8,7 @@ from PySide6.QtCore import QObject, Qt, Signal
 from PySide6.QtWidgets import QInputDialog, QMenu, QWidget
 
 from engine.runs.folder import RunSummary
-from gui.actions import HERE, WITHIN, Action
+from gui.actions import HERE, WITHIN, Action, with_key
 from gui.runs.deleting import GOING_ON
 
 _CHANGE = "Resume with c&hanges …"
@@ -108,4 +108,4 @@ def _resume_disabled_reason(run: RunSummary | None) -> str:
         return "Select one run that was paused, stopped or interrupted, failed, or could not be saved"
     if run.state in GOING_ON:
         return "It is still running"
-    return "It is complete: train it further (Ctrl+Shift+R)" if run.state == "completed" else ""
+    return with_key("It is complete: train it further", "change_run") if run.state == "completed" else ""

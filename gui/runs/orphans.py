@@ -10,6 +10,7 @@ from PySide6.QtWidgets import QHBoxLayout, QLabel, QPushButton, QVBoxLayout, QWi
 from engine.contract.devices import Snapshot, gpu_title
 from engine.runs.folder import RunFolder
 from engine.runs.orphans import PATIENCE_S, CannotEnd, Orphan, end_orphan, find_orphans
+from gui.actions import with_key
 from gui.format import localised, size
 from gui.sources.background import SingleFlight, in_background, reraise
 from gui.titles import title_of
@@ -108,12 +109,9 @@ class Orphans(QWidget):
                 self._tell(new)
 
     def _tell(self, new: list[Orphan]) -> None:
-        if len(new) == 1:
-            self.message.emit(f"{self.words(new[0])} Use Runs (Ctrl+3) to end it.")
-        else:
-            self.message.emit(
-                f"{self.words(new[0])} So have {localised(len(new) - 1)} more. Use Runs (Ctrl+3) to end them."
-            )
+        others = f" {localised(len(new) - 1)} others have too." if len(new) > 1 else ""
+        runs, them = with_key("Runs", "runs_page"), "it" if len(new) == 1 else "them"
+        self.message.emit(f"{self.words(new[0])}{others} Use {runs} to end {them}.")
 
     def _end(self, orphans: list[Orphan]) -> None:
         """Ends them on a thread each, since one that does not listen takes its time."""

@@ -12,7 +12,7 @@ from PySide6.QtWidgets import QHBoxLayout, QLabel, QPushButton, QSplitter, QStac
 from engine.runs.folder import RunFolder, RunSummary
 from engine.runs.notes import tags_of
 from engine.system import paths
-from gui.actions import WITHIN, Action, bind
+from gui.actions import WITHIN, Action, bind, with_key
 from gui.format import counted, localised
 from gui.runs.actions import RunActions
 from gui.runs.deleting import DeletingBar
@@ -108,7 +108,7 @@ class RunsPage(QWidget):
         self.queue.look()
         self.orphans.look()
 
-    def close_reading(self) -> None:
+    def close_work(self) -> None:
         """Ends what goes on in the background, and has what was typed written first."""
         self.details.keep()
         self._summaries.close()
@@ -240,12 +240,13 @@ class RunsPage(QWidget):
     def _tell_of_interrupted(self) -> None:
         count = self.interrupted.count
         if count:
-            was = (
-                "was interrupted. Runs (Ctrl+3) shows what it was doing"
+            runs = with_key("Runs", "runs_page")
+            state = (
+                f"was interrupted. {runs} shows what it was doing"
                 if count == 1
-                else ("were interrupted. Runs (Ctrl+3) shows what they were doing")
+                else f"were interrupted. {runs} shows what they were doing"
             )
-            self.message.emit(f"{counted(count, 'run')} {was} and how to resume.")
+            self.message.emit(f"{counted(count, 'run')} {state} and how to resume.")
 
     def _noted(self, run: RunSummary) -> None:
         self._found([run])

@@ -94,7 +94,7 @@ class TwoFields(TrialPlot):
         for box, name in ((self.x, "Horizontal field"), (self.y, "Vertical field")):
             box.setAccessibleName(name)
             box.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToContents)
-            box.currentIndexChanged.connect(lambda _index: self.repaint_all())
+            box.currentIndexChanged.connect(lambda _index: self.recolor())
         super().__init__("Two fields")
 
     def show_data(self, data: SearchData) -> None:

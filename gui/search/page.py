@@ -99,7 +99,7 @@ class SearchPage(QWidget):
         self.notice.hide()
         self.source.open(name)
 
-    def close_reading(self) -> None:
+    def close_work(self) -> None:
         """Ends what goes on in the background; searches go on."""
         self.source.close()
         self.form.close_work()

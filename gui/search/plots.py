@@ -50,7 +50,7 @@ class TrialPlot(ThemedPlot):
         self._nothing = QLabel(self.empty, self, alignment=Qt.AlignmentFlag.AlignCenter, wordWrap=True)
         self._nothing.setObjectName("muted")
         self._nothing.setAttribute(Qt.WidgetAttribute.WA_TransparentForMouseEvents)
-        self.repaint_all()
+        self.recolor()
 
     def show_data(self, data: SearchData) -> None:
         """Draws the search as it now stands."""

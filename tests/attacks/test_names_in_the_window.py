@@ -149,7 +149,7 @@ class Tour:
     def _run(self, run: RunFolder) -> None:
         with self.stop("opening"):
             self.window.show_run(run)
-        self.qtbot.waitUntil(lambda: not self.workspace.store.loading)
+        self.qtbot.waitUntil(lambda: not self.workspace.session.loading)
         tabs = self.workspace.run.header.tabs
         for view in (*range(1, tabs.count()), 0):
             with self.stop(f"run {tabs.tabText(view)}"):

@@ -75,7 +75,7 @@ class Scenario:
         if not self.asked and self.window.form.train.isEnabled() and workspace.launcher.ready:
             self.asked = True
             self.window.form.start()
-        points = len(workspace.store.data.steps.step)
+        points = len(workspace.session.data.steps.step)
         if self.began is None and points:
             self.began = time.monotonic()
             self.app.counting = True
@@ -83,7 +83,7 @@ class Scenario:
             self.app.counting = False
             self.points = points
             self.window.status.stop.click()
-        if self.points and not workspace.store.active:
+        if self.points and not workspace.session.active:
             self.clock.stop()
             self.window.close()
 

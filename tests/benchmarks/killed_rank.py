@@ -62,17 +62,17 @@ class Scenario:
             return
         now = time.monotonic()
         if self._killed is None:
-            if workspace.store.active and len(workspace.store.data.steps.step):
+            if workspace.session.active and len(workspace.session.data.steps.step):
                 self._first_point = self._first_point or now
                 if now - self._first_point > TRAINED_S:
                     self._killed = now
-                    self._kill(workspace.store.data.started.supervisor_pid)
+                    self._kill(workspace.session.data.started.supervisor_pid)
             return
         if self._in_log is None and NAMED in self.log():
             self._in_log = now - self._killed
         if self._in_status is None and NAMED in self.window.status.status.text():
             self._in_status = now - self._killed
-        if self._in_log is not None and self._in_status is not None and not workspace.store.active:
+        if self._in_log is not None and self._in_status is not None and not workspace.session.active:
             self.took.append((self._in_log, self._in_status))
             self.ended_s.append(now - self._killed)
             self._asked, self._first_point, self._killed, self._in_log, self._in_status = False, None, None, None, None

@@ -33,8 +33,8 @@ class Onlooker:
         if self._train and self._window.form.train.isEnabled():
             self._train = False
             self._window.form.train.click()
-        if workspace.has_run and workspace.store.run is not None:
-            self._say(f"opened {workspace.store.run.run_id}")
+        if workspace.has_run and workspace.session.run is not None:
+            self._say(f"opened {workspace.session.run.run_id}")
             self._say(f"status {self._window.status.status.text()}")
 
     def _say(self, text: str) -> None:

@@ -147,7 +147,7 @@ def show_going_on(stage: Stage) -> QWidget:
     own = os.getpid()
     run.write_supervisor(SupervisorFile(pid=own, start_time=process_start(own), endpoint="unix:/nowhere"))
     stage.window.show_run(run)
-    until(lambda: not stage.workspace.store.loading)
+    until(lambda: not stage.workspace.session.loading)
     return stage.show_run(CURVES)
 
 

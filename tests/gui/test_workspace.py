@@ -1,4 +1,4 @@
-"""What the parts that are made after the first paint tell each other."""
+"""Services and pages that are created after the first paint."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.gui.sources.devices.snapshots import UUIDS, gpu, snapshot
 
 @pytest.fixture
 def workspace(styled: QApplication, qtbot: QtBot, tmp_path: Path) -> Iterator[Workspace]:
-    """The parts, of which none is at work yet."""
+    """Workspace that is not started."""
     window = QObject()
     made = Workspace(Settings(tmp_path / "settings"), window)
     for widget in (*made.pages, made.devices):
@@ -26,22 +26,23 @@ def workspace(styled: QApplication, qtbot: QtBot, tmp_path: Path) -> Iterator[Wo
     made.close()
 
 
-def test_that_a_host_that_is_removed_leaves_neither_curves_nor_alerts(workspace: Workspace) -> None:
-    workspace.hosts.snapshot.emit("", snapshot(gpu(0)))
-    workspace.hosts.snapshot.emit("box", snapshot(gpu(1)))
+def test_removed_host_leaves_no_history_and_no_alerts(workspace: Workspace) -> None:
+    workspace.hosts.add("box")
+    workspace.hosts.take_snapshot("", snapshot(gpu(0)))
+    workspace.hosts.take_snapshot("box", snapshot(gpu(1)))
     own, others = UUIDS[0], f"box:{UUIDS[1]}"
     assert {own, others} <= set(workspace.alerts.devices)
     assert {own, others} <= set(workspace.history.devices)
-    workspace.hosts.removed.emit("box")
+    workspace.hosts.remove("box")
     assert others not in workspace.alerts.devices
     assert others not in workspace.history.devices
     assert own in workspace.alerts.devices
     assert own in workspace.history.devices
 
 
-def test_that_a_host_is_offered_for_training_while_it_is_listed(workspace: Workspace) -> None:
+def test_listed_host_is_offered_for_training(workspace: Workspace) -> None:
     workspace.hosts.add("box")
-    workspace.hosts.snapshot.emit("box", snapshot(gpu(1)))
+    workspace.hosts.take_snapshot("box", snapshot(gpu(1)))
     workspace.devices.set_selection((f"box:{UUIDS[1]}",))
     workspace.hosts.trouble.emit("box", "The connection was refused.")
     assert workspace.devices.selection() == (f"box:{UUIDS[1]}",)

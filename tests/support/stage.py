@@ -76,7 +76,7 @@ class Stage:
         make_search("flowers", 40, running=2)
         make_search("both goals", 40, goals=2)
         self.window.show_run(RunFolder(self.run.path))
-        until(lambda: not self.workspace.store.loading)
+        until(lambda: not self.workspace.session.loading)
 
     def pages(self) -> dict[str, Callable[[], QWidget]]:
         """By name, in an order in which none hides what a later one shows."""
@@ -217,7 +217,7 @@ class Stage:
 
     def show_training(self) -> QWidget:
         """A run of the sample on the CPU that goes on until the window is asked to stop it."""
-        store = self.workspace.store
+        store = self.workspace.session
         if not store.active:
             self.window.show_form()
             self.window.form.set_job(TRAINED)
@@ -228,9 +228,9 @@ class Stage:
         return self.show_run(CURVES)
 
     def stop_training(self) -> None:
-        if self.workspace.store.active:
+        if self.workspace.session.active:
             self.window.acts.stop.trigger()
-            until(lambda: not self.workspace.store.active)
+            until(lambda: not self.workspace.session.active)
 
 
 def until(condition: Callable[[], bool], seconds: float = 30.0) -> None:

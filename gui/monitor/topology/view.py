@@ -288,7 +288,7 @@ class Legend(QWidget):
         self._grid.setVerticalSpacing(4)
         self._grid.setColumnStretch(1, 1)
         self._swatches: list[tuple[QLabel, Kind]] = []
-        theme.notifier.changed.connect(self._paint)
+        theme.notifier.changed.connect(self.recolor)
 
     def show_pairs(self, pairs: list[GpuPair]) -> None:
         for shown in self.findChildren(QLabel):
@@ -312,9 +312,9 @@ class Legend(QWidget):
             cross.setAlignment(Qt.AlignmentFlag.AlignCenter)
             self._grid.addWidget(cross, len(entries), 0)
             self._grid.addWidget(_muted("neither can read the other's memory directly"), len(entries), 1)
-        self._paint()
+        self.recolor()
 
-    def _paint(self) -> None:
+    def recolor(self) -> None:
         for swatch, kind in self._swatches:
             swatch.setStyleSheet(f"background: {fill(kind).name()}; padding: 1px 6px;")
 

@@ -53,7 +53,7 @@ class ConfusionMatrix(QWidget):
         self.setMouseTracking(True)
         self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Expanding)
         self._fills = QImage()
-        theme.notifier.changed.connect(self._paint_fills)
+        theme.notifier.changed.connect(self.recolor)
 
     def show_counts(self, classes: Sequence[str], counts: npt.NDArray[np.int64] | None) -> None:
         """`counts` is [n, n], true classes by those found; None where there is none."""
@@ -65,7 +65,7 @@ class ConfusionMatrix(QWidget):
             self.cell = None
         self.setMinimumSize(self._smallest())
         self._describe()
-        self._paint_fills()
+        self.recolor()
 
     def choose(self, row: int, column: int) -> None:
         """Makes a cell the chosen one, and tells of it."""
@@ -152,7 +152,7 @@ class ConfusionMatrix(QWidget):
             text = _percent(float(self._shares[row, column]))
             painter.drawText(self.cell_rect(row, column), Qt.AlignmentFlag.AlignCenter, text)
 
-    def _paint_fills(self) -> None:
+    def recolor(self) -> None:
         """A pixel for each cell, which is drawn as large as the cell: thousands of fills one by one would take long."""
         scheme = theme.colors()
         over, under = (

@@ -53,7 +53,7 @@ class BoxErrorsPage(QWidget):
         outer = QVBoxLayout(self)
         outer.setContentsMargins(0, 0, 0, 0)
         outer.addWidget(scroll_panel(inside))
-        theme.notifier.changed.connect(self._draw)
+        theme.notifier.changed.connect(self.recolor)
 
     def show_evaluation(self, opened: OpenedEvaluation) -> None:
         evaluation = opened.evaluation
@@ -70,9 +70,9 @@ class BoxErrorsPage(QWidget):
             ]
         )
         self.sizes_title.setVisible(bool(evaluation.sizes))
-        self._draw()
+        self.recolor()
 
-    def _draw(self) -> None:
+    def recolor(self) -> None:
         colors = theme.colors()
         self.plot.setBackground(colors.panel)
         self.plot.showGrid(x=True, y=False, alpha=0.15)

@@ -49,7 +49,7 @@ class CalibrationPage(QWidget):
         )
         self.temperature.setText(temperature_words(calibration))
         self.plot.setAccessibleDescription(_spoken(calibration))
-        self.plot.repaint_all()
+        self.plot.recolor()
 
     def _draw(self) -> None:
         calibration = self._calibration

@@ -88,7 +88,7 @@ class CurvesPage(QWidget):
         self.best.setText("Best F1" if best is None else f"Best F1 at {localised(best, 2)}")
         self.roc.setVisible(not objects)
         for plot in (self.precision, self.roc):
-            plot.repaint_all()
+            plot.recolor()
         self._read(curve)
         self.threshold.set(USUAL if best is None else best)
 

@@ -30,7 +30,7 @@ class SharePlot(ThemedPlot):
     def draws(self, draw: Callable[[], None]) -> None:
         """Has `draw` put its items onto the plot, now and whenever the scheme changes."""
         self._draw = draw
-        self.repaint_all()
+        self.recolor()
 
     def draw(self) -> None:
         self._draw()

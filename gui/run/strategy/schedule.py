@@ -73,7 +73,7 @@ class ScheduleDiagram(QWidget):
         self.setAccessibleName("Schedule of the pipeline")
         self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
         self.setMouseTracking(True)
-        theme.notifier.changed.connect(self._redraw)
+        theme.notifier.changed.connect(self.recolor)
 
     def show_trace(self, trace: ScheduleTraced, devices: tuple[str, ...], titles: tuple[str, ...]) -> None:
         """Shows `trace`; `devices` and their `titles` are those of the ranks."""
@@ -93,7 +93,7 @@ class ScheduleDiagram(QWidget):
             self._begins[key] = ([action.begin_s for action in lane_actions], lane_actions)
         self.setAccessibleDescription(describe(trace, titles))
         self.setFixedHeight(self.sizeHint().height())
-        self._redraw()
+        self.recolor()
 
     def action_at(self, where: QPoint) -> Action | None:
         """The action whose block is under that point."""
@@ -152,7 +152,7 @@ class ScheduleDiagram(QWidget):
             painter.end()
         QPainter(self).drawPixmap(0, 0, self._drawn)
 
-    def _redraw(self) -> None:
+    def recolor(self) -> None:
         self._drawn = None
         self.update()
 

@@ -1,4 +1,4 @@
-"""Jobs as files, runs from elsewhere, what was used lately, and reports of problems."""
+"""Job files, runs in other folders, recent datasets and runs, and problem reports."""
 
 from __future__ import annotations
 
@@ -19,9 +19,7 @@ from gui.main_window import MainWindow
 from tests.gui.sources.written_runs import a_run
 
 
-def test_that_a_job_is_saved_opened_and_emptied(
-    open_window: Callable[[], MainWindow], qtbot: QtBot, tmp_path: Path
-) -> None:
+def test_job_is_saved_opened_and_cleared(open_window: Callable[[], MainWindow], qtbot: QtBot, tmp_path: Path) -> None:
     window = open_window()
     files, form = window.commands.files, window.form
     qtbot.waitUntil(form.train.isEnabled)
@@ -35,13 +33,11 @@ def test_that_a_job_is_saved_opened_and_emptied(
     assert form.values()["dataset"] == ""
     assert not window.acts.train.ready
     save_job(msgspec.structs.replace(saved, epochs=9), tmp_path / "other.toml")
-    with qtbot.waitSignal(files.form_wanted):
-        files.open_job(str(tmp_path / "other.toml"))
-    assert form.values()["epochs"] == 9
+    files.open_job(str(tmp_path / "other.toml"))
+    qtbot.waitUntil(lambda: form.values()["epochs"] == 9)
     (tmp_path / "bad.toml").write_text("epochs = 'many'")
-    with qtbot.waitSignal(files.message) as said:
-        files.open_job(str(tmp_path / "bad.toml"))
-    assert "can't be opened" in said.args[0]
+    files.open_job(str(tmp_path / "bad.toml"))
+    qtbot.waitUntil(lambda: "epochs" in window.message.text().lower())
     assert form.values()["epochs"] == 9
     assert "single process" in window.acts.copy_torchrun.disabled_reason
     form.set_job(msgspec.structs.replace(saved, strategy="ddp", devices=("cpu", "cpu")))
@@ -58,31 +54,45 @@ def _menu(window: MainWindow) -> list:
     return window.commands.menus.datasets.actions()
 
 
-def test_that_a_run_from_elsewhere_is_shown_and_another_folder_is_not(
-    open_window: Callable[[], MainWindow], qtbot: QtBot, tmp_path: Path
-) -> None:
+def test_run_folder_anywhere_is_shown(open_window: Callable[[], MainWindow], qtbot: QtBot, tmp_path: Path) -> None:
     elsewhere = a_run(8, name="night shift").path.rename(tmp_path / "from another disk")
     window = open_window()
     files = window.commands.files
     assert window.workspace is not None
-    with qtbot.waitSignal(window.workspace.store.opened):
+    with qtbot.waitSignal(window.workspace.session.opened):
         files.open_run(str(elsewhere))
-    assert window.workspace.store.run is not None
-    assert window.workspace.store.run.path == elsewhere
-    with qtbot.waitSignal(files.message) as said:
-        files.open_run(str(tmp_path))
-    assert "is not a run folder" in said.args[0]
+    assert window.workspace.session.run is not None
+    assert window.workspace.session.run.path == elsewhere
+    files.open_run(str(tmp_path))
+    qtbot.waitUntil(lambda: str(tmp_path) in window.message.text())
 
 
-def test_that_recent_runs_are_in_the_menu_newest_first(open_window: Callable[[], MainWindow], qtbot: QtBot) -> None:
+def test_quick_opens_check_each_folder(open_window: Callable[[], MainWindow], qtbot: QtBot, tmp_path: Path) -> None:
+    run = a_run(8)
+    window = open_window()
+    assert window.workspace is not None
+    session = window.workspace.session
+    opened = set()
+    session.opened.connect(lambda: opened.add(session.run.path if session.run is not None else None))
+    window.commands.files.open_run(str(run.path))
+    window.commands.files.open_run(str(tmp_path))
+    qtbot.waitUntil(lambda: str(tmp_path) in window.message.text() and run.path in opened)
+    assert tmp_path not in opened
+
+
+def test_menu_lists_recent_runs(open_window: Callable[[], MainWindow], qtbot: QtBot) -> None:
     a_run(8, name="night shift")
     window = open_window()
-    qtbot.waitUntil(lambda: bool(window.commands._runs))
-    window.commands.menus.runs.aboutToShow.emit()
-    assert [action.text() for action in window.commands.menus.runs.actions()] == ["night shift · completed"]
+    menu = window.commands.menus.runs
+
+    def titles() -> list[str]:
+        menu.aboutToShow.emit()
+        return [action.text() for action in menu.actions()]
+
+    qtbot.waitUntil(lambda: titles() == ["night shift · completed"])
 
 
-def test_that_about_names_the_versions_and_licences_of_what_is_installed() -> None:
+def test_about_lists_installed_packages_with_licenses() -> None:
     found = {package.name.lower(): package for package in packages()}
     assert next(iter(found)) == "footplate"
     assert {"torch", "msgspec", "pyside6_essentials"} <= set(found)
@@ -91,7 +101,7 @@ def test_that_about_names_the_versions_and_licences_of_what_is_installed() -> No
 
 
 @pytest.mark.long
-def test_that_a_report_is_looked_through_before_it_is_saved(
+def test_report_is_reviewed_before_it_is_saved(
     open_window: Callable[[], MainWindow], qtbot: QtBot, tmp_path: Path
 ) -> None:
     a_run(8, name="night shift")

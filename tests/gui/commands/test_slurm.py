@@ -42,6 +42,6 @@ def test_that_a_script_is_made_changed_and_submitted_as_it_stands(
     qtbot.waitUntil(dialog.submit.isEnabled)
     assert "SLURM's commands were not found" in dialog.problem.text()
     assert not list((own_home / "runs").iterdir())
-    again = type(dialog)(lambda: window.form.job, window.commands._parts.settings)
+    again = type(dialog)(lambda: window.form.job, window.settings)
     qtbot.addWidget(again)
     assert again.options() == dialog.options()

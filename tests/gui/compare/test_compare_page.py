@@ -30,7 +30,7 @@ _NAME = QAccessible.Text.Name
 @pytest.fixture
 def page(styled: QApplication, qtbot: QtBot) -> ComparePage:
     made = ComparePage()
-    qtbot.addWidget(made, before_close_func=lambda page: page.close_reading())
+    qtbot.addWidget(made, before_close_func=lambda page: page.close_work())
     made.resize(1000, 800)
     made.show()
     return made

@@ -32,7 +32,7 @@ def page(styled: QApplication, qtbot: QtBot) -> Iterator[RunsPage]:
     made.show()
     qtbot.waitUntil(lambda: not made._summaries.reading)
     yield made
-    made.close_reading()
+    made.close_work()
 
 
 @pytest.fixture

@@ -105,7 +105,7 @@ def test_that_notes_are_kept_when_another_run_is_chosen_and_when_the_page_goes(
         page.table.selectRow(page.model.row(second.run_id))  # in one step, as a click does
     assert page.details.notes.toPlainText() == "of the second"
     page.details.notes.setPlainText("of the second, changed")
-    page.close_reading()
+    page.close_work()
     assert read_notes(first.path).text == "of the first"
     assert read_notes(second.path).text == "of the second, changed"
 

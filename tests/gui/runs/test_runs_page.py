@@ -364,7 +364,7 @@ def test_that_a_page_that_goes_away_while_it_reads_leaves_no_thread(styled: QApp
         a_run(8)
     page = RunsPage()
     page.refresh()
-    page.close_reading()
+    page.close_work()
     assert not page._summaries.reading
     page.deleteLater()
 

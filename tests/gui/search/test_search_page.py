@@ -33,7 +33,7 @@ def page(styled: QApplication, qtbot: QtBot) -> Iterator[SearchPage]:
     made.resize(900, 900)
     made.set_job(JOB, [], ("cpu",), {}, None)
     yield made
-    made.close_reading()
+    made.close_work()
 
 
 def shown(page: SearchPage, qtbot: QtBot, name: str) -> SearchPage:

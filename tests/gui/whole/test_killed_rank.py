@@ -33,7 +33,7 @@ def trains_on_two_workers(window: MainWindow, qtbot: QtBot, restarts: int) -> li
         window.form.set_field(field, value)
     qtbot.waitUntil(window.form.train.isEnabled)
     qtbot.mouseClick(window.form.train, Qt.MouseButton.LeftButton)
-    store = window.workspace.store
+    store = window.workspace.session
     qtbot.waitUntil(lambda: len(store.data.steps.step) > 0)
     assert store.data.started is not None
     supervisor = psutil.Process(store.data.started.supervisor_pid)
@@ -62,15 +62,15 @@ def test_that_a_run_whose_rank_was_killed_trains_on_and_says_why_it_started_agai
     window = open_window()
     ranks = trains_on_two_workers(window, qtbot, restarts=1)
     assert window.workspace is not None
-    workspace, data = window.workspace, window.workspace.store.data
+    workspace, data = window.workspace, window.workspace.session.data
     qtbot.waitUntil(lambda: "last" in data.checkpoints)
     words: list[str] = []
-    workspace.store.changed.connect(lambda: words.append(workspace.store.status.word))
+    workspace.session.changed.connect(lambda: words.append(workspace.session.status.word))
     next(rank for rank in ranks if rank.name() == "footplate-w1").kill()
     qtbot.waitUntil(lambda: len(data.restarts) == 1 and NAMED in log_of(window))
     told, begun_at = len(data.steps.step), data.restarts[0].step
     qtbot.waitUntil(lambda: data.plan is not None and data.plan.from_step > 0)
-    qtbot.waitUntil(lambda: workspace.store.status.word == "Running" and data.step > (begun_at or 0))
+    qtbot.waitUntil(lambda: workspace.session.status.word == "Running" and data.step > (begun_at or 0))
     assert set(words) <= {"Running", "Restarting"}
     assert "Restarting" in words
     assert told > 0

@@ -57,7 +57,7 @@ def test_that_a_run_on_a_machine_that_is_added_survives_the_loss_of_its_network(
 ) -> None:
     window = open_window()
     assert window.workspace is not None
-    store = window.workspace.store
+    store = window.workspace.session
     window.acts.hosts.trigger()
     dialog = window.findChild(HostDialog)
     assert dialog is not None
@@ -102,7 +102,7 @@ def test_that_a_run_of_another_machine_is_followed_controlled_and_fetched_from_h
     first = open_window()
     follow(first, qtbot)
     assert first.workspace is not None
-    store = first.workspace.store
+    store = first.workspace.session
     assert store.run is not None
     assert machine_of(store.run) == NAME
     assert f"This run is on {NAME}" in first.workspace.run.header.remote.label.text()
@@ -111,7 +111,7 @@ def test_that_a_run_of_another_machine_is_followed_controlled_and_fetched_from_h
     second = open_window()
     follow(second, qtbot)
     assert second.workspace is not None
-    store = second.workspace.store
+    store = second.workspace.session
     qtbot.waitUntil(lambda: "last" in store.data.checkpoints)
     step = store.data.step
     qtbot.waitUntil(lambda: store.data.step > step)

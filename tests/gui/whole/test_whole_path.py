@@ -51,7 +51,7 @@ def press_train(window: MainWindow, qtbot: QtBot, epochs: int, model: str = "mni
 
 def points(window: MainWindow) -> int:
     assert window.workspace is not None
-    return len(window.workspace.store.data.steps.step)
+    return len(window.workspace.session.data.steps.step)
 
 
 def wait_for_status(window: MainWindow, word: str, qtbot: QtBot) -> None:
@@ -65,7 +65,7 @@ def look_at_its_views(window: MainWindow) -> None:
     page.header.tabs.setCurrentIndex(CLASSES)
     assert page.classes.shown.table.rows.rowCount() == 10
     assert page.classes.shown.matrix.isVisible()
-    assert len(window.workspace.store.data.looks.predicted) == 2
+    assert len(window.workspace.session.data.looks.predicted) == 2
     page.header.tabs.setCurrentIndex(PREDICTIONS)
     assert page.predictions.strip.count() == 8
     for step in (0, -1):

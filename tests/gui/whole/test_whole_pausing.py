@@ -29,15 +29,15 @@ def test_that_one_key_pauses_a_run_and_the_same_goes_on_with_it(
     wait_for_status(window, "Paused", qtbot)
     assert "devices are free" in status(window)
     assert window.workspace is not None
-    data = window.workspace.store.data
+    data = window.workspace.session.data
     first, paused_at = data.executions, data.step
     assert (run.state(), first) == ("paused", 1)
     assert window.status.pause.text() == "Resume"
     qtbot.keyClick(window, Qt.Key.Key_P, Qt.KeyboardModifier.ControlModifier)
     qtbot.waitUntil(lambda: data.executions == 2 and data.step > paused_at)
     wait_for_status(window, "Running", qtbot)
-    assert window.workspace.store.run is not None
-    assert window.workspace.store.run.path == run.path
+    assert window.workspace.session.run is not None
+    assert window.workspace.session.run.path == run.path
     assert (np.diff(data.steps.step.values) > 0).all()
     assert (np.diff(data.steps.seconds.values) > 0).all()
     assert any(line.text().startswith("Resumed at") for line in window.workspace.run.header.remarks._lines)

@@ -56,5 +56,5 @@ def test_that_who_waits_for_whom_is_shown_for_data_parallel_ranks(
     assert "Rank 1 · CPU worker 1: compute" in seen.ranks.accessibleDescription()
     assert not seen.cut.isVisibleTo(seen)
     assert window.workspace is not None
-    shares = [line.text for line in window.workspace.store.data.lines if line.text.startswith("Shares of each batch")]
+    shares = [line.text for line in window.workspace.session.data.lines if line.text.startswith("Shares of each batch")]
     assert len(shares) <= 1  # none where both were measured to be equally fast

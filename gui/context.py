@@ -1,0 +1,37 @@
+"""Parts of the window that its pages and commands share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from PySide6.QtWidgets import QMainWindow
+
+from engine.runs.folder import RunFolder
+from gui.actions import Actions
+from gui.form.panel import JobPanel
+from gui.header import Header
+from gui.sources.settings import Settings
+from gui.status_bar import StatusBar
+
+
+@dataclass(frozen=True)
+class AppContext:
+    """Parts that exist before the first paint, and what the window offers to them."""
+
+    window: QMainWindow
+    settings: Settings
+    actions: Actions
+    header: Header
+    job_panel: JobPanel
+    status: StatusBar
+    show_message: Callable[..., None]
+    """Shows a text about the window, with a severity ("warning" by default); "" hides the message."""
+    show_run: Callable[[RunFolder], None]
+    """Opens a run on the Train page."""
+    show_form: Callable[[], None]
+    """Shows the job panel on the Train page."""
+    show_help: Callable[[str], None]
+    """Opens the user's guide at a page; "" for the page that it is at."""
+    show_alerts: Callable[[], None]
+    """Shows the Monitor's alerts and brings the window to the front."""
