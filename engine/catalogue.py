@@ -123,7 +123,7 @@ def _added_model(name: str) -> Sequence[ModelEntry]:
         raise ValueError(f"there is no task “{known.task}”")
     task = TASKS[known.task]
     model_info = known.model_info(task.entry.classes or DESCRIBED_CLASSES)
-    model = task.build_model(Job(task=known.task, model=name), model_info.classes, model_info.channels)
+    model = task.build_model(Job.from_fields(task=known.task, model=name), model_info.classes, model_info.channels)
     entry = _entry(task, name, model_info, model, has=())
     return [msgspec.structs.replace(entry, package=MODELS.packages[name], options=declared(known.options))]
 
@@ -131,7 +131,7 @@ def _added_model(name: str) -> Sequence[ModelEntry]:
 def describe(task: Task, name: str) -> ModelEntry:
     """One model, built without memory."""
     model_info = task.model_info(name)
-    job = Job(task=task.entry.id, model=name)
+    job = Job.from_fields(task=task.entry.id, model=name)
     model = on_meta(lambda: task.build_model(job, model_info.classes, model_info.channels))
     drops = [field for field in DROPPED if field in task.entry.fields and _takes(task, job, model_info, field)]
     return _entry(task, name, model_info, model, has=drops)
@@ -167,7 +167,7 @@ def _entry(task: Task, name: str, model_info: ModelInfo, model: nn.Module, *, ha
 
 def _takes(task: Task, job: Job, model_info: ModelInfo, field: str) -> bool:
     """Whether the job's model can be built with a share in `field`."""
-    wanted = msgspec.structs.replace(job, **{field: 0.5})
+    wanted = job.with_fields(**{field: 0.5})
     try:
         on_meta(lambda: task.build_model(wanted, model_info.classes, model_info.channels))
     except TaskError as refusal:

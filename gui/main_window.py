@@ -89,7 +89,7 @@ class MainWindow(QMainWindow):
         self._restore()
         last = self.settings.last_job()
         job = last or sample_job()
-        self._initial_devices = job.devices if self.settings.job_file.is_file() else None
+        self._initial_devices = job.parallel.devices if self.settings.job_file.is_file() else None
         self._is_first_start = last is None
         if last is None:
             self.job_panel.show_new(job)

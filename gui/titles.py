@@ -228,4 +228,4 @@ def option_fields(job: Job) -> dict[str, Field]:
     """The options that the job's task, model and strategy declare, by name. A plug-in's are known while it is
     installed.
     """
-    return {field.name: field for field in load_catalogue().options_of(job.task, job.model, job.strategy)}
+    return {field.name: field for field in load_catalogue().options_of(job.task, job.model.name, job.parallel.strategy)}

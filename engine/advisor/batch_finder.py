@@ -106,11 +106,10 @@ def trial_job(job: Job, size: int) -> Job:
 
     Weights are initialized, never loaded, since their values don't affect memory.
     """
-    on_cpu = CPU in job.devices
-    return msgspec.structs.replace(
-        job,
+    on_cpu = CPU in job.parallel.devices
+    return job.with_fields(
         batch_size=size,
-        freeze_epochs=0 if job.unfreezes else job.freeze_epochs,
+        freeze_epochs=0 if job.unfreezes else job.model.freeze_epochs,
         progressive_from=None,
         pretrained=False,
         weights_file="",
@@ -118,20 +117,20 @@ def trial_job(job: Job, size: int) -> Job:
         on_not_finite="stop",
         compile="off",
         balance="equal",
-        memory_format="contiguous" if job.memory_format == "auto" else job.memory_format,
-        cpu_threads=job.cpu_threads or (max(1, usable_cores() // world_size(job)) if on_cpu else None),
+        memory_format="contiguous" if job.precision.memory_format == "auto" else job.precision.memory_format,
+        cpu_threads=job.precision.cpu_threads or (max(1, usable_cores() // world_size(job)) if on_cpu else None),
         picture_cache="off",
     )
 
 
 def _unit(job: Job) -> int:
     """Return the divisor of batch sizes that gives all devices and microbatches equal numbers of samples."""
-    strategy = load_catalogue().strategy(job.strategy)
+    strategy = load_catalogue().strategy(job.parallel.strategy)
     if strategy is None:
         return 1
     arrangement = layout(job, strategy)
-    parts = arrangement.replicas if strategy.cuts_model or strategy.splits_layers else len(job.devices)
-    return parts * job.accumulation * (arrangement.microbatches or 1)
+    parts = arrangement.replicas if strategy.cuts_model or strategy.splits_layers else len(job.parallel.devices)
+    return parts * job.training.accumulation * (arrangement.microbatches or 1)
 
 
 def is_out_of_memory(failed: Failed) -> bool:

@@ -63,7 +63,7 @@ def _time_steps(spec: WorkerSpec, reporter: Reporter) -> WorkerDone:
     del prefetched, checkpoint
     slowest = strategy.collectives.all_reduce_max([round(1e6 * seconds / timed)])[0] / 1e6
     used = memory.peak() if memory is not None else gpu_peaks(driven_gpus(spec, strategy.device))
-    result = Probe(spec.job.batch_size / slowest, used, len(prepared.splits.train))
+    result = Probe(spec.job.training.batch_size / slowest, used, len(prepared.splits.train))
     Path(spec.run_folder, f"probe-{spec.rank}.msgpack").write_bytes(msgspec.msgpack.encode(result))
     strategy.teardown()
     return WorkerDone(stopped=False)

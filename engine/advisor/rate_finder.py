@@ -28,7 +28,7 @@ OnProgress = Callable[[FinderProgress], object]
 
 def find_rate(job: Job, emit: OnProgress) -> RateFound | FinderFailed:
     """Suggest a learning rate from the start of the training of `job` on its devices at rising rates."""
-    if job.resume_from:
+    if job.checkpoints.resume_from:
         return FinderFailed(
             Problem(
                 "resume_from",
@@ -51,15 +51,14 @@ def find_rate(job: Job, emit: OnProgress) -> RateFound | FinderFailed:
 
 def _trial_job(job: Job) -> Job:
     """Return `job` with a rate that only the finder changes, and without persistent side effects."""
-    return msgspec.structs.replace(
-        job,
+    return job.with_fields(
         schedule="none",
         warmup_epochs=0.0,
         warmup_steps=0,
         on_not_finite="stop",
         ema_decay=None,
         compile="off",  # it takes longer than a hundred steps, and does not change the curve
-        picture_cache="off" if job.picture_cache == "off" else "memory",
+        picture_cache="off" if job.data.picture_cache == "off" else "memory",
     )
 
 

@@ -44,7 +44,7 @@ def _train(spec: WorkerSpec, reporter: Reporter) -> WorkerDone:
             strategy, optimizer_step, reporter.send if spec.rank == 0 else lambda _event: None, lambda: False
         )
         groups = optimizer_step.optimizer.param_groups
-        ratios = [group["lr"] / spec.job.learning_rate for group in groups]
+        ratios = [group["lr"] / spec.job.optimizer.learning_rate for group in groups]
         batches = (batch for epoch in range(1, STEPS + TIMED + WARM_UP + 1) for batch in train.epoch(epoch))
         number = 0
 

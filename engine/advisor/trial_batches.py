@@ -26,7 +26,7 @@ def repeated_batches(prepared: worker.WorkerContext, reporter: Reporter) -> Iter
     """
     strategy = prepared.strategy
     job = strategy.job
-    smaller = msgspec.structs.replace(job, batch_size=min(job.batch_size, EXAMPLES * strategy.data_world))
+    smaller = job.with_fields(batch_size=min(job.training.batch_size, EXAMPLES * strategy.data_world))
     spec = msgspec.structs.replace(prepared.spec, job=smaller)
     dataloaders = DataLoaders(spec, strategy, prepared.task, prepared.splits, reporter, streams=prepared.streams)
     train, val = dataloaders.train(), dataloaders.val()
@@ -38,7 +38,7 @@ def repeated_batches(prepared: worker.WorkerContext, reporter: Reporter) -> Iter
         val.close()
     count = _rank_images(strategy)
     while True:
-        yield None if loaded is None else _repeat(strategy, replace(loaded, global_size=job.batch_size), count)
+        yield None if loaded is None else _repeat(strategy, replace(loaded, global_size=job.training.batch_size), count)
 
 
 def reserve_prefetched(prepared: worker.WorkerContext) -> torch.Tensor | None:
@@ -54,7 +54,7 @@ def reserve_prefetched(prepared: worker.WorkerContext) -> torch.Tensor | None:
 
 def _rank_images(strategy: Strategy) -> int:
     """Return the number of images of a batch on this rank."""
-    return divide(strategy.job.batch_size, (1.0,) * strategy.data_world)[strategy.data_rank]
+    return divide(strategy.job.training.batch_size, (1.0,) * strategy.data_world)[strategy.data_rank]
 
 
 def _repeat(strategy: Strategy, batch: Batch, count: int) -> Batch:

@@ -38,7 +38,7 @@ def run_workers(
             job=job,
             rank=rank,
             world_size=count,
-            devices=job.devices,
+            devices=job.parallel.devices,
             rendezvous=str(folder / "rendezvous"),
             threads=max(1, usable_cores() // count),
         )

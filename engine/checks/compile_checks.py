@@ -19,10 +19,10 @@ def cpp_compiler() -> str:
 
 def speed_problems(job: Job, strategy: StrategyEntry) -> list[Problem]:
     """What stands against the job's `compile`."""
-    if job.compile != "on" or not strategy.keeps_model_whole:
+    if job.precision.compile != "on" or not strategy.keeps_model_whole:
         return []
     found = []
-    if CPU in job.devices and shutil.which(cpp_compiler()) is None:
+    if CPU in job.parallel.devices and shutil.which(cpp_compiler()) is None:
         found.append(
             Problem(
                 "compile",
@@ -30,7 +30,7 @@ def speed_problems(job: Job, strategy: StrategyEntry) -> list[Problem]:
                 "Install one (on Debian and Ubuntu: sudo apt install g++), or set it to auto.",
             )
         )
-    if job.activation_checkpointing:
+    if job.parallel.activation_checkpointing:
         found.append(
             Problem(
                 "compile",
@@ -38,7 +38,7 @@ def speed_problems(job: Job, strategy: StrategyEntry) -> list[Problem]:
                 "Set it to auto, or turn off activation checkpointing.",
             )
         )
-    if job.static_graph and "static_graph" in strategy.fields:
+    if job.parallel.static_graph and "static_graph" in strategy.fields:
         found.append(
             Problem(
                 "compile",

@@ -51,7 +51,7 @@ def takes_any_size(job: Job, catalogue: Catalogue) -> bool:
     """Whether the model may take images of any size: models that give something for each pixel and are convolutional.
     For a model that Footplate does not know it is tried.
     """
-    known = catalogue.model(job.model)
+    known = catalogue.model(job.model.name)
     return predictions_of(job.task) in ("pixels", "lines") and not (known is not None and known.family in _ONE_SIZE)
 
 
@@ -74,7 +74,7 @@ def out_problems(out: str, *, packed: bool) -> list[Problem]:
 
 
 def _safetensors_problems(job: Job, catalogue: Catalogue) -> list[Problem]:
-    known = catalogue.model(job.model)
+    known = catalogue.model(job.model.name)
     if job.model_is_file or (known is not None and known.package) or job.task == "custom":
         message = "The weights can be loaded only with the code that builds the model."
         return [Problem("model", message, "Keep that code beside the file.", "warning")]

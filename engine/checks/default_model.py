@@ -78,7 +78,7 @@ def _origin(weights: Weights | None, disk: Disk) -> str:
 
 
 def _job(task: TaskEntry, default: DefaultModel) -> Job:
-    return Job(task=task.id, model=default.model, encoder=default.encoder)
+    return Job.from_fields(task=task.id, model=default.model, encoder=default.encoder)
 
 
 def _title(model: str, catalogue: Catalogue) -> str:

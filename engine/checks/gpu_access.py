@@ -35,7 +35,7 @@ def mig_problems(job: Job) -> list[Problem]:
     and "will not enumerate non-MIG GPU if any compute instance is enumerated on any other GPU". NCCL takes on MIG
     with 2.32, as an experiment (NVIDIA/nccl#1716); torch 2.15 comes with 2.30.
     """
-    gpus = set(filter(is_gpu, job.devices))
+    gpus = set(filter(is_gpu, job.parallel.devices))
     if len(gpus) < 2 or not any(gpu.startswith("MIG-") for gpu in gpus):
         return []
     message = (
@@ -117,7 +117,7 @@ def _taken(gpus: tuple[Gpu, ...], machine: Snapshot, job: Job) -> Iterator[Obsta
     for gpu in gpus:
         holders = [process for process in gpu.processes or () if process.kind != "graphics"]
         own = all((process.name or "").startswith(OWN_WORKER) for process in holders)
-        waits = job.start == "when_free" and (own or job.wait_for_others)
+        waits = job.faults.start == "when_free" and (own or job.faults.wait_for_others)
         if holders and not waits and whole(gpu, machine).compute_mode in ("exclusive_process", "exclusive_thread"):
             who = listed(dict.fromkeys(map(_called, holders)))
             message = f"{titles([gpu])} is in use by {who}, and its compute mode “exclusive” allows no other process."

@@ -31,7 +31,7 @@ def obstacles(
     job: Job, machine: Snapshot, torch: TorchBuild | None, environment: Mapping[str, str]
 ) -> Iterator[Obstacle]:
     """What keeps `job` off those GPUs of `machine` that it names; nothing is said of lost ones."""
-    gpus = tuple(gpu for gpu in machine.gpus if gpu.uuid in job.devices and not gpu.lost)
+    gpus = tuple(gpu for gpu in machine.gpus if gpu.uuid in job.parallel.devices and not gpu.lost)
     if not gpus:
         return
     if torch is not None:

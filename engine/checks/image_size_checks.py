@@ -12,11 +12,11 @@ def image_size_problems(
     job: Job, task: TaskEntry | None, strategy: StrategyEntry | None, model: ModelEntry | None
 ) -> list[Problem]:
     """What is wrong with `progressive_from`."""
-    start = job.progressive_from
+    start = job.data.progressive_from
     if start is None or task is None or "progressive_from" in task.without:
         return []
     found = []
-    size = job.image_size or (model.image_size if model is not None else None)
+    size = job.data.image_size or (model.image_size if model is not None else None)
     least = max(STEP, model.min_image_size if model is not None else 0)
     if size is not None and start >= size:
         found.append(
@@ -30,7 +30,7 @@ def image_size_problems(
     if strategy is not None and strategy.schedules:
         message = f"{strategy.title} sends batches through buffers of a fixed size."
         found.append(_wrong(message, "Leave it empty, or choose another strategy."))
-    if job.compile == "on":
+    if job.precision.compile == "on":
         message = "A compiled model would be recompiled for every image size."
         found.append(_wrong(message, "Leave it empty, or set Compile the model to auto or off."))
     return found

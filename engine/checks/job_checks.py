@@ -64,16 +64,16 @@ def problems(
         found.append(
             Problem("task", f"There is no task “{job.task}”.", did_you_mean(job.task, [t.id for t in catalogue.tasks]))
         )
-    elif job.best_by:
-        file = disk.model_file(job.model) if task.file else None
+    elif job.checkpoints.best_by:
+        file = disk.model_file(job.model.name) if task.file else None
         of_file = file.measures if file is not None else ()
         known = [measure.id for measure in (*of_file, *task.measures)]
         # Of a file whose measures cannot be told from its text, the run says at its start whether it has this one.
-        if job.best_by not in known and (of_file or not task.file):
-            message = f"“{job.best_by}” is not a metric of this task."
-            found.append(Problem("best_by", message, did_you_mean(job.best_by, known)))
+        if job.checkpoints.best_by not in known and (of_file or not task.file):
+            message = f"“{job.checkpoints.best_by}” is not a metric of this task."
+            found.append(Problem("best_by", message, did_you_mean(job.checkpoints.best_by, known)))
     found += _loss(job, task)
-    found += option_problems(job.options, catalogue.options_of(job.task, job.model, job.strategy))
+    found += option_problems(job.options, catalogue.options_of(job.task, job.model.name, job.parallel.strategy))
     model = None
     if job.model_is_file:
         found += _model_file(job, disk)
@@ -81,18 +81,24 @@ def problems(
         message = "This task is defined by your own Python file."
         found.append(Problem("model", message, "Choose that file as the model; resources/examples has an example."))
     else:
-        model = catalogue.model(job.model)
+        model = catalogue.model(job.model.name)
         found += _named_model(job, model, catalogue, disk)
     found += weights_problems(job, catalogue, disk, chosen=chosen)
-    if job.resume_from and (message := _no_file(job.resume_from, disk)):
+    if job.checkpoints.resume_from and (message := _no_file(job.checkpoints.resume_from, disk)):
         remedy = "Choose the last.pt in a run's checkpoints folder, or leave it empty."
         found.append(Problem("resume_from", message, remedy))
-    if job.weights_file and (message := _no_file(job.weights_file, disk)):
+    if job.model.weights_file and (message := _no_file(job.model.weights_file, disk)):
         found.append(Problem("weights_file", message, "Check the spelling, or browse for it."))
-    strategy = catalogue.strategy(job.strategy)
+    strategy = catalogue.strategy(job.parallel.strategy)
     if strategy is None:
         known = [s.id for s in catalogue.strategies]
-        found.append(Problem("strategy", f"There is no strategy “{job.strategy}”.", did_you_mean(job.strategy, known)))
+        found.append(
+            Problem(
+                "strategy",
+                f"There is no strategy “{job.parallel.strategy}”.",
+                did_you_mean(job.parallel.strategy, known),
+            )
+        )
     found += augmentation_problems(job) + _fold(job)
     found += image_size_problems(job, task, strategy, model)
     found += _devices(job, strategy, machine)
@@ -100,7 +106,7 @@ def problems(
         found += strategy_problems(job, strategy, model)
         found += speed_problems(job, strategy)
         found += optimizer_problems(job, strategy)
-    if job.precision == "fp16" and not any(map(is_gpu, job.devices)):
+    if job.precision.name == "fp16" and not any(map(is_gpu, job.parallel.devices)):
         found.append(
             Problem(
                 "precision",
@@ -127,28 +133,32 @@ def _no_file(path: str, disk: Disk) -> str:
 
 def dataset_problems(job: Job, report: DatasetReport | None = None, disk: Disk = REAL_DISK) -> list[Problem]:
     """Check the job's dataset folder, and pass on what the `report` on it found."""
-    if not job.dataset:
+    if not job.data.dataset:
         return [Problem("dataset", "No dataset folder is chosen.", "Choose the folder that holds the images.")]
-    kind = disk.kind(job.dataset)
+    kind = disk.kind(job.data.dataset)
     if kind == "":
-        return [Problem("dataset", f"There is no folder {job.dataset}.", "Check the spelling, or browse for it.")]
+        return [Problem("dataset", f"There is no folder {job.data.dataset}.", "Check the spelling, or browse for it.")]
     if kind not in ("folder", None):
         return [
-            Problem("dataset", f"{job.dataset} is a file, not a folder.", "Choose the folder that holds the images.")
+            Problem(
+                "dataset", f"{job.data.dataset} is a file, not a folder.", "Choose the folder that holds the images."
+            )
         ]
     return list(report.problems) if report is not None else []
 
 
 def _fold(job: Job) -> list[Problem]:
-    if not job.fold or fold_of(job.fold) is not None:
+    if not job.data.fold or fold_of(job.data.fold) is not None:
         return []
-    return [Problem("fold", f"There is no fold “{job.fold}”.", "Write 1/5 to 5/5 for five folds, or leave it empty.")]
+    return [
+        Problem("fold", f"There is no fold “{job.data.fold}”.", "Write 1/5 to 5/5 for five folds, or leave it empty.")
+    ]
 
 
 def _loss(job: Job, task: TaskEntry | None) -> list[Problem]:
-    if task is None or not task.losses or job.loss in task.losses:
+    if task is None or not task.losses or job.training.loss in task.losses:
         return []
-    return [Problem("loss", f"{task.title} has no loss “{job.loss}”.", f"Choose {' or '.join(task.losses)}.")]
+    return [Problem("loss", f"{task.title} has no loss “{job.training.loss}”.", f"Choose {' or '.join(task.losses)}.")]
 
 
 def class_count_problems(task: TaskEntry, classes: int) -> list[Problem]:
@@ -161,19 +171,23 @@ def class_count_problems(task: TaskEntry, classes: int) -> list[Problem]:
 
 
 def _model_file(job: Job, disk: Disk) -> list[Problem]:
-    file = disk.model_file(job.model)
+    file = disk.model_file(job.model.name)
     if file is None:
         return []
     if file.sha256 is None:
-        if disk.kind(job.model) == "other":
-            return [Problem("model", f"The model file {job.model} is not a regular file.", "Give a Python file.")]
-        return [Problem("model", f"The model file {job.model} can't be read.", "Check the path and its permissions.")]
-    if job.model_file_sha256 != file.sha256 or not file.agreed:
-        changed = " It has changed since you allowed it." if job.model_file_sha256 not in ("", file.sha256) else ""
+        if disk.kind(job.model.name) == "other":
+            return [Problem("model", f"The model file {job.model.name} is not a regular file.", "Give a Python file.")]
+        return [
+            Problem("model", f"The model file {job.model.name} can't be read.", "Check the path and its permissions.")
+        ]
+    if job.model.model_file_sha256 != file.sha256 or not file.agreed:
+        changed = (
+            " It has changed since you allowed it." if job.model.model_file_sha256 not in ("", file.sha256) else ""
+        )
         return [
             Problem(
                 "model",
-                f"{Path(job.model).name} contains code that you have not allowed to run yet.{changed}",
+                f"{Path(job.model.name).name} contains code that you have not allowed to run yet.{changed}",
                 "Read it, then allow it (in the window), or add --trust-model-file (in a terminal).",
             )
         ]
@@ -184,9 +198,9 @@ def _named_model(job: Job, model: ModelEntry | None, catalogue: Catalogue, disk:
     """Of a job whose model is the catalogue's `model`, or one that it does not list."""
     if model is not None:
         return [*_model(job, model, disk), *(_encoder(job, model, catalogue) if model.encoder else [])]
-    if not job.model.startswith(TIMM):
+    if not job.model.name.startswith(TIMM):
         known = [listed.id for listed in catalogue.models]
-        return [Problem("model", f"There is no model “{job.model}”.", did_you_mean(job.model, known))]
+        return [Problem("model", f"There is no model “{job.model.name}”.", did_you_mean(job.model.name, known))]
     # Whether timm has it the engine alone can tell.
     if not any(listed.id.startswith(TIMM) for listed in catalogue.models_of(job.task)):
         task = catalogue.task(job.task)
@@ -201,7 +215,7 @@ def _model(job: Job, model: ModelEntry, disk: Disk) -> list[Problem]:
     if model.task != ((task.models or task.id) if task is not None else job.task):
         instead = f"Choose one of the task's, such as {task.model}." if task is not None else "Choose another."
         found.append(Problem("model", f"{model.title} is not a model for this task.", instead))
-    if job.image_size is not None and job.image_size < model.min_image_size:
+    if job.data.image_size is not None and job.data.image_size < model.min_image_size:
         found.append(
             Problem(
                 "image_size",
@@ -210,12 +224,12 @@ def _model(job: Job, model: ModelEntry, disk: Disk) -> list[Problem]:
             )
         )
     for name in DROPPED:
-        if getattr(job, name) is not None and name not in model.fields:
+        if job.value(name) is not None and name not in model.fields:
             message = f"{model.title} has no {FIELDS[name].label.lower()}."
             found.append(
                 Problem(name, message, "Leave it empty, or choose a model that has it, such as EfficientNet-B0.")
             )
-    if job.freeze_epochs and not (job.pretrained or job.weights_file):
+    if job.model.freeze_epochs and not (job.model.pretrained or job.model.weights_file):
         found.append(
             Problem(
                 "freeze_epochs",
@@ -229,24 +243,24 @@ def _model(job: Job, model: ModelEntry, disk: Disk) -> list[Problem]:
 
 def _encoder(job: Job, model: ModelEntry, catalogue: Catalogue) -> list[Problem]:
     found = []
-    if job.encoder not in catalogue.encoders and not job.encoder.startswith("tu-"):
+    if job.model.encoder not in catalogue.encoders and not job.model.encoder.startswith("tu-"):
         known = list(catalogue.encoders)
-        found.append(Problem("encoder", f"There is no encoder “{job.encoder}”.", did_you_mean(job.encoder, known)))
-    if job.image_size is not None and job.image_size % ENCODER_STRIDE:
-        nearest = max(2 * ENCODER_STRIDE, round(job.image_size / ENCODER_STRIDE) * ENCODER_STRIDE)
-        message = (
-            f"{model.title} needs an image size that is a multiple of {ENCODER_STRIDE} px; {job.image_size} is not."
+        found.append(
+            Problem("encoder", f"There is no encoder “{job.model.encoder}”.", did_you_mean(job.model.encoder, known))
         )
+    if job.data.image_size is not None and job.data.image_size % ENCODER_STRIDE:
+        nearest = max(2 * ENCODER_STRIDE, round(job.data.image_size / ENCODER_STRIDE) * ENCODER_STRIDE)
+        message = f"{model.title} needs an image size that is a multiple of {ENCODER_STRIDE} px; {job.data.image_size} is not."
         found.append(Problem("image_size", message, f"Set {nearest}, or leave it empty."))
     return found
 
 
 def _devices(job: Job, strategy: StrategyEntry | None, machine: Snapshot | None) -> list[Problem]:
-    if not job.devices:
+    if not job.parallel.devices:
         return [Problem("devices", "No device is chosen.", "Check at least one GPU or the CPU.")]
     found = []
-    gpus = [device for device in job.devices if is_gpu(device)]
-    if gpus and len(gpus) != len(job.devices):
+    gpus = [device for device in job.parallel.devices if is_gpu(device)]
+    if gpus and len(gpus) != len(job.parallel.devices):
         found.append(Problem("devices", "A run can't use GPUs and the CPU together.", "Check either GPUs or the CPU."))
     twice = sorted({gpu for gpu in gpus if gpus.count(gpu) > 1})
     if twice:
@@ -273,7 +287,7 @@ def _devices(job: Job, strategy: StrategyEntry | None, machine: Snapshot | None)
                 )
     found += host_problems(job, strategy)
     if strategy is not None:
-        kinds = {"cuda" if is_gpu(device) else "cpu" for device in job.devices}
+        kinds = {"cuda" if is_gpu(device) else "cpu" for device in job.parallel.devices}
         if not kinds <= set(strategy.device_kinds):
             needed = "CUDA GPUs" if strategy.device_kinds == ("cuda",) else "CPU workers"
             found.append(

@@ -86,7 +86,7 @@ def training_findings(machine: Snapshot, torch: TorchBuild | None, environment: 
     """Which GPUs a training can use, and what keeps it off the others; nothing where there are none."""
     parents = {gpu.mig.parent_uuid for gpu in machine.gpus if gpu.mig is not None}
     there = [gpu for gpu in machine.gpus if not gpu.lost and gpu.uuid not in parents]
-    found = list(obstacles(Job(devices=tuple(gpu.uuid for gpu in there)), machine, torch, environment))
+    found = list(obstacles(Job.from_fields(devices=tuple(gpu.uuid for gpu in there)), machine, torch, environment))
     kept_off = {gpu.uuid for obstacle in found for gpu in obstacle.gpus}
     usable = [gpu for gpu in there if gpu.uuid not in kept_off]
     for obstacle in found:
@@ -101,7 +101,7 @@ def cpu_warnings(
     """What is to be known before `job` trains on the CPU of a machine with GPUs: why it can't use them, and where it
     could, that it does not, unless the user has `chosen` that.
     """
-    if any(map(is_gpu, job.devices)):
+    if any(map(is_gpu, job.parallel.devices)):
         return []
     found = [*driver_findings(machine.nvml), *training_findings(machine, torch, environment)]
     warnings = [

@@ -32,15 +32,15 @@ _TITLES = {
 
 def host_problems(job: Job, strategy: StrategyEntry | None) -> list[Problem]:
     """What is wrong with the machines that the job's devices name."""
-    if not elsewhere(job.devices):
+    if not elsewhere(job.parallel.devices):
         return []
-    names = list(dict.fromkeys(map(host_of, job.devices)))
+    names = list(dict.fromkeys(map(host_of, job.parallel.devices)))
     found = [
         Problem("devices", f"{name} is not among your hosts.", f"Run `footplate hosts add {name}`.")
         for name in names
         if name and not name.startswith(SLURM) and host(name) is None
     ]
-    runs = [name for number, name in enumerate(map(host_of, job.devices)) if _begins(job, number, name)]
+    runs = [name for number, name in enumerate(map(host_of, job.parallel.devices)) if _begins(job, number, name)]
     if len(runs) > len(names):
         message = "The devices of a machine must stand together."
         found.append(Problem("devices", message, "Name all devices of one machine, then those of the next."))
@@ -53,7 +53,7 @@ def host_problems(job: Job, strategy: StrategyEntry | None) -> list[Problem]:
 
 
 def _begins(job: Job, number: int, name: str) -> bool:
-    return number == 0 or host_of(job.devices[number - 1]) != name
+    return number == 0 or host_of(job.parallel.devices[number - 1]) != name
 
 
 def _crossing(job: Job, strategy: StrategyEntry) -> Iterator[Problem]:
@@ -63,7 +63,9 @@ def _crossing(job: Job, strategy: StrategyEntry) -> Iterator[Problem]:
     laid = layout(job, strategy)
     if laid.replicas < 2:
         return
-    groups = [job.devices[first : first + laid.group] for first in range(0, len(job.devices), laid.group)]
+    groups = [
+        job.parallel.devices[first : first + laid.group] for first in range(0, len(job.parallel.devices), laid.group)
+    ]
     crossing = sum(len(set(map(host_of, group))) > 1 for group in groups)
     if crossing:
         message = f"{counted(crossing, 'replica')} of the model would be spread over several machines."
@@ -103,7 +105,7 @@ def inputs_of(job: Job) -> dict[str, DatasetDigest]:
     """
     found = {}
     for name in _INPUTS:
-        value = str(getattr(job, name) or "")
+        value = str(job.value(name) or "")
         path = Path(value).expanduser()
         if not value or (name != "dataset" and not path.is_absolute()):
             continue  # a name, not a path

@@ -10,10 +10,10 @@ from engine.contract.problems import Problem
 def optimizer_problems(job: Job, strategy: StrategyEntry) -> list[Problem]:
     """What stands against the job's optimizer and schedule."""
     found = []
-    if job.nesterov and job.optimizer == "sgd" and not job.momentum:
+    if job.optimizer.nesterov and job.optimizer.name == "sgd" and not job.optimizer.momentum:
         message = "Nesterov momentum is a form of SGD's momentum."
         found.append(Problem("nesterov", message, "Set a momentum above 0, or turn it off."))
-    if job.optimizer == "lamb" and (strategy.shards or strategy.splits_layers):
+    if job.optimizer.name == "lamb" and (strategy.shards or strategy.splits_layers):
         found.append(
             Problem(
                 "optimizer",
@@ -21,11 +21,11 @@ def optimizer_problems(job: Job, strategy: StrategyEntry) -> list[Problem]:
                 "Choose AdamW, or DistributedDataParallel.",
             )
         )
-    if any(epoch < 1 for epoch in job.milestones):
+    if any(epoch < 1 for epoch in job.schedule.milestones):
         found.append(
             Problem("milestones", "Epochs are counted from 1.", "Give whole numbers above 0, or leave it empty.")
         )
-    if job.warmup_epochs >= job.epochs and job.schedule != "onecycle":
+    if job.schedule.warmup_epochs >= job.training.epochs and job.schedule.name != "onecycle":
         message = "The warm-up does not end within the run."
         found.append(Problem("warmup_epochs", message, "Set fewer.", "warning"))
     return found

@@ -21,49 +21,49 @@ def batch_problems(job: Job, strategy: StrategyEntry) -> list[Problem]:
     """What is wrong with the batch and its division. Stages have static shapes, so that every part and every
     microbatch is of one size.
     """
-    replicas = job.replicas if strategy.replicates else 1
-    parts = replicas * job.accumulation
-    if job.batch_size % parts == 0:
+    replicas = job.parallel.replicas if strategy.replicates else 1
+    parts = replicas * job.training.accumulation
+    if job.training.batch_size % parts == 0:
         return _microbatches(job, layout(job, strategy)) if strategy.schedules else []
-    below = job.batch_size // parts * parts
+    below = job.training.batch_size // parts * parts
     near = f"{below} or {below + parts}" if below else str(parts)
-    batch = f"{strategy.title} needs to divide a batch of {job.batch_size} into equal parts"
-    if job.accumulation == 1:
+    batch = f"{strategy.title} needs to divide a batch of {job.training.batch_size} into equal parts"
+    if job.training.accumulation == 1:
         message = f"{batch}, which {replicas} replicas do not allow."
         return [Problem("batch_size", message, f"Set {near}.")]
-    message = f"{batch}, which {job.accumulation} parts do not allow."
+    message = f"{batch}, which {job.training.accumulation} parts do not allow."
     if replicas > 1:
-        message = f"{batch}, which {replicas} replicas with {job.accumulation} parts each do not allow."
+        message = f"{batch}, which {replicas} replicas with {job.training.accumulation} parts each do not allow."
     return [Problem("batch_size", message, f"Set {near}, or change Gradient accumulation.")]
 
 
 def _microbatches(job: Job, arranged: Layout) -> list[Problem]:
-    schedule, devices = _SCHEDULES[job.pipeline_schedule], arranged.group
-    part = job.batch_size // (arranged.replicas * job.accumulation)
+    schedule, devices = _SCHEDULES[job.parallel.pipeline_schedule], arranged.group
+    part = job.training.batch_size // (arranged.replicas * job.training.accumulation)
     called = f"A batch of {part}"
-    if part != job.batch_size:
-        called = f"A part of {part} images of the batch of {job.batch_size}"
-    if job.microbatches is None:
+    if part != job.training.batch_size:
+        called = f"A part of {part} images of the batch of {job.training.batch_size}"
+    if job.parallel.microbatches is None:
         if arranged.microbatches is not None:
             return []
         return [
             Problem(
                 "batch_size",
                 f"{called} has no divisor of at least {devices}, which {schedule} needs.",
-                f"Set {devices * (job.batch_size // part)} or more, or choose GPipe.",
+                f"Set {devices * (job.training.batch_size // part)} or more, or choose GPipe.",
             )
         ]
-    if part % job.microbatches:
+    if part % job.parallel.microbatches:
         return [
             Problem(
                 "microbatches",
-                f"{called} can't be divided into {job.microbatches} equal microbatches.",
+                f"{called} can't be divided into {job.parallel.microbatches} equal microbatches.",
                 f"Choose a divisor of {part}, or leave it empty.",
             )
         ]
-    if fits(job.pipeline_schedule, job.microbatches, devices):
+    if fits(job.parallel.pipeline_schedule, job.parallel.microbatches, devices):
         return []
-    if job.pipeline_schedule == "1f1b":
+    if job.parallel.pipeline_schedule == "1f1b":
         return [
             Problem(
                 "microbatches",
@@ -74,7 +74,7 @@ def _microbatches(job: Job, arranged: Layout) -> list[Problem]:
     return [
         Problem(
             "microbatches",
-            f"{schedule} can't divide {job.microbatches} microbatches into {job.microbatches // devices} equal rounds "
+            f"{schedule} can't divide {job.parallel.microbatches} microbatches into {job.parallel.microbatches // devices} equal rounds "
             f"on {devices} devices.",
             f"Set a multiple of {devices}, choose GPipe, or leave it empty.",
         )
@@ -103,14 +103,14 @@ def stage_problems(job: Job, strategy: StrategyEntry, model: ModelEntry | None, 
     if arranged.stages == arranged.group:
         return [Problem("devices", f"{points}; {chosen}.", "Use fewer devices, or a larger model.")]
     each = arranged.stages // arranged.group
-    field = "stages_per_device" if job.pipeline_schedule == "interleaved_1f1b" else "pipeline_schedule"
+    field = "stages_per_device" if job.parallel.pipeline_schedule == "interleaved_1f1b" else "pipeline_schedule"
     remedy = "Choose another pipeline schedule"
     if field == "stages_per_device" and most // arranged.group > 1:
         remedy = f"Set {most // arranged.group} or less"
     return [
         Problem(
             field,
-            f"{points}; {chosen}, and {_SCHEDULES[job.pipeline_schedule]} puts {each} stages on each, so "
+            f"{points}; {chosen}, and {_SCHEDULES[job.parallel.pipeline_schedule]} puts {each} stages on each, so "
             f"{arranged.stages}.",
             f"{remedy}, use fewer devices, or a larger model.",
         )
@@ -119,7 +119,7 @@ def stage_problems(job: Job, strategy: StrategyEntry, model: ModelEntry | None, 
 
 def cut_problems(job: Job, model: ModelEntry | None, arranged: Layout) -> list[Problem]:
     """What is wrong with the cuts that the job gives."""
-    cuts = job.cuts
+    cuts = job.parallel.cuts
     if not cuts or (model is not None and model.uncuttable):
         return []
     found = []

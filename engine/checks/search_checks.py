@@ -98,7 +98,7 @@ def judge_search(
     if not isinstance(keep, bool):
         found.append(Problem("keep_checkpoints", f"{keep!r} is neither true nor false.", "Give true or false."))
     if not found:
-        base = msgspec.structs.replace(job, devices=devices[:per_trial])
+        base = job.with_fields(devices=devices[:per_trial])
         found += _impossible(space, base, catalogue, machine=machine, report=report, disk=disk)
     if found:
         return None, found
@@ -133,7 +133,7 @@ def _name(values: Mapping[str, Any], found: list[Problem]) -> str:
 def _goals(told: Any, job: Job, catalogue: Catalogue, disk: Disk, found: list[Problem]) -> tuple[Goal, ...]:
     told = (told,) if isinstance(told, str) else told
     task = catalogue.task(job.task)
-    file = disk.model_file(job.model) if task is not None and task.file else None
+    file = disk.model_file(job.model.name) if task is not None and task.file else None
     measures = [*(file.measures if file is not None else ()), *(task.measures if task is not None else ())]
     known = {
         m.id: Goal(measure=m.id, title=m.title, higher_is_better=m.higher_is_better, percent=m.percent)
@@ -143,7 +143,7 @@ def _goals(told: Any, job: Job, catalogue: Catalogue, disk: Disk, found: list[Pr
     if not isinstance(told, list | tuple) or not all(isinstance(name, str) for name in told):
         found.append(Problem("goals", "The goals are a list of names.", f"Choose from {', '.join(known)}."))
         return ()
-    names = tuple(told) or ((job.best_by,) if job.best_by in known else tuple(islice(known, 1)))
+    names = tuple(told) or ((job.checkpoints.best_by,) if job.checkpoints.best_by in known else tuple(islice(known, 1)))
     for name in names:
         if name not in known:
             message = f"“{name}” is not a metric of this task."
@@ -198,7 +198,7 @@ def _confirming(confirm: int, goals: tuple[Goal, ...], space: Mapping[str, Dimen
 def _devices(
     values: Mapping[str, Any], job: Job, machine: Snapshot | None, found: list[Problem]
 ) -> tuple[tuple[str, ...], int]:
-    told = values.get("devices", job.devices)
+    told = values.get("devices", job.parallel.devices)
     per_trial = values.get("devices_per_trial", 1)
     if not isinstance(told, list | tuple) or not all(isinstance(device, str) for device in told):
         found.append(Problem("devices", "The devices are a list of names.", "Give GPUs by UUID, or cpu."))
@@ -257,7 +257,7 @@ def _one_of(name: str, values: Mapping[str, Any], kind: Any, usual: str, found: 
 
 def _judged_by(goal: Goal, job: Job) -> Job:
     """The job, whose best checkpoint is the best by the goal."""
-    return job if job.best_by or goal.measure in _OTHER_GOALS else msgspec.structs.replace(job, best_by=goal.measure)
+    return job if job.checkpoints.best_by or goal.measure in _OTHER_GOALS else job.with_fields(best_by=goal.measure)
 
 
 def _impossible(
@@ -290,7 +290,7 @@ def room_problems(search: Search, catalogue: Catalogue, folder: Path) -> list[Pr
     states with the optimizer's, which is twice the weights' at most, and those that are to be confirmed keep theirs
     until it is known which is the best.
     """
-    models = {search.job.model}
+    models = {search.job.model.name}
     if isinstance(search.space.get("model"), Choices):
         models = set(map(str, search.space["model"].values))  # type: ignore[union-attr]
     sizes = [model.parameters for name in models if (model := catalogue.model(name)) is not None]
@@ -314,7 +314,7 @@ def name_problems(search: Search) -> list[Problem]:
     if before is None:
         return []
     same = {name: getattr(search, name) for name in _CHANGEABLE}
-    job = msgspec.structs.replace(before.job, devices=search.job.devices)
+    job = before.job.with_fields(devices=search.job.parallel.devices)
     before = msgspec.structs.replace(before, job=job, **same)
     changed = [name for name in Search.__struct_fields__ if getattr(before, name) != getattr(search, name)]
     if not changed:

@@ -26,7 +26,7 @@ def field_of(job: Job, name: str, catalogue: Catalogue) -> Field | None:
     """The field that a dimension varies: one of the job's, or an option of its task, model or strategy."""
     if not name.startswith(OPTION):
         return FIELDS.get(name)
-    options = catalogue.options_of(job.task, job.model, job.strategy)
+    options = catalogue.options_of(job.task, job.model.name, job.parallel.strategy)
     return next((field for field in options if field.name == name.removeprefix(OPTION)), None)
 
 
@@ -68,7 +68,7 @@ def _unknown_field(name: str, job: Job, catalogue: Catalogue) -> Problem:
     if name in FIXED:
         message = f"{FIELDS[name].label} can't be searched: trials could not be compared, or would all be the same."
         return Problem(where, message, "Set it in the job.")
-    options = [OPTION + field.name for field in catalogue.options_of(job.task, job.model, job.strategy)]
+    options = [OPTION + field.name for field in catalogue.options_of(job.task, job.model.name, job.parallel.strategy)]
     near = difflib.get_close_matches(name, [*SEARCHABLE, *options], n=1)
     hint = f"Did you mean “{near[0]}”?" if near else "`footplate train --help` lists the fields."
     return Problem(where, f"“{name}” is not a field of this job.", hint)
@@ -131,7 +131,7 @@ def _value(where: str, name: str, field: Field, told: Any, found: list[Problem])
         value = told
     else:
         job, wrong = job_from_values({name: told})
-        value = getattr(job, name) if job is not None else None
+        value = job.value(name) if job is not None else None
     if isinstance(value, float) and not math.isfinite(value):
         wrong = [wrong_value(field, name, value)]
     found += [Problem(where, problem.message, problem.remedy) for problem in wrong]

@@ -16,7 +16,7 @@ def strategy_problems(job: Job, strategy: StrategyEntry, model: ModelEntry | Non
     found = _number_of_devices(job, strategy)
     found += _replicas(job, strategy)
     found += _batch(job, strategy)
-    if strategy.cuts_model and job.devices:
+    if strategy.cuts_model and job.parallel.devices:
         arranged = layout(job, strategy)
         found += stage_problems(job, strategy, model, arranged)
         found += cut_problems(job, model, arranged)
@@ -27,9 +27,9 @@ def strategy_problems(job: Job, strategy: StrategyEntry, model: ModelEntry | Non
 
 
 def _number_of_devices(job: Job, strategy: StrategyEntry) -> list[Problem]:
-    count = len(job.devices)
+    count = len(job.parallel.devices)
     if 0 < count < strategy.min_devices:
-        on_cpu = "cpu" in strategy.device_kinds and not any(map(is_gpu, job.devices))
+        on_cpu = "cpu" in strategy.device_kinds and not any(map(is_gpu, job.parallel.devices))
         workers = " (or set CPU workers higher)" if on_cpu else ""
         chosen = "is chosen" if count == 1 else "are chosen"
         return [
@@ -51,54 +51,54 @@ def _number_of_devices(job: Job, strategy: StrategyEntry) -> list[Problem]:
 
 
 def _replicas(job: Job, strategy: StrategyEntry) -> list[Problem]:
-    count = len(job.devices)
+    count = len(job.parallel.devices)
     if not strategy.replicates or count < strategy.min_devices:
         return []
     possible = [str(n) for n in range(2, count // 2 + 1) if count % n == 0]
     remedy = f"Set {' or '.join(possible)} replicas" if possible else "Check an even number of devices"
-    if count % job.replicas:
+    if count % job.parallel.replicas:
         return [
             Problem(
                 "replicas",
-                f"{count} devices can't be divided among {job.replicas} equal replicas.",
+                f"{count} devices can't be divided among {job.parallel.replicas} equal replicas.",
                 f"{remedy}, or use another number of devices.",
             )
         ]
-    if count < 2 * job.replicas:
+    if count < 2 * job.parallel.replicas:
         return [
             Problem(
                 "replicas",
-                f"{job.replicas} replicas on {count} devices have {count // job.replicas} each, and {strategy.title} "
+                f"{job.parallel.replicas} replicas on {count} devices have {count // job.parallel.replicas} each, and {strategy.title} "
                 f"divides each replica among at least 2.",
-                f"{remedy}, or use {2 * job.replicas} devices or more.",
+                f"{remedy}, or use {2 * job.parallel.replicas} devices or more.",
             )
         ]
     return []
 
 
 def _batch(job: Job, strategy: StrategyEntry) -> list[Problem]:
-    count, groups = len(job.devices), "devices"
+    count, groups = len(job.parallel.devices), "devices"
     if strategy.splits_layers and strategy.replicates:
-        count, groups = job.replicas, "replicas"
-    if strategy.splits_batch and not strategy.cuts_model and job.batch_size < count:
+        count, groups = job.parallel.replicas, "replicas"
+    if strategy.splits_batch and not strategy.cuts_model and job.training.batch_size < count:
         return [
             Problem(
                 "batch_size",
-                f"A batch of {job.batch_size} can't be divided among {count} {groups}.",
-                f"Set {count * job.accumulation} or more, or use fewer {groups}.",
+                f"A batch of {job.training.batch_size} can't be divided among {count} {groups}.",
+                f"Set {count * job.training.accumulation} or more, or use fewer {groups}.",
             )
         ]
     if strategy.cuts_model:
-        return batch_problems(job, strategy) if job.devices else []
+        return batch_problems(job, strategy) if job.parallel.devices else []
     shares = count if strategy.splits_batch else 1
-    if job.batch_size < shares * job.accumulation:
+    if job.training.batch_size < shares * job.training.accumulation:
         among = f" among {shares} {groups} and then" if shares > 1 else ""
         return [
             Problem(
                 "accumulation",
-                f"A batch of {job.batch_size} can't be divided{among} into {job.accumulation} parts of at least one "
+                f"A batch of {job.training.batch_size} can't be divided{among} into {job.training.accumulation} parts of at least one "
                 f"image.",
-                f"Set {job.batch_size // shares} or less, or a batch size of {shares * job.accumulation} or more.",
+                f"Set {job.training.batch_size // shares} or less, or a batch size of {shares * job.training.accumulation} or more.",
             )
         ]
     return []
@@ -106,9 +106,9 @@ def _batch(job: Job, strategy: StrategyEntry) -> list[Problem]:
 
 def _options(job: Job, strategy: StrategyEntry, model: ModelEntry | None) -> list[Problem]:
     found = []
-    on_gpus = any(map(is_gpu, job.devices))
+    on_gpus = any(map(is_gpu, job.parallel.devices))
     used = strategy.fields
-    if job.activation_checkpointing and not strategy.cuts_model and model is not None and not model.blocks:
+    if job.parallel.activation_checkpointing and not strategy.cuts_model and model is not None and not model.blocks:
         found.append(
             Problem(
                 "activation_checkpointing",
@@ -116,7 +116,7 @@ def _options(job: Job, strategy: StrategyEntry, model: ModelEntry | None) -> lis
                 "Turn it off, or choose another model or a pipeline.",
             )
         )
-    if job.activation_checkpointing and strategy.schedules and job.pipeline_schedule in ZERO_BUBBLE:
+    if job.parallel.activation_checkpointing and strategy.schedules and job.parallel.pipeline_schedule in ZERO_BUBBLE:
         found.append(
             Problem(
                 "activation_checkpointing",
@@ -143,8 +143,8 @@ def _options(job: Job, strategy: StrategyEntry, model: ModelEntry | None) -> lis
                 "Choose DistributedDataParallel, or another model.",
             )
         )
-    if "sync_batchnorm" in used and job.sync_batchnorm:
-        if job.devices and not on_gpus:
+    if "sync_batchnorm" in used and job.parallel.sync_batchnorm:
+        if job.parallel.devices and not on_gpus:
             found.append(
                 Problem("sync_batchnorm", "PyTorch's SyncBatchNorm runs on GPUs only.", "Turn it off, or choose GPUs.")
             )
@@ -157,7 +157,7 @@ def _options(job: Job, strategy: StrategyEntry, model: ModelEntry | None) -> lis
                     "warning",
                 )
             )
-    if "static_graph" in used and job.static_graph and job.model_is_file:
+    if "static_graph" in used and job.parallel.static_graph and job.model_is_file:
         found.append(
             Problem(
                 "static_graph",
@@ -166,11 +166,11 @@ def _options(job: Job, strategy: StrategyEntry, model: ModelEntry | None) -> lis
                 "warning",
             )
         )
-    if "cpu_offload" in used and job.cpu_offload and job.devices and not on_gpus:
+    if "cpu_offload" in used and job.parallel.cpu_offload and job.parallel.devices and not on_gpus:
         found.append(
             Problem("cpu_offload", "On the CPU everything is in main memory already.", "Turn it off, or choose GPUs.")
         )
-    if "shard_precision" in used and job.shard_precision == "bf16" and job.precision == "fp16":
+    if "shard_precision" in used and job.parallel.shard_precision == "bf16" and job.precision.name == "fp16":
         found.append(
             Problem(
                 "shard_precision",

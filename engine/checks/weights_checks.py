@@ -25,10 +25,10 @@ def weights_problems(
     `chosen` names the fields that the user has set; None if unknown. If the user turned `pretrained` off or chose a
     recipe that doesn't use pretrained weights, unavailable weights aren't reported.
     """
-    if job.weights_file or job.resume_from or not _model_exists(job, catalogue):
+    if job.model.weights_file or job.checkpoints.resume_from or not _model_exists(job, catalogue):
         return []
     weights = weights_of(job, catalogue)
-    if not job.pretrained:
+    if not job.model.pretrained:
         missed = weights is not None and chosen is not None and _expects_weights(job, chosen)
         return _lost(job, weights, catalogue, disk) if weights is not None and missed else []
     if weights is None:
@@ -48,7 +48,7 @@ def weights_problems(
 
 def weights_choices(job: Job, catalogue: Catalogue) -> tuple[Choice, ...]:
     """Return the remedies for a job whose pretrained weights can't be had."""
-    scratch = (Choice("Train from scratch", {"pretrained": False}),) if job.pretrained else ()
+    scratch = (Choice("Train from scratch", {"pretrained": False}),) if job.model.pretrained else ()
     alternative = included_alternative(job, catalogue)
     if alternative is None:
         return scratch
@@ -84,8 +84,8 @@ def _lost(job: Job, weights: Weights, catalogue: Catalogue, disk: Disk) -> list[
     if is_available(weights, disk) is not False:
         return []
     why = _why(weights, "its pretrained weights")
-    model = catalogue.model(job.model)
-    started = DefaultModel(job.model, job.encoder if model is not None and model.encoder else "")
+    model = catalogue.model(job.model.name)
+    started = DefaultModel(job.model.name, job.model.encoder if model is not None and model.encoder else "")
     message = f"{default_title(started, catalogue)} starts from random weights, because {why}."
     remedy, choices = _remedy(job, weights, catalogue), weights_choices(job, catalogue)
     return [Problem("pretrained", message, remedy, "warning", choices)]
@@ -97,7 +97,7 @@ def _why(weights: Weights, whose: str) -> str:
 
 
 def _remedy(job: Job, weights: Weights, catalogue: Catalogue) -> str:
-    instead = [FROM_SCRATCH] if job.pretrained else []
+    instead = [FROM_SCRATCH] if job.model.pretrained else []
     alternative = included_alternative(job, catalogue)
     if alternative is not None:
         flags = " ".join(f"{FIELDS[name].flag} {value}" for name, value in alternative.values.items())
@@ -109,7 +109,7 @@ def _elsewhere(job: Job, weights: Weights, disk: Disk) -> str:
     """Return what becomes of weights that aren't on this machine. No server is asked for a job that doesn't use them."""
     if weights.is_included:
         return "missing"
-    if not job.pretrained or job.weights_file:
+    if not job.model.pretrained or job.model.weights_file:
         return "not on this machine"
     return "unreachable" if is_available(weights, disk) is False else "will be downloaded"
 
@@ -117,7 +117,7 @@ def _elsewhere(job: Job, weights: Weights, disk: Disk) -> str:
 def _size(job: Job, weights: Weights, here: OnDisk | None, catalogue: Catalogue, in_words: Callable[[int], str]) -> str:
     if here is not None and here.path:
         return in_words(here.bytes)
-    model = catalogue.model(job.model)
+    model = catalogue.model(job.model.name)
     if weights.bytes or model is None or model.encoder:
         return in_words(weights.bytes) if weights.bytes else ""
     return f"about {in_words(BYTES_PER_PARAMETER * model.parameters)}"
@@ -125,16 +125,16 @@ def _size(job: Job, weights: Weights, here: OnDisk | None, catalogue: Catalogue,
 
 def _model_exists(job: Job, catalogue: Catalogue) -> bool:
     """Return True unless the model is unknown, which other checks report."""
-    if job.model_is_file or job.model.startswith(TIMM):
+    if job.model_is_file or job.model.name.startswith(TIMM):
         return True
     task = catalogue.task(job.task)
-    return catalogue.model(job.model) is not None and not (task is not None and task.file)
+    return catalogue.model(job.model.name) is not None and not (task is not None and task.file)
 
 
 def _title(job: Job, catalogue: Catalogue) -> str:
     if job.model_is_file:
         return "a model file"
-    model = catalogue.model(job.model)
+    model = catalogue.model(job.model.name)
     if model is None:
-        return job.model
-    return f"the encoder {job.encoder}" if model.encoder else model.title
+        return job.model.name
+    return f"the encoder {job.model.encoder}" if model.encoder else model.title

@@ -35,7 +35,7 @@ LEAST_S = 5.0
 _NETWORK = re.compile(
     r"(?P<rate>\d+(\.\d+)?)\s*(?P<unit>[MG])bit(/s)?(,\s*(?P<latency>\d+(\.\d+)?)\s*(?P<small>us|ms))?", re.I
 )
-_CHOSEN_HERE = {name for name, field in FIELDS.items() if field.group == "strategy"} | {"strategy"}
+_CHOSEN_HERE = {name for name, field in FIELDS.items() if field.group == "parallel"} | {"strategy"}
 """Fields whose values the advisor chooses itself, so that they may be wrong for the job's devices."""
 
 

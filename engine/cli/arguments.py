@@ -17,7 +17,8 @@ from engine.checks.disk import RealDisk
 from engine.cli.children import snapshot_of
 from engine.contract.catalogue import load_catalogue
 from engine.contract.devices import Snapshot, host_of, is_gpu, there
-from engine.contract.job import FIELDS, Field, Group, Need, read_toml
+from engine.contract.job import FIELDS, load_values
+from engine.contract.job_fields import Field, Group, Need
 from engine.contract.problems import Problem
 from engine.contract.recipes import SETTABLE
 from engine.runs.consent import agree
@@ -31,9 +32,10 @@ _TITLES: dict[Group, str] = {
     "checkpoints": "checkpoints",
     "faults": "queue and faults",
     "data": "data",
+    "augmentation": "augmentation",
     "precision": "precision",
     "model": "model",
-    "strategy": "options of every strategy",
+    "parallel": "options of every strategy",
 }
 _OTHER_FLAGS = ("--job", "--json", "--detach", "--trust-model-file", "--option")
 
@@ -182,9 +184,9 @@ def gather(options: argparse.Namespace) -> tuple[dict[str, Any], list[Problem]]:
     values: dict[str, Any] = dict(getattr(options, "values", {}))
     problems = _unknown_words(options.unknown)
     if options.job is not None:
-        values, problem = read_toml(Path(options.job), "--job")
+        values, unread = load_values(Path(options.job), "--job")
         values.pop("model_file_sha256", None)  # it is of the file as it was
-        problems += [problem] if problem else []
+        problems += unread
     for field in FIELDS.values():
         given = getattr(options, field.name, None)
         if given is not None:

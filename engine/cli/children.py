@@ -95,7 +95,7 @@ def snapshot_of(name: str) -> Snapshot:
 
 def inspect(job: Job, on_progress: Callable[[InspectionProgress], None], samples: int = 0) -> DatasetReport:
     """Inspect the job's dataset, listing `samples` of it with their annotations. Raises ChildFailed."""
-    with _child("engine.data", job.dataset, *inspector_options(job, load_catalogue(), samples)) as (process, said):
+    with _child("engine.data", job.data.dataset, *inspector_options(job, load_catalogue(), samples)) as (process, said):
         assert process.stdout is not None
         try:
             for line in process.stdout:

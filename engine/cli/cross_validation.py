@@ -7,8 +7,6 @@ from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from engine.cli import inference, train, watching
 from engine.cli.exit_codes import BAD_REQUEST, COMPLETED
 from engine.cli.terminal import say
@@ -43,8 +41,8 @@ def cross_validated(run: RunFolder, folds: int, values: dict[str, Any]) -> tuple
         return BAD_REQUEST
     evaluated = []
     for number in range(1, folds + 1):
-        fold = msgspec.structs.replace(
-            job, fold=f"{number}/{folds}", name=f"{run.run_id} fold {number}/{folds}", resume_from="", predictions=0
+        fold = job.with_fields(
+            fold=f"{number}/{folds}", name=f"{run.run_id} fold {number}/{folds}", resume_from="", predictions=0
         )
         say(f"Fold {number} of {folds}", to=sys.stderr)
         with redirect_stdout(sys.stderr):

@@ -37,9 +37,9 @@ def cut(options: argparse.Namespace) -> int:
     if options.strategy is None and options.job is None:
         options.strategy = load_catalogue().recommended_strategy("pipeline").id
     job, found = train.judge(options)
-    if job is not None and not job.dataset:
+    if job is not None and not job.data.dataset:
         found = [problem for problem in found if problem.field != "dataset"]
-    found += here_only(job.devices) if job is not None else []
+    found += here_only(job.parallel.devices) if job is not None else []
     if job is None or errors(found):
         train.tell(found)
         return BAD_REQUEST

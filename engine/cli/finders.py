@@ -65,7 +65,7 @@ def find_batch(options: argparse.Namespace) -> int:
 def _find(finder: Finder, options: argparse.Namespace) -> Any:
     """What the finder found, or the exit code where it could not be asked or failed, which has been told then."""
     job, problems = train.judge(options)
-    problems += here_only(job.devices) if job is not None else []
+    problems += here_only(job.parallel.devices) if job is not None else []
     train.tell(problems)
     if job is None or errors(problems):
         return BAD_REQUEST

@@ -42,7 +42,7 @@ def model_values(options: argparse.Namespace) -> dict[str, Any] | None:
     if job is None:
         train.tell([Problem("run", f"The job of {run.run_id} can't be read.", "Choose another run.")])
         return None
-    here = tuple(device for device in job.devices if not host_of(device)) or (CPU,)
+    here = tuple(device for device in job.parallel.devices if not host_of(device)) or (CPU,)
     devices = tuple(options.devices.split(",")) if options.devices else here
     found = here_only(devices)
     values: dict[str, Any] = {"devices": devices}

@@ -45,7 +45,7 @@ def inspect(options: argparse.Namespace) -> int:
         return BAD_REQUEST
     folder = os.path.abspath(os.path.expanduser(options.folder))
     task = options.task or _task_for(folder, options.format)
-    job = Job(dataset=folder, task=task, format=options.format)
+    job = Job.from_fields(dataset=folder, task=task, format=options.format)
     line = Line(sys.stderr)
 
     def progress(message: InspectionProgress) -> None:

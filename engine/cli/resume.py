@@ -63,10 +63,14 @@ def judge(run: RunFolder, options: argparse.Namespace) -> tuple[Job | None, list
         changes["options"] = before.options | changes["options"]
     machine: Snapshot | None = None
     if before is not None and options.trust_model_file:
-        sha256 = model_file_sha256(before.model) or ""
-        found += arguments.trust(before.model, sha256) if sha256 else []  # else the checks say that it can't be read
+        sha256 = model_file_sha256(before.model.name) or ""
+        found += (
+            arguments.trust(before.model.name, sha256) if sha256 else []
+        )  # else the checks say that it can't be read
         changes["model_file_sha256"] = sha256
-    if arguments.needs_gpus(changes) or (before is not None and arguments.needs_gpus({"devices": before.devices})):
+    if arguments.needs_gpus(changes) or (
+        before is not None and arguments.needs_gpus({"devices": before.parallel.devices})
+    ):
         try:
             machine = children.snapshot()
         except children.ChildFailed as error:
@@ -80,9 +84,9 @@ def judge(run: RunFolder, options: argparse.Namespace) -> tuple[Job | None, list
         return None, found
     # What can be judged without the values that are wrong is judged too, so that all is told at once.
     values = {name: value for name, value in changes.items() if name not in bad}
-    judged = job or job_from_values(msgspec.to_builtins(before) | values)[0]
+    judged = job or job_from_values(msgspec.to_builtins(before.values()) | values)[0]
     if judged is not None:
-        judged = msgspec.structs.replace(judged, resume_from=str(checkpoint_of(run) or ""))
+        judged = judged.with_fields(resume_from=str(checkpoint_of(run) or ""))
         wrong = problems(judged, load_catalogue(), machine)
         wrong += gpu_problems(judged, machine, installed_torch(), os.environ)
         found += [problem for problem in wrong if problem.field not in bad]

@@ -11,7 +11,7 @@ from engine.checks.search_checks import judge_search, name_problems, room_proble
 from engine.cli import arguments, children, train
 from engine.contract.catalogue import load_catalogue
 from engine.contract.devices import Snapshot
-from engine.contract.job import FIELDS, Job, read_toml
+from engine.contract.job import FIELDS, Job, load_values, read_toml, values_from_table
 from engine.contract.problems import Problem, errors
 from engine.contract.search import OPTION, Pruner, Sampler, Search
 from engine.runs.searches import searches_folder
@@ -107,10 +107,12 @@ def _file(options: argparse.Namespace) -> tuple[dict[str, Any], list[Problem]]:
     values.setdefault("name", path.stem)
     job = values.pop("job", None)
     if isinstance(job, dict):
-        options.values = job
-        if isinstance(job.get("dataset"), str) and job["dataset"]:
-            job["dataset"] = str(path.parent.absolute() / Path(job["dataset"]).expanduser())
-    elif isinstance(job, str):
+        options.values, problems = values_from_table(job)
+        dataset = options.values.get("dataset")
+        if isinstance(dataset, str) and dataset:
+            options.values["dataset"] = str(path.parent.absolute() / Path(dataset).expanduser())
+        return values, problems
+    if isinstance(job, str):
         options.job = options.job or str(path.parent / Path(job).expanduser())
     elif job is not None:
         return values, [Problem("job", "The job is neither a table nor a path.", 'Write [job], or job = "job.toml".')]
@@ -172,6 +174,6 @@ def _devices(values: dict[str, Any], options: argparse.Namespace) -> Any:
         return [part.strip() for part in options.devices.split(",") if part.strip()]
     job = getattr(options, "values", {})
     if options.job is not None:
-        job = read_toml(Path(options.job), "job")[0]
+        job = load_values(Path(options.job), "job")[0]
     told = values.get("devices", job.get("devices"))
     return [str(device) for device in told] if isinstance(told, list) else told

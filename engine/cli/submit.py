@@ -64,13 +64,13 @@ def submit(options: argparse.Namespace) -> int:
     text = _script(options.script, found)
     if options.devices is not None:
         found.append(Problem("devices", "SLURM chooses the devices.", "Say how many with --nodes and --gpus-per-node."))
-    options.devices = None if errors(found) else ",".join(asked.job(Job()).devices)
+    options.devices = None if errors(found) else ",".join(asked.job(Job()).parallel.devices)
     job, judged = judge(options)
     found += judged
     tell(found)
     if job is None or errors(found):
         return BAD_REQUEST
-    text = text or asked.script(job.name or Path(job.model).stem)
+    text = text or asked.script(job.name or Path(job.model.name).stem)
     if options.print:
         say(*text.splitlines())
         return COMPLETED

@@ -100,7 +100,7 @@ def _announce(job: Job, report: DatasetReport | None, model: str, recipe: str) -
         say(f"Model: {model}. Choose another with --model.", to=sys.stderr)
     if recipe:
         say(f"Recipe: {recipe}. Choose another with --recipe.", to=sys.stderr)
-    if job.pretrained and not job.weights_file:
+    if job.model.pretrained and not job.model.weights_file:
         say(weights_line(job, load_catalogue(), REAL_DISK), to=sys.stderr)
 
 

@@ -13,7 +13,7 @@ from typing import Literal
 
 import msgspec
 
-from engine.contract.job import Job
+from engine.contract.job import Job, job_from_values
 from engine.contract.problems import Problem
 
 BUDGET_S = 60.0
@@ -190,5 +190,8 @@ ADVISING = msgspec.json.Decoder(AdviceMessage)
 
 
 def changed(job: Job, candidate: Candidate) -> Job:
-    """`job` as `candidate` would train it. Raises msgspec.ValidationError where a change is not one of a job's."""
-    return msgspec.convert({**msgspec.to_builtins(job), **candidate.changes}, Job)
+    """Return `job` with the changes of `candidate`. Raises ValueError for a change that no job can have."""
+    changed_job, problems = job_from_values(job.values() | candidate.changes)
+    if changed_job is None:
+        raise ValueError(str(problems[0]))
+    return changed_job

@@ -121,9 +121,9 @@ def transforms(job: Job) -> tuple[Transform, ...]:
     for tasks without images. Texts that are wrong are left out: `checks.augmentation_checks` tells of them.
     """
     kind = augmentation_kind(job.task)
-    if kind is None or job.augmentation in ("none", "light"):
+    if kind is None or job.augmentation.name in ("none", "light"):
         return ()
-    texts = job.transforms if job.augmentation == "own" else _strengths()[kind][job.augmentation]
+    texts = job.augmentation.transforms if job.augmentation.name == "own" else _strengths()[kind][job.augmentation.name]
     return tuple(parsed for text in texts if isinstance(parsed := parse(text, kind), Transform))
 
 
@@ -142,8 +142,8 @@ def mirrors(job: Job, classes: Sequence[str], *, images: bool = True) -> bool:
     `images` nor the names of the classes say otherwise, which are all digits, or single letters, where images are of
     signs.
     """
-    if job.mirror != "auto":
-        return job.mirror == "on"
+    if job.augmentation.mirror != "auto":
+        return job.augmentation.mirror == "on"
     return images and not (classes and all(name.isdigit() or (len(name) == 1 and name.isalpha()) for name in classes))
 
 

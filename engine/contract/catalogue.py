@@ -388,14 +388,14 @@ def weights_of(job: Job, catalogue: Catalogue) -> Weights | None:
     """
     if job.model_is_file:
         return None
-    if job.model.startswith(TIMM):
-        return timm_weights(job.model.removeprefix(TIMM), catalogue)
-    model = catalogue.model(job.model)
+    if job.model.name.startswith(TIMM):
+        return timm_weights(job.model.name.removeprefix(TIMM), catalogue)
+    model = catalogue.model(job.model.name)
     if model is None or not model.encoder:
         return model.weights if model is not None else None
-    if job.encoder.startswith(TIMM_ENCODER):
-        return timm_weights(job.encoder.removeprefix(TIMM_ENCODER), catalogue)
-    return catalogue.encoder_weights.get(job.encoder)
+    if job.model.encoder.startswith(TIMM_ENCODER):
+        return timm_weights(job.model.encoder.removeprefix(TIMM_ENCODER), catalogue)
+    return catalogue.encoder_weights.get(job.model.encoder)
 
 
 def timm_weights(name: str, catalogue: Catalogue) -> Weights | None:

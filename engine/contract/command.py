@@ -6,8 +6,6 @@ import shlex
 from collections.abc import Mapping
 from typing import Any
 
-import msgspec
-
 from engine.contract.catalogue import load_catalogue
 from engine.contract.idle_fields import idle_fields
 from engine.contract.job import FIELDS, Job, changed_fields
@@ -23,13 +21,13 @@ def command_arguments(job: Job) -> list[str]:
     recipe = load_recipes().get(job.recipe)
     named = {*changed_fields(job), "model", "devices", "recipe"}
     if recipe is not None:
-        named |= recipe.mentioned - idle_fields(msgspec.structs.asdict(job), load_catalogue()).keys()
-    values = {name: getattr(job, name) for name in FIELDS if name in named}
+        named |= recipe.mentioned - idle_fields(job.values(), load_catalogue()).keys()
+    values = {name: job.value(name) for name in FIELDS if name in named}
     if recipe is None:
         values["recipe"] = ""  # one that is gone could not be found again
     if not job.model_is_file:
         values.pop("model_file_sha256", None)
-    return ["train", *_positional(job.dataset), *flags(values | {"options": job.options})]
+    return ["train", *_positional(job.data.dataset), *flags(values | {"options": job.options})]
 
 
 def command_line(job: Job) -> str:

@@ -12,15 +12,15 @@ from engine.contract.problems import Problem
 
 def inspector_options(job: Job, catalogue: Catalogue, samples: int = 0) -> list[str]:
     """Return the options of `python -m engine.data` for a job; `samples` are listed with their labels."""
-    options = ["--val-fraction", str(job.val_fraction), "--seed", str(job.seed)]
+    options = ["--val-fraction", str(job.data.val_fraction), "--seed", str(job.training.seed)]
     task = catalogue.task(job.task)
     if task is not None:
         options += ["--kinds", ",".join(task.annotations)]
-    if job.format and (task is None or not task.file):  # a file's own annotations are known only when it runs
-        options += ["--format", job.format]
+    if job.data.format and (task is None or not task.file):  # a file's own annotations are known only when it runs
+        options += ["--format", job.data.format]
     if samples:
         options += ["--samples", str(samples)]
-    return options if job.ignore_value is None else [*options, "--ignore-value", str(job.ignore_value)]
+    return options if job.data.ignore_value is None else [*options, "--ignore-value", str(job.data.ignore_value)]
 
 
 class Unreadable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 
 from engine.contract.catalogue import OF_MODELS, Catalogue, StrategyEntry
 from engine.contract.devices import host_of, is_gpu
-from engine.contract.job import FIELDS, Job, Need
+from engine.contract.job import FIELDS, Job
+from engine.contract.job_fields import Need
 from engine.contract.problems import Problem
 from engine.system.format import listed
 
@@ -108,7 +109,7 @@ def _instead(need: Need) -> str:
 
 def without_effect(job: Job, catalogue: Catalogue) -> list[Problem]:
     """A warning for each field that the job sets and that changes nothing, in the form's order."""
-    values = {name: getattr(job, name) for name in FIELDS}
+    values = job.values()
     idle = idle_fields(values, catalogue)
     return [
         Problem(name, f"{field.label} has no effect {idle[name].why}.", _remedy(name, idle[name]), "warning")

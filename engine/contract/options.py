@@ -11,25 +11,28 @@ Values of jobs are in `Job.options`, the table [options] of a job.toml.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar, get_args
 
 import msgspec
 from msgspec import Meta
 
-from engine.contract.job import FIELDS, Field, Job, describe, wrong_value
+from engine.contract.job import FIELDS, Job
+from engine.contract.job_fields import About, Field, describe, wrong_value
 from engine.contract.problems import Problem
 
 Struct = TypeVar("Struct", bound=msgspec.Struct)
+_WRONG_TYPE = "the option {} is neither an int, a float, a bool, a str nor a Literal of texts"
 _TYPES = {"int": int, "float": float, "bool": bool, "text": str}
 
 
 def option(label: str, help_text: str, *, resume: bool = False, **limits: Any) -> Meta:
-    """What is to be known of an option, which is an int, a float, a bool, a str or a Literal of texts. Limits are
-    `ge` and `le`; `resume` says whether a run may go on with another value.
+    """Describe an option, whose type is int, float, bool, str or a Literal of texts.
+
+    Limits are `ge` and `le`. With `resume`, a run may resume with another value.
     """
     if not limits.keys() <= {"ge", "le"}:
         raise TypeError(f"an option has no limits but ge and le: {', '.join(limits)}")
-    return Meta(title=label, description=help_text, extra={"group": "model", "resume": resume}, **limits)
+    return Meta(title=label, description=help_text, extra={"traits": ["resume"] if resume else []}, **limits)
 
 
 def declared(kind: type[msgspec.Struct] | None) -> tuple[Field, ...]:
@@ -37,7 +40,7 @@ def declared(kind: type[msgspec.Struct] | None) -> tuple[Field, ...]:
     fields = tuple(map(_field, msgspec.structs.fields(kind))) if kind is not None else ()
     for field in fields:
         if field.optional or (field.kind not in _TYPES and field.kind != "choice"):
-            raise TypeError(f"the option {field.name} is neither an int, a float, a bool, a str nor a Literal of texts")
+            raise TypeError(_WRONG_TYPE.format(field.name))
         if field.name in FIELDS:
             raise TypeError(f"{field.name} is a field of every job")
         if field.default is msgspec.NODEFAULT:
@@ -47,9 +50,14 @@ def declared(kind: type[msgspec.Struct] | None) -> tuple[Field, ...]:
 
 def _field(info: msgspec.structs.FieldInfo) -> Field:
     try:
-        return describe(info)
-    except (AttributeError, ValueError):
+        _, meta = get_args(info.type)
+        about = About(meta.title, meta.description, frozenset(meta.extra["traits"]))
+    except (AttributeError, TypeError, ValueError):
         raise TypeError(f"the option {info.name} is not annotated by option()") from None
+    try:
+        return describe(info.name, info, about, "model")
+    except ValueError:
+        raise TypeError(_WRONG_TYPE.format(info.name)) from None
 
 
 def options_of(job: Job, kind: type[Struct]) -> Struct:

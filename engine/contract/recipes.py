@@ -44,7 +44,7 @@ import tomli_w
 from engine.contract.catalogue import Catalogue, did_you_mean, weights_of
 from engine.contract.dataset import DatasetReport
 from engine.contract.idle_fields import idle_by_entries, idle_by_needs
-from engine.contract.job import FIELDS, Job, job_from_values, read_toml
+from engine.contract.job import FIELDS, Job, fields_with, job_from_values, read_toml
 from engine.contract.problems import Problem
 from engine.contract.weights import WeightsDisk, is_available
 from engine.system import paths
@@ -63,7 +63,7 @@ SHIPPED = (
 )  # fmt: skip
 """Those that ship, in the order in which they are offered."""
 
-SETTABLE: tuple[str, ...] = tuple(name for name, field in FIELDS.items() if field.recipe)
+SETTABLE = fields_with("recipe")
 """The fields that a recipe may set, in the form's order."""
 
 _TRANSFORMERS = re.compile(
@@ -132,16 +132,18 @@ def see(
     """
     asked = (*chosen, "task", "model", "strategy", "encoder", "weights_file", "resume_from")
     wanted = {name: values[name] for name in asked if name in values}
-    right = {name: getattr(job, name) for name, value in wanted.items() if (job := job_from_values({name: value})[0])}
-    job = Job(**right)
-    model = catalogue.model(job.model)
+    right = {name: job.value(name) for name, value in wanted.items() if (job := job_from_values({name: value})[0])}
+    job = Job.from_fields(**right)
+    model = catalogue.model(job.model.name)
     train = report.split("train") if report is not None else None
     on_encoder = model is not None and model.encoder
     weights = weights_of(job, catalogue)
-    decided = "pretrained" in right or bool(job.weights_file or job.resume_from)  # then no server needs to be asked
+    decided = "pretrained" in right or bool(
+        job.model.weights_file or job.checkpoints.resume_from
+    )  # then no server needs to be asked
     return Seen(
         task=job.task,
-        family=family_of(job.model, job.encoder if on_encoder else ""),
+        family=family_of(job.model.name, job.model.encoder if on_encoder else ""),
         encoder=on_encoder,
         batch_norm=model.batch_norm if model is not None else None,
         weights=weights is not None and (decided or disk is None or is_available(weights, disk) is not False),
@@ -152,7 +154,7 @@ def see(
         model_size=model.image_size or None if model is not None else None,
         least_size=model.min_image_size or None if model is not None else None,
         chosen={name: value for name, value in right.items() if name in (*SETTABLE, "weights_file")},
-        idle=frozenset(idle_by_entries(msgspec.structs.asdict(job), catalogue)),
+        idle=frozenset(idle_by_entries(job.values(), catalogue)),
     )
 
 
@@ -446,7 +448,7 @@ class _Reader:
             for problem in wrong:
                 self.add(f"{where}.{name}", f"“{where}.{name}”: {problem.message}", problem.remedy)
             if job is not None:
-                found[name] = getattr(job, name)
+                found[name] = job.value(name)
         return found
 
     def _scaled(self, scales: Mapping[str, Scale], where: str) -> None:

@@ -118,7 +118,7 @@ class SlurmOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
         """`job` on the devices that are asked for. It does not wait for other runs: SLURM has seen to that."""
         own = [f"gpu{number}" for number in range(self.gpus_per_node)] or [CPU]
         devices = tuple(f"{SLURM}{node}:{one}" for node in range(1, self.nodes + 1) for one in own)
-        return msgspec.structs.replace(job, devices=devices, start="at_once")
+        return job.with_fields(devices=devices, start="at_once")
 
 
 def script_problems(text: str) -> list[Problem]:

@@ -23,8 +23,8 @@ _NO_SERVER = "TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1"
 
 def single_process(job: Job) -> Problem | None:
     """What is wrong with a job that torchrun has nothing to start for."""
-    strategy = load_catalogue().strategy(job.strategy)
-    if strategy is not None and strategy.process_per_device and len(job.devices) > 1:
+    strategy = load_catalogue().strategy(job.parallel.strategy)
+    if strategy is not None and strategy.process_per_device and len(job.parallel.devices) > 1:
         return None
     message = "torchrun starts one process per device, and this job has a single process."
     return Problem("strategy", message, "Choose a strategy such as ddp, and several devices.")
@@ -38,7 +38,9 @@ def torchrun_lines(job: Job) -> tuple[dict[str, str], list[Problem]]:
     """
     if problem := single_process(job):
         return {}, [problem]
-    machines = [(host(name) or Host(name=name), len(list(each))) for name, each in groupby(job.devices, host_of)]
+    machines = [
+        (host(name) or Host(name=name), len(list(each))) for name, each in groupby(job.parallel.devices, host_of)
+    ]
     titles = [machine.title for machine, _ in machines]
     if len(set(titles)) < len(titles):
         return {}, [Problem("devices", "The devices of a machine are not side by side.", "Name them together.")]
@@ -65,7 +67,7 @@ def torchrun_text(lines: dict[str, str]) -> str:
 
 
 def _as_json(job: Job) -> str:
-    return msgspec.json.encode(changed_fields(job) | {"devices": job.devices}).decode()
+    return msgspec.json.encode(changed_fields(job) | {"devices": job.parallel.devices}).decode()
 
 
 def _program(machine: Host) -> str:

@@ -39,7 +39,7 @@ def on_devices(order: Order, folder: Path, function: str, say: Say, *, total: in
     run = RunFolder(order.run)
     job = run.job()
     assert job is not None  # whoever gives the order has seen it
-    job = msgspec.structs.replace(job, devices=order.devices, start="when_free", wait_for_others=False)
+    job = job.with_fields(devices=order.devices, start="when_free", wait_for_others=False)
     paths.write_atomically(folder / ORDER_FILE, msgspec.json.encode(order))
     count = len(order.devices)
     slot = QueueSlot(run, job)

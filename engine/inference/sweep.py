@@ -77,7 +77,7 @@ def batches(
     """
     length = len(samples) if only is None else len(only)
     sampler = _InOrder(
-        length, batch_size * part.world, part.rank, part.world, RandomStreams(model.job.seed), shuffle=False
+        length, batch_size * part.world, part.rank, part.world, RandomStreams(model.job.training.seed), shuffle=False
     )
     sampler.only = only
     loader = _loader(model, samples, sampler, on_unreadable)
@@ -103,7 +103,7 @@ def _loader(
     job = model.job
     if isinstance(samples, SampleSet):
         return SampleLoader(
-            samples, sampler, threads=job.loader_workers, device=model.device, on_unreadable=on_unreadable
+            samples, sampler, threads=job.data.loader_workers, device=model.device, on_unreadable=on_unreadable
         )
     return BatchLoader(
         samples,
@@ -113,7 +113,7 @@ def _loader(
         resized=model.resized,
         mean=model.preprocessing.mean,
         std=model.preprocessing.std,
-        threads=job.loader_workers,
+        threads=job.data.loader_workers,
         device=model.device,
         on_unreadable=on_unreadable,
         memory_format=memory_format(job),

@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
-from msgspec import structs
 from torch import Tensor, nn
 
 from engine.contract.devices import CPU, is_gpu
@@ -69,7 +68,7 @@ class Learnt:
         counts = [0.0] * len(self.classes)
         about = DatasetInfo(self.classes, self.channels, lambda: counts)
         with reasons():
-            return with_added_metrics(self.task.objective(structs.replace(self.job, class_weights="none"), about))
+            return with_added_metrics(self.task.objective(self.job.with_fields(class_weights="none"), about))
 
 
 @dataclass(eq=False)
@@ -135,14 +134,14 @@ class TrainedModel:
         if not self.preprocessing.framing:
             raise ValueError(f"A model of {self.task.entry.title} takes no images; give `outputs` its inputs.")
         taken = iter([images] if isinstance(images, str | Path | np.ndarray) else images)
-        while some := list(islice(taken, batch_size or self.job.batch_size)):
+        while some := list(islice(taken, batch_size or self.job.training.batch_size)):
             pixels = [self._pixels(image) for image in some]
             large = [tile is not None and max(image.shape[:2]) > tile for image in pixels]
             whole = iter(self._whole([image for image, each in zip(pixels, large, strict=True) if not each], threshold))
             for image, each in zip(pixels, large, strict=True):
                 if each and tile is not None:
                     yield self.in_tiles(
-                        InMemory(image), Tiling(tile, overlap, batch_size or self.job.batch_size), threshold
+                        InMemory(image), Tiling(tile, overlap, batch_size or self.job.training.batch_size), threshold
                     )
                 else:
                     yield next(whole)
@@ -230,7 +229,7 @@ class TrainedModel:
         return made
 
     def _forward(self, inputs: Tensor) -> Tensor:
-        precision = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(self.job.precision)
+        precision = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(self.job.precision.name)
         with torch.autocast(self.device.type, precision, enabled=precision is not None):
             outputs: Tensor = self.module(inputs)
         return outputs.float()
@@ -260,7 +259,7 @@ def load(run: RunFolder, checkpoint: str = "best", device: str = CPU) -> Trained
     job, task = known.job, known.task
     state, sha256 = _state(path)
     with reasons(), torch.random.fork_rng(devices=[]):
-        plain = structs.replace(job, pretrained=False, weights_file="", resume_from="")
+        plain = job.with_fields(pretrained=False, weights_file="", resume_from="")
         module = task.build_model(plain, len(known.classes), known.channels)
     _fill(module, state, path)
     where = torch.device(device)

@@ -40,9 +40,9 @@ def is_inside(path: str) -> bool:
 
 def required_files(run: RunFolder, job: Job, *, has_rank_0: bool) -> tuple[FileDigest, ...]:
     """List the files that a machine needs to resume: the checkpoint and, for rank 0, the best one."""
-    if not job.resume_from:
+    if not job.checkpoints.resume_from:
         return ()
-    found = [FileDigest(RESUME, file_sha256(Path(job.resume_from)))]
+    found = [FileDigest(RESUME, file_sha256(Path(job.checkpoints.resume_from)))]
     best = run.path / BEST
     return (*found, FileDigest(BEST, file_sha256(best))) if has_rank_0 and best.exists() else tuple(found)
 

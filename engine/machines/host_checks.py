@@ -45,7 +45,7 @@ def command_on(host: Host, *arguments: str) -> list[str]:
 
 def check_hosts(hosts: Sequence[Host], dataset: str = "") -> list[CheckedHost]:
     """Check all hosts in parallel and compare them with this machine."""
-    local_inputs = inputs_of(Job(dataset=dataset)) if dataset else {}
+    local_inputs = inputs_of(Job.from_fields(dataset=dataset)) if dataset else {}
     with ThreadPoolExecutor(max_workers=max(1, len(hosts))) as pool:
         checked = list(pool.map(lambda host: _check_host(host, dataset), hosts))
     local = NodeFacts(versions=versions(), inputs={}, time=0.0, free_bytes=0)

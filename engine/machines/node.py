@@ -72,7 +72,7 @@ def serve() -> int:
 
 def fetch_weights(job: Job) -> str:
     """Download or verify the pretrained weights of `job`, and return the error, "" if there is none."""
-    needs_weights = job.pretrained and not job.weights_file and not job.resume_from
+    needs_weights = job.model.pretrained and not job.model.weights_file and not job.checkpoints.resume_from
     weights = weights_of(job, load_catalogue()) if needs_weights else None
     if weights is None:
         return ""
@@ -132,8 +132,10 @@ class _Node:
 
     def _train(self, order: NodeOrder) -> None:
         job = order.specs[0].job
-        if job.model_file_sha256:
-            agree(job.model, job.model_file_sha256)  # only to that content, as the user has where the run was started
+        if job.model.model_file_sha256:
+            agree(
+                job.model.name, job.model.model_file_sha256
+            )  # only to that content, as the user has where the run was started
         self._files = NodeFiles(order, self._link.send)
         specs = tuple(self._local_spec(order, spec) for spec in order.specs)
         self._workers = WorkerServer(specs, self._link.send, self._scratch)
@@ -161,11 +163,13 @@ class _Node:
     def _local_spec(self, order: NodeOrder, spec: WorkerSpec) -> WorkerSpec:
         """Return a worker's spec with this machine's paths and threads."""
         assert self._files is not None
-        resume_from = spec.job.resume_from and str(self._files.resume_from(spec.job.resume_from))
+        resume_from = spec.job.checkpoints.resume_from and str(
+            self._files.resume_from(spec.job.checkpoints.resume_from)
+        )
         return msgspec.structs.replace(
             spec,
             run_folder=str(self._files.folder),
-            job=msgspec.structs.replace(spec.job, resume_from=resume_from),
+            job=spec.job.with_fields(resume_from=resume_from),
             rendezvous=BY_ENVIRONMENT,
             threads=max(1, usable_cores() // len(order.specs)),
         )

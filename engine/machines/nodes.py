@@ -192,7 +192,7 @@ class Nodes:
         except OSError as error:
             self._fail(Failed(cause=f"{command[0]} can't be started: {error}"))
             return
-        node.files = FetchedFiles(self._run, node.link, self._job.keep_checkpoints)
+        node.files = FetchedFiles(self._run, node.link, self._job.checkpoints.keep_checkpoints)
         node.link.send(
             NodeOrder(
                 run_id=self._run.run_id,
@@ -237,7 +237,7 @@ class Nodes:
             self._fail(Failed(cause=f"The address of {node.title} is not known. {remedy}"))
             return
         files = (
-            file_parts(path, Path(self._job.resume_from) if path == RESUME else self._run.path / path)
+            file_parts(path, Path(self._job.checkpoints.resume_from) if path == RESUME else self._run.path / path)
             for path in node.facts.lacks
         )
         node.link.send_all(chain(*files, [Meet(own_address=local, address=address, port=port)]))
@@ -367,7 +367,7 @@ class Nodes:
             return
         smaller = self._job_without(node.host.name)
         if isinstance(smaller, Job):
-            devices = counted(len(smaller.devices), "device")
+            devices = counted(len(smaller.parallel.devices), "device")
             cause = f"{cause} The run continues without {node.title}, on {devices}."
             self._fail(Failed(cause=cause, rank=node.ranks[0], kind="lost_machine"))
             return

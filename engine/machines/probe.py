@@ -44,7 +44,7 @@ def print_facts(dataset: str, address: str) -> int:
         gpus, driver = tuple(gpu.name for gpu in state.gpus), state.nvml.driver_version or ""
     facts = NodeFacts(
         versions=versions(),
-        inputs=inputs_of(Job(dataset=dataset)) if dataset else {},
+        inputs=inputs_of(Job.from_fields(dataset=dataset)) if dataset else {},
         address=address or local_address,
         came_from=came_from,
         free_bytes=shutil.disk_usage(_existing_folder(paths.home())).free,

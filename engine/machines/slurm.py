@@ -93,7 +93,7 @@ def _local_job(run: RunFolder, first: str) -> Job:
     if job is None:
         raise _CannotStart(" ".join(map(str, problems)))
     names = sorted(run_slurm("", "scontrol", "show", "hostnames").split(), key=lambda name: name != first)
-    if is_gpu(job.devices[0]):
+    if is_gpu(job.parallel.devices[0]):
         with ThreadPoolExecutor(max_workers=len(names)) as pool:
             found = list(pool.map(partial(_gpus, first), names))
     else:
@@ -103,7 +103,7 @@ def _local_job(run: RunFolder, first: str) -> Job:
         for name, gpus in zip(names, found, strict=True)
         for device in gpus
     )
-    job = msgspec.structs.replace(job, devices=devices)
+    job = job.with_fields(devices=devices)
     if blockers := errors(job_problems(job, load_catalogue())):
         raise _CannotStart(" ".join(map(str, blockers)))
     return job

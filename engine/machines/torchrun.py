@@ -93,8 +93,8 @@ def main(arguments: Sequence[str]) -> int:
         problems += _mismatches(job, process)
     if job is None or errors(problems):
         return _refuse(problems if process.local_rank == 0 else [])
-    if job.model_file_sha256:
-        agree(job.model, job.model_file_sha256)  # only to the content that the command line names
+    if job.model.model_file_sha256:
+        agree(job.model.name, job.model.model_file_sha256)  # only to the content that the command line names
     if not process.is_single_machine:
         bind_collectives(local_address(process.master, process.port), replace=False)
     if process.rank == 0:
@@ -125,7 +125,7 @@ def _mismatches(job: Job, process: TorchrunProcess) -> list[Problem]:
     if world_size(job) != process.world_size:
         message = f"The job has {world_size(job)} workers, and torchrun started {process.world_size}."
         found.append(Problem("devices", message, "Start as many processes as the job has devices."))
-    elif len({host_of(job.devices[rank]) for rank in process.local_ranks}) > 1:
+    elif len({host_of(job.parallel.devices[rank]) for rank in process.local_ranks}) > 1:
         message = "torchrun's processes on this machine belong to devices of several machines."
         found.append(Problem("devices", message, "Give --node-rank and --nproc-per-node as `footplate torchrun` does."))
     if process.restarts:

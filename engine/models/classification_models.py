@@ -70,7 +70,7 @@ def build(job: Job, classes: int, channels: int, size: int) -> nn.Module:
     Raises TaskError.
     """
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(job.seed)
+        torch.manual_seed(job.training.seed)
         model = _construct(job, classes, channels, size)
         head = find_head(model, classes)
         if head is not None and not is_foreign(job):
@@ -78,38 +78,38 @@ def build(job: Job, classes: int, channels: int, size: int) -> nn.Module:
     _load_weights(job, model, head, channels, size)
     if is_foreign(job):
         what = f"Make its last layer return {classes} values per image."
-        user_file.try_out(job.model, model, (channels, size, size), (classes,), what)
-    if job.freeze_epochs and head is None:
-        message = f"{job.model} has no layer with {classes} outputs that could be trained as the head."
+        user_file.try_out(job.model.name, model, (channels, size, size), (classes,), what)
+    if job.model.freeze_epochs and head is None:
+        message = f"{job.model.name} has no layer with {classes} outputs that could be trained as the head."
         raise TaskError("freeze_epochs", message, "Train all layers.")
-    set_heads(model, [head] if head is not None else [], freeze=bool(job.freeze_epochs))
+    set_heads(model, [head] if head is not None else [], freeze=bool(job.model.freeze_epochs))
     return model
 
 
 def _construct(job: Job, classes: int, channels: int, size: int) -> nn.Module:
     if is_foreign(job):
         return build_foreign(job, classes, channels)
-    of_timm = timm_models.is_timm(job.model)
-    if not of_timm and job.model not in names():
+    of_timm = timm_models.is_timm(job.model.name)
+    if not of_timm and job.model.name not in names():
         known = list(names())
-        raise TaskError("model", f"There is no model “{job.model}”.", did_you_mean(job.model, known))
-    if size < min_image_size(job.model):
-        least = min_image_size(job.model)
-        message = f"{title_and_family(job.model)[0]} needs images of at least {least} px."
+        raise TaskError("model", f"There is no model “{job.model.name}”.", did_you_mean(job.model.name, known))
+    if size < min_image_size(job.model.name):
+        least = min_image_size(job.model.name)
+        message = f"{title_and_family(job.model.name)[0]} needs images of at least {least} px."
         raise TaskError("image_size", message, f"Set {least} or more, or leave it empty.")
-    if job.progressive_from is not None and _has_one_size(job.model):
-        message = f"{title_and_family(job.model)[0]} is built for a fixed image size."
+    if job.data.progressive_from is not None and _has_one_size(job.model.name):
+        message = f"{title_and_family(job.model.name)[0]} is built for a fixed image size."
         raise TaskError("progressive_from", message, "Leave it empty, or choose a convolutional network.")
-    dropped = {name: getattr(job, name) for name in _TITLES if getattr(job, name) is not None}
-    if job.model == MNIST_CNN:
+    dropped = {name: job.value(name) for name in _TITLES if job.value(name) is not None}
+    if job.model.name == MNIST_CNN:
         for name in dropped:
-            raise _without(job.model, name)
+            raise _without(job.model.name, name)
         return MnistCnn(classes, channels)
     if of_timm:
         return _of_timm(job, classes, channels, size, dropped)
-    patch = torchvision_models.PATCH_SIZES.get(job.model, 1)
+    patch = torchvision_models.PATCH_SIZES.get(job.model.name, 1)
     if size % patch:
-        message = f"{title_and_family(job.model)[0]} takes sides that are a multiple of {patch} px; {size} is not."
+        message = f"{title_and_family(job.model.name)[0]} takes sides that are a multiple of {patch} px; {size} is not."
         nearest = max(patch, round(size / patch) * patch)
         raise TaskError("image_size", message, f"Set {nearest}, or leave it empty.")
     model = _of_torchvision(job, classes, size, dropped)
@@ -125,15 +125,15 @@ _OF_TIMM = {"dropout": "drop_rate", "stochastic_depth": "drop_path_rate"}
 def _of_timm(job: Job, classes: int, channels: int, size: int, dropped: Mapping[str, float]) -> nn.Module:
     given = {_OF_TIMM[name]: rate for name, rate in dropped.items()}
     try:
-        model = timm_models.construct(job.model, classes, channels, size, **given)
+        model = timm_models.construct(job.model.name, classes, channels, size, **given)
     except TypeError as error:
         for name in dropped:
             if _OF_TIMM[name] in str(error):
-                raise _without(job.model, name) from error
+                raise _without(job.model.name, name) from error
         raise
     for name, rate in dropped.items():  # many builders pass over what their model does not have
         if rate and not _drops(model, name, rate):
-            raise _without(job.model, name)
+            raise _without(job.model.name, name)
     return model
 
 
@@ -149,22 +149,22 @@ def _drops(model: nn.Module, name: str, rate: float) -> bool:
 
 def _of_torchvision(job: Job, classes: int, size: int, dropped: Mapping[str, float]) -> nn.Module:
     """As built by torchvision, of whose builders not all take the rate of stochastic depth."""
-    arguments = torchvision_models.arguments(job.model, classes, size)
+    arguments = torchvision_models.arguments(job.model.name, classes, size)
     if "dropout" in dropped:
         arguments["dropout"] = dropped["dropout"]
     try:
-        model = torchvision_models.construct(job.model, arguments)
+        model = torchvision_models.construct(job.model.name, arguments)
     except TypeError as error:
         if "dropout" in str(error):
-            raise _without(job.model, "dropout") from error
+            raise _without(job.model.name, "dropout") from error
         raise
     if dropped.get("dropout") and not _drops(model, "dropout", dropped["dropout"]):  # ConvNeXt's builder passes over it
-        raise _without(job.model, "dropout")
+        raise _without(job.model.name, "dropout")
     if "stochastic_depth" in dropped:
         layers = [module for module in model.modules() if isinstance(module, StochasticDepth)]
         most = max((layer.p for layer in layers), default=0.0)
         if not most:
-            raise _without(job.model, "stochastic_depth")
+            raise _without(job.model.name, "stochastic_depth")
         for layer in layers:
             layer.p *= dropped["stochastic_depth"] / most
     return model
@@ -182,14 +182,14 @@ def _has_one_size(model: str) -> bool:
 
 
 def _load_weights(job: Job, model: nn.Module, head: str | None, channels: int, size: int) -> None:
-    initial = weights.initial(job, job.model if job.model_is_file else title_and_family(job.model)[0])
+    initial = weights.initial(job, job.model.name if job.model_is_file else title_and_family(job.model.name)[0])
     if initial is None:
         return
     state = initial.state
-    if timm_models.is_timm(job.model):
+    if timm_models.is_timm(job.model.name):
         state = _as_timm_has_them(job, state, size)
     else:
-        state = weights.resize_positions(job.model, state, size)
+        state = weights.resize_positions(job.model.name, state, size)
     weights.load(model, state, head=head, channels=channels, field=initial.field, source=initial.source)
 
 
@@ -197,8 +197,8 @@ def _as_timm_has_them(job: Job, state: weights.State, size: int) -> weights.Stat
     """timm's own weights by its model's names and for its size; those of a model with another head, which only a file
     has, are taken as they are.
     """
-    name = job.model.removeprefix(TIMM)
+    name = job.model.name.removeprefix(TIMM)
     try:
-        return timm_models.by_own_names(name, state, **timm_models.sized(job.model, size))
+        return timm_models.by_own_names(name, state, **timm_models.sized(job.model.name, size))
     except Exception:  # what does not fit fails in as many ways as there are models; loading it tells what is lacking
         return state

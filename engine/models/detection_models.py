@@ -99,15 +99,15 @@ def model_info(name: str) -> ModelInfo:
 
 
 def image_size(job: Job) -> int:
-    return registry.image_size(job, _ALL[job.model].image_size if job.model in _ALL else IMAGE_SIZE)
+    return registry.image_size(job, _ALL[job.model.name].image_size if job.model.name in _ALL else IMAGE_SIZE)
 
 
 def statistics(job: Job) -> Statistics:
     """Return the mean and standard deviation of the colors that the model's or its encoder's weights expect."""
-    if job.model not in _ALL:
-        return registry.statistics(job.model, encoders.IMAGENET)
-    known = _ALL[job.model]
-    return encoders.statistics(job.encoder) if known.encoder else known.statistics
+    if job.model.name not in _ALL:
+        return registry.statistics(job.model.name, encoders.IMAGENET)
+    known = _ALL[job.model.name]
+    return encoders.statistics(job.model.encoder) if known.encoder else known.statistics
 
 
 def build(job: Job, classes: int, channels: int, size: int, known: dict[str, _Known]) -> nn.Module:
@@ -115,40 +115,40 @@ def build(job: Job, classes: int, channels: int, size: int, known: dict[str, _Kn
 
     Raises TaskError.
     """
-    if not is_foreign(job) and job.model not in known:
-        raise TaskError("model", f"There is no model “{job.model}”.", did_you_mean(job.model, list(known)))
+    if not is_foreign(job) and job.model.name not in known:
+        raise TaskError("model", f"There is no model “{job.model.name}”.", did_you_mean(job.model.name, list(known)))
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(job.seed)
+        torch.manual_seed(job.training.seed)
         model = _construct(job, classes, channels, size)
     if is_foreign(job):
         return model.train()
-    entry = known[job.model]
-    initial = weights.initial(job, f"the encoder {job.encoder}" if entry.encoder else entry.title)
+    entry = known[job.model.name]
+    initial = weights.initial(job, f"the encoder {job.model.encoder}" if entry.encoder else entry.title)
     if initial is not None:
         _load(job, model, initial, channels)
     heads = [*(name for name, _ in model.named_children() if name != "backbone"), "backbone.fpn"]
-    set_heads(model, heads, freeze=bool(job.freeze_epochs))
+    set_heads(model, heads, freeze=bool(job.model.freeze_epochs))
     return model.train()
 
 
 def _construct(job: Job, classes: int, channels: int, size: int) -> nn.Module:
     if is_foreign(job):
         return _own(job, classes, channels)
-    entry = _ALL[job.model]
+    entry = _ALL[job.model.name]
     if size < entry.min_image_size:
         message = f"{entry.title} needs images of at least {entry.min_image_size} px."
         raise TaskError("image_size", message, f"Set {entry.min_image_size} or more, or leave it empty.")
     if entry.encoder:
         plain = _on_pyramid(job, entry.title, classes + 1, channels, size)
     else:
-        more = {"box_batch_size_per_image": region_samples(size)} if "rcnn" in job.model else {}
-        plain = models.get_model(job.model, weights=None, weights_backbone=None, num_classes=classes + 1, **more)
+        more = {"box_batch_size_per_image": region_samples(size)} if "rcnn" in job.model.name else {}
+        plain = models.get_model(job.model.name, weights=None, weights_backbone=None, num_classes=classes + 1, **more)
         adapt_first_conv(plain, channels)
     return tensors_alone(plain, _most(plain))
 
 
 def _on_pyramid(job: Job, title: str, classes: int, channels: int, size: int) -> nn.Module:
-    constructor = partial(pyramid_detectors.construct, job.model, job.encoder, classes, channels, size)
+    constructor = partial(pyramid_detectors.construct, job.model.name, job.model.encoder, classes, channels, size)
     return encoders.construct(job, title, size, constructor)
 
 
@@ -164,7 +164,7 @@ def _own(job: Job, classes: int, channels: int) -> nn.Module:
         plain = build_foreign(job, classes + 1, channels)
         return tensors_alone(plain, _most(plain))
     except AttributeError as error:
-        message = f"The model of {job.model} lacks the structure of torchvision's detectors ({error})."
+        message = f"The model of {job.model.name} lacks the structure of torchvision's detectors ({error})."
         remedy = "Return a model of torchvision.models.detection from build_model, with its `backbone` and `transform`."
         raise TaskError("model", message, remedy) from error
 
@@ -174,9 +174,9 @@ def _load(job: Job, model: nn.Module, initial: weights.Initial, channels: int) -
 
     The layers that depend on the classes are loaded only if all of them fit.
     """
-    entry = _ALL[job.model]
+    entry = _ALL[job.model.name]
     if entry.encoder and not any(name.startswith("backbone.") for name in initial.state):
-        encoders.load_weights(model.get_submodule("backbone.body"), job.encoder, initial, channels)
+        encoders.load_weights(model.get_submodule("backbone.body"), job.model.encoder, initial, channels)
         return
     state = todays_names(initial.state, retinanet=entry.family == "RetinaNet")
     current = model.state_dict()

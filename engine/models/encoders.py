@@ -48,15 +48,17 @@ def construct(job: Job, title: str, size: int, constructor: Callable[[], nn.Modu
     Raises:
         TaskError: The encoder is unknown or doesn't suit the model, or its strides don't divide the size.
     """
-    name = _timm_name(job.encoder)
-    if job.encoder not in names() and not (name and timm_models.is_known(name)):
-        raise TaskError("encoder", f"There is no encoder “{job.encoder}”.", did_you_mean(job.encoder, list(names())))
+    name = _timm_name(job.model.encoder)
+    if job.model.encoder not in names() and not (name and timm_models.is_known(name)):
+        raise TaskError(
+            "encoder", f"There is no encoder “{job.model.encoder}”.", did_you_mean(job.model.encoder, list(names()))
+        )
     validate_side(title, size)
     try:
         return constructor()
     except (ValueError, KeyError, RuntimeError) as error:
         line = (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
-        message = f"{title} can't use the encoder {job.encoder} ({line})."
+        message = f"{title} can't use the encoder {job.model.encoder} ({line})."
         raise TaskError("encoder", message, "Choose another, such as resnet34.") from error
 
 
@@ -73,11 +75,11 @@ def load_initial(job: Job, model: nn.Module, head: str | None, channels: int, *,
 
     If it `has_encoder`, they may be those of its module "encoder" alone, as pretrained ones are. Raises TaskError.
     """
-    initial = weights.initial(job, f"the encoder {job.encoder}" if has_encoder else title)
+    initial = weights.initial(job, f"the encoder {job.model.encoder}" if has_encoder else title)
     if initial is None:
         return
     if has_encoder and not any(name.startswith("encoder.") for name in initial.state):
-        load_weights(model.get_submodule("encoder"), job.encoder, initial, channels)
+        load_weights(model.get_submodule("encoder"), job.model.encoder, initial, channels)
     else:
         weights.load(model, initial.state, head=head, channels=channels, field=initial.field, source=initial.source)
 

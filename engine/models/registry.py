@@ -63,7 +63,7 @@ MODELS: Registry[Model] = Registry("footplate.models", {}, _accept, _taken)
 
 def is_foreign(job: Job) -> bool:
     """Whether the job's model may hold anything, since Footplate did not make it."""
-    return job.model_is_file or job.model in MODELS
+    return job.model_is_file or job.model.name in MODELS
 
 
 def build_foreign(job: Job, classes: int, channels: int, *, images: bool = True) -> nn.Module:
@@ -72,7 +72,7 @@ def build_foreign(job: Job, classes: int, channels: int, *, images: bool = True)
     """
     if not job.model_is_file:
         return _of_plugin(job, classes, channels).cpu().train()
-    model = user_file.build(job.model, job.model_file_sha256, classes)
+    model = user_file.build(job.model.name, job.model.model_file_sha256, classes)
     if images:
         adapt_first_conv(model, channels)
     return model.cpu().train()
@@ -80,9 +80,9 @@ def build_foreign(job: Job, classes: int, channels: int, *, images: bool = True)
 
 def image_size(job: Job, usual: int) -> int:
     """The side of the job's images in pixels; `usual` is that of the task's own models where the job leaves it open."""
-    if job.image_size is not None:
-        return job.image_size
-    return MODELS[job.model].image_size if job.model in MODELS else usual
+    if job.data.image_size is not None:
+        return job.data.image_size
+    return MODELS[job.model.name].image_size if job.model.name in MODELS else usual
 
 
 def statistics(model: str, usual: Statistics) -> Statistics:
@@ -91,8 +91,8 @@ def statistics(model: str, usual: Statistics) -> Statistics:
 
 
 def _of_plugin(job: Job, classes: int, channels: int) -> nn.Module:
-    known = MODELS[job.model]
-    where = f"The model {known.title} of the package {MODELS.packages[job.model]}"
+    known = MODELS[job.model.name]
+    where = f"The model {known.title} of the package {MODELS.packages[job.model.name]}"
     given = () if known.options is None else (_options(job, known.options),)
     try:
         model = known.build(classes, channels, *given)

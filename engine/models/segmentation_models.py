@@ -51,9 +51,9 @@ def names() -> tuple[str, ...]:
 
 def statistics(job: Job) -> Statistics:
     """Return the mean and standard deviation of the colors that the weights of the model or its encoder expect."""
-    if job.model in _DECODERS:
-        return encoders.statistics(job.encoder)
-    return registry.statistics(job.model, encoders.IMAGENET)
+    if job.model.name in _DECODERS:
+        return encoders.statistics(job.model.encoder)
+    return registry.statistics(job.model.name, encoders.IMAGENET)
 
 
 def model_info(name: str) -> ModelInfo:
@@ -68,32 +68,32 @@ def build(job: Job, classes: int, channels: int, size: int) -> nn.Module:
     """The job's model on the CPU, in training mode: [n, channels, s, s] to [n, classes, s, s]. Its fresh weights
     depend on the job's seed alone. Raises TaskError.
     """
-    if not is_foreign(job) and job.model not in names():
-        raise TaskError("model", f"There is no model “{job.model}”.", did_you_mean(job.model, list(names())))
+    if not is_foreign(job) and job.model.name not in names():
+        raise TaskError("model", f"There is no model “{job.model.name}”.", did_you_mean(job.model.name, list(names())))
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(job.seed)
+        torch.manual_seed(job.training.seed)
         model = _construct(job, classes, channels, size)
-    of_decoder = job.model in _DECODERS
+    of_decoder = job.model.name in _DECODERS
     head = "segmentation_head" if of_decoder else find_head(model, classes)
-    title = job.model if is_foreign(job) else _title(job)
+    title = job.model.name if is_foreign(job) else _title(job)
     encoders.load_initial(job, model, head, channels, title=title, has_encoder=of_decoder)
-    if job.freeze_epochs and head is None:
-        message = f"{job.model} has no layer with {classes} outputs that could be trained as the head."
+    if job.model.freeze_epochs and head is None:
+        message = f"{job.model.name} has no layer with {classes} outputs that could be trained as the head."
         raise TaskError("freeze_epochs", message, "Train all layers.")
     # An encoder's weights come from elsewhere; a decoder's do not.
     heads = [name for name, _ in model.named_children() if name != "encoder"] if of_decoder else [head] if head else []
-    set_heads(model, heads, freeze=bool(job.freeze_epochs))
+    set_heads(model, heads, freeze=bool(job.model.freeze_epochs))
     return model.train()
 
 
 def _construct(job: Job, classes: int, channels: int, size: int) -> nn.Module:
-    if job.model in _DECODERS:
+    if job.model.name in _DECODERS:
         return _decoder(job, classes, channels, size)
     if not is_foreign(job):
         return _of_torchvision(job, classes, channels)
     model = build_foreign(job, classes, channels)
     remedy = f"Make it return {classes} values per pixel."
-    user_file.try_out(job.model, model, (channels, size, size), (classes, size, size), remedy)
+    user_file.try_out(job.model.name, model, (channels, size, size), (classes, size, size), remedy)
     return model
 
 
@@ -101,12 +101,12 @@ def _decoder(job: Job, classes: int, channels: int, size: int) -> nn.Module:
     from segmentation_models_pytorch import create_model
 
     given = {"encoder_weights": None, "in_channels": channels, "classes": classes}
-    return encoders.construct(job, _title(job), size, lambda: create_model(job.model, job.encoder, **given))
+    return encoders.construct(job, _title(job), size, lambda: create_model(job.model.name, job.model.encoder, **given))
 
 
 def _of_torchvision(job: Job, classes: int, channels: int) -> nn.Module:
     """Without its auxiliary head, so that it gives one tensor in training, too; under torchvision's own names."""
-    plain = models.get_model(job.model, weights=None, weights_backbone=None, num_classes=classes)
+    plain = models.get_model(job.model.name, weights=None, weights_backbone=None, num_classes=classes)
     kind = type(plain)
 
     def forward(self: nn.Module, inputs: Tensor) -> Tensor:
@@ -120,4 +120,4 @@ def _of_torchvision(job: Job, classes: int, channels: int) -> nn.Module:
 
 
 def _title(job: Job) -> str:
-    return model_info(job.model).title
+    return model_info(job.model.name).title

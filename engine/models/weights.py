@@ -46,9 +46,9 @@ def initial(job: Job, title: str) -> Initial | None:
 
     `title` names the model, or its encoder, to the user.
     """
-    if job.weights_file:
-        return Initial(from_file(job.weights_file), "weights_file", job.weights_file)
-    return Initial(pretrained(job, title), "pretrained", SOURCE) if job.pretrained else None
+    if job.model.weights_file:
+        return Initial(from_file(job.model.weights_file), "weights_file", job.model.weights_file)
+    return Initial(pretrained(job, title), "pretrained", SOURCE) if job.model.pretrained else None
 
 
 def of_torchvision(known: WeightsEnum) -> Weights:

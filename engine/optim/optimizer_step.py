@@ -85,8 +85,8 @@ class OptimizerStep:
         self._sum_over_shards = sum_over_shards
         self._all_reduce_max = all_reduce_max
         self._share_updates = share_updates
-        self._skips = job.on_not_finite == "skip"
-        self._clip_norm = job.clip_norm
+        self._skips = job.faults.on_not_finite == "skip"
+        self._clip_norm = job.training.clip_norm
         # The optimizer numbers them group by group.
         parameters = sorted(parameters, key=lambda named: groups.get(named[0], Group()), reverse=True)
         self._parameters = dict(parameters)
@@ -106,10 +106,14 @@ class OptimizerStep:
         # Beside the parameters: a fused optimizer would read from a copy on its way to shards that are kept on the CPU
         # whether gradients overflowed, without waiting for it (torch/optim/adam.py, `_fused_adam`).
         beside = self._own[0].device if self._own else device
-        self._scaler = AgreedScaler(beside, sum_over_shards, enabled=job.precision == "fp16")
+        self._scaler = AgreedScaler(beside, sum_over_shards, enabled=job.precision.name == "fp16")
         self._buffers = dict(buffers)
         averaged = [*self._own, *self._buffers.values()]
-        self._averages = Averages(averaged, job.ema_decay, job.ema_ramp) if job.ema_decay is not None else None
+        self._averages = (
+            Averages(averaged, job.training.ema_decay, job.training.ema_ramp)
+            if job.training.ema_decay is not None
+            else None
+        )
 
     @property
     def learning_rate(self) -> float:
@@ -299,28 +303,28 @@ def _optimizer(job: Job, grouped: Sequence[tuple[Tensor, Group]]) -> Optimizer:
     groups: list[dict[str, Any]] = [
         {
             "params": [tensor for tensor, own in grouped if own == group],
-            "lr": job.learning_rate * group.rate,
+            "lr": job.optimizer.learning_rate * group.rate,
             "rate": group.rate,
-            "weight_decay": job.weight_decay if group.decays else 0.0,
+            "weight_decay": job.optimizer.weight_decay if group.decays else 0.0,
         }
         for group in dict.fromkeys(group for _, group in grouped)
     ]
-    rate, betas = job.learning_rate, (job.momentum, job.beta2)
-    foreach = {"foreach": job.optimizer_kernel != "for_loop"}
+    rate, betas = job.optimizer.learning_rate, (job.optimizer.momentum, job.optimizer.beta2)
+    foreach = {"foreach": job.optimizer.optimizer_kernel != "for_loop"}
     # The others have no fused form for all devices; foreach is the nearest to it.
-    fused: dict[str, Any] = {"fused": True} if job.optimizer_kernel == "fused" else foreach
+    fused: dict[str, Any] = {"fused": True} if job.optimizer.optimizer_kernel == "fused" else foreach
     make: dict[str, Callable[[], Optimizer]] = {
-        "sgd": lambda: SGD(groups, rate, momentum=job.momentum, nesterov=job.nesterov, **fused),
+        "sgd": lambda: SGD(groups, rate, momentum=job.optimizer.momentum, nesterov=job.optimizer.nesterov, **fused),
         "adam": lambda: Adam(groups, rate, betas, **fused),
         "adamw": lambda: AdamW(groups, rate, betas, **fused),
         "nadam": lambda: NAdam(groups, rate, betas, decoupled_weight_decay=True, **foreach),
         "radam": lambda: RAdam(groups, rate, betas, decoupled_weight_decay=True, **foreach),
-        "rmsprop": lambda: RMSprop(groups, rate, alpha=job.beta2, momentum=job.momentum, **foreach),
+        "rmsprop": lambda: RMSprop(groups, rate, alpha=job.optimizer.beta2, momentum=job.optimizer.momentum, **foreach),
         "adagrad": lambda: Adagrad(groups, rate, **foreach),
         "lamb": lambda: _lamb(groups, rate, betas, **foreach),
     }
-    optimizer = make[job.optimizer]()
-    if job.optimizer == "sgd" and job.momentum and (job.precision == "fp16" or job.unfreezes):
+    optimizer = make[job.optimizer.name]()
+    if job.optimizer.name == "sgd" and job.optimizer.momentum and (job.precision.name == "fp16" or job.unfreezes):
         # torch's fused SGD (2.15) allocates the momentum in its first step, also where that is left out for an
         # overflow, and then goes on from whatever is in that memory; and it cannot go on from that of some
         # parameters alone, as when a backbone is unfrozen. From 0 the first step is the same.
@@ -342,18 +346,20 @@ def _schedule(job: Job, optimizer: Optimizer, steps_per_epoch: int) -> LRSchedul
     It gives the learning rate from the count of its moves alone (torch's CosineAnnealingLR goes from one rate to
     the next), so that a run that goes on from a checkpoint may have more epochs than the one that wrote it.
     """
-    steps = job.epochs * steps_per_epoch
-    if job.schedule == "onecycle":  # which warms up by itself
+    steps = job.training.epochs * steps_per_epoch
+    if job.schedule.name == "onecycle":  # which warms up by itself
         rates = [group["lr"] for group in optimizer.param_groups]
         # One step more, since the schedule is also moved after the last step.
-        return OneCycleLR(optimizer, rates, steps + 1, cycle_momentum=job.momentum > 0 and job.optimizer != "adagrad")
+        return OneCycleLR(
+            optimizer, rates, steps + 1, cycle_momentum=job.optimizer.momentum > 0 and job.optimizer.name != "adagrad"
+        )
     warmup = warmup_steps(job, steps_per_epoch)
-    if job.schedule == "none" and not warmup:
+    if job.schedule.name == "none" and not warmup:
         return None
 
     def factor(done: int) -> float:
         if done < warmup:
-            return job.warmup_start + (1 - job.warmup_start) * done / warmup
+            return job.schedule.warmup_start + (1 - job.schedule.warmup_start) * done / warmup
         return _falling(job, (done - warmup) / max(1, steps - warmup), done // steps_per_epoch)
 
     return LambdaLR(optimizer, factor)
@@ -361,17 +367,19 @@ def _schedule(job: Job, optimizer: Optimizer, steps_per_epoch: int) -> LRSchedul
 
 def warmup_steps(job: Job, steps_per_epoch: int) -> int:
     """How many steps the learning rate rises for."""
-    return max(job.warmup_steps, round(job.warmup_epochs * steps_per_epoch))
+    return max(job.schedule.warmup_steps, round(job.schedule.warmup_epochs * steps_per_epoch))
 
 
 def _falling(job: Job, progress: float, epochs: int) -> float:
     """The share of the learning rate after the share `progress` of the steps behind the warm-up, `epochs` epochs of
     all.
     """
-    match job.schedule:
+    match job.schedule.name:
         case "step":
-            third = math.ceil(job.epochs / 3)
-            return STEP_FACTOR ** (sum(epochs >= at for at in job.milestones) if job.milestones else epochs // third)
+            third = math.ceil(job.training.epochs / 3)
+            return STEP_FACTOR ** (
+                sum(epochs >= at for at in job.schedule.milestones) if job.schedule.milestones else epochs // third
+            )
         case "cosine":
             # Loshchilov and Hutter 2017, SGDR, without restarts.
             falling = 0.5 * (1 + math.cos(math.pi * progress))
@@ -381,4 +389,4 @@ def _falling(job: Job, progress: float, epochs: int) -> float:
             falling = max(0.0, 1 - progress) ** POWER
         case _:
             return 1.0
-    return job.final_rate + (1 - job.final_rate) * falling
+    return job.schedule.final_rate + (1 - job.schedule.final_rate) * falling

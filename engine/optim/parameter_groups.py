@@ -29,8 +29,8 @@ def parameter_groups(model: nn.Module, job: Job) -> dict[str, Group]:
     spared = set(told())
     groups = {}
     for name, parameter in model.named_parameters():
-        rate = job.head_rate if name.startswith(head) else job.layer_decay ** (last - depths[name])
-        decays = job.decay_norms or not (parameter.ndim < 2 or name in spared or name.endswith(_TOKENS))
+        rate = job.optimizer.head_rate if name.startswith(head) else job.optimizer.layer_decay ** (last - depths[name])
+        decays = job.optimizer.decay_norms or not (parameter.ndim < 2 or name in spared or name.endswith(_TOKENS))
         groups[name] = Group(rate, decays)
     return groups
 

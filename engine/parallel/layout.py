@@ -40,15 +40,20 @@ class Layout(NamedTuple):
 
 def layout(job: Job, strategy: StrategyEntry) -> Layout:
     """The layout of `job` on its devices; `checks` says whether it can be."""
-    replicas = job.replicas if strategy.replicates else 1
-    group = max(1, len(job.devices) // replicas)
+    replicas = job.parallel.replicas if strategy.replicates else 1
+    group = max(1, len(job.parallel.devices) // replicas)
     if not strategy.cuts_model:
         return Layout(replicas, group, (), None)
     if not strategy.schedules:
         return Layout(replicas, group, tuple(range(group)), 1)
-    ranks = stage_ranks(job.pipeline_schedule, group, job.stages_per_device)
-    part = job.batch_size // (replicas * job.accumulation)
-    return Layout(replicas, group, ranks, job.microbatches or choose_microbatches(part, group, job.pipeline_schedule))
+    ranks = stage_ranks(job.parallel.pipeline_schedule, group, job.parallel.stages_per_device)
+    part = job.training.batch_size // (replicas * job.training.accumulation)
+    return Layout(
+        replicas,
+        group,
+        ranks,
+        job.parallel.microbatches or choose_microbatches(part, group, job.parallel.pipeline_schedule),
+    )
 
 
 class ParallelDims(NamedTuple):
@@ -117,7 +122,7 @@ def bubble(job: Job, strategy: StrategyEntry) -> float:
     (Narayanan et al. 2021), and 0 for the zero-bubble schedules at best (Qi et al. 2023).
     """
     arrangement = layout(job, strategy)
-    if not strategy.schedules or not arrangement.microbatches or job.pipeline_schedule in ZERO_BUBBLE:
+    if not strategy.schedules or not arrangement.microbatches or job.parallel.pipeline_schedule in ZERO_BUBBLE:
         return 0.0
     per_device = max(1, arrangement.stages // arrangement.group)
     return (arrangement.group - 1) / (arrangement.microbatches * per_device)

@@ -292,20 +292,20 @@ class RunFolder:
             run_id=self.run_id,
             folder=str(self.path),
             name=shortened(job.name if notes.name is None else notes.name),
-            model=job.model,
-            strategy=job.strategy,
-            devices=job.devices,
-            dataset=job.dataset,
+            model=job.model.name,
+            strategy=job.parallel.strategy,
+            devices=job.parallel.devices,
+            dataset=job.data.dataset,
             state=state,
             started=started,
             seconds=self.worked_s(None if state in ENDED else time.time()),
             best=finished.best if finished is not None else progress.measures,
             cause=shortened(finished.cause) if finished is not None and state in ENDED else "",
-            epochs=job.epochs,
+            epochs=job.training.epochs,
             phase=progress.phase,
             epoch=progress.epoch,
             step=progress.step,
-            resume_from=job.resume_from,
+            resume_from=job.checkpoints.resume_from,
             tags=notes.tags,
             notes=notes.text,
             favourite=notes.favourite,
@@ -402,7 +402,7 @@ def create_run(job: Job, beside: Callable[[RunFolder], None] | None = None) -> R
 
     `beside` writes files that must exist as soon as the folder counts as a run, which the job makes it.
     """
-    stem = re.sub(r"[^a-z0-9]+", "-", Path(job.model).stem.lower()).strip("-") or "run"
+    stem = re.sub(r"[^a-z0-9]+", "-", Path(job.model.name).stem.lower()).strip("-") or "run"
     paths.make_home()
     runs = paths.private_folder(paths.runs_folder())
     while True:

@@ -76,10 +76,10 @@ def _secrets(runs: dict[str, RunFolder]) -> Iterator[tuple[str, str]]:
             if job is None:
                 continue
             yield job.name, alias
-            yield job.dataset, "<dataset>"
-            yield Path(job.dataset).name, "<dataset>"
+            yield job.data.dataset, "<dataset>"
+            yield Path(job.data.dataset).name, "<dataset>"
             if job.model_is_file:
-                yield from ((job.model, "<model>"), (Path(job.model).name, "<model>"))
+                yield from ((job.model.name, "<model>"), (Path(job.model.name).name, "<model>"))
 
 
 def _reported(run: RunFolder) -> str:

@@ -12,7 +12,8 @@ import msgspec
 
 from engine.contract.catalogue import load_catalogue
 from engine.contract.events import RunFinished
-from engine.contract.job import FIELDS, Field, Job, job_from_values, load_job, save_job
+from engine.contract.job import FIELDS, Job, fields_with, job_from_values, load_job, save_job
+from engine.contract.job_fields import Field
 from engine.contract.problems import Problem
 from engine.runs.folder import ENDED, RunFolder, State, older_checkpoints
 from engine.runs.index import machine_of
@@ -20,7 +21,7 @@ from engine.runs.notes import change_notes, read_notes
 from engine.runs.slurm_job import SCRIPT, read_slurm
 from engine.system.format import counted
 
-CHANGEABLE: frozenset[str] = frozenset(name for name, field in FIELDS.items() if field.resume)
+CHANGEABLE = frozenset(fields_with("resume"))
 """Fields that may change when a run is resumed."""
 
 _NO_CHANGES: Mapping[str, Any] = MappingProxyType({})
@@ -70,7 +71,7 @@ def changed_job(run: ResumableRun, changes: Mapping[str, Any]) -> tuple[Job | No
         problems.append(Problem("run", message, "Pause or stop it first."))
     if before is None:
         return None, problems
-    values = msgspec.to_builtins(before)
+    values = msgspec.to_builtins(before.values())
     job, invalid = job_from_values(values | dict(changes))
     bad = {problem.field for problem in invalid}
     problems += invalid
@@ -79,11 +80,13 @@ def changed_job(run: ResumableRun, changes: Mapping[str, Any]) -> tuple[Job | No
             problems.append(_other_training(name, FIELDS[name].label))
     if job is not None:
         problems += _changed_options(before, job)
-    epochs = changes.get("epochs", before.epochs)
-    if state == "completed" and "epochs" not in bad and epochs <= before.epochs:
-        done = f"{counted(before.epochs, 'epoch')}"
+    epochs = changes.get("epochs", before.training.epochs)
+    if state == "completed" and "epochs" not in bad and epochs <= before.training.epochs:
+        done = f"{counted(before.training.epochs, 'epoch')}"
         message = f"{run.run_id} is completed: it has trained all of its {done}."
-        problems.append(Problem("epochs", message, f"Set more than {before.epochs} epochs to train it further."))
+        problems.append(
+            Problem("epochs", message, f"Set more than {before.training.epochs} epochs to train it further.")
+        )
     return (None if problems else job), problems
 
 
@@ -103,7 +106,7 @@ def checkpoint_of(run: RunFolder) -> Path | None:
     if older := older_checkpoints(run.checkpoints):
         return older[max(older)]
     job = run.job()
-    return Path(job.resume_from).expanduser() if job is not None and job.resume_from else None
+    return Path(job.checkpoints.resume_from).expanduser() if job is not None and job.checkpoints.resume_from else None
 
 
 def last_execution(run: RunFolder) -> int:
@@ -119,13 +122,16 @@ def _same(before: Any, after: Any) -> bool:
 
 def _changed_options(before: Job, after: Job) -> list[Problem]:
     """Return a problem for each changed option that must not change."""
-    known = {field.name: field for field in load_catalogue().options_of(before.task, before.model, before.strategy)}
+    known = {
+        field.name: field
+        for field in load_catalogue().options_of(before.task, before.model.name, before.parallel.strategy)
+    }
     changed = {
         name
         for name in before.options.keys() | after.options.keys()
         if _value(before, name, known) != _value(after, name, known)
     }
-    fixed = [known[name] for name in sorted(changed & known.keys()) if not known[name].resume]
+    fixed = [known[name] for name in sorted(changed & known.keys()) if "resume" not in known[name].traits]
     return [_other_training(f"options.{field.name}", field.label) for field in fixed]
 
 

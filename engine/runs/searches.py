@@ -141,7 +141,7 @@ def stop_driver(folder: SearchFolder) -> bool:
 
 def job_with(job: Job, params: Mapping[str, Any]) -> tuple[Job | None, list[Problem]]:
     """Return the job with other values of some fields and options ("options.NAME"); see `job_from_values`."""
-    values = msgspec.to_builtins(job)
+    values = msgspec.to_builtins(job.values())
     values["options"] = dict(job.options)
     for name, value in params.items():
         if name.startswith(OPTION):

@@ -124,7 +124,7 @@ class Strategy(ABC):
         if self.device.type == "cuda":
             torch.cuda.set_device(self.device)
             use_fast_kernels()
-        if self.spec.job.deterministic:
+        if self.spec.job.precision.deterministic:
             use_deterministic_kernels()
 
     def no_sync(self) -> AbstractContextManager[None]:
@@ -140,7 +140,7 @@ class Strategy(ABC):
     def wrap(self, model: nn.Module, objective: Objective, shape: tuple[int, ...], resolved: ResolvedJob) -> None:
         """Lays the plain `model` on the devices. `shape` is one sample's: an image's [channels, height, width]."""
         self.objective, self.resolved, self.example_shape = objective, resolved, shape
-        self.accumulation, self.evaluation_parts = resolved.job.accumulation, resolved.evaluation_parts
+        self.accumulation, self.evaluation_parts = resolved.job.training.accumulation, resolved.evaluation_parts
 
     @abstractmethod
     def step(self, batch: Batch | None, optimizer_step: OptimizerStep) -> StepResult:
@@ -223,11 +223,11 @@ def settled_precision(job: Job) -> str:
     fp32.
     CUDA's index is the number among the job's GPUs, as in a worker.
     """
-    if job.precision != "auto":
-        return job.precision
-    gpus = [device for device in job.devices if is_gpu(device)]
+    if job.precision.name != "auto":
+        return job.precision.name
+    gpus = [device for device in job.parallel.devices if is_gpu(device)]
     own = min(len(gpus), torch.cuda.device_count()) if elsewhere(gpus) else len(gpus)  # each machine looks at its own
-    native = len(gpus) == len(job.devices) and all(
+    native = len(gpus) == len(job.parallel.devices) and all(
         torch.cuda.get_device_capability(index) >= NATIVE_BF16 for index in range(own)
     )
     return "bf16" if native else "fp32"
@@ -235,14 +235,14 @@ def settled_precision(job: Job) -> str:
 
 def memory_format(job: Job) -> torch.memory_format:
     """How images and the weights of convolutions lie in memory."""
-    return torch.channels_last if job.memory_format == "channels_last" else torch.contiguous_format
+    return torch.channels_last if job.precision.memory_format == "channels_last" else torch.contiguous_format
 
 
 def forward_precision(job: Job, strategy: StrategyEntry) -> str:
     """What a forward pass is autocast to. Of shards computed in bf16, buffers stay in fp32 and make activations so
     (Swin V2's tables): these are cast where they meet weights.
     """
-    return "bf16" if strategy.shards and job.shard_precision == "bf16" else job.precision
+    return "bf16" if strategy.shards and job.parallel.shard_precision == "bf16" else job.precision.name
 
 
 def synchronize(device: torch.device) -> None:

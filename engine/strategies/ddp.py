@@ -56,32 +56,34 @@ class DataParallelProcesses(Distributed, SingleDevice):
     forward: DistributedDataParallel
 
     def setup(self) -> None:
-        if self.spec.job.sync_batchnorm and self.device.type == "cpu":
+        if self.spec.job.parallel.sync_batchnorm and self.device.type == "cpu":
             raise StrategyError("SyncBatchNorm runs on GPUs only. Turn it off for CPU workers.")
         super().setup()
 
     def wrap(self, model: nn.Module, objective: Objective, shape: tuple[int, ...], resolved: ResolvedJob) -> None:
         job = resolved.job
-        if job.sync_batchnorm and not (job.freeze_epochs or job.freeze_batchnorm):  # neither takes statistics
+        if job.parallel.sync_batchnorm and not (
+            job.model.freeze_epochs or job.model.freeze_batchnorm
+        ):  # neither takes statistics
             model = nn.SyncBatchNorm.convert_sync_batchnorm(model)
         super().wrap(model, objective, shape, resolved)
-        if job.balance == "speed":
+        if job.parallel.balance == "speed":
             balance(self, self.model, objective, shape)
         self.gradient_scale = float(self.spec.world_size)
         self.forward = DistributedDataParallel(
             self.model,
             device_ids=[self.device] if self.device.type == "cuda" else None,
             # Left open, DDP makes its first bucket smaller than the others.
-            bucket_cap_mb=None if job.bucket_mib == FIELDS["bucket_mib"].default else job.bucket_mib,
+            bucket_cap_mb=None if job.parallel.bucket_mib == FIELDS["bucket_mib"].default else job.parallel.bucket_mib,
             gradient_as_bucket_view=True,
-            static_graph=job.static_graph,
+            static_graph=job.parallel.static_graph,
             # A user's model may hold layers that it does not use; searching for them costs a little every step.
-            find_unused_parameters=is_foreign(job) and not job.static_graph,
+            find_unused_parameters=is_foreign(job) and not job.parallel.static_graph,
         )
         self.forward.broadcast_buffers = is_foreign(job) and not _only_statistics(self.model)
-        if job.gradient_compression != "none":
-            self.forward.register_comm_hook(None, _COMPRESSION[job.gradient_compression])
-        if job.resume_from or (job.static_graph and job.accumulation > 1):
+        if job.parallel.gradient_compression != "none":
+            self.forward.register_comm_hook(None, _COMPRESSION[job.parallel.gradient_compression])
+        if job.checkpoints.resume_from or (job.parallel.static_graph and job.training.accumulation > 1):
             # DDP arranges its buckets anew after its first backward pass, which changes the order of sums: a run
             # that goes on has that behind it. And the first pass over a static graph cannot go without joining.
             self._backward_on_nothing(torch.Tensor.backward)
@@ -93,7 +95,7 @@ class DataParallelProcesses(Distributed, SingleDevice):
     def step(self, batch: Batch | None, optimizer_step: OptimizerStep) -> StepResult:
         assert batch is not None
         # SyncBatchNorm's layers meet in every part, so that all ranks go through as many.
-        synchronised = self.job.sync_batchnorm
+        synchronised = self.job.parallel.sync_batchnorm
         parts = [part for part in microbatches(batch, self.accumulation) if synchronised or len(part.targets)]
         optimizer_step.zero_grad()
         self.profiler.mark("optimizer")

@@ -73,9 +73,9 @@ class FullySharded(Distributed, SingleDevice):
         model.train()
         if not blocks(model):
             self.remarks.append(Warned(code="no_blocks", message=NO_BLOCKS))
-        elif self.job.activation_checkpointing:
+        elif self.job.parallel.activation_checkpointing:
             checkpoint_blocks(model)
-        if self.job.balance == "speed" and "balance" in self.entry.fields:
+        if self.job.parallel.balance == "speed" and "balance" in self.entry.fields:
             # Only the whole model, on one device at a time, tells how fast that device is.
             balance(self, model.to(self.device), objective, shape)
             model.cpu()
@@ -87,10 +87,10 @@ class FullySharded(Distributed, SingleDevice):
 
     @property
     def _computes_in_bf16(self) -> bool:
-        return self.job.shard_precision == "bf16" and "shard_precision" in self.entry.fields
+        return self.job.parallel.shard_precision == "bf16" and "shard_precision" in self.entry.fields
 
     def _refuse(self, model: nn.Module) -> None:
-        if self._computes_in_bf16 and self.job.precision == "fp16":
+        if self._computes_in_bf16 and self.job.precision.name == "fp16":
             raise StrategyError(
                 "Precision fp16 and bf16 for the shards can't be combined. Choose fp32 for one of them."
             )
@@ -124,7 +124,7 @@ class FullySharded(Distributed, SingleDevice):
         # On the CPU the shards are in main memory as they are, and the policy would pin it, which needs a GPU.
         offload = (
             CPUOffloadPolicy()
-            if on_gpu and self.job.cpu_offload and "cpu_offload" in self.entry.fields
+            if on_gpu and self.job.parallel.cpu_offload and "cpu_offload" in self.entry.fields
             else OffloadPolicy()
         )
         dimensions = tuple(name for name in self.mesh_of_ranks.mesh_dim_names or () if name != "tensor")

@@ -72,25 +72,27 @@ class Pipeline(Distributed):
 
     def setup(self) -> None:
         job, microbatches = self.spec.job, self.layout.microbatches
-        self.schedule = job.pipeline_schedule if self.entry.schedules else "gpipe"
-        divided = self.dims.replicate * job.accumulation * (microbatches or 1)
-        if microbatches is None or job.batch_size % divided:
+        self.schedule = job.parallel.pipeline_schedule if self.entry.schedules else "gpipe"
+        divided = self.dims.replicate * job.training.accumulation * (microbatches or 1)
+        if microbatches is None or job.training.batch_size % divided:
             remedy = "Set another batch size." if microbatches is None else f"Set a multiple of {divided}."
-            raise StrategyError(f"A batch of {job.batch_size} can't be divided into equal microbatches. {remedy}")
+            raise StrategyError(
+                f"A batch of {job.training.batch_size} can't be divided into equal microbatches. {remedy}"
+            )
         if not fits(self.schedule, microbatches, self.dims.pipeline):
             raise StrategyError(
                 f"The schedule {self.schedule} can't run with {microbatches} microbatches on "
                 f"{self.dims.pipeline} devices. Set another number of microbatches, or leave it empty."
             )
-        if job.activation_checkpointing and self.schedule in ZERO_BUBBLE:
+        if job.parallel.activation_checkpointing and self.schedule in ZERO_BUBBLE:
             raise StrategyError(
                 "A zero-bubble schedule splits the backward pass, and activation checkpointing would "
                 "recompute every layer's activations for each part. Choose 1F1B, or turn activation "
                 "checkpointing off."
             )
         self.microbatches = microbatches
-        self.part = job.batch_size // self.dims.replicate
-        self.microbatch_size = self.part // (job.accumulation * microbatches)
+        self.part = job.training.batch_size // self.dims.replicate
+        self.microbatch_size = self.part // (job.training.accumulation * microbatches)
         super().setup()
         if self.dims.replicate > 1:
             mesh = self.mesh()
@@ -177,7 +179,7 @@ class Pipeline(Distributed):
 
         prepare_pipelines()
         options = {
-            "recompute": self.job.activation_checkpointing,
+            "recompute": self.job.parallel.activation_checkpointing,
             "divided_backward": self.schedule in ZERO_BUBBLE,
         }
         modules = {stage: StageModule(part, self.autocast, **options) for stage, part in self._parts.items()}
@@ -267,7 +269,7 @@ class Pipeline(Distributed):
         return result
 
     def _unscaled(self, loss: Tensor) -> Tensor:
-        if self.job.precision != "fp16":
+        if self.job.precision.name != "fp16":
             return loss
         return loss / self._optimizer_step.scale(torch.ones_like(loss))
 

@@ -43,7 +43,7 @@ class SingleDevice(Strategy):
         self.model = model.to(self.device).to(memory_format=memory_format(self.job))
         self.forward, self.parts = self.model, [self.model]
         self.model.train()
-        if self.job.activation_checkpointing and not checkpoint_blocks(self.model):
+        if self.job.parallel.activation_checkpointing and not checkpoint_blocks(self.model):
             message = (
                 "Activation checkpointing has no effect on this model: it has no blocks (items of a "
                 "Sequential or ModuleList with several layers each)."

@@ -74,9 +74,9 @@ class Rehearsal:
         objective: Objective,
         example_shape: tuple[int, ...],
     ) -> None:
-        share = divide(job.batch_size, strategy.shares or (1.0,) * strategy.data_world)[strategy.data_rank]
+        share = divide(job.training.batch_size, strategy.shares or (1.0,) * strategy.data_world)[strategy.data_rank]
         # As np.array_split makes the first part; two at least, since BatchNorm takes no statistics of a single value.
-        self.images = max(2, math.ceil(share / (job.accumulation * (strategy.layout.microbatches or 1))))
+        self.images = max(2, math.ceil(share / (job.training.accumulation * (strategy.layout.microbatches or 1))))
         self.forward: Callable[..., Tensor] = model
         self.inputs = torch.zeros(self.images, *example_shape, device=strategy.device)
         self.inputs = self.inputs.to(memory_format=memory_format(job))

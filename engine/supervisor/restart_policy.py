@@ -47,14 +47,14 @@ class RestartPolicy:
         """
         self._rendezvous = paths.runtime_folder() / f"{socket_name(self._run.path)}.store"
         self.remove_rendezvous()
-        job = msgspec.structs.replace(self.job, resume_from=str(checkpoint_of(self._run) or ""))
+        job = self.job.with_fields(resume_from=str(checkpoint_of(self._run) or ""))
         return [
             WorkerSpec(
                 run_folder=str(self._run.path),
                 job=job,
                 rank=rank,
                 world_size=self.world_size,
-                devices=job.devices,
+                devices=job.parallel.devices,
                 rendezvous=str(self._rendezvous),
                 threads=max(1, usable_cores() // self.world_size),
                 skip_to=self._skip_to,
@@ -68,7 +68,7 @@ class RestartPolicy:
 
     def set_loader_workers(self, count: int) -> None:
         """Use `count` loader workers in later attempts, too."""
-        self.job = msgspec.structs.replace(self.job, loader_workers=count)
+        self.job = self.job.with_fields(loader_workers=count)
 
     def on_checkpoint(self, event: CheckpointSaved) -> None:
         """Count failures from zero after a checkpoint of a later step: the run has made progress."""
@@ -82,8 +82,8 @@ class RestartPolicy:
         next_job: Job | None = None
         match failed.kind:
             case "fault":
-                limit = self.job.restarts
-            case "not_finite" if self.job.on_not_finite == "roll_back" and failed.step is not None:
+                limit = self.job.faults.restarts
+            case "not_finite" if self.job.faults.on_not_finite == "roll_back" and failed.step is not None:
                 limit = ROLL_BACKS
             case "out_of_memory" if self.world_size > 1:
                 fallbacks = _oom_fallbacks(self.job)
@@ -97,7 +97,7 @@ class RestartPolicy:
         self._failures_in_a_row[failed.kind] += 1
         if failed.kind == "not_finite":
             self._skip_to = failed.step or 0
-        devices = self.job.devices
+        devices = self.job.parallel.devices
         changes = self._switch_to(next_job) if next_job is not None else {}
         return Restarting(
             cause=failed.cause,
@@ -108,17 +108,17 @@ class RestartPolicy:
             attempt=count + 1,
             most=limit,
             changes=changes,
-            devices=self.job.devices if self.job.devices != devices else (),
+            devices=self.job.parallel.devices if self.job.parallel.devices != devices else (),
         )
 
     def job_without(self, machine: str) -> Job | str:
         """Return the job without a machine's devices; else the reason to wait for it, "" if the user chose to."""
-        if self.job.on_lost_machine == "wait":
+        if self.job.faults.on_lost_machine == "wait":
             return ""
-        return _job_on(self.job, tuple(device for device in self.job.devices if host_of(device) != machine))
+        return _job_on(self.job, tuple(device for device in self.job.parallel.devices if host_of(device) != machine))
 
     def _host_of(self, rank: int | None) -> str:
-        return host_of(self.job.devices[rank or 0])
+        return host_of(self.job.parallel.devices[rank or 0])
 
     def _switch_to(self, job: Job) -> dict[str, int | str]:
         """Use `job` from now on, in later executions, too. Return the changed fields."""
@@ -128,14 +128,14 @@ class RestartPolicy:
             save_next_job(self._run, job)
         except OSError as error:
             print(f"job.toml can't be written: {error}", flush=True)
-        changed = (name for name in FIELDS if name != "devices" and getattr(job, name) != getattr(before, name))
-        return {name: getattr(job, name) for name in changed}
+        changed = (name for name in FIELDS if name != "devices" and job.value(name) != before.value(name))
+        return {name: job.value(name) for name in changed}
 
 
 def world_size(job: Job) -> int:
     """Return the number of worker processes: one per device, or one that drives them all."""
-    strategy = load_catalogue().strategy(job.strategy)
-    return len(job.devices) if strategy is None or strategy.process_per_device else 1
+    strategy = load_catalogue().strategy(job.parallel.strategy)
+    return len(job.parallel.devices) if strategy is None or strategy.process_per_device else 1
 
 
 def _with_attempts(failed: Failed, restarts: int) -> Failed:
@@ -150,7 +150,7 @@ def _with_attempts(failed: Failed, restarts: int) -> Failed:
 def _oom_fallbacks(job: Job) -> list[Job]:
     """Return variants of the job with ever smaller micro-batches, and the same global batch."""
     catalogue = load_catalogue()
-    strategy, model = catalogue.strategy(job.strategy), catalogue.model(job.model)
+    strategy, model = catalogue.strategy(job.parallel.strategy), catalogue.model(job.model.name)
     fallbacks: list[Job] = []
     while strategy is not None and (smaller := _with_smaller_batches(job, strategy, model)) is not None:
         fallbacks.append(smaller)
@@ -160,12 +160,12 @@ def _oom_fallbacks(job: Job) -> list[Job]:
 
 def _with_smaller_batches(job: Job, strategy: StrategyEntry, model: ModelEntry | None) -> Job | None:
     """Return the job with twice as many micro-batches, or the next number that is valid."""
-    field, count = "accumulation", job.accumulation
+    field, count = "accumulation", job.training.accumulation
     if strategy.schedules:
         field, count = "microbatches", layout(job, strategy).microbatches or 1
     limit = min(4 * count, int(FIELDS[field].maximum or 0))
     for number in (*range(2 * count, limit + 1), *range(2 * count - 1, count, -1)):
-        smaller = msgspec.structs.replace(job, **{field: number})
+        smaller = job.with_fields(**{field: number})
         if not errors(strategy_problems(smaller, strategy, model)):
             return smaller
     return None
@@ -178,17 +178,17 @@ def _job_on(job: Job, devices: tuple[str, ...]) -> Job | str:
     doesn't keep a strategy that only divides the batch.
     """
     catalogue = load_catalogue()
-    before, model = catalogue.strategy(job.strategy), catalogue.model(job.model)
-    fewer = msgspec.structs.replace(job, devices=devices)
+    before, model = catalogue.strategy(job.parallel.strategy), catalogue.model(job.model.name)
+    fewer = job.with_fields(devices=devices)
     if len(devices) == 1 and before is not None and before.splits_batch and before.min_devices == 2:
-        fewer = msgspec.structs.replace(fewer, strategy=catalogue.recommended_strategy().id)
-    strategy = catalogue.strategy(fewer.strategy)
+        fewer = fewer.with_fields(strategy=catalogue.recommended_strategy().id)
+    strategy = catalogue.strategy(fewer.parallel.strategy)
     if not devices or before is None or strategy is None:
         return "The run has no other devices."
-    least = math.ceil(job.accumulation * _batch_shards(job, before) / _batch_shards(fewer, strategy))
+    least = math.ceil(job.training.accumulation * _batch_shards(job, before) / _batch_shards(fewer, strategy))
     first_problems: list[Problem] = []
     for number in range(least, min(4 * least, int(FIELDS["accumulation"].maximum or 0)) + 1):
-        fewer = msgspec.structs.replace(fewer, accumulation=number)
+        fewer = fewer.with_fields(accumulation=number)
         problems = errors(strategy_problems(fewer, strategy, model))
         if not problems:
             return fewer
@@ -201,5 +201,5 @@ def _job_on(job: Job, devices: tuple[str, ...]) -> Job | str:
 def _batch_shards(job: Job, strategy: StrategyEntry) -> int:
     """Return the number of device groups that a batch is divided among."""
     if strategy.replicates and (strategy.cuts_model or strategy.splits_layers):
-        return job.replicas
-    return len(job.devices) if strategy.splits_batch else 1
+        return job.parallel.replicas
+    return len(job.parallel.devices) if strategy.splits_batch else 1

@@ -44,7 +44,7 @@ class StartGate:
         self, run: RunFolder, job: Job, sampler: Sampler, selector: selectors.BaseSelector, modules: Sequence[str]
     ) -> None:
         self.failure: Failed | None = None
-        self._job = msgspec.structs.replace(job, start="at_once")  # with its slot, it waits for nobody
+        self._job = job.with_fields(start="at_once")  # with its slot, it waits for nobody
         self._sampler = sampler
         self._selector = selector
         self._modules = modules
@@ -54,9 +54,9 @@ class StartGate:
         self._slot_since = 0.0
         self._poll_at = 0.0
         self._has_waited = False
-        self._on_gpus = any(is_gpu(device) and not host_of(device) for device in job.devices)
+        self._on_gpus = any(is_gpu(device) and not host_of(device) for device in job.parallel.devices)
         self._is_gpu_check_done = not self._on_gpus
-        self._needs_sampler = self._on_gpus and job.wait_for_others
+        self._needs_sampler = self._on_gpus and job.faults.wait_for_others
         self._imports: ImportThread | None = None
         if self._on_gpus:
             sampler.start()  # which knows their names
@@ -160,8 +160,8 @@ class WeightsFetch:
         self._selector = selector
         self._emit = emit
         self._child: LineChild | None = None
-        is_resumed = job.resume_from or checkpoint_of(run)
-        is_needed = job.pretrained and not job.weights_file and not is_resumed
+        is_resumed = job.checkpoints.resume_from or checkpoint_of(run)
+        is_needed = job.model.pretrained and not job.model.weights_file and not is_resumed
         weights = weights_of(job, load_catalogue()) if is_needed else None
         self.is_done = weights is None  # the worker reports a model without known weights
         if weights is not None:

@@ -109,7 +109,7 @@ class Supervisor:
         self._worker, self._fork, self._limits, self._distribute = worker, fork, limits, distribute
         self._execution = last_execution(run) + 1
         self._worked_before_s = run.worked_s()
-        self._is_distributed = distribute is None and elsewhere(job.devices)
+        self._is_distributed = distribute is None and elsewhere(job.parallel.devices)
         self._state = RunState.IDENTIFYING
         self._state_since = self._began = time.monotonic()
         self._requested_outcome: Literal["paused", "stopped"] | None = None
@@ -118,7 +118,7 @@ class Supervisor:
         self._attempt = 0
         self._listen_at = 0.0
 
-        local_devices = tuple(device for device in job.devices if not host_of(device))
+        local_devices = tuple(device for device in job.parallel.devices if not host_of(device))
         self._on_gpus = any(map(is_gpu, local_devices))
         self._selector = selectors.DefaultSelector()
         self._log = EventLog(run.events_file)
@@ -237,7 +237,7 @@ class Supervisor:
             RunStarted(
                 run_id=self._run.run_id,
                 job=self._job,
-                devices=environment.run_devices(self._job.devices, world_size, self._sampler.latest),
+                devices=environment.run_devices(self._job.parallel.devices, world_size, self._sampler.latest),
                 world_size=world_size,
                 environment=environment.describe(self._sampler.latest),
                 supervisor_pid=os.getpid(),

@@ -237,12 +237,12 @@ class Task(ABC):
     def splits(self, job: Job) -> Splits:
         """Open the job's dataset. Raises DatasetError."""
         opened = open_splits(
-            job.dataset,
-            val_fraction=job.val_fraction,
-            seed=job.seed,
+            job.data.dataset,
+            val_fraction=job.data.val_fraction,
+            seed=job.training.seed,
             kinds=kinds_for(self.entry.id, self.entry.annotations),
-            format=job.format,
-            fold=job.fold,
+            format=job.data.format,
+            fold=job.data.fold,
         )
         return self.prepared(job, opened)
 

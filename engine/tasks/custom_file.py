@@ -47,7 +47,7 @@ class OwnTask(ABC):
     there are none."""
 
     def datasets(self) -> tuple[SampleSet, SampleSet] | None:
-        """Training and validation of the folder `self.job.dataset`, if Footplate does not read it. Called in
+        """Training and validation of the folder `self.job.data.dataset`, if Footplate does not read it. Called in
         every worker, which all are to get the same.
         """
         return None

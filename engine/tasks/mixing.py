@@ -26,7 +26,7 @@ class Window(NamedTuple):
 
 def mixes(job: Job) -> bool:
     """Whether the job's targets are shares of classes [n, C]."""
-    return bool(job.mixup or job.cutmix)
+    return bool(job.augmentation.mixup or job.augmentation.cutmix)
 
 
 def mixing(job: Job, entry: TaskEntry, classes: int, streams: RandomStreams, *, training: bool) -> Finish | None:
@@ -35,7 +35,7 @@ def mixing(job: Job, entry: TaskEntry, classes: int, streams: RandomStreams, *, 
     """
     if not mixes(job) or not {"mixup", "cutmix"} & set(entry.fields):
         return None
-    return Mixing(classes, job.mixup, job.cutmix, streams) if training else OneHot(classes)
+    return Mixing(classes, job.augmentation.mixup, job.augmentation.cutmix, streams) if training else OneHot(classes)
 
 
 class OneHot:

@@ -14,11 +14,10 @@ from functools import partial
 from typing import Any
 
 import torch
-from msgspec import structs
 from torch import nn
 
 from engine.contract.events import Chosen
-from engine.contract.job import Job, deciding
+from engine.contract.job import Job, fields_with
 from engine.strategies.base import Strategy, StrategyError, settled_precision
 from engine.strategies.single import SingleDevice
 from engine.strategies.speed import Rehearsal
@@ -83,9 +82,9 @@ class Autotuner:
         `before` are the fields of the job that this one resumes; {} if there is none.
         """
         self.job, strategy = job, self._strategy
-        if self.job.precision == "auto":
+        if self.job.precision.name == "auto":
             self._choose_precision()
-        if len(self._example_shape) != 3 and self.job.memory_format != "contiguous":
+        if len(self._example_shape) != 3 and self.job.precision.memory_format != "contiguous":
             self._choose(
                 "memory_format",
                 "contiguous",
@@ -93,12 +92,12 @@ class Autotuner:
             )
         alike = computes_alike(before, self.job)
         if not strategy.entry.keeps_model_whole:
-            cuts = tuple(before["cuts"]) if alike and not self.job.cuts else self.job.cuts
-            self.job = structs.replace(self.job, memory_format="contiguous", compile="off", cuts=cuts)
+            cuts = tuple(before["cuts"]) if alike and not self.job.parallel.cuts else self.job.parallel.cuts
+            self.job = self.job.with_fields(memory_format="contiguous", compile="off", cuts=cuts)
             return self.job
         if alike:
             self._restore_choices(before)
-        if self.job.memory_format == "auto":
+        if self.job.precision.memory_format == "auto":
             with Rehearsal(
                 strategy, self.job, model.to(strategy.device), self._objective, self._example_shape
             ) as rehearsal:
@@ -111,7 +110,7 @@ class Autotuner:
         Raises StrategyError if the job requests it and it fails.
         """
         strategy = self._strategy
-        requested = self.job.compile
+        requested = self.job.precision.compile
         if requested == "off":
             return
         assert isinstance(strategy, SingleDevice)
@@ -131,7 +130,7 @@ class Autotuner:
             torch.compiler.set_stance("eager_on_recompile")
 
     def _choose(self, field: str, choice: Any, why: str) -> None:
-        self.job = structs.replace(self.job, **{field: choice})
+        self.job = self.job.with_fields(**{field: choice})
         if self._strategy.spec.rank == 0:
             self._emit(Chosen(field=field, choice=str(choice), why=why))
 
@@ -147,9 +146,9 @@ class Autotuner:
 
     def _restore_choices(self, before: Mapping[str, Any]) -> None:
         job = self.job
-        if job.memory_format == "auto" and before.get("memory_format") in FORMATS:
+        if job.precision.memory_format == "auto" and before.get("memory_format") in FORMATS:
             self._choose("memory_format", before["memory_format"], "the resumed run used it")
-        if job.compile == "auto" and before.get("compile") in ("on", "off"):
+        if job.precision.compile == "auto" and before.get("compile") in ("on", "off"):
             self._choose("compile", before["compile"], "the resumed run used this setting")
 
     def _choose_memory_format(self, rehearsal: Rehearsal, model: nn.Module) -> None:
@@ -181,7 +180,7 @@ class Autotuner:
 
     def _reason_too_short(self, pass_s: float, saved: float, cost_s: float) -> str:
         """Return why the run is too short for something that costs `cost_s` and saves a fraction of its passes, or ""."""
-        rest_s = pass_s * self._steps * self.job.accumulation
+        rest_s = pass_s * self._steps * self.job.training.accumulation
         if rest_s * saved >= cost_s:
             return ""
         return f"the run takes about {_format_seconds(rest_s)}, too short to repay the {_format_seconds(cost_s)} that compiling takes"
@@ -233,18 +232,21 @@ class Autotuner:
         job = self.job
         reasons = (
             (not self._objective.compiles, "in this task, each image takes a different path through the model"),
-            (job.progressive_from is not None, "it would have to be recompiled for every image size"),
+            (job.data.progressive_from is not None, "it would have to be recompiled for every image size"),
             (job.unfreezes, "it would have to be recompiled when the backbone is unfrozen"),
             (
                 self._strategy.device.type == "cpu",
                 "on the CPU it takes about half a minute and gains almost nothing",
             ),
             (
-                job.activation_checkpointing,
+                job.parallel.activation_checkpointing,
                 "activation checkpointing recomputes blocks in ways that can't be compiled",
             ),
-            (job.static_graph, "DDP's static graph can't be combined with it"),
-            (job.sync_batchnorm, "SyncBatchNorm layers communicate with the other devices in the middle of the model"),
+            (job.parallel.static_graph, "DDP's static graph can't be combined with it"),
+            (
+                job.parallel.sync_batchnorm,
+                "SyncBatchNorm layers communicate with the other devices in the middle of the model",
+            ),
         )
         return next((reason for applies, reason in reasons if applies), "")
 
@@ -267,7 +269,7 @@ class Autotuner:
             self._choose("compile", "off", refusal)
             return
         modes = ["default"]
-        if self._strategy.spec.world_size == 1 and job.accumulation == 1:
+        if self._strategy.spec.world_size == 1 and job.training.accumulation == 1:
             # CUDA graphs give each pass the same memory, so that gradients must not be kept for a second one.
             modes.append("reduce-overhead")
         found = {mode: measured[0] for mode in modes if (measured := self._compile_and_time(rehearsal, model, mode))}
@@ -303,10 +305,10 @@ def _set_memory_format(rehearsal: Rehearsal, model: nn.Module, memory_format: to
     rehearsal.inputs = rehearsal.inputs.to(memory_format=memory_format)
 
 
-def computes_alike(before: Mapping[str, Any], job: Any) -> bool:
+def computes_alike(before: Mapping[str, Any], job: Job) -> bool:
     """Return True if the choices of the job `before` are valid for `job`, which resumes it."""
-    return all(before.get(name) == getattr(job, name) for name in deciding("speed")) and (
-        tuple(before.get("devices", ())) == job.devices
+    return all(before.get(name) == job.value(name) for name in fields_with("speed")) and (
+        tuple(before.get("devices", ())) == job.parallel.devices
     )
 
 

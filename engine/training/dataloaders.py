@@ -5,8 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from msgspec import structs
-
 from engine.contract import augmentation
 from engine.contract.events import Chosen, Warned
 from engine.contract.image_sizes import side_of_epoch, validation_side
@@ -59,7 +57,7 @@ class DataLoaders:
 
     def predictions(self) -> Predictions | None:
         """Return the callback that saves predictions of some validation samples; None if the job requests none."""
-        if not self._spec.job.predictions or not len(self._splits.val):
+        if not self._spec.job.checkpoints.predictions or not len(self._splits.val):
             return None
         return Predictions(Path(self._spec.run_folder), self._strategy, self._picked, self._reporter.send)
 
@@ -68,10 +66,14 @@ class DataLoaders:
         job = self._spec.job
         val, size = self._splits.val, self._task.image_size(job)
         picked = (
-            PickedSamples(val, job.predictions)
+            PickedSamples(val, job.checkpoints.predictions)
             if isinstance(val, SampleSet)
             else Picked(
-                val, job.predictions, validation_side(job, self._task.entry, size), self._splits.channels, middle=size
+                val,
+                job.checkpoints.predictions,
+                validation_side(job, self._task.entry, size),
+                self._splits.channels,
+                middle=size,
             )
         )
         sampler = self._sampler(picked, shuffle=False)
@@ -79,10 +81,10 @@ class DataLoaders:
         return RankSamples(picked, positions, self._split_loader(picked, sampler, kept="memory", threads=0))
 
     def _sampler(self, samples: ImageSet | SampleSet, *, shuffle: bool) -> GlobalBatchSampler:
-        evenly = shuffle and self._spec.job.oversample and "oversample" in self._task.entry.fields
+        evenly = shuffle and self._spec.job.data.oversample and "oversample" in self._task.entry.fields
         return GlobalBatchSampler(
             len(samples),
-            self._spec.job.batch_size,
+            self._spec.job.training.batch_size,
             self._strategy.data_rank,
             self._strategy.data_world,
             self._streams,
@@ -102,7 +104,7 @@ class DataLoaders:
         spec, job, strategy = self._spec, self._spec.job, self._strategy
         if not strategy.loads_data:
             return SplitLoader(len(sampler), len(samples), None)
-        threads = job.loader_workers if threads is None else threads
+        threads = job.data.loader_workers if threads is None else threads
 
         def on_unreadable(path: str, reason: str) -> None:
             message = f"Skipping {path}: {reason}"
@@ -126,7 +128,7 @@ class DataLoaders:
             )
             return SplitLoader(len(sampler), len(samples), loader)
         images = image_loader(
-            structs.replace(job, picture_cache=kept or job.picture_cache),
+            job.with_fields(picture_cache=kept or job.data.picture_cache),
             self._task,
             self._splits,
             samples,
@@ -157,15 +159,15 @@ def image_loader(
         sampler,
         size=size,
         channels=splits.channels,
-        augmentation=job.augmentation if training else "none",
+        augmentation=job.augmentation.name if training else "none",
         transforms=augmentation.transforms(job) if training else (),
         mirror=augmentation.mirrors(job, splits.classes, images=images.mirror),
-        epochs=job.epochs,
+        epochs=job.training.epochs,
         resized=None if training else validation_side(job, task.entry, size),
         side=(lambda epoch: side_of_epoch(job, size, epoch)) if training and grows else None,
         mean=mean,
         std=std,
-        keep=job.picture_cache,
+        keep=job.data.picture_cache,
         **settings,
     )
 

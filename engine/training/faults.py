@@ -177,7 +177,7 @@ def _in_model_file(error: BaseException, spec: WorkerSpec, where: str) -> str:
     """Return the line of the user's model file that raised the error; "" if none did."""
     if not spec.job.model_is_file:
         return ""
-    name = Path(spec.job.model).name
+    name = Path(spec.job.model.name).name
     inside = [frame for frame in traceback.extract_tb(error.__traceback__) if Path(frame.filename).name == name]
     if not inside:
         return ""

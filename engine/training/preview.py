@@ -55,20 +55,20 @@ def render(order: PreviewOrder, emit: Callable[[PreviewMessage], None]) -> Previ
     if isinstance(splits.train, SampleSet):
         raise TaskError("task", "The samples of this task are not images.", "Their augmentation can't be previewed.")
     objective = task.objective(job, DatasetInfo(splits.classes, splits.channels))
-    sampler = _FixedSampler(order.samples, len(splits.train), RandomStreams(job.seed))
+    sampler = _FixedSampler(order.samples, len(splits.train), RandomStreams(job.training.seed))
     loader = image_loader(
-        msgspec.structs.replace(job, picture_cache="off"),
+        job.with_fields(picture_cache="off"),
         task,
         splits,
         splits.train,
         sampler,
-        threads=job.loader_workers,
+        threads=job.data.loader_workers,
         device=torch.device("cpu"),
         on_unreadable=lambda path, reason: None,
     )
     mean, std = (torch.tensor(values).view(-1, 1, 1) for values in normalisation(job, task, splits))
     try:
-        for epoch in range(1, min(EPOCHS, job.epochs) + 1):
+        for epoch in range(1, min(EPOCHS, job.training.epochs) + 1):
             rows = (
                 (inputs, target)
                 for batch in loader.epoch(epoch)

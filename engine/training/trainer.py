@@ -89,7 +89,7 @@ class Trainer:
         """Train, and return the outcome. Raises NotFinite if the loss is NaN or infinite."""
         stopped = False
         done = self.start.done
-        for epoch in range(self.start.epoch, self.job.epochs + 1):
+        for epoch in range(self.start.epoch, self.job.training.epochs + 1):
             if self.stopping.is_over:
                 self._emit(LogLine(text=self.stopping.explanation))
                 break
@@ -115,7 +115,7 @@ class Trainer:
         stopped = values is None
         if not stopped:
             self.reporter.set_phase("saving")
-        is_last = stopped or self.stopping.is_over or epoch == self.job.epochs
+        is_last = stopped or self.stopping.is_over or epoch == self.job.training.epochs
         self.checkpointer.save(
             self._progress(epoch, done, validated=not stopped), values, averaged, may_skip=not is_last
         )

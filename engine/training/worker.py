@@ -131,13 +131,17 @@ def prepare(spec: WorkerSpec, reporter: Reporter) -> WorkerContext:
     reporter.set_phase("preparing")
     _use_cores(spec)
     task = TASKS[job.task]
-    strategy = STRATEGIES[job.strategy](spec)
+    strategy = STRATEGIES[job.parallel.strategy](spec)
     strategy.setup()
     splits = _open(spec, strategy, task)
     model = _build_model(spec, task, splits)
     expected_nonfinite = nonfinite_buffers(model)
-    checkpoint = Checkpoint(job, splits.classes, model.state_dict(), strategy.collectives) if job.resume_from else None
-    streams = RandomStreams(job.seed)
+    checkpoint = (
+        Checkpoint(job, splits.classes, model.state_dict(), strategy.collectives)
+        if job.checkpoints.resume_from
+        else None
+    )
+    streams = RandomStreams(job.training.seed)
     counts = _parameter_counts(model)
     frozen = mark_frozen(model) if job.unfreezes else frozenset()
     groups = parameter_groups(model, job)
@@ -177,7 +181,7 @@ def _train(spec: WorkerSpec, reporter: Reporter, *, every_step: bool) -> WorkerD
         context.spec, context.strategy, context.splits, context.checkpoint, context.dataloaders,
     )  # fmt: skip
     train, val = dataloaders.train(), dataloaders.val()
-    chain_prefetching(train, val, spec.job.epochs)
+    chain_prefetching(train, val, spec.job.training.epochs)
     try:
         optimizer_step = context.optimizer_step(train.steps)
         checkpointer = Checkpointer(
@@ -228,7 +232,7 @@ def _use_cores(spec: WorkerSpec) -> None:
     """
     torch.set_num_threads(spec.threads)
     if CPU in spec.own_devices:
-        torch.set_num_threads(spec.job.cpu_threads or spec.threads)
+        torch.set_num_threads(spec.job.precision.cpu_threads or spec.threads)
         linux.keep_freed_memory()
 
 
@@ -250,18 +254,20 @@ def _open(spec: WorkerSpec, strategy: Strategy, task: Task) -> Splits:
     """Return the job's dataset, after checking that all ranks have the same."""
     splits = task.splits(spec.job)
     if spec.world_size > 1:
-        check_alike(splits, spec.job.dataset, strategy.collectives.all_reduce_max, strategy.collectives.all_gather_rows)
+        check_alike(
+            splits, spec.job.data.dataset, strategy.collectives.all_reduce_max, strategy.collectives.all_gather_rows
+        )
     return splits
 
 
 def _build_model(spec: WorkerSpec, task: Task, splits: Splits) -> nn.Module:
     """Return the plain model, with the same weights on every rank, since all draw them from the same seed."""
     job = spec.job
-    if job.resume_from:  # whose weights take the place of any others
-        job = msgspec.structs.replace(job, pretrained=False, weights_file="")
-    seed(job.seed)
+    if job.checkpoints.resume_from:  # whose weights take the place of any others
+        job = job.with_fields(pretrained=False, weights_file="")
+    seed(job.training.seed)
     model = task.build_model(job, len(splits.classes), splits.channels)
-    if job.freeze_batchnorm:
+    if job.model.freeze_batchnorm:
         still_norms(model)
     return model
 
@@ -277,7 +283,7 @@ def _planned(
 ) -> Planned:
     job = strategy.job
     return Planned(
-        epochs=job.epochs,
+        epochs=job.training.epochs,
         from_step=from_step,
         steps_per_epoch=train.steps,
         train_images=train.images,
@@ -301,8 +307,8 @@ def _dataset_info(splits: Splits) -> DatasetInfo:
 
 def _steps_left(job: Job, splits: Splits, checkpoint: Checkpoint | None) -> int:
     """Return the number of steps that the run will make."""
-    each = len(GlobalBatchSampler(len(splits.train), job.batch_size, 0, 1, RandomStreams(job.seed)))
-    return each * job.epochs - _start_position(checkpoint, each).step
+    each = len(GlobalBatchSampler(len(splits.train), job.training.batch_size, 0, 1, RandomStreams(job.training.seed)))
+    return each * job.training.epochs - _start_position(checkpoint, each).step
 
 
 def _start_position(checkpoint: Checkpoint | None, steps: int) -> TrainProgress:

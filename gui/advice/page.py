@@ -33,7 +33,7 @@ class AdvicePage(FinderPage):
     """Tries ways to train the job, and lets one of them be taken."""
 
     varied = frozenset({"strategy", "devices", "accumulation"}) | {
-        name for name, field in FIELDS.items() if field.group == "strategy"
+        name for name, field in FIELDS.items() if field.group == "parallel"
     }
     stale = Problem(
         "", "The job has changed since this was measured; the advice may be out of date.", "Measure again.", "warning"
@@ -117,7 +117,7 @@ class AdvicePage(FinderPage):
             return {}
         names = {name for each in self.found.table for name in each.changes}
         job = changed(self._tried, row)
-        return {name: getattr(job, name) for name in FIELDS if name in names}
+        return {name: job.value(name) for name in FIELDS if name in names}
 
     def show_choice(self) -> None:
         row = self.chosen()
@@ -150,7 +150,7 @@ class AdvicePage(FinderPage):
         self.so_far.hide()
         super()._try(job)
         self.subtitle.setText(
-            f"{model_title(job.model)}, batch size {localised(job.batch_size)}, {devices_words(job.devices)}"
+            f"{model_title(job.model.name)}, batch size {localised(job.training.batch_size)}, {devices_words(job.parallel.devices)}"
         )
         self._offer_asking()
 

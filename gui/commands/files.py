@@ -98,7 +98,7 @@ class JobFiles(QObject):
         self._panel.set_job(job)
         self._panel.form.validate()
         self._context.show_form()
-        self._panel.devices_requested.emit(job.devices)
+        self._panel.devices_requested.emit(job.parallel.devices)
         if problems:
             self._context.show_message(" ".join(map(str, problems)))
 

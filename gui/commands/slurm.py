@@ -143,7 +143,7 @@ class SlurmDialog(QDialog):
         """Has the script follow the fields, unless the user has changed it."""
         job = self._job()
         if not self.script.document().isModified() and job is not None:
-            self.script.setPlainText(self.options().script(job.name or Path(job.model).stem))
+            self.script.setPlainText(self.options().script(job.name or Path(job.model.name).stem))
         self._judge()
 
     def _discard(self) -> None:

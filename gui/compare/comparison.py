@@ -77,7 +77,7 @@ def differences(runs: Sequence[ComparedRun]) -> list[Row]:
     jobs = [run.job for run in runs]
     found = []
     for name, field in FIELDS.items():
-        values = [getattr(job, name) if job is not None else None for job in jobs]
+        values = [job.value(name) if job is not None else None for job in jobs]
         if name != "name" and any(value != values[0] for value in values):
             texts = tuple(field_words(run, name) for run in runs)
             tips = tuple(str(value) if name in _PATHS else "" for value in values)
@@ -116,12 +116,12 @@ def field_words(run: ComparedRun, name: str) -> str:
     """The field's value in the run's job, written as in the form."""
     if run.job is None:
         return NOT_KNOWN
-    value: Any = getattr(run.job, name)
+    value: Any = run.job.value(name)
     special: dict[str, Callable[[Job], str]] = {
-        "model": lambda job: model_title(job.model),
-        "strategy": lambda job: strategy_title(job.strategy),
-        "devices": lambda job: devices_words(job.devices, run.data.device_names),
-        "best_by": lambda job: measure_title([run], job.best_by),
+        "model": lambda job: model_title(job.model.name),
+        "strategy": lambda job: strategy_title(job.parallel.strategy),
+        "devices": lambda job: devices_words(job.parallel.devices, run.data.device_names),
+        "best_by": lambda job: measure_title([run], job.checkpoints.best_by),
     }
     return special[name](run.job) if name in special else _value_words(name, value)
 

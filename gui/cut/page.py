@@ -102,7 +102,7 @@ class CutPage(QWidget):
         self._names = dict(names)
         self.set_job(job)
         wrong = [problem for problem in problems if problem.severity == "error" and problem.field in MEASURED_BY]
-        wrong += here_only(job.devices) if job is not None else []
+        wrong += here_only(job.parallel.devices) if job is not None else []
         if job is None or wrong:
             self.planner.cancel()
             self._show_fault(wrong or [Problem("", "The job is invalid.", "Correct the marked fields.")])
@@ -158,7 +158,7 @@ class CutPage(QWidget):
         self.notice.show_problems(())
         self._stack.setCurrentIndex(1)
         # Its own cuts are put in afterwards: where they no longer fit the model, there is still something to show.
-        self.planner.start(msgspec.structs.replace(job, cuts=()))
+        self.planner.start(job.with_fields(cuts=()))
         self.cancel.setFocus()
 
     def _show_progress(self, progress: PlanningProgress) -> None:
@@ -189,14 +189,16 @@ class CutPage(QWidget):
     def _show_titles(self, job: Job | None, cut: Cut) -> None:
         if job is None:
             return
-        strategy = load_catalogue().strategy(job.strategy)
-        schedule = f"{SCHEDULES[job.pipeline_schedule]}, " if strategy is not None and strategy.schedules else ""
+        strategy = load_catalogue().strategy(job.parallel.strategy)
+        schedule = (
+            f"{SCHEDULES[job.parallel.pipeline_schedule]}, " if strategy is not None and strategy.schedules else ""
+        )
         batches = f"{cut.microbatches} microbatches of {cut.microbatch_size} images"
         if cut.microbatches == 1:
             batches = f"whole batches of {cut.microbatch_size} images"
-        self.title.setText(f"The cut of {model_title(job.model)}")
+        self.title.setText(f"The cut of {model_title(job.model.name)}")
         self.subtitle.setText(
-            f"{strategy_title(job.strategy)}, {len(cut.stage_ranks)} stages on {len(cut.devices)} devices · "
+            f"{strategy_title(job.parallel.strategy)}, {len(cut.stage_ranks)} stages on {len(cut.devices)} devices · "
             f"{schedule}{batches}"
         )
 
@@ -233,12 +235,12 @@ class CutPage(QWidget):
     def _stale(self) -> bool:
         if self._job is None or self._measured is None:
             return True
-        return any(getattr(self._job, name) != getattr(self._measured, name) for name in MEASURED_BY)
+        return any(self._job.value(name) != self._measured.value(name) for name in MEASURED_BY)
 
     def _as_in_the_job(self, cut: Cut, job: Job) -> Cut:
         """`cut` with the job's own cuts where it has some that are possible, else with the automatic ones."""
-        if job.cuts:
-            own = msgspec.structs.replace(cut, cuts=job.cuts, chosen=False)
+        if job.parallel.cuts:
+            own = msgspec.structs.replace(cut, cuts=job.parallel.cuts, chosen=False)
             try:
                 stages(own)
             except ValueError:

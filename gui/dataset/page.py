@@ -185,7 +185,11 @@ class DatasetPage(QWidget):
         chosen = self.classes.currentText()
         there = {name for example in self._report.examples for name in _classes_of(example)}
         of_classes = [name for name in self._report.classes if name in there]
-        epochs = min(EPOCHS, self._job.epochs if self._job is not None else EPOCHS) if self._training_samples() else 0
+        epochs = (
+            min(EPOCHS, self._job.training.epochs if self._job is not None else EPOCHS)
+            if self._training_samples()
+            else 0
+        )
         with QSignalBlocker(self.classes), QSignalBlocker(self.shown_as):
             self.classes.clear()
             self.classes.addItems([ALL, *of_classes])
@@ -275,8 +279,10 @@ class DatasetPage(QWidget):
         if job is None:
             return
         words = {"none": "Not augmented", "light": "Cropped from larger images"}
-        text = words.get(job.augmentation) or f"Transforms: {augmentation.in_words(job)}"
-        kept = "" if mirrored or job.augmentation == "none" else "; not flipped, as that would change their meaning"
+        text = words.get(job.augmentation.name) or f"Transforms: {augmentation.in_words(job)}"
+        kept = (
+            "" if mirrored or job.augmentation.name == "none" else "; not flipped, as that would change their meaning"
+        )
         self._say(f"{text}{kept}.")
 
     def _refused(self, problem: Problem) -> None:
@@ -354,7 +360,7 @@ class DatasetPage(QWidget):
 
 
 def _rendered_by(job: Job | None) -> tuple[object, ...] | None:
-    return None if job is None else tuple(getattr(job, name) for name in RENDERED_BY)
+    return None if job is None else tuple(job.value(name) for name in RENDERED_BY)
 
 
 def _is_rendered(example: Example) -> bool:

@@ -108,7 +108,11 @@ class BatchPage(FinderPage):
     def show_choice(self) -> None:
         super().show_choice()
         job, size = self._tried, self.chosen()
-        self.rate.setText(scaled_rate(job.optimizer, job.learning_rate, job.batch_size, size) if job and size else "")
+        self.rate.setText(
+            scaled_rate(job.optimizer.name, job.optimizer.learning_rate, job.training.batch_size, size)
+            if job and size
+            else ""
+        )
 
     def recolor(self) -> None:
         colors = theme.colors()

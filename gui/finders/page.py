@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence, Set
 from typing import Any
 
-import msgspec
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QHBoxLayout, QLabel, QProgressBar, QPushButton, QStackedWidget, QVBoxLayout, QWidget
 
@@ -24,7 +23,7 @@ from gui.widgets.page_layout import fault_page, lay_out_page, working_page
 from gui.widgets.problem_label import ProblemLabel
 
 WITHOUT_EFFECT = frozenset(
-    {"epochs", "learning_rate", "schedule", "milestones", "final_rate", "patience", "name", "recipe", "version"}
+    {"epochs", "learning_rate", "schedule", "milestones", "final_rate", "patience", "name", "recipe"}
     | {name for name, field in FIELDS.items() if field.group in ("checkpoints", "faults") and name != "resume_from"}
     | {name for name in FIELDS if name.startswith("warmup")}
 )
@@ -89,7 +88,7 @@ class FinderPage(QWidget):
         """
         self.set_job(job)
         wrong = [problem for problem in errors(problems) if problem.field not in self.varied]
-        wrong += here_only(job.devices) if job is not None else []
+        wrong += here_only(job.parallel.devices) if job is not None else []
         if job is None or wrong:
             self.child.cancel()
             self._show_fault(wrong or [Problem("", "The job is invalid.", "Correct the marked fields.")])
@@ -179,8 +178,8 @@ class FinderPage(QWidget):
         self.found = None
         self._tried = job
         self.notice.show_problems(())
-        devices = f" on {len(job.devices)} devices" if len(job.devices) > 1 else ""
-        self.subtitle.setText(f"{model_title(job.model)}, {strategy_title(job.strategy)}{devices}")
+        devices = f" on {len(job.parallel.devices)} devices" if len(job.parallel.devices) > 1 else ""
+        self.subtitle.setText(f"{model_title(job.model.name)}, {strategy_title(job.parallel.strategy)}{devices}")
         self._stack.setCurrentIndex(TRYING)
         self.child.start(self.order(job))
         self.cancel.setFocus()
@@ -244,4 +243,4 @@ class FinderPage(QWidget):
 
 def alike(one: Job, other: Job, but_for: Set[str]) -> bool:
     """Whether two jobs are the same, `but_for` some fields."""
-    return msgspec.structs.replace(one, **{name: getattr(other, name) for name in but_for}) == other
+    return one.with_fields(**{name: other.value(name) for name in but_for}) == other

@@ -16,7 +16,8 @@ from engine.contract.catalogue import Catalogue
 from engine.contract.command import command_line
 from engine.contract.dataset import DatasetReport
 from engine.contract.devices import Snapshot
-from engine.contract.job import FIELDS, Group, Job
+from engine.contract.job import FIELDS, Job
+from engine.contract.job_fields import Group
 from engine.contract.problems import Choice, Problem, errors
 from gui.actions import with_key
 from gui.dataset import dataset_format
@@ -54,9 +55,10 @@ _SECTION_TITLES: dict[Group, str] = {
     "checkpoints": "Checkpoints",
     "faults": "Queue and faults",
     "data": "Data",
+    "augmentation": "Augmentation",
     "precision": "Precision and speed",
     "model": "Model",
-    "strategy": "Strategy",
+    "parallel": "Strategy",
 }
 SECTIONS: dict[str, tuple[str, ...]] = {
     title: tuple(name for name, field in FIELDS.items() if field.group == group)
@@ -155,10 +157,10 @@ class JobForm(QWidget):
 
     def set_job(self, job: Job) -> None:
         """Show `job`, except its devices."""
-        self.validator.trusted_sha256 = job.model_file_sha256
+        self.validator.trusted_sha256 = job.model.model_file_sha256
         with self.recipes.loading():
             for name, row in self.rows.items():
-                row.set_value(getattr(job, name))
+                row.set_value(job.value(name))
             self.options.set_values(job.options)
         self.models.is_active = False
 
@@ -383,7 +385,7 @@ class JobForm(QWidget):
         }
         self.options.setEnabled("options" in prefill.open_fields)
         for name, row in self.rows.items():
-            row.set_standard(getattr(prefill.job, name), "Reset to the run's value")
+            row.set_standard(prefill.job.value(name), "Reset to the run's value")
             row.lock("" if name in prefill.open_fields else reasons.get(name, _LOCKED_WHEN_RESUMING))
         for name, value in prefill.preset.items():
             self.rows[name].set_value(value)

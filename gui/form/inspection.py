@@ -8,12 +8,12 @@ from typing import Any
 from PySide6.QtCore import QObject, QTimer, Signal
 
 from engine.contract.dataset import DatasetReport
-from engine.contract.job import deciding, job_from_values
+from engine.contract.job import fields_with, job_from_values
 from gui.form.cached_disk import CachedDisk
 from gui.form.dataset_card import DatasetCard
 from gui.form.field_row import FieldRow
 
-_FIELDS = deciding("report")
+_FIELDS = fields_with("report")
 _TYPING_MS = 250
 """Pause in typing after which a folder's name is looked up."""
 
@@ -79,9 +79,9 @@ class Inspection(QObject):
         if values == self._requested:
             return
         job, _problems = job_from_values(dict(zip(_FIELDS, values, strict=True)))
-        kind = self._disk.kind(job.dataset) if job is not None else ""
+        kind = self._disk.kind(job.data.dataset) if job is not None else ""
         if job is not None and kind is None and self._disk.refresh():
-            kind = self._disk.kind(job.dataset)
+            kind = self._disk.kind(job.data.dataset)
         self._waits_for_disk = kind is None
         if kind is None:
             return

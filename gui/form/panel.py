@@ -173,7 +173,7 @@ class JobPanel(QWidget):
             self._own_devices = self.environment.devices
         self._switch(self._add_form(prefill))
         self._show_banner(prefill.said)
-        self.devices_requested.emit(prefill.job.devices)
+        self.devices_requested.emit(prefill.job.parallel.devices)
         self.form.focus_field(prefill.focus)
 
     def end_prefill(self) -> None:

@@ -9,7 +9,7 @@ from typing import Literal
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QGridLayout, QToolButton, QWidget
 
-from engine.contract.job import FIELDS, deciding
+from engine.contract.job import FIELDS, fields_with
 from engine.contract.problems import Problem
 from gui.style import icons
 
@@ -21,8 +21,8 @@ _ICONS: dict[StepState, tuple[str, str]] = {
     "working": ("clock", "accent"),
 }
 _SPOKEN: dict[StepState, str] = {"done": "done", "attention": "needs attention", "working": "working"}
-_DATA_FIELDS = {"dataset", *deciding("report")}
-_DEVICE_FIELDS = {name for name, field in FIELDS.items() if field.group == "strategy"} | {"devices", "strategy"}
+_DATA_FIELDS = {"dataset", *fields_with("report")}
+_DEVICE_FIELDS = {name for name, field in FIELDS.items() if field.group == "parallel"} | {"devices", "strategy"}
 
 
 def step_of(problem: Problem) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import msgspec
 from PySide6.QtCore import QObject, Qt, Signal
 from PySide6.QtWidgets import QHBoxLayout, QLabel, QPushButton, QSizePolicy, QToolButton, QVBoxLayout, QWidget
 
@@ -166,11 +165,11 @@ class Submission(QObject):
             return
         prefill = self._prefill
         run = prefill.run if prefill is not None else None
-        if run is None and self._label_check.holds_back(job.dataset, report):
+        if run is None and self._label_check.holds_back(job.data.dataset, report):
             self.labels_requested.emit()
             return
         self.is_requested_here = True
         if prefill is not None and run is not None:
             self.resume_requested.emit(run, prefill.changes(values) | extra)
         else:
-            self.train_requested.emit(msgspec.structs.replace(job, **extra))
+            self.train_requested.emit(job.with_fields(**extra))

@@ -16,7 +16,7 @@ from gui.form.recipes import RecipeFollower
 
 def sample_job() -> Job:
     """Return a job on the sample dataset."""
-    return Job(dataset=str(paths.sample_dataset()))
+    return Job.from_fields(dataset=str(paths.sample_dataset()))
 
 
 class TaskDetection(QObject):

@@ -81,7 +81,7 @@ class JobValidator:
         return problems
 
     def _unreachable_hosts(self, job: Job) -> list[Problem]:
-        problems, hosts = self._environment.host_problems, dict.fromkeys(map(host_of, job.devices))
+        problems, hosts = self._environment.host_problems, dict.fromkeys(map(host_of, job.parallel.devices))
         return [
             Problem("devices", problems[host], "Until then, uncheck its devices.") for host in hosts if host in problems
         ]

@@ -160,8 +160,8 @@ def _tabs() -> QTabBar:
 def _title(job: Job, data: RunData) -> str:
     parts = [
         job.name,
-        model_title(job.model),
-        Path(job.dataset).name,
-        f"{strategy_title(job.strategy)} on {devices_words(job.devices, data.device_names)}",
+        model_title(job.model.name),
+        Path(job.data.dataset).name,
+        f"{strategy_title(job.parallel.strategy)} on {devices_words(job.parallel.devices, data.device_names)}",
     ]
     return shortened(" · ".join(part for part in parts if part))

@@ -28,19 +28,19 @@ def _building(job: Job, plan: Planned) -> str:
     """Lines that end with a `model` as the run built it, without its weights."""
     classes, channels = len(plan.classes), plan.channels
     other = "" if channels == 3 else _OTHER_CHANNELS.format(channels=channels)
-    entry = load_catalogue().model(job.model)
+    entry = load_catalogue().model(job.model.name)
     predicts = predictions_of(entry.task if entry is not None else job.task)
     if job.model_is_file:
         return _from_file(job, classes, channels, other)
     if entry is not None and entry.package:
         return _from_package(job, plan)
     if entry is not None and entry.construction:
-        code = entry.construction.format(encoder=job.encoder, classes=classes, channels=channels)
+        code = entry.construction.format(encoder=job.model.encoder, classes=classes, channels=channels)
         return code if "{channels}" in entry.construction else f"{code}{other}"
     if predicts == "objects":
         return _detector(job, plan, other)
     if entry is not None and entry.encoder:
-        given = f"{job.model!r}, {job.encoder!r}, encoder_weights=None, in_channels={channels}, classes={classes}"
+        given = f"{job.model.name!r}, {job.model.encoder!r}, encoder_weights=None, in_channels={channels}, classes={classes}"
         return f"import torch, segmentation_models_pytorch as smp; model = smp.create_model({given})"
     return _from_library(job, plan, other, predicts)
 
@@ -48,32 +48,32 @@ def _building(job: Job, plan: Planned) -> str:
 def _from_library(job: Job, plan: Planned, other: str, predicts: PredictionKind) -> str:
     """Return code that builds a model of timm or torchvision."""
     classes, channels = len(plan.classes), plan.channels
-    if job.model.startswith(TIMM):
-        given = f"{job.model!r}, {classes}, {channels}, {plan.image_size}"
+    if job.model.name.startswith(TIMM):
+        given = f"{job.model.name!r}, {classes}, {channels}, {plan.image_size}"
         return f"import torch; from engine.models.timm_models import construct; model = construct({given})"
-    more = ", aux_logits=False" if job.model in _WITHOUT_SIDE_HEADS else ""
-    if job.model.startswith(_TRANSFORMERS):
+    more = ", aux_logits=False" if job.model.name in _WITHOUT_SIDE_HEADS else ""
+    if job.model.name.startswith(_TRANSFORMERS):
         more = f", image_size={plan.image_size}"
     if predicts == "pixels":
         more = ", weights_backbone=None"
-    call = f"torchvision.models.get_model({job.model!r}, num_classes={classes}{more})"
+    call = f"torchvision.models.get_model({job.model.name!r}, num_classes={classes}{more})"
     return f"import torch, torchvision; model = {call}{other}"
 
 
 def _from_file(job: Job, classes: int, channels: int, other: str) -> str:
     task = load_catalogue().task(job.task)
     if task is not None and task.file:
-        of_file = f"runpy.run_path({job.model!r}).values()"
+        of_file = f"runpy.run_path({job.model.name!r}).values()"
         derived = "isinstance(each, type) and issubclass(each, OwnTask) and each is not OwnTask"
         return (
             "import torch, runpy; from engine.tasks.custom_file import OwnTask\n"
             f"own = next(each for each in {of_file} if {derived})\nmodel = own().build_model({classes}, {channels})"
         )
-    return f'import torch, runpy; model = runpy.run_path({job.model!r})["build_model"]({_scores(job, classes)}){other}'
+    return f'import torch, runpy; model = runpy.run_path({job.model.name!r})["build_model"]({_scores(job, classes)}){other}'
 
 
 def _from_package(job: Job, plan: Planned) -> str:
-    given = f"Job(model={job.model!r}, options={job.options!r}), {_scores(job, len(plan.classes))}, {plan.channels}"
+    given = f"Job.from_fields(model={job.model.name!r}, options={job.options!r}), {_scores(job, len(plan.classes))}, {plan.channels}"
     return (
         "import torch; from engine.contract.job import Job; from engine.models.registry import build_foreign\n"
         f"model = build_foreign({given})"
@@ -90,9 +90,9 @@ def _scores(job: Job, classes: int) -> int:
 
 def _detector(job: Job, plan: Planned, other: str) -> str:
     classes = len(plan.classes) + 1  # with the background
-    entry = load_catalogue().model(job.model)
+    entry = load_catalogue().model(job.model.name)
     if entry is not None and entry.encoder:
-        given = f"{job.model!r}, {job.encoder!r}, {classes}, {plan.channels}, {plan.image_size}"
+        given = f"{job.model.name!r}, {job.model.encoder!r}, {classes}, {plan.channels}, {plan.image_size}"
         return f"import torch; from engine.models.pyramid_detectors import construct; model = construct({given})"
-    given = f"{job.model!r}, weights=None, weights_backbone=None, num_classes={classes}"
+    given = f"{job.model.name!r}, weights=None, weights_backbone=None, num_classes={classes}"
     return f"import torch, torchvision; model = torchvision.models.get_model({given}){other}"

@@ -90,4 +90,4 @@ def _warned(warnings: Warnings) -> str:
 
 
 def _devices(started: RunStarted) -> str:
-    return devices_words(started.job.devices, {device.id: device.name for device in started.devices})
+    return devices_words(started.job.parallel.devices, {device.id: device.name for device in started.devices})

@@ -6,8 +6,6 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import msgspec
-
 from engine.checks import job_checks
 from engine.checks.search_checks import judge_search, name_problems, room_problems
 from engine.contract.catalogue import load_catalogue
@@ -34,7 +32,7 @@ class Request:
         catalogue, found = load_catalogue(), []
         if self.taken is not None:
             devices = tuple(self.values["devices"])[: self.values["devices_per_trial"]]
-            shared = msgspec.structs.replace(self.job, devices=devices)
+            shared = self.job.with_fields(devices=devices)
             found += errors(job_checks.problems(shared, catalogue, None, self.report))
             if self.values["name"] in self.taken:
                 found.append(Problem("name", "There is a search of this name.", "Choose another name."))

@@ -6,7 +6,6 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
-import msgspec
 from PySide6.QtCore import QTimer, Signal
 from PySide6.QtWidgets import QComboBox, QHBoxLayout, QLabel, QPushButton, QVBoxLayout, QWidget
 
@@ -96,7 +95,7 @@ class SearchForm(QWidget):
         """
         of_task = self._job.task if self._job is not None else None
         self._devices, self._names, self._report = devices, dict(names), report
-        self._job = msgspec.structs.replace(job, name="") if job is not None else None
+        self._job = job.with_fields(name="") if job is not None else None
         self._job_problems = problems if job is None else []
         if job is not None and job.task != of_task:
             self._offer_goals()
@@ -265,9 +264,11 @@ class SearchForm(QWidget):
     def _offer_fields(self) -> None:
         """The fields that have an effect in the job and do not vary yet."""
         job = self._job or Job()
-        idle = idle_by_entries({name: getattr(job, name) for name in FIELDS}, self._catalogue)
+        idle = idle_by_entries({name: job.value(name) for name in FIELDS}, self._catalogue)
         names = [name for name in SEARCHABLE if name not in idle and FIELDS[name].kind in _KINDS]
-        names += [OPTION + field.name for field in self._catalogue.options_of(job.task, job.model, job.strategy)]
+        names += [
+            OPTION + field.name for field in self._catalogue.options_of(job.task, job.model.name, job.parallel.strategy)
+        ]
         self.add.clear()
         self.add.addItem("Add a field …", "")
         for name in names:
@@ -280,12 +281,12 @@ class SearchForm(QWidget):
         job = self._job or Job()
         if not name.startswith(OPTION):
             return FIELDS.get(name)
-        options = self._catalogue.options_of(job.task, job.model, job.strategy)
+        options = self._catalogue.options_of(job.task, job.model.name, job.parallel.strategy)
         return next((field for field in options if OPTION + field.name == name), None)
 
     def _now(self, name: str, field: Field) -> Any:
         job = self._job or Job()
-        return job.options.get(field.name, field.default) if name.startswith(OPTION) else getattr(job, name)
+        return job.options.get(field.name, field.default) if name.startswith(OPTION) else job.value(name)
 
     def _add(self, index: int) -> None:
         name = self.add.itemData(index)
@@ -370,8 +371,10 @@ class SearchForm(QWidget):
 
     def _tell_job(self, job: Job | None) -> None:
         if job is not None:
-            what = f"{model_title(job.model)} on {Path(job.dataset).name or 'no dataset'}"
-            self.about.setText(f"All trials train the job in the form: {what}, {counted(job.epochs, 'epoch')} each.")
+            what = f"{model_title(job.model.name)} on {Path(job.data.dataset).name or 'no dataset'}"
+            self.about.setText(
+                f"All trials train the job in the form: {what}, {counted(job.training.epochs, 'epoch')} each."
+            )
         per = max(1, self.rows["devices_per_trial"].value() or 1)
         at_once = len(self._devices) // per
         runs = f"{counted(at_once, 'trial')} at once" if at_once else "too few for a trial"

@@ -198,7 +198,7 @@ class SearchView(QWidget):
     def _ask(self) -> None:
         if self.data is None or self.data.best is None:
             return
-        epochs = self.data.search.best_epochs or self.data.search.job.epochs
+        epochs = self.data.search.best_epochs or self.data.search.job.training.epochs
         what = f"Train the settings of trial {self.data.best.number} for {counted(epochs, 'epoch')}?"
         self.question.say(what, "info", "Train", "Cancel")
         self.question.yes.setFocus()

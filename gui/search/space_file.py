@@ -6,10 +6,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import tomli_w
 
-from engine.contract.job import Job, changed_fields, job_from_values, load_job, read_toml
+from engine.contract.job import Job, changed_fields, job_from_values, job_table, load_job, read_toml, values_from_table
 from engine.contract.problems import Problem
 from engine.system import paths
 
@@ -26,9 +25,12 @@ def read_space(path: Path) -> tuple[dict[str, Any], Job | None, list[Problem]]:
     job: Job | None = None
     wrong: list[Problem] = []
     if isinstance(told, dict):
-        if isinstance(told.get("dataset"), str) and told["dataset"]:
-            told["dataset"] = str(path.parent.absolute() / Path(told["dataset"]).expanduser())
-        job, wrong = job_from_values(told)
+        job_values, wrong = values_from_table(told)
+        dataset = job_values.get("dataset")
+        if isinstance(dataset, str) and dataset:
+            job_values["dataset"] = str(path.parent.absolute() / Path(dataset).expanduser())
+        job, invalid = job_from_values(job_values)
+        wrong += invalid
     elif isinstance(told, str):
         job, wrong = load_job(path.parent / Path(told).expanduser())
     elif told is not None:
@@ -38,6 +40,5 @@ def read_space(path: Path) -> tuple[dict[str, Any], Job | None, list[Problem]]:
 
 def write_space(path: Path, values: Mapping[str, Any], job: Job) -> None:
     """Writes a SPACE.toml with its job, whole or not at all. Raises OSError."""
-    told = msgspec.to_builtins(changed_fields(job) | ({"options": dict(job.options)} if job.options else {}))
-    job_values = {name: value for name, value in told.items() if value is not None and name != "devices"}
-    paths.write_atomically(path, tomli_w.dumps({**values, "job": job_values}).encode())
+    names = [name for name in changed_fields(job) if name != "devices"]
+    paths.write_atomically(path, tomli_w.dumps({**values, "job": job_table(job, names)}).encode())

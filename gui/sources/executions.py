@@ -84,7 +84,7 @@ def _execution(log: IO[bytes], offset: int) -> Execution | None:
     started = next(events, None)
     if not isinstance(started, RunStarted):
         return None
-    return Execution(tuple(dict.fromkeys(started.job.devices)), _came(started, events))
+    return Execution(tuple(dict.fromkeys(started.job.parallel.devices)), _came(started, events))
 
 
 def _came(started: RunStarted, events: Iterator[AnyEvent]) -> float:

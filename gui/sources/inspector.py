@@ -34,8 +34,8 @@ class Inspector(JsonLinesProcess):
 
     def start(self, job: Job) -> None:
         """Inspect the folder of `job` for its task."""
-        self.folder = job.dataset
-        self.run([job.dataset, *inspector_options(job, load_catalogue())], first=InspectionProgress(0, 0))
+        self.folder = job.data.dataset
+        self.run([job.data.dataset, *inspector_options(job, load_catalogue())], first=InspectionProgress(0, 0))
 
 
 def _report_in(message: InspectionMessage) -> Answer | None:

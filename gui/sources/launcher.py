@@ -9,7 +9,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import msgspec
 from PySide6.QtCore import QObject, QSocketNotifier, QTimer, Signal
 
 from engine.contract.job import Job
@@ -182,12 +181,11 @@ def _job_written(run: RunFolder, changes: Mapping[str, Any]) -> RunFolder:
 
 def resolved(job: Job) -> Job:
     """The job with whole paths, which mean the same from every folder."""
-    return msgspec.structs.replace(
-        job,
-        dataset=_whole(job.dataset),
-        model=_whole(job.model) if job.model_is_file else job.model,
-        weights_file=_whole(job.weights_file) if job.weights_file else "",
-        resume_from=_whole(job.resume_from) if job.resume_from else "",
+    return job.with_fields(
+        dataset=_whole(job.data.dataset),
+        model=_whole(job.model.name) if job.model_is_file else job.model.name,
+        weights_file=_whole(job.model.weights_file) if job.model.weights_file else "",
+        resume_from=_whole(job.checkpoints.resume_from) if job.checkpoints.resume_from else "",
     )
 
 

@@ -7,8 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import msgspec
-
 from engine.contract.job import load_job
 from gui.sources.prefill import Prefill
 
@@ -37,5 +35,5 @@ def _read_job(path: Path) -> Opened:
     if job is None:
         return Opened(problem=f"The job in {path} can't be used. {' '.join(map(str, problems))}")
     # Whoever wrote the file may not be the user, who alone says whether a model's code may run.
-    job = msgspec.structs.replace(job, model_file_sha256="")
+    job = job.with_fields(model_file_sha256="")
     return Opened(prefill=Prefill(said=f"A new run with the job in {path}.", job=job))

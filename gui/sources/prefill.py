@@ -40,7 +40,7 @@ class Prefill:
     def open_fields(self) -> frozenset[str]:
         """The fields that may be changed."""
         if self.run is None:
-            return frozenset(self.job.__struct_fields__)
+            return frozenset(self.job.values())
         from engine.runs.resume import CHANGEABLE
 
         return CHANGEABLE - {"name"}
@@ -57,7 +57,7 @@ class Prefill:
 
     def to_check(self, job: Job) -> Job:
         """`job` as what it would be for a run that begins now: one that continues from the checkpoint."""
-        return job if self.run is None else msgspec.structs.replace(job, resume_from=self.checkpoint)
+        return job if self.run is None else job.with_fields(resume_from=self.checkpoint)
 
     def changes(self, values: dict[str, Any]) -> dict[str, Any]:
         """What `values` change of the run's job."""
@@ -66,7 +66,7 @@ class Prefill:
 
     def _plain(self) -> dict[str, Any]:
         """The job's values as the form gives its own."""
-        values: dict[str, Any] = msgspec.to_builtins(self.job)
+        values: dict[str, Any] = msgspec.to_builtins(self.job.values())
         return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
 
     def command(self, values: dict[str, Any]) -> str:

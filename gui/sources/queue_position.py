@@ -25,7 +25,9 @@ def run_name(run_id: str) -> str:
     given = read_notes(run.path).name
     if job is None:
         return given or run.run_id
-    return shortened((job.name if given is None else given) or f"{model_title(job.model)} on {Path(job.dataset).name}")
+    return shortened(
+        (job.name if given is None else given) or f"{model_title(job.model.name)} on {Path(job.data.dataset).name}"
+    )
 
 
 def queue_message(

@@ -9,8 +9,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from engine.contract.catalogue import load_catalogue
 from engine.contract.job import Job
 from engine.contract.recipes import fitting, see
@@ -39,18 +37,18 @@ def to_resume(summary: RunSummary) -> Prefill:
     run, job = _read(summary)
     named = f"“{run_title(summary)}”"
     checkpoint = checkpoint_of(run)
-    shown = msgspec.structs.replace(job, name=summary.name)
+    shown = job.with_fields(name=summary.name)
     checkpoint_path = str(checkpoint) if checkpoint is not None else ""
     begins = _from(run, checkpoint)
     if summary.state == "completed":
-        anew = " The learning rate's schedule now spans all epochs." if job.schedule != "none" else ""
+        anew = " The learning rate's schedule now spans all epochs." if job.schedule.name != "none" else ""
         return Prefill(
             said=f"Trains {named} further {begins}. {_GREY}{anew}",
             job=shown,
             run=run,
             checkpoint=checkpoint_path,
             action="Train further",
-            preset={"epochs": job.epochs + MORE_EPOCHS},
+            preset={"epochs": job.training.epochs + MORE_EPOCHS},
             focus="epochs",
         )
     return Prefill(
@@ -81,10 +79,10 @@ def to_fork(summary: RunSummary, checkpoint: Path | None = None) -> Prefill:
     else:
         changes |= {"resume_from": str(chosen.path)}
         said = f"A new run that continues from a checkpoint of {of} ({written}). The original stays unchanged."
-    fork = Prefill(said=said, job=msgspec.structs.replace(job, **changes))
-    over = summary.state == "completed" and (chosen.epoch is None or chosen.epoch >= job.epochs)
+    fork = Prefill(said=said, job=job.with_fields(**changes))
+    over = summary.state == "completed" and (chosen.epoch is None or chosen.epoch >= job.training.epochs)
     if over and not chosen.weights_alone:  # else there would be nothing left to train
-        return replace(fork, preset={"epochs": job.epochs + MORE_EPOCHS}, focus="epochs")
+        return replace(fork, preset={"epochs": job.training.epochs + MORE_EPOCHS}, focus="epochs")
     return fork
 
 
@@ -97,7 +95,7 @@ def to_follow(summary: RunSummary, changes: Mapping[str, Any], *, further: bool)
     if further:
         return replace(to_resume(summary), preset=dict(changes))
     job = _read(summary)[1]
-    before, after = (_fitting_recipe(each) for each in (job, msgspec.structs.replace(job, **changes)))
+    before, after = (_fitting_recipe(each) for each in (job, job.with_fields(**changes)))
     preset = {"recipe": after, **changes} if before == job.recipe != after else dict(changes)
     return Prefill(
         said=f"A new run like “{run_title(summary)}”, but with {changes_words(preset)}.",
@@ -108,7 +106,7 @@ def to_follow(summary: RunSummary, changes: Mapping[str, Any], *, further: bool)
 
 
 def _fitting_recipe(job: Job) -> str:
-    return fitting(see(msgspec.structs.asdict(job), load_catalogue(), None, ("pretrained",)))
+    return fitting(see(job.values(), load_catalogue(), None, ("pretrained",)))
 
 
 def _read(summary: RunSummary) -> tuple[RunFolder, Job]:

@@ -292,10 +292,9 @@ class RunData:
     def _restart(self, event: Restarting) -> None:
         self.restarting, self.failure, self.unsaved = event, None, False
         if event.devices and self.started is not None:
-            job = structs.replace(
-                self.started.job,
+            job = self.started.job.with_fields(
                 devices=event.devices,
-                strategy=event.changes.get("strategy", self.started.job.strategy),
+                strategy=event.changes.get("strategy", self.started.job.parallel.strategy),
             )
             self.started = structs.replace(self.started, job=job, world_size=len(event.devices))
         # A worker that was killed could not say where it was.

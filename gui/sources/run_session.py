@@ -126,7 +126,7 @@ class RunSession(QObject):
         words = {"interrupted": self._interruption} if self._interruption else {}
         if waiting is not None and started is not None:
             name_of: Callable[[str], str] = lambda run_id: self._names.get(run_id, run_id)  # noqa: E731
-            words["in_line"] = queue_message(waiting, started.job.devices, self._gpu_titles, name_of)
+            words["in_line"] = queue_message(waiting, started.job.parallel.devices, self._gpu_titles, name_of)
         elif state == "waiting" and self._slurm is not None:
             words["in_line"] = f"SLURM {self._slurm.words}"
         status = status_of(self.data, state, self._requested, **words)

@@ -99,7 +99,7 @@ def status_of(
         fraction = _fetched(data)
     epochs = data.plan.epochs if data.plan is not None else None
     if epochs is None and data.started is not None:
-        epochs = data.started.job.epochs
+        epochs = data.started.job.training.epochs
     told = len(data.steps.step) > data.fresh_from
     speed = data.steps.images_per_second.last if told and word in ("Running", "Pausing", "Stopping") else None
     return RunStatus(

@@ -54,11 +54,11 @@ class Counting(OwnTask):
 
     def datasets(self) -> tuple[SampleSet, SampleSet]:
         """All images of the table, of which the job's share is drawn for validation."""
-        folder = Path(self.job.dataset)
+        folder = Path(self.job.data.dataset)
         with open(folder / "counts.csv", newline="", encoding="utf-8") as table:
             rows = [(name, int(count)) for name, count in csv.reader(table)]
-        random.Random(self.job.seed).shuffle(rows)  # every worker draws the same
-        kept = max(1, round(len(rows) * self.job.val_fraction))
+        random.Random(self.job.training.seed).shuffle(rows)  # every worker draws the same
+        kept = max(1, round(len(rows) * self.job.data.val_fraction))
         return CountedImages(folder, rows[kept:]), CountedImages(folder, rows[:kept])
 
     def build_model(self, classes: int, channels: int) -> nn.Module:

@@ -59,7 +59,7 @@ def work(reporter):
     return WorkerDone(stopped=False)
 
 ours, theirs = socket.socketpair()
-job = Job(devices=("cpu",))
+job = Job.from_fields(devices=("cpu",))
 spec = WorkerSpec(run_folder=".", job=job, rank=0, world_size=1, devices=("cpu",), rendezvous="", threads=1)
 raise SystemExit(reported(spec, theirs, work))
 """

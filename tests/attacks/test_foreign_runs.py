@@ -89,7 +89,7 @@ def test_that_a_finder_runs_no_program_of_a_foreign_job(foreign: Job, ran: Path,
 
 @pytest.mark.long
 def test_that_the_planner_runs_no_program_of_a_foreign_job(foreign: Job, ran: Path) -> None:
-    asked = msgspec.structs.replace(foreign, strategy="pipeline", devices=("cpu", "cpu"))
+    asked = foreign.with_fields(strategy="pipeline", devices=("cpu", "cpu"))
     found = PLANNING.decode(answers("engine.advisor.planning", msgspec.json.encode(asked))[-1])
     assert isinstance(found, PlanningFailed)
     assert REFUSED in found.problem.message

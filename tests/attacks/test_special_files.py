@@ -300,7 +300,9 @@ def test_that_a_model_file_and_a_weights_file_are_refused(tmp_path: Path, kind: 
     with pytest.raises(TaskError, match=f"weights.pt is {kind}, not a regular file"):
         weights.from_file(str(state))
     told = problems(
-        Job(dataset=str(tmp_path), model=str(model), weights_file=str(state)), load_catalogue(), disk=RealDisk()
+        Job.from_fields(dataset=str(tmp_path), model=str(model), weights_file=str(state)),
+        load_catalogue(),
+        disk=RealDisk(),
     )
     said = {problem.field: problem.message for problem in told}
     assert said["model"] == f"The model file {model} is not a regular file."

@@ -92,7 +92,9 @@ def hymenoptera_runs(forker: Forker, folder: Path) -> None:
     inputs, targets = hymenoptera(folder, 64)
     for strategy, devices in (("single", 1), ("ddp", 2), ("pipeline", 2)):
         cpus = ("cpu",) * devices
-        job = Job(dataset=str(folder), model="resnet18", strategy=strategy, devices=cpus, epochs=3, image_size=64)
+        job = Job.from_fields(
+            dataset=str(folder), model="resnet18", strategy=strategy, devices=cpus, epochs=3, image_size=64
+        )
         train(
             forker,
             f"hymenoptera, resnet18, {strategy}",
@@ -115,7 +117,7 @@ def main() -> None:
             hymenoptera_runs(forker, chosen.datasets / "hymenoptera")
         if chosen.only != "hymenoptera":
             folder = chosen.datasets / "mnist"
-            job = Job(dataset=str(folder), model="mnist_cnn", epochs=5, batch_size=64)
+            job = Job.from_fields(dataset=str(folder), model="mnist_cnn", epochs=5, batch_size=64)
             inputs, targets = mnist(folder)
             train(forker, "mnist, mnist_cnn, single", job, model=MnistCnn(), inputs=inputs, targets=targets)
     finally:

@@ -96,12 +96,12 @@ def cases(folder: Path, epochs: int) -> dict[str, Case]:
     def own(name: str, text: str, **changes: Any) -> Job:
         file = folder / f"{name}.py"
         file.write_text(text)
-        return Job(dataset=images, model=str(file), model_file_sha256=agreed(file), **changes)
+        return Job.from_fields(dataset=images, model=str(file), model_file_sha256=agreed(file), **changes)
 
     common: dict[str, Any] = {"devices": WORKERS, "strategy": "ddp", "epochs": epochs, "cpu_threads": 1}
     return {
         "small_cnn": Case(
-            Job(
+            Job.from_fields(
                 dataset=str(paths.sample_dataset()),
                 model="mnist_cnn",
                 image_size=28,
@@ -109,8 +109,10 @@ def cases(folder: Path, epochs: int) -> dict[str, Case]:
                 **{**common, "epochs": 8 * epochs},
             )
         ),
-        "resnet": Case(Job(dataset=images, model="resnet18", image_size=64, batch_size=32, **common)),
-        "vit": Case(Job(dataset=images, model="timm:vit_tiny_patch16_224", image_size=64, batch_size=32, **common)),
+        "resnet": Case(Job.from_fields(dataset=images, model="resnet18", image_size=64, batch_size=32, **common)),
+        "vit": Case(
+            Job.from_fields(dataset=images, model="timm:vit_tiny_patch16_224", image_size=64, batch_size=32, **common)
+        ),
         "wide": Case(
             own(
                 "wide",
@@ -183,13 +185,11 @@ def exhaustive(case: Case, first: Job, seconds: float) -> dict[Job, float]:
 
 def measure(jobs: list[Job], seconds: float) -> list[float]:
     """The same in this process. Those that are over twice as slow as the fastest by then are given up."""
-    import_for(
-        jobs[0] if len(jobs[0].devices) > 1 else msgspec.structs.replace(jobs[0], strategy="ddp", devices=WORKERS)
-    )
+    import_for(jobs[0] if len(jobs[0].parallel.devices) > 1 else jobs[0].with_fields(strategy="ddp", devices=WORKERS))
     tried: list[Contender] = []
     with TrialFolder() as folder:
         for job in jobs:
-            tried.append(Contender(Setup(job, job.strategy)))
+            tried.append(Contender(Setup(job, job.parallel.strategy)))
             best = min(each.step_s for each in rank(tried))
             try_setup(tried[-1], TrialOrder(seconds=seconds, give_up_s=2 * best), Path(folder), 120)
     return [each.speed.median for each in tried]

@@ -51,7 +51,7 @@ def measure(chosen: argparse.Namespace, name: str, size: int) -> float:
     device = torch.device(chosen.device)
     clock = time.process_time if chosen.cpu_time else time.perf_counter
     task = TASKS["classification"]
-    job = Job(model=name, image_size=size, augmentation=chosen.strength, epochs=100_000)
+    job = Job.from_fields(model=name, image_size=size, augmentation=chosen.strength, epochs=100_000)
     splits = open_splits(str(chosen.dataset), val_fraction=0.2, seed=0)
     mean, std = task.normalisation(job, splits.channels)
     model = task.build_model(job, len(splits.classes), splits.channels).to(device, memory_format=torch.channels_last)
@@ -61,9 +61,9 @@ def measure(chosen: argparse.Namespace, name: str, size: int) -> float:
         GlobalBatchSampler(len(splits.train), chosen.batch, 0, 1, RandomStreams(0), shuffle=True),
         size=size,
         channels=splits.channels,
-        augmentation=job.augmentation,
+        augmentation=job.augmentation.name,
         transforms=transforms(job),
-        epochs=job.epochs,
+        epochs=job.training.epochs,
         mean=mean,
         std=std,
         threads=2,

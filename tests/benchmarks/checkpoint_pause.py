@@ -53,7 +53,7 @@ def main() -> int:
 
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
-        job = Job(
+        job = Job.from_fields(
             dataset=str(make_images(folder / "images", 20_000, chosen.side, ".bmp", distinct=64)),
             model="resnet50",
             image_size=chosen.side,

@@ -89,7 +89,7 @@ class Trial:
     """One model on one of the two workers; both do the same at the same time."""
 
     def __init__(self, setting: Setting, schedule: str, rank: int, rendezvous: str, steps: int) -> None:
-        self.job = Job(
+        self.job = Job.from_fields(
             strategy="pipeline",
             devices=("cpu", "cpu"),
             model=setting.model,
@@ -104,7 +104,7 @@ class Trial:
         self.plain = self.task.build_model(self.job, CLASSES, CHANNELS)
         self.strategy = GivenCut(
             WorkerSpec(
-                run_folder="", job=self.job, rank=rank, world_size=2, devices=self.job.devices, rendezvous=rendezvous,
+                run_folder="", job=self.job, rank=rank, world_size=2, devices=self.job.parallel.devices, rendezvous=rendezvous,
                 threads=1,
             )
         )  # fmt: skip
@@ -140,12 +140,12 @@ class Trial:
             strategy.step(self._batch(), optimizer_step)
             strategy.collectives.all_reduce_max((0,))
             seconds.append(time.perf_counter() - begun)
-        return self.job.batch_size / min(seconds[1:])
+        return self.job.training.batch_size / min(seconds[1:])
 
     def _batch(self) -> Batch | None:
         if not self.strategy.loads_data:
             return None
-        size = self.job.batch_size
+        size = self.job.training.batch_size
         return Batch(torch.randn(size, *self.shape), torch.zeros(size, dtype=torch.int64), size, 0.0)
 
     def run(self) -> Found:

@@ -57,8 +57,8 @@ def main() -> int:
             fields: dict[str, Any] = {
                 "dataset": str(data), "model": "resnet18", "image_size": SIZE, "epochs": 1000, "loader_workers": 1,
             }  # fmt: skip
-            ddp = Job(**fields, batch_size=batch, strategy="ddp", devices=("cpu",) * WORKERS)
-            alone = Job(**fields, batch_size=batch // WORKERS)
+            ddp = Job.from_fields(**fields, batch_size=batch, strategy="ddp", devices=("cpu",) * WORKERS)
+            alone = Job.from_fields(**fields, batch_size=batch // WORKERS)
             for number in range(chosen.rounds):
                 place = folder / str(number)
                 rates[SIDES[0]].append(TimedRun(forkers[0], ddp, place / "ddp", warm=warm, steps=steps).rate)

@@ -90,7 +90,7 @@ def told(
     """Prints the measures of a detector that gives 0 to 1."""
     found = []
     for split, samples in splits.items():
-        measures = TASK.objective(Job(task="edge_detection", model="hed"), DatasetInfo(("edge",))).metric()
+        measures = TASK.objective(Job.from_fields(task="edge_detection", model="hed"), DatasetInfo(("edge",))).metric()
         for image, target in samples:
             likely = torch.from_numpy(detect(image, target)).double().clamp(1e-6, 1 - 1e-6)
             measures.update(likely.logit().float()[None, None], target[None])
@@ -106,14 +106,14 @@ def main() -> None:
     chosen = parser.parse_args()
     print(f"torch {torch.__version__}, Python {platform.python_version()}, {platform.machine()}", flush=True)
     job = job_of(ROWS["bsds500"], chosen.folder, chosen.flags)
-    assert job.image_size is not None
-    splits = {split: images(chosen.folder, split, job.image_size) for split in ("val", "test")}
+    assert job.data.image_size is not None
+    splits = {split: images(chosen.folder, split, job.data.image_size) for split in ("val", "test")}
     told("chance", chance, splits)
     told("Sobel gradient", gradient(None), splits)
     for blur in (1.0, 2.0):
         told(f"Gaussian gradient, {blur:g} px", gradient(blur), splits)
     model = TASK.build_model(job, 1, 3)
-    told(f"{job.model}, fresh", of_model(model, job), splits)
+    told(f"{job.model.name}, fresh", of_model(model, job), splits)
     forker = Forker()
     try:
         with tempfile.TemporaryDirectory() as folder:
@@ -125,7 +125,7 @@ def main() -> None:
             reached = " ".join(f"{validation.measures['ods']:.3f}" for validation in group.of(Validation))
             print(f"ODS by epoch {reached}; {time.monotonic() - begun:.0f} s", flush=True)
             model.load_state_dict(torch.load(Path(folder) / "checkpoints/best.pt", weights_only=True))
-            told(f"{job.model}, best.pt after {job.epochs} epochs", of_model(model, job), splits)
+            told(f"{job.model.name}, best.pt after {job.training.epochs} epochs", of_model(model, job), splits)
     finally:
         forker.close()
 

@@ -170,7 +170,7 @@ def batches(job: Job, task: Task, splits: Splits) -> Iterable[Batch | None]:
         run_folder="", job=job, rank=0, world_size=1, devices=("cpu",), rendezvous="", threads=usable_cores()
     )
     strategy = STRATEGIES["single"](spec)
-    return DataLoaders(spec, strategy, task, splits, _Silent(), streams=RandomStreams(job.seed)).val().epoch(1)
+    return DataLoaders(spec, strategy, task, splits, _Silent(), streams=RandomStreams(job.training.seed)).val().epoch(1)
 
 
 class _Silent:
@@ -193,7 +193,9 @@ def trained(forker: Forker, row: Row, job: Job, folder: Path) -> tuple[str, bool
     """A line of the table, and whether the row's aim is met."""
     task = TASKS[job.task]
     formats = task.entry.annotations
-    splits = task.prepared(job, open_splits(job.dataset, val_fraction=job.val_fraction, seed=job.seed, kinds=formats))
+    splits = task.prepared(
+        job, open_splits(job.data.dataset, val_fraction=job.data.val_fraction, seed=job.training.seed, kinds=formats)
+    )
     model = task.build_model(job, len(splits.classes), splits.channels).eval()
     before = measured(job, task, splits, lambda batch: model(batch.inputs))
     trivial = measured(job, task, splits, lambda batch: row.trivial(batch, splits))
@@ -207,7 +209,7 @@ def trained(forker: Forker, row: Row, job: Job, folder: Path) -> tuple[str, bool
     met = best[measure.id] >= trivial[measure.id] + row.least
     values = [f"{measures[measure.id]:.3f}" for measures in (before, best, trivial)]
     told = (
-        f"| `{row.dataset}` | {job.model}, {task.image_size(job) or job.points} | {job.epochs} | {measure.title} "
+        f"| `{row.dataset}` | {job.model.name}, {task.image_size(job) or job.data.points} | {job.training.epochs} | {measure.title} "
         f"| {values[0]} | {values[1]} | {values[2]} ({row.trivial_name}) | {minutes:.1f} min |{'' if met else ' MISSED'}"
     )
     for other in others:

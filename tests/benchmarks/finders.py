@@ -41,18 +41,18 @@ def jobs(shared: Path) -> dict[str, Job]:
     """The rows, each small enough for eight trainings on a CPU."""
     weights = str(shared / "weights/tf_efficientnet_lite0.safetensors")
     rows = {
-        "hymenoptera": Job(
+        "hymenoptera": Job.from_fields(
             model="timm:tf_efficientnet_lite0", weights_file=weights, image_size=96, epochs=4, batch_size=16
         ),
-        "fashion_mnist_small": Job(model="mnist_cnn", image_size=28, epochs=6),
-        "mnist": Job(model="mnist_cnn", image_size=28, epochs=1, batch_size=128),
-        "camvid_subset": Job(
+        "fashion_mnist_small": Job.from_fields(model="mnist_cnn", image_size=28, epochs=6),
+        "mnist": Job.from_fields(model="mnist_cnn", image_size=28, epochs=1, batch_size=128),
+        "camvid_subset": Job.from_fields(
             task="segmentation", model="unet", encoder="resnet18", image_size=64, epochs=10, batch_size=6
         ),
     }
     return {
-        name: msgspec.structs.replace(
-            job, dataset=str(shared / "datasets" / name), optimizer="adamw", weight_decay=0.01, augmentation="light"
+        name: job.with_fields(
+            dataset=str(shared / "datasets" / name), optimizer="adamw", weight_decay=0.01, augmentation="light"
         )
         for name, job in rows.items()
         if (shared / "datasets" / name).is_dir()
@@ -62,9 +62,7 @@ def jobs(shared: Path) -> dict[str, Job]:
 def trained(forker: Forker, job: Job, rate: float) -> float:
     """The best of the measure that decides; 0 where the training diverges."""
     with tempfile.TemporaryDirectory() as folder:
-        group = WorkerGroup(
-            forker, msgspec.structs.replace(job, learning_rate=rate), Path(folder), threads=usable_cores()
-        )
+        group = WorkerGroup(forker, job.with_fields(learning_rate=rate), Path(folder), threads=usable_cores())
         group.finish(3600)
         failures = group.of(Failed)
         if failures and failures[0].kind != "not_finite":
@@ -87,7 +85,7 @@ def compare(forker: Forker, name: str, job: Job, results: Results, seeds: int) -
     """Prints the row; the suggestions' measure as a share of the sweep's best."""
 
     def kept(job: Job, cell: dict[str, Any], make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-        settings = {"row": name, "job": msgspec.to_builtins(job), "commit": commit()} | cell
+        settings = {"row": name, "job": msgspec.to_builtins(job.values()), "commit": commit()} | cell
         if (known := results.get(settings)) is None:
             results.add(settings, {**make(), "machine": where()})
             known = results.get(settings)
@@ -98,7 +96,7 @@ def compare(forker: Forker, name: str, job: Job, results: Results, seeds: int) -
         return float(kept(job, {"trained_at": rate}, lambda: {"value": trained(forker, job, rate)})["value"])
 
     own = []
-    seeded = [msgspec.structs.replace(job, seed=seed) for seed in range(seeds)]
+    seeded = [job.with_fields(seed=seed) for seed in range(seeds)]
     for each in seeded:
         found = kept(each, {"finder": "rate"}, lambda: suggested(each))  # noqa: B023 - called at once
         if found["rate"] is None:

@@ -44,7 +44,7 @@ class Cost:
 
 
 def train(forker: Forker, data: Path, folder: Path, seconds: float) -> Cost:
-    job = Job(
+    job = Job.from_fields(
         dataset=str(data), model="mnist_cnn", image_size=28, batch_size=64, epochs=100_000, picture_cache="off",
         checkpoint_minutes=0,
     )  # fmt: skip
@@ -64,7 +64,7 @@ def train(forker: Forker, data: Path, folder: Path, seconds: float) -> Cost:
     finally:
         group.close()
     first, last = next(told for told in times if told[0] - times[0][0] >= WARM_S), times[-1]
-    rate = (last[1] - first[1]) * job.batch_size / (last[0] - first[0])
+    rate = (last[1] - first[1]) * job.training.batch_size / (last[0] - first[0])
     peak = next(int(line.split()[1]) << 10 for line in status.splitlines() if line.startswith("VmHWM:"))
     return Cost(rate, times[0][0] - begun, peak)
 

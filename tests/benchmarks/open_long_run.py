@@ -66,14 +66,14 @@ def story(steps: int, executions: int) -> Iterator[AnyEvent]:
 
 def part_of_story(steps: int, first: int, last: int, began: float, execution: int) -> Iterator[AnyEvent]:
     """What one execution says, from the step after `first` to the `last`."""
-    job = Job(dataset="/data/flowers", epochs=max(1, steps // PER_EPOCH))
+    job = Job.from_fields(dataset="/data/flowers", epochs=max(1, steps // PER_EPOCH))
     device = RunDevice(id=CPU, name="AMD EPYC", ranks=(0,))
     yield RunStarted(
         time=began + first / 10, run_id="a-run", job=job, devices=(device,), world_size=1, environment={},
         supervisor_pid=1, execution=execution,
     )  # fmt: skip
     yield Planned(
-        time=began + first / 10, epochs=job.epochs, from_step=first, steps_per_epoch=PER_EPOCH, train_images=8,
+        time=began + first / 10, epochs=job.training.epochs, from_step=first, steps_per_epoch=PER_EPOCH, train_images=8,
         val_images=20, classes=("daisy", "rose"), image_size=64, parameters=1000, trainable_parameters=1000,
     )  # fmt: skip
     for step in range(first + 1, last + 1):
@@ -156,7 +156,7 @@ def main() -> int:
     theme.apply(app)
     with tempfile.TemporaryDirectory() as home:
         os.environ["FOOTPLATE_HOME"] = home
-        run = create_run(Job(dataset="/data/flowers"))
+        run = create_run(Job.from_fields(dataset="/data/flowers"))
         write(run.events_file, story(options.steps, options.executions))
         print(where())
         print(f"{options.steps:,} steps, {run.events_file.stat().st_size / 2**20:.0f} MiB of log")

@@ -63,7 +63,7 @@ def main() -> int:
             "loader_workers": 1,
         }
         pair: dict[str, Any] = fields | {"devices": ("cpu", "cpu")}
-        single = Job(**fields, accumulation=MICROBATCHES)
+        single = Job.from_fields(**fields, accumulation=MICROBATCHES)
         window = {"warm": WARM, "steps": chosen.steps}
         for number in range(chosen.rounds):
             place = Path(name) / str(number)
@@ -78,7 +78,7 @@ def main() -> int:
             rates.setdefault("side by side", []).append(beside)
             for schedule in chosen.schedules:
                 run = timed(
-                    Job(
+                    Job.from_fields(
                         **pair, strategy="pipeline", pipeline_schedule=schedule, microbatches=MICROBATCHES,
                         cuts=cuts.get(CUT_OF[schedule], ()),
                     ),
@@ -88,7 +88,9 @@ def main() -> int:
                 cuts.setdefault(CUT_OF[schedule], plan.cuts)
                 traced[schedule] += [event for event in run.group.of(ScheduleTraced) if event.step > WARM]
             for kind in sorted({ALIKE[schedule] for schedule in chosen.schedules}):
-                job = Job(**pair, strategy="model_parallel", accumulation=MICROBATCHES, cuts=cuts.get(kind, ()))
+                job = Job.from_fields(
+                    **pair, strategy="model_parallel", accumulation=MICROBATCHES, cuts=cuts.get(kind, ())
+                )
                 timed(job, f"model parallel, cut of {kind}")
     print(where())
     print(

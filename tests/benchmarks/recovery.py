@@ -118,7 +118,7 @@ def measure(preloader: Preloader, model: str) -> dict[str, float]:
     """One turn: a kill, a pause and a stop of one run."""
     size = SIZES.get(model, 64)
     run = create_run(
-        Job(
+        Job.from_fields(
             dataset=str(paths.sample_dataset()),
             model=model,
             image_size=size,

@@ -131,7 +131,7 @@ def make_runs(count: int) -> None:
         )
         begun = now - 1200 * (count - number)
         stamp = time.strftime("%Y%m%d-%H%M%S", time.localtime(begun))
-        run = RunFolder(paths.runs_folder() / f"{stamp}-{chosen.model}-{number:04x}")
+        run = RunFolder(paths.runs_folder() / f"{stamp}-{chosen.model.name}-{number:04x}")
         run.checkpoints.mkdir(parents=True)
         save_job(chosen, run.job_file)
         outcome = None if number % 12 == 0 else OUTCOMES[number % len(OUTCOMES)]

@@ -25,8 +25,6 @@ import time
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from engine.checks.search_checks import judge_search
@@ -107,7 +105,7 @@ def searched(name: str, job: Job, **values: Any) -> tuple[SearchFolder, SearchSt
 
 
 def handover(trials: int, epochs: int) -> bool:
-    job = Job(
+    job = Job.from_fields(
         dataset=str(paths.sample_dataset()),
         model="mnist_cnn",
         image_size=28,
@@ -168,7 +166,7 @@ def _by_itself(row: dict[str, Any]) -> Job:
     search, problems = search_request.request(options)
     if search is None:
         raise SystemExit("; ".join(map(str, problems)))
-    return msgspec.structs.replace(search.job, predictions=0)
+    return search.job.with_fields(predictions=0)
 
 
 def main() -> int:

@@ -75,7 +75,7 @@ def main() -> int:
     parser.add_argument("--model", default="resnet18")
     options = parser.parse_args()
     devices = ("cpu",) if options.strategy == "single" else ("cpu", "cpu")
-    job = Job(
+    job = Job.from_fields(
         dataset=str(paths.sample_dataset()),
         model=options.model,
         image_size=64,
@@ -85,7 +85,9 @@ def main() -> int:
     facts = describe(None)
     print(f"{facts['cpu']}, {facts['cores']} cores, {platform.platform()}")
     print(f"Python {facts['python']}, torch {facts['torch']}, torchvision {facts['torchvision']}")
-    print(f"{job.model}, {job.image_size} px, batch {job.batch_size}, {job.strategy} on {','.join(devices)}")
+    print(
+        f"{job.model.name}, {job.data.image_size} px, batch {job.training.batch_size}, {job.parallel.strategy} on {','.join(devices)}"
+    )
     with tempfile.TemporaryDirectory() as home:
         os.environ |= {"FOOTPLATE_HOME": home, "XDG_RUNTIME_DIR": home}
         preloader = Preloader()

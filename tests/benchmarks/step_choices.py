@@ -14,7 +14,6 @@ import sys
 import time
 from pathlib import Path
 
-import msgspec
 import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
@@ -52,7 +51,7 @@ def passes(job: Job, device: str, threads: int, shape: tuple[int, int, int], rou
         strategy = strategy_for(job, device, threads)
         model = TASKS["classification"].build_model(job, 10, shape[0])
         model.to(strategy.device).to(memory_format=memory_format)
-        in_format = msgspec.structs.replace(job, memory_format=name)
+        in_format = job.with_fields(memory_format=name)
         rehearsals.append(Rehearsal(strategy, in_format, model, class_of_image(), shape))
     for _ in range(rounds + 1):
         for rehearsal, taken in zip(rehearsals, seconds.values(), strict=True):
@@ -77,7 +76,7 @@ def main() -> int:
         if chosen.models and name not in chosen.models:
             continue
         shape = channels, size, size
-        job = Job(model=name, image_size=size, batch_size=batch, devices=(device,))
+        job = Job.from_fields(model=name, image_size=size, batch_size=batch, devices=(device,))
         strategy = strategy_for(job, device, threads)
         strategy.setup()
         told: list[Chosen] = []
@@ -89,8 +88,8 @@ def main() -> int:
         strategy.wrap(model, class_of_image(), shape, ResolvedJob(settled))
         trials.compile()
         cost_s = time.perf_counter() - begun
-        ways = passes(msgspec.structs.replace(settled, compile="off"), device, threads, shape, chosen.rounds)
-        own = ways[settled.memory_format]
+        ways = passes(settled.with_fields(compile="off"), device, threads, shape, chosen.rounds)
+        own = ways[settled.precision.memory_format]
         quality, share = min(ways.values()) / own, cost_s / (chosen.steps * own)
         missed |= quality < AIM or share > TRIAL_FRACTION
         print(f"\n{name} at {size} px, batch {batch}:")

@@ -52,7 +52,9 @@ def torchs_own(inputs: torch.Tensor, targets: torch.Tensor) -> Callable[[], None
 def footplates(
     inputs: torch.Tensor, targets: torch.Tensor, on_not_finite: Literal["stop", "skip"] = "stop"
 ) -> Callable[[], None]:
-    job = Job(model="resnet18", image_size=SIZE, batch_size=IMAGES, schedule="none", on_not_finite=on_not_finite)
+    job = Job.from_fields(
+        model="resnet18", image_size=SIZE, batch_size=IMAGES, schedule="none", on_not_finite=on_not_finite
+    )
     spec = WorkerSpec(run_folder="", job=job, rank=0, world_size=1, devices=("cpu",), rendezvous="", threads=1)
     strategy = STRATEGIES["single"](spec)
     strategy.setup()

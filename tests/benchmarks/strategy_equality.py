@@ -60,7 +60,7 @@ def main() -> None:
     forker = Forker()
     try:
         runs = {
-            name: first_losses(forker, Job(dataset=chosen.dataset, epochs=5, **fields, **setting))
+            name: first_losses(forker, Job.from_fields(dataset=chosen.dataset, epochs=5, **fields, **setting))
             for name, setting in SETTINGS.items()
         }
     finally:

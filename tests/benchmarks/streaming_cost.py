@@ -213,10 +213,12 @@ def main() -> int:
     options = parser.parse_args()
     if options.supervise:
         return supervise(options.supervise, options.worker)
-    job = Job(dataset=str(options.dataset), model="mnist_cnn", batch_size=64, epochs=options.epochs)
+    job = Job.from_fields(dataset=str(options.dataset), model="mnist_cnn", batch_size=64, epochs=options.epochs)
     facts = describe(None)
     print(f"{facts['cpu']}, {facts['cores']} cores, {platform.platform()}, load {os.getloadavg()[0]:.1f}")
-    print(f"Python {facts['python']}, torch {facts['torch']}; {job.model}, batch {job.batch_size}, {job.epochs} epochs")
+    print(
+        f"Python {facts['python']}, torch {facts['torch']}; {job.model.name}, batch {job.training.batch_size}, {job.training.epochs} epochs"
+    )
     with tempfile.TemporaryDirectory() as home:
         os.environ |= {"FOOTPLATE_HOME": home, "XDG_RUNTIME_DIR": home}
         turns = [

@@ -18,7 +18,6 @@ import sys
 import tempfile
 from pathlib import Path
 
-import msgspec
 import torch
 from torch import nn
 from torch.optim.lr_scheduler import CosineAnnealingLR
@@ -75,10 +74,10 @@ def compare(name: str, job: Job, setting: Setting, *, forker: Forker, folder: Pa
     own: list[float] = []
     images = 0
     for seed in range(seeds):
-        validation = ours(forker, msgspec.structs.replace(job, seed=seed), folder / f"{name}-{seed}")
+        validation = ours(forker, job.with_fields(seed=seed), folder / f"{name}-{seed}")
         images = validation.images
         own.append(validation.measures["top1"])
-        theirs.append(apart(trained, setting, job.epochs, seed))
+        theirs.append(apart(trained, setting, job.training.epochs, seed))
         print(f"  seed {seed}: ours {own[-1]:.2%}, theirs {theirs[-1]:.2%}", flush=True)
     mean_own, mean_theirs = statistics.mean(own), statistics.mean(theirs)
     # Both are measured on the same images, each of which is right or wrong by a chance of about the mean.
@@ -109,12 +108,12 @@ def main() -> int:
                 data=tutorials.unpack_mnist(chosen.datasets / "mnist", folder), model="mnist_cnn", size=28, batch=64, classes=10, channels=1, images=60_000,
                 seconds=0.0,
             )  # fmt: skip
-            job = Job(dataset=str(chosen.datasets / "mnist"), model="mnist_cnn", batch_size=64, epochs=3)
+            job = Job.from_fields(dataset=str(chosen.datasets / "mnist"), model="mnist_cnn", batch_size=64, epochs=3)
             met &= compare("mnist", job, setting, forker=forker, folder=folder, seeds=chosen.seeds)
         if chosen.only != "mnist":
             data = chosen.datasets / "hymenoptera"
             setting = Setting(data=str(data), model="resnet18", size=64, batch=32, classes=2, images=244, seconds=0.0)
-            job = Job(dataset=str(data), model="resnet18", image_size=64, epochs=10)
+            job = Job.from_fields(dataset=str(data), model="resnet18", image_size=64, epochs=10)
             met &= compare("hymenoptera", job, setting, forker=forker, folder=folder, seeds=chosen.seeds)
     return 0 if met else 1
 

@@ -38,7 +38,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from msgspec import structs
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
@@ -62,8 +61,10 @@ SCRIPTS = {
     "seeds": "three_seeds.py",
 }
 TASK_JOBS = {
-    "camvid_subset": Job(task="segmentation", model="unet", encoder="resnet18", image_size=128, batch_size=8),
-    "bccd": Job(task="detection", model="ssdlite320_mobilenet_v3_large", image_size=256, batch_size=8),
+    "camvid_subset": Job.from_fields(
+        task="segmentation", model="unet", encoder="resnet18", image_size=128, batch_size=8
+    ),
+    "bccd": Job.from_fields(task="detection", model="ssdlite320_mobilenet_v3_large", image_size=256, batch_size=8),
 }
 """By their dataset's folder: jobs of tasks other than classification."""
 PARTS = ("mnist", "hymenoptera", "made", *TASK_JOBS, "gpu", *SCRIPTS)
@@ -178,7 +179,7 @@ class Bench:
             data=tutorials.unpack_mnist(source, self._folder), model="mnist_cnn", size=28, batch=64, classes=10, channels=1, images=60_000,
             seconds=self.chosen.seconds,
         )  # fmt: skip
-        job = Job(dataset=str(source), model="mnist_cnn", batch_size=64)
+        job = Job.from_fields(dataset=str(source), model="mnist_cnn", batch_size=64)
         found = self._compare("MNIST, mnist_cnn, batch 64, CPU", job, setting, {TUTORIAL: tutorials.mnist_loop})
         self.verdicts.add("of pure, after the first epoch", found.ratio(OURS, [PURE], _later), AIM)
         limit = found.ratio(PURE, [TUTORIAL], _later)
@@ -210,7 +211,7 @@ class Bench:
             device=device, precision="bf16" if on_gpu else "fp32",
         )  # fmt: skip
         # Many epochs, so that few images are enough for the seconds asked for.
-        job = Job(
+        job = Job.from_fields(
             dataset=str(data), model=model, image_size=size, batch_size=batch, epochs=200,
             devices=(self.chosen.gpu if on_gpu else "cpu",), **fields,
         )  # fmt: skip
@@ -229,14 +230,16 @@ class Bench:
 
     def of_task(self, name: str, job: Job) -> None:
         """A job of another task against bare steps of it."""
-        job = structs.replace(job, dataset=str(self.chosen.datasets / name), epochs=1000, devices=("cpu",))
+        job = job.with_fields(dataset=str(self.chosen.datasets / name), epochs=1000, devices=("cpu",))
         formats = TASKS[job.task].entry.formats
-        splits = open_splits(job.dataset, val_fraction=job.val_fraction, seed=job.seed, kinds=formats)
+        splits = open_splits(
+            job.data.dataset, val_fraction=job.data.val_fraction, seed=job.training.seed, kinds=formats
+        )
         setting = Setting(
-            data=job.dataset, model=job.model, size=TASKS[job.task].image_size(job), batch=job.batch_size,
+            data=job.data.dataset, model=job.model.name, size=TASKS[job.task].image_size(job), batch=job.training.batch_size,
             classes=len(splits.classes), images=len(splits.train), seconds=self.chosen.seconds, job=job,
         )  # fmt: skip
-        title = f"{name}, {job.task}, {len(splits.train)} images, {job.model} at {setting.size} px, batch {job.batch_size}, CPU"
+        title = f"{name}, {job.task}, {len(splits.train)} images, {job.model.name} at {setting.size} px, batch {job.training.batch_size}, CPU"
         found = self._compare(title, job, setting, {})
         self.verdicts.add("of pure, after the first epoch", found.ratio(OURS, [PURE], _later), TASK_AIM)
 

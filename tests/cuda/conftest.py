@@ -44,7 +44,7 @@ def start(cuda_forker: Forker, tmp_path: Path) -> Iterator[Callable[..., WorkerG
     groups: list[WorkerGroup] = []
 
     def begin(machine: CudaMachine, job: Job, **options: Any) -> WorkerGroup:
-        environment = machine.environment | {"CUDA_VISIBLE_DEVICES": ",".join(job.devices)}
+        environment = machine.environment | {"CUDA_VISIBLE_DEVICES": ",".join(job.parallel.devices)}
         folder = tmp_path / f"run-{len(groups)}"
         groups.append(WorkerGroup(cuda_forker, job, folder, environment=environment, every_step=True, **options))
         return groups[-1]
@@ -79,6 +79,6 @@ def job(images: Path) -> Callable[..., Job]:
             "compile": "off",
             "devices": machine.uuids,
         }
-        return Job(**(values | fields))
+        return Job.from_fields(**(values | fields))
 
     return make

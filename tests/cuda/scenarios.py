@@ -109,7 +109,9 @@ def step_of_offloaded_shards(optimizer: str) -> list[float]:
 
     Whether they overflow all ranks agree on by way of the GPU, from which copies come late.
     """
-    job = Job(dataset="", model="resnet18", devices=("gpu",), precision="fp16", optimizer=optimizer, learning_rate=0.1)
+    job = Job.from_fields(
+        dataset="", model="resnet18", devices=("gpu",), precision="fp16", optimizer=optimizer, learning_rate=0.1
+    )
     weights, device = nn.Parameter(torch.ones(4)), torch.device("cuda", 0)
 
     def sum_over_shards(value: torch.Tensor) -> torch.Tensor:

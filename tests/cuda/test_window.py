@@ -43,7 +43,7 @@ def test_that_pressing_train_on_two_gpus_trains_there_and_stop_frees_them(
     qtbot.mouseClick(window.status.stop, Qt.MouseButton.LeftButton)
     wait_for_status(window, "Stopped", qtbot)
     (started,) = (event for event in run.events() if isinstance(event, RunStarted))
-    assert started.job.devices == host.uuids
+    assert started.job.parallel.devices == host.uuids
     (free,) = (event for event in run.events() if isinstance(event, DevicesFree))
     assert free.verified
     assert not any(map(host.state.held, range(2)))

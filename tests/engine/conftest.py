@@ -60,7 +60,7 @@ def job(images: Path) -> Callable[..., Job]:
             "learning_rate": 0.02,
             "memory_format": "contiguous",  # the other adds up in another order
         }
-        return Job(**(values | {"devices": ("cpu",) * cpus} | fields))
+        return Job.from_fields(**(values | {"devices": ("cpu",) * cpus} | fields))
 
     return make
 

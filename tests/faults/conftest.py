@@ -87,7 +87,7 @@ def job(images: Path, model_file: Path) -> Make:
             "compile": "off",
             "deterministic": True,
         }
-        return Job(**(values | {"strategy": strategy, "devices": ("cpu",) * cpus} | fields))
+        return Job.from_fields(**(values | {"strategy": strategy, "devices": ("cpu",) * cpus} | fields))
 
     return make
 
@@ -179,7 +179,7 @@ def whole(begin: Begin, ends: dict[bytes, End]) -> Whole:
     """What an uninterrupted run of a job ends with: what its last.pt and its best.pt hold."""
 
     def end_of(job: Job) -> End:
-        key = msgspec.json.encode(msgspec.structs.replace(job, restarts=0))
+        key = msgspec.json.encode(job.with_fields(restarts=0))
         if key not in ends:
             ends[key] = begin(job).completed().end
         return ends[key]

@@ -454,7 +454,7 @@ def test_that_a_model_file_that_has_changed_does_not_run_when_its_run_goes_on_un
     assert ran.exists()
     asked = run.folder.job()
     assert asked is not None
-    assert asked.model_file_sha256 == digest
+    assert asked.model.model_file_sha256 == digest
 
 
 def test_that_a_job_file_does_not_agree_for_the_user(job: Make, images: Path, tmp_path: Path) -> None:

@@ -157,7 +157,7 @@ def test_that_a_rank_killed_again_and_again_stops_after_the_set_number_and_can_t
     hold.ask("training")
     hold.wait_until_reached()
     killed: set[int] = set()
-    for _ in range(asked.restarts + 1):
+    for _ in range(asked.faults.restarts + 1):
         workers = run.wait_for_workers(2, but=killed)
         killed |= {worker.pid for worker in workers.values()}
         kill(workers[1].pid)

@@ -57,7 +57,7 @@ def model_file(text: str, folder: Path) -> Fields:
 
 def own_task(folder: Path, counts: dict[str, int]) -> Path:
     """The job's share of it is kept for validation."""
-    return make_things(folder, round(counts["train"] / (1 - Job().val_fraction)))
+    return make_things(folder, round(counts["train"] / (1 - Job().data.val_fraction)))
 
 
 Make = Callable[[Path, dict[str, int]], Path]
@@ -131,7 +131,7 @@ def job_of(task: str, folder: Path, gpu: str, *, train: int, batch: int, **field
     }  # fmt: skip
     if own.get("model") == str(COUNTING):
         given["model_file_sha256"] = agreed(COUNTING)
-    return Job(**(given | own | fields))
+    return Job.from_fields(**(given | own | fields))
 
 
 SMALL = """

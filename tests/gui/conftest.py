@@ -38,7 +38,7 @@ NO_TRAY_NOISE = "No such signal QPlatformNativeInterface::systemTrayWindowChange
 """Qt says so of an icon in the tray on the offscreen platform, which has none."""
 
 ROOT = Path(__file__).parents[2]
-SAMPLE = [sample_job().dataset, *inspector_options(sample_job(), load_catalogue())]
+SAMPLE = [sample_job().data.dataset, *inspector_options(sample_job(), load_catalogue())]
 """What an inspector is told of the sample."""
 _SSH = """#!/bin/sh
 echo "$@" >> "$FAKE_SSH/calls"

@@ -141,7 +141,10 @@ def test_that_a_job_file_becomes_the_form_without_its_consent_and_a_wrong_one_is
     window.acts.job_panel.setChecked(False)
     file = tmp_path / "mine.job.toml"
     save_job(
-        Job(dataset=str(images), epochs=7, devices=("cpu", "cpu"), model="x.py", model_file_sha256="ab" * 32), file
+        Job.from_fields(
+            dataset=str(images), epochs=7, devices=("cpu", "cpu"), model="x.py", model_file_sha256="ab" * 32
+        ),
+        file,
     )
     window.come_forward(str(file))
     qtbot.waitUntil(lambda: window.form.prefill is not None)

@@ -25,7 +25,7 @@ SPACE = {
 
 
 def a_search(name: str = "flowers", trials: int = 40, *, goals: int = 1, **fields: Any) -> Search:
-    job = Job(dataset=str(paths.sample_dataset()), model="mnist_cnn", image_size=28, epochs=EPOCHS)
+    job = Job.from_fields(dataset=str(paths.sample_dataset()), model="mnist_cnn", image_size=28, epochs=EPOCHS)
     of = {"job": job, "space": SPACE, "goals": (TOP1, SECONDS)[:goals], "budget": Budget(trials=max(1, trials))}
     return Search(name=name, **(of | fields))  # type: ignore[arg-type]
 

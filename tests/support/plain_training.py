@@ -62,18 +62,18 @@ def train_plainly(job: Job, fed: Fed) -> Plain:
 
 
 def _train(job: Job, fed: Fed) -> Plain:
-    splits = open_splits(job.dataset, val_fraction=job.val_fraction, seed=job.seed)
-    torch.manual_seed(job.seed)
+    splits = open_splits(job.data.dataset, val_fraction=job.data.val_fraction, seed=job.training.seed)
+    torch.manual_seed(job.training.seed)
     model = TASKS[job.task].build_model(job, len(splits.classes), splits.channels)
     model.train()
     parts = fed.parts(model)
-    streams = _Streams(job.seed)
+    streams = _Streams(job.training.seed)
     names = {id(parameter): name for name, parameter in model.named_parameters()}
     optimizer = _optimizer(job, model)
     train, val = _loader(job, splits, training=True), _loader(job, splits, training=False)
-    schedule = CosineAnnealingLR(optimizer, job.epochs * len(train))
+    schedule = CosineAnnealingLR(optimizer, job.training.epochs * len(train))
     result = Plain([], [], {}, {})
-    for epoch in range(1, job.epochs + 1):
+    for epoch in range(1, job.training.epochs + 1):
         for batch in train.epoch(epoch):
             optimizer.zero_grad()
             assert sum(fed.chunks) == len(batch.targets)
@@ -101,7 +101,7 @@ def _train(job: Job, fed: Fed) -> Plain:
 
 def evaluate_plainly(job: Job, weights: dict[str, Tensor]) -> tuple[float, float]:
     """The mean validation loss and the share of right answers of the model of `job` with these `weights`."""
-    splits = open_splits(job.dataset, val_fraction=job.val_fraction, seed=job.seed)
+    splits = open_splits(job.data.dataset, val_fraction=job.data.val_fraction, seed=job.training.seed)
     model = TASKS[job.task].build_model(job, len(splits.classes), splits.channels)
     model.load_state_dict(weights)
     return _validate(model, _loader(job, splits, training=False))
@@ -109,8 +109,8 @@ def evaluate_plainly(job: Job, weights: dict[str, Tensor]) -> tuple[float, float
 
 def _optimizer(job: Job, model: nn.Module) -> torch.optim.Optimizer:
     """Fused, since torch's implementations of one optimizer round differently."""
-    rate, decay = job.learning_rate, job.weight_decay
-    if job.optimizer == "adamw":
+    rate, decay = job.optimizer.learning_rate, job.optimizer.weight_decay
+    if job.optimizer.name == "adamw":
         return torch.optim.AdamW(model.parameters(), rate, weight_decay=decay, fused=True)
     return torch.optim.SGD(model.parameters(), rate, momentum=0.9, weight_decay=decay, fused=True)
 
@@ -138,7 +138,9 @@ def _loader(job: Job, splits: Splits, *, training: bool) -> BatchLoader:
 
     return BatchLoader(
         images,
-        GlobalBatchSampler(len(images), job.batch_size, 0, 1, RandomStreams(job.seed), shuffle=training),
+        GlobalBatchSampler(
+            len(images), job.training.batch_size, 0, 1, RandomStreams(job.training.seed), shuffle=training
+        ),
         size=task.image_size(job),
         channels=splits.channels,
         augmentation="none",

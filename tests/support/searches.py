@@ -23,7 +23,7 @@ SPACE: dict[str, Any] = {
 def small_job(dataset: Path | None = None, **changes: Any) -> Job:
     """A classification of the sample dataset, which trains in a second."""
     fields = {"model": "mnist_cnn", "image_size": 16, "batch_size": 16, "epochs": 3, "predictions": 0} | changes
-    return Job(dataset=str(dataset or paths.sample_dataset()), **fields)
+    return Job.from_fields(dataset=str(dataset or paths.sample_dataset()), **fields)
 
 
 def small_search(job: Job | None = None, **values: Any) -> Search:

@@ -154,7 +154,9 @@ def _pure_of_task(setting: Setting, job: Job, layout: torch.memory_format) -> Ra
     """As `pure`, with the task's own loss on the first batch of the job's data."""
     task = TASKS[job.task]
     formats = task.entry.annotations
-    splits = task.prepared(job, open_splits(job.dataset, val_fraction=job.val_fraction, seed=job.seed, kinds=formats))
+    splits = task.prepared(
+        job, open_splits(job.data.dataset, val_fraction=job.data.val_fraction, seed=job.training.seed, kinds=formats)
+    )
     objective = task.objective(job, DatasetInfo(splits.classes, splits.channels))
     size = task.image_size(job)
     loaded = [splits.train.load(index, size, splits.channels) for index in range(setting.batch)]
@@ -179,7 +181,7 @@ def _pure_of_task(setting: Setting, job: Job, layout: torch.memory_format) -> Ra
 
 def plain_model(setting: Setting, seed: int = 0) -> nn.Module:
     torch.manual_seed(seed)
-    job = Job(model=setting.model, image_size=setting.size)
+    job = Job.from_fields(model=setting.model, image_size=setting.size)
     return TASKS[job.task].build_model(job, setting.classes, setting.channels).train()
 
 

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from msgspec import structs
 from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QAbstractButton, QDialog, QWidget
 
@@ -39,9 +38,9 @@ from tests.support.unclear_dataset import UNCERTAIN, UNCLEAR
 SECOND = "run-curves"
 """The first page that shows a run."""
 ACCURACIES = ((0.3, 0.5, 0.6, 0.62), (0.4, 0.6, 0.7, 0.74))
-SAMPLE = Job(dataset=str(paths.sample_dataset()), model="mnist_cnn", image_size=28, batch_size=32)
-TRAINED = structs.replace(SAMPLE, epochs=2000)
-PIPELINE = Job(
+SAMPLE = Job.from_fields(dataset=str(paths.sample_dataset()), model="mnist_cnn", image_size=28, batch_size=32)
+TRAINED = SAMPLE.with_fields(epochs=2000)
+PIPELINE = Job.from_fields(
     dataset=str(paths.sample_dataset()), model="mnist_cnn", image_size=28, strategy="pipeline", devices=("cpu", "cpu")
 )
 TOO_LARGE = Problem(

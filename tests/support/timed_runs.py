@@ -72,7 +72,7 @@ class TimedRun:
             self.group.close()
         if warm + steps not in times:
             raise SystemExit(self.group.logs() or str(self.group.messages))
-        self.rate = steps * job.batch_size / (times[warm + steps] - times[warm])
+        self.rate = steps * job.training.batch_size / (times[warm + steps] - times[warm])
 
 
 class WatchedRun:
@@ -87,12 +87,12 @@ class WatchedRun:
 
     def __init__(self, forker: Forker, job: Job, folder: Path, *, seconds: float) -> None:
         self._steps_per_epoch = self._train_images = 0
-        self._batch_size = job.batch_size
+        self._batch_size = job.training.batch_size
         self._epoch, self._epoch_began = 0, 0.0
         self._first: float | None = None
         self._closed = self._done = (0, 0.0)
         self._window = (0.0, 0.0)
-        group = WorkerGroup(forker, job, folder, threads=max(1, usable_cores() // len(job.devices)))
+        group = WorkerGroup(forker, job, folder, threads=max(1, usable_cores() // len(job.parallel.devices)))
         try:
             group.read(lambda _, message: self._heard(message) >= seconds, 3600)
         finally:

@@ -114,7 +114,7 @@ def train(forker: Forker, folder: Path, task: str, **fields: Any) -> Trained:
     )
     if "dataset" not in values:
         values["dataset"] = str(DATASETS[task](folder / "dataset"))
-    job = Job(**values)
+    job = Job.from_fields(**values)
     run = RunFolder(folder / "run")
     group = WorkerGroup(forker, job, run.path).completed()
     save_job(job, run.job_file)

@@ -137,7 +137,7 @@ class WorkerGroup:
         prepare: str = "",
         datasets: Mapping[int, Path] = MappingProxyType({}),
     ) -> None:
-        world = 1 if job.strategy == "dp" else len(job.devices)
+        world = 1 if job.parallel.strategy == "dp" else len(job.parallel.devices)
         (folder / "checkpoints").mkdir(parents=True, exist_ok=True)
         self.folder = folder
         self.job = job
@@ -150,10 +150,10 @@ class WorkerGroup:
         for rank in range(world):
             spec = WorkerSpec(
                 run_folder=str(folder),
-                job=msgspec.structs.replace(job, dataset=str(datasets.get(rank, job.dataset))),
+                job=job.with_fields(dataset=str(datasets.get(rank, job.data.dataset))),
                 rank=rank,
                 world_size=world,
-                devices=job.devices,
+                devices=job.parallel.devices,
                 rendezvous=str(folder / "rendezvous"),
                 threads=threads,
                 skip_to=skip_to,

@@ -63,10 +63,12 @@ def save(order: AdviceOrder, advice: CachedAdvice) -> None:
 def _file(order: AdviceOrder) -> Path:
     job = order.job
     relevant = {
-        name: getattr(job, name)
+        name: job.value(name)
         for name, about in FIELDS.items()
         if name not in _IRRELEVANT and about.group not in ("schedule", "checkpoints", "faults")
     }
-    trained = job.unfreezes, job.freeze_epochs >= job.epochs
-    key = msgspec.json.encode([_FORMAT, relevant, trained, job.options, job.model_file_sha256, versions(), hardware()])
+    trained = job.unfreezes, job.model.freeze_epochs >= job.training.epochs
+    key = msgspec.json.encode(
+        [_FORMAT, relevant, trained, job.options, job.model.model_file_sha256, versions(), hardware()]
+    )
     return paths.cache_folder() / "advice" / f"{hashlib.sha256(key).hexdigest()[:32]}.json"

@@ -82,8 +82,8 @@ class _Advisor:
         state, job = self.state, self._order.job
         self._report("Loading PyTorch")
         before = time.monotonic()
-        mesh: tuple[MeshDimension, ...] = ("replicate",) if len(job.devices) > 1 else ()
-        import_for(msgspec.structs.replace(job, strategy=self._catalogue.recommended_strategy(*mesh).id))
+        mesh: tuple[MeshDimension, ...] = ("replicate",) if len(job.parallel.devices) > 1 else ()
+        import_for(job.with_fields(strategy=self._catalogue.recommended_strategy(*mesh).id))
         state.import_s = time.monotonic() - before
         with TrialFolder() as name:
             folder = Path(name)
@@ -198,7 +198,11 @@ class _Advisor:
         best = rank(state.tried)[0]
         if alone is None or alone.trials > 1 or alone.state == "measured":
             return []
-        return [alone] if best.speed.median > SUPERLINEAR * len(best.setup.job.devices) * alone.speed.median else []
+        return (
+            [alone]
+            if best.speed.median > SUPERLINEAR * len(best.setup.job.parallel.devices) * alone.speed.median
+            else []
+        )
 
     def _try_one_device(self, folder: Path) -> None:
         """Measure a step on one device, the basis of predictions for other setups.
@@ -206,7 +210,9 @@ class _Advisor:
         If the setup does not fit, one that takes less memory is tried.
         """
         state = self.state
-        singles = [each for each in state.queued if not each.setup.base_name and len(each.setup.job.devices) == 1]
+        singles = [
+            each for each in state.queued if not each.setup.base_name and len(each.setup.job.parallel.devices) == 1
+        ]
         while singles:
             contender = singles.pop(0)
             state.queued.remove(contender)
@@ -268,7 +274,7 @@ class _Advisor:
             seconds=MIN_SECONDS * 2**number,
             give_up_s=DROP_FACTOR * fastest if fastest < float("inf") else self._remaining_s / 4,
             smaller=smaller,
-            link=len(job.devices) > 1 and state.link is None and self._strategy(job).process_per_device,
+            link=len(job.parallel.devices) > 1 and state.link is None and self._strategy(job).process_per_device,
         )
         contender.why = ""
         self._report(f"Trying {contender.setup.name}", left, trying=contender)
@@ -287,12 +293,16 @@ class _Advisor:
         measured = [each for each in state.tried if each.steps]
         fastest = min((each.step_s for each in measured), default=float("inf"))
         least = self._min_step_s(contender)
-        kind = setup.job.strategy, len(setup.job.devices)
-        siblings = [each for each in measured if (each.setup.job.strategy, len(each.setup.job.devices)) == kind]
+        kind = setup.job.parallel.strategy, len(setup.job.parallel.devices)
+        siblings = [
+            each
+            for each in measured
+            if (each.setup.job.parallel.strategy, len(each.setup.job.parallel.devices)) == kind
+        ]
         if siblings and not setup.base_name:
             scaled = min(each.step_s * least / max(1e-9, self._min_step_s(each)) for each in siblings)
             least = max(least, OPTIMISM * scaled)
-        if least <= fastest or setup.job.precision == "bf16":  # its computing time is not predicted
+        if least <= fastest or setup.job.precision.name == "bf16":  # its computing time is not predicted
             return True
         state.leave_out("cost", setup, "What their parts cost makes them slower than the fastest, at best.")
         return False
@@ -315,7 +325,7 @@ class _Advisor:
             self.state.rehearsal, self.state.startup_s, self.state.rehearsed = *result, best
 
     def _strategy(self, job: Job) -> StrategyEntry:
-        entry = self._catalogue.strategy(job.strategy)
+        entry = self._catalogue.strategy(job.parallel.strategy)
         assert entry is not None
         return entry
 

@@ -22,7 +22,7 @@ DEFAULT_NETWORK = Network(10e9)
 
 def adapt_cached(order: AdviceOrder, cached: advice_cache.CachedAdvice) -> Advice:
     """Return a cached answer, adapted to the epochs and machines of `order`."""
-    table = tuple(_for_epochs(row, order.job.epochs) for row in cached.answer.table)
+    table = tuple(_for_epochs(row, order.job.training.epochs) for row in cached.answer.table)
     machines = _predict_machines(order, table[0], cached.step) if table else ()
     return msgspec.structs.replace(cached.answer, table=table, machines=machines, kept=True)
 
@@ -66,7 +66,7 @@ def answer(state: AdviceState) -> Advice:
 def _exceeds_one_device(state: AdviceState) -> bool:
     """Return True if the job as requested does not fit into the memory of one device."""
     too_large = [each.setup for each in state.tried if each.state == "too_large"]
-    return any(len(setup.job.devices) == 1 and not setup.saves_memory for setup in too_large) or any(
+    return any(len(setup.job.parallel.devices) == 1 and not setup.saves_memory for setup in too_large) or any(
         kind == "memory" and name.startswith("Single device") for kind, name, _ in state.left_out
     )
 
@@ -76,13 +76,13 @@ def _predict_changes(state: AdviceState, tried: list[Contender]) -> Iterator[str
     costs, best = state.costs, tried[0]
     plain = [each for each in tried if each.steps and not each.setup.base_name]
     several, alone = (
-        next((each for each in plain if each.setup.job.strategy == strategy.id), None)
+        next((each for each in plain if each.setup.job.parallel.strategy == strategy.id), None)
         for strategy in (state.catalogue.recommended_strategy("replicate"), state.catalogue.recommended_strategy())
     )
 
     if costs is None or several is None or alone is None:
         return
-    count, batch = len(several.setup.job.devices), several.setup.job.batch_size
+    count, batch = len(several.setup.job.parallel.devices), several.setup.job.training.batch_size
     per_image = max(0.0, alone.step_s - costs.fixed_s) / batch
     communication = several.step_s - costs.fixed_s - per_image * batch / count
     saved_per_image = per_image * (1 - 1 / count)
@@ -90,7 +90,7 @@ def _predict_changes(state: AdviceState, tried: list[Contender]) -> Iterator[str
         return
     break_even = communication / saved_per_image
     rounded, devices = f"{float(f'{break_even:.2g}'):,.0f}", device_text(several.setup.job)
-    on_one_device = len(best.setup.job.devices) == 1
+    on_one_device = len(best.setup.job.parallel.devices) == 1
     if on_one_device and batch < break_even < 64 * batch:
         yield f"From a batch of about {rounded} on, {devices} would be faster than one (predicted)."
     elif not on_one_device and 2 < break_even < batch:
@@ -112,7 +112,9 @@ def _predict_machines(order: AdviceOrder, first: Candidate, step: Step | None) -
     counts = {order.machines, *(2**power for power in range(1, order.machines.bit_length()))}
     network, spent = order.network or DEFAULT_NETWORK, first.time
     return tuple(
-        predict(step, order.job.batch_size, count, network, total_s=spent.total_s, steps=spent.epochs * spent.steps)
+        predict(
+            step, order.job.training.batch_size, count, network, total_s=spent.total_s, steps=spent.epochs * spent.steps
+        )
         for count in sorted(counts)
         if count <= order.machines
     )

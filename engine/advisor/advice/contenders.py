@@ -57,8 +57,8 @@ class Contender:
         """
         if self.measured is None or not self.measured.load_rate or not self.steps:
             return 0.0
-        load_s = self.setup.job.batch_size / self.measured.load_rate
-        return load_s if CPU in self.setup.job.devices else max(0.0, load_s - statistics.median(self.steps))
+        load_s = self.setup.job.training.batch_size / self.measured.load_rate
+        return load_s if CPU in self.setup.job.parallel.devices else max(0.0, load_s - statistics.median(self.steps))
 
     @property
     def step_s(self) -> float:
@@ -70,7 +70,7 @@ class Contender:
         if not self.steps:
             return Speed(0.0, 0.0, 0.0)
         half = half_width(self.steps)
-        images = self.setup.job.batch_size
+        images = self.setup.job.training.batch_size
         return Speed(images / self.step_s, images / (self.step_s + half), images / max(1e-9, self.step_s - half))
 
 

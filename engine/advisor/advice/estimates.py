@@ -41,20 +41,22 @@ UNCALIBRATED = Calibration()
 
 def estimate_bytes(job: Job, strategy: StrategyEntry, footprint: Footprint, calibration: Calibration) -> int | None:
     """Estimate the peak memory of a device, or of a CPU worker; None if fake tensors did not work with the model."""
-    activations = footprint.checkpointed if job.activation_checkpointing else footprint.plain
+    activations = footprint.checkpointed if job.parallel.activation_checkpointing else footprint.plain
     if activations is None:
         return None
-    arrangement, count = layout(job, strategy), len(job.devices)
+    arrangement, count = layout(job, strategy), len(job.parallel.devices)
     state_bytes = footprint.trained_bytes * (
-        OPTIMIZER_STATES[job.optimizer] + (job.optimizer in ("sgd", "rmsprop") and job.momentum > 0)
+        OPTIMIZER_STATES[job.optimizer.name] + (job.optimizer.name in ("sgd", "rmsprop") and job.optimizer.momentum > 0)
     )
     kept = calibration.scale * _activation_bytes(job, strategy, footprint, activations, arrangement)
-    samples = job.batch_size / (count if strategy.splits_batch and not strategy.cuts_model else arrangement.replicas)
+    samples = job.training.batch_size / (
+        count if strategy.splits_batch and not strategy.cuts_model else arrangement.replicas
+    )
     # Prefetched batches of both splits wait as bytes; three more are prepared, used and released as 4-byte floats.
     batches = footprint.image_bytes * samples * (2 * (footprint.ahead + 1) / 4 + 3)
     total = footprint.base_bytes + calibration.extra_bytes + kept + footprint.buffer_bytes + batches
     total += _model_bytes(job, strategy, footprint, state_bytes, arrangement.group)
-    if CPU in job.devices:  # the copy for a checkpoint is in the same memory
+    if CPU in job.parallel.devices:  # the copy for a checkpoint is in the same memory
         total += footprint.parameter_bytes + state_bytes
         if strategy.shards or strategy.splits_layers:
             # malloc retains the full model that was sharded, and the state gathered for a checkpoint.
@@ -64,8 +66,8 @@ def estimate_bytes(job: Job, strategy: StrategyEntry, footprint: Footprint, cali
 
 def _model_bytes(job: Job, strategy: StrategyEntry, footprint: Footprint, state_bytes: int, group: int) -> float:
     """Estimate the memory of weights, gradients, optimizer state and EMA on one device."""
-    weights, gradients, count = footprint.parameter_bytes, footprint.trained_bytes, len(job.devices)
-    state = state_bytes + (weights if job.ema_decay is not None else 0)
+    weights, gradients, count = footprint.parameter_bytes, footprint.trained_bytes, len(job.parallel.devices)
+    state = state_bytes + (weights if job.training.ema_decay is not None else 0)
     held = float(weights + gradients + state)
     if strategy.cuts_model:
         held *= STAGE_IMBALANCE / group
@@ -74,8 +76,8 @@ def _model_bytes(job: Job, strategy: StrategyEntry, footprint: Footprint, state_
     elif strategy.shards_optimizer:
         held = weights + gradients + state / count
     if strategy.shards:
-        shards = count // job.replicas if strategy.replicates else count
-        held = (0.0 if job.cpu_offload else held / shards) + 3 * footprint.block_bytes
+        shards = count // job.parallel.replicas if strategy.replicates else count
+        held = (0.0 if job.parallel.cpu_offload else held / shards) + 3 * footprint.block_bytes
     return held
 
 
@@ -83,21 +85,21 @@ def _activation_bytes(
     job: Job, strategy: StrategyEntry, footprint: Footprint, activations: Activations, arrangement: Layout
 ) -> float:
     """Estimate the activations that one device keeps for the backward pass."""
-    images, fraction = job.batch_size / job.accumulation, 1.0
+    images, fraction = job.training.batch_size / job.training.accumulation, 1.0
     if strategy.cuts_model:
         images, fraction = images / arrangement.replicas, STAGE_IMBALANCE / arrangement.group
     elif strategy.splits_layers:
         images /= arrangement.replicas if strategy.replicates else 1
         fraction = REPLICATED_ACTIVATIONS + (1 - REPLICATED_ACTIVATIONS) / arrangement.group
     elif strategy.splits_batch:
-        images /= len(job.devices)
+        images /= len(job.parallel.devices)
     # On the CPU, oneDNN's copies take what bf16 saves (measured with ResNet-18 and ViT-Tiny).
-    if job.precision == "bf16" != footprint.settled_precision and CPU not in job.devices:
+    if job.precision.name == "bf16" != footprint.settled_precision and CPU not in job.parallel.devices:
         fraction *= footprint.halved
     images, microbatches, stage_ranks = math.ceil(images), arrangement.microbatches, arrangement.stage_ranks
     if microbatches is None or microbatches == 1:
         return fraction * (activations.fixed + images * (activations.per_image + activations.largest))
-    peak = max(in_flight(job.pipeline_schedule, microbatches, stage_ranks))
+    peak = max(in_flight(job.parallel.pipeline_schedule, microbatches, stage_ranks))
     per_device = max(1.0, len(stage_ranks) / (max(stage_ranks) + 1))
     per_image = peak / per_device * activations.per_image + activations.largest
     return fraction * (activations.fixed + images / microbatches * per_image)
@@ -134,7 +136,7 @@ class Costs:
 
 def min_step_s(job: Job, strategy: StrategyEntry, costs: Costs) -> float:
     """Return the least seconds of a step: computation or communication, whichever takes longer, fully overlapped."""
-    count, arrangement = len(job.devices), layout(job, strategy)
+    count, arrangement = len(job.parallel.devices), layout(job, strategy)
     if strategy.cuts_model and not strategy.schedules:
         return costs.least_s  # devices compute one after another
     compute = costs.least_s / count * (1 + bubble(job, strategy))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import socket
 from functools import partial
 
-import msgspec
 import psutil
 import torch
 from torch import Tensor, nn
@@ -44,7 +43,7 @@ def _measure(spec: WorkerSpec, reporter: Reporter) -> WorkerDone:
     on_cpu = CPU in spec.devices
     base = psutil.Process().memory_info().rss
     limits = MainMemory(1).peak() if on_cpu else gpu_peaks([torch.device("cuda", 0)])
-    seed(job.seed)
+    seed(job.training.seed)
     model = task.build_model(job, len(splits.classes), splits.channels)
     shape = task.example_shape(job, splits.channels)
     plain = _activations(model, job, shape)
@@ -90,7 +89,7 @@ def _activations(model: nn.Module, job: Job, shape: tuple[int, ...]) -> Activati
 
 def _bf16_fraction(model: nn.Module, job: Job, shape: tuple[int, ...], plain: Activations | None) -> float:
     """Return the fraction of the `plain` activations that remains with bf16."""
-    half = _activations(model, msgspec.structs.replace(job, precision="bf16"), shape)
+    half = _activations(model, job.with_fields(precision="bf16"), shape)
     return half.per_image / plain.per_image if half is not None and plain is not None and plain.per_image else 1.0
 
 

@@ -9,8 +9,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-import msgspec
-
 from engine.checks.job_checks import problems
 from engine.contract.advice import Candidate, Value
 from engine.contract.catalogue import Catalogue, StrategyEntry
@@ -49,12 +47,12 @@ class Setup:
     def candidate(self, requested: Job, **measurements: Any) -> Candidate:
         """Return the row that reports this setup and its `measurements`."""
         changes: dict[str, Value] = {
-            name: getattr(self.job, name) for name in FIELDS if getattr(self.job, name) != getattr(requested, name)
+            name: self.job.value(name) for name in FIELDS if self.job.value(name) != requested.value(name)
         }
         return Candidate(
             name=self.name,
-            strategy=self.job.strategy,
-            devices=self.job.devices,
+            strategy=self.job.parallel.strategy,
+            devices=self.job.parallel.devices,
             changes=changes,
             own=self.is_requested,
             **measurements,
@@ -79,29 +77,29 @@ def device_counts(devices: int) -> list[int]:
 
 
 def _base_setups(requested: Job, catalogue: Catalogue) -> Iterator[Setup]:
-    for count in device_counts(len(requested.devices)):
+    for count in device_counts(len(requested.parallel.devices)):
         for strategy in catalogue.strategies:
             if count < strategy.min_devices or (strategy.max_devices is not None and count > strategy.max_devices):
                 continue
-            base = _with_strategy(requested, strategy, requested.devices[:count])
+            base = _with_strategy(requested, strategy, requested.parallel.devices[:count])
             for settings in _strategy_settings(base, strategy, count):
-                yield _setup(msgspec.structs.replace(base, **settings), requested, catalogue)
+                yield _setup(base.with_fields(**settings), requested, catalogue)
 
 
 def _with_strategy(requested: Job, strategy: StrategyEntry, devices: tuple[str, ...]) -> Job:
     """Return the job under another strategy, with the fields that only other strategies use at their defaults."""
-    unused = {name for name, about in FIELDS.items() if about.group == "strategy" and name not in strategy.fields}
+    unused = {name for name, about in FIELDS.items() if about.group == "parallel" and name not in strategy.fields}
     unused.discard("activation_checkpointing")
-    if devices != requested.devices or strategy.id != requested.strategy:
+    if devices != requested.parallel.devices or strategy.id != requested.parallel.strategy:
         unused.add("cuts")
     defaults = {name: FIELDS[name].default for name in unused}
-    return msgspec.structs.replace(requested, strategy=strategy.id, devices=devices, **defaults)
+    return requested.with_fields(strategy=strategy.id, devices=devices, **defaults)
 
 
 def _strategy_settings(base: Job, strategy: StrategyEntry, count: int) -> Iterator[dict[str, Any]]:
     """Yield the numbers of replicas and the pipeline schedules that a strategy allows."""
     replicas = [n for n in range(2, count // 2 + 1) if count % n == 0] if strategy.replicates else []
-    for copies in replicas or [base.replicas]:
+    for copies in replicas or [base.parallel.replicas]:
         settings: dict[str, Any] = {"replicas": copies} if replicas else {}
         if not strategy.schedules:
             yield settings
@@ -112,24 +110,24 @@ def _strategy_settings(base: Job, strategy: StrategyEntry, count: int) -> Iterat
 
 def _vary(setup: Setup, requested: Job, catalogue: Catalogue) -> Iterator[Setup]:
     """Yield `setup` with one setting changed that may make it faster."""
-    job, strategy = setup.job, catalogue.strategy(setup.job.strategy)
+    job, strategy = setup.job, catalogue.strategy(setup.job.parallel.strategy)
     assert strategy is not None
     changes: list[dict[str, Any]] = []
-    if job.accumulation > 1:
+    if job.training.accumulation > 1:
         changes.append({"accumulation": 1})
-    if job.precision == "auto" and not any(map(is_gpu, job.devices)):
+    if job.precision.name == "auto" and not any(map(is_gpu, job.parallel.devices)):
         changes.append({"precision": "bf16"})
-    if job.activation_checkpointing:
+    if job.parallel.activation_checkpointing:
         changes.append({"activation_checkpointing": False})
-    if "cpu_offload" in strategy.fields and job.cpu_offload:
+    if "cpu_offload" in strategy.fields and job.parallel.cpu_offload:
         changes.append({"cpu_offload": False})
     if "bucket_mib" in strategy.fields and strategy.is_recommended:
-        changes += [{"bucket_mib": size} for size in BUCKETS_MIB if size != job.bucket_mib]
+        changes += [{"bucket_mib": size} for size in BUCKETS_MIB if size != job.parallel.bucket_mib]
     if strategy.schedules:
-        group = len(job.devices) // (job.replicas if strategy.replicates else 1)
+        group = len(job.parallel.devices) // (job.parallel.replicas if strategy.replicates else 1)
         changes += [{"microbatches": each * group} for each in MICROBATCHES]
     for change in changes:
-        varied = _setup(msgspec.structs.replace(job, **change), requested, catalogue, base_name=setup.name)
+        varied = _setup(job.with_fields(**change), requested, catalogue, base_name=setup.name)
         if not varied.refusal:
             yield varied
 
@@ -140,40 +138,48 @@ def list_smaller_setups(setup: Setup, requested: Job, catalogue: Catalogue) -> I
     They use gradient accumulation, activation checkpointing or both; on GPUs also bf16 instead of fp32, and main memory
     for parameters.
     """
-    job, strategy = setup.job, catalogue.strategy(setup.job.strategy)
+    job, strategy = setup.job, catalogue.strategy(setup.job.parallel.strategy)
     assert strategy is not None
-    on_gpu = any(map(is_gpu, job.devices))
-    counts = [job.accumulation * 2**power for power in range(1, MAX_ACCUMULATION.bit_length())]
+    on_gpu = any(map(is_gpu, job.parallel.devices))
+    counts = [job.training.accumulation * 2**power for power in range(1, MAX_ACCUMULATION.bit_length())]
     accumulations = [{"accumulation": count} for count in counts if count <= MAX_ACCUMULATION]
     recompute: dict[str, Any] = {"activation_checkpointing": True}
     changes: list[dict[str, Any]] = [*accumulations]
-    if not job.activation_checkpointing:
+    if not job.parallel.activation_checkpointing:
         changes += [recompute, *(each | recompute for each in accumulations)]
-    if job.precision == "fp32" and on_gpu:
+    if job.precision.name == "fp32" and on_gpu:
         half = {"precision": "bf16"}
         changes += [half, half | recompute, *(each | half | recompute for each in accumulations)]
     if "cpu_offload" in strategy.fields and on_gpu:
         changes += [{"cpu_offload": True}, {"cpu_offload": True, "accumulation": counts[-1]} | recompute]
     for change in changes:
-        smaller = _setup(msgspec.structs.replace(job, **change), requested, catalogue, saves_memory=True)
+        smaller = _setup(job.with_fields(**change), requested, catalogue, saves_memory=True)
         if not smaller.refusal:
             yield smaller
 
 
 def _setup(job: Job, requested: Job, catalogue: Catalogue, **fields: Any) -> Setup:
     """Return the setup for `job` with its name, and a refusal if it has problems that `requested` does not have."""
-    strategy = catalogue.strategy(job.strategy)
-    name_parts = [strategy.title if strategy is not None else job.strategy, device_text(job)]
+    strategy = catalogue.strategy(job.parallel.strategy)
+    name_parts = [strategy.title if strategy is not None else job.parallel.strategy, device_text(job)]
     if strategy is not None and strategy.replicates:
-        name_parts.append(f"{job.replicas} replicas")
+        name_parts.append(f"{job.parallel.replicas} replicas")
     if strategy is not None and strategy.schedules:
-        name_parts.append(SCHEDULE_TITLES[job.pipeline_schedule])
-        name_parts += [f"{job.microbatches} microbatches"] if job.microbatches else []
-    name_parts += [f"accumulation {job.accumulation}"] if job.accumulation > 1 or requested.accumulation > 1 else []
-    name_parts += [job.precision] if job.precision != requested.precision else []
-    name_parts += [f"buckets of {job.bucket_mib:g} MiB"] if job.bucket_mib != FIELDS["bucket_mib"].default else []
-    name_parts += ["activation checkpointing"] if job.activation_checkpointing else []
-    name_parts += ["offloaded"] if job.cpu_offload else []
+        name_parts.append(SCHEDULE_TITLES[job.parallel.pipeline_schedule])
+        name_parts += [f"{job.parallel.microbatches} microbatches"] if job.parallel.microbatches else []
+    name_parts += (
+        [f"accumulation {job.training.accumulation}"]
+        if job.training.accumulation > 1 or requested.training.accumulation > 1
+        else []
+    )
+    name_parts += [job.precision.name] if job.precision.name != requested.precision.name else []
+    name_parts += (
+        [f"buckets of {job.parallel.bucket_mib:g} MiB"]
+        if job.parallel.bucket_mib != FIELDS["bucket_mib"].default
+        else []
+    )
+    name_parts += ["activation checkpointing"] if job.parallel.activation_checkpointing else []
+    name_parts += ["offloaded"] if job.parallel.cpu_offload else []
     before = {problem.field for problem in errors(problems(requested, catalogue))} - {"strategy", "devices"}
     new = [problem for problem in errors(problems(job, catalogue)) if problem.field not in before]
     return Setup(job, ", ".join(name_parts), refusal=new[0].message if new else "", **fields)
@@ -181,4 +187,4 @@ def _setup(job: Job, requested: Job, catalogue: Catalogue, **fields: Any) -> Set
 
 def device_text(job: Job) -> str:
     """Return the number and kind of devices, such as "2 GPUs" or "1 CPU worker"."""
-    return counted(len(job.devices), "GPU" if any(map(is_gpu, job.devices)) else "CPU worker")
+    return counted(len(job.parallel.devices), "GPU" if any(map(is_gpu, job.parallel.devices)) else "CPU worker")

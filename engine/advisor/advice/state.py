@@ -72,16 +72,18 @@ class AdviceState:
     @property
     def alone(self) -> Contender | None:
         """Fastest contender measured on one device."""
-        return next((each for each in rank(self.tried) if each.steps and len(each.setup.job.devices) == 1), None)
+        return next(
+            (each for each in rank(self.tried) if each.steps and len(each.setup.job.parallel.devices) == 1), None
+        )
 
     @property
     def costs(self) -> Costs | None:
         """Parts of the first step measured on one device."""
-        alone = next((each for each in self.tried if each.steps and len(each.setup.job.devices) == 1), None)
+        alone = next((each for each in self.tried if each.steps and len(each.setup.job.parallel.devices) == 1), None)
         if alone is None or alone.measured is None or self.footprint is None:
             return None
         fixed, measured = 0.0, alone.measured
-        step, batch = alone.step_s, alone.setup.job.batch_size
+        step, batch = alone.step_s, alone.setup.job.training.batch_size
         if measured.smaller_step_s is not None:
             computing = step - alone.wait_s
             per_image = (computing - measured.smaller_step_s) / (batch - measured.smaller_batch)
@@ -113,7 +115,7 @@ class AdviceState:
             row |= {"timed_steps": len(contender.steps), "data_wait_share": contender.wait_s / contender.step_s}
             row["time"] = self.job_time(contender)
             if alone is not None:
-                row["efficiency"] = speed.median / len(contender.setup.job.devices) / alone.speed.median
+                row["efficiency"] = speed.median / len(contender.setup.job.parallel.devices) / alone.speed.median
         if contender.memory is not None:
             row["memory_bytes"], row["limit_bytes"] = contender.memory
         if measured is not None and measured.joules_per_image is not None:
@@ -129,12 +131,12 @@ class AdviceState:
         if footprint is None or contender.measured is None:
             return None
         job, step = contender.setup.job, contender.step_s
-        steps = max(1, footprint.train_images // job.batch_size)
+        steps = max(1, footprint.train_images // job.training.batch_size)
         startup = self.startup_s if rehearsed is not None else contender.startup_s
         start = _SUPERVISOR_START_S + self.import_s + startup
         measured = {"start", "step"}
         if rehearsal is None or rehearsed is None:
-            validation = footprint.val_images / job.batch_size * step / 3
+            validation = footprint.val_images / job.training.batch_size * step / 3
         else:
             ratio = step / rehearsed.step_s
             step = rehearsal.warm_step_s * ratio + rehearsal.begin_s / steps
@@ -143,9 +145,9 @@ class AdviceState:
             if contender is rehearsed:
                 measured |= {"data"} if rehearsal.validated < 1 else {"data", "validation"}
         return JobTime(
-            total_s=start + job.epochs * (steps * step + validation),
+            total_s=start + job.training.epochs * (steps * step + validation),
             start_s=start,
-            epochs=job.epochs,
+            epochs=job.training.epochs,
             steps=steps,
             step_s=step,
             validation_s=validation,

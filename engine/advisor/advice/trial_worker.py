@@ -111,7 +111,7 @@ def _run_trial(spec: WorkerSpec, reporter: Reporter) -> WorkerDone:
     on_cpu = CPU in spec.devices
     memory = MainMemory(spec.devices.count(CPU), SPARE_MEMORY) if on_cpu else None
     trial = _Trial(spec, reporter, order)
-    strategy, watch, batch_size = trial.strategy, trial.strategy.profiler.watch, trial.strategy.job.batch_size
+    strategy, watch, batch_size = trial.strategy, trial.strategy.profiler.watch, trial.strategy.job.training.batch_size
     prepared_at = time.perf_counter()
     batches, prefetched = repeated_batches(trial.prepared, reporter), reserve_prefetched(trial.prepared)
     reporter.set_phase("training")
@@ -188,7 +188,7 @@ def _measure_loading(trial: _Trial) -> float | None:
     finally:
         train.close()
     (slowest,) = trial.slowest([seconds])
-    return count * strategy.job.batch_size / slowest if count and strategy.loads_data else None
+    return count * strategy.job.training.batch_size / slowest if count and strategy.loads_data else None
 
 
 def _is_exhausted(batches: Iterator[Batch | None]) -> bool:
@@ -239,7 +239,7 @@ def _validate_twice(trial: _Trial, val: SplitLoader) -> tuple[float, float]:
     """
     strategy = trial.strategy
     metric, predictions = strategy.objective.metric(), trial.prepared.dataloaders.predictions()
-    batch_count = max(1, -(-len(trial.prepared.splits.val) // strategy.job.batch_size))
+    batch_count = max(1, -(-len(trial.prepared.splits.val) // strategy.job.training.batch_size))
     seconds = fraction = 0.0
     for number in range(2):
         metric.reset()

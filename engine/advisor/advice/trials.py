@@ -29,14 +29,14 @@ FOOTPRINT_WORKER = "engine.advisor.advice.footprint_worker:run"
 
 def _trial_job(job: Job) -> Job:
     """Return `job` without slow or persistent side effects; decoded images are cached in memory."""
-    cache = "off" if job.picture_cache == "off" else "memory"
-    return msgspec.structs.replace(trial_job(job, job.batch_size), picture_cache=cache)
+    cache = "off" if job.data.picture_cache == "off" else "memory"
+    return trial_job(job, job.training.batch_size).with_fields(picture_cache=cache)
 
 
 def measure_footprint(job: Job, folder: Path, timeout_s: float) -> Footprint | Failed | None:
     """Measure the job on its first device alone; return None if that exceeds `timeout_s`."""
     single = load_catalogue().recommended_strategy().id
-    alone = msgspec.structs.replace(_trial_job(job), strategy=single, devices=job.devices[:1])
+    alone = _trial_job(job).with_fields(strategy=single, devices=job.parallel.devices[:1])
     try:
         failure = run_workers(alone, FOOTPRINT_WORKER, folder, lambda _event: None, seconds=timeout_s)
     except TimeoutError:
@@ -79,8 +79,10 @@ def rehearse(contender: Contender, phase_s: float, folder: Path, timeout_s: floa
     """
     started, job = time.monotonic(), contender.setup.job
     # Settings that a run chooses at its start are left open, as in the run.
-    rehearsed = msgspec.structs.replace(
-        _trial_job(job), memory_format=job.memory_format, cpu_threads=job.cpu_threads, predictions=job.predictions
+    rehearsed = _trial_job(job).with_fields(
+        memory_format=job.precision.memory_format,
+        cpu_threads=job.precision.cpu_threads,
+        predictions=job.checkpoints.predictions,
     )
     outcome = _run_trial(rehearsed, TrialOrder(least_steps=1, seconds=0.0, rehearse_s=phase_s), folder, timeout_s)
     wall_s = time.monotonic() - started

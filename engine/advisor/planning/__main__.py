@@ -29,10 +29,10 @@ def _answer(order: bytes, send: Callable[[PlanningMessage], None]) -> PlanningDo
         job = msgspec.json.decode(order, type=Job)
     except msgspec.DecodeError as error:
         return PlanningFailed(Problem("job", f"Invalid job: {error}.", "Pass one as JSON."))
-    threads = max(1, usable_cores() // len(job.devices))
+    threads = max(1, usable_cores() // len(job.parallel.devices))
     # As in a worker, before torch is imported.
     os.environ["OMP_NUM_THREADS"] = os.environ["MKL_NUM_THREADS"] = str(threads)
-    os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(filter(is_gpu, dict.fromkeys(job.devices)))
+    os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(filter(is_gpu, dict.fromkeys(job.parallel.devices)))
     compile_cache.use_private_folders()
     send(PlanningProgress(0.0, "Starting the measurement"))
     from engine.advisor.planning.planner import Refused, plan

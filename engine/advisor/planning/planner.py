@@ -12,7 +12,6 @@ from datetime import timedelta
 from functools import partial
 from typing import Any
 
-import msgspec
 import torch
 import torch.distributed as dist
 from torch import nn
@@ -61,26 +60,26 @@ def plan(job: Job, threads: int, progress: OnProgress) -> Cut:
 
     Weights are initialized, never loaded, since their values don't affect the costs. Raises Refused.
     """
-    entry = STRATEGIES[job.strategy].entry
+    entry = STRATEGIES[job.parallel.strategy].entry
     if not entry.cuts_model:
         raise Refused(
             Problem("strategy", f"{entry.title} does not split the model into stages.", "Choose a strategy that does.")
         )
-    torch.set_num_threads(job.cpu_threads or threads)
-    job = msgspec.structs.replace(job, precision=settled_precision(job))
-    if any(map(is_gpu, job.devices)):
+    torch.set_num_threads(job.precision.cpu_threads or threads)
+    job = job.with_fields(precision=settled_precision(job))
+    if any(map(is_gpu, job.parallel.devices)):
         use_fast_kernels()
     progress(0.0, "Building the model")
     model, channels = _model(job)
     arrangement = layout(job, entry)
     try:
         traces = trace(model)
-        parts = arrangement.replicas * job.accumulation * (arrangement.microbatches or 1)
-        images = max(1, job.batch_size // parts)
+        parts = arrangement.replicas * job.training.accumulation * (arrangement.microbatches or 1)
+        images = max(1, job.training.batch_size // parts)
         size = TASKS[job.task].image_size(job)
         shape = (images, channels, size, size)
         gathered = _rank_costs(job, model, traces, shape=shape, group=arrangement.group, progress=progress)
-        devices = [_torch_device(job, name) for name in job.devices[: arrangement.group]]
+        devices = [_torch_device(job, name) for name in job.parallel.devices[: arrangement.group]]
         travel = max((_seconds_per_byte(*pair) for pair in set(itertools.pairwise(devices))), default=0.0)
         return assemble(model, traces, job=job, layout=arrangement, gathered=gathered, travel=travel)
     except CannotCut as reason:
@@ -90,12 +89,12 @@ def plan(job: Job, threads: int, progress: OnProgress) -> Cut:
 
 def _model(job: Job) -> tuple[nn.Module, int]:
     """Return the job's model with new weights, and the channels of its images."""
-    classes, channels = NO_DIGITS if job.model == MNIST_CNN else NO_DATASET
+    classes, channels = NO_DIGITS if job.model.name == MNIST_CNN else NO_DATASET
     try:
-        if job.dataset:
+        if job.data.dataset:
             splits = TASKS[job.task].splits(job)
             classes, channels = len(splits.classes), splits.channels
-        fresh = msgspec.structs.replace(job, pretrained=False, weights_file="")
+        fresh = job.with_fields(pretrained=False, weights_file="")
         return TASKS[job.task].build_model(fresh, classes, channels), channels
     except DatasetError as error:
         raise Refused(errors(error.problems)[0]) from error
@@ -107,7 +106,7 @@ def _rank_costs(
     job: Job, model: nn.Module, traces: Traces, *, shape: tuple[int, ...], group: int, progress: OnProgress
 ) -> list[CutPointCosts]:
     """Measure the costs of each of the `group` ranks with microbatches of `shape`, each distinct device once."""
-    distinct = list(dict.fromkeys(job.devices[:group]))
+    distinct = list(dict.fromkeys(job.parallel.devices[:group]))
     costs: dict[str, CutPointCosts] = {}
     for number, name in enumerate(distinct):
         what = f"Measuring on GPU {number + 1} of {len(distinct)}" if is_gpu(name) else "Measuring on the CPU"
@@ -123,9 +122,9 @@ def _rank_costs(
                 torch.rand(shape, device=device),
                 job=job,
                 device=name,
-                workers=job.devices.count(name),
+                workers=job.parallel.devices.count(name),
                 clock=partial(clock, device),
-                autocast=partial(autocast, device, job.precision),
+                autocast=partial(autocast, device, job.precision.name),
                 progress=on_progress,
             )
         except CannotCut:
@@ -135,15 +134,15 @@ def _rank_costs(
             if not is_foreign(job) and not isinstance(error, ValueError):
                 raise
             images = f"a microbatch of {counted(shape[0], 'image')} of {shape[-1]} px"
-            message = f"The model {job.model} fails on {images}: {type(error).__name__}: {error}."
+            message = f"The model {job.model.name} fails on {images}: {type(error).__name__}: {error}."
             remedy = "Use fewer microbatches, a larger batch size or larger images."
             remedy = f"Correct the file. {remedy}" if job.model_is_file else remedy
             raise Refused(Problem("model", message, remedy)) from error
-    return [costs[name] for name in job.devices[:group]]
+    return [costs[name] for name in job.parallel.devices[:group]]
 
 
 def _torch_device(job: Job, name: str) -> torch.device:
-    gpus = list(dict.fromkeys(filter(is_gpu, job.devices)))
+    gpus = list(dict.fromkeys(filter(is_gpu, job.parallel.devices)))
     return torch.device("cuda", gpus.index(name)) if is_gpu(name) else torch.device("cpu")
 
 

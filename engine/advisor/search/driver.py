@@ -220,7 +220,7 @@ class Driver:
     def _missing_repeats(self) -> list[tuple[int, int]]:
         """Return the repeats that have not started, as pairs of trial number and seed."""
         search, repeats = self._search, [handle.row for handle in self._repeats]
-        return confirming.missing(self._candidates or (), repeats, search.confirm, search.job.seed)
+        return confirming.missing(self._candidates or (), repeats, search.confirm, search.job.training.seed)
 
     def _repeat(self, again: int, seed: int, devices: tuple[str, ...]) -> None:
         """Repeat trial `again` with another seed. Raises OSError."""
@@ -267,7 +267,11 @@ class Driver:
         """Return the job fields that differ between the runs of a search in addition to their settings."""
         name = f"{self._search.name} {title}"
         fields: dict[str, object] = {"name": name, "devices": list(devices), "start": "when_free"}
-        if self._search.job.cpu_threads is None and set(devices) == {CPU} and "cpu_threads" not in self._search.space:
+        if (
+            self._search.job.precision.cpu_threads is None
+            and set(devices) == {CPU}
+            and "cpu_threads" not in self._search.space
+        ):
             fields["cpu_threads"] = max(1, usable_cores() // len(self._search.devices))
         return fields
 

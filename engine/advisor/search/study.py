@@ -166,7 +166,7 @@ class Study:
 
     def _pruner(self) -> optuna.pruners.BasePruner:
         epochs = self._search.space.get("epochs")
-        max_epochs = self._search.job.epochs
+        max_epochs = self._search.job.training.epochs
         if epochs is not None:
             max_epochs = int(epochs.high) if isinstance(epochs, Range) else max(int(value) for value in epochs.values)  # type: ignore[arg-type]
         match self._search.pruner:
@@ -207,7 +207,7 @@ class Study:
 def _value(job: Job, name: str, field: Any) -> Any:
     if name.startswith(OPTION):
         return job.options.get(name.removeprefix(OPTION), field.default)
-    return getattr(job, name)
+    return job.value(name)
 
 
 def _contains(distribution: BaseDistribution, value: CategoricalChoiceType) -> bool:

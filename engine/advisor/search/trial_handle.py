@@ -30,14 +30,14 @@ class TrialHandle:
         job = run.job()
         self.run = run
         self.trial = trial
-        self.devices = job.devices if job is not None else None
+        self.devices = job.parallel.devices if job is not None else None
         """Devices of its job; None if that can't be read, which fails the trial."""
-        self.restarts_left = job.restarts if job is not None else 0
+        self.restarts_left = job.faults.restarts if job is not None else 0
         self.pruning_epoch = 0
         """Last epoch after which early stopping was decided."""
         self.is_cleared = False
         """True if its checkpoints have been deleted since it ended."""
-        self._log = TrialLog(run, search.goals, job.epochs if job is not None else 0)
+        self._log = TrialLog(run, search.goals, job.training.epochs if job is not None else 0)
         self._poll_at = self._send_at = 0.0
         self._last_sent: Command | None = None
         self._is_alive = True

@@ -68,13 +68,13 @@ class Situation:
     @property
     def strategy(self) -> StrategyEntry:
         """Strategy of the job."""
-        entry = load_catalogue().strategy(self.job.strategy)
+        entry = load_catalogue().strategy(self.job.parallel.strategy)
         assert entry is not None
         return entry
 
     @property
     def has_several(self) -> bool:
-        return len(self.job.devices) > 1
+        return len(self.job.parallel.devices) > 1
 
     def devices(self, verb: str) -> str:
         """Return the devices and `verb` as the start of a sentence: "The GPUs wait" or "The CPU waits"."""
@@ -113,13 +113,13 @@ def _costs(situation: Situation) -> Iterator[tuple[float, Advice]]:
         yield situation.trace.bubble, _check_bubble(situation, situation.trace)
     elif situation.strategy.splits_batch and set(situation.strategy.mesh) <= {"replicate", "shard"}:
         yield situation.fraction("communication"), _check_communication(situation)
-    if situation.on_gpu and situation.native_bf16 and situation.job.precision == "fp32":
+    if situation.on_gpu and situation.native_bf16 and situation.job.precision.name == "fp32":
         sentence = f"{situation.devices('compute')} in fp32: bf16 would take about half the time."
         advice = Advice(sentence=sentence, field="precision", value="bf16")
         yield BF16_SAVES * situation.fraction("forward", "backward"), advice
     # A GPU that waits for images has an empty queue for that reason.
     if situation.starved is not None and situation.starved >= STARVED and situation.fraction("data") < MIN_LOSS:
-        larger = 2 * situation.job.batch_size
+        larger = 2 * situation.job.training.batch_size
         sentence = (
             f"{situation.devices('run')} out of work between steps, starved by CPU launch overhead: "
             f"a batch size of {larger:,} gives {situation.them} more work per launch."
@@ -138,7 +138,7 @@ def _check_data(situation: Situation) -> Advice:
         return Advice(sentence=f"{waits}, which another worker loads.")
     if situation.decoding_s > 0:
         return _check_decoding(situation, situation.readers, waits)
-    if situation.job.picture_cache == "disk":
+    if situation.job.data.picture_cache == "disk":
         sentence = f"{waits}, which come from the cache on disk: a cache in memory is faster if they fit."
         return Advice(sentence=sentence, field="picture_cache", value="memory")
     return Advice(sentence=f"{waits}, although all are decoded: the disk or memory they come from is slow.")
@@ -153,7 +153,7 @@ def _check_decoding(situation: Situation, readers: int, waits: str) -> Advice:
         effect = f"would feed {situation.them}" if readers + more == needed else "would help"
         sentence = f"{waits}: {workers} {effect}."
         return Advice(sentence=sentence, field="loader_workers", value=readers + more, live=readers > 0)
-    if situation.job.picture_cache == "off":
+    if situation.job.data.picture_cache == "off":
         sentence = f"{waits}, which are decoded again in every epoch: caching the decoded images avoids that."
         return Advice(sentence=sentence, field="picture_cache", value="auto")
     if situation.epochs_before == 0:
@@ -169,7 +169,7 @@ def _check_straggler(situation: Situation, ranks: RanksTimed, slow: int) -> tupl
     fraction = sum(waiting) / len(waiting) if waiting else 0.0
     who = "the other waits" if len(others) == 1 else "the others wait"
     sentence = f"Rank {slow} is the slowest: {who} {percent(fraction)} of each step for it"
-    if situation.job.balance == "equal":
+    if situation.job.parallel.balance == "equal":
         sentence += ". Splitting each batch by measured speed evens that out."
         return fraction, Advice(sentence=sentence, field="balance", value="speed")
     return fraction, Advice(sentence=f"{sentence}, although batches are split by measured speed.")
@@ -182,11 +182,15 @@ def _check_communication(situation: Situation) -> Advice:
         simplest = load_catalogue().recommended_strategy("replicate")
         sentence = f"{fact}: {simplest.title} communicates less, if the model fits on each device."
         return Advice(sentence=sentence, field="strategy", value=simplest.id)
-    if situation.on_gpu and "gradient_compression" in situation.strategy.fields and job.gradient_compression == "none":
+    if (
+        situation.on_gpu
+        and "gradient_compression" in situation.strategy.fields
+        and job.parallel.gradient_compression == "none"
+    ):
         sentence = f"{fact}: sending them in bf16 takes half as long."
         return Advice(sentence=sentence, field="gradient_compression", value="bf16")
-    sentence = f"{fact}: a batch size of {2 * job.batch_size:,} halves that; adapt the learning rate to it."
-    return Advice(sentence=sentence, field="batch_size", value=2 * job.batch_size)
+    sentence = f"{fact}: a batch size of {2 * job.training.batch_size:,} halves that; adapt the learning rate to it."
+    return Advice(sentence=sentence, field="batch_size", value=2 * job.training.batch_size)
 
 
 def _check_bubble(situation: Situation, trace: ScheduleTraced) -> Advice:
@@ -200,9 +204,9 @@ def _check_bubble(situation: Situation, trace: ScheduleTraced) -> Advice:
         sentence = f"{idle}. The schedule explains only {percent(trace.theory)}: the stages are unbalanced."
         return Advice(sentence=sentence)
     current = situation.microbatches or 0
-    replicas = job.replicas if situation.strategy.replicates else 1
-    batch, doubled = job.batch_size // (replicas * job.accumulation), 2 * current
-    if current and batch % doubled == 0 and fits(job.pipeline_schedule, doubled, devices):
+    replicas = job.parallel.replicas if situation.strategy.replicates else 1
+    batch, doubled = job.training.batch_size // (replicas * job.training.accumulation), 2 * current
+    if current and batch % doubled == 0 and fits(job.parallel.pipeline_schedule, doubled, devices):
         sentence = (
             f"{idle} while the pipeline fills and drains: {doubled} microbatches instead of {current} reduce that."
         )

@@ -35,7 +35,7 @@ def explain_ranking(job: Job, catalogue: Catalogue, table: Sequence[Candidate]) 
     if alone is not None and alone is not best:
         sentence += f", {_speed(best) / _speed(alone):.2f}x one device"
     sentences = [f"{sentence}."]
-    if len(best.devices) < len(job.devices):
+    if len(best.devices) < len(job.parallel.devices):
         sentences += _explain_fewer_devices(job, measured)
     if _waiting(best) >= LONG_WAIT:
         sentences.append(f"{percent(_waiting(best))} of each step waits for images to be read.")
@@ -95,12 +95,14 @@ def _explain_fewer_devices(job: Job, measured: Sequence[Candidate]) -> list[str]
     if larger is None:
         return []
     reason = "they would spend more time on communication than they save"
-    if changed(job, larger).accumulation > changed(job, best).accumulation:
+    if changed(job, larger).training.accumulation > changed(job, best).training.accumulation:
         reason = "a batch only fits in smaller parts"
     elif _waiting(larger) > LONG_WAIT:
         reason = "the step waits for data"
-    kind = "GPUs" if is_gpu(job.devices[0]) else "CPU workers"
-    return [f"{used} of your {len(job.devices)} {kind} {'is' if used == 1 else 'are'} enough: with more, {reason}."]
+    kind = "GPUs" if is_gpu(job.parallel.devices[0]) else "CPU workers"
+    return [
+        f"{used} of your {len(job.parallel.devices)} {kind} {'is' if used == 1 else 'are'} enough: with more, {reason}."
+    ]
 
 
 def _compare(job: Job, catalogue: Catalogue, best: Candidate, rival: Candidate) -> str:

@@ -7,8 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-import msgspec
-
 from engine.checks.findings.history import Epoch, History
 from engine.contract.catalogue import Measure, TaskEntry, load_catalogue
 from engine.contract.events import Outcome, Verdict
@@ -148,7 +146,9 @@ class _Run:
     def of(cls, history: History, job: Job, task: TaskEntry) -> _Run | None:
         """Return None if there are too few validations."""
         known = [measure for measure in task.measures if any(measure.id in e.measures for e in history.epochs.values())]
-        best_by = next((measure for measure in known if measure.id == job.best_by), known[0] if known else None)
+        best_by = next(
+            (measure for measure in known if measure.id == job.checkpoints.best_by), known[0] if known else None
+        )
         loss = next((measure for measure in known if measure.id == "loss"), best_by)
         if best_by is None or loss is None:
             return None
@@ -181,7 +181,7 @@ class _Run:
 
     def uses(self, name: str) -> bool:
         """Return True if the job field `name` has an effect."""
-        return name not in idle_fields(msgspec.structs.asdict(self.job), load_catalogue())
+        return name not in idle_fields(self.job.values(), load_catalogue())
 
 
 # Nothing learned
@@ -196,7 +196,7 @@ def _check_learning(run: _Run) -> Verdict | None:
         return _check_chance_level(run, losses)
     best, usual = run.best_curve, _usual_rate(run.job)
     is_near_zero = best.measure.percent and max(map(abs, best.values)) <= NOTHING_LEARNED
-    is_rate_suspect = not usual / SUSPECT_RATE_FACTOR <= run.job.learning_rate <= usual * SUSPECT_RATE_FACTOR
+    is_rate_suspect = not usual / SUSPECT_RATE_FACTOR <= run.job.optimizer.learning_rate <= usual * SUSPECT_RATE_FACTOR
     is_flat = best.costs[0] - min(best.costs) <= NOISE_DEVIATIONS * best.noise()
     has_failed = not run.is_learning and (is_near_zero or (is_rate_suspect and is_flat))
     return _bad_rate(run, losses) if has_failed else None
@@ -233,29 +233,27 @@ def _bad_rate(run: _Run, losses: Sequence[float]) -> Verdict:
     the usual ones, or if the loss rose or jumped.
     """
     job, first, last = run.job, losses[0], losses[-1]
-    figures = {"first_loss": first, "last_loss": last, "learning_rate": job.learning_rate}
+    figures = {"first_loss": first, "last_loss": last, "learning_rate": job.optimizer.learning_rate}
     fact = f"The training loss went from {first:.4g} to {last:.4g} and nothing was learned"
-    if job.freeze_epochs >= job.epochs:
+    if job.model.freeze_epochs >= job.training.epochs:
         sentence = f"{fact} with only the head trained: train all layers."
         return Verdict(code="not_fitted", sentence=sentence, figures=figures, changes={"freeze_epochs": 0})
     usual = _usual_rate(job)
     spread = (max(losses) - min(losses)) / max(abs(min(losses)), 1e-12)
-    if job.learning_rate < usual / NOISE_DEVIATIONS:
+    if job.optimizer.learning_rate < usual / NOISE_DEVIATIONS:
         is_low = True
-    elif job.learning_rate > usual * NOISE_DEVIATIONS:
+    elif job.optimizer.learning_rate > usual * NOISE_DEVIATIONS:
         is_low = False
     else:
         is_low = last <= first and spread < LEARNING_DECREASE
-    leads_to_usual = is_low == (job.learning_rate < usual) and job.learning_rate != usual
+    leads_to_usual = is_low == (job.optimizer.learning_rate < usual) and job.optimizer.learning_rate != usual
     better = usual if leads_to_usual else usual * (10 if is_low else 0.1)
-    sentence = (
-        f"{fact}: the learning rate of {job.learning_rate:g} is too {'low' if is_low else 'high'}. Try {better:g}."
-    )
+    sentence = f"{fact}: the learning rate of {job.optimizer.learning_rate:g} is too {'low' if is_low else 'high'}. Try {better:g}."
     return Verdict(code="not_fitted", sentence=sentence, figures=figures, changes={"learning_rate": better})
 
 
 def _usual_rate(job: Job) -> float:
-    return USUAL_RATES.get(job.optimizer, USUAL_RATE)
+    return USUAL_RATES.get(job.optimizer.name, USUAL_RATE)
 
 
 # Overfitted
@@ -303,15 +301,15 @@ def _is_still_improving(run: _Run, since: int) -> bool:
 def _regularization(run: _Run, best_epoch: int) -> _Changes:
     """Choose stronger augmentation; if that is at its maximum, other regularization; then fewer epochs."""
     job = run.job
-    if run.uses("augmentation") and job.augmentation in _STRENGTHS[:-1]:
-        return {"augmentation": _STRENGTHS[_STRENGTHS.index(job.augmentation) + 1]}
+    if run.uses("augmentation") and job.augmentation.name in _STRENGTHS[:-1]:
+        return {"augmentation": _STRENGTHS[_STRENGTHS.index(job.augmentation.name) + 1]}
     changes: _Changes = {}
-    if run.uses("label_smoothing") and not job.label_smoothing:
+    if run.uses("label_smoothing") and not job.training.label_smoothing:
         changes["label_smoothing"] = USUAL_SMOOTHING
-    strongest = MAX_DECOUPLED_DECAY.get(job.optimizer, MAX_L2_DECAY)
-    if job.weight_decay < strongest:
-        changes["weight_decay"] = min(strongest, 5 * job.weight_decay or strongest / 5)
-    return changes or ({"epochs": best_epoch} if best_epoch < job.epochs else {})
+    strongest = MAX_DECOUPLED_DECAY.get(job.optimizer.name, MAX_L2_DECAY)
+    if job.optimizer.weight_decay < strongest:
+        changes["weight_decay"] = min(strongest, 5 * job.optimizer.weight_decay or strongest / 5)
+    return changes or ({"epochs": best_epoch} if best_epoch < job.training.epochs else {})
 
 
 # Ended too early
@@ -332,9 +330,11 @@ def _check_falling(run: _Run, *, is_completed: bool) -> Verdict | None:
     moving = "rising" if curve.measure.higher_is_better else "falling"
     fact = f"{curve.measure.title} was still {moving} by {percent(rate)} per epoch"
     if not is_completed:
-        sentence = f"{fact} when the run was stopped after {epochs} of {run.job.epochs} epochs: resume the run."
+        sentence = (
+            f"{fact} when the run was stopped after {epochs} of {run.job.training.epochs} epochs: resume the run."
+        )
         return Verdict(code="falling", sentence=sentence, figures=figures)
-    maximum, done = int(FIELDS["epochs"].maximum or 0), max(run.job.epochs, epochs)
+    maximum, done = int(FIELDS["epochs"].maximum or 0), max(run.job.training.epochs, epochs)
     more = min(_worthwhile_epochs(curve, rate), maximum - done)
     if more <= 0:
         return Verdict(
@@ -410,9 +410,9 @@ def _check_classes(run: _Run) -> Verdict | None:
 
 
 def _oversampling(run: _Run) -> _Changes:
-    if run.uses("oversample") and not run.job.oversample:
+    if run.uses("oversample") and not run.job.data.oversample:
         return {"oversample": True}
-    if run.uses("class_weights") and run.job.class_weights == "none" and not run.job.oversample:
+    if run.uses("class_weights") and run.job.training.class_weights == "none" and not run.job.data.oversample:
         return {"class_weights": "balanced"}
     return {}
 

@@ -24,7 +24,7 @@ class ImageSource:
     """Hands out blocks of decoded images, uint8 [n, C, s, s] of their channels and planes, and knows which cannot be
     read.
 
-    `keep` says where decoded images are cached (`Job.picture_cache`); `on_chosen(choice, why)` is called with what was
+    `keep` says where decoded images are cached (`Job.data.picture_cache`); `on_chosen(choice, why)` is called with what was
     chosen. `on_unreadable(path, reason)` is called once for each image that cannot be read. Both are called from
     whatever thread finds it. One thread at a time may take, read and close; all else may be asked from any.
 

@@ -71,7 +71,7 @@ def _metadata(model: TrainedModel, files: Sequence[WrittenFile], library: Librar
 
 def dataset_name(model: TrainedModel) -> str:
     """The last part of the folder's path: the others may tell of its owner."""
-    return escaped(PurePath(model.job.dataset).name)
+    return escaped(PurePath(model.job.data.dataset).name)
 
 
 def _title(model: TrainedModel) -> str:
@@ -79,8 +79,8 @@ def _title(model: TrainedModel) -> str:
 
 
 def _model_title(model: TrainedModel) -> str:
-    known = load_catalogue().model(model.job.model)
-    return known.title if known is not None else PurePath(model.job.model.removeprefix(TIMM)).name
+    known = load_catalogue().model(model.job.model.name)
+    return known.title if known is not None else PurePath(model.job.model.name.removeprefix(TIMM)).name
 
 
 def _summary(model: TrainedModel) -> str:
@@ -182,15 +182,19 @@ def _comparison(compared: Sequence[ComparedFile]) -> str:
 def _recipe(model: TrainedModel) -> str:
     rows = []
     for name, field in FIELDS.items():
-        value = getattr(model.job, name)
-        if field.recipe and (name in _ALWAYS or value != field.default):
+        value = model.job.value(name)
+        if "recipe" in field.traits and (name in _ALWAYS or value != field.default):
             shown = ", ".join(map(str, value)) if isinstance(value, tuple) else value
             rows.append(f"| {field.label} | {shown} |")
     return "\n".join(["| setting | value |", "|---|---|", *rows])
 
 
 def _license(model: TrainedModel) -> str:
-    weights = weights_of(model.job, load_catalogue()) if model.job.pretrained and not model.job.weights_file else None
+    weights = (
+        weights_of(model.job, load_catalogue())
+        if model.job.model.pretrained and not model.job.model.weights_file
+        else None
+    )
     if weights is None:
         return _TO_WRITE
     licence = weights.licence_title or "of unknown license"

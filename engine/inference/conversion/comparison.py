@@ -76,7 +76,7 @@ def _drawn(model: TrainedModel, count: int) -> np.ndarray:
     """Up to `QUALITY_SAMPLES` of so many samples, in an order drawn by the run's seed: in a folder they lie by
     class.
     """
-    return np.random.default_rng(model.job.seed).permutation(count)[:QUALITY_SAMPLES]
+    return np.random.default_rng(model.job.training.seed).permutation(count)[:QUALITY_SAMPLES]
 
 
 def differences(model: TrainedModel, export: Exportable, run: Run, inputs: Tensor) -> tuple[Difference, ...]:

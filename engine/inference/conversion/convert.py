@@ -168,7 +168,7 @@ class _Conversion:
         return Converted(
             run_id=model.run.run_id,
             task=model.task.entry.id,
-            model=model.job.model,
+            model=model.job.model.name,
             checkpoint=model.checkpoint,
             checkpoint_sha256=model.sha256,
             classes=model.classes,

@@ -61,5 +61,5 @@ def _sample_shape(model: TrainedModel, export: Exportable) -> tuple[int, ...]:
     if export.input_name == "images":
         return model.size, model.size, model.channels
     if export.input_name == "points":
-        return model.job.points, model.channels
+        return model.job.data.points, model.channels
     return model.task.example_shape(model.job, model.channels)

@@ -69,7 +69,7 @@ def metadata_of(model: TrainedModel, export: Exportable) -> dict[str, str]:
         "std": made_by.std,
         "normalised_in_file": export.input_name != "inputs",
         "run": model.run.run_id,
-        "model": model.job.model,
+        "model": model.job.model.name,
         "checkpoint": model.checkpoint,
         "checkpoint_sha256": model.sha256,
         "made_by": f"Footplate {footplate_version()}",
@@ -77,7 +77,7 @@ def metadata_of(model: TrainedModel, export: Exportable) -> dict[str, str]:
     if made_by.low:
         told |= {"low": made_by.low, "high": made_by.high}
     if entry.predicts == "points":
-        told["points"] = model.job.points
+        told["points"] = model.job.data.points
     if made_by.features:
         told["features"] = made_by.features
     if entry.predicts in ("objects", "labels"):

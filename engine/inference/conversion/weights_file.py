@@ -69,7 +69,7 @@ def write_weights(folder: Path, model: TrainedModel) -> tuple[Library | None, Pr
     if written.keys() != state.keys() or not all(torch.equal(written[name], state[name]) for name in state):
         raise CannotConvert(Problem("out", "The weights read back differ from those written.", "Check the disk."))
     if library is None:
-        message = f"No other library builds {model.job.model}: its weights load only with the code that builds it."
+        message = f"No other library builds {model.job.model.name}: its weights load only with the code that builds it."
         return None, Problem("model", message, "Convert into ONNX for other programs.", "warning")
     return library, None
 
@@ -95,23 +95,23 @@ def library_outputs(library: Library, folder: Path) -> Callable[[Tensor], Tensor
 def _library(model: TrainedModel) -> tuple[Library | None, dict[str, Any]]:
     """What builds the model elsewhere, and what its config holds for that."""
     job = model.job
-    if job.model.startswith(TIMM):
+    if job.model.name.startswith(TIMM):
         return Library(TIMM_LIBRARY, _timm_code(model), _load_timm), _timm_config(model)
     if hasattr(model.module, "save_pretrained") and hasattr(model.module, "config"):
         code = f'import {SMP} as smp\n\nmodel = smp.from_pretrained(".").eval()'
         smp: Any = model.module
         return Library(SMP, code, _load_smp), {**smp.config, "_model_class": type(model.module).__name__}
     arguments = _torchvision_arguments(model)
-    config = {"library": TORCHVISION, "architecture": job.model, "arguments": arguments}
+    config = {"library": TORCHVISION, "architecture": job.model.name, "arguments": arguments}
     if arguments is None:
-        return None, {"library": "footplate", "architecture": job.model}
+        return None, {"library": "footplate", "architecture": job.model.name}
     return Library(TORCHVISION, _OF_TORCHVISION, _load_torchvision), config
 
 
 def _told(model: TrainedModel) -> dict[str, Any]:
     made_by = model.preprocessing
     told: dict[str, Any] = {"label_names": list(model.classes)}
-    if not model.job.model.startswith(TIMM):  # whose pretrained_cfg says it
+    if not model.job.model.name.startswith(TIMM):  # whose pretrained_cfg says it
         told |= {"mean": made_by.mean, "std": made_by.std, "image_size": model.size, "channels": model.channels}
     return told
 
@@ -120,7 +120,7 @@ def _timm_config(model: TrainedModel) -> dict[str, Any]:
     """As timm's own `save_for_hf` writes it."""
     from timm.models._hub import save_config_for_hf
 
-    name = model.job.model.removeprefix(TIMM)
+    name = model.job.model.name.removeprefix(TIMM)
     given: dict[str, Any] = {
         "mean": model.preprocessing.mean,
         "std": model.preprocessing.std,
@@ -132,7 +132,7 @@ def _timm_config(model: TrainedModel) -> dict[str, Any]:
         "test_crop_pct": None,
         "license": None,
     }
-    sized = timm_models.sized(model.job.model, model.size)
+    sized = timm_models.sized(model.job.model.name, model.size)
     with tempfile.TemporaryDirectory() as folder, quietly():
         file = Path(folder, CONFIG)
         save_config_for_hf(model.module, str(file), model_config={"pretrained_cfg": given}, model_args=sized)
@@ -141,8 +141,8 @@ def _timm_config(model: TrainedModel) -> dict[str, Any]:
 
 
 def _timm_code(model: TrainedModel) -> str:
-    name = model.job.model.removeprefix(TIMM)
-    sized = "".join(f", {key}={value}" for key, value in timm_models.sized(model.job.model, model.size).items())
+    name = model.job.model.name.removeprefix(TIMM)
+    sized = "".join(f", {key}={value}" for key, value in timm_models.sized(model.job.model.name, model.size).items())
     channels = "" if model.channels == 3 else f", in_chans={model.channels}"
     return (
         "import json\nfrom pathlib import Path\n\nimport timm\n\n"
@@ -182,16 +182,16 @@ def _torchvision_arguments(model: TrainedModel) -> dict[str, Any] | None:
     job, classes = model.job, len(model.classes)
     if model.channels != 3:
         return None
-    if job.model in torchvision_models.names():
-        given = torchvision_models.arguments(job.model, classes, model.size)
-        given |= {"init_weights": False} if job.model in torchvision_models.INCEPTION_FAMILY else {}
+    if job.model.name in torchvision_models.names():
+        given = torchvision_models.arguments(job.model.name, classes, model.size)
+        given |= {"init_weights": False} if job.model.name in torchvision_models.INCEPTION_FAMILY else {}
         return {"weights": None, **given}
     plain = {"weights": None, "weights_backbone": None}
-    if job.model in segmentation_models.names():
+    if job.model.name in segmentation_models.names():
         return {**plain, "num_classes": classes}
-    if detection_models.is_from_torchvision(job.model):
+    if detection_models.is_from_torchvision(job.model.name):
         sides = {"min_size": model.size, "max_size": model.size}
         statistics = {"image_mean": model.preprocessing.mean, "image_std": model.preprocessing.std}
-        fixed = {} if job.model.startswith("ssd") else {**sides, **statistics}
+        fixed = {} if job.model.name.startswith("ssd") else {**sides, **statistics}
         return {**plain, "num_classes": classes + 1, **fixed}
     return None

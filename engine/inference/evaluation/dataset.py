@@ -9,8 +9,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from msgspec import structs
-
 from engine.contract.inference.evaluation import SPLITS, ClassMapping, EvaluationSplit
 from engine.contract.preprocessing import Preprocessing
 from engine.contract.problems import Problem, errors
@@ -49,8 +47,8 @@ def open_data(learnt: Learnt | TrainedModel, dataset: str, split: EvaluationSpli
     """Opens a split of the folder `dataset`, "" for the run's own; None leaves the split open (see `EvaluateOrder`).
     Raises CannotLoad.
     """
-    folder = os.path.abspath(os.path.expanduser(dataset or learnt.job.dataset))
-    own = not dataset or os.path.realpath(folder) == os.path.realpath(os.path.expanduser(learnt.job.dataset))
+    folder = os.path.abspath(os.path.expanduser(dataset or learnt.job.data.dataset))
+    own = not dataset or os.path.realpath(folder) == os.path.realpath(os.path.expanduser(learnt.job.data.dataset))
     with reasons():
         splits, mapping = _opened(learnt, folder, own=own)
         splits = splits.with_each(lambda samples: _as_trained(samples, learnt))
@@ -69,9 +67,9 @@ def _opened(learnt: Learnt | TrainedModel, folder: str, *, own: bool) -> tuple[S
     job, task = learnt.job, learnt.task
     fixed = task.entry.predicts == "lines"  # whose classes are the same, whatever a folder calls them
     kinds = kinds_for(task.entry.id, task.entry.annotations)
-    format = job.format if own or task.entry.file else format_in(folder, job.format, kinds)
+    format = job.data.format if own or task.entry.file else format_in(folder, job.data.format, kinds)
     if own or fixed or task.entry.file:
-        splits = task.splits(structs.replace(job, dataset=folder, format=format))
+        splits = task.splits(job.with_fields(dataset=folder, format=format))
         if fixed or splits.classes == learnt.classes:
             _check_channels(splits, learnt)
             return splits, ClassMapping()
@@ -81,8 +79,8 @@ def _opened(learnt: Learnt | TrainedModel, folder: str, *, own: bool) -> tuple[S
             raise DatasetError([Problem("dataset", message, "Choose a folder with the same classes.")])
     found = recognize(
         folder,
-        val_fraction=job.val_fraction if own else 0.0,
-        seed=job.seed,
+        val_fraction=job.data.val_fraction if own else 0.0,
+        seed=job.training.seed,
         kinds=kinds,
         format=format,
     )
@@ -96,7 +94,7 @@ def _opened(learnt: Learnt | TrainedModel, folder: str, *, own: bool) -> tuple[S
         )
     splits = open_recognized(found, folder)
     _check_channels(splits, learnt)
-    plain = structs.replace(job, dataset=folder, ignore_value=None)  # pixels of that value are of an unknown class
+    plain = job.with_fields(dataset=folder, ignore_value=None)  # pixels of that value are of an unknown class
     return task.prepared(plain, splits.with_each(lambda samples: _made_alike(samples, learnt.preprocessing))), mapping
 
 

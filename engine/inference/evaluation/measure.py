@@ -37,7 +37,9 @@ def part_name(rank: int) -> str:
 
 def _measure(order: EvaluateOrder, model: TrainedModel, share: Share) -> None:
     data = open_data(model, order.dataset, order.split)
-    batch_size = order.batch_size or max(1, -(-model.job.batch_size // max(1, len(model.job.devices))))
+    batch_size = order.batch_size or max(
+        1, -(-model.job.training.batch_size // max(1, len(model.job.parallel.devices)))
+    )
     worker = _Measurer(model, share)
     first = 0
     for _, samples in data.parts:

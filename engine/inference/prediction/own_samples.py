@@ -21,7 +21,7 @@ def own_samples(task: Task, job: Job, folder: str) -> SampleSet:
     CannotLoad.
     """
     try:
-        splits = task.splits(structs.replace(job, dataset=folder))
+        splits = task.splits(job.with_fields(dataset=folder))
     except TaskError as error:
         raise CannotLoad(structs.replace(error.problem, field="paths")) from error
     except DatasetError as error:

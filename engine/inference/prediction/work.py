@@ -82,7 +82,7 @@ class Predicting:
     ) -> None:
         self._order, self._model, self._share, self._journal = order, model, share, journal
         self._sources, self._todo = sources, todo
-        self._batch_size = order.batch_size or model.job.batch_size
+        self._batch_size = order.batch_size or model.job.training.batch_size
         self._results = Results(order, model)
         self._tile = model.size if order.tile == "auto" else order.tile
         silence_pillow()

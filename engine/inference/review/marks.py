@@ -53,7 +53,9 @@ def _done(order: MarkOrder, say: Say) -> Marked:
         paths.write_atomically(Path(order.csv), table(order.marks).encode())
         done = msgspec.structs.replace(done, csv=order.csv)
     if order.copy:
-        copied = _Copy(Path(os.path.expanduser(job.dataset)).absolute(), Path(order.copy).absolute(), order.marks, say)
+        copied = _Copy(
+            Path(os.path.expanduser(job.data.dataset)).absolute(), Path(order.copy).absolute(), order.marks, say
+        )
         done = msgspec.structs.replace(copied.make(), csv=done.csv)
     return done
 

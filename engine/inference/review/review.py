@@ -183,7 +183,7 @@ def _duplicates(run: RunFolder, of: Reviewed, say: Say) -> list[DuplicatePair]:
             say(Progress(fraction=done / len(data), what="Comparing images"))
 
     say(Progress(fraction=0.0, what="Comparing images"))
-    prints = prints_of(splits, known.channels, max(1, known.job.loader_workers), progressed)
+    prints = prints_of(splits, known.channels, max(1, known.job.data.loader_workers), progressed)
     if unread := int((~prints.read).sum()):
         of.missing.append(f"{counted(unread, 'image')} can't be read and were not compared.")
     evaluation = of.evaluations[0].evaluation

@@ -90,7 +90,7 @@ def _run_of(kept: KeptEvaluation) -> RunFolder:
 def _dataset_of(kept: KeptEvaluation) -> str:
     """The folder that the evaluation's run was trained on, resolved."""
     job = _run_of(kept).job()
-    return os.path.realpath(os.path.expanduser(job.dataset)) if job is not None else ""
+    return os.path.realpath(os.path.expanduser(job.data.dataset)) if job is not None else ""
 
 
 def _data(kept: KeptEvaluation, missing: list[str]) -> EvaluationData | None:

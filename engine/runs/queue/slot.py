@@ -50,14 +50,14 @@ class QueueSlot:
             folder=str(run.path.absolute()),
             pid=os.getpid(),
             start_time=process_start(os.getpid()),
-            devices=tuple(dict.fromkeys(job.devices)),
+            devices=tuple(dict.fromkeys(job.parallel.devices)),
             since=time.time(),
             search=trial.search if trial is not None else "",
         )
         self._name = new_name()
-        self._starts_at_once = job.start == "at_once"
-        on_gpus = any(is_gpu(device) and not host_of(device) for device in job.devices)
-        self._waits_for_others = job.wait_for_others and on_gpus
+        self._starts_at_once = job.faults.start == "at_once"
+        on_gpus = any(is_gpu(device) and not host_of(device) for device in job.parallel.devices)
+        self._waits_for_others = job.faults.wait_for_others and on_gpus
         self._descriptor: int | None = None
         self.ticket_file = Path()
         self._is_closed = False

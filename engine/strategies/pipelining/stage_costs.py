@@ -20,7 +20,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import NamedTuple
 
-import msgspec
 import psutil
 import torch
 import torch.distributed as dist
@@ -249,7 +248,7 @@ def update_s(job: Job, device: torch.device, clock: Callable[[], float]) -> floa
     tensors = [nn.Parameter(torch.ones(UPDATED // 4, device=device)) for _ in range(4)]
     for tensor in tensors:
         tensor.grad = torch.ones_like(tensor)
-    plain = msgspec.structs.replace(job, schedule="none", precision="fp32")  # which scales no gradients
+    plain = job.with_fields(schedule="none", precision="fp32")  # which scales no gradients
     optimizer_step = OptimizerStep([(str(number), tensor) for number, tensor in enumerate(tensors)], plain, 1, device)
     seconds = []
     for _ in range(UPDATES):
@@ -310,27 +309,27 @@ def assemble(
     """
     if layout.microbatches is None:
         raise CannotCut(
-            f"a batch of {job.batch_size} can't be divided into microbatches for {job.pipeline_schedule}",
+            f"a batch of {job.training.batch_size} can't be divided into microbatches for {job.parallel.pipeline_schedule}",
             field="batch_size",
             remedy="Set another batch size.",
         )
-    images = job.batch_size // (layout.replicas * job.accumulation * layout.microbatches)
+    images = job.training.batch_size // (layout.replicas * job.training.accumulation * layout.microbatches)
     cut = Cut(
-        segments=_segments(model, traces, gathered, layout.microbatches * job.accumulation),
-        cuts=job.cuts,
+        segments=_segments(model, traces, gathered, layout.microbatches * job.training.accumulation),
+        cuts=job.parallel.cuts,
         stage_ranks=layout.stage_ranks,
         devices=tuple(rank.device for rank in gathered),
         microbatch_size=max(1, images),
         microbatches=layout.microbatches,
-        in_flight=in_flight(job.pipeline_schedule, layout.microbatches, layout.stage_ranks),
-        state_bytes=STATE_BYTES[job.optimizer] + (AVERAGE_BYTES if job.ema_decay is not None else 0),
+        in_flight=in_flight(job.parallel.pipeline_schedule, layout.microbatches, layout.stage_ranks),
+        state_bytes=STATE_BYTES[job.optimizer.name] + (AVERAGE_BYTES if job.training.ema_decay is not None else 0),
         memory_bytes=tuple(rank.memory_bytes for rank in gathered),
         seconds_per_byte=travel,
-        recomputed=job.activation_checkpointing,
-        phased=layout.microbatches > 1 and job.pipeline_schedule == "gpipe",
+        recomputed=job.parallel.activation_checkpointing,
+        phased=layout.microbatches > 1 and job.parallel.pipeline_schedule == "gpipe",
         chosen=False,
     )
-    if not job.cuts:
+    if not job.parallel.cuts:
         return automatic(cut)
     try:
         stages(cut)

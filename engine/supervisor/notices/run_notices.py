@@ -163,7 +163,7 @@ class Notices:
             title = measure.title if measure is not None else name
             is_percent = measure is not None and measure.percent
             values.append(f"{title} {100 * value:.1f} %" if is_percent else f"{title} {value:.4f}")
-        epoch = f" (epoch {event.best_epoch} of {self._job.epochs})" if event.best_epoch is not None else ""
+        epoch = f" (epoch {event.best_epoch} of {self._job.training.epochs})" if event.best_epoch is not None else ""
         best = f"{', '.join(values)}{epoch}; " if values else ""
         return f"{best}{duration(event.seconds)} in total."
 
@@ -207,7 +207,7 @@ class Notices:
         """Return the run's name as the list of runs shows it."""
         given = read_notes(self._run.path).name
         name = self._job.name if given is None else given
-        return name or f"{Path(self._job.dataset).name} · {self._run.run_id[-4:]}"
+        return name or f"{Path(self._job.data.dataset).name} · {self._run.run_id[-4:]}"
 
     def _load_settings(self) -> NoticeSettings:
         settings, problems = load_notices()

@@ -94,19 +94,25 @@ class Classification(Task):
         return classification_models.build(job, classes, channels, self.image_size(job))
 
     def image_size(self, job: Job) -> int:
-        return job.image_size if job.image_size is not None else classification_models.default_image_size(job.model)
+        return (
+            job.data.image_size
+            if job.data.image_size is not None
+            else classification_models.default_image_size(job.model.name)
+        )
 
     def normalisation(self, job: Job, channels: int) -> Statistics:
         """Those that the model's weights were trained with; a grey image takes the mean over the colours."""
-        if job.model == classification_models.MNIST_CNN and channels == 1:
+        if job.model.name == classification_models.MNIST_CNN and channels == 1:
             return MNIST
-        mean, std = classification_models.statistics(job.model) or IMAGENET
+        mean, std = classification_models.statistics(job.model.name) or IMAGENET
         return (mean, std) if channels == 3 else ((sum(mean) / 3,), (sum(std) / 3,))
 
     def objective(self, job: Job, dataset_info: DatasetInfo) -> Objective:
-        weights = balanced_weights(dataset_info.class_counts()) if job.class_weights == "balanced" else None
-        binary = job.loss == "bce"
-        return ClassOfImage(dataset_info.classes, job.label_smoothing, weights, mixed=mixes(job), binary=binary)
+        weights = balanced_weights(dataset_info.class_counts()) if job.training.class_weights == "balanced" else None
+        binary = job.training.loss == "bce"
+        return ClassOfImage(
+            dataset_info.classes, job.training.label_smoothing, weights, mixed=mixes(job), binary=binary
+        )
 
 
 class ClassOfImage(Objective):

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from engine.contract.catalogue import did_you_mean
-from engine.contract.job import FIELDS, Job
+from engine.contract.job import FIELDS, Job, fields_with
 from engine.data.datasets.images import DatasetError, UnreadableImage
 from engine.data.datasets.open_splits import Splits, open_splits
 from engine.data.datasets.samples import SampleSet
@@ -56,31 +56,31 @@ class Custom(Task):
     def build_model(self, job: Job, classes: int, channels: int) -> nn.Module:
         own = opened(job)
         with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(job.seed)
+            torch.manual_seed(job.training.seed)
             model = own.call("build_model", classes, channels)
         if not isinstance(model, nn.Module):
             raise own.wrong(f"build_model returns {_kind(model)}, not a torch.nn.Module")
         model = model.cpu().train()
         head = find_head(model, classes) if classes else None
-        if job.weights_file:
-            state, source = weights.from_file(job.weights_file), job.weights_file
+        if job.model.weights_file:
+            state, source = weights.from_file(job.model.weights_file), job.model.weights_file
             weights.load(model, state, head=head, channels=channels, field="weights_file", source=source)
-        elif job.pretrained:
+        elif job.model.pretrained:
             message = f"Footplate has no pretrained weights for {own.file.name}."
             raise TaskError("pretrained", message, weights.SCRATCH)
-        if job.freeze_epochs and head is None:
+        if job.model.freeze_epochs and head is None:
             message = f"{own.file.name} has no layer with {classes} outputs that could be trained as the head."
             raise TaskError("freeze_epochs", message, "Train all layers.")
-        set_heads(model, [head] if head is not None else [], freeze=bool(job.freeze_epochs))
-        if job.dataset:
+        set_heads(model, [head] if head is not None else [], freeze=bool(job.model.freeze_epochs))
+        if job.data.dataset:
             own.try_out(model, channels)
         return model
 
     def image_size(self, job: Job) -> int:
-        if job.image_size is not None:
-            return job.image_size
+        if job.data.image_size is not None:
+            return job.data.image_size
         own = opened(job)
-        if not job.dataset or not isinstance(own.splits().train, SampleSet):
+        if not job.data.dataset or not isinstance(own.splits().train, SampleSet):
             return int(own.task.image_size)
         shape = own.example()[0].shape
         return shape[-1] if len(shape) == 3 else 0
@@ -123,7 +123,7 @@ class Opened:
 
     def __init__(self, job: Job) -> None:
         self.job = job
-        self.file, made = _class_of(job.model, job.model_file_sha256)
+        self.file, made = _class_of(job.model.name, job.model.model_file_sha256)
         self.task: OwnTask = user_file.guarded(self.file, f"in {made.__name__}()", made)
         self.task.job = job
         self._splits: Splits | None = None
@@ -230,7 +230,7 @@ class Opened:
         train, val = made
         for name, samples in (("training", train), ("validation", val)):
             if not len(samples):
-                message = f"{self.file.name} finds no samples for {name} in {self.job.dataset}."
+                message = f"{self.file.name} finds no samples for {name} in {self.job.data.dataset}."
                 raise TaskError("dataset", message, "Choose the folder with its samples.")
         given, _ = _first(self, train)
         channels = int(given.shape[0]) if given.ndim else 1
@@ -248,13 +248,17 @@ class Opened:
             )
             raise TaskError("model", f"{self.file.name}: {what}.", did_you_mean(unknown[0] if unknown else "", kinds))
         return open_splits(
-            job.dataset, val_fraction=job.val_fraction, seed=job.seed, kinds=self.task.annotations, format=job.format
+            job.data.dataset,
+            val_fraction=job.data.val_fraction,
+            seed=job.training.seed,
+            kinds=self.task.annotations,
+            format=job.data.format,
         )
 
 
 def opened(job: Job) -> Opened:
     """The task in the job's file, and its data, opened once however often it is asked for. Raises TaskError."""
-    key = msgspec.structs.replace(job, **{name: field.default for name, field in FIELDS.items() if field.resolved})
+    key = job.with_fields(**{name: FIELDS[name].default for name in fields_with("resolved")})
     if key not in _opened:
         _opened.clear()
         _opened[key] = Opened(job)
@@ -353,9 +357,9 @@ class OwnObjective(Objective):
         measures = (*(measure for measure in own.task.measures if measure.id != LOSS.id), LOSS)
         self.entry = msgspec.structs.replace(Custom.entry, measures=measures)
         known = [measure.id for measure in measures]
-        if own.job.best_by and own.job.best_by not in known:
-            message = f"“{own.job.best_by}” is not a metric of {own.file.name}."
-            raise TaskError("best_by", message, did_you_mean(own.job.best_by, known))
+        if own.job.checkpoints.best_by and own.job.checkpoints.best_by not in known:
+            message = f"“{own.job.checkpoints.best_by}” is not a metric of {own.file.name}."
+            raise TaskError("best_by", message, did_you_mean(own.job.checkpoints.best_by, known))
         self._own = own
 
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:

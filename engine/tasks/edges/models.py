@@ -75,8 +75,12 @@ def model_info(name: str) -> ModelInfo:
 
 def statistics(job: Job) -> Statistics:
     """Return the mean and standard deviation of the colors that the model's weights expect."""
-    is_on_encoder = job.model == ON_ENCODER
-    return encoders.statistics(job.encoder) if is_on_encoder else registry.statistics(job.model, encoders.IMAGENET)
+    is_on_encoder = job.model.name == ON_ENCODER
+    return (
+        encoders.statistics(job.model.encoder)
+        if is_on_encoder
+        else registry.statistics(job.model.name, encoders.IMAGENET)
+    )
 
 
 def build(job: Job, channels: int, size: int) -> nn.Module:
@@ -85,32 +89,32 @@ def build(job: Job, channels: int, size: int) -> nn.Module:
     It takes [n, channels, s, s] and returns the logits of its edge maps, [n, maps, s, s]; the last map is the result.
     Fresh weights depend on the job's seed only. Raises TaskError.
     """
-    if not is_foreign(job) and job.model not in names():
-        raise TaskError("model", f"There is no model “{job.model}”.", did_you_mean(job.model, list(names())))
+    if not is_foreign(job) and job.model.name not in names():
+        raise TaskError("model", f"There is no model “{job.model.name}”.", did_you_mean(job.model.name, list(names())))
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(job.seed)
+        torch.manual_seed(job.training.seed)
         model = _construct(job, channels, size)
-    title = f"the VGG16 of {_ON_VGG[job.model].title}" if job.model in _ON_VGG else job.model
-    has_encoder = job.model == ON_ENCODER
+    title = f"the VGG16 of {_ON_VGG[job.model.name].title}" if job.model.name in _ON_VGG else job.model.name
+    has_encoder = job.model.name == ON_ENCODER
     encoders.load_initial(job, model, HEAD, channels, title=title, has_encoder=has_encoder)
     has_head = any(name.startswith(f"{HEAD}.") for name, _ in model.named_parameters())
-    if job.freeze_epochs and not has_head:
-        message = f"{job.model} has no module named {HEAD} that could be trained as the head."
+    if job.model.freeze_epochs and not has_head:
+        message = f"{job.model.name} has no module named {HEAD} that could be trained as the head."
         raise TaskError("freeze_epochs", message, "Train all layers, or give the head that name.")
-    set_heads(model, [HEAD] if has_head else [], freeze=bool(job.freeze_epochs))
+    set_heads(model, [HEAD] if has_head else [], freeze=bool(job.model.freeze_epochs))
     return model.train()
 
 
 def _construct(job: Job, channels: int, size: int) -> nn.Module:
     if is_foreign(job):
         return _foreign(job, channels, size)
-    if job.model == ON_ENCODER:
-        hed = partial(HedOnEncoder, job.encoder, channels)
+    if job.model.name == ON_ENCODER:
+        hed = partial(HedOnEncoder, job.model.encoder, channels)
         return encoders.construct(job, _TITLE_ON_ENCODER, size, hed)
     if size < MIN_SIZE:
-        message = f"{_ON_VGG[job.model].title} needs images of at least {MIN_SIZE} px."
+        message = f"{_ON_VGG[job.model.name].title} needs images of at least {MIN_SIZE} px."
         raise TaskError("image_size", message, f"Set {MIN_SIZE} or more, or leave it empty.")
-    model = _ON_VGG[job.model].build()
+    model = _ON_VGG[job.model.name].build()
     adapt_first_conv(model, channels)
     return model
 
@@ -118,5 +122,5 @@ def _construct(job: Job, channels: int, size: int) -> nn.Module:
 def _foreign(job: Job, channels: int, size: int) -> nn.Module:
     model = build_foreign(job, 1, channels)
     remedy = "Make it return one value per pixel, the logit of an edge."
-    user_file.try_out(job.model, model, (channels, size, size), (1, size, size), remedy)
+    user_file.try_out(job.model.name, model, (channels, size, size), (1, size, size), remedy)
     return model

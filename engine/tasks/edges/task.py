@@ -58,7 +58,7 @@ class EdgeDetection(Task):
         return splits.with_each(lambda split: EdgesOfMasks(split, len(splits.classes)), classes=CLASSES)
 
     def objective(self, job: Job, dataset_info: DatasetInfo) -> Objective:
-        if job.model in ("bdcn", "bdcn_bn"):
+        if job.model.name in ("bdcn", "bdcn_bn"):
             return EdgesOfImage(side=0.5, fused=1.1, balance=1.1)
         return EdgesOfImage()
 

@@ -119,9 +119,9 @@ class MultiLabel(Classification):
         return ()
 
     def objective(self, job: Job, dataset_info: DatasetInfo) -> Objective:
-        balanced = job.class_weights == "balanced"
+        balanced = job.training.class_weights == "balanced"
         weights = presence_weights(dataset_info.class_counts(), dataset_info.samples) if balanced else None
-        return LabelsOfImage(dataset_info.classes, job.label_smoothing, weights)
+        return LabelsOfImage(dataset_info.classes, job.training.label_smoothing, weights)
 
 
 class LabelsOfImage(Objective):

@@ -37,7 +37,7 @@ class CloudFiles(SampleFiles):
         return is_cloud(path)
 
     def open(self, file: str, preprocessing: Preprocessing, job: Job) -> tuple[FileSamples, int]:
-        return UnlabelledClouds(file, preprocessing, job.points), read_head(file).points
+        return UnlabelledClouds(file, preprocessing, job.data.points), read_head(file).points
 
     def written_ending(self, source: str) -> str:
         ending = Path(source).suffix

@@ -56,38 +56,44 @@ class PointSegmentation(Task):
 
     def build_model(self, job: Job, classes: int, channels: int) -> nn.Module:
         """[n, channels, points] to [n, classes, points]; the first three channels are positions. Raises TaskError."""
-        if not is_foreign(job) and job.model not in WIDTHS:
-            raise TaskError("model", f"There is no model “{job.model}”.", did_you_mean(job.model, list(WIDTHS)))
+        if not is_foreign(job) and job.model.name not in WIDTHS:
+            raise TaskError(
+                "model", f"There is no model “{job.model.name}”.", did_you_mean(job.model.name, list(WIDTHS))
+            )
         with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(job.seed)
+            torch.manual_seed(job.training.seed)
             model = self._foreign(job, classes, channels) if is_foreign(job) else _pointcnn(job, classes, channels)
         head = None if is_foreign(job) else "head"
-        if job.weights_file:
-            state = weights.from_file(job.weights_file)
-            weights.load(model, state, head=head, channels=channels, field="weights_file", source=job.weights_file)
-        elif job.pretrained:
+        if job.model.weights_file:
+            state = weights.from_file(job.model.weights_file)
+            weights.load(
+                model, state, head=head, channels=channels, field="weights_file", source=job.model.weights_file
+            )
+        elif job.model.pretrained:
             message = "There are no pretrained weights for point clouds."
             raise TaskError("pretrained", message, "Set a weights file, or train from scratch.")
-        if job.freeze_epochs and head is None:
+        if job.model.freeze_epochs and head is None:
             message = "Footplate can't determine the head of a model file."
             raise TaskError("freeze_epochs", message, "Train all layers.")
-        set_heads(model, [head] if head is not None else [], freeze=bool(job.freeze_epochs))
+        set_heads(model, [head] if head is not None else [], freeze=bool(job.model.freeze_epochs))
         return model.train()
 
     def _foreign(self, job: Job, classes: int, channels: int) -> nn.Module:
         model = build_foreign(job, classes, channels, images=False)
-        given = torch.randn(2, channels, job.points, generator=torch.Generator().manual_seed(0))
+        given = torch.randn(2, channels, job.data.points, generator=torch.Generator().manual_seed(0))
         try:
             with torch.no_grad():
                 outputs = model.eval()(given)
         except Exception as error:  # it may be anybody's
-            message = f"The model of {job.model} fails on points {list(given.shape)}: {type(error).__name__}: {error}."
+            message = (
+                f"The model of {job.model.name} fails on points {list(given.shape)}: {type(error).__name__}: {error}."
+            )
             raise TaskError("model", message, "Fix the file, or set another number of points.") from error
-        wanted = (2, classes, job.points)
+        wanted = (2, classes, job.data.points)
         if not isinstance(outputs, Tensor) or tuple(outputs.shape) != wanted:
             got = f"a tensor of {list(outputs.shape)}" if isinstance(outputs, Tensor) else f"a {type(outputs).__name__}"
             message = (
-                f"For points {list(given.shape)}, the model of {job.model} returns {got}; expected {list(wanted)}."
+                f"For points {list(given.shape)}, the model of {job.model.name} returns {got}; expected {list(wanted)}."
             )
             raise TaskError("model", message, f"Make it return {classes} values per point.")
         return model
@@ -101,7 +107,7 @@ class PointSegmentation(Task):
         return (0.0,) * channels, (1.0,) * channels
 
     def example_shape(self, job: Job, channels: int) -> tuple[int, ...]:
-        return channels, job.points
+        return channels, job.data.points
 
     def prepared(self, job: Job, splits: Splits) -> Splits:
         """Samples of the job's number of points, normalised by what the training clouds are like. Points labelled with
@@ -109,28 +115,28 @@ class PointSegmentation(Task):
         """
         assert isinstance(splits.train, PointBlocks)
         classes, code = splits.classes, splits.train.code
-        if job.ignore_value is not None:
-            meaning = labels_without(classes, code, job.ignore_value)
+        if job.data.ignore_value is not None:
+            meaning = labels_without(classes, code, job.data.ignore_value)
             if isinstance(meaning, Problem):
                 raise TaskError.of(meaning)
             assert meaning.code is not None
             classes, code = meaning.classes, meaning.code
 
         def blocks(split: PointBlocks) -> PointBlocks:
-            made = PointBlocks(split.split, code, split.folder, points=job.points)
-            made.streams = RandomStreams(job.seed)
+            made = PointBlocks(split.split, code, split.folder, points=job.data.points)
+            made.streams = RandomStreams(job.training.seed)
             return made
 
         splits = splits.with_each(blocks, classes=classes)
         train = splits.train
         assert isinstance(train, PointBlocks)
-        train.training, train.turned = True, job.augmentation != "none"
+        train.training, train.turned = True, job.augmentation.name != "none"
         statistics = train.surveyed()
         return splits.with_each(lambda split: split.normalised(statistics), statistics=statistics)
 
     def objective(self, job: Job, dataset_info: DatasetInfo) -> Objective:
-        weights = softened_weights(dataset_info.class_counts()) if job.class_weights == "balanced" else None
-        return ClassOfPoint(job.loss, dataset_info.classes, weights)
+        weights = softened_weights(dataset_info.class_counts()) if job.training.class_weights == "balanced" else None
+        return ClassOfPoint(job.training.loss, dataset_info.classes, weights)
 
 
 class PointMetric(SegmentationMetric):
@@ -177,4 +183,4 @@ class ClassOfPoint(ClassOfPixel):
 
 
 def _pointcnn(job: Job, classes: int, channels: int) -> nn.Module:
-    return PointCNN(channels, classes, WIDTHS[job.model])
+    return PointCNN(channels, classes, WIDTHS[job.model.name])

@@ -45,7 +45,9 @@ def model_info(name: str) -> ModelInfo:
 def statistics(job: Job) -> Statistics:
     """Return the mean and standard deviation of the colors that the model's weights expect."""
     return (
-        encoders.statistics(job.encoder) if job.model == LINKNET else registry.statistics(job.model, encoders.IMAGENET)
+        encoders.statistics(job.model.encoder)
+        if job.model.name == LINKNET
+        else registry.statistics(job.model.name, encoders.IMAGENET)
     )
 
 
@@ -55,27 +57,27 @@ def build(job: Job, channels: int, size: int) -> nn.Module:
     It takes [n, channels, s, s] and returns [n, SCORES, pixels] (see `networks.unpack`). Fresh weights depend on the
     job's seed only. Raises TaskError.
     """
-    if not is_foreign(job) and job.model not in names():
-        raise TaskError("model", f"There is no model “{job.model}”.", did_you_mean(job.model, list(names())))
-    title = job.model if is_foreign(job) else _TITLES[job.model][0]
-    has_encoder = job.model == LINKNET
-    if not has_encoder and job.freeze_epochs:
+    if not is_foreign(job) and job.model.name not in names():
+        raise TaskError("model", f"There is no model “{job.model.name}”.", did_you_mean(job.model.name, list(names())))
+    title = job.model.name if is_foreign(job) else _TITLES[job.model.name][0]
+    has_encoder = job.model.name == LINKNET
+    if not has_encoder and job.model.freeze_epochs:
         message = f"{title} has no pretrained backbone that could be frozen."
         raise TaskError("freeze_epochs", message, "Train all layers.")
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(job.seed)
+        torch.manual_seed(job.training.seed)
         model = _construct(job, title, channels, size)
     encoders.load_initial(job, model, None, channels, title=title, has_encoder=has_encoder)
     heads = [name for name, _ in model.named_children() if name != "encoder"] if has_encoder else []
-    set_heads(model, heads, freeze=bool(job.freeze_epochs))
+    set_heads(model, heads, freeze=bool(job.model.freeze_epochs))
     return model.train()
 
 
 def _construct(job: Job, title: str, channels: int, size: int) -> nn.Module:
     if is_foreign(job):
         return _foreign(job, channels, size)
-    if job.model == LINKNET:
-        linknet = partial(LinkNetMTL, job.encoder, CLASSES, DIRECTIONS + 1, channels)
+    if job.model.name == LINKNET:
+        linknet = partial(LinkNetMTL, job.model.encoder, CLASSES, DIRECTIONS + 1, channels)
         return encoders.construct(job, title, size, linknet)
     encoders.validate_side(title, size)
     return StackHourglassNetMTL(CLASSES, DIRECTIONS + 1, channels)
@@ -86,5 +88,5 @@ def _foreign(job: Job, channels: int, size: int) -> nn.Module:
     remedy = (
         f"Make it return {CLASSES} scores for background and line and {DIRECTIONS + 1} for the direction of each pixel."
     )
-    user_file.try_out(job.model, model, (channels, size, size), (SCORES, size, size), remedy)
+    user_file.try_out(job.model.name, model, (channels, size, size), (SCORES, size, size), remedy)
     return model

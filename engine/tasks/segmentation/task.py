@@ -128,12 +128,12 @@ class Segmentation(Task):
 
     def prepared(self, job: Job, splits: Splits) -> Splits:
         """Without the class of the value that the job has ignored. Raises TaskError where fewer than two are left."""
-        if job.ignore_value is None:
+        if job.data.ignore_value is None:
             return splits
         train, val = splits.train, splits.val
         assert isinstance(train, MaskedImages)
         assert isinstance(val, MaskedImages)
-        meaning = masks_without(train.folder, train.beside, val.beside, job.ignore_value)
+        meaning = masks_without(train.folder, train.beside, val.beside, job.data.ignore_value)
         if isinstance(meaning, Problem):
             raise TaskError.of(meaning)
         code = meaning.code
@@ -141,8 +141,8 @@ class Segmentation(Task):
         return splits.with_each(lambda split: split.with_code(code), classes=meaning.classes)
 
     def objective(self, job: Job, dataset_info: DatasetInfo) -> Objective:
-        weights = softened_weights(dataset_info.class_counts()) if job.class_weights == "balanced" else None
-        return ClassOfPixel(job.loss, dataset_info.classes, weights)
+        weights = softened_weights(dataset_info.class_counts()) if job.training.class_weights == "balanced" else None
+        return ClassOfPixel(job.training.loss, dataset_info.classes, weights)
 
 
 class ClassOfPixel(Objective):

@@ -27,11 +27,11 @@ class Unfreezing(Callback):
 
     def on_epoch_start(self, epoch: int) -> None:
         job = self._strategy.job
-        if epoch <= job.freeze_epochs or not self._optimizer_step.has_frozen:
+        if epoch <= job.model.freeze_epochs or not self._optimizer_step.has_frozen:
             return
         self._optimizer_step.release()
         unfreeze(self._strategy.model)
-        if job.freeze_batchnorm:
+        if job.model.freeze_batchnorm:
             still_norms(self._strategy.model)
         self._stepper.refresh_buffers()
         self._stepper.stop_compiling("it was compiled for the frozen model, which is now unfrozen")

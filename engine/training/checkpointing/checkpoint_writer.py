@@ -174,7 +174,7 @@ class CheckpointWriter:
             )
             self._warn("checkpoint_not_finite", message)
             return None
-        before = self.newest if kind == "last" and self._job.keep_checkpoints else None
+        before = self.newest if kind == "last" and self._job.checkpoints.keep_checkpoints else None
         # A last.pt of the same step before its validation is not worth keeping.
         aside = older_name(before.epoch, before.step) if before is not None and before.step != progress.step else ""
         try:
@@ -185,7 +185,7 @@ class CheckpointWriter:
                 self._warn("checkpoint_failed", str(error))
             return None
         if kind == "last":  # before the report, after which readers may measure the free space
-            drop_older(path.parent, self._job.keep_checkpoints)
+            drop_older(path.parent, self._job.checkpoints.keep_checkpoints)
         self._send(
             CheckpointSaved(
                 kind=kind,

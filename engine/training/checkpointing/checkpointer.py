@@ -11,7 +11,6 @@ from typing import Any, Self
 
 import msgspec
 import torch
-from msgspec import structs
 from torch import Tensor
 
 from engine.contract.catalogue import Measure
@@ -77,9 +76,9 @@ class Checkpointer:
         self.best: dict[str, float] = {}
         self.best_epoch: int | None = None
         measures = strategy.objective.entry.measures
-        criterion_id = spec.job.best_by or measures[0].id
+        criterion_id = spec.job.checkpoints.best_by or measures[0].id
         self._criterion: Measure = next(measure for measure in measures if measure.id == criterion_id)
-        self.stopping = EarlyStopping(spec.job.patience, self._criterion)
+        self.stopping = EarlyStopping(spec.job.training.patience, self._criterion)
         self._folder = Path(spec.run_folder)
         self.writer = CheckpointWriter(
             self._folder,
@@ -119,7 +118,7 @@ class Checkpointer:
 
     def is_due(self, step: int) -> bool:
         """Return True if the job requests a checkpoint after `step`; it is due if any rank returns True."""
-        steps, minutes = self._job.checkpoint_steps, self._job.checkpoint_minutes
+        steps, minutes = self._job.checkpoints.checkpoint_steps, self._job.checkpoints.checkpoint_minutes
         if steps and step % steps == 0:
             return True
         if not self._leads or not minutes or time.monotonic() - self._saved_at < 60 * minutes:
@@ -202,8 +201,8 @@ class Checkpointer:
             "best_sha256": self.writer.best_sha256,
             "stopping": self.stopping.state_dict(),
             "classes": self._classes,
-            "job": msgspec.to_builtins(_resolved_job(strategy)),
-            "parts": {"asked": strategy.spec.job.accumulation, "evaluation": strategy.evaluation_parts},
+            "job": msgspec.to_builtins(_resolved_job(strategy).values()),
+            "parts": {"asked": strategy.spec.job.training.accumulation, "evaluation": strategy.evaluation_parts},
             "cut": msgspec.to_builtins(strategy.cut),
         }
 
@@ -277,11 +276,10 @@ class Checkpointer:
 
 def _resolved_job(strategy: Strategy) -> Job:
     """Return the job with what the run has found out: accumulation, compilation and the cut."""
-    return structs.replace(
-        strategy.job,
+    return strategy.job.with_fields(
         accumulation=strategy.accumulation,
         compile="on" if is_compiled(strategy.model) else "off",
-        cuts=strategy.cut.cuts if strategy.cut is not None else strategy.job.cuts,
+        cuts=strategy.cut.cuts if strategy.cut is not None else strategy.job.parallel.cuts,
     )
 
 

@@ -7,12 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from msgspec import structs
 from torch import Tensor
 
 from engine.contract.cut import Cut
 from engine.contract.events import Warned
-from engine.contract.job import FIELDS, Job, deciding
+from engine.contract.job import FIELDS, Job, fields_with
 from engine.models.base import TaskError
 from engine.optim.optimizer_step import OptimizerStep
 from engine.runs.folder import older_checkpoints
@@ -51,7 +50,7 @@ class Checkpoint:
         plain: dict[str, Tensor],
         collectives: Collectives,
     ) -> None:
-        self._requested = Path(job.resume_from).expanduser()
+        self._requested = Path(job.checkpoints.resume_from).expanduser()
         self._job = job
         self._memory_warnings: list[Warned] = []
         self.path, self._content, digest = _read_intact(self._requested)
@@ -84,7 +83,7 @@ class Checkpoint:
 
     def _same_order(self, steps: int) -> bool:
         before = self._content["job"]
-        same = all(before.get(name, FIELDS[name].default) == getattr(self._job, name) for name in deciding("order"))
+        same = all(before.get(name, FIELDS[name].default) == self._job.value(name) for name in fields_with("order"))
         return same and self._content["steps"] == steps
 
     def remarks(self, steps: int) -> list[Warned]:
@@ -97,10 +96,10 @@ class Checkpoint:
                 f"step {content['step']:,}."
             )
             remarks.append(Warned(code="checkpoint_damaged", message=message))
-        if progress.epoch > self._job.epochs:
+        if progress.epoch > self._job.training.epochs:
             message = (
                 f"{self.path} has been trained for {progress.epoch - 1} epochs, and the job asks for "
-                f"{self._job.epochs}: there is nothing left to train. Set more epochs to continue."
+                f"{self._job.training.epochs}: there is nothing left to train. Set more epochs to continue."
             )
             remarks.append(Warned(code="nothing_left", message=message))
         elif progress.epoch == content["epoch"] and progress.done < content["done"]:
@@ -120,8 +119,8 @@ class Checkpoint:
         job, before, parts = self._job, self.job, self._content["parts"]
         if not is_alone or not _needs_same_memory(before, job):
             return job, 1
-        if job.accumulation == parts["asked"] != before["accumulation"]:
-            job = structs.replace(job, accumulation=before["accumulation"])
+        if job.training.accumulation == parts["asked"] != before["accumulation"]:
+            job = job.with_fields(accumulation=before["accumulation"])
             message = (
                 f"Each batch is processed in {before['accumulation']} parts, as in the resumed run after it "
                 "had run out of memory."
@@ -133,15 +132,19 @@ class Checkpoint:
     def shares(self) -> tuple[float, ...] | None:
         """Fractions of each batch that the resumed run measured; None if this job divides batches differently."""
         job, before = self._job, self.job
-        alike = tuple(before["devices"]) == job.devices and before["strategy"] == job.strategy
-        return tuple(self._content["shares"]) if alike and before["balance"] == job.balance == "speed" else None
+        alike = tuple(before["devices"]) == job.parallel.devices and before["strategy"] == job.parallel.strategy
+        return (
+            tuple(self._content["shares"]) if alike and before["balance"] == job.parallel.balance == "speed" else None
+        )
 
     def cut(self, job: Job) -> Cut | None:
         """Return the cut of the checkpoint's run if `job`, with all choices made, cuts the model the same way."""
         if self._content["cut"] is None or not computes_alike(self.job, job):
             return None
         cut = msgspec.convert(self._content["cut"], Cut)
-        return cut if cut.cuts == job.cuts and cut.recomputed == job.activation_checkpointing else None
+        return (
+            cut if cut.cuts == job.parallel.cuts and cut.recomputed == job.parallel.activation_checkpointing else None
+        )
 
     def restore(
         self, strategy: Strategy, optimizer_step: OptimizerStep, checkpointer: Checkpointer, progress: TrainProgress
@@ -161,14 +164,14 @@ class Checkpoint:
             checkpointer.best, checkpointer.best_epoch = content["best"], content["best_epoch"]
             checkpointer.writer.best_sha256 = content["best_sha256"]
         checkpointer.stopping.load_state_dict(content["stopping"])
-        if progress.epoch <= self._job.epochs:
+        if progress.epoch <= self._job.training.epochs:
             strategy.load_state_dict(self._content.pop("model"))
             # The place in the schedule is this job's, which may have more epochs or other batches.
             optimizer_step.load_state_dict(self._content.pop("optimizer") | {"schedule": None})
             optimizer_step.go_to(progress.step)
         job, before = self._job, self.job
-        alike = all(before[name] == getattr(job, name) for name in ("strategy", "seed"))
-        if alike and len(before["devices"]) == len(job.devices):
+        alike = all(before[name] == job.value(name) for name in ("strategy", "seed"))
+        if alike and len(before["devices"]) == len(job.parallel.devices):
             set_random_state(content["random"][strategy.spec.rank])
 
     def _copy_best(self, target: Path) -> bool:
@@ -195,18 +198,18 @@ class Checkpoint:
         shapes = {name: tuple(tensor.shape) for name, tensor in state.items()}
         if shapes != {name: tuple(tensor.shape) for name, tensor in plain.items()}:
             model = before.get("model")
-            other = f"a run of {model}" if model != self._job.model else f"a different variant of {model}"
-            message = f"{self.path} comes from {other}, whose weights don't fit this job's {self._job.model}."
+            other = f"a run of {model}" if model != self._job.model.name else f"a different variant of {model}"
+            message = f"{self.path} comes from {other}, whose weights don't fit this job's {self._job.model.name}."
             raise TaskError(_FIELD, message, "Choose that run's model and image size, or clear “Continue from”.")
-        if before.get("optimizer") != self._job.optimizer:
+        if before.get("optimizer") != self._job.optimizer.name:
             message = f"{self.path} contains the state of another optimizer, {before.get('optimizer')}."
             raise TaskError(_FIELD, message, f"Choose {before.get('optimizer')}, or clear “Continue from”.")
 
 
 def _needs_same_memory(before: dict[str, Any], job: Job) -> bool:
     """Return True if the job needs as much memory on each device as the job `before`."""
-    alike = all(before[name] == getattr(job, name) for name in deciding("memory"))
-    return alike and tuple(before["devices"]) == job.devices and before["precision"] == settled_precision(job)
+    alike = all(before[name] == job.value(name) for name in fields_with("memory"))
+    return alike and tuple(before["devices"]) == job.parallel.devices and before["precision"] == settled_precision(job)
 
 
 def _read_intact(path: Path) -> tuple[Path, dict[str, Any], str]:

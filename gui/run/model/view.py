@@ -101,7 +101,9 @@ class ModelView(QWidget):
         if fresh:
             job = found.job
             self.form.show_run(
-                run, job.devices if job is not None else (), Path(job.dataset).name if job is not None else ""
+                run,
+                job.parallel.devices if job is not None else (),
+                Path(job.data.dataset).name if job is not None else "",
             )
         before, self._evaluations = self._evaluations, found.evaluations
         self.form.offer_back(bool(found.evaluations))

@@ -176,7 +176,7 @@ class PredictionsView(QWidget):
 
 def _why_empty(data: RunData, active: bool) -> str:
     job = data.started.job if data.started is not None else None
-    if job is not None and job.predictions == 0:
+    if job is not None and job.checkpoints.predictions == 0:
         return (
             "This run saves no predictions.\n\nSet Predictions kept, under Checkpoints, to save some in the next run."
         )

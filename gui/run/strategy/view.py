@@ -116,4 +116,4 @@ class _Part(QFrame):
 
 
 def _devices(data: RunData) -> tuple[str, ...]:
-    return data.started.job.devices if data.started is not None else ()
+    return data.started.job.parallel.devices if data.started is not None else ()

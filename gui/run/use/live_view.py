@@ -70,7 +70,7 @@ class LiveView(QWidget):
         self._run = run
         self.checkpoint.show_run(run)
         if job is not None:
-            self.devices.show_own(job.devices)
+            self.devices.show_own(job.parallel.devices)
         self._allow()
 
     def close_work(self) -> None:

@@ -94,7 +94,7 @@ class PredictForm(QWidget):
         self.files.clear()
         self.checkpoint.show_run(run)
         if job is not None:
-            self.devices.show_own(job.devices)
+            self.devices.show_own(job.parallel.devices)
             choices = [(name, _TITLES[name], "") for name in formats_of(job.task)]
             self.format.set_choices([(_USUAL, f"{choices[0][1]} (usual)", ""), *choices[1:]])
             self.format.set_value(_USUAL)

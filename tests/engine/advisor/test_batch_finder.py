@@ -31,7 +31,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="caps of address
 @pytest.fixture
 def job(tmp_path: Path) -> Job:
     """Return a job with images that take 5 MB each."""
-    return Job(dataset=str(paths.sample_dataset()), image_size=256, cpu_threads=1, **deep_model(tmp_path))
+    return Job.from_fields(dataset=str(paths.sample_dataset()), image_size=256, cpu_threads=1, **deep_model(tmp_path))
 
 
 def run_limited(words: list[str], given: bytes, cap: int, folder: Path, kind: int = resource.RLIMIT_AS) -> bytes:
@@ -123,11 +123,11 @@ def test_finder_is_within_five_percent_of_bisection(kind: int, cap: int, job: Jo
             copy = many / image.relative_to(paths.sample_dataset()).with_name(f"{image.stem}-{number}.png")
             copy.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(image, copy)
-    job = msgspec.structs.replace(job, dataset=str(many), epochs=2)
+    job = job.with_fields(dataset=str(many), epochs=2)
     found = find_under(cap, job, tmp_path, kind)
     assert len(found.trials) <= MAX_TRIALS
     assert found.largest is not None
-    assert fits(msgspec.structs.replace(job, batch_size=found.largest), cap, tmp_path, kind, TRAINING)
+    assert fits(job.with_fields(batch_size=found.largest), cap, tmp_path, kind, TRAINING)
     low, high = found.largest, round(1.2 * found.largest)
     assert not fits(trial_job(job, high), cap, tmp_path, kind)
     while high - low > 0.01 * low:
@@ -139,7 +139,7 @@ def test_finder_is_within_five_percent_of_bisection(kind: int, cap: int, job: Jo
 @pytest.mark.long
 @pytest.mark.timeout(900)
 def test_finder_gives_remedy_if_nothing_fits(job: Job, tmp_path: Path) -> None:
-    large = msgspec.structs.replace(job, image_size=4096)  # 1.3 GB each
+    large = job.with_fields(image_size=4096)  # 1.3 GB each
     found = find_under(BASE_BYTES + 1_000_000_000, large, tmp_path)
     assert found.largest is None
     assert "Even a batch of" in found.why
@@ -149,7 +149,7 @@ def test_finder_gives_remedy_if_nothing_fits(job: Job, tmp_path: Path) -> None:
 @pytest.mark.long
 @pytest.mark.timeout(900)
 def test_finder_with_two_ranks_tries_even_sizes(job: Job, tmp_path: Path) -> None:
-    together = msgspec.structs.replace(job, strategy="ddp", devices=("cpu", "cpu"))
+    together = job.with_fields(strategy="ddp", devices=("cpu", "cpu"))
     found = find_under(5_500_000_000, together, tmp_path)
     assert all(trial.size % 2 == 0 for trial in found.trials)
     assert found.largest is not None

@@ -53,7 +53,9 @@ def threads_as_before() -> Iterator[None]:
 
 
 def small(**fields: object) -> Job:
-    return Job(**({"strategy": "pipeline", "devices": ("cpu", "cpu"), "model": "mnist_cnn", "batch_size": 16} | fields))
+    return Job.from_fields(
+        **({"strategy": "pipeline", "devices": ("cpu", "cpu"), "model": "mnist_cnn", "batch_size": 16} | fields)
+    )
 
 
 @pytest.fixture

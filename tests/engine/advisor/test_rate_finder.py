@@ -28,7 +28,7 @@ Start = Callable[[Job], subprocess.Popen[bytes]]
 
 def small(**fields: object) -> Job:
     own = {"dataset": str(paths.sample_dataset()), "model": "mnist_cnn", "image_size": 28, "batch_size": 8}
-    return Job(**(own | fields))
+    return Job.from_fields(**(own | fields))
 
 
 @pytest.fixture

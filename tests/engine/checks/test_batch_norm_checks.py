@@ -22,7 +22,7 @@ A, B = "GPU-a", "GPU-b"
 
 
 def found(tmp_path: Path, **fields: Any) -> list[Problem]:
-    job = Job(**({"dataset": str(tmp_path), "devices": ("cpu",), "strategy": "single"} | fields))
+    job = Job.from_fields(**({"dataset": str(tmp_path), "devices": ("cpu",), "strategy": "single"} | fields))
     return [each for each in errors(problems(job, CATALOGUE)) if "BatchNorm" in each.message]
 
 
@@ -78,7 +78,11 @@ def test_enough_values_are_no_problem(tmp_path: Path, fields: dict[str, Any]) ->
 )
 def test_the_catalogue_agrees_with_pytorch(task: str, name: str, size: int) -> None:
     info = TASKS[task].model_info(name)
-    model = TASKS[task].build_model(Job(task=task, model=name, pretrained=False), info.classes, info.channels).train()
+    model = (
+        TASKS[task]
+        .build_model(Job.from_fields(task=task, model=name, pretrained=False), info.classes, info.channels)
+        .train()
+    )
     entry = CATALOGUE.model(name)
     assert entry is not None
     is_refused = entry.lone_batch_norm == ANY_SIZE or size <= entry.lone_batch_norm
@@ -91,5 +95,5 @@ def test_the_catalogue_agrees_with_pytorch(task: str, name: str, size: int) -> N
 def test_lone_size_is_that_of_the_last_stride(name: str, expected: int) -> None:
     task = TASKS["classification"]
     info = task.model_info(name)
-    model = on_meta(lambda: task.build_model(Job(model=name), info.classes, info.channels))
+    model = on_meta(lambda: task.build_model(Job.from_fields(model=name), info.classes, info.channels))
     assert lone_size(model, info.channels, smallest=info.min_image_size, usual=info.image_size) == expected

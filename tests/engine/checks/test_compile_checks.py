@@ -28,7 +28,7 @@ def compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def found(tmp_path: Path, **fields: Any) -> list[Problem]:
-    return problems(Job(**({"dataset": str(tmp_path), "model": "resnet18"} | fields)), load_catalogue())
+    return problems(Job.from_fields(**({"dataset": str(tmp_path), "model": "resnet18"} | fields)), load_catalogue())
 
 
 @pytest.mark.parametrize(

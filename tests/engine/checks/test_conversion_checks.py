@@ -23,13 +23,13 @@ def fields(job: Job, **options: object) -> list[str]:
 
 def test_that_every_listed_model_is_worth_trying() -> None:
     for model in CATALOGUE.models:
-        told = convertible(Job(task=model.task, model=model.id), CATALOGUE)
+        told = convertible(Job.from_fields(task=model.task, model=model.id), CATALOGUE)
         assert told == {"onnx": [], "safetensors": []}
 
 
 def test_that_all_that_stands_in_the_way_is_said_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(conversion_checks, "PACKAGES", ("onnx", "no_such_package"))
-    job = Job(task="detection", model="fasterrcnn")
+    job = Job.from_fields(task="detection", model="fasterrcnn")
     assert fields(job, dynamic_size=True, int8=True, opset=12) == ["to", "opset", "dynamic_size", "int8"]
     problem = conversion_problems(job, "onnx", OnnxOptions(), CATALOGUE)[0]
     assert problem.message.endswith("no_such_package.")
@@ -37,13 +37,13 @@ def test_that_all_that_stands_in_the_way_is_said_at_once(monkeypatch: pytest.Mon
 
 
 def test_that_pixelwise_convolutions_take_any_size() -> None:
-    assert takes_any_size(Job(task="segmentation", model="unet"), CATALOGUE)
-    assert not takes_any_size(Job(task="road_extraction", model="hourglass_mtl"), CATALOGUE)
-    assert not takes_any_size(Job(task="classification", model="vit_b_16"), CATALOGUE)
+    assert takes_any_size(Job.from_fields(task="segmentation", model="unet"), CATALOGUE)
+    assert not takes_any_size(Job.from_fields(task="road_extraction", model="hourglass_mtl"), CATALOGUE)
+    assert not takes_any_size(Job.from_fields(task="classification", model="vit_b_16"), CATALOGUE)
 
 
 def test_that_a_file_of_ones_own_is_warned_of() -> None:
-    (problem,) = convertible(Job(model="own.py"), CATALOGUE)["safetensors"]
+    (problem,) = convertible(Job.from_fields(model="own.py"), CATALOGUE)["safetensors"]
     assert (problem.field, problem.severity) == ("model", "warning")
 
 

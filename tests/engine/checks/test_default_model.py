@@ -92,10 +92,18 @@ def test_every_task_has_a_default_of_its_own_models_that_needs_no_gpu() -> None:
 
 def test_included_alternative_is_none_for_the_included_model_itself() -> None:
     unet = DefaultModel("unet", "tu-tf_efficientnet_lite0")
-    assert included_alternative(Job(model="resnet18"), CATALOGUE) == DefaultModel(LITE)
-    assert included_alternative(Job(model=LITE), CATALOGUE) is None
-    assert included_alternative(Job(task="segmentation", model="unet"), CATALOGUE) == unet
-    assert included_alternative(Job(task="segmentation", model="fcn_resnet50", encoder=unet.encoder), CATALOGUE) == unet
-    assert included_alternative(Job(task="segmentation", model="unet", encoder=unet.encoder), CATALOGUE) is None
-    assert included_alternative(Job(task="point_segmentation", model="pointcnn"), CATALOGUE) is None
-    assert included_alternative(Job(task="no_such_task"), CATALOGUE) is None
+    assert included_alternative(Job.from_fields(model="resnet18"), CATALOGUE) == DefaultModel(LITE)
+    assert included_alternative(Job.from_fields(model=LITE), CATALOGUE) is None
+    assert included_alternative(Job.from_fields(task="segmentation", model="unet"), CATALOGUE) == unet
+    assert (
+        included_alternative(
+            Job.from_fields(task="segmentation", model="fcn_resnet50", encoder=unet.encoder), CATALOGUE
+        )
+        == unet
+    )
+    assert (
+        included_alternative(Job.from_fields(task="segmentation", model="unet", encoder=unet.encoder), CATALOGUE)
+        is None
+    )
+    assert included_alternative(Job.from_fields(task="point_segmentation", model="pointcnn"), CATALOGUE) is None
+    assert included_alternative(Job.from_fields(task="no_such_task"), CATALOGUE) is None

@@ -18,7 +18,7 @@ THREE = (gpu(0, cuda_index=2), gpu(1, cuda_index=0), gpu(2, cuda_index=1))
 
 def problems(seen: Snapshot, *chosen: Gpu, environment: dict[str, str] | None = None, **job: object) -> list[Problem]:
     devices = tuple(gpu.uuid for gpu in chosen or seen.gpus)
-    return gpu_problems(Job(devices=devices, **job), seen, CU132, environment or {})  # type: ignore[arg-type]
+    return gpu_problems(Job.from_fields(devices=devices, **job), seen, CU132, environment or {})  # type: ignore[arg-type]
 
 
 def hidden(seen: Snapshot, **environment: str) -> list[int]:
@@ -139,8 +139,8 @@ def test_that_a_gpu_with_mig_on_is_refused_and_one_of_its_instances_is_not() -> 
 @pytest.mark.parametrize("strategy", ["ddp", "dp", "fsdp", "pipeline", "model_parallel"])
 @pytest.mark.parametrize("devices", [(ONE.uuid, TWO.uuid), (ONE.uuid, gpu(1).uuid)])
 def test_that_an_instance_goes_with_no_other_gpu_whatever_the_strategy(strategy: str, devices: tuple[str, ...]) -> None:
-    (problem,) = gpu_problems(Job(devices=devices, strategy=strategy), None, CU132, {})
+    (problem,) = gpu_problems(Job.from_fields(devices=devices, strategy=strategy), None, CU132, {})
     assert problem.field == "devices"
     assert "one MIG instance" in problem.message
     assert problem.remedy == "Choose one MIG instance, or turn MIG off: sudo nvidia-smi -mig 0"
-    assert gpu_problems(Job(devices=devices[:1], strategy=strategy), None, CU132, {}) == []
+    assert gpu_problems(Job.from_fields(devices=devices[:1], strategy=strategy), None, CU132, {}) == []

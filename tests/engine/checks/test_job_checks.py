@@ -15,7 +15,7 @@ from engine.checks.job_checks import problems
 from engine.contract.catalogue import load_catalogue
 from engine.contract.dataset import DatasetReport
 from engine.contract.devices import Cpu, Gpu, Nvml, Snapshot
-from engine.contract.job import Job
+from engine.contract.job import FIELDS, Job
 from engine.contract.problems import Problem, errors
 from engine.parallel.layout import choose_microbatches
 from tests.support.consent import agreed
@@ -33,7 +33,7 @@ TWO = machine(Gpu(uuid=A, name="one", nvml_index=0), Gpu(uuid=B, name="two", nvm
 
 @pytest.fixture
 def good(tmp_path: Path) -> Job:
-    return Job(dataset=str(tmp_path), model="mnist_cnn")
+    return Job.from_fields(dataset=str(tmp_path), model="mnist_cnn")
 
 
 def found(job: Job, snapshot: Snapshot | None = TWO) -> list[Problem]:
@@ -43,9 +43,9 @@ def found(job: Job, snapshot: Snapshot | None = TWO) -> list[Problem]:
 def test_that_a_good_job_has_no_problems(good: Job) -> None:
     assert found(good) == []
     for strategy in ("ddp", "pipeline"):
-        assert found(msgspec.structs.replace(good, strategy=strategy, devices=("cpu", "cpu"))) == []
+        assert found(good.with_fields(strategy=strategy, devices=("cpu", "cpu"))) == []
     for strategy in ("dp", "ddp", "pipeline"):
-        assert found(msgspec.structs.replace(good, strategy=strategy, devices=(A, B))) == []
+        assert found(good.with_fields(strategy=strategy, devices=(A, B))) == []
 
 
 @pytest.mark.parametrize(
@@ -91,7 +91,7 @@ def test_that_a_good_job_has_no_problems(good: Job) -> None:
     ],
 )
 def test_that_what_cannot_run_is_told_at_its_field(good: Job, changes: dict[str, Any], field: str, words: str) -> None:
-    problem = next(problem for problem in found(msgspec.structs.replace(good, **changes)) if problem.field == field)
+    problem = next(problem for problem in found(good.with_fields(**changes)) if problem.field == field)
     assert words in str(problem)
     assert problem.remedy
     assert problem.severity == "error"
@@ -99,21 +99,21 @@ def test_that_what_cannot_run_is_told_at_its_field(good: Job, changes: dict[str,
 
 def test_that_a_lost_gpu_is_not_offered(good: Job) -> None:
     lost = machine(Gpu(uuid=A, name="one", nvml_index=0, lost=True))
-    assert "has been lost" in str(found(msgspec.structs.replace(good, devices=(A,)), lost)[0])
+    assert "has been lost" in str(found(good.with_fields(devices=(A,)), lost)[0])
 
 
 def test_that_the_machine_is_judged_only_where_it_is_known(good: Job) -> None:
-    assert found(msgspec.structs.replace(good, devices=("GPU-cccc",)), None) == []
+    assert found(good.with_fields(devices=("GPU-cccc",)), None) == []
 
 
 def test_that_consent_to_a_model_file_ends_when_it_changes(good: Job, tmp_path: Path) -> None:
     file = tmp_path / "net.py"
     file.write_text("one")
-    asked = msgspec.structs.replace(good, model=str(file))
+    asked = good.with_fields(model=str(file))
     assert "not allowed to run yet" in str(found(asked)[0])
-    copied = msgspec.structs.replace(asked, model_file_sha256=model_file_sha256(str(file)))
+    copied = asked.with_fields(model_file_sha256=model_file_sha256(str(file)))
     assert "not allowed to run yet" in str(found(copied)[0]), "what a job says is not the user's word"
-    allowed = msgspec.structs.replace(asked, model_file_sha256=agreed(file))
+    allowed = asked.with_fields(model_file_sha256=agreed(file))
     assert found(allowed) == []
     file.write_text("two")
     assert "It has changed" in str(found(allowed)[0])
@@ -121,17 +121,17 @@ def test_that_consent_to_a_model_file_ends_when_it_changes(good: Job, tmp_path: 
 
 def test_that_the_datasets_own_problems_are_among_them(good: Job) -> None:
     problem = Problem("dataset", "One class only.", "Add another.")
-    report = DatasetReport(folder=good.dataset, format="imagefolder", problems=(problem,))
+    report = DatasetReport(folder=good.data.dataset, format="imagefolder", problems=(problem,))
     assert problems(good, load_catalogue(), TWO, report) == [problem]
 
 
 def test_that_masks_of_more_classes_than_a_task_tells_apart_are_told_at_the_folder(good: Job) -> None:
     def told(task: str, report: DatasetReport) -> list[str]:
-        job = msgspec.structs.replace(good, task=task, model=known.task(task).model)  # type: ignore[union-attr]
+        job = good.with_fields(task=task, model=known.task(task).model)  # type: ignore[union-attr]
         return [str(problem) for problem in problems(job, known, TWO, report) if problem.field == "dataset"]
 
     known = load_catalogue()
-    three = DatasetReport(folder=good.dataset, format="masks", classes=("a", "b", "c"))
+    three = DatasetReport(folder=good.data.dataset, format="masks", classes=("a", "b", "c"))
     (text,) = told("road_extraction", three)
     assert "The masks have 3 classes; the task Roads and lines distinguishes only lines and background." in text
     assert "ignore a third, or choose the task Semantic segmentation" in text
@@ -139,7 +139,7 @@ def test_that_masks_of_more_classes_than_a_task_tells_apart_are_told_at_the_fold
     assert told("road_extraction", msgspec.structs.replace(three, classes=("a", "b"))) == []
     wrong = Problem("dataset", "No mask can be read.", "Give others.")
     assert told("road_extraction", msgspec.structs.replace(three, problems=(wrong,))) == [str(wrong)]
-    assert told("road_extraction", DatasetReport(folder=good.dataset, format="")) == []
+    assert told("road_extraction", DatasetReport(folder=good.data.dataset, format="")) == []
 
 
 def test_that_the_measures_of_a_task_of_ones_own_are_judged_where_its_file_writes_them_out(
@@ -153,14 +153,14 @@ def test_that_the_measures_of_a_task_of_ones_own_are_judged_where_its_file_write
     ):
         file.write_text(text)
         for best_by, right in (("error", True), ("loss", True), ("eror", False)):
-            job = msgspec.structs.replace(good, task="custom", model=str(file), best_by=best_by)
+            job = good.with_fields(task="custom", model=str(file), best_by=best_by)
             told = [problem for problem in found(job) if problem.field == "best_by"]
             assert bool(told) == (known and not right)
             assert all("Did you mean “error”?" in problem.remedy for problem in told)
 
 
 def test_that_a_frozen_random_backbone_is_a_warning_that_keeps_nothing_off(good: Job) -> None:
-    warned = found(msgspec.structs.replace(good, freeze_epochs=2))
+    warned = found(good.with_fields(freeze_epochs=2))
     assert [problem.severity for problem in warned] == ["warning"]
     assert errors(warned) == []
 
@@ -178,7 +178,7 @@ def test_that_the_chosen_microbatches_divide_the_batch(batch: int, stages: int, 
 
 @given(
     st.builds(
-        Job,
+        Job.from_fields,
         strategy=st.sampled_from(["single", "dp", "ddp", "pipeline", "none"]),
         devices=st.lists(st.sampled_from(["cpu", A, B, "GPU-c", ""]), max_size=5).map(tuple),
         batch_size=st.integers(1, 40),
@@ -189,7 +189,7 @@ def test_that_the_chosen_microbatches_divide_the_batch(batch: int, stages: int, 
 )
 def test_that_every_problem_names_a_field_and_a_remedy(job: Job) -> None:
     for problem in found(job):
-        assert problem.field in Job.__struct_fields__
+        assert problem.field in FIELDS
         assert problem.message.endswith((".", "?"))
         assert problem.remedy
 
@@ -211,7 +211,7 @@ def test_that_an_optimizer_and_a_schedule_that_do_not_go_together_are_told(
     good: Job, fields: dict[str, Any], field: str, severity: str
 ) -> None:
     assert not any(problem.field == field for problem in found(good))
-    told = [problem for problem in found(msgspec.structs.replace(good, **fields)) if problem.field == field]
+    told = [problem for problem in found(good.with_fields(**fields)) if problem.field == field]
     assert [problem.severity for problem in told] == [severity]
 
 
@@ -221,5 +221,5 @@ def test_that_dropout_of_a_model_that_has_none_is_told_beforehand(good: Job) -> 
         ("vgg11", ["stochastic_depth"]),
         ("resnet18", ["dropout", "stochastic_depth"]),
     ):
-        job = msgspec.structs.replace(good, model=model, image_size=64, dropout=0.2, stochastic_depth=0.1)
+        job = good.with_fields(model=model, image_size=64, dropout=0.2, stochastic_depth=0.1)
         assert [problem.field for problem in errors(found(job))] == wrong

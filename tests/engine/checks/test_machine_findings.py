@@ -30,7 +30,7 @@ def training(found: Snapshot) -> list[Finding]:
 
 
 def warnings(found: Snapshot, *, chosen: bool, devices: tuple[str, ...] = ("cpu",)) -> list[str]:
-    problems = cpu_warnings(Job(devices=devices), found, CU132, {}, chosen=chosen)
+    problems = cpu_warnings(Job.from_fields(devices=devices), found, CU132, {}, chosen=chosen)
     assert all((problem.field, problem.severity) == ("devices", "warning") for problem in problems)
     return [str(problem) for problem in problems]
 

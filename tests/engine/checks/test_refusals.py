@@ -54,7 +54,7 @@ def test_that_doctor_ends_badly_where_the_driver_is_too_old(stubbed: NvmlStub) -
     answer = footplate("doctor")
     assert answer.code == 3
     (line,) = of_training(answer)
-    assert line == f"BAD   Training: {told(children.snapshot(), Job(devices=(uuid_of(0),)))}"
+    assert line == f"BAD   Training: {told(children.snapshot(), Job.from_fields(devices=(uuid_of(0),)))}"
     assert "driver 570.86.15 is too old. Update the driver to 580.65.06" in line
     assert answer.out.endswith("Training works on the CPU only; see BAD above.\n")
 
@@ -159,7 +159,7 @@ def test_that_the_engine_refuses_a_job_that_nobody_has_judged(stubbed: NvmlStub,
     seen, devices = REFUSED[case]
     seen.write(stubbed)
     supervised = start("forever", len(devices), devices=devices)
-    expected = told(children.snapshot(), Job(devices=devices))
+    expected = told(children.snapshot(), Job.from_fields(devices=devices))
     assert expected
     events = supervised.wait()
     assert [event.cause for event in events if isinstance(event, Failed)] == [expected]

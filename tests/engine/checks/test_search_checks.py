@@ -28,7 +28,7 @@ def test_that_a_space_is_taken_as_the_jobs_fields_are_typed() -> None:
     assert search.space["batch_size"] == Range(low=8, high=64, log=True)
     assert search.space["clip_norm"] == Choices(values=(None, 1.0))
     assert search.goals[0].measure == "top1"
-    assert search.job.best_by == "top1", "the best checkpoint is the one that the search goes by"
+    assert search.job.checkpoints.best_by == "top1", "the best checkpoint is the one that the search goes by"
     assert (search.pruner, search.sampler, search.budget) == ("hyperband", "tpe", Budget(trials=4))
     several = small_search(goals=["top1", "seconds", "parameters"])
     assert (several.sampler, several.pruner) == ("nsgaii", "none"), "what several goals are searched by"

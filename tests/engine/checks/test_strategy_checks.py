@@ -39,7 +39,7 @@ ODD = msgspec.structs.replace(CATALOGUE, models=(*CATALOGUE.models, tied_and_wit
 
 
 def found(tmp_path: Path, **fields: Any) -> list[Problem]:
-    return problems(Job(**({"dataset": str(tmp_path), "model": "resnet18"} | fields)), ODD)
+    return problems(Job.from_fields(**({"dataset": str(tmp_path), "model": "resnet18"} | fields)), ODD)
 
 
 def cpus(count: int) -> tuple[str, ...]:
@@ -254,7 +254,7 @@ def test_that_all_that_is_wrong_is_told_at_once(tmp_path: Path) -> None:
     assert {problem.field for problem in told} == {"microbatches", "cuts", "precision", "resume_from", "balance"}
 
 
-STRATEGY_FIELDS = [field.name for field in FIELDS.values() if field.group == "strategy"]
+STRATEGY_FIELDS = [field.name for field in FIELDS.values() if field.group == "parallel"]
 VALUES: dict[str, st.SearchStrategy[Any]] = {
     "devices": st.integers(0, 9).map(cpus) | st.sampled_from([(A, B), (A, B, C, D), (A, A)]),
     "batch_size": st.integers(1, 70),
@@ -279,7 +279,7 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
 
 @given(st.fixed_dictionaries({}, optional=VALUES))
 def test_that_every_problem_of_any_job_names_a_field_and_a_remedy(values: dict[str, Any]) -> None:
-    told = problems(Job(**values), ODD)
+    told = problems(Job.from_fields(**values), ODD)
     for problem in told:
         assert problem.field in FIELDS
         assert problem.message.endswith((".", "?"))

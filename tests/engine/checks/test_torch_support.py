@@ -32,7 +32,7 @@ def _newest_alone(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def problems(found: Snapshot, torch: TorchBuild | None = CU132) -> list[Problem]:
     """Of a job on all GPUs of the machine."""
-    return gpu_problems(Job(devices=tuple(gpu.uuid for gpu in found.gpus)), found, torch, {})
+    return gpu_problems(Job.from_fields(devices=tuple(gpu.uuid for gpu in found.gpus)), found, torch, {})
 
 
 def test_that_a_driver_which_is_too_old_is_told_with_that_which_is_needed() -> None:
@@ -141,7 +141,7 @@ def test_that_an_older_build_is_told_with_the_one_that_has_code_for_a_newer_gpu(
 def test_that_an_instance_is_judged_by_the_gpu_that_it_is_part_of() -> None:
     whole = gpu(compute_capability=(8, 0), mig_enabled=True)
     seen = machine(whole, instance(7, whole))
-    job = Job(devices=(seen.gpus[1].uuid,))
+    job = Job.from_fields(devices=(seen.gpus[1].uuid,))
     assert gpu_problems(job, seen, CU132, {}) == []
     (problem,) = gpu_problems(job, seen, TorchBuild("2.15.0+cu132", "13.2", ("sm_90",)), {})
     assert "GPU 0 MIG 7 (NVIDIA H200 MIG 1g.18gb, 8.0)" in problem.message
@@ -157,8 +157,8 @@ def test_that_what_is_lost_or_not_chosen_or_not_known_is_not_judged() -> None:
     old = driver("570.86.15", "12.8")
     assert problems(machine(gpu(lost=True), nvml=old)) == []
     assert problems(machine(nvml=old), None) == []
-    assert gpu_problems(Job(devices=("cpu",)), machine(nvml=old), CU132, {}) == []
-    assert gpu_problems(Job(devices=(gpu().uuid,)), None, CU132, {}) == []
+    assert gpu_problems(Job.from_fields(devices=("cpu",)), machine(nvml=old), CU132, {}) == []
+    assert gpu_problems(Job.from_fields(devices=(gpu().uuid,)), None, CU132, {}) == []
 
 
 def test_that_the_bounds_of_torch_are_those_of_the_project(monkeypatch: pytest.MonkeyPatch) -> None:

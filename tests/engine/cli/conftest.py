@@ -30,7 +30,7 @@ def asked_once() -> Iterator[None]:
     reports: dict[tuple[str, ...], DatasetReport] = {}
 
     def inspected(job: Job, on_progress: Callable[[InspectionProgress], None], samples: int = 0) -> DatasetReport:
-        asked = (job.dataset, *inspector_options(job, load_catalogue(), samples))
+        asked = (job.data.dataset, *inspector_options(job, load_catalogue(), samples))
         if asked not in reports:
             reports[asked] = inspect(job, on_progress, samples)
         return reports[asked]

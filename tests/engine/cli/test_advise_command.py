@@ -38,5 +38,5 @@ def test_that_a_table_and_a_sentence_are_printed_and_the_job_is_written_only_whe
     job, problems = load_job(file)
     assert not problems
     assert job is not None
-    assert job.strategy == found["table"][0]["strategy"]
+    assert job.parallel.strategy == found["table"][0]["strategy"]
     assert list_runs() == []

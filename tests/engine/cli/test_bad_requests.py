@@ -111,15 +111,15 @@ def test_that_a_bad_value_is_refused_at_its_flag(
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("epoch = 3", ["epoch:", "Did you mean “epochs”?"]),
-        ("epochs = 'three'", ["--epochs:", "is not a whole number"]),
-        ("version = 99", ["version:", "newer Footplate", "Update Footplate"]),
+        ("training.epoch = 3", ["epoch:", "Did you mean “epochs”?"]),
+        ("training.epochs = 'three'", ["--epochs:", "is not a whole number"]),
+        ("version = 99", ["version:", "version 99", "Update Footplate"]),
         ("epochs = = 3", ["--job:", "not valid TOML"]),
         (f"epochs = {'[' * 5000}{']' * 5000}", ["--job:", "not valid TOML"]),
         (f"epochs = {'3' * 5000}", ["--job:", "not valid TOML"]),
-        ("devices = 'cpu'", ["--devices:"]),
-        ("devices = [0]", ["--devices:"]),
-        ("model = 3\nepochs = 0", ["--model:", "--epochs:"]),
+        ("parallel.devices = 'cpu'", ["--devices:"]),
+        ("parallel.devices = [0]", ["--devices:"]),
+        ("model.name = 3\ntraining.epochs = 0", ["--model:", "--epochs:"]),
     ],
 )
 def test_that_a_bad_job_file_is_refused_at_its_key(

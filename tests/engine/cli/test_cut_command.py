@@ -63,7 +63,7 @@ def test_that_a_bad_request_is_told_at_its_flag_without_measuring() -> None:
 def test_that_a_jobs_own_strategy_is_taken_and_otherwise_a_pipelines(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (tmp_path / "job.toml").write_text('strategy = "fsdp"\ndevices = ["cpu"]\n')
+    (tmp_path / "job.toml").write_text('[parallel]\nstrategy = "fsdp"\ndevices = ["cpu"]\n')
     for words, strategy in ((("--job", str(tmp_path / "job.toml")), "Fully sharded (FSDP)"), ((), "Pipeline")):
         assert main(["cut", "--devices", "cpu", *words]) == 2
         assert f"{strategy} needs at least 2 devices" in capsys.readouterr().err

@@ -51,7 +51,7 @@ def validate(*arguments: str) -> tuple[Job, list[Problem]]:
 
 def test_train_announces_the_included_model_in_one_line(images: Path, capsys: pytest.CaptureFixture[str]) -> None:
     job, found = validate(str(images))
-    assert (job.model, job.pretrained, job.recipe, found) == (LITE, True, "fine-tune", [])
+    assert (job.model.name, job.model.pretrained, job.recipe, found) == (LITE, True, "fine-tune", [])
     lines = capsys.readouterr().err.splitlines()
     assert [line for line in lines if line.startswith(("Model:", "Weights:"))] == [
         "Model: EfficientNet-Lite0 (included weights), because training runs on the CPU. Choose another with --model.",
@@ -61,14 +61,19 @@ def test_train_announces_the_included_model_in_one_line(images: Path, capsys: py
 
 def test_train_sets_the_encoder_of_a_default_model(masked: Path, capsys: pytest.CaptureFixture[str]) -> None:
     job, found = validate(str(masked))
-    assert (job.task, job.model, job.encoder, job.pretrained) == ("segmentation", "unet", f"tu-{LITE[5:]}", True)
+    assert (job.task, job.model.name, job.model.encoder, job.model.pretrained) == (
+        "segmentation",
+        "unet",
+        f"tu-{LITE[5:]}",
+        True,
+    )
     assert found == []
     assert "Model: U-Net on EfficientNet-Lite0 (included weights), because" in capsys.readouterr().err
 
 
 def test_train_keeps_the_users_encoder(masked: Path, hub: WeightsServer, capsys: pytest.CaptureFixture[str]) -> None:
     job, _ = validate(str(masked), "--encoder", "resnet18")
-    assert (job.model, job.encoder, job.pretrained) == ("unet", "resnet18", True)
+    assert (job.model.name, job.model.encoder, job.model.pretrained) == ("unet", "resnet18", True)
     assert "Model:" not in capsys.readouterr().err
 
 
@@ -82,7 +87,7 @@ def test_train_announces_no_model_that_the_user_named_or_in_json(
 
 def test_train_without_weights_falls_back_to_scratch_with_one_warning(images: Path) -> None:
     job, found = validate(str(images), "--model", "resnet18")
-    assert (job.recipe, job.pretrained) == ("from-scratch", False)
+    assert (job.recipe, job.model.pretrained) == ("from-scratch", False)
     (warning,) = found
     assert (warning.field, warning.severity) == ("pretrained", "warning")
     assert warning.message.startswith("ResNet-18 starts from random weights, because download.pytorch.org can't be")
@@ -94,25 +99,25 @@ def test_train_without_weights_falls_back_to_scratch_with_one_warning(images: Pa
 )
 def test_train_is_silent_about_weights_that_nobody_expects(images: Path, arguments: tuple[str, ...]) -> None:
     job, found = validate(str(images), "--model", "resnet18", *arguments)
-    assert (job.pretrained, found) == (False, [])
+    assert (job.model.pretrained, found) == (False, [])
 
 
 def test_train_is_silent_about_weights_of_a_job_file(images: Path, tmp_path: Path) -> None:
     file = tmp_path / "job.toml"
-    file.write_text('model = "resnet18"\n')
+    file.write_text('model.name = "resnet18"\n')
     job, found = validate(str(images), "--job", str(file))
-    assert (job.recipe, job.pretrained, found) == ("", False, [])
+    assert (job.recipe, job.model.pretrained, found) == ("", False, [])
 
 
 def test_train_warns_of_a_chosen_recipe_that_lost_its_weights(images: Path) -> None:
     job, found = validate(str(images), "--model", "resnet18", "--recipe", "quick-look")
-    assert (job.recipe, job.pretrained) == ("quick-look", False)
+    assert (job.recipe, job.model.pretrained) == ("quick-look", False)
     assert [problem.severity for problem in found] == ["warning"]
 
 
 def test_train_uses_reachable_weights_and_asks_once(images: Path, hub: WeightsServer) -> None:
     job, found = validate(str(images), "--model", "timm:test_resnet")
-    assert (job.recipe, job.pretrained, found) == ("fine-tune", True, [])
+    assert (job.recipe, job.model.pretrained, found) == ("fine-tune", True, [])
     assert hub.asked == ["HEAD /"]
 
 
@@ -126,7 +131,7 @@ def test_train_asks_the_server_while_the_folder_is_inspected(
         return inspect(job, on_progress)
 
     monkeypatch.setattr(children, "inspect", waiting)
-    assert validate(str(images), "--model", "timm:test_resnet")[0].pretrained
+    assert validate(str(images), "--model", "timm:test_resnet")[0].model.pretrained
     assert len(hub.asked) == 1
 
 
@@ -134,7 +139,7 @@ def test_train_takes_the_best_model_of_a_gpu_whose_weights_are_here(
     masked: Path, hub: WeightsServer, capsys: pytest.CaptureFixture[str]
 ) -> None:
     job, _ = validate(str(masked), "--devices", "workstation:GPU-1")
-    assert (job.model, job.encoder, job.pretrained) == ("unet", "resnet50", True)
+    assert (job.model.name, job.model.encoder, job.model.pretrained) == ("unet", "resnet50", True)
     assert "Model: U-Net on ResNet-50, whose weights can be downloaded from 127.0.0.1:" in capsys.readouterr().err
 
 

@@ -34,7 +34,7 @@ def source_of(dataset: Path, task: str) -> Path:
 def test_that_every_task_is_served_by_every_command(task: str, forker: Forker, tmp_path: Path) -> None:
     agreed(COUNTING)
     of = train(forker, tmp_path, task)
-    run, source = str(of.run.path), source_of(Path(of.job.dataset), task)
+    run, source = str(of.run.path), source_of(Path(of.job.data.dataset), task)
     last = ("--checkpoint", "last")
 
     answer = footplate("evaluate", run, *last)

@@ -30,7 +30,7 @@ def user_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def run(user_home: Path) -> RunFolder:
     """A run with everything that a run's folder may hold, and some that it should not."""
-    job = Job(dataset=str(user_home / "images"), model="mnist_cnn", name="first try")
+    job = Job.from_fields(dataset=str(user_home / "images"), model="mnist_cnn", name="first try")
     made = create_run(job)
     events: tuple[AnyEvent, ...] = (
         RunStarted(

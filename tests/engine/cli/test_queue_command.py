@@ -28,7 +28,7 @@ def stand() -> Iterator[Stand]:
     slots: list[QueueSlot] = []
 
     def stand_in_line(name: str, *devices: str) -> RunFolder:
-        job = Job(name=name, devices=devices or ("cpu",))
+        job = Job.from_fields(name=name, devices=devices or ("cpu",))
         run = create_run(job)
         slots.append(QueueSlot(run, job))
         slots[-1].poll()

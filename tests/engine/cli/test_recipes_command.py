@@ -7,7 +7,6 @@ import shlex
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 
 from engine.cli.main import main, parser
@@ -54,9 +53,9 @@ def test_that_a_folder_alone_is_trained_by_the_recipe_that_fits(
     job, found = judged(str(images))
     assert job is not None
     lite = "timm:tf_efficientnet_lite0"
-    assert (job.recipe, job.model, job.pretrained, job.optimizer) == ("fine-tune", lite, True, "adamw")
+    assert (job.recipe, job.model.name, job.model.pretrained, job.optimizer.name) == ("fine-tune", lite, True, "adamw")
     # Its 48 small images were seen: two steps in each of 15 epochs, so a short average and no frozen epoch.
-    assert (job.epochs, job.ema_decay, job.freeze_epochs) == (15, 0.9, 0)
+    assert (job.training.epochs, job.training.ema_decay, job.model.freeze_epochs) == (15, 0.9, 0)
     assert found == []
     assert "Recipe: Fine-tune. Choose another with --recipe.\n" in capsys.readouterr().err
 
@@ -69,38 +68,48 @@ def test_that_a_model_without_weights_is_trained_from_scratch(tmp_path: Path) ->
         "--encoder",
         "resnext101_32x32d",
     )
-    assert (job.recipe, job.pretrained, job.learning_rate, job.clip_norm) == ("from-scratch", False, 7e-4, 10)
+    assert (job.recipe, job.model.pretrained, job.optimizer.learning_rate, job.training.clip_norm) == (
+        "from-scratch",
+        False,
+        7e-4,
+        10,
+    )
 
 
 def test_that_flags_come_before_the_recipe_and_what_follows_from_them_follows(images: Path) -> None:
     job = job_of(str(images), "--model", "mnist_cnn", "--batch-size", "64", "--clip-norm", "", "--nesterov")
-    assert (job.recipe, job.batch_size, job.clip_norm, job.learning_rate) == ("from-scratch", 64, None, 0.025)
+    assert (job.recipe, job.training.batch_size, job.training.clip_norm, job.optimizer.learning_rate) == (
+        "from-scratch",
+        64,
+        None,
+        0.025,
+    )
     job = job_of(str(images), "--no-pretrained")
-    assert (job.recipe, job.pretrained, job.optimizer) == ("from-scratch", False, "sgd")
+    assert (job.recipe, job.model.pretrained, job.optimizer.name) == ("from-scratch", False, "sgd")
 
 
 def test_that_a_recipe_is_chosen_by_name_title_or_file(
     images: Path, mine: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = (str(images), "--model", "mnist_cnn", "--recipe")
-    plain = Job(dataset=str(images), model="mnist_cnn", recipe="plain")
+    plain = Job.from_fields(dataset=str(images), model="mnist_cnn", recipe="plain")
     assert job_of(*words, "plain") == plain
-    assert job_of(*words, "") == msgspec.structs.replace(plain, recipe="")
-    changed = msgspec.structs.replace(plain, recipe="mine", epochs=3, mixup=0.3)
+    assert job_of(*words, "") == plain.with_fields(recipe="")
+    changed = plain.with_fields(recipe="mine", epochs=3, mixup=0.3)
     assert job_of(*words, "mine") == job_of(*words, "my own") == changed
     other = mine.rename(tmp_path / "theirs.toml")
     monkeypatch.chdir(tmp_path)
-    assert job_of(*words, "theirs.toml") == msgspec.structs.replace(changed, recipe=str(other))
+    assert job_of(*words, "theirs.toml") == changed.with_fields(recipe=str(other))
     assert "Recipe:" not in capsys.readouterr().err
 
 
 def test_that_a_job_file_is_taken_as_it_is_unless_a_recipe_is_asked_for(images: Path, tmp_path: Path) -> None:
     file = tmp_path / "job.toml"
-    file.write_text(f'dataset = "{images}"\nmodel = "mnist_cnn"\nrecipe = "fine-tune"\nepochs = 2\n')
-    as_it_is = Job(dataset=str(images), model="mnist_cnn", recipe="fine-tune", epochs=2)
+    file.write_text(f'recipe = "fine-tune"\ndata.dataset = "{images}"\nmodel.name = "mnist_cnn"\ntraining.epochs = 2\n')
+    as_it_is = Job.from_fields(dataset=str(images), model="mnist_cnn", recipe="fine-tune", epochs=2)
     assert job_of("--job", str(file)) == as_it_is
     asked = job_of("--job", str(file), "--recipe", "pytorch-ddp-tutorial")
-    assert (asked.recipe, asked.epochs, asked.learning_rate) == ("pytorch-ddp-tutorial", 2, 0.001)
+    assert (asked.recipe, asked.training.epochs, asked.optimizer.learning_rate) == ("pytorch-ddp-tutorial", 2, 0.001)
 
 
 @pytest.mark.parametrize(
@@ -126,9 +135,9 @@ def test_that_a_recipe_that_cannot_be_had_is_refused(
 
 @pytest.mark.parametrize("recipe", ["", "plain", "fine-tune", "timm-a1", "gone"])
 def test_that_the_command_of_a_job_makes_the_same_job_whatever_its_recipe_says(images: Path, recipe: str) -> None:
-    job = Job(dataset=str(images), model="resnet18", epochs=7, learning_rate=0.3, recipe=recipe)
+    job = Job.from_fields(dataset=str(images), model="resnet18", epochs=7, learning_rate=0.3, recipe=recipe)
     made = job_of(*command_arguments(job)[1:])
-    assert made == msgspec.structs.replace(job, recipe="" if recipe == "gone" else recipe)
+    assert made == job.with_fields(recipe="" if recipe == "gone" else recipe)
 
 
 def test_that_recipes_are_listed_with_those_that_are_broken(mine: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -160,7 +169,7 @@ def test_that_the_help_of_train_says_what_the_recipe_decides(capsys: pytest.Capt
         main(["train", "--help"])
     said = " ".join(capsys.readouterr().out.split())
     assert said.count("Default: the recipe's") == len(
-        [name for name in SETTABLE if not isinstance(getattr(Job(), name), bool)]
+        [name for name in SETTABLE if not isinstance(Job().value(name), bool)]
     )
     assert "Default: the one that fits; none with --job." in said
     assert "Only with --optimizer sgd. Only with --momentum." in said

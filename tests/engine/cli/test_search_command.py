@@ -24,12 +24,10 @@ confirm = 0
 devices = ["cpu", "cpu"]
 
 [job]
-dataset = "{dataset}"
-model = "mnist_cnn"
-image_size = 16
-batch_size = 16
-epochs = 1
-predictions = 0
+data = {{ dataset = "{dataset}", image_size = 16 }}
+model.name = "mnist_cnn"
+training = {{ batch_size = 16, epochs = 1 }}
+checkpoints.predictions = 0
 
 [space]
 learning_rate = {{ low = 1e-4, high = 1.0, log = true }}
@@ -40,7 +38,7 @@ optimizer = ["sgd", "adamw"]
 @pytest.fixture
 def space(tmp_path: Path) -> Path:
     """A SPACE.toml, whose dataset is named as seen from it."""
-    (tmp_path / "sample").symlink_to(small_job().dataset)
+    (tmp_path / "sample").symlink_to(small_job().data.dataset)
     file = tmp_path / "flowers.toml"
     file.write_text(SPACE.format(dataset="sample"))
     return file
@@ -93,7 +91,7 @@ def test_that_a_search_runs_to_its_end_and_is_shown_continued_with_more_and_trai
     assert answer.code == 0, answer.err
     job = list_runs()[0].job()
     assert job is not None
-    assert (job.name, job.epochs) == ("flowers best", 2)
+    assert (job.name, job.training.epochs) == ("flowers best", 2)
 
 
 def test_that_searches_are_listed_and_one_is_shown(capsys: pytest.CaptureFixture[str]) -> None:

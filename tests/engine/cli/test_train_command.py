@@ -137,11 +137,13 @@ def test_that_an_interrupted_run_is_told_with_130(images: Path) -> None:
 
 def test_that_a_job_file_gives_the_values_and_flags_override_them(images: Path, tmp_path: Path) -> None:
     file = tmp_path / "job.toml"
-    file.write_text('model = "mnist_cnn"\nepochs = 7\nbatch_size = 8\npretrained = true\nimage_size = 32\n')
+    file.write_text(
+        'data.image_size = 32\n[model]\nname = "mnist_cnn"\npretrained = true\n[training]\nepochs = 7\nbatch_size = 8\n'
+    )
     words = (str(images), "--job", str(file), "--epochs", "1", "--no-pretrained", "--image-size", "")
     job, problems = judged(*words)
     assert problems == []
-    assert job == Job(dataset=str(images), model="mnist_cnn", epochs=1, batch_size=8)
+    assert job == Job.from_fields(dataset=str(images), model="mnist_cnn", epochs=1, batch_size=8)
 
 
 def judged(*words: str) -> tuple[Job | None, list[Problem]]:
@@ -171,7 +173,7 @@ def test_that_a_folder_alone_gets_its_task_and_a_task_its_model(
     job, problems = judged(str(folder), *words)
     assert not errors(problems), problems
     assert job is not None
-    assert (job.task, job.model) == (task, model)
+    assert (job.task, job.model.name) == (task, model)
 
 
 def test_that_relative_paths_are_made_absolute_since_the_run_lives_elsewhere(
@@ -180,4 +182,4 @@ def test_that_relative_paths_are_made_absolute_since_the_run_lives_elsewhere(
     monkeypatch.chdir(images.parent)
     job, _ = judged(images.name, "--model", "mnist_cnn")
     assert job is not None
-    assert job.dataset == str(images)
+    assert job.data.dataset == str(images)

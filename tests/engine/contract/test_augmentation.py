@@ -20,7 +20,7 @@ from engine.contract.problems import Problem
 
 
 def own(*texts: str, task: str = "classification") -> Job:
-    return Job(task=task, augmentation="own", transforms=texts)
+    return Job.from_fields(task=task, augmentation="own", transforms=texts)
 
 
 def test_that_a_text_is_a_name_and_its_numbers_of_which_those_with_a_default_may_be_left_out() -> None:
@@ -71,14 +71,16 @@ def test_that_a_transform_that_a_tasks_labels_cannot_follow_is_refused(task: str
 
 
 def test_that_own_without_a_list_is_told() -> None:
-    assert not augmentation_problems(Job(transforms=("flip",)))  # which has no effect, as is told of all such fields
+    assert not augmentation_problems(
+        Job.from_fields(transforms=("flip",))
+    )  # which has no effect, as is told of all such fields
     (empty,) = augmentation_problems(own())
     assert (empty.field, empty.severity) == ("transforms", "error")
     (points,) = augmentation_problems(own("flip", task="point_segmentation"))
     assert (points.field, points.severity) == ("augmentation", "error")
-    (points,) = augmentation_problems(Job(augmentation="strong", task="point_segmentation"))
+    (points,) = augmentation_problems(Job.from_fields(augmentation="strong", task="point_segmentation"))
     assert (points.field, points.severity) == ("augmentation", "warning")
-    assert not augmentation_problems(Job(augmentation="light", task="point_segmentation"))
+    assert not augmentation_problems(Job.from_fields(augmentation="light", task="point_segmentation"))
 
 
 def test_that_every_task_with_images_has_strengths_of_transforms_that_it_can_have() -> None:
@@ -87,13 +89,16 @@ def test_that_every_task_with_images_has_strengths_of_transforms_that_it_can_hav
     for task, kind in tasks.items():
         if kind is None:
             continue
-        weaker, stronger = (transforms(Job(task=task, augmentation=each)) for each in ("medium", "strong"))
+        weaker, stronger = (transforms(Job.from_fields(task=task, augmentation=each)) for each in ("medium", "strong"))
         assert weaker
         assert stronger
         assert weaker != stronger
-        for job in (Job(task=task, augmentation="medium"), Job(task=task, augmentation="strong")):
+        for job in (
+            Job.from_fields(task=task, augmentation="medium"),
+            Job.from_fields(task=task, augmentation="strong"),
+        ):
             assert all(isinstance(parse(text, kind), Transform) for text in in_words(job).split(", "))
-        assert not transforms(Job(task=task, augmentation="light"))
+        assert not transforms(Job.from_fields(task=task, augmentation="light"))
 
 
 def test_that_every_transform_has_an_example_that_is_right() -> None:
@@ -112,8 +117,8 @@ def test_that_mosaic_ends_before_the_run_does(epochs: int, last: int) -> None:
 def test_that_images_of_signs_are_not_mirrored_unless_the_job_says_so() -> None:
     for classes in (("0", "1"), ("00012", "7"), ("A", "b")):
         assert not mirrors(Job(), classes)
-        assert mirrors(Job(mirror="on"), classes)
+        assert mirrors(Job.from_fields(mirror="on"), classes)
     assert mirrors(Job(), ("rose", "tulip"))
     assert mirrors(Job(), ("A", "rose"))
-    assert not mirrors(Job(mirror="off"), ("rose", "tulip"))
+    assert not mirrors(Job.from_fields(mirror="off"), ("rose", "tulip"))
     assert not mirrors(Job(), ("rose",), images=False)

@@ -7,7 +7,6 @@ import shlex
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -59,30 +58,30 @@ def values_of(name: str) -> st.SearchStrategy[Any]:
 PATHS = ("dataset", "model", "weights_file", "resume_from")
 CHANGEABLE = [name for name in FIELDS if name not in (*PATHS, "devices", "model_file_sha256")]
 JOBS = st.fixed_dictionaries({}, optional={name: values_of(name) for name in CHANGEABLE}).map(
-    lambda values: Job(**values)
+    lambda values: Job.from_fields(**values)
 )
 
 
 @given(job=JOBS, devices=st.sampled_from([("cpu",), ("cpu", "cpu"), ("GPU-1", "GPU-2")]))
 def test_that_the_terminal_reads_the_same_job_from_the_command(job: Job, devices: tuple[str, ...]) -> None:
-    whole = msgspec.structs.replace(job, dataset="/data/my flowers", devices=devices)
+    whole = job.with_fields(dataset="/data/my flowers", devices=devices)
     assert job_of(command_line(whole)) == whole
 
 
 def test_that_cuts_are_a_list_with_commas_which_may_be_empty() -> None:
-    assert "--cuts relu,layer2_0_relu" in command_line(Job(dataset="/data", cuts=("relu", "layer2_0_relu")))
+    assert "--cuts relu,layer2_0_relu" in command_line(Job.from_fields(dataset="/data", cuts=("relu", "layer2_0_relu")))
     job = job_of("footplate train /data --cuts ''")
     assert job is not None
-    assert job.cuts == ()
+    assert job.parallel.cuts == ()
     spaced = job_of("footplate train /data --cuts 'relu, layer2_0_relu'")
     assert spaced is not None
-    assert spaced.cuts == ("relu", "layer2_0_relu")
+    assert spaced.parallel.cuts == ("relu", "layer2_0_relu")
 
 
 def test_that_an_optional_number_is_left_empty_by_an_empty_word() -> None:
     job = job_of("footplate train /data --clip-norm 0.5 --ema-decay '' --stages-per-device ''")
     assert job is not None
-    assert (job.clip_norm, job.ema_decay, job.stages_per_device) == (0.5, None, None)
+    assert (job.training.clip_norm, job.training.ema_decay, job.parallel.stages_per_device) == (0.5, None, None)
 
 
 @pytest.mark.parametrize("name", ["weights_file", "resume_from"])
@@ -92,7 +91,7 @@ def test_that_a_path_is_taken_from_where_the_command_runs(
     monkeypatch.chdir(tmp_path)
     job = job_of(f"footplate train /data {FIELDS[name].flag} checkpoints/last.pt")
     assert job is not None
-    assert getattr(job, name) == str(tmp_path / "checkpoints" / "last.pt")
+    assert job.value(name) == str(tmp_path / "checkpoints" / "last.pt")
 
 
 def test_that_the_help_puts_each_option_with_the_strategies_that_go_by_it(capsys: pytest.CaptureFixture[str]) -> None:
@@ -114,18 +113,20 @@ def test_that_the_help_puts_each_option_with_the_strategies_that_go_by_it(capsys
 
 @pytest.mark.parametrize("dataset", ["/data/it's here", "/data/-odd", '/data/"quoted" $HOME', "/data/新しい"])
 def test_that_folders_with_odd_names_survive_the_shell(dataset: str) -> None:
-    job = job_of(command_line(Job(dataset=dataset)))
+    job = job_of(command_line(Job.from_fields(dataset=dataset)))
     assert job is not None
-    assert job.dataset == dataset
+    assert job.data.dataset == dataset
 
 
 def test_that_the_command_says_that_the_model_file_is_trusted(tmp_path: Path) -> None:
     program = tmp_path / "net.py"
     program.write_text("def build_model(num_classes): ...\n")
-    trusted = Job(dataset="/data", model=str(program), model_file_sha256=model_file_sha256(str(program)) or "")
+    trusted = Job.from_fields(
+        dataset="/data", model=str(program), model_file_sha256=model_file_sha256(str(program)) or ""
+    )
     assert "--trust-model-file" in command_line(trusted)
     assert job_of(command_line(trusted)) == trusted
-    assert "--trust-model-file" not in command_line(Job(dataset="/data", model=str(program)))
+    assert "--trust-model-file" not in command_line(Job.from_fields(dataset="/data", model=str(program)))
 
 
 @given(st.fixed_dictionaries({}, optional={name: values_of(name) for name in OF_A_RUN.intersection(CHANGEABLE)}))

@@ -93,6 +93,6 @@ def test_that_fields_are_idle_where_others_leave_them_nothing_to_do(
     ],
 )
 def test_that_a_field_that_is_set_in_vain_is_a_warning(tmp_path: Path, fields: dict[str, Any], told: str) -> None:
-    (problem,) = problems(Job(**({"dataset": str(tmp_path), "model": "resnet18"} | fields)), CATALOGUE)
+    (problem,) = problems(Job.from_fields(**({"dataset": str(tmp_path), "model": "resnet18"} | fields)), CATALOGUE)
     assert problem.severity == "warning"
     assert told in str(problem)

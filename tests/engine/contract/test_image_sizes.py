@@ -13,7 +13,7 @@ CATALOGUE = load_catalogue()
 
 
 def test_that_images_grow_by_steps_over_two_thirds_of_the_run() -> None:
-    job = Job(epochs=12, progressive_from=96)
+    job = Job.from_fields(epochs=12, progressive_from=96)
     assert [side_of_epoch(job, 224, epoch) for epoch in range(1, 13)] == [
         96,
         96,
@@ -26,8 +26,8 @@ def test_that_images_grow_by_steps_over_two_thirds_of_the_run() -> None:
         *(224,) * 4,
     ]
     assert [side_of_epoch(job, 150, epoch) for epoch in range(1, 13)] == [*(96,) * 5, *(128,) * 3, *(150,) * 4]
-    assert {side_of_epoch(Job(epochs=12), 224, epoch) for epoch in range(1, 13)} == {224}
-    assert side_of_epoch(Job(epochs=1, progressive_from=96), 224, 1) == 96
+    assert {side_of_epoch(Job.from_fields(epochs=12), 224, epoch) for epoch in range(1, 13)} == {224}
+    assert side_of_epoch(Job.from_fields(epochs=1, progressive_from=96), 224, 1) == 96
 
 
 @pytest.mark.parametrize(
@@ -43,8 +43,12 @@ def test_that_images_grow_by_steps_over_two_thirds_of_the_run() -> None:
     ],
 )
 def test_that_smaller_images_are_refused_where_they_cannot_be(fields: dict[str, object], said: str) -> None:
-    job = Job(**fields)  # type: ignore[arg-type]
-    task, strategy, model = CATALOGUE.task(job.task), CATALOGUE.strategy(job.strategy), CATALOGUE.model(job.model)
+    job = Job.from_fields(**fields)  # type: ignore[arg-type]
+    task, strategy, model = (
+        CATALOGUE.task(job.task),
+        CATALOGUE.strategy(job.parallel.strategy),
+        CATALOGUE.model(job.model.name),
+    )
     found = image_size_problems(job, task, strategy, model)
     assert [problem.field for problem in found] == ["progressive_from"] * bool(said)
     assert said in " ".join(map(str, found))
@@ -55,6 +59,6 @@ def test_that_validation_takes_the_middle_where_the_task_does() -> None:
     classification, detection = CATALOGUE.task("classification"), CATALOGUE.task("detection")
     assert classification is not None
     assert detection is not None
-    assert validation_side(Job(val_crop=0.875), classification, 224) == 256
+    assert validation_side(Job.from_fields(val_crop=0.875), classification, 224) == 256
     assert validation_side(Job(), classification, 224) == 224
-    assert validation_side(Job(val_crop=0.875), detection, 224) == 224
+    assert validation_side(Job.from_fields(val_crop=0.875), detection, 224) == 224

@@ -11,7 +11,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.contract.command import command_line
-from engine.contract.job import FIELDS, Field, Job, changed_fields, job_from_values, job_to_toml, load_job, save_job
+from engine.contract.job import (
+    FIELDS,
+    Job,
+    changed_fields,
+    field_path,
+    job_from_values,
+    job_to_toml,
+    load_job,
+    save_job,
+    values_from_table,
+)
+from engine.contract.job_fields import ABOUT, Field
 
 text = st.text(st.characters(codec="utf-8"), max_size=40)
 
@@ -57,17 +68,19 @@ def test_that_every_job_survives_its_file(tmp_path_factory: pytest.TempPathFacto
 
 @given(jobs)
 def test_that_the_changed_fields_alone_make_the_same_job(values: dict[str, Any]) -> None:
-    job = Job(**values)
+    job = Job.from_fields(**values)
     assert job_from_values(changed_fields(job)) == (job, [])
 
 
-@given(st.dictionaries(st.sampled_from([*FIELDS, "version"]) | st.text(max_size=12), anything, max_size=8))
+@given(st.dictionaries(st.sampled_from([*FIELDS, "options"]) | st.text(max_size=12), anything, max_size=8))
 def test_that_whatever_the_values_are_each_gets_a_job_or_a_problem(values: dict[str, Any]) -> None:
     job, problems = job_from_values(values)
     assert (job is None) == bool(problems)
     assert all(problem.message and problem.remedy for problem in problems)
     if job is not None:
-        assert job_from_values(tomllib.loads(job_to_toml(job))) == (job, [])
+        stored, misplaced = values_from_table(tomllib.loads(job_to_toml(job)))
+        assert misplaced == []
+        assert job_from_values(stored) == (job, [])
 
 
 def test_that_all_problems_come_at_once() -> None:
@@ -80,8 +93,6 @@ def test_that_all_problems_come_at_once() -> None:
 @pytest.mark.parametrize(
     ("values", "remedy"),
     [
-        ({"version": 3}, "Update Footplate"),
-        ({"version": "one"}, "Set version = 2."),
         ({"epochs": True}, "whole number"),
         ({"epochs": 0}, "from 1 to 100,000"),
         ({"learning_rate": 0}, "above 0, up to 100"),
@@ -111,18 +122,38 @@ def test_that_a_file_that_is_not_toml_is_a_problem(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("before", "epochs"),
-    [({}, 0), ({"freeze_backbone": True}, 100_000), ({"freeze_backbone": True, "unfreeze_after": 3}, 3)],
+    ("content", "field", "word"),
+    [
+        ("version = 3", "version", "Update Footplate"),
+        ('version = "one"', "version", "set version = 1"),
+        ("epochs = 3", "epochs", "training.epochs"),
+        ("[training]\nseeds = 3", "seeds", "“seed”"),
+        ("[optimizer]\noptimizer = 'sgd'", "optimizer", "optimizer.name"),
+        ("[data]\nname = 'x'", "data", "not a field"),
+        ("model = 'resnet18'", "model", "[model]"),
+    ],
 )
-def test_that_a_job_of_version_1_keeps_its_backbone_frozen_for_as_long(before: dict[str, Any], epochs: int) -> None:
-    job, problems = job_from_values({"version": 1, "freeze_backbone": False, **before})
-    assert problems == []
-    assert job is not None
-    assert (job.version, job.freeze_epochs) == (2, epochs)
+def test_load_job_reports_misplaced_entries(tmp_path: Path, content: str, field: str, word: str) -> None:
+    (tmp_path / "job.toml").write_text(content)
+    job, (problem,) = load_job(tmp_path / "job.toml")
+    assert (job, problem.field) == (None, field)
+    assert word in str(problem)
+
+
+def test_flat_names_reach_every_section() -> None:
+    assert set(FIELDS) == set(ABOUT)
+    assert field_path("optimizer") == "optimizer.name"
+    assert field_path("task") == "task"
+    job = Job.from_fields(optimizer="adamw", batch_size=8, task="segmentation", options={"width": 3})
+    assert (job.optimizer.name, job.training.batch_size, job.task) == ("adamw", 8, "segmentation")
+    assert job.with_fields(batch_size=4).values() == job.values() | {"batch_size": 4}
+    assert hash(job) == hash(job.with_fields(batch_size=8))
+    with pytest.raises(KeyError):
+        job.with_fields(batchsize=8)
 
 
 def test_that_whole_numbers_in_a_list_survive_the_file_and_the_command(tmp_path: Path) -> None:
-    job = Job(dataset="/images", milestones=(16, 22))
+    job = Job.from_fields(dataset="/images", milestones=(16, 22))
     save_job(job, tmp_path / "job.toml")
     assert load_job(tmp_path / "job.toml") == (job, [])
     assert "--milestones 16,22" in command_line(job)

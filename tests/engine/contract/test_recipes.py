@@ -78,7 +78,9 @@ def test_that_recipes_make_jobs_in_order_of_every_model_of_their_tasks(
             told = problems(job, CATALOGUE, report=found, disk=disk)
             assert errors(told) == [], (recipe.id, model.id)
             # What a recipe sets has an effect; the only warnings are about licences.
-            allowed = {"pretrained"} if job.pretrained else {"freeze_epochs"} if recipe.id == "linear-probe" else set()
+            allowed = (
+                {"pretrained"} if job.model.pretrained else {"freeze_epochs"} if recipe.id == "linear-probe" else set()
+            )
             assert {problem.field for problem in told} <= allowed, (recipe.id, model.id)
 
 

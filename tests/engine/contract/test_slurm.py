@@ -72,10 +72,10 @@ def test_that_time_limits_are_read_as_sbatch_reads_them(text: str, seconds: int 
 
 
 def test_that_a_run_has_as_many_devices_as_it_asks_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    job = SlurmOptions(nodes=2, gpus_per_node=2).job(Job(dataset="/data", devices=("cpu",)))
-    assert job.devices == ("slurm:1:gpu0", "slurm:1:gpu1", "slurm:2:gpu0", "slurm:2:gpu1")
-    assert (job.dataset, job.start) == ("/data", "at_once")
-    assert SlurmOptions(nodes=2, gpus_per_node=0).job(job).devices == ("slurm:1:cpu", "slurm:2:cpu")
+    job = SlurmOptions(nodes=2, gpus_per_node=2).job(Job.from_fields(dataset="/data", devices=("cpu",)))
+    assert job.parallel.devices == ("slurm:1:gpu0", "slurm:1:gpu1", "slurm:2:gpu0", "slurm:2:gpu1")
+    assert (job.data.dataset, job.faults.start) == ("/data", "at_once")
+    assert SlurmOptions(nodes=2, gpus_per_node=0).job(job).parallel.devices == ("slurm:1:cpu", "slurm:2:cpu")
     monkeypatch.setenv("FOOTPLATE", "apptainer exec --nv 'my image.sif' footplate")
     command = srun_command("n2", ["node"])
     assert command[0] == "srun"

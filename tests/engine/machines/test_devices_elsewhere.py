@@ -94,7 +94,7 @@ def test_that_a_job_on_machines_is_judged() -> None:
     catalogue = load_catalogue()
 
     def judged(devices: tuple[str, ...], strategy: str = "ddp", **fields: Any) -> list[str]:
-        job = Job(devices=devices, strategy=strategy, **fields)
+        job = Job.from_fields(devices=devices, strategy=strategy, **fields)
         return [f"{problem.field} {problem.severity}" for problem in host_problems(job, catalogue.strategy(strategy))]
 
     assert judged(("node1:cpu", "node2:cpu")) == []
@@ -110,11 +110,11 @@ def test_that_a_job_on_machines_is_judged() -> None:
 def test_that_another_dataset_is_told_by_its_names_and_sizes(tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
     (tmp_path / "a" / "1.png").write_bytes(b"1")
-    ours = inputs_of(Job(dataset=str(tmp_path)))
+    ours = inputs_of(Job.from_fields(dataset=str(tmp_path)))
     alike = NodeFacts(versions={}, inputs=ours, time=0.0, free_bytes=1)
     assert differences(alike, "node1", ours, alike, "this machine") == []
     (tmp_path / "a" / "1.png").write_bytes(b"22")
-    [problem] = differences(alike, "node1", inputs_of(Job(dataset=str(tmp_path))), alike, "this machine")
+    [problem] = differences(alike, "node1", inputs_of(Job.from_fields(dataset=str(tmp_path))), alike, "this machine")
     assert problem.field == "dataset"
     absent = msgspec.structs.replace(alike, inputs={})
     [problem] = differences(absent, "node1", ours, alike, "this machine")

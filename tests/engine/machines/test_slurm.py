@@ -113,7 +113,7 @@ def test_that_two_nodes_train_as_one_machine_does(bed: Bed) -> None:
     assert there.summary().slurm == f"job {bed.number(there)} is completed"
     job = there.job()
     assert job is not None
-    assert job.devices == ("cpu", "slurm:n2:cpu")
+    assert job.parallel.devices == ("cpu", "slurm:n2:cpu")
     assert f"{there.run_id}" in known
     assert "completed" in known
     assert bed.left() == []

@@ -16,13 +16,16 @@ FLAGS = ("--strategy", "ddp", "--epochs", "2")
 
 
 def test_that_a_line_holds_the_whole_job_and_one_of_a_single_process_is_refused() -> None:
-    job = Job(dataset="/data/it's here", strategy="ddp", devices=("cpu", "cpu"), learning_rate=0.02)
+    job = Job.from_fields(dataset="/data/it's here", strategy="ddp", devices=("cpu", "cpu"), learning_rate=0.02)
     lines, problems = torchrun_lines(job)
     words = shlex.split(lines["this machine"])
     assert not problems
     assert words[words.index("--nproc-per-node") + 1] == "2"
     assert job_from_values(msgspec.json.decode(words[-1]))[0] == job
-    for alone in (Job(devices=("cpu",), strategy="ddp"), Job(devices=("cpu", "cpu"), strategy="dp")):
+    for alone in (
+        Job.from_fields(devices=("cpu",), strategy="ddp"),
+        Job.from_fields(devices=("cpu", "cpu"), strategy="dp"),
+    ):
         lines, [problem] = torchrun_lines(alone)
         assert not lines
         assert problem.field == "strategy"
@@ -33,12 +36,12 @@ def test_that_each_machine_has_its_line(own_home: Path) -> None:
     (own_home / "hosts.toml").write_text(
         '[[host]]\nname = "node1"\ndestination = "anna@10.0.0.8"\nfolder = "~/my venv"\nport = 30000\n'
     )
-    lines, _ = torchrun_lines(Job(strategy="ddp", devices=("node1:cpu", "node1:cpu", "cpu")))
+    lines, _ = torchrun_lines(Job.from_fields(strategy="ddp", devices=("node1:cpu", "node1:cpu", "cpu")))
     first, second = lines["node1"], lines["this machine"]
     assert first.startswith("~/'my venv/bin/torchrun' --nnodes 2 --node-rank 0 --nproc-per-node 2")
     assert second.startswith("torchrun --nnodes 2 --node-rank 1 --nproc-per-node 1")
     assert all("--master-addr 10.0.0.8 --master-port 30000" in line for line in (first, second))
-    lines, [problem] = torchrun_lines(Job(strategy="ddp", devices=("cpu", "node1:cpu")))
+    lines, [problem] = torchrun_lines(Job.from_fields(strategy="ddp", devices=("cpu", "node1:cpu")))
     assert not lines
     assert "--address" in problem.remedy
 

@@ -58,7 +58,7 @@ def outputs_of(model: nn.Module, channels: int, size: int) -> Tensor:
 @pytest.mark.parametrize("name", some(classification_models.names(), everyday=ONE_OF_EACH))
 def test_that_every_model_gives_the_classes_asked_for_in_training_from_grey_images(name: str) -> None:
     size = max(8, classification_models.min_image_size(name))
-    model = on_meta(lambda: classification_models.build(Job(model=name), 7, 1, size))
+    model = on_meta(lambda: classification_models.build(Job.from_fields(model=name), 7, 1, size))
     head, first = find_head(model, 7), find_first_conv(model)
     assert head is not None
     assert first is not None
@@ -72,7 +72,7 @@ def test_that_every_model_gives_the_classes_asked_for_in_training_from_grey_imag
 @pytest.mark.parametrize("name", ONE_OF_EACH)
 def test_that_a_checkpoint_fits_the_plain_model_of_torchvision(name: str) -> None:
     size = classification_models.default_image_size(name)
-    ours = on_meta(lambda: classification_models.build(Job(model=name), 7, 3, size))
+    ours = on_meta(lambda: classification_models.build(Job.from_fields(model=name), 7, 3, size))
     plain = on_meta(lambda: torchvision_models.construct(name, torchvision_models.arguments(name, 7, size)))
     shapes = [{key: tensor.shape for key, tensor in model.state_dict().items()} for model in (ours, plain)]
     assert shapes[0] == shapes[1]
@@ -85,11 +85,14 @@ def test_that_training_for_two_classes_begins_near_chance(name: str) -> None:
     made_for_one = timm_models.is_timm(name) or name in torchvision_models.PATCH_SIZES
     size = default if made_for_one else max(96, classification_models.min_image_size(name))
     if (
-        sum(p.numel() for p in on_meta(lambda: classification_models.build(Job(model=name), 2, 3, size)).parameters())
+        sum(
+            p.numel()
+            for p in on_meta(lambda: classification_models.build(Job.from_fields(model=name), 2, 3, size)).parameters()
+        )
         > LARGEST
     ):
         pytest.skip("its family is tested by a smaller one")
-    model = classification_models.build(Job(model=name), 2, 3, size)
+    model = classification_models.build(Job.from_fields(model=name), 2, 3, size)
     inputs = torch.randn(8, 3, size, size, generator=torch.Generator().manual_seed(0))
     loss = nn.functional.cross_entropy(model(inputs), torch.tensor([0, 1] * 4))
     assert loss.item() == pytest.approx(math.log(2), abs=0.45)
@@ -101,9 +104,9 @@ def test_that_training_for_two_classes_begins_near_chance(name: str) -> None:
 
 @pytest.mark.long
 def test_that_a_head_that_begins_small_is_as_its_family_draws_it() -> None:
-    job = Job(model="vgg11", seed=3)
+    job = Job.from_fields(model="vgg11", seed=3)
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(job.seed)
+        torch.manual_seed(job.training.seed)
         plain = torchvision_models.construct("vgg11", torchvision_models.arguments("vgg11", 2, 32))
     ours = classification_models.build(job, 2, 3, 32).state_dict()
     assert all(torch.equal(tensor, ours[name]) for name, tensor in plain.state_dict().items())
@@ -112,11 +115,11 @@ def test_that_a_head_that_begins_small_is_as_its_family_draws_it() -> None:
 def test_that_fresh_weights_depend_on_the_seed_alone() -> None:
     torch.manual_seed(3)
     before = torch.get_rng_state()
-    first = TASK.build_model(Job(model="resnet18", seed=1), 5, 1).state_dict()
+    first = TASK.build_model(Job.from_fields(model="resnet18", seed=1), 5, 1).state_dict()
     assert torch.equal(torch.get_rng_state(), before)
     torch.manual_seed(4)
-    again = TASK.build_model(Job(model="resnet18", seed=1), 5, 1).state_dict()
-    other = TASK.build_model(Job(model="resnet18", seed=2), 5, 1).state_dict()
+    again = TASK.build_model(Job.from_fields(model="resnet18", seed=1), 5, 1).state_dict()
+    other = TASK.build_model(Job.from_fields(model="resnet18", seed=2), 5, 1).state_dict()
     assert all(torch.equal(first[name], again[name]) for name in first)
     assert not torch.equal(first["conv1.weight"], other["conv1.weight"])
 
@@ -124,7 +127,7 @@ def test_that_fresh_weights_depend_on_the_seed_alone() -> None:
 @pytest.mark.parametrize("channels", [1, 3])
 @pytest.mark.parametrize("size", [12, 27, 28, 64])
 def test_that_mnist_cnn_takes_any_size(size: int, channels: int) -> None:
-    model = TASK.build_model(Job(model="mnist_cnn", image_size=size), 4, channels)
+    model = TASK.build_model(Job.from_fields(model="mnist_cnn", image_size=size), 4, channels)
     assert model(torch.rand(3, channels, size, size)).shape == (3, 4)
 
 
@@ -138,11 +141,11 @@ def test_that_mnist_cnn_has_nothing_random_and_no_batchnorm() -> None:
 @pytest.mark.parametrize(
     ("job", "field", "words"),
     [
-        (Job(model="resnet"), "model", "There is no model “resnet”"),
-        (Job(model="inception_v3", image_size=64), "image_size", "at least 75 px"),
-        (Job(model="vit_b_16", image_size=100), "image_size", "multiple of 16"),
-        (Job(model="mnist_cnn", pretrained=True), "pretrained", "no pretrained weights"),
-        (Job(model="mnist_cnn", image_size=8), "image_size", "at least 12"),
+        (Job.from_fields(model="resnet"), "model", "There is no model “resnet”"),
+        (Job.from_fields(model="inception_v3", image_size=64), "image_size", "at least 75 px"),
+        (Job.from_fields(model="vit_b_16", image_size=100), "image_size", "multiple of 16"),
+        (Job.from_fields(model="mnist_cnn", pretrained=True), "pretrained", "no pretrained weights"),
+        (Job.from_fields(model="mnist_cnn", image_size=8), "image_size", "at least 12"),
     ],
 )
 def test_that_what_cannot_be_built_names_the_field_and_a_remedy(job: Job, field: str, words: str) -> None:
@@ -164,7 +167,7 @@ def cached(own_cache: Path) -> dict[str, Tensor]:
 
 
 def test_that_pretrained_weights_come_from_the_cache_with_a_new_head(cached: dict[str, Tensor]) -> None:
-    state = TASK.build_model(Job(model="resnet18", pretrained=True), 5, 3).state_dict()
+    state = TASK.build_model(Job.from_fields(model="resnet18", pretrained=True), 5, 3).state_dict()
     same = {
         name for name in state if state[name].shape == cached[name].shape and torch.equal(state[name], cached[name])
     }
@@ -172,8 +175,8 @@ def test_that_pretrained_weights_come_from_the_cache_with_a_new_head(cached: dic
 
 
 def test_that_a_grey_image_gives_the_same_as_its_colour_copy(cached: dict[str, Tensor]) -> None:
-    colour = TASK.build_model(Job(model="resnet18", pretrained=True), 5, 3).eval()
-    grey = TASK.build_model(Job(model="resnet18", pretrained=True), 5, 1).eval()
+    colour = TASK.build_model(Job.from_fields(model="resnet18", pretrained=True), 5, 3).eval()
+    grey = TASK.build_model(Job.from_fields(model="resnet18", pretrained=True), 5, 1).eval()
     grey.load_state_dict({"fc.weight": colour.fc.weight, "fc.bias": colour.fc.bias}, strict=False)
     image = torch.rand(2, 1, 64, 64)
     with torch.no_grad():
@@ -182,7 +185,7 @@ def test_that_a_grey_image_gives_the_same_as_its_colour_copy(cached: dict[str, T
 
 def test_that_without_the_file_the_message_offers_other_ways(own_cache: Path) -> None:
     with pytest.raises(TaskError) as caught:
-        TASK.build_model(Job(model="resnet18", pretrained=True), 5, 3)
+        TASK.build_model(Job.from_fields(model="resnet18", pretrained=True), 5, 3)
     assert caught.value.field == "pretrained"
     assert str(own_cache / RESNET18_FILE) in caught.value.message
     assert "rain from scratch" in caught.value.remedy
@@ -192,15 +195,15 @@ def test_that_without_the_file_the_message_offers_other_ways(own_cache: Path) ->
 def test_that_a_damaged_cache_is_told(own_cache: Path) -> None:
     (own_cache / RESNET18_FILE).write_bytes(b"half a download")
     with pytest.raises(TaskError, match="damaged") as caught:
-        TASK.build_model(Job(model="resnet18", pretrained=True), 5, 3)
+        TASK.build_model(Job.from_fields(model="resnet18", pretrained=True), 5, 3)
     assert "Remove that file" in caught.value.remedy
 
 
 @pytest.mark.parametrize("wrap", [lambda state: state, lambda state: {"model": state, "epoch": 3}])
 def test_that_a_local_file_is_taken_with_its_head_where_that_fits(tmp_path: Path, wrap: object) -> None:
-    source = TASK.build_model(Job(model="mnist_cnn", seed=9), 5, 1).state_dict()
+    source = TASK.build_model(Job.from_fields(model="mnist_cnn", seed=9), 5, 1).state_dict()
     torch.save(wrap(source), tmp_path / "best.pt")  # type: ignore[operator]
-    job = Job(model="mnist_cnn", weights_file=str(tmp_path / "best.pt"))
+    job = Job.from_fields(model="mnist_cnn", weights_file=str(tmp_path / "best.pt"))
     same = TASK.build_model(job, 5, 1).state_dict()
     assert all(torch.equal(same[name], source[name]) for name in source)
     other = TASK.build_model(job, 6, 3).state_dict()
@@ -212,7 +215,7 @@ def test_that_a_local_file_is_taken_with_its_head_where_that_fits(tmp_path: Path
 def test_that_code_in_a_weights_file_is_not_run(tmp_path: Path) -> None:
     torch.save(MnistCnn(), tmp_path / "whole.pt")
     with pytest.raises(TaskError, match="can't be read as weights") as caught:
-        TASK.build_model(Job(model="mnist_cnn", weights_file=str(tmp_path / "whole.pt")), 5, 1)
+        TASK.build_model(Job.from_fields(model="mnist_cnn", weights_file=str(tmp_path / "whole.pt")), 5, 1)
     assert caught.value.field == "weights_file"
 
 
@@ -223,7 +226,7 @@ def test_that_a_weights_file_that_was_cut_off_is_called_damaged(tmp_path: Path, 
     save({"a": torch.zeros(10_000)}, file)
     file.write_bytes(file.read_bytes()[:20_000])
     with pytest.raises(TaskError, match=f"{file} is damaged or incomplete") as caught:
-        TASK.build_model(Job(model="mnist_cnn", weights_file=str(file)), 5, 1)
+        TASK.build_model(Job.from_fields(model="mnist_cnn", weights_file=str(file)), 5, 1)
     assert caught.value.field == "weights_file"
 
 
@@ -234,13 +237,13 @@ def test_that_a_weights_file_that_was_cut_off_is_called_damaged(tmp_path: Path, 
 def test_that_a_file_of_other_weights_is_refused(tmp_path: Path, content: object, words: str) -> None:
     torch.save(content, tmp_path / "other.pt")
     with pytest.raises(TaskError, match=words) as caught:
-        TASK.build_model(Job(model="mnist_cnn", weights_file=str(tmp_path / "other.pt")), 5, 1)
+        TASK.build_model(Job.from_fields(model="mnist_cnn", weights_file=str(tmp_path / "other.pt")), 5, 1)
     assert caught.value.field == "weights_file"
 
 
 def test_that_a_missing_weights_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(TaskError, match="There is no file"):
-        TASK.build_model(Job(model="mnist_cnn", weights_file=str(tmp_path / "gone.pt")), 5, 1)
+        TASK.build_model(Job.from_fields(model="mnist_cnn", weights_file=str(tmp_path / "gone.pt")), 5, 1)
 
 
 def test_that_the_positions_of_a_vision_transformer_follow_the_size() -> None:
@@ -263,14 +266,14 @@ def test_that_adapted_first_weights_see_grey_alike(have: int, want: int) -> None
 
 @pytest.mark.parametrize("name", ["resnet18", "mobilenet_v3_small", "squeezenet1_1", "vit_b_32", "mnist_cnn"])
 def test_that_freezing_leaves_the_head_alone_to_train(name: str) -> None:
-    model = on_meta(lambda: classification_models.build(Job(model=name, freeze_epochs=100), 5, 3, 64))
+    model = on_meta(lambda: classification_models.build(Job.from_fields(model=name, freeze_epochs=100), 5, 3, 64))
     head = find_head(model, 5)
     free = {key for key, parameter in model.named_parameters() if parameter.requires_grad}
     assert free == {f"{head}.weight", f"{head}.bias"}
 
 
 def test_that_frozen_statistics_stay_as_they_are_through_train_copies_and_tracing() -> None:
-    model = TASK.build_model(Job(model="resnet18", freeze_epochs=100), 5, 3)
+    model = TASK.build_model(Job.from_fields(model="resnet18", freeze_epochs=100), 5, 3)
     for each in (model, copy.deepcopy(model), torch.fx.symbolic_trace(model)):
         each.eval()
         each.train()
@@ -287,7 +290,7 @@ def test_that_frozen_statistics_stay_as_they_are_through_train_copies_and_tracin
 def agreed(path: Path, text: str, **given: object) -> Job:
     """The job for a model file with `text`, which the user has agreed to run."""
     path.write_text(text)
-    return Job(model=str(path), model_file_sha256=consent.agreed(path), image_size=16, **given)  # type: ignore[arg-type]
+    return Job.from_fields(model=str(path), model_file_sha256=consent.agreed(path), image_size=16, **given)  # type: ignore[arg-type]
 
 
 GOOD = """
@@ -354,14 +357,16 @@ def test_that_a_model_file_does_not_run_without_consent_to_its_content(tmp_path:
     mark = tmp_path / "ran"
     (tmp_path / "net.py").write_text(f"open({str(mark)!r}, 'w')\n")
     with pytest.raises(TaskError, match="you have not allowed to run"):
-        TASK.build_model(Job(model=str(tmp_path / "net.py"), model_file_sha256=sha256), 6, 3)
+        TASK.build_model(Job.from_fields(model=str(tmp_path / "net.py"), model_file_sha256=sha256), 6, 3)
     assert not mark.exists()
 
 
 @pytest.mark.parametrize("model", ["efficientnet_b0", "swin_t", "timm:tf_efficientnet_lite0"])
 def test_that_dropout_and_stochastic_depth_are_the_jobs(model: str) -> None:
     built = on_meta(
-        lambda: classification_models.build(Job(model=model, dropout=0.375, stochastic_depth=0.25), 5, 3, 64)
+        lambda: classification_models.build(
+            Job.from_fields(model=model, dropout=0.375, stochastic_depth=0.25), 5, 3, 64
+        )
     )
     layers = list(built.modules())
     assert any(0.375 in (vars(layer).get("p"), vars(layer).get("drop_rate")) for layer in layers)
@@ -386,5 +391,5 @@ def test_that_dropout_and_stochastic_depth_are_the_jobs(model: str) -> None:
 )
 def test_that_a_model_without_dropout_or_stochastic_depth_says_so(model: str, field: str) -> None:
     with pytest.raises(TaskError, match="has no") as told:
-        on_meta(lambda: classification_models.build(Job(model=model, **{field: 0.2}), 5, 3, 64))  # type: ignore[arg-type]
+        on_meta(lambda: classification_models.build(Job.from_fields(model=model, **{field: 0.2}), 5, 3, 64))  # type: ignore[arg-type]
     assert told.value.field == field

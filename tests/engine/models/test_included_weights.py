@@ -24,8 +24,8 @@ from tests.support.included_weights import included_weights, replace_package
 
 STATE_SHA256 = "153bf98ba91b079cc608abb4abe024d429991d5c8bd59ff1bdc6cfc077363a4f"
 """Hash of the names and tensors of timm's file, sorted by name."""
-CLASSIFIER = Job(model="timm:tf_efficientnet_lite0", pretrained=True)
-SEGMENTER = Job(task="segmentation", model="unet", encoder="tu-tf_efficientnet_lite0", pretrained=True)
+CLASSIFIER = Job.from_fields(model="timm:tf_efficientnet_lite0", pretrained=True)
+SEGMENTER = Job.from_fields(task="segmentation", model="unet", encoder="tu-tf_efficientnet_lite0", pretrained=True)
 
 
 def fetched(given: Weights) -> list[Failed]:
@@ -56,7 +56,7 @@ def test_included_weights_start_the_model(job: Job) -> None:
 
 
 def test_included_weights_are_normalised_as_in_training() -> None:
-    assert timm_models.statistics(CLASSIFIER.model) == ((0.5,) * 3, (0.5,) * 3)
+    assert timm_models.statistics(CLASSIFIER.model.name) == ((0.5,) * 3, (0.5,) * 3)
 
 
 def test_included_weights_are_found_without_importing_the_package(

@@ -33,7 +33,7 @@ ALL = (
 
 @pytest.mark.parametrize(("task", "model", "channels"), ALL)
 def test_that_the_lines_build_the_model_that_was_saved(task: str, model: str, channels: int, tmp_path: Path) -> None:
-    job = Job(task=task, model=model, image_size=SIZE, encoder="resnet18")
+    job = Job.from_fields(task=task, model=model, image_size=SIZE, encoder="resnet18")
     trained = TASKS[task].build_model(job, len(CLASSES), channels)
     path = tmp_path / "best.pt"
     torch.save(trained.state_dict(), path)
@@ -54,7 +54,7 @@ def test_that_the_lines_build_the_model_of_a_task_of_ones_own(tmp_path: Path) ->
         epochs=1, steps_per_epoch=1, train_images=1, val_images=1, classes=(), image_size=SIZE, parameters=1,
         trainable_parameters=1,
     )  # fmt: skip
-    code = loading_code(Job(task="custom", model=str(file)), plan, str(tmp_path / "best.pt"), "best")
+    code = loading_code(Job.from_fields(task="custom", model=str(file)), plan, str(tmp_path / "best.pt"), "best")
     given: dict[str, Any] = {}
     exec(code.rpartition("\n")[0], given)
     assert isinstance(given["model"], torch.nn.Module)

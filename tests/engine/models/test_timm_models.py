@@ -28,7 +28,7 @@ TASK = TASKS["classification"]
 )
 def test_that_every_listed_model_gives_the_classes_asked_for_in_training(name: str) -> None:
     size = TASK.model_info(name).image_size
-    model = on_meta(lambda: TASK.build_model(Job(model=name), 7, 3))
+    model = on_meta(lambda: TASK.build_model(Job.from_fields(model=name), 7, 3))
     assert model.training
     assert find_head(model, 7) is not None
     assert model(torch.empty(2, 3, size, size, device="meta")).shape == (2, 7)
@@ -43,7 +43,7 @@ def test_that_the_catalogue_lists_them_for_both_tasks_of_images_as_a_whole() -> 
 def test_that_any_of_timms_models_can_be_had_by_its_name_and_takes_weights_of_a_file(tmp_path: Path) -> None:
     plain = timm.create_model("test_resnet", num_classes=4, in_chans=3)
     save_file(plain.state_dict(), tmp_path / "weights.safetensors")
-    job = Job(model="timm:test_resnet", weights_file=str(tmp_path / "weights.safetensors"))
+    job = Job.from_fields(model="timm:test_resnet", weights_file=str(tmp_path / "weights.safetensors"))
     ours = TASK.build_model(job, 4, 3).eval()
     inputs = torch.rand(2, 3, 64, 64)
     torch.testing.assert_close(ours(inputs), plain.eval()(inputs))
@@ -55,7 +55,7 @@ def test_that_any_of_timms_models_can_be_had_by_its_name_and_takes_weights_of_a_
 
 def cached(job: Job, **given: object) -> torch.nn.Module:
     """What timm would publish for the job's model, with weights of no use, in the cache of the hub's library."""
-    model = timm.create_model(job.model.removeprefix("timm:"), **given).eval()
+    model = timm.create_model(job.model.name.removeprefix("timm:"), **given).eval()
     known = weights_of(job, load_catalogue())
     assert known is not None
     cached_path(known).parent.mkdir(parents=True)
@@ -64,7 +64,7 @@ def cached(job: Job, **given: object) -> torch.nn.Module:
 
 
 def test_that_pretrained_weights_come_from_the_hubs_cache_with_their_head_where_it_fits() -> None:
-    job = Job(model="timm:test_resnet", pretrained=True)
+    job = Job.from_fields(model="timm:test_resnet", pretrained=True)
     plain = cached(job)
     inputs = torch.rand(2, 3, 64, 64)
     torch.testing.assert_close(TASK.build_model(job, 1000, 3).eval()(inputs), plain(inputs))
@@ -75,7 +75,7 @@ def test_that_pretrained_weights_come_from_the_hubs_cache_with_their_head_where_
 
 
 def test_that_positions_are_resampled_for_images_of_another_size() -> None:
-    job = Job(model="timm:test_vit", pretrained=True, image_size=96)
+    job = Job.from_fields(model="timm:test_vit", pretrained=True, image_size=96)
     plain = cached(job)
     expected = timm.create_model(
         "test_vit", pretrained=True, img_size=96, pretrained_cfg_overlay={"state_dict": plain.state_dict()}
@@ -87,7 +87,8 @@ def test_that_positions_are_resampled_for_images_of_another_size() -> None:
 def test_that_weights_with_a_tag_are_those_of_the_tag() -> None:
     known = load_catalogue()
     default, other = (
-        weights_of(Job(model=f"timm:{name}"), known) for name in ("vit_base_patch16_224", "vit_base_patch16_224.dino")
+        weights_of(Job.from_fields(model=f"timm:{name}"), known)
+        for name in ("vit_base_patch16_224", "vit_base_patch16_224.dino")
     )
     assert default is not None
     assert other is not None
@@ -101,12 +102,14 @@ def test_that_weights_with_a_tag_are_those_of_the_tag() -> None:
 def test_that_a_file_of_another_model_is_refused(tmp_path: Path) -> None:
     save_file(timm.create_model("test_efficientnet").state_dict(), tmp_path / "other.safetensors")
     with pytest.raises(TaskError, match="does not fit the model") as error:
-        TASK.build_model(Job(model="timm:test_resnet", weights_file=str(tmp_path / "other.safetensors")), 1000, 3)
+        TASK.build_model(
+            Job.from_fields(model="timm:test_resnet", weights_file=str(tmp_path / "other.safetensors")), 1000, 3
+        )
     assert error.value.field == "weights_file"
 
 
 def test_that_a_model_made_for_one_size_is_built_for_the_one_that_is_asked_for() -> None:
-    model = TASK.build_model(Job(model="timm:test_vit", image_size=64), 3, 3)
+    model = TASK.build_model(Job.from_fields(model="timm:test_vit", image_size=64), 3, 3)
     assert model(torch.rand(1, 3, 64, 64)).shape == (1, 3)
 
 
@@ -121,14 +124,14 @@ def test_that_a_model_made_for_one_size_is_built_for_the_one_that_is_asked_for()
 )
 def test_that_what_cannot_be_built_is_told_at_its_field(fields: dict[str, object], field: str, words: str) -> None:
     with pytest.raises(TaskError) as error:
-        TASK.build_model(Job(**fields), 3, 3)  # type: ignore[arg-type]
+        TASK.build_model(Job.from_fields(**fields), 3, 3)  # type: ignore[arg-type]
     assert error.value.field == field
     assert words in str(error.value)
 
 
 def test_that_a_job_may_name_one_that_the_catalogue_does_not_list_where_its_task_takes_them(tmp_path: Path) -> None:
     def told(**fields: object) -> list[str]:
-        job = Job(dataset=str(tmp_path), **fields)  # type: ignore[arg-type]
+        job = Job.from_fields(dataset=str(tmp_path), **fields)  # type: ignore[arg-type]
         return [problem.field for problem in problems(job, load_catalogue())]
 
     assert told(model="timm:test_resnet") == []

@@ -29,7 +29,7 @@ def _model() -> nn.Sequential:
 def _optimizer_step(
     model: nn.Module, sum_over_shards: Callable[[Tensor], Tensor] = lambda value: value, **fields: Any
 ) -> OptimizerStep:
-    return OptimizerStep(list(model.named_parameters()), Job(**fields), 4, CPU, sum_over_shards)
+    return OptimizerStep(list(model.named_parameters()), Job.from_fields(**fields), 4, CPU, sum_over_shards)
 
 
 def _step(model: nn.Module, optimizer_step: OptimizerStep) -> None:
@@ -94,7 +94,9 @@ GROUPS = {"0.weight": Group(0.5), "0.bias": Group(0.5, decays=False), "1.bias": 
 @pytest.mark.parametrize("kernel", ["fused", "foreach", "for_loop"])
 def test_that_groups_are_trained_as_torch_trains_them_bit_for_bit(kernel: str) -> None:
     ours, theirs = _model(), _model()
-    job = Job(optimizer="adamw", learning_rate=0.01, weight_decay=0.1, schedule="none", optimizer_kernel=kernel)
+    job = Job.from_fields(
+        optimizer="adamw", learning_rate=0.01, weight_decay=0.1, schedule="none", optimizer_kernel=kernel
+    )
     optimizer_step = OptimizerStep(list(ours.named_parameters()), job, 4, CPU, groups=GROUPS)
     named = dict(theirs.named_parameters())
     plain = torch.optim.AdamW(
@@ -119,7 +121,7 @@ def test_that_groups_are_trained_as_torch_trains_them_bit_for_bit(kernel: str) -
 @pytest.mark.parametrize("schedule", ["cosine", "onecycle"])
 @pytest.mark.parametrize("optimizer", FIELDS["optimizer"].choices)
 def test_that_a_state_of_groups_goes_on_bit_for_bit(optimizer: str, schedule: str) -> None:
-    job = Job(optimizer=optimizer, schedule=schedule, epochs=3, learning_rate=0.01, ema_decay=0.9)
+    job = Job.from_fields(optimizer=optimizer, schedule=schedule, epochs=3, learning_rate=0.01, ema_decay=0.9)
 
     def optimizer_step(model: nn.Module) -> OptimizerStep:
         return OptimizerStep(list(model.named_parameters()), job, 4, CPU, groups=GROUPS)
@@ -180,7 +182,7 @@ def test_that_the_state_takes_the_memory_format_of_the_weights_that_it_is_loaded
 
 
 def test_that_a_stage_with_nothing_to_train_has_an_updater_all_the_same() -> None:
-    optimizer_step = OptimizerStep([], Job(schedule="onecycle"), 4, CPU)
+    optimizer_step = OptimizerStep([], Job.from_fields(schedule="onecycle"), 4, CPU)
     before = optimizer_step.learning_rate
     optimizer_step.zero_grad()
     optimizer_step.step()
@@ -276,7 +278,7 @@ def test_that_ranks_that_hold_a_layer_each_or_nothing_clip_by_the_norm_of_all() 
 
     def work(rank: int, sum_over_shards: Callable[[Tensor], Tensor]) -> list[Tensor]:
         held = list(_model().named_parameters())[2 * rank : 2 * rank + 2]
-        optimizer_step = OptimizerStep(held, Job(clip_norm=limit, **CLIPPED), 4, CPU, sum_over_shards)
+        optimizer_step = OptimizerStep(held, Job.from_fields(clip_norm=limit, **CLIPPED), 4, CPU, sum_over_shards)
         optimizer_step.zero_grad()
         for (_, parameter), gradient in zip(held, gradients[2 * rank :], strict=False):
             parameter.grad = gradient.clone()
@@ -293,7 +295,7 @@ def test_that_all_ranks_leave_a_step_out_where_one_overflows() -> None:
         model = _model()
         # The last rank holds nothing.
         held = list(model.named_parameters())[2 * rank : 2 * rank + 2]
-        optimizer_step = OptimizerStep(held, Job(precision="fp16", **CLIPPED), 4, CPU, sum_over_shards)
+        optimizer_step = OptimizerStep(held, Job.from_fields(precision="fp16", **CLIPPED), 4, CPU, sum_over_shards)
         moved, scales = [], []
         for step in range(3):
             before = [parameter.detach().clone() for _, parameter in held]
@@ -366,7 +368,9 @@ def test_that_the_average_of_a_short_run_leaves_its_beginning() -> None:
 def test_that_the_statistics_of_batchnorm_are_averaged_with_the_weights_and_go_on() -> None:
     def optimizer_step(model: nn.Module) -> OptimizerStep:
         buffers = [(name, buffer) for name, buffer in model.named_buffers() if buffer.is_floating_point()]
-        return OptimizerStep(list(model.named_parameters()), Job(ema_decay=0.5, ema_ramp=0), 4, CPU, buffers=buffers)
+        return OptimizerStep(
+            list(model.named_parameters()), Job.from_fields(ema_decay=0.5, ema_ramp=0), 4, CPU, buffers=buffers
+        )
 
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(5, 4), nn.BatchNorm1d(4))
@@ -411,7 +415,7 @@ def test_that_the_states_of_parts_join_to_that_of_the_whole() -> None:
     whole = optimizer_step.state_dict()
     parts = []
     for held in (list(model.named_parameters())[:2], list(model.named_parameters())[2:]):
-        part = OptimizerStep(held, Job(ema_decay=0.5, ema_ramp=0), 4, CPU)
+        part = OptimizerStep(held, Job.from_fields(ema_decay=0.5, ema_ramp=0), 4, CPU)
         part.load_state_dict(whole)
         parts.append(part.state_dict())
     again = merge_states(parts)
@@ -474,7 +478,9 @@ def test_that_fp16s_scaler_sees_to_gradients_and_never_to_a_loss_that_is_not_fin
 def test_that_what_is_held_stays_as_it_is_until_it_is_released_and_then_moves_as_from_the_start(optimizer: str) -> None:
     model, begun = _model(), _model()
     fields = {"optimizer": optimizer, "weight_decay": 0.1, "schedule": "none", "freeze_epochs": 1}
-    optimizer_step = OptimizerStep(list(model.named_parameters()), Job(**fields), 4, CPU, frozen={"0.weight", "0.bias"})
+    optimizer_step = OptimizerStep(
+        list(model.named_parameters()), Job.from_fields(**fields), 4, CPU, frozen={"0.weight", "0.bias"}
+    )
     for _ in range(3):
         _step(model, optimizer_step)
     assert not differences(model[0].state_dict(), begun[0].state_dict())

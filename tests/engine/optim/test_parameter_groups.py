@@ -13,7 +13,7 @@ from engine.tasks.registry import TASKS
 
 
 def groups_of(task: str = "classification", **fields: object) -> dict[str, Group]:
-    job = Job(task=task, image_size=64, **fields)  # type: ignore[arg-type]
+    job = Job.from_fields(task=task, image_size=64, **fields)  # type: ignore[arg-type]
     with torch.device("meta"):
         model = TASKS[task].build_model(job, 5, 3)
     return parameter_groups(model, job)
@@ -58,7 +58,7 @@ def test_that_a_model_without_blocks_has_a_layer_for_each_module_with_weights() 
 
 
 def test_that_what_stands_on_an_encoder_is_the_head() -> None:
-    job = Job(task="segmentation", model="unet", encoder="resnet18", image_size=64, freeze_epochs=100)
+    job = Job.from_fields(task="segmentation", model="unet", encoder="resnet18", image_size=64, freeze_epochs=100)
     model = TASKS["segmentation"].build_model(job, 5, 3)
     assert heads_of(model) == ("decoder", "segmentation_head")
     taking = {name.split(".")[0] for name, parameter in model.named_parameters() if parameter.requires_grad}
@@ -68,7 +68,7 @@ def test_that_what_stands_on_an_encoder_is_the_head() -> None:
 def test_that_batchnorm_keeps_its_statistics_where_the_job_says_so_though_its_weights_train() -> None:
     from engine.models.model_surgery import still_norms
 
-    model = TASKS["classification"].build_model(Job(model="resnet18"), 3, 3)
+    model = TASKS["classification"].build_model(Job.from_fields(model="resnet18"), 3, 3)
     still_norms(model)
     model.train()
     before = model.get_buffer("bn1.running_mean").clone()

@@ -100,8 +100,8 @@ def test_that_choosing_among_a_million_images_takes_no_time() -> None:
 def test_that_ranks_stages_and_microbatches_are_arranged_by_the_strategy(
     fields: dict[str, Any], expected: tuple[Any, ...]
 ) -> None:
-    job = Job(**fields)
-    strategy = load_catalogue().strategy(job.strategy)
+    job = Job.from_fields(**fields)
+    strategy = load_catalogue().strategy(job.parallel.strategy)
     assert strategy is not None
     assert tuple(layout(job, strategy)) == expected
     for place in range(expected[1]):

@@ -202,7 +202,7 @@ def test_that_a_training_uses_a_task_and_a_strategy_of_a_package(listed: Path) -
     assert run is not None
     job = run.job()
     assert job is not None
-    assert (job.task, job.strategy, job.options) == ("sharp", "slow", {"sharpness": 2.0, "stages": 2})
+    assert (job.task, job.parallel.strategy, job.options) == ("sharp", "slow", {"sharpness": 2.0, "stages": 2})
     resumed = footplate("resume", "last", "--epochs", "2", "--option", "sharpness=3")
     assert resumed.code == 0, resumed.err
     job = run.job()

@@ -49,7 +49,13 @@ def test_death_shows_the_end_of_the_log(tmp_path: Path) -> None:
 )
 def test_worker_environment_limits_gpus_and_threads(devices: tuple[str, ...], visible: str) -> None:
     spec = WorkerSpec(
-        run_folder="r", job=Job(devices=devices), rank=0, world_size=2, devices=devices, rendezvous="", threads=3
+        run_folder="r",
+        job=Job.from_fields(devices=devices),
+        rank=0,
+        world_size=2,
+        devices=devices,
+        rendezvous="",
+        threads=3,
     )
     environment = worker_environment(spec)
     assert environment["CUDA_VISIBLE_DEVICES"] == visible

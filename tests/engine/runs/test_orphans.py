@@ -26,7 +26,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere the w
 
 @pytest.fixture
 def run() -> RunFolder:
-    return create_run(Job(name="night"))
+    return create_run(Job.from_fields(name="night"))
 
 
 @pytest.fixture

@@ -45,7 +45,9 @@ def user(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_that_no_secret_of_logs_and_runs_is_in_a_report(user: None, tmp_path: Path) -> None:
-    job = Job(dataset="/data/Patient Data/tumours", model="/home/anna/own stuff/secretnet.py", name="night shift")
+    job = Job.from_fields(
+        dataset="/data/Patient Data/tumours", model="/home/anna/own stuff/secretnet.py", name="night shift"
+    )
     run = create_run(job)
     change_notes(run.path, tags=("phase 2",))
     text = LOG.format(code=paths.PACKAGES, escaped=json.dumps("/home/Müller/x"))

@@ -44,7 +44,7 @@ def test_that_a_run_goes_on_with_its_job_and_with_changes_of_what_may_change(out
     job, problems = job_to_resume(run, {"devices": ["cpu", "cpu"], "strategy": "ddp", "cpu_threads": None, "epochs": 9})
     assert problems == []
     assert job is not None
-    assert (job.devices, job.strategy, job.epochs) == (("cpu", "cpu"), "ddp", 9)
+    assert (job.parallel.devices, job.parallel.strategy, job.training.epochs) == (("cpu", "cpu"), "ddp", 9)
     assert run.job() == before
     save_next_job(run, job)
     assert run.job() == job
@@ -71,7 +71,7 @@ def test_that_a_completed_run_goes_on_with_more_epochs_alone() -> None:
     job, problems = job_to_resume(run, {"epochs": EPOCHS + 1})
     assert problems == []
     assert job is not None
-    assert job.epochs == EPOCHS + 1
+    assert job.training.epochs == EPOCHS + 1
 
 
 def test_that_the_time_between_executions_does_not_count() -> None:
@@ -103,7 +103,7 @@ def test_that_a_run_that_is_run_does_not_go_on() -> None:
 
 def test_that_a_job_that_cannot_be_read_is_a_problem_and_no_crash() -> None:
     run = supervised(a_run(8, "stopped"), alive=False)
-    run.job_file.write_text("epochs = 'many'\n")
+    run.job_file.write_text("training.epochs = 'many'\n")
     job, problems = job_to_resume(run, {"epochs": 9})
     assert job is None
     assert [problem.field for problem in problems] == ["epochs"]

@@ -263,6 +263,8 @@ def test_that_given_cuts_are_kept(job: Make, start: Start, model_file: ModelFile
 )
 def test_that_what_a_pipeline_cannot_do_is_refused(job: Make, fields: dict[str, Any], words: str) -> None:
     made = job(cpus=2, strategy="pipeline", **fields)
-    spec = WorkerSpec(run_folder="", job=made, rank=0, world_size=2, devices=made.devices, rendezvous="", threads=1)
+    spec = WorkerSpec(
+        run_folder="", job=made, rank=0, world_size=2, devices=made.parallel.devices, rendezvous="", threads=1
+    )
     with pytest.raises(StrategyError, match=words):
         STRATEGIES["pipeline"](spec).setup()

@@ -15,7 +15,13 @@ from engine.strategies import STRATEGIES, StrategyError
 
 def _spec(job: Job) -> WorkerSpec:
     return WorkerSpec(
-        run_folder="", job=job, rank=0, world_size=len(job.devices), devices=job.devices, rendezvous="", threads=1
+        run_folder="",
+        job=job,
+        rank=0,
+        world_size=len(job.parallel.devices),
+        devices=job.parallel.devices,
+        rendezvous="",
+        threads=1,
     )
 
 

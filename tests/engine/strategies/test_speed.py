@@ -33,7 +33,7 @@ def test_that_measuring_the_speed_leaves_no_trace() -> None:
     model[0].weight.requires_grad_(False)
     before = copy.deepcopy(model.state_dict())
     random = torch.get_rng_state()
-    strategy = _strategy(Job(batch_size=16, accumulation=2))
+    strategy = _strategy(Job.from_fields(batch_size=16, accumulation=2))
     assert images_per_second(strategy, model, class_of_image(), (3, 16, 16)) > 0
     assert torch.equal(torch.get_rng_state(), random)
     assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
@@ -43,7 +43,7 @@ def test_that_measuring_the_speed_leaves_no_trace() -> None:
 
 def test_that_the_speed_is_that_of_forward_and_backward_together() -> None:
     """Twice the work takes longer, whatever else the machine does."""
-    strategy = _strategy(Job(batch_size=16))
+    strategy = _strategy(Job.from_fields(batch_size=16))
     narrow, wide = (
         nn.Sequential(nn.Flatten(), nn.Linear(768, width), nn.ReLU(), nn.Linear(width, width), nn.Linear(width, 5))
         for width in (8, 2048)
@@ -53,7 +53,7 @@ def test_that_the_speed_is_that_of_forward_and_backward_together() -> None:
 
 
 def test_that_a_rank_alone_keeps_the_whole_batch() -> None:
-    strategy = _strategy(Job(batch_size=4))
+    strategy = _strategy(Job.from_fields(batch_size=4))
     balance(strategy, _model(), class_of_image(), (3, 16, 16))
     assert strategy.shares == ()
     assert strategy.remarks == []

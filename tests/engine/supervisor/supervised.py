@@ -49,7 +49,7 @@ class Supervised:
     def __init__(self, behaviour: str, world_size: int, *words: str, **fields: Any) -> None:
         strategy = "ddp" if world_size > 1 else "single"
         values = {"name": behaviour, "strategy": strategy, "devices": ("cpu",) * world_size, "restarts": 0}
-        self.run: RunFolder = create_run(Job(**(values | fields)))
+        self.run: RunFolder = create_run(Job.from_fields(**(values | fields)))
         self.words = words
         self.process = self.start()
 

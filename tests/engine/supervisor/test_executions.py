@@ -165,7 +165,7 @@ def test_that_several_ranks_out_of_memory_go_on_with_smaller_parts(
     job = supervised.run.job()
     assert job is not None
     for field, value in changes[-1].items():
-        assert getattr(job, field) == value, "it holds for later executions, too"
+        assert job.value(field) == value, "it holds for later executions, too"
 
 
 def test_that_memory_that_a_single_image_is_too_much_for_is_the_runs_failure(start: Start) -> None:

@@ -112,7 +112,9 @@ def test_that_a_real_run_trains_what_was_fetched_and_asks_the_network_for_nothin
     server: WeightsServer, tmp_path: Path
 ) -> None:
     folder = make_images(tmp_path / "images")
-    job = Job(dataset=str(folder), model="timm:test_resnet", pretrained=True, image_size=32, epochs=1, batch_size=8)
+    job = Job.from_fields(
+        dataset=str(folder), model="timm:test_resnet", pretrained=True, image_size=32, epochs=1, batch_size=8
+    )
     run = create_run(job)
     start_supervisor(run)
     wait_until(lambda: run.state() in ("completed", "failed"), "the run to end", 120)

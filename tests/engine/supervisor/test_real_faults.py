@@ -126,7 +126,9 @@ def start(forker: subprocess.Popen[str], tmp_path: Path) -> Iterator[Callable[..
     def starter(strategy: str, silent: float = 0.0, stuck: float = 0.0, **fields: Any) -> Run:
         values: dict[str, Any] = {"model": "mnist_cnn", "epochs": 100_000, "batch_size": 8, "loader_workers": 1}
         values["restarts"] = 0  # what is looked at here is how a group ends
-        folder = create_run(Job(dataset=str(images), strategy=strategy, **(values | GROUPS[strategy] | fields)))
+        folder = create_run(
+            Job.from_fields(dataset=str(images), strategy=strategy, **(values | GROUPS[strategy] | fields))
+        )
         assert forker.stdin is not None
         assert forker.stdout is not None
         forker.stdin.write(f"{silent} {stuck} {folder.path}\n")

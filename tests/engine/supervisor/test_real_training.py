@@ -10,7 +10,6 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-import msgspec
 import psutil
 import pytest
 
@@ -32,7 +31,7 @@ def images(tmp_path: Path) -> Path:
 
 
 def job(images: Path, *, epochs: int = 1, workers: int = 1) -> Job:
-    return Job(
+    return Job.from_fields(
         dataset=str(images),
         model="mnist_cnn",
         strategy="ddp" if workers > 1 else "single",
@@ -101,7 +100,7 @@ def test_that_a_stop_during_the_imports_is_heeded_at_once(images: Path) -> None:
 def test_that_a_real_group_trains_again_after_a_rank_was_killed_and_goes_on_as_another_execution(
     preloader: Preloader, images: Path
 ) -> None:
-    run = create_run(msgspec.structs.replace(job(images, epochs=LONG, workers=2), checkpoint_steps=5))
+    run = create_run(job(images, epochs=LONG, workers=2).with_fields(checkpoint_steps=5))
     with preloaded(preloader, run) as connection:
         stream = events(connection)
         saved = next(event for event in stream if isinstance(event, CheckpointSaved) and event.kind == "last")

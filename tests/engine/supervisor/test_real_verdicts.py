@@ -23,7 +23,7 @@ def judged(forker: Forker, tmp_path: Path) -> Judged:
     """Trains a small network on the sample dataset; the verdict on that."""
 
     def train(**fields: Any) -> Verdict | None:
-        job = Job(dataset=str(paths.sample_dataset()), model="mnist_cnn", image_size=28, **fields)
+        job = Job.from_fields(dataset=str(paths.sample_dataset()), model="mnist_cnn", image_size=28, **fields)
         group = WorkerGroup(forker, job, tmp_path).completed()
         history = History()
         for message in group.of(object, rank=0):

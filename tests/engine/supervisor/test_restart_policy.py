@@ -11,13 +11,15 @@ from engine.supervisor.restart_policy import RestartPolicy
 
 
 def lost(job: Job, machine: str = "node2") -> Failed:
-    rank = next(rank for rank, device in enumerate(job.devices) if device.startswith(machine))
+    rank = next(rank for rank, device in enumerate(job.parallel.devices) if device.startswith(machine))
     return Failed(cause=f"{machine} does not respond.", rank=rank, kind="lost_machine")
 
 
 def four(**fields: object) -> Job:
     devices = ("node1:cpu", "node1:cpu", "node2:cpu", "node2:cpu")
-    return Job(**({"strategy": "ddp", "devices": devices, "batch_size": 12, "on_lost_machine": "fewer"} | fields))  # type: ignore[arg-type]
+    return Job.from_fields(
+        **({"strategy": "ddp", "devices": devices, "batch_size": 12, "on_lost_machine": "fewer"} | fields)
+    )  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -44,7 +46,7 @@ def test_that_the_batch_stays_and_no_device_has_more_images_at_a_time(
     assert not any(device.startswith("node2") for device in restarting.devices)
     assert restarting.changes == changes
     assert policy.world_size == left == len(policy.worker_specs())
-    assert policy.job.batch_size == job.batch_size
+    assert policy.job.training.batch_size == job.training.batch_size
     assert run.job() == policy.job, "it holds for later executions, too"
 
 
@@ -52,7 +54,7 @@ def test_that_a_device_that_is_left_alone_trains_without_a_strategy_for_several(
     job = four(devices=("node1:cpu", "cpu", "node2:cpu"))
     policy = RestartPolicy(create_run(job), job)
     policy.decide(lost(job))
-    assert policy.job.strategy == "ddp"
+    assert policy.job.parallel.strategy == "ddp"
     alone = policy.decide(lost(policy.job, "node1"))
     assert isinstance(alone, Restarting)
     assert (alone.devices, alone.changes) == (("cpu",), {"strategy": "single", "accumulation": 4})

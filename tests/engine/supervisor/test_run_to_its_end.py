@@ -247,7 +247,7 @@ def test_that_a_full_disk_holds_up_neither_the_training_nor_its_clients(start: S
 
 def test_that_a_job_that_cannot_be_read_is_a_failed_run_in_words() -> None:
     run = create_run(Job())
-    run.job_file.write_text("epochs = 'many'\n")
+    run.job_file.write_text("training.epochs = 'many'\n")
     pid = start_supervisor(run)
     wait_until(lambda: run.state() == "failed", "the end")
     wait_until(lambda: gone(pid), "the supervisor to go")

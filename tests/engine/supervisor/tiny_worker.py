@@ -100,7 +100,7 @@ def step_metrics(step: int) -> StepMetrics:
 def run(spec: WorkerSpec, channel: socket.socket) -> int:  # noqa: PLR0912  (a case per behaviour)
     behaviour, _, number = spec.job.name.partition(" ")
     tiny = Tiny(spec, channel)
-    checkpoint = Path(spec.job.resume_from).name or "nothing"
+    checkpoint = Path(spec.job.checkpoints.resume_from).name or "nothing"
     print(f"rank {spec.rank} of {spec.world_size} begins from {checkpoint}, past step {spec.skip_to}", flush=True)
     tiny.say(EpochStarted(epoch=1))
     stopped = False
@@ -144,7 +144,7 @@ def run(spec: WorkerSpec, channel: socket.socket) -> int:  # noqa: PLR0912  (a c
         case "save_and_die" | "save_the_same_and_die" if tiny.attempt <= int(number):
             tiny.save(tiny.attempt if behaviour == "save_and_die" else 1)
             os.kill(os.getpid(), signal.SIGKILL)
-        case "memory" if (spec.job.microbatches or spec.job.accumulation) < int(number):
+        case "memory" if (spec.job.parallel.microbatches or spec.job.training.accumulation) < int(number):
             return tiny.fail("out_of_memory", 1)
         case "not_finite" if tiny.attempt <= int(number):
             return tiny.fail("not_finite", 7 * tiny.attempt)

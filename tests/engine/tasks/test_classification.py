@@ -81,7 +81,7 @@ def test_that_smoothed_targets_give_the_loss_of_their_definition() -> None:
     outputs, targets = sample(6, 4, 0)
     smoothed = functional.one_hot(targets, 4) * 0.9 + 0.1 / 4
     expected = -(smoothed * outputs.log_softmax(1)).sum(1)
-    objective = TASK.objective(Job(label_smoothing=0.1), dataset_info(4))
+    objective = TASK.objective(Job.from_fields(label_smoothing=0.1), dataset_info(4))
     torch.testing.assert_close(objective.loss(outputs, targets), expected)
     measures = objective.metric()
     measures.update(outputs, targets)
@@ -91,9 +91,9 @@ def test_that_smoothed_targets_give_the_loss_of_their_definition() -> None:
 
 def test_that_binary_cross_entropy_is_timms_with_smoothed_and_with_mixed_targets() -> None:
     outputs, targets = sample(6, 4, 0)
-    plain = TASK.objective(Job(loss="bce", label_smoothing=0.1), dataset_info(4)).loss(outputs, targets)
+    plain = TASK.objective(Job.from_fields(loss="bce", label_smoothing=0.1), dataset_info(4)).loss(outputs, targets)
     torch.testing.assert_close(plain.mean(), BinaryCrossEntropy(smoothing=0.1)(outputs, targets))
-    mixed = TASK.objective(Job(loss="bce", label_smoothing=0.1, mixup=0.2), dataset_info(4))
+    mixed = TASK.objective(Job.from_fields(loss="bce", label_smoothing=0.1, mixup=0.2), dataset_info(4))
     shares = functional.one_hot(targets, 4) * 0.7 + functional.one_hot(targets.flip(0), 4) * 0.3
     theirs = BinaryCrossEntropy()(outputs, mixup_target(targets, 4, lam=0.7, smoothing=0.1))
     torch.testing.assert_close(mixed.loss(outputs, shares).mean(), theirs)
@@ -102,7 +102,9 @@ def test_that_binary_cross_entropy_is_timms_with_smoothed_and_with_mixed_targets
 
 def test_that_balanced_classes_count_alike_together_and_one_in_the_mean() -> None:
     counts = (60.0, 30.0, 0.0, 10.0)
-    objective = TASK.objective(Job(class_weights="balanced"), DatasetInfo(tuple("abcd"), class_counts=lambda: counts))
+    objective = TASK.objective(
+        Job.from_fields(class_weights="balanced"), DatasetInfo(tuple("abcd"), class_counts=lambda: counts)
+    )
     targets = torch.tensor([0] * 60 + [1] * 30 + [3] * 10)
     losses = objective.loss(torch.zeros(100, 4), targets) / math.log(4)
     assert losses.mean().item() == pytest.approx(1)
@@ -110,7 +112,7 @@ def test_that_balanced_classes_count_alike_together_and_one_in_the_mean() -> Non
 
 
 def test_that_images_that_are_mixed_are_learnt_and_counted_by_their_shares() -> None:
-    objective = TASK.objective(Job(mixup=0.2), dataset_info(3))
+    objective = TASK.objective(Job.from_fields(mixup=0.2), dataset_info(3))
     outputs, targets = sample(8, 3, 2)
     shares = 0.7 * functional.one_hot(targets, 3) + 0.3 * functional.one_hot(targets.roll(1), 3)
     expected = 0.7 * functional.cross_entropy(outputs, targets, reduction="none")
@@ -149,8 +151,8 @@ def test_that_right_answers_are_counted() -> None:
     ("model", "size"), [("mnist_cnn", 28), ("resnet18", 224), ("inception_v3", 299), ("/my/net.py", 224)]
 )
 def test_that_the_size_is_the_models_own_unless_given(model: str, size: int) -> None:
-    assert TASK.image_size(Job(model=model)) == size
-    assert TASK.image_size(Job(model=model, image_size=96)) == 96
+    assert TASK.image_size(Job.from_fields(model=model)) == size
+    assert TASK.image_size(Job.from_fields(model=model, image_size=96)) == 96
 
 
 @pytest.mark.parametrize(
@@ -164,9 +166,9 @@ def test_that_the_size_is_the_models_own_unless_given(model: str, size: int) -> 
     ],
 )
 def test_that_images_are_normalised_as_the_weights_expect(model: str, mean: float) -> None:
-    means, stds = TASK.normalisation(Job(model=model), 3)
+    means, stds = TASK.normalisation(Job.from_fields(model=model), 3)
     assert (len(means), len(stds), means[0]) == (3, 3, mean)
-    grey_mean, grey_std = TASK.normalisation(Job(model=model), 1)
+    grey_mean, grey_std = TASK.normalisation(Job.from_fields(model=model), 1)
     if model == "mnist_cnn":
         assert (grey_mean, grey_std) == ((0.1307,), (0.3081,))
     else:
@@ -181,5 +183,7 @@ def test_that_inception_sees_what_its_pretrained_weights_saw() -> None:
     theirs = inception_v3(weights=None, transform_input=True, init_weights=False)
     image = torch.rand(1, 3, 8, 8)
     imagenet = (image - torch.tensor(transforms.mean)[:, None, None]) / torch.tensor(transforms.std)[:, None, None]
-    means, stds = (torch.tensor(each)[:, None, None] for each in TASK.normalisation(Job(model="inception_v3"), 3))
+    means, stds = (
+        torch.tensor(each)[:, None, None] for each in TASK.normalisation(Job.from_fields(model="inception_v3"), 3)
+    )
     torch.testing.assert_close(theirs._transform_input(imagenet), (image - means) / stds)

@@ -42,7 +42,7 @@ def things(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def job(folder: Path, file: Path, **fields: Any) -> Job:
     trusted = agreed(file)
     given = {"model": str(file), "model_file_sha256": trusted, "dataset": str(folder), "devices": ("cpu",)}
-    return Job(task="custom", **(given | fields))
+    return Job.from_fields(task="custom", **(given | fields))
 
 
 def changed(tmp_path: Path, was: str, is_now: str) -> Path:
@@ -211,7 +211,9 @@ def test_that_a_file_is_not_run_without_consent_to_what_is_in_it(things: Path, t
 
 
 def test_that_a_job_without_a_file_is_told_what_is_missing(things: Path) -> None:
-    (problem,) = problems(Job(task="custom", model="", dataset=str(things), devices=("cpu",)), load_catalogue())
+    (problem,) = problems(
+        Job.from_fields(task="custom", model="", dataset=str(things), devices=("cpu",)), load_catalogue()
+    )
     assert problem.field == "model"
     assert "Choose that file as the model" in problem.remedy
     own = job(things, EXAMPLE, best_by="exact")

@@ -32,7 +32,7 @@ FROZEN = "fasterrcnn_mobilenet_v3_large_320_fpn"
 
 
 def job(**fields: Any) -> Job:
-    return Job(**({"task": "detection", "image_size": 64, "encoder": ENCODER} | fields))
+    return Job.from_fields(**({"task": "detection", "image_size": 64, "encoder": ENCODER} | fields))
 
 
 def box_targets() -> Tensor:

@@ -86,7 +86,7 @@ def test_that_few_and_soft_targets_are_borne() -> None:
 
 
 def test_that_only_tasks_that_mix_do_and_validations_are_never_mixed() -> None:
-    job, plain, streams = Job(mixup=0.2), Job(), RandomStreams(0)
+    job, plain, streams = Job.from_fields(mixup=0.2), Job(), RandomStreams(0)
     classification, segmentation = TASKS["classification"].entry, TASKS["segmentation"].entry
     assert isinstance(mixing(job, classification, 3, streams, training=True), Mixing)
     assert type(mixing(job, classification, 3, streams, training=False)) is OneHot

@@ -50,7 +50,7 @@ def test_that_average_precision_is_that_of_its_definition_also_where_scores_are_
 
 @pytest.mark.parametrize("ranks", [1, 3])
 def test_that_measures_are_those_of_their_definitions_however_the_samples_are_divided(ranks: int) -> None:
-    objective = TASK.objective(Job(task="multilabel"), dataset_info(CLASSES))
+    objective = TASK.objective(Job.from_fields(task="multilabel"), dataset_info(CLASSES))
     outputs, targets = sample(23)
     outputs[1] = -9.0
     targets[1] = 0
@@ -85,7 +85,8 @@ def test_that_smoothing_draws_targets_towards_a_half() -> None:
     outputs, targets = sample(4)
     smoothed = 0.8 * targets + 0.1
     plain, smooth = (
-        TASK.objective(Job(task="multilabel", label_smoothing=each), dataset_info(CLASSES)) for each in (0.0, 0.2)
+        TASK.objective(Job.from_fields(task="multilabel", label_smoothing=each), dataset_info(CLASSES))
+        for each in (0.0, 0.2)
     )
     torch.testing.assert_close(smooth.loss(outputs, targets), plain.loss(outputs, smoothed))
 
@@ -95,7 +96,7 @@ def test_that_balanced_labels_count_as_torchs_own_loss_weighs_what_is_there() ->
     targets[:, 0] = 1  # a label that every sample has
     counts = targets.sum(0)
     told = DatasetInfo(tuple("abcde"), class_counts=counts.tolist, samples=40)
-    objective = TASK.objective(Job(task="multilabel", class_weights="balanced"), told)
+    objective = TASK.objective(Job.from_fields(task="multilabel", class_weights="balanced"), told)
     weights = (40 - counts) / counts
     weights[[0, 4]] = 1
     assert (weights[1:4] > 1.2).all()
@@ -110,7 +111,7 @@ def test_that_balanced_labels_count_as_torchs_own_loss_weighs_what_is_there() ->
 
 
 def test_that_labels_are_told_the_likeliest_first() -> None:
-    objective = TASK.objective(Job(task="multilabel"), dataset_info(3))
+    objective = TASK.objective(Job.from_fields(task="multilabel"), dataset_info(3))
     image = np.zeros((2, 2, 3), np.uint8)
     assert objective.show_truth(image, torch.tensor([1.0, 0.0, 1.0])).words == "class 0, class 2"
     assert objective.show_prediction(image, torch.tensor([0.1, -3.0, 4.0])).words == "class 2 (98 %), class 0 (52 %)"
@@ -118,6 +119,6 @@ def test_that_labels_are_told_the_likeliest_first() -> None:
 
 
 def test_that_its_models_are_those_of_classification() -> None:
-    model = TASK.build_model(Job(task="multilabel", model="mnist_cnn"), CLASSES, 3)
+    model = TASK.build_model(Job.from_fields(task="multilabel", model="mnist_cnn"), CLASSES, 3)
     assert model(torch.rand(2, 3, 28, 28)).shape == (2, CLASSES)
     assert TASK.model_names() == ()

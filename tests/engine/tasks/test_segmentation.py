@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
-import msgspec
 import numpy as np
 import pytest
 import segmentation_models_pytorch as smp
@@ -55,7 +54,7 @@ def by_hand(outputs: torch.Tensor, targets: torch.Tensor) -> dict[str, float]:
 
 @pytest.mark.parametrize("ranks", [1, 3])
 def test_that_measures_are_those_of_their_definitions_however_the_images_are_divided(ranks: int) -> None:
-    objective = TASK.objective(Job(task="segmentation"), dataset_info(CLASSES))
+    objective = TASK.objective(Job.from_fields(task="segmentation"), dataset_info(CLASSES))
     outputs, targets = sample(7)
     parts = [objective.metric() for _ in range(ranks)]
     for place, (some, wanted) in enumerate(zip(outputs.split(2), targets.split(2), strict=True)):
@@ -71,7 +70,7 @@ def test_that_measures_are_those_of_their_definitions_however_the_images_are_div
 
 
 def test_that_the_measures_of_each_class_and_their_confusion_are_those_of_their_definitions() -> None:
-    measures = TASK.objective(Job(task="segmentation"), dataset_info(CLASSES)).metric()
+    measures = TASK.objective(Job.from_fields(task="segmentation"), dataset_info(CLASSES)).metric()
     outputs, targets = sample(7)
     outputs[:, 3] = -9.0  # neither occurs nor is found
     for some, wanted in zip(outputs.split(2), targets.split(2), strict=True):
@@ -95,10 +94,10 @@ def test_that_the_measures_of_each_class_and_their_confusion_are_those_of_their_
 def test_that_balanced_classes_count_by_enets_weights_and_one_in_the_mean_over_the_pixels(kind: str) -> None:
     counts = (900.0, 80.0, 20.0, 0.0)
     given = DatasetInfo(tuple("abcd"), class_counts=lambda: counts)
-    job = Job(task="segmentation", loss=kind, class_weights="balanced")  # type: ignore[arg-type]
+    job = Job.from_fields(task="segmentation", loss=kind, class_weights="balanced")  # type: ignore[arg-type]
     objective, plain = (
         TASK.objective(job, given),
-        TASK.objective(msgspec.structs.replace(job, class_weights="none"), given),
+        TASK.objective(job.with_fields(class_weights="none"), given),
     )
     by_hand = [1 / math.log(1.02 + count / 1000) for count in counts]
     mean = sum(weight * count / 1000 for weight, count in zip(by_hand, counts, strict=True))
@@ -106,7 +105,7 @@ def test_that_balanced_classes_count_by_enets_weights_and_one_in_the_mean_over_t
     for number, weight in enumerate(by_hand):
         targets = torch.full((1, 6, 5), number)
         targets[0, 0] = NO_CLASS
-        dice = TASK.objective(msgspec.structs.replace(job, loss="dice"), given).loss(outputs, targets)
+        dice = TASK.objective(job.with_fields(loss="dice"), given).loss(outputs, targets)
         weighted, even = objective.loss(outputs, targets), plain.loss(outputs, targets)
         if kind == "dice":
             assert weighted == even == dice
@@ -121,7 +120,7 @@ def test_that_balanced_classes_count_by_enets_weights_and_one_in_the_mean_over_t
 
 def test_that_cross_entropy_is_the_mean_over_the_pixels_that_have_a_class() -> None:
     outputs, targets = sample(3)
-    losses = TASK.objective(Job(task="segmentation"), dataset_info(CLASSES)).loss(outputs, targets)
+    losses = TASK.objective(Job.from_fields(task="segmentation"), dataset_info(CLASSES)).loss(outputs, targets)
     for number in range(3):
         expected = functional.cross_entropy(
             outputs[number : number + 1], targets[number : number + 1], ignore_index=NO_CLASS
@@ -131,7 +130,7 @@ def test_that_cross_entropy_is_the_mean_over_the_pixels_that_have_a_class() -> N
 
 @pytest.mark.parametrize("kind", ["cross_entropy", "focal", "dice", "cross_entropy_dice"])
 def test_that_every_loss_falls_to_nothing_where_all_is_right_and_bears_an_image_without_classes(kind: str) -> None:
-    objective = TASK.objective(Job(task="segmentation", loss=kind), dataset_info(CLASSES))  # type: ignore[arg-type]
+    objective = TASK.objective(Job.from_fields(task="segmentation", loss=kind), dataset_info(CLASSES))  # type: ignore[arg-type]
     outputs, targets = sample(3)
     targets[2] = NO_CLASS
     sure = 50.0 * functional.one_hot(targets.where(targets != NO_CLASS, 0), CLASSES).permute(0, 3, 1, 2).float()
@@ -150,7 +149,7 @@ def test_that_every_loss_falls_to_nothing_where_all_is_right_and_bears_an_image_
 def test_that_the_focal_loss_with_one_sure_pixel_is_the_papers() -> None:
     outputs = torch.tensor([[[[2.0]], [[0.0]]]])
     likely = torch.sigmoid(torch.tensor(2.0)).item()
-    loss = TASK.objective(Job(task="segmentation", loss="focal"), dataset_info(2)).loss(
+    loss = TASK.objective(Job.from_fields(task="segmentation", loss="focal"), dataset_info(2)).loss(
         outputs, torch.zeros(1, 1, 1, dtype=torch.int64)
     )
     assert loss.item() == pytest.approx(-((1 - likely) ** 2) * np.log(likely), rel=1e-5)
@@ -158,7 +157,7 @@ def test_that_the_focal_loss_with_one_sure_pixel_is_the_papers() -> None:
 
 @pytest.mark.parametrize(("model", "channels"), [("unet", 3), ("unet", 1), ("lraspp_mobilenet_v3_large", 3)])
 def test_that_weights_load_into_the_plain_librarys_model_and_give_the_same(model: str, channels: int) -> None:
-    job = Job(task="segmentation", model=model, encoder="resnet18", image_size=64)
+    job = Job.from_fields(task="segmentation", model=model, encoder="resnet18", image_size=64)
     ours = TASK.build_model(job, CLASSES, channels).eval()
     if model == "unet":
         plain = smp.Unet("resnet18", encoder_weights=None, in_channels=channels, classes=CLASSES)
@@ -173,7 +172,7 @@ def test_that_weights_load_into_the_plain_librarys_model_and_give_the_same(model
 
 
 def test_that_fresh_weights_depend_on_the_seed_alone() -> None:
-    job = Job(task="segmentation", model="unet", encoder="resnet18", image_size=64)
+    job = Job.from_fields(task="segmentation", model="unet", encoder="resnet18", image_size=64)
     torch.manual_seed(1)
     one = TASK.build_model(job, CLASSES, 3).state_dict()
     torch.manual_seed(2)
@@ -191,7 +190,7 @@ def test_that_fresh_weights_depend_on_the_seed_alone() -> None:
 )
 def test_that_what_cannot_be_built_is_told_at_its_field(fields: dict[str, object], field: str, words: str) -> None:
     with pytest.raises(TaskError) as error:
-        TASK.build_model(Job(**({"task": "segmentation", "image_size": 64} | fields)), CLASSES, 3)  # type: ignore[arg-type]
+        TASK.build_model(Job.from_fields(**({"task": "segmentation", "image_size": 64} | fields)), CLASSES, 3)  # type: ignore[arg-type]
     assert error.value.field == field
     assert words in str(error.value)
 
@@ -209,7 +208,9 @@ def test_that_a_model_file_of_ones_own_is_tried_out(tmp_path: Path) -> None:
         text = OWN.format(size=size, padding=padding)
         (tmp_path / "own.py").write_text(text)
         trusted = agreed(tmp_path / "own.py")
-        job = Job(task="segmentation", model=str(tmp_path / "own.py"), model_file_sha256=trusted, image_size=64)
+        job = Job.from_fields(
+            task="segmentation", model=str(tmp_path / "own.py"), model_file_sha256=trusted, image_size=64
+        )
         return TASK.build_model(job, CLASSES, 1)
 
     assert built(3, 1)(torch.zeros(2, 1, 64, 64)).shape == (2, CLASSES, 64, 64)
@@ -226,7 +227,7 @@ def test_that_a_file_of_timms_model_is_loaded_into_the_encoder(tmp_path: Path) -
     whole = timm.create_model("tf_efficientnet_lite0").eval()
     file = a_file(tmp_path / "lite0.safetensors", whole.state_dict())
     fields = {"task": "segmentation", "model": "unet", "image_size": 64}
-    job = Job(**fields, encoder="tu-tf_efficientnet_lite0", weights_file=file)  # type: ignore[arg-type]
+    job = Job.from_fields(**fields, encoder="tu-tf_efficientnet_lite0", weights_file=file)  # type: ignore[arg-type]
     inputs = torch.rand(1, 3, 64, 64)
     encoder = TASK.build_model(job, CLASSES, 3).get_submodule("encoder").eval()
     torch.testing.assert_close(encoder(inputs)[-1], features(inputs, whole))
@@ -234,7 +235,7 @@ def test_that_a_file_of_timms_model_is_loaded_into_the_encoder(tmp_path: Path) -
     told = features(inputs[:, :1].expand(1, 3, 64, 64), whole)
     torch.testing.assert_close(grey(inputs[:, :1])[-1], told, rtol=1e-4, atol=1e-4)
     assert TASK.normalisation(job, 3) == ((0.5,) * 3, (0.5,) * 3)  # as its weights were trained
-    other = Job(**fields, encoder="tu-mobilenetv3_small_050", weights_file=file)  # type: ignore[arg-type]
+    other = Job.from_fields(**fields, encoder="tu-mobilenetv3_small_050", weights_file=file)  # type: ignore[arg-type]
     with pytest.raises(TaskError, match="does not fit the model") as error:
         TASK.build_model(other, CLASSES, 3)
     assert error.value.field == "weights_file"
@@ -248,7 +249,7 @@ def features(inputs: Tensor, whole: torch.nn.Module) -> Tensor:
 
 @pytest.mark.parametrize("encoder", ["resnet18", "tu-resnet18"])
 def test_that_an_encoder_starts_from_its_pretrained_weights(encoder: str) -> None:
-    job = Job(task="segmentation", model="linknet", encoder=encoder, pretrained=True, image_size=64)
+    job = Job.from_fields(task="segmentation", model="linknet", encoder=encoder, pretrained=True, image_size=64)
     known = weights_of(job, load_catalogue())
     assert known is not None
     with pytest.raises(TaskError, match="are not on this machine") as error:
@@ -264,6 +265,6 @@ def test_that_an_encoder_starts_from_its_pretrained_weights(encoder: str) -> Non
 
 
 def test_that_an_encoder_without_known_weights_is_told() -> None:
-    job = Job(task="segmentation", model="unet", encoder="dpn68b", pretrained=True, image_size=64)
+    job = Job.from_fields(task="segmentation", model="unet", encoder="dpn68b", pretrained=True, image_size=64)
     with pytest.raises(TaskError, match="no pretrained weights for the encoder dpn68b"):
         on_meta(lambda: TASK.build_model(job, CLASSES, 3))

@@ -52,7 +52,7 @@ print(json.dumps({
     "kinds": list(KINDS),
     "detected": detect_kind(sys.argv[1]),
     "recognized": recognize(sys.argv[1], val_fraction=0.2, seed=0).format,
-    "unknown": [each.field for each in problems(Job(task=sys.argv[2]), catalogue) if each.field == "task"],
+    "unknown": [each.field for each in problems(Job.from_fields(task=sys.argv[2]), catalogue) if each.field == "task"],
     "known": [each.field for each in problems(Job(), catalogue) if each.field == "task"],
     "recipes": [str(each) for each in load_recipes().broken],
 }))

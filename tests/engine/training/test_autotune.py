@@ -70,14 +70,14 @@ class Decided:
         fields: dict[str, Any] = {"batch_size": 4, "devices": ("cpu",)} | job
         spec = WorkerSpec(
             run_folder="",
-            job=Job(**fields),
+            job=Job.from_fields(**fields),
             rank=0,
             world_size=1,
             devices=("cpu",),
             rendezvous="",
             threads=1,
         )
-        self.strategy: Strategy = STRATEGIES[spec.job.strategy](spec)
+        self.strategy: Strategy = STRATEGIES[spec.job.parallel.strategy](spec)
         self.trials = Autotuner(self.strategy, class_of_image(), SHAPE, steps=steps, emit=self._emit)
         self.trials.decide(spec.job, model.train(), before or {})
 
@@ -93,7 +93,7 @@ class Decided:
 def test_that_the_faster_memory_format_is_chosen(chosen: str) -> None:
     model = SlowWhen(lambda x: _lies_channels_last(x) != (chosen == "channels_last"))
     decided = Decided(model)
-    assert decided.job.memory_format == chosen
+    assert decided.job.precision.memory_format == chosen
     choice, why = decided.told["memory_format"]
     assert choice == chosen
     assert "in a trial a pass took" in why
@@ -128,7 +128,7 @@ def test_that_a_model_that_cannot_have_its_channels_last_trains_contiguous() -> 
     model = Viewing()
     decided = Decided(model)
     choice, why = decided.told["memory_format"]
-    assert choice == decided.job.memory_format == "contiguous"
+    assert choice == decided.job.precision.memory_format == "contiguous"
     assert why.startswith("a trial of the alternative failed (RuntimeError: view size is not compatible")
     assert model.conv.weight.is_contiguous()
 
@@ -149,7 +149,7 @@ def test_that_what_the_job_says_is_not_tried() -> None:
     assert model.calls == 0
     assert decided.told == {}
     fields = ("memory_format", "precision", "compile")
-    assert [getattr(decided.job, name) for name in fields] == ["channels_last", "bf16", "off"]
+    assert [decided.job.value(name) for name in fields] == ["channels_last", "bf16", "off"]
 
 
 def test_that_a_model_without_convolutions_is_not_tried() -> None:
@@ -163,13 +163,13 @@ def test_that_a_divided_model_stays_contiguous(strategy: str) -> None:
     decided = Decided(model, strategy=strategy, devices=("cpu", "cpu"))
     assert model.calls == 0
     assert set(decided.told) == {"precision"}
-    assert (decided.job.memory_format, decided.job.compile) == ("contiguous", "off")
+    assert (decided.job.precision.memory_format, decided.job.precision.compile) == ("contiguous", "off")
 
 
 def test_that_a_run_that_goes_on_computes_as_the_one_before_it() -> None:
     before = Decided(SlowWhen(lambda x: not _lies_channels_last(x)))
     model = SlowWhen(_lies_channels_last)
-    decided = Decided(model, before=msgspec.to_builtins(before.job))
+    decided = Decided(model, before=msgspec.to_builtins(before.job.values()))
     assert model.calls == 0
     assert decided.job == before.job
     assert decided.told["memory_format"] == ("channels_last", "the resumed run used it")
@@ -178,15 +178,17 @@ def test_that_a_run_that_goes_on_computes_as_the_one_before_it() -> None:
 @pytest.mark.parametrize("choice", ["on", "off"])
 def test_that_a_run_that_goes_on_is_compiled_if_the_one_before_it_was(choice: str) -> None:
     before = Decided(nn.Sequential(nn.Flatten(), nn.Linear(768, 5))).job
-    fields = msgspec.to_builtins(before) | {"compile": choice}
+    fields = msgspec.to_builtins(before.values()) | {"compile": choice}
     decided = Decided(nn.Sequential(nn.Flatten(), nn.Linear(768, 5)), before=fields)
-    assert decided.job.compile == choice
+    assert decided.job.precision.compile == choice
     assert decided.told["compile"] == (choice, "the resumed run used this setting")
 
 
 def test_that_the_choices_of_a_run_on_other_batches_are_not_taken_over() -> None:
-    before = msgspec.to_builtins(Job(batch_size=8, devices=("cpu",), memory_format="channels_last", precision="fp32"))
-    assert Decided(SlowWhen(_lies_channels_last), before=before).job.memory_format == "contiguous"
+    before = msgspec.to_builtins(
+        Job.from_fields(batch_size=8, devices=("cpu",), memory_format="channels_last", precision="fp32").values()
+    )
+    assert Decided(SlowWhen(_lies_channels_last), before=before).job.precision.memory_format == "contiguous"
 
 
 @pytest.mark.parametrize(
@@ -197,9 +199,9 @@ def test_that_bf16_is_chosen_where_all_gpus_have_it(
 ) -> None:
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda index: capabilities[index])
     devices = tuple(f"GPU-{number}" for number in range(len(capabilities)))
-    assert settled_precision(Job(devices=devices)) == precision
-    assert settled_precision(Job(devices=devices, precision="fp32")) == "fp32"
-    assert settled_precision(Job(devices=("cpu",))) == "fp32"
+    assert settled_precision(Job.from_fields(devices=devices)) == precision
+    assert settled_precision(Job.from_fields(devices=devices, precision="fp32")) == "fp32"
+    assert settled_precision(Job.from_fields(devices=("cpu",))) == "fp32"
 
 
 def test_that_a_long_run_on_the_cpu_is_not_compiled_unless_asked_for() -> None:
@@ -207,7 +209,7 @@ def test_that_a_long_run_on_the_cpu_is_not_compiled_unless_asked_for() -> None:
     decided = Decided(model, memory_format="contiguous")
     decided.strategy.wrap(model, class_of_image(), SHAPE, ResolvedJob(decided.job))
     decided.trials.compile()
-    assert decided.job.compile == "off"
+    assert decided.job.precision.compile == "off"
     assert decided.told["compile"][1].startswith("on the CPU")
 
 
@@ -227,7 +229,7 @@ def test_that_compiling_is_not_tried_where_the_run_cannot_repay_it(monkeypatch: 
     decided = Decided(model, memory_format="contiguous")
     decided.strategy.wrap(model, class_of_image(), SHAPE, ResolvedJob(decided.job))
     decided.trials.compile()
-    assert decided.job.compile == "off"
+    assert decided.job.precision.compile == "off"
     assert "too short to repay" in decided.told["compile"][1]
 
 
@@ -415,7 +417,7 @@ def test_that_compiling_is_kept_where_it_turns_out_faster_and_undone_where_not(
     decided.strategy.wrap(model, class_of_image(), SHAPE, ResolvedJob(decided.job))
     try:
         decided.trials.compile()
-        assert decided.job.compile == choice
+        assert decided.job.precision.compile == choice
         assert (model._compiled_call_impl is not None) == (choice == "on")
     finally:
         torch.compiler.set_stance("default")

@@ -48,7 +48,7 @@ def test_that_what_only_the_fifth_band_shows_is_learnt(
     odd = scenes / "train/field/odd.tif"
     odd.write_bytes((tmp_path / "odd.tif").read_bytes())
     try:
-        job = Job(
+        job = Job.from_fields(
             dataset=str(scenes), model="mnist_cnn", batch_size=8, epochs=3, optimizer="adam", learning_rate=0.002,
             loader_workers=1, memory_format="contiguous", devices=("cpu",),
         )  # fmt: skip

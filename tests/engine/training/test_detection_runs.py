@@ -41,7 +41,7 @@ def job(folder: Path, cpus: int = 1, **fields: Any) -> Job:
         "batch_size": 8, "epochs": 1, "optimizer": "adam", "learning_rate": 0.002, "loader_workers": 1,
         "memory_format": "contiguous", "devices": ("cpu",) * cpus,
     }  # fmt: skip
-    return Job(**(given | fields))
+    return Job.from_fields(**(given | fields))
 
 
 def coco_mean(folder: Path, model: nn.Module) -> float:

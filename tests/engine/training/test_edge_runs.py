@@ -35,7 +35,7 @@ def job(folder: Path, cpus: int = 1, **fields: Any) -> Job:
         "epochs": 1, "optimizer": "adam", "learning_rate": 0.001, "loader_workers": 1, "memory_format": "contiguous",
         "devices": ("cpu",) * cpus, "keep_checkpoints": 0, "predictions": 2,
     }  # fmt: skip
-    return Job(**(given | fields))
+    return Job.from_fields(**(given | fields))
 
 
 def measured(folder: Path, state: dict[str, torch.Tensor]) -> float:

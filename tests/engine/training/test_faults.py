@@ -20,7 +20,9 @@ from engine.training.metric_buffer import NotFinite
 
 def _spec(job: Job) -> WorkerSpec:
     """The orders of the second of two workers."""
-    return WorkerSpec(run_folder="", job=job, rank=1, world_size=2, devices=job.devices, rendezvous="", threads=1)
+    return WorkerSpec(
+        run_folder="", job=job, rank=1, world_size=2, devices=job.parallel.devices, rendezvous="", threads=1
+    )
 
 
 @pytest.mark.parametrize(

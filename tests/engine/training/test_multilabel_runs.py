@@ -41,7 +41,7 @@ def job(folder: Path, cpus: int = 1, **fields: Any) -> Job:
         "loader_workers": 1, "optimizer": "adam", "learning_rate": 0.01, "memory_format": "contiguous",
         "devices": ("cpu",) * cpus,
     }  # fmt: skip
-    return Job(**(given | fields))
+    return Job.from_fields(**(given | fields))
 
 
 def test_that_labels_are_learnt_each_for_itself_and_told_of_apart(start: Start, lights: Path) -> None:

@@ -19,7 +19,7 @@ from tests.support.dataset_infos import class_of_image
 
 
 def test_that_a_training_is_given_up_for_skipped_steps_in_a_row_alone() -> None:
-    job = Job(on_not_finite="skip", batch_size=4)
+    job = Job.from_fields(on_not_finite="skip", batch_size=4)
     spec = WorkerSpec(run_folder="", job=job, rank=0, world_size=1, devices=("cpu",), rendezvous="", threads=1)
     strategy = SingleDevice(spec)
     strategy.wrap(nn.Sequential(nn.Flatten(), nn.Linear(12, 2)), class_of_image(), (3, 2, 2), ResolvedJob(job))

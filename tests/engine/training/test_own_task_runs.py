@@ -36,7 +36,7 @@ def job(folder: Path, file: Path = EXAMPLE, cpus: int = 1, **fields: Any) -> Job
         "dataset": str(folder), "batch_size": 12, "epochs": 10, "optimizer": "adam", "learning_rate": 0.01,
         "loader_workers": 1, "memory_format": "contiguous", "devices": ("cpu",) * cpus,
     }  # fmt: skip
-    return Job(**(given | fields))
+    return Job.from_fields(**(given | fields))
 
 
 def test_that_the_example_learns_to_count_and_is_as_good_when_it_is_loaded_plainly(start: Start, things: Path) -> None:
@@ -65,7 +65,7 @@ def test_that_the_example_learns_to_count_and_is_as_good_when_it_is_loaded_plain
 
 @pytest.mark.long
 def test_that_two_processes_train_the_example_as_one_does(start: Start, things: Path) -> None:
-    file = job(things).model
+    file = job(things).model.name
     whole = start(job(things, Path(file), epochs=1), every_step=True).completed(150)
     parts = start(job(things, Path(file), 2, strategy="ddp", epochs=1), every_step=True).completed(150)
     first = [group.of(StepMetrics)[0].loss for group in (whole, parts)]
@@ -117,7 +117,7 @@ class Regions(OwnTask):
     )
 
     def datasets(self):
-        return Points(self.job.dataset, 96, 1), Points(self.job.dataset, 49, 2)
+        return Points(self.job.data.dataset, 96, 1), Points(self.job.data.dataset, 49, 2)
 
     def build_model(self, classes, channels):
         return nn.Sequential(nn.Linear(6, 16), nn.ReLU(), nn.Linear(16, classes))

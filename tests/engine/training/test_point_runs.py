@@ -37,7 +37,7 @@ def job(folder: Path, cpus: int = 1, **fields: Any) -> Job:
         "epochs": 1, "optimizer": "adam", "learning_rate": 0.01, "loader_workers": 1, "predictions": 2,
         "devices": ("cpu",) * cpus,
     }  # fmt: skip
-    return Job(**(given | fields))
+    return Job.from_fields(**(given | fields))
 
 
 def mean_iou(job: Job, state: dict[str, torch.Tensor]) -> float:
@@ -45,7 +45,7 @@ def mean_iou(job: Job, state: dict[str, torch.Tensor]) -> float:
     model = PointCNN(3, 2, 1)
     model.load_state_dict(state)
     model.eval()
-    splits = TASKS[job.task].prepared(job, open_splits(job.dataset, val_fraction=0.2, seed=0, kinds=("points",)))
+    splits = TASKS[job.task].prepared(job, open_splits(job.data.dataset, val_fraction=0.2, seed=0, kinds=("points",)))
     assert isinstance(splits.val, SampleSet)
     found, true = [], []
     for index in range(len(splits.val)):

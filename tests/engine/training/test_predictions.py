@@ -26,7 +26,7 @@ def job(folder: Path, cpus: int = 1, **fields: Any) -> Job:
         "batch_size": 8, "epochs": 2, "loader_workers": 1, "memory_format": "contiguous", "devices": ("cpu",) * cpus,
         "predictions": 5,
     }  # fmt: skip
-    return Job(**(given | fields))
+    return Job.from_fields(**(given | fields))
 
 
 @pytest.fixture(scope="module")

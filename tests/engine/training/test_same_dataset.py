@@ -40,7 +40,7 @@ class Numbers(SampleSet):
 
 class Mine(OwnTask):
     def datasets(self):
-        names = sorted(path.name for path in Path(self.job.dataset).iterdir())
+        names = sorted(path.name for path in Path(self.job.data.dataset).iterdir())
         return Numbers(names), Numbers(names[:2])
 
     def build_model(self, classes, channels):

@@ -11,7 +11,7 @@ from engine.training.callbacks.unfreezing import disable_gradients, mark_frozen,
 
 
 def frozen() -> nn.Module:
-    return TASKS["classification"].build_model(Job(model="resnet18", freeze_epochs=100), 3, 3)
+    return TASKS["classification"].build_model(Job.from_fields(model="resnet18", freeze_epochs=100), 3, 3)
 
 
 def taking(model: nn.Module) -> set[str]:

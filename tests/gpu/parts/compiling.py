@@ -34,7 +34,7 @@ def _job(proof: Proof, **fields: Any) -> Job:
         "dataset": str(data), "image_size": 16, "batch_size": 12, "epochs": 2, "precision": "fp32", "learning_rate": 0.02,
         "memory_format": "contiguous", "devices": (proof.gpu,), **model_file(SMALL, proof.folder),
     }  # fmt: skip
-    return Job(**(given | fields))
+    return Job.from_fields(**(given | fields))
 
 
 def _statistics(group: WorkerGroup) -> torch.Tensor:
@@ -86,7 +86,7 @@ def chosen(proof: Proof) -> None:
     """What trials decide for ResNet-50 in a long run, and how long that takes."""
     proof.needs_card("on the CPU nothing is compiled unless asked for")
     data = make_images(proof.folder / "data", 512 + 8, 224, held_out=8, distinct=64)
-    job = Job(
+    job = Job.from_fields(
         dataset=str(data), model="resnet50", image_size=224, batch_size=64, epochs=10_000, devices=(proof.gpu,),
     )  # fmt: skip
     group = proof.start(job, threads=4, every_step=True)

@@ -36,7 +36,7 @@ def _job(proof: Proof, **fields: Any) -> Job:
         "dataset": str(data), "epochs": 1000, "compile": "off", "memory_format": "contiguous", "checkpoint_minutes": 0,
         "predictions": 0, "devices": (proof.gpu,),
     }  # fmt: skip
-    return Job(**(given | own | fields))
+    return Job.from_fields(**(given | own | fields))
 
 
 def recording(proof: Proof) -> None:

@@ -105,7 +105,7 @@ def _job(proof: Proof, **fields: Any) -> Job:
         "dataset": str(paths.sample_dataset()), "model": "mnist_cnn" if proof.rehearsing else "resnet50", "epochs": 10_000,
         "image_size": 28 if proof.rehearsing else 64, "checkpoint_steps": 5, "compile": "off", "devices": (proof.gpu,),
     }  # fmt: skip
-    return Job(**(given | fields))
+    return Job.from_fields(**(given | fields))
 
 
 def _worker(run: RunFolder, rank: int) -> psutil.Process:

@@ -58,12 +58,12 @@ def halved(proof: Proof) -> None:
         "dataset": str(data), "image_size": 16, "batch_size": 12, "epochs": 2, "precision": "fp32", "compile": "off",
         "memory_format": "contiguous", "devices": (proof.gpu,), **model_file(LIMITED, proof.folder),
     }  # fmt: skip
-    group = proof.run(Job(**fields))
+    group = proof.run(Job.from_fields(**fields))
     messages = told(group)
     halving = any("4 parts of 3" in message for message in messages)
     proof.claim("the step is made again in four parts", halving, " / ".join(messages))
     proof.claim("so is the validation", any("validation" in message for message in messages))
-    whole = proof.run(Job(**fields, accumulation=4))
+    whole = proof.run(Job.from_fields(**fields, accumulation=4))
     off = max(abs(one - other) for one, other in zip(group.losses, whole.losses, strict=True))
     proof.measure("losses off a run in four parts from the start by", off, "", at_most=1e-3, anywhere=True)
     proof.claim("every validation image counts once", [event.images for event in group.of(Validation)] == [21, 21])
@@ -90,7 +90,7 @@ def crowded_card(proof: Proof) -> None:
         "compile": "off", "memory_format": "channels_last", "devices": (proof.gpu,),
     }  # fmt: skip
     with crowded() as free:
-        group = proof.run(Job(**fields), threads=4, seconds=150)
+        group = proof.run(Job.from_fields(**fields), threads=4, seconds=150)
     messages = told(group)
     proof.claim("a crowded card trains on in smaller parts", bool(messages) and all(map(math.isfinite, group.losses)),
                 f"{free:.1f} GiB free; {' / '.join(messages)}")  # fmt: skip
@@ -101,7 +101,7 @@ def trials_without_memory(proof: Proof) -> None:
     """Trials that run out of memory decide nothing and lose nothing: the run goes on."""
     proof.needs_card("its memory cannot be filled")
     data = make_images(proof.folder / "data", 512 + 8, 224, held_out=8, distinct=64)
-    job = Job(
+    job = Job.from_fields(
         dataset=str(data), model="resnet50", image_size=224, batch_size=256, epochs=200, precision="bf16",
         devices=(proof.gpu,),
     )  # fmt: skip

@@ -35,7 +35,7 @@ TOLERANCE = {"fp32": 2e-2, "bf16": 1e-1, "fp16": 2e-2}
 
 
 def chosen(proof: Proof) -> None:
-    precision = settled_precision(Job(devices=(proof.gpu,)))
+    precision = settled_precision(Job.from_fields(devices=(proof.gpu,)))
     expected = "fp32" if proof.rehearsing or torch.cuda.get_device_capability() < NATIVE_BF16 else "bf16"
     proof.claim("the precision that is chosen", precision == expected, precision)
 
@@ -45,9 +45,9 @@ def losses(proof: Proof) -> None:
     data = by_class(proof.folder / "data", {"train": 72, "val": 6})
     small = model_file(LOUD.replace("x * 8", "x"), proof.folder)
     fields = {"dataset": str(data), "image_size": 16, "batch_size": 12, "epochs": 4, "compile": "off", **small}
-    on_cpu = proof.run(Job(**fields, precision="fp32")).losses
+    on_cpu = proof.run(Job.from_fields(**fields, precision="fp32")).losses
     for precision, tolerance in TOLERANCE.items():
-        found = proof.run(Job(**fields, precision=precision, devices=(proof.gpu,))).losses
+        found = proof.run(Job.from_fields(**fields, precision=precision, devices=(proof.gpu,))).losses
         off = max(abs(one - other) / max(abs(other), 0.1) for one, other in zip(found, on_cpu, strict=True))
         proof.measure(
             f"{precision}: {len(found)} losses off the CPU's by", off, "of each", at_most=tolerance, anywhere=True
@@ -76,8 +76,10 @@ def overflow(proof: Proof) -> None:
 
 def _set_up(proof: Proof) -> tuple[Strategy, OptimizerStep]:
     """A model and what updates it, as in a worker that is alone."""
-    job = Job(precision="fp16", image_size=16, batch_size=12, schedule="none", devices=(proof.gpu,))
-    spec = WorkerSpec(run_folder="", job=job, rank=0, world_size=1, devices=job.devices, rendezvous="", threads=1)
+    job = Job.from_fields(precision="fp16", image_size=16, batch_size=12, schedule="none", devices=(proof.gpu,))
+    spec = WorkerSpec(
+        run_folder="", job=job, rank=0, world_size=1, devices=job.parallel.devices, rendezvous="", threads=1
+    )
     strategy = STRATEGIES["single"](spec)
     strategy.setup()
     model = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), torch.nn.Tanh(), torch.nn.Flatten(), torch.nn.Linear(1568, 3))
@@ -88,7 +90,7 @@ def _set_up(proof: Proof) -> tuple[Strategy, OptimizerStep]:
 def scale(proof: Proof) -> None:
     """A run whose first steps overflow finds a scale and learns."""
     data = by_class(proof.folder / "data", {"train": 72, "val": 6})
-    job = Job(
+    job = Job.from_fields(
         dataset=str(data), image_size=16, batch_size=12, epochs=4, compile="off", precision="fp16", clip_norm=0.5,
         learning_rate=0.002, devices=(proof.gpu,), **model_file(LOUD, proof.folder),
     )  # fmt: skip

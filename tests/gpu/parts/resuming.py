@@ -5,7 +5,6 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-import msgspec
 import torch
 
 from engine.contract.events import StepMetrics
@@ -30,7 +29,7 @@ def resume(proof: Proof, *, strategy: str, precision: str, rehearsed: bool) -> N
     if not rehearsed:
         proof.needs_card(f"rehearsed with the others, {strategy} in {precision} is not")
     data = by_class(proof.folder / "data", {"train": 72, "val": 21})
-    job = Job(dataset=str(data), strategy=strategy, precision=precision, devices=(proof.gpu,), **EVERYTHING)
+    job = Job.from_fields(dataset=str(data), strategy=strategy, precision=precision, devices=(proof.gpu,), **EVERYTHING)
     whole = proof.run(job)
     first = proof.start(job, every_step=True)
     first.read_steps(STOPPED_AFTER)
@@ -47,7 +46,7 @@ def resume(proof: Proof, *, strategy: str, precision: str, rehearsed: bool) -> N
 
 
 def _resumed(job: Job, group: WorkerGroup) -> Job:
-    return msgspec.structs.replace(job, resume_from=str(group.folder / "checkpoints/last.pt"))
+    return job.with_fields(resume_from=str(group.folder / "checkpoints/last.pt"))
 
 
 def _content(group: WorkerGroup) -> dict[str, Any]:

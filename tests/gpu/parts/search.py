@@ -32,7 +32,7 @@ def search(proof: Proof, *, model: str) -> None:
         data = make_images(proof.folder / "data", 16 * batch + 8, side, held_out=8, distinct=64)
     else:
         data = make_outlined(proof.folder / "data", {"train": 64, "val": 8}, side)
-    job = Job(
+    job = Job.from_fields(
         dataset=str(data), task=MODELS[model], model=model, image_size=side, batch_size=batch, epochs=1000,
         optimizer="adam", learning_rate=1e-4, compile="off", memory_format="contiguous", predictions=0,
         checkpoint_minutes=0, devices=(proof.gpu,),

@@ -30,7 +30,7 @@ TIMES = 3
 
 
 def _job(proof: Proof) -> Job:
-    return Job(dataset=str(paths.sample_dataset()), model="resnet18", image_size=64, devices=(proof.gpu,))
+    return Job.from_fields(dataset=str(paths.sample_dataset()), model="resnet18", image_size=64, devices=(proof.gpu,))
 
 
 def _alone(proof: Proof) -> tuple[float, float]:

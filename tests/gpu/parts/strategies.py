@@ -37,8 +37,8 @@ def replicas(proof: Proof) -> None:
     """DataParallel's replicas train as a single device that goes through the batch in as many parts."""
     proof.needs_card("DataParallel runs on CUDA alone")
     fields = _fields(proof)
-    alone = proof.run(Job(**fields, devices=(proof.gpu,), accumulation=2)).losses
-    found = proof.run(Job(**fields, devices=(proof.gpu,) * 2, strategy="dp"), prepare=ON_ONE_CARD).losses
+    alone = proof.run(Job.from_fields(**fields, devices=(proof.gpu,), accumulation=2)).losses
+    found = proof.run(Job.from_fields(**fields, devices=(proof.gpu,) * 2, strategy="dp"), prepare=ON_ONE_CARD).losses
     proof.measure(
         "DataParallel of two replicas off a single device by",
         _off(found, alone),
@@ -52,7 +52,7 @@ def dtype_of_replicas(proof: Proof) -> None:
     """DataParallel calls replicas in threads, where autocast does not keep its dtype by itself."""
     proof.needs_card("DataParallel runs on CUDA alone")
     fields = _fields(proof) | {"precision": "bf16"}
-    group = proof.run(Job(**fields, devices=(proof.gpu,) * 2, strategy="dp"), prepare=NOTE_DTYPES)
+    group = proof.run(Job.from_fields(**fields, devices=(proof.gpu,) * 2, strategy="dp"), prepare=NOTE_DTYPES)
     dtypes = seen(group.folder)
     on_card = {found for found in dtypes if found.startswith("cuda")}  # the sizes within a model are found on the CPU
     proof.claim("replicas compute in the job's bf16", on_card == {"cuda:0 torch.bfloat16"}, str(dtypes))
@@ -61,8 +61,10 @@ def dtype_of_replicas(proof: Proof) -> None:
 def ranks(proof: Proof, *, strategy: str) -> None:
     """Two ranks on the card train as two on the CPU do."""
     fields = _fields(proof)
-    on_cpu = proof.run(Job(**fields, devices=("cpu", "cpu"), strategy=strategy)).losses
-    found = proof.run(Job(**fields, devices=(proof.gpu,) * 2, strategy=strategy), prepare=ON_ONE_CARD).losses
+    on_cpu = proof.run(Job.from_fields(**fields, devices=("cpu", "cpu"), strategy=strategy)).losses
+    found = proof.run(
+        Job.from_fields(**fields, devices=(proof.gpu,) * 2, strategy=strategy), prepare=ON_ONE_CARD
+    ).losses
     proof.measure(
         f"{strategy} of two ranks off two CPU workers by",
         _off(found, on_cpu),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-import msgspec
 import pytest
 from PySide6.QtCore import Qt
 from PySide6.QtGui import QGuiApplication
@@ -21,7 +20,7 @@ from gui.finders.page import EMPTY, FAULT, FOUND
 from gui.main_window import MainWindow
 
 TWO = ("cpu", "cpu")
-JOB = Job(dataset=str(paths.sample_dataset()), model="mnist_cnn", image_size=28, devices=TWO)
+JOB = Job.from_fields(dataset=str(paths.sample_dataset()), model="mnist_cnn", image_size=28, devices=TWO)
 TIME = JobTime(
     total_s=100.0,
     start_s=20.0,
@@ -137,7 +136,7 @@ def test_that_another_row_takes_back_what_the_first_sets_and_one_that_did_not_fi
 ) -> None:
     page.child.done.emit(an_answer())
     choose(page, 1)
-    assert page.values() == {"strategy": "single", "devices": ("cpu",), "bucket_mib": JOB.bucket_mib}
+    assert page.values() == {"strategy": "single", "devices": ("cpu",), "bucket_mib": JOB.parallel.bucket_mib}
     choose(page, 2)
     assert not page.use.isEnabled()
 
@@ -203,9 +202,9 @@ def test_that_several_machines_are_asked_for_by_a_kept_answer_and_more_time_by_a
 
 def test_that_an_answer_is_out_of_date_once_the_job_is_none_that_it_tells_of(page: AdvicePage) -> None:
     page.child.done.emit(an_answer())
-    page.set_job(msgspec.structs.replace(JOB, strategy="ddp", bucket_mib=5.0))  # as advised
+    page.set_job(JOB.with_fields(strategy="ddp", bucket_mib=5.0))  # as advised
     assert page.notice.text() == ""
-    page.set_job(msgspec.structs.replace(JOB, batch_size=64))
+    page.set_job(JOB.with_fields(batch_size=64))
     assert "out of date" in page.notice.text()
 
 
@@ -219,7 +218,7 @@ def test_that_the_whole_answer_is_copied_as_text(page: AdvicePage) -> None:
 
 
 def test_that_stopping_before_anything_is_known_leaves_an_empty_page(page: AdvicePage, qtbot: QtBot) -> None:
-    page.show_job(msgspec.structs.replace(JOB, batch_size=8), [])
+    page.show_job(JOB.with_fields(batch_size=8), [])
     page.cancel.click()
     assert page.cancel.text() == "Stopping …"
     qtbot.waitUntil(lambda: not page.child.running)

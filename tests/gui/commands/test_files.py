@@ -6,7 +6,6 @@ import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
-import msgspec
 import pytest
 from PySide6.QtGui import QGuiApplication
 from pytestqt.qtbot import QtBot
@@ -28,11 +27,11 @@ def test_job_is_saved_opened_and_cleared(open_window: Callable[[], MainWindow], 
     files.save_job(tmp_path / "job.toml")
     saved = load_job(tmp_path / "job.toml")[0]
     assert saved is not None
-    assert (saved.epochs, saved.dataset) == (7, str(paths.sample_dataset()))
+    assert (saved.training.epochs, saved.data.dataset) == (7, str(paths.sample_dataset()))
     window.acts.new_job.trigger()
     assert form.values()["dataset"] == ""
     assert not window.acts.train.ready
-    save_job(msgspec.structs.replace(saved, epochs=9), tmp_path / "other.toml")
+    save_job(saved.with_fields(epochs=9), tmp_path / "other.toml")
     files.open_job(str(tmp_path / "other.toml"))
     qtbot.waitUntil(lambda: form.values()["epochs"] == 9)
     (tmp_path / "bad.toml").write_text("epochs = 'many'")
@@ -40,7 +39,7 @@ def test_job_is_saved_opened_and_cleared(open_window: Callable[[], MainWindow], 
     qtbot.waitUntil(lambda: "epochs" in window.message.text().lower())
     assert form.values()["epochs"] == 9
     assert "single process" in window.acts.copy_torchrun.disabled_reason
-    form.set_job(msgspec.structs.replace(saved, strategy="ddp", devices=("cpu", "cpu")))
+    form.set_job(saved.with_fields(strategy="ddp", devices=("cpu", "cpu")))
     form.set_devices(("cpu", "cpu"))
     qtbot.waitUntil(lambda: window.acts.copy_torchrun.ready)
     window.acts.copy_torchrun.trigger()

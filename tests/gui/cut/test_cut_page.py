@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-import msgspec
 import pytest
 from PySide6.QtCore import Qt
 from PySide6.QtGui import QAccessible
@@ -21,7 +20,7 @@ from gui.cut.planner import Planner
 from gui.main_window import MainWindow
 from tests.gui.cut.example import a_cut
 
-JOB = Job(
+JOB = Job.from_fields(
     dataset=str(paths.sample_dataset()),
     model="mnist_cnn",
     image_size=28,
@@ -75,7 +74,7 @@ def test_that_a_model_is_measured_with_progress(planner: Planner, qtbot: QtBot) 
 @pytest.mark.long
 def test_that_a_model_that_cannot_be_cut_is_answered_with_the_problem(planner: Planner, qtbot: QtBot) -> None:
     with qtbot.waitSignal(planner.refused) as answer:
-        planner.start(msgspec.structs.replace(JOB, devices=("cpu",) * 40))
+        planner.start(JOB.with_fields(devices=("cpu",) * 40))
     assert answer.args is not None
     problem: Problem = answer.args[0]
     assert problem.message
@@ -145,7 +144,7 @@ def test_that_automatic_goes_back_from_a_moved_cut(measured: CutPage, qtbot: QtB
 
 
 def test_that_a_measured_cut_is_shown_again_without_measuring_and_with_the_jobs_own_cuts(measured: CutPage) -> None:
-    measured.show_job(msgspec.structs.replace(JOB, cuts=("block1",), epochs=9), [], {})
+    measured.show_job(JOB.with_fields(cuts=("block1",), epochs=9), [], {})
     assert not measured.planner.running
     assert measured.cut is not None
     assert measured.cut.cuts == ("block1",)
@@ -155,7 +154,7 @@ def test_that_a_measured_cut_is_shown_again_without_measuring_and_with_the_jobs_
 
 
 def test_that_cuts_of_another_model_are_told_of_and_not_shown(measured: CutPage) -> None:
-    measured.show_job(msgspec.structs.replace(JOB, cuts=("nowhere",)), [], {})
+    measured.show_job(JOB.with_fields(cuts=("nowhere",)), [], {})
     assert measured.cut is not None
     assert measured.cut.cuts == ("block2",)
     assert "do not fit this model" in measured.notice.text()
@@ -163,10 +162,10 @@ def test_that_cuts_of_another_model_are_told_of_and_not_shown(measured: CutPage)
 
 def test_that_a_job_that_has_moved_on_makes_the_cut_stale(measured: CutPage) -> None:
     assert measured.view.use.isEnabled()
-    measured.set_job(msgspec.structs.replace(JOB, batch_size=64))
+    measured.set_job(JOB.with_fields(batch_size=64))
     assert "has changed since" in measured.notice.text()
     assert not measured.view.use.isEnabled()
-    measured.set_job(msgspec.structs.replace(JOB, epochs=7))
+    measured.set_job(JOB.with_fields(epochs=7))
     assert measured.notice.text() == ""
     assert measured.view.use.isEnabled()
 
@@ -186,7 +185,7 @@ def test_that_the_form_leads_to_the_cut_and_the_cut_back_into_the_form(
     window = open_window()
     assert window.workspace is not None
     window.form.set_job(JOB)
-    window.workspace.devices.set_selection(JOB.devices)
+    window.workspace.devices.set_selection(JOB.parallel.devices)
     qtbot.waitUntil(window.form.train.isEnabled)
     window.form.cuts.show_button.click()
     page = window.workspace.cut
@@ -203,7 +202,7 @@ def test_that_the_form_leads_to_the_cut_and_the_cut_back_into_the_form(
     page.view.use.click()
     assert window.pages.currentWidget() is window.workspace.run
     assert window.form.cuts.line.text() == "moved by hand (1 cut)"
-    qtbot.waitUntil(lambda: window.form.job is not None and window.form.job.cuts == wanted)
+    qtbot.waitUntil(lambda: window.form.job is not None and window.form.job.parallel.cuts == wanted)
     window.form.rows["cuts"].reset.click()
     assert window.form.cuts.line.text() == "automatic"
     window.form.cuts.show_button.click()

@@ -134,13 +134,13 @@ def test_that_what_was_rendered_for_another_job_is_forgotten(page: DatasetPage) 
     page.show_augmented(True)
     page.renderer.progress.emit(given(0, 1, "green"))
     assert not page.examples.awaits(0)
-    page.set_job(Job(epochs=2))
+    page.set_job(Job.from_fields(epochs=2))
     assert page.examples.awaits(0)
     assert page.shown_as.count() == 3
     page.renderer.progress.emit(given(0, 1, "green"))
-    page.set_job(Job(epochs=2, patience=3))  # which changes no image
+    page.set_job(Job.from_fields(epochs=2, patience=3))  # which changes no image
     assert not page.examples.awaits(0)
-    page.set_job(Job(epochs=2, augmentation="light"))
+    page.set_job(Job.from_fields(epochs=2, augmentation="light"))
     assert page.examples.awaits(0)
     page.renderer.done.emit(False)
     assert page.progress.text() == "Cropped from larger images; not flipped, as that would change their meaning."
@@ -157,10 +157,15 @@ SAID = {
 def test_that_images_are_rendered_exactly_as_training_is_given_them(
     styled: QApplication, qtbot: QtBot, augmentation: str
 ) -> None:
-    job = Job(
+    job = Job.from_fields(
         dataset=str(sample_dataset()), model="mnist_cnn", image_size=28, augmentation=augmentation, seed=3, epochs=2
     )
-    report = inspect(job.dataset, val_fraction=job.val_fraction, seed=job.seed, progress=lambda _done, _total: None)
+    report = inspect(
+        job.data.dataset,
+        val_fraction=job.data.val_fraction,
+        seed=job.training.seed,
+        progress=lambda _done, _total: None,
+    )
     page = DatasetPage()
     qtbot.addWidget(page)
     page.show()

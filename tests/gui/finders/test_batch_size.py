@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-import msgspec
 import pytest
 from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QApplication, QLabel
@@ -17,7 +16,9 @@ from engine.system import paths
 from gui.finders.batch_size import BatchPage, scaled_rate
 from gui.main_window import MainWindow
 
-JOB = Job(dataset=str(paths.sample_dataset()), model="mnist_cnn", image_size=28, batch_size=32, learning_rate=0.01)
+JOB = Job.from_fields(
+    dataset=str(paths.sample_dataset()), model="mnist_cnn", image_size=28, batch_size=32, learning_rate=0.01
+)
 
 
 def a_trial(size: int, speed: float | None) -> BatchTrial:
@@ -83,9 +84,9 @@ def test_that_where_nothing_fits_the_remedy_is_told_and_nothing_can_be_taken(pag
 
 def test_that_another_batch_size_in_the_form_changes_nothing_and_another_model_does(page: BatchPage) -> None:
     page.child.done.emit(FOUND)
-    page.set_job(msgspec.structs.replace(JOB, batch_size=64))
+    page.set_job(JOB.with_fields(batch_size=64))
     assert page.notice.text() == ""
-    page.set_job(msgspec.structs.replace(JOB, model="resnet18"))
+    page.set_job(JOB.with_fields(model="resnet18"))
     assert "has changed since" in page.notice.text()
 
 

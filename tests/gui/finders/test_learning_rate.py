@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 
-import msgspec
 import pytest
 from PySide6.QtCore import QPoint, Qt
 from PySide6.QtWidgets import QApplication
@@ -18,7 +17,7 @@ from engine.system import paths
 from gui.finders.learning_rate import RatePage
 from gui.main_window import MainWindow
 
-JOB = Job(dataset=str(paths.sample_dataset()), model="mnist_cnn", image_size=28, batch_size=8)
+JOB = Job.from_fields(dataset=str(paths.sample_dataset()), model="mnist_cnn", image_size=28, batch_size=8)
 
 
 def a_curve(**fields: object) -> RateFound:
@@ -141,11 +140,11 @@ def test_that_a_curve_without_a_suggestion_says_why_and_still_lets_a_rate_be_cli
 
 
 def test_that_a_job_that_has_moved_on_is_told_but_for_what_the_rate_does_not_depend_on(found: RatePage) -> None:
-    found.set_job(msgspec.structs.replace(JOB, batch_size=64))
+    found.set_job(JOB.with_fields(batch_size=64))
     assert "has changed since" in found.notice.text()
-    found.set_job(msgspec.structs.replace(JOB, epochs=9, learning_rate=0.3, name="other"))
+    found.set_job(JOB.with_fields(epochs=9, learning_rate=0.3, name="other"))
     assert found.notice.text() == ""
-    found.show_job(msgspec.structs.replace(JOB, epochs=9), [])
+    found.show_job(JOB.with_fields(epochs=9), [])
     assert not found.child.running
 
 

@@ -105,4 +105,4 @@ def test_that_a_start_waits_for_the_disk_and_then_happens(
         assert not asked.args
         answers.set()
     (job,) = asked.args
-    assert job.model == str(program)
+    assert job.model.name == str(program)

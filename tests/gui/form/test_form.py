@@ -33,7 +33,7 @@ REPORT = DatasetReport(
 
 def fill(form: JobForm, folder: Path, qtbot: QtBot, report: DatasetReport = REPORT) -> None:
     """A job in order: the folder exists and has been looked through."""
-    form.set_job(Job(dataset=str(folder), model="mnist_cnn", image_size=28))
+    form.set_job(Job.from_fields(dataset=str(folder), model="mnist_cnn", image_size=28))
     qtbot.waitSignal(form.folder_chosen).wait()
     form.set_report(report)
 
@@ -48,11 +48,11 @@ def test_that_a_job_in_order_can_be_trained(form: JobForm, images: Path, qtbot: 
     assert form.train.isEnabled()
     with qtbot.waitSignal(form.train_requested) as asked:
         qtbot.mouseClick(form.train, Qt.MouseButton.LeftButton)
-    assert asked.args == [Job(dataset=str(images), model="mnist_cnn", image_size=28)]
+    assert asked.args == [Job.from_fields(dataset=str(images), model="mnist_cnn", image_size=28)]
 
 
 def test_that_all_that_is_wrong_is_marked_at_once_and_each_at_its_field(form: JobForm, qtbot: QtBot) -> None:
-    form.set_job(Job(dataset="/no/such/folder", model="resnet81", strategy="dp"))
+    form.set_job(Job.from_fields(dataset="/no/such/folder", model="resnet81", strategy="dp"))
     form.rows["learning_rate"].editor.line.setText("fast")
     qtbot.waitUntil(lambda: shown_at(form, "learning_rate") != "" != shown_at(form, "dataset"))
     assert "There is no folder /no/such/folder." in shown_at(form, "dataset")
@@ -129,7 +129,7 @@ def test_that_a_press_as_a_look_through_the_folder_begins_starts_the_run_after_i
 def test_that_an_unread_folder_can_be_trained_on_once_looking_is_cancelled(
     form: JobForm, images: Path, qtbot: QtBot
 ) -> None:
-    form.set_job(Job(dataset=str(images), model="mnist_cnn"))
+    form.set_job(Job.from_fields(dataset=str(images), model="mnist_cnn"))
     qtbot.waitSignal(form.folder_chosen).wait()
     form.card.show_progress(1, 10)
     form.card._cancel.click()
@@ -142,7 +142,7 @@ def test_that_a_learning_rate_may_be_written_in_any_common_way(
     fill(form, images, qtbot)
     for typed, number in (("1e-3", 0.001), ("0.5", 0.5), (" 2E-4 ", 0.0002), ("0,25", 0.25)):
         form.rows["learning_rate"].editor.line.setText(typed)
-        qtbot.waitUntil(lambda number=number: form.job is not None and form.job.learning_rate == number)
+        qtbot.waitUntil(lambda number=number: form.job is not None and form.job.optimizer.learning_rate == number)
     form.set_field("learning_rate", 0.125)
     assert form.rows["learning_rate"].editor.line.text() == "0,125"
 
@@ -150,13 +150,13 @@ def test_that_a_learning_rate_may_be_written_in_any_common_way(
 def test_that_a_fold_tells_of_a_change_and_leads_back_to_the_default(form: JobForm, qtbot: QtBot) -> None:
     training = next(section for section in form.sections if section.title == "Training")
     assert training.mark.text() == ""
-    form.set_field("mixup", 0.2)
+    form.set_field("label_smoothing", 0.2)
     form.set_field("seed", 7)
     assert training.mark.text() == "● 2 changed"
     form.rows["seed"].reset.click()
     assert training.mark.text() == "● 1 changed"
     training.reset.click()
-    assert form.field_value("mixup") == 0
+    assert form.field_value("label_smoothing") == 0
     assert training.reset.isHidden()
 
 
@@ -203,7 +203,7 @@ def test_that_a_model_file_runs_only_after_it_has_been_allowed(
     qtbot.waitUntil(form.train.isEnabled)
     assert form.consent.isHidden()
     assert form.job is not None
-    assert form.job.model_file_sha256 == model_file_sha256(str(program))
+    assert form.job.model.model_file_sha256 == model_file_sha256(str(program))
 
 
 def test_that_consent_ends_when_the_file_changes(form: JobForm, images: Path, tmp_path: Path, qtbot: QtBot) -> None:
@@ -226,7 +226,9 @@ def test_that_a_job_does_not_agree_for_the_user_to_the_model_file_that_it_brings
 ) -> None:
     program = tmp_path / "net.py"
     program.write_text("def build_model(num_classes): ...\n")
-    brought = Job(dataset=str(images), model=str(program), model_file_sha256=model_file_sha256(str(program)) or "")
+    brought = Job.from_fields(
+        dataset=str(images), model=str(program), model_file_sha256=model_file_sha256(str(program)) or ""
+    )
     form.set_job(brought)
     fill(form, images, qtbot)
     form.set_field("model", str(program))
@@ -235,7 +237,7 @@ def test_that_a_job_does_not_agree_for_the_user_to_the_model_file_that_it_brings
     assert "not allowed to run yet" in shown_at(form, "model")
     form.consent._allow.click()
     qtbot.waitUntil(form.train.isEnabled)
-    assert is_agreed(str(program), brought.model_file_sha256)
+    assert is_agreed(str(program), brought.model.model_file_sha256)
 
 
 def test_that_strategies_that_cannot_run_here_are_off_and_say_why(form: JobForm, qtbot: QtBot) -> None:
@@ -271,7 +273,7 @@ def test_that_the_job_can_be_copied_as_a_command(form: JobForm, images: Path, qt
     form.set_field("strategy", "ddp")
     form.set_field("pretrained", True)
     form.set_devices(("cpu", "cpu"))
-    qtbot.waitUntil(lambda: form.job is not None and form.job.devices == ("cpu", "cpu"))
+    qtbot.waitUntil(lambda: form.job is not None and form.job.parallel.devices == ("cpu", "cpu"))
     form.copy.click()
     words = shlex.split(QGuiApplication.clipboard().text())
     assert words[:3] == ["footplate", "train", str(folder)]
@@ -289,7 +291,7 @@ def test_that_every_field_has_its_label_as_buddy_and_the_labels_text_as_name(for
 
 
 def test_that_the_form_can_show_every_job_and_gives_it_back_unchanged(form: JobForm, images: Path) -> None:
-    job = Job(
+    job = Job.from_fields(
         dataset=str(images),
         model="resnet18",
         strategy="pipeline",
@@ -314,7 +316,7 @@ def test_that_the_form_can_show_every_job_and_gives_it_back_unchanged(form: JobF
         devices=("cpu", "cpu"),
     )
     form.set_job(job)
-    form.set_devices(job.devices)
+    form.set_devices(job.parallel.devices)
     form.validate()
     assert form.job == job
 
@@ -323,7 +325,7 @@ def test_that_the_form_says_where_a_models_weights_come_from_and_what_stands_in_
     form: JobForm, images: Path, qtbot: QtBot
 ) -> None:
     row, note = form.rows["pretrained"], form.rows["pretrained"].note
-    form.set_job(Job(dataset=str(images), model="timm:starnet_s1"))
+    form.set_job(Job.from_fields(dataset=str(images), model="timm:starnet_s1"))
     line = "Weights: timm/starnet_s1.in1k, Apache-2.0, about 10.9 MiB, not on this machine"
     qtbot.waitUntil(lambda: note.text() == line)
     assert shown_at(form, "pretrained") == ""

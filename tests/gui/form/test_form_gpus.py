@@ -118,7 +118,7 @@ def test_that_devices_of_other_machines_are_named_and_needed_to_be_reached(ready
     qtbot.waitUntil(lambda: ready.devices_label.text() == "ws1 CPU, 2 workers, ws2 CPU")
     assert ready.train.isEnabled()
     assert ready.job is not None
-    assert ready.job.devices == ("ws1:cpu", "ws1:cpu", "ws2:cpu")
+    assert ready.job.parallel.devices == ("ws1:cpu", "ws1:cpu", "ws2:cpu")
     ready.set_hosts({}, {"ws2": "ws2 refused the connection."})
     qtbot.waitUntil(lambda: "ws2 refused the connection." in wrong_devices(ready))
     assert not ready.train.isEnabled()

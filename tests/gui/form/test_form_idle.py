@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import msgspec
-
 from engine.contract.idle_fields import idle_fields
 from engine.contract.job import Job
 from engine.contract.recipes import save_recipe
@@ -69,7 +67,7 @@ def test_recipe_values_without_effect_count_as_unchanged(job_panel: JobPanel, im
     save_recipe("Mine", "", "classification", said)
     job_panel.form.recipes.reload()
     form = job_panel.form
-    form.set_job(Job(dataset=str(images)))
+    form.set_job(Job.from_fields(dataset=str(images)))
     form.recipes.reset()
     change(form, recipe="mine")
     form.validate()
@@ -96,7 +94,7 @@ def test_prefill_keeps_values_without_effect(job_panel: JobPanel, images: Path) 
     prefill = Prefill(said="Goes on", job=job, run=run)
     job_panel.begin_prefill(prefill)
     form = job_panel.form
-    form.set_devices(job.devices)
+    form.set_devices(job.parallel.devices)
     assert prefill.changes(form.values()) == {}
     change(form, strategy="ddp")
     assert prefill.changes(form.values()) == {"strategy": "ddp"}
@@ -107,4 +105,4 @@ def test_prefill_keeps_values_without_effect(job_panel: JobPanel, images: Path) 
     assert form.job == job
     change(form, optimizer="adamw")
     form.validate()
-    assert form.job == msgspec.structs.replace(job, optimizer="adamw")
+    assert form.job == job.with_fields(optimizer="adamw")

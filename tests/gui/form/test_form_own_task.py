@@ -20,7 +20,7 @@ EXAMPLE = Path(resources.__path__[0]) / "examples/counting.py"
 def test_that_a_task_of_ones_own_runs_only_when_its_file_has_been_allowed(
     form: JobForm, images: Path, qtbot: QtBot
 ) -> None:
-    form.set_job(Job(dataset=str(images), task="custom", model=""))
+    form.set_job(Job.from_fields(dataset=str(images), task="custom", model=""))
     qtbot.waitSignal(form.folder_chosen).wait()
     form.set_report(
         DatasetReport(folder="", format="files", kind="files", splits=(SplitReport("files", {}, total=33),))
@@ -35,7 +35,7 @@ def test_that_a_task_of_ones_own_runs_only_when_its_file_has_been_allowed(
     form.consent._allow.click()
     qtbot.waitUntil(form.train.isEnabled)
     assert form.job is not None
-    assert (form.job.task, form.job.model_file_sha256) == ("custom", model_file_sha256(str(EXAMPLE)))
+    assert (form.job.task, form.job.model.model_file_sha256) == ("custom", model_file_sha256(str(EXAMPLE)))
     assert "33 files" in form.card.text()
 
 

@@ -57,7 +57,7 @@ def test_that_options_reach_the_job_and_what_is_wrong_with_them_their_rows(
     form: JobForm, catalogue: Catalogue, qtbot: QtBot
 ) -> None:
     form.set_catalogue(catalogue)
-    form.set_job(Job(model="narrow", options={"width": 16}))
+    form.set_job(Job.from_fields(model="narrow", options={"width": 16}))
     qtbot.waitUntil(lambda: form.job is not None and form.job.options == {"width": 16})
     form.options.rows["bias"].set_value(False)
     form.options.rows["slope"].set_value("steep")
@@ -74,8 +74,8 @@ def test_that_options_reach_the_job_and_what_is_wrong_with_them_their_rows(
 
 def test_prefill_shows_options_of_the_run(job_panel: JobPanel, form: JobForm, catalogue: Catalogue) -> None:
     form.set_catalogue(catalogue)
-    form.set_job(Job(model="narrow", options={"width": 16}))
-    job_panel.begin_prefill(Prefill("A fork", Job(model="narrow", options={"width": 32})))
+    form.set_job(Job.from_fields(model="narrow", options={"width": 16}))
+    job_panel.begin_prefill(Prefill("A fork", Job.from_fields(model="narrow", options={"width": 32})))
     assert job_panel.form.options.values() == {"width": 32}
     job_panel.end_prefill()
     assert job_panel.form is form

@@ -50,7 +50,7 @@ def test_that_a_run_can_be_started_beside_those_before_it(form: JobForm, images:
     assert form.submit_bar.queue.isVisible()
     with qtbot.waitSignal(form.train_requested) as asked:
         qtbot.mouseClick(form.submit_bar.at_once, Qt.MouseButton.LeftButton)
-    assert asked.args[0].start == "at_once"
+    assert asked.args[0].faults.start == "at_once"
     assert form.field_value("start") == "when_free"
     form.set_field("start", "at_once")
     qtbot.waitUntil(lambda: "slows every run down" in form.submit_bar.queue.text())
@@ -99,11 +99,11 @@ def test_that_the_choices_of_the_fold_have_titles(form: JobForm) -> None:
 
 
 def test_that_the_form_gives_back_every_field_of_the_fold(form: JobForm, images: Path) -> None:
-    job = Job(
+    job = Job.from_fields(
         dataset=str(images), devices=("GPU-a",), wait_for_others=True, restarts=0, on_not_finite="skip"
     )  # fmt: skip
-    for each in (job, Job(dataset=str(images), start="at_once", restarts=7, on_not_finite="roll_back")):
+    for each in (job, Job.from_fields(dataset=str(images), start="at_once", restarts=7, on_not_finite="roll_back")):
         form.set_job(each)
-        form.set_devices(each.devices)
+        form.set_devices(each.parallel.devices)
         form.validate()
         assert form.job == each

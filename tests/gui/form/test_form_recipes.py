@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-import msgspec
 import pytest
 from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QDialogButtonBox, QMessageBox
@@ -41,7 +40,7 @@ def reachable_servers(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def begun(form: JobForm, images: Path, qtbot: QtBot) -> JobForm:
     """A form that begins with the recipe that fits, whose folder has been looked through."""
-    form.set_job(Job(dataset=str(images)))
+    form.set_job(Job.from_fields(dataset=str(images)))
     form.recipes.reset()
     qtbot.waitSignal(form.folder_chosen).wait()
     form.set_report(report())
@@ -73,8 +72,8 @@ def test_that_the_window_begins_with_the_recipe_that_fits_the_sample(
     form = open_window().form
     qtbot.waitUntil(form.train.isEnabled)
     assert form.job is not None
-    assert (form.job.model, form.job.recipe, form.job.pretrained) == (LITE, "fine-tune", True)
-    assert (form.job.augmentation, form.job.image_size, form.job.epochs) == ("light", 96, 15)
+    assert (form.job.model.name, form.job.recipe, form.job.model.pretrained) == (LITE, "fine-tune", True)
+    assert (form.job.augmentation.name, form.job.data.image_size, form.job.training.epochs) == ("light", 96, 15)
     assert form.rows["recipe"].note.text().startswith("Starts from pretrained weights")
     assert all(mark(form, title) == "" for title in ("Training", "Optimizer", "Schedule", "Data", "Model"))
 
@@ -103,7 +102,7 @@ def test_that_unticking_the_weights_is_to_train_from_scratch_and_ticking_them_le
 
 def test_that_what_the_user_changed_stays_and_is_marked_against_the_recipe(begun: JobForm) -> None:
     change(begun, learning_rate=0.3, mixup=0.2)
-    assert mark(begun, "Training") == "● 1 changed"
+    assert mark(begun, "Augmentation") == "● 1 changed"
     assert begun.rows["learning_rate"].reset.isVisibleTo(begun)
     assert begun.rows["learning_rate"].reset.toolTip() == "Reset to the recipe"
     change(begun, model="mnist_cnn")
@@ -113,7 +112,7 @@ def test_that_what_the_user_changed_stays_and_is_marked_against_the_recipe(begun
     assert values(begun, "learning_rate") == (0.0125,)
     change(begun, batch_size=64)  # which it follows again
     assert values(begun, "learning_rate") == (0.025,)
-    next(section for section in begun.sections if section.title == "Training").reset.click()
+    next(section for section in begun.sections if section.title == "Augmentation").reset.click()
     assert values(begun, "mixup") == (0.0,)
 
 
@@ -158,12 +157,12 @@ def test_that_a_recipe_of_another_task_gives_way(begun: JobForm) -> None:
 
 
 def test_that_a_job_without_recipe_stays_as_it_is(form: JobForm, images: Path, qtbot: QtBot) -> None:
-    job = Job(dataset=str(images), epochs=9, mixup=0.2, pretrained=True)
+    job = Job.from_fields(dataset=str(images), epochs=9, mixup=0.2, pretrained=True)
     form.set_job(job)
     qtbot.waitSignal(form.folder_chosen).wait()
     form.set_report(report())
     assert form.job == job
-    assert mark(form, "Training") == "● 1 changed"
+    assert mark(form, "Augmentation") == "● 1 changed"
     assert form.rows["mixup"].reset.toolTip() == "Reset to the default"
     assert "No recipe" in form.rows["recipe"].note.text()
     choose(form, "fine-tune")
@@ -183,13 +182,13 @@ def test_that_a_job_of_a_recipe_comes_back_with_its_changes_once_the_folder_has_
     form.set_job(job)
     form.validate()
     assert form.job == job
-    assert mark(form, "Training") == ""  # as long as it is not known what the recipe would say
+    assert mark(form, "Augmentation") == ""  # as long as it is not known what the recipe would say
     assert form.rows["recipe"].editor.control.currentText() == "Fine-tune"
     assert form.rows["recipe"].note.text().startswith("Starts from pretrained")
     qtbot.waitSignal(form.folder_chosen).wait()
     form.set_report(report())
     assert form.job == job
-    assert mark(form, "Training") == "● 1 changed"
+    assert mark(form, "Augmentation") == "● 1 changed"
     assert mark(form, "Optimizer") == ""
     form.set_report(report(20_000))
     assert values(form, "epochs", "mixup") == (10, 0.2)
@@ -214,25 +213,25 @@ def test_prefill_keeps_the_runs_values_and_fork_applies_a_recipe_once(
     resumed = job_panel.form
     resumed.set_report(report(50))
     assert resumed.job is not None
-    assert (resumed.job.recipe, resumed.job.mixup, resumed.job.optimizer) == ("fine-tune", 0.7, "sgd")
+    assert (resumed.job.recipe, resumed.job.augmentation.mixup, resumed.job.optimizer.name) == ("fine-tune", 0.7, "sgd")
     assert resumed.rows["recipe"].locked != ""
     resumed.recipes.save("Theirs", "")
-    job_panel.begin_prefill(Prefill(said="A fork", job=msgspec.structs.replace(job, recipe="theirs")))
+    job_panel.begin_prefill(Prefill(said="A fork", job=job.with_fields(recipe="theirs")))
     job_panel.form.validate()
     assert job_panel.form.rows["recipe"].editor.control.currentText() == "Theirs"
     job_panel.begin_prefill(Prefill(said="A fork", job=job))
     fork = job_panel.form
     fork.validate()
     assert fork.job is not None
-    assert (fork.job.recipe, fork.job.mixup, fork.job.epochs) == ("fine-tune", 0.7, 4)
+    assert (fork.job.recipe, fork.job.augmentation.mixup, fork.job.training.epochs) == ("fine-tune", 0.7, 4)
     choose(fork, "pytorch-ddp-tutorial")
-    assert (fork.job.momentum, fork.job.epochs, fork.job.mixup) == (0.0, 10, 0.0)
+    assert (fork.job.optimizer.momentum, fork.job.training.epochs, fork.job.augmentation.mixup) == (0.0, 10, 0.0)
     change(fork, batch_size=64)
-    assert fork.job.learning_rate == 0.001
+    assert fork.job.optimizer.learning_rate == 0.001
     job_panel.end_prefill()
     begun.set_report(report())
     assert begun.values() == own
-    assert mark(begun, "Training") == "● 1 changed"
+    assert mark(begun, "Augmentation") == "● 1 changed"
     assert begun.rows["optimizer"].standard == "adamw"
 
 
@@ -241,7 +240,7 @@ def test_that_following_the_recipe_does_not_swallow_train(begun: JobForm, qtbot:
     with qtbot.waitSignal(begun.train_requested) as asked:
         begun.start()
     assert asked.args[0].recipe == "from-scratch"
-    assert asked.args[0].learning_rate == 0.0125
+    assert asked.args[0].optimizer.learning_rate == 0.0125
 
 
 def dialog(form: JobForm) -> RecipeDialog:
@@ -265,7 +264,7 @@ def test_that_the_fields_are_saved_as_a_recipe_with_the_keyboard(begun: JobForm,
     begun.validate()
     assert values(begun, "recipe", "mixup", "epochs", "pretrained") == ("flowers", 0.2, 9, True)
     assert begun.rows["recipe"].note.text() == "For the greenhouse."
-    assert mark(begun, "Training") == ""
+    assert mark(begun, "Augmentation") == ""
     saved = load_recipes().get("flowers")
     assert saved is not None
     assert saved.tasks == ("classification",)
@@ -351,10 +350,10 @@ def test_broken_recipe_is_listed_but_disabled(form: JobForm, own_home: Path) -> 
     assert box.itemText(index) == "torn – can't be used"
     assert "“epoch” is not known" in box.itemData(index, Qt.ItemDataRole.ToolTipRole)
     assert not box.model().flags(box.model().index(index, 0)) & Qt.ItemFlag.ItemIsEnabled
-    form.set_job(Job(recipe="torn"))
+    form.set_job(Job.from_fields(recipe="torn"))
     form.validate()
     assert "“epoch” is not known" in form.rows["recipe"].note.text()
-    form.set_job(msgspec.structs.replace(Job(), recipe="gone"))
+    form.set_job(Job().with_fields(recipe="gone"))
     form.validate()
     assert "There is no recipe “gone” here." in form.rows["recipe"].note.text()
     assert form.rows["epochs"].standard == FIELDS["epochs"].default

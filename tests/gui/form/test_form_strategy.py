@@ -37,7 +37,7 @@ def test_that_stages_per_device_belong_to_the_interleaved_schedule(form: JobForm
 
 
 def test_that_every_field_of_the_strategys_group_is_in_the_form(form: JobForm) -> None:
-    assert {name for name, field in FIELDS.items() if field.group == "strategy"} == set(STRATEGY)
+    assert {name for name, field in FIELDS.items() if field.group == "parallel"} == set(STRATEGY)
     assert set().union(*SECTIONS.values()) <= set(form.rows)
 
 
@@ -137,7 +137,7 @@ def test_that_every_schedule_has_a_title(form: JobForm) -> None:
 
 
 def test_that_the_form_gives_back_every_field_of_the_strategies(form: JobForm, images: Path) -> None:
-    pipeline = Job(
+    pipeline = Job.from_fields(
         dataset=str(images),
         strategy="pipeline",
         devices=("cpu", "cpu"),
@@ -151,7 +151,7 @@ def test_that_the_form_gives_back_every_field_of_the_strategies(form: JobForm, i
         microbatches=4,
         cuts=("layer1", "layer2", "layer3", "layer4", "avgpool"),
     )
-    ddp = Job(
+    ddp = Job.from_fields(
         dataset=str(images),
         strategy="ddp",
         devices=("cpu", "cpu"),
@@ -163,7 +163,7 @@ def test_that_the_form_gives_back_every_field_of_the_strategies(form: JobForm, i
     )
     for job in (pipeline, ddp):
         form.set_job(job)
-        form.set_devices(job.devices)
+        form.set_devices(job.parallel.devices)
         form.validate()
         assert form.job == job
 
@@ -172,5 +172,5 @@ def test_that_a_run_gets_the_whole_path_of_the_checkpoint_that_it_continues_from
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert resolved(Job(resume_from="run/last.pt")).resume_from == str(tmp_path / "run/last.pt")
-    assert resolved(Job()).resume_from == ""
+    assert resolved(Job.from_fields(resume_from="run/last.pt")).checkpoints.resume_from == str(tmp_path / "run/last.pt")
+    assert resolved(Job()).checkpoints.resume_from == ""

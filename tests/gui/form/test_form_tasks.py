@@ -57,8 +57,8 @@ def test_that_a_folder_is_looked_through_anew_for_all_that_its_findings_depend_o
         with qtbot.waitSignal(form.folder_chosen) as asked:
             form.rows[name].set_value(value)
         assert asked.args is not None
-        assert getattr(asked.args[0], name) == value
-    assert asked.args == [Job(dataset=str(images), task="road_extraction", ignore_value=7, seed=3)]
+        assert asked.args[0].value(name) == value
+    assert asked.args == [Job.from_fields(dataset=str(images), task="road_extraction", ignore_value=7, seed=3)]
     with qtbot.waitSignal(form.folder_chosen) as asked:
         form.set_field("dataset", str(images / "nowhere"))
     assert asked.args == [None]

@@ -70,23 +70,23 @@ def test_format_is_reset_with_another_folder(inspected: JobForm, tmp_path: Path)
 
 
 def test_format_comes_with_a_job(form: JobForm, images: Path) -> None:
-    form.set_job(Job(dataset=str(images), format="coco:train.json", task="detection"))
+    form.set_job(Job.from_fields(dataset=str(images), format="coco:train.json", task="detection"))
     assert form.values()["format"] == "coco:train.json"
     form.set_report(msgspec.structs.replace(UNCERTAIN, format="coco:train.json", title="COCO JSON (train.json)"))
     assert offered(form)["coco:train.json"] == "COCO JSON (train.json)"
-    form.set_job(Job(dataset=str(images)))
+    form.set_job(Job.from_fields(dataset=str(images)))
     assert form.values()["format"] == ""
 
 
 def test_format_without_variant_gets_the_title(form: JobForm, images: Path) -> None:
-    form.set_job(Job(dataset=str(images), format="coco", task="detection"))
+    form.set_job(Job.from_fields(dataset=str(images), format="coco", task="detection"))
     form.set_report(msgspec.structs.replace(UNCERTAIN, format="coco:train.json"))
     assert offered(form)["coco"] == "COCO JSON"
 
 
 def test_format_comes_with_a_prefill_and_goes_with_it(job_panel: JobPanel, inspected: JobForm, images: Path) -> None:
     inspected.set_field("format", "imagefolder")
-    forked = Job(dataset=str(images.parent), format="coco", task="detection")
+    forked = Job.from_fields(dataset=str(images.parent), format="coco", task="detection")
     job_panel.begin_prefill(Prefill(said="Like that run", job=forked))
     assert job_panel.form.field_value("format") == "coco"
     job_panel.end_prefill()
@@ -94,7 +94,7 @@ def test_format_comes_with_a_prefill_and_goes_with_it(job_panel: JobPanel, inspe
 
 
 def test_fork_resets_the_format_with_another_folder(job_panel: JobPanel, images: Path, tmp_path: Path) -> None:
-    forked = Job(dataset=str(images), format="coco", task="detection")
+    forked = Job.from_fields(dataset=str(images), format="coco", task="detection")
     job_panel.begin_prefill(Prefill(said="Like that run", job=forked))
     job_panel.form.set_field("dataset", str(tmp_path))
     assert job_panel.form.field_value("format") == ""
@@ -107,7 +107,7 @@ def test_reading_sets_format_and_task_and_inspects(inspected: JobForm, number: i
         qtbot.keyClick(inspected.card.readings.buttons[number], Qt.Key.Key_Space)
     assert asked.args is not None
     job: Job = asked.args[0]
-    assert (job.format, job.task) == (UNCLEAR.readings[number].format, task)
+    assert (job.data.format, job.task) == (UNCLEAR.readings[number].format, task)
     assert inspected.checking
 
 

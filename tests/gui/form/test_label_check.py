@@ -32,7 +32,9 @@ def settings(tmp_path: Path) -> Settings:
 def ready(form: JobForm, folder: Path, qtbot: QtBot, report: DatasetReport = UNCERTAIN) -> JobForm:
     with qtbot.waitSignal(form.folder_chosen):
         form.set_job(
-            Job(dataset=str(folder), task="detection", model="fasterrcnn", encoder="resnet18", pretrained=False)
+            Job.from_fields(
+                dataset=str(folder), task="detection", model="fasterrcnn", encoder="resnet18", pretrained=False
+            )
         )
     form.set_report(report)
     qtbot.waitUntil(form.train.isEnabled)

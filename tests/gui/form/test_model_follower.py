@@ -52,7 +52,7 @@ def network(monkeypatch: pytest.MonkeyPatch) -> Iterator[Network]:
 @pytest.fixture
 def new_form(form: JobForm, images: Path, network: Network, qtbot: QtBot) -> JobForm:
     """A form with a new job, whose folder has been inspected."""
-    form.show_new(Job(dataset=str(images)))
+    form.show_new(Job.from_fields(dataset=str(images)))
     inspect(form, qtbot)
     return form
 
@@ -114,7 +114,7 @@ def test_default_model_stays_when_train_is_pressed(
     monkeypatch.setattr(cached_disk, "GRACE_S", 0.02)
     with qtbot.waitSignal(new_form.train_requested) as requested:
         new_form.start()
-    assert requested.args[0].model == "resnet50"
+    assert requested.args[0].model.name == "resnet50"
 
 
 def test_model_of_the_user_stays_and_reset_leads_back(new_form: JobForm, network: Network, qtbot: QtBot) -> None:
@@ -129,7 +129,11 @@ def test_model_of_the_user_stays_and_reset_leads_back(new_form: JobForm, network
 
 
 @pytest.mark.parametrize(
-    "job", [Job(model=LITE), Job(task="segmentation", model="unet", encoder="tu-tf_efficientnet_lite0")]
+    "job",
+    [
+        Job.from_fields(model=LITE),
+        Job.from_fields(task="segmentation", model="unet", encoder="tu-tf_efficientnet_lite0"),
+    ],
 )
 def test_model_of_a_loaded_job_stays(new_form: JobForm, network: Network, qtbot: QtBot, job: Job) -> None:
     network.is_up = True
@@ -137,13 +141,13 @@ def test_model_of_a_loaded_job_stays(new_form: JobForm, network: Network, qtbot:
     qtbot.waitUntil(lambda: chosen(new_form)[0] == "resnet50")
     new_form.set_job(job)
     new_form.validate()
-    assert fields(new_form, "model", "encoder") == (job.model, job.encoder)
+    assert fields(new_form, "model", "encoder") == (job.model.name, job.model.encoder)
     assert new_form.rows["model"].note.text() == ""
     assert new_form.rows["model" if job.task == "classification" else "encoder"].reset.isVisibleTo(new_form)
 
 
 def test_default_model_is_back_after_prefill(job_panel: JobPanel, new_form: JobForm) -> None:
-    job_panel.begin_prefill(Prefill(said="Like that run", job=Job(model="resnet18")))
+    job_panel.begin_prefill(Prefill(said="Like that run", job=Job.from_fields(model="resnet18")))
     assert chosen(job_panel.form)[0] == "resnet18"
     job_panel.end_prefill()
     assert new_form.rows["model"].note.text().startswith("EfficientNet-Lite0")
@@ -231,7 +235,7 @@ def test_window_begins_with_a_sample_that_trains_without_network(
     form = open_window().form
     qtbot.waitUntil(form.train.isEnabled)
     assert form.job is not None
-    assert (form.job.model, form.job.pretrained, form.job.image_size) == (LITE, True, 96)
+    assert (form.job.model.name, form.job.model.pretrained, form.job.data.image_size) == (LITE, True, 96)
     assert [problem for problem in form.problems if problem.field in ("model", "pretrained")] == []
 
 

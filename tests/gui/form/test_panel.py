@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 from PySide6.QtCore import Qt
 from PySide6.QtGui import QGuiApplication
@@ -36,7 +35,7 @@ def panel(job_panel: JobPanel, images: Path, qtbot: QtBot) -> JobPanel:
     """Panel with a valid job; devices follow requests, and folders are inspected at once."""
     job_panel.devices_requested.connect(job_panel.set_devices)
     job_panel.folder_chosen.connect(lambda job: job_panel.set_report(REPORT if job is not None else None))
-    job_panel.set_job(Job(dataset=str(images), model="mnist_cnn", image_size=28, epochs=3))
+    job_panel.set_job(Job.from_fields(dataset=str(images), model="mnist_cnn", image_size=28, epochs=3))
     qtbot.waitUntil(job_panel.submit_bar.train.isEnabled)
     return job_panel
 
@@ -147,7 +146,7 @@ def test_resume_problems_are_at_their_fields(panel: JobPanel, images: Path, qtbo
 
 
 def test_resume_is_validated_with_the_runs_checkpoint(panel: JobPanel, run: RunFolder, qtbot: QtBot) -> None:
-    parents = msgspec.structs.replace(resuming(run).job, resume_from="/gone/last.pt")
+    parents = resuming(run).job.with_fields(resume_from="/gone/last.pt")
     panel.begin_prefill(resuming(run, job=parents, checkpoint=str(run.job_file)))
     assert shown_at(panel.form, "resume_from") == ""
     panel.begin_prefill(resuming(run, checkpoint="/gone/last.pt"))
@@ -155,7 +154,7 @@ def test_resume_is_validated_with_the_runs_checkpoint(panel: JobPanel, run: RunF
 
 
 def test_fork_is_a_new_run_without_locks(panel: JobPanel, run: RunFolder, qtbot: QtBot) -> None:
-    job = msgspec.structs.replace(resuming(run).job, resume_from=str(run.job_file))
+    job = resuming(run).job.with_fields(resume_from=str(run.job_file))
     panel.begin_prefill(Prefill(said="A new run", job=job))
     assert all(row.editor.isEnabled() for row in panel.form.rows.values())
     panel.form.set_field("seed", 8)
@@ -163,7 +162,7 @@ def test_fork_is_a_new_run_without_locks(panel: JobPanel, run: RunFolder, qtbot:
     with qtbot.waitSignal(panel.train_requested) as requested:
         panel.start()
     (new,) = requested.args
-    assert new == msgspec.structs.replace(job, seed=8, learning_rate=new.learning_rate)
+    assert new == job.with_fields(seed=8, learning_rate=new.optimizer.learning_rate)
 
 
 def test_prefill_ends_only_when_its_run_starts(panel: JobPanel, run: RunFolder, qtbot: QtBot) -> None:
@@ -172,7 +171,7 @@ def test_prefill_ends_only_when_its_run_starts(panel: JobPanel, run: RunFolder, 
     qtbot.waitUntil(train.isEnabled)
     own_job = panel.own_form.job
     assert own_job is not None
-    assert own_job.epochs == 3
+    assert own_job.training.epochs == 3
     panel.on_started()  # another run, requested elsewhere
     assert panel.form.prefill is not None
     with qtbot.waitSignal(panel.resume_requested):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import msgspec
 import pytest
 from pytestqt.qtbot import QtBot
 
@@ -32,9 +31,9 @@ def look_through(form: JobForm, qtbot: QtBot) -> Job:
     task = form.catalogue.task(job.task)
     assert task is not None
     report = inspect(
-        job.dataset,
-        val_fraction=job.val_fraction,
-        seed=job.seed,
+        job.data.dataset,
+        val_fraction=job.data.val_fraction,
+        seed=job.training.seed,
         progress=lambda _done, _total: None,
         kinds=task.annotations,
     )
@@ -68,9 +67,9 @@ def test_that_the_users_own_choice_of_a_task_stands(form: JobForm, masks: Path, 
 
 def test_that_what_comes_with_a_job_stays(form: JobForm, masks: Path, qtbot: QtBot) -> None:
     form.set_job(sample_job())
-    form.set_job(msgspec.structs.replace(sample_job(), dataset=str(masks)))
+    form.set_job(sample_job().with_fields(dataset=str(masks)))
     look_through(form, qtbot)
-    assert model_and_task(form) == (sample_job().model, "classification")
+    assert model_and_task(form) == (sample_job().model.name, "classification")
 
 
 def test_that_another_model_chosen_for_the_sample_stays(form: JobForm, tmp_path: Path) -> None:
@@ -92,4 +91,4 @@ def test_prefill_keeps_its_task_with_another_folder(job_panel: JobPanel, masks: 
     form = job_panel.form
     form.set_field("dataset", str(masks))
     look_through(form, qtbot)
-    assert model_and_task(form) == (sample_job().model, "classification")
+    assert model_and_task(form) == (sample_job().model.name, "classification")

@@ -217,7 +217,7 @@ def test_that_a_run_that_goes_on_with_fewer_devices_shows_those() -> None:
     begins = restarted(20, at, kind="lost_machine", devices=("a:cpu", "b:cpu"), changes={"accumulation": 2})
     data = told(first(25), begins)
     assert data.started is not None
-    assert (data.started.job.devices, data.started.world_size) == (("a:cpu", "b:cpu"), 2)
+    assert (data.started.job.parallel.devices, data.started.world_size) == (("a:cpu", "b:cpu"), 2)
     assert any("(2 devices, gradient accumulation 2)" in line.text for line in data.lines)
 
 
@@ -272,7 +272,7 @@ def test_that_of_what_was_said_before_nothing_is_held_against_a_run_that_goes_on
     status = status_of(begun, "running")
     assert (status.word, begun.failure, begun.asked, begun.finished) == ("Starting", None, "", None)
     assert begun.started is not None
-    assert begun.started.job.devices == ("cpu", "cpu")
+    assert begun.started.job.parallel.devices == ("cpu", "cpu")
     assert status_of(told(first(25), over, second(20, 30)), "running").text == "Running · epoch 3 of 4"
 
 

@@ -214,7 +214,7 @@ def test_that_each_checkpoint_has_a_button_that_forks_from_it(page: RunsPage, re
     qtbot.waitUntil(lambda: page.details.facts.topLevelItemCount() > 0)
     with qtbot.waitSignal(page.prefill_requested) as asked:
         fork_button(page, "best.pt").click()
-    assert asked.args[0].job.weights_file == str(run.checkpoints / "best.pt")
+    assert asked.args[0].job.model.weights_file == str(run.checkpoints / "best.pt")
     tree = page.details.facts
     (item,) = tree.findItems(OLDER, Qt.MatchFlag.MatchExactly | Qt.MatchFlag.MatchRecursive)
     tree.setFocus()
@@ -222,7 +222,7 @@ def test_that_each_checkpoint_has_a_button_that_forks_from_it(page: RunsPage, re
     with qtbot.waitSignal(page.prefill_requested) as asked:
         qtbot.keyClick(tree, Qt.Key.Key_Return)
     prefill: Prefill = asked.args[0]
-    assert prefill.job.resume_from == str(run.checkpoints / OLDER)
+    assert prefill.job.checkpoints.resume_from == str(run.checkpoints / OLDER)
 
 
 def test_that_a_run_that_keeps_all_its_checkpoints_shows_the_newest(

@@ -16,7 +16,7 @@ from gui.search.search_form import SearchForm
 from gui.search.settings import values_of
 from tests.support.made_searches import a_search
 
-JOB = Job(dataset=str(paths.sample_dataset()), model="mnist_cnn", image_size=28, batch_size=8, epochs=2)
+JOB = Job.from_fields(dataset=str(paths.sample_dataset()), model="mnist_cnn", image_size=28, batch_size=8, epochs=2)
 
 
 @pytest.fixture
@@ -96,7 +96,7 @@ def test_that_a_space_file_brings_back_the_search_and_its_job(form: SearchForm, 
     form.rows["trials"].set_value(3)
     with qtbot.waitSignal(form.job_opened) as opened:
         form.open_file(str(tmp_path / "SPACE.toml"))
-    assert opened.args[0].epochs == JOB.epochs
+    assert opened.args[0].training.epochs == JOB.training.epochs
     form.set_job(opened.args[0], [], ("cpu", "cpu"), {}, None)
     assert judged(form, qtbot).search == before
 

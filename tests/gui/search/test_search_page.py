@@ -23,7 +23,7 @@ from gui.sources.search_data import data_of
 from tests.gui.test_app_names import reachable, spoken_name
 from tests.support.made_searches import SPACE, a_search, a_state, make_search
 
-JOB = Job(dataset=str(paths.sample_dataset()), model="mnist_cnn", image_size=28, batch_size=8, epochs=1)
+JOB = Job.from_fields(dataset=str(paths.sample_dataset()), model="mnist_cnn", image_size=28, batch_size=8, epochs=1)
 
 
 @pytest.fixture
@@ -183,7 +183,7 @@ def test_that_a_trial_leads_to_its_run_and_the_best_is_trained_after_asking(page
         view.question.yes.click()
     best = state.row(state.best)
     assert best is not None
-    assert asked.args[0].learning_rate == best.params["learning_rate"]
+    assert asked.args[0].optimizer.learning_rate == best.params["learning_rate"]
 
 
 def test_that_runs_leads_to_the_searches_all_of_whose_controls_have_names(

@@ -28,7 +28,7 @@ def test_inspector_reports_progress_and_classes(inspector: Inspector, qtbot: QtB
     progress: list[InspectionProgress] = []
     inspector.progress.connect(progress.append)
     with qtbot.waitSignal(inspector.done) as answer:
-        inspector.start(Job(dataset=str(paths.sample_dataset())))
+        inspector.start(Job.from_fields(dataset=str(paths.sample_dataset())))
     assert answer.args is not None
     report: DatasetReport = answer.args[0]
     assert report.format == "imagefolder"
@@ -41,8 +41,8 @@ def test_inspector_reports_progress_and_classes(inspector: Inspector, qtbot: QtB
 def test_inspector_answers_last_folder_only(inspector: Inspector, qtbot: QtBot, tmp_path: Path) -> None:
     answers: list[DatasetReport] = []
     inspector.done.connect(answers.append)
-    inspector.start(Job(dataset=str(paths.sample_dataset())))
-    inspector.start(Job(dataset=str(tmp_path)))
+    inspector.start(Job.from_fields(dataset=str(paths.sample_dataset())))
+    inspector.start(Job.from_fields(dataset=str(tmp_path)))
     qtbot.waitUntil(lambda: len(answers) == 1)
     assert answers[0].folder == str(tmp_path)
     assert answers[0].problems

@@ -77,7 +77,7 @@ def test_that_the_window_says_why_a_run_does_not_go_on_and_keeps_its_own_job(
     qtbot.waitUntil(lambda: window.form.prefill is not None)
     prefill = window.form.prefill
     assert isinstance(prefill, Prefill)
-    assert prefill.job.epochs == 9
+    assert prefill.job.training.epochs == 9
     assert window.form.isVisible()
     assert window.form.field_value("dataset") == str(images)
     run.job_file.write_text("no = [ job")
@@ -87,7 +87,7 @@ def test_that_the_window_says_why_a_run_does_not_go_on_and_keeps_its_own_job(
     form_job = window.job_panel.own_form.job
     window.close()
     assert form_job is not None
-    assert form_job.dataset != str(images)
+    assert form_job.data.dataset != str(images)
     assert Settings().last_job() == form_job
 
 
@@ -111,8 +111,8 @@ def test_problem_of_unwritable_run_names_folder_and_remedy(number: int, expected
 def test_resolved_job_has_absolute_paths(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    job = resolved(Job(dataset="images", model="~/net.py", weights_file=""))
-    assert job.dataset == str(tmp_path / "images")
-    assert job.model == str(tmp_path / "home" / "net.py")
-    assert job.weights_file == ""
-    assert resolved(Job(dataset="images")).model == Job().model
+    job = resolved(Job.from_fields(dataset="images", model="~/net.py", weights_file=""))
+    assert job.data.dataset == str(tmp_path / "images")
+    assert job.model.name == str(tmp_path / "home" / "net.py")
+    assert job.model.weights_file == ""
+    assert resolved(Job.from_fields(dataset="images")).model.name == Job().model.name

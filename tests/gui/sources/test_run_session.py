@@ -255,7 +255,7 @@ def test_that_a_run_without_a_reachable_supervisor_is_followed_through_its_file(
     store: RunSession, qtbot: QtBot
 ) -> None:
     events = list(story(job(), 12, "completed"))
-    run = create_run(Job(dataset="/data/flowers"))
+    run = create_run(Job.from_fields(dataset="/data/flowers"))
     write(run.events_file, events[:10])
     store.open(run)
     qtbot.waitUntil(lambda: len(store.data.steps.loss) > 0)

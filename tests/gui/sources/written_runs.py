@@ -37,7 +37,7 @@ EPOCHS = 4
 
 
 def job(**changes: object) -> Job:
-    return Job(**({"dataset": "/data/flowers", "model": "resnet18", "epochs": EPOCHS} | changes))  # type: ignore[arg-type]
+    return Job.from_fields(**({"dataset": "/data/flowers", "model": "resnet18", "epochs": EPOCHS} | changes))  # type: ignore[arg-type]
 
 
 def a_run(
@@ -77,13 +77,13 @@ def story(
     """
     begun = time.time() - 3600 if begun is None else begun
     per_epoch = max(1, steps // EPOCHS)
-    ids = tuple(dict.fromkeys(chosen.devices))
+    ids = tuple(dict.fromkeys(chosen.parallel.devices))
     yield RunStarted(
         time=begun,
         run_id="a-run",
         job=chosen,
         devices=tuple(RunDevice(id=i, name="AMD EPYC" if i == CPU else "NVIDIA H200", ranks=(0,)) for i in ids),
-        world_size=len(chosen.devices),
+        world_size=len(chosen.parallel.devices),
         environment={"torch": "2.15"},
         supervisor_pid=1,
         execution=execution,

@@ -13,6 +13,7 @@ from pytestqt.qtbot import QtBot
 
 from engine.checks.torch_build import TorchBuild
 from engine.contract.devices import CPU
+from engine.contract.job import Job
 from engine.system import paths
 from gui.actions import MONITOR
 from gui.form import form as form_module
@@ -85,7 +86,12 @@ def test_that_a_driver_too_old_is_seen_first_and_the_sample_trains_on_the_cpu_al
     qtbot.keyClick(welcome.sample, Qt.Key.Key_Space)
     qtbot.waitUntil(lambda: bool(asked))
     (job,) = asked
-    assert (job.dataset, job.model, job.devices) == (sample_job().dataset, "timm:tf_efficientnet_lite0", ("cpu",))  # type: ignore[attr-defined]
+    assert isinstance(job, Job)
+    assert (job.data.dataset, job.model.name, job.parallel.devices) == (
+        sample_job().data.dataset,
+        "timm:tf_efficientnet_lite0",
+        ("cpu",),
+    )  # type: ignore[attr-defined]
     assert "The run is on the CPU." in window.form.devices_problems.text()
 
 
@@ -116,6 +122,6 @@ def test_that_the_keyboard_is_on_the_sample_at_the_first_start_and_the_other_way
 def test_that_the_keyboard_is_on_train_where_there_is_a_job_of_last_time(
     open_window: Callable[[], MainWindow], qtbot: QtBot
 ) -> None:
-    Settings().remember_job(msgspec.structs.replace(sample_job(), devices=(CPU,)))
+    Settings().remember_job(sample_job().with_fields(devices=(CPU,)))
     window = open_window()
     qtbot.waitUntil(lambda: window.focusWidget() is window.form.train)

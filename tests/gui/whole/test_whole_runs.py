@@ -90,7 +90,11 @@ def test_that_a_run_is_paused_goes_on_otherwise_is_trained_further_and_forked(
     wait_for_the_end(run, qtbot)
     again = executions(run)[1]
     assert isinstance(again[0], RunStarted)
-    assert (again[0].job.strategy, again[0].job.devices, again[0].execution) == ("ddp", ("cpu", "cpu"), 2)
+    assert (again[0].job.parallel.strategy, again[0].job.parallel.devices, again[0].execution) == (
+        "ddp",
+        ("cpu", "cpu"),
+        2,
+    )
     assert steps(again)[0] > paused_at
     done = max(steps(again))
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import msgspec
 import pytest
 from pytestqt.qtbot import QtBot
 
@@ -20,8 +19,8 @@ def train(window: MainWindow, job: Job, qtbot: QtBot) -> StrategyView:
     """Trains `job` to its end; answers what the run's page shows of its strategy."""
     assert window.workspace is not None
     window.form.set_job(job)
-    window.workspace.devices.set_selection(job.devices)
-    qtbot.waitUntil(lambda: window.form.job is not None and window.form.job.devices == job.devices)
+    window.workspace.devices.set_selection(job.parallel.devices)
+    qtbot.waitUntil(lambda: window.form.job is not None and window.form.job.parallel.devices == job.parallel.devices)
     qtbot.waitUntil(window.form.train.isEnabled)
     with qtbot.waitSignal(window.workspace.launcher.started):
         window.form.train.click()
@@ -35,7 +34,7 @@ def test_that_a_pipelines_cut_and_schedule_are_shown(
     open_window: Callable[[], MainWindow], qtbot: QtBot, schedule: str
 ) -> None:
     cut = {"strategy": "pipeline", "pipeline_schedule": schedule, "microbatches": 4}
-    job = msgspec.structs.replace(sample_job(), model="mnist_cnn", epochs=1, devices=("cpu", "cpu"), **cut)
+    job = sample_job().with_fields(model="mnist_cnn", epochs=1, devices=("cpu", "cpu"), **cut)
     seen = train(open_window(), job, qtbot)
     assert seen.headline("cut").startswith("Cut into 2 stages.")
     assert seen.headline("schedule").startswith("Bubble ")
@@ -47,9 +46,7 @@ def test_that_a_pipelines_cut_and_schedule_are_shown(
 def test_that_who_waits_for_whom_is_shown_for_data_parallel_ranks(
     open_window: Callable[[], MainWindow], qtbot: QtBot
 ) -> None:
-    job = msgspec.structs.replace(
-        sample_job(), model="mnist_cnn", epochs=1, strategy="ddp", devices=("cpu", "cpu"), balance="speed"
-    )
+    job = sample_job().with_fields(model="mnist_cnn", epochs=1, strategy="ddp", devices=("cpu", "cpu"), balance="speed")
     window = open_window()
     seen = train(window, job, qtbot)
     assert seen.headline("ranks")

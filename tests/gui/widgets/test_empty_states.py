@@ -22,7 +22,7 @@ from gui.run.predictions.view import PredictionsView
 from gui.runs.page import RunsPage
 from gui.sources.run_session import RunSession
 
-JOB = Job(dataset="/data", model="resnet18", strategy="pipeline", devices=("cpu", "cpu"))
+JOB = Job.from_fields(dataset="/data", model="resnet18", strategy="pipeline", devices=("cpu", "cpu"))
 TOO_LARGE = Problem(
     "batch_size",
     "The stages do not fit: 3 batches of 32 images at 512 x 512 need 41.3 GiB on CPU worker 1, which may use 7.4 GiB, and 38.2 "

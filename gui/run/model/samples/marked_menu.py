@@ -121,7 +121,7 @@ class MarkedMenu(QToolButton):
 def _target(run: RunFolder, dataset: str, folder: Path) -> Path | Problem:
     """A new folder in `folder`; a Problem where the samples are not of the run's own dataset."""
     job = run.job()
-    own = Path(job.dataset).expanduser().resolve() if job is not None else None
+    own = Path(job.data.dataset).expanduser().resolve() if job is not None else None
     if own != Path(dataset).resolve():
         return Problem("", "Only the run's own dataset can be copied.", "Save the list as CSV instead.")
     target, number = folder / f"{own.name}-cleaned", 1

@@ -21,7 +21,7 @@ from tests.support.deep import deep_model
 
 ROOT = Path(__file__).parents[4]
 COMMAND = [sys.executable, "-m", "engine.advisor.advice"]
-SMALL = Job(
+SMALL = Job.from_fields(
     dataset=str(paths.sample_dataset()), model="mnist_cnn", image_size=28, devices=("cpu", "cpu"), strategy="ddp"
 )
 
@@ -57,7 +57,7 @@ def test_advisor_ranks_setups_and_caches_answer(tmp_path: Path) -> None:
     first = found.table[0]
     assert first.time is not None
     assert first.time.total_s == pytest.approx(
-        first.time.start_s + SMALL.epochs * (first.time.steps * first.time.step_s + first.time.validation_s)
+        first.time.start_s + SMALL.training.epochs * (first.time.steps * first.time.step_s + first.time.validation_s)
     )
     assert f"{first.name} is fastest" in found.sentence
     several = [row for row in found.table if row.memory_bytes and row.estimated_bytes and len(row.devices) > 1]
@@ -67,13 +67,13 @@ def test_advisor_ranks_setups_and_caches_answer(tmp_path: Path) -> None:
     assert any(row.own for row in found.table) or any(
         "Distributed" in name for left in found.left_out for name in left.names
     )
-    like = msgspec.structs.replace(SMALL, learning_rate=0.5, epochs=50)
+    like = SMALL.with_fields(learning_rate=0.5, epochs=50)
     [again] = answers(tmp_path / "t", AdviceOrder(job=like, seconds=30, machines=2))
     assert again.kept
     assert again.measured_at == found.measured_at
     assert again.table[0].time.epochs == 50
     assert again.machines[0].machines == 2
-    assert changed(like, again.table[0]).learning_rate == 0.5
+    assert changed(like, again.table[0]).optimizer.learning_rate == 0.5
 
 
 @pytest.mark.long
@@ -107,7 +107,7 @@ def test_advisor_stopped_by_signal_answers(tmp_path: Path) -> None:
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux enforces memory limits")
 def test_advisor_lists_remedies_for_too_large_job(tmp_path: Path) -> None:
     fields = {"image_size": 256, "batch_size": 320, "devices": ("cpu",), "strategy": "single"}
-    job = msgspec.structs.replace(SMALL, **deep_model(tmp_path), **fields)
+    job = SMALL.with_fields(**deep_model(tmp_path), **fields)
     *_, found = answers(tmp_path / "t", AdviceOrder(job=job, seconds=60), cap=2_200_000_000)
     assert isinstance(found, Advice)
     assert found.fits
@@ -118,7 +118,7 @@ def test_advisor_lists_remedies_for_too_large_job(tmp_path: Path) -> None:
 
 @pytest.mark.long
 def test_advisor_refuses_job_that_fails(tmp_path: Path) -> None:
-    gone = msgspec.structs.replace(SMALL, dataset=str(tmp_path / "nowhere"))
+    gone = SMALL.with_fields(dataset=str(tmp_path / "nowhere"))
     *_, found = answers(tmp_path / "t", AdviceOrder(job=gone))
     assert isinstance(found, AdviceRefused)
     assert "nowhere" in found.problems[0].message

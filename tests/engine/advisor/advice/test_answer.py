@@ -16,7 +16,7 @@ from engine.contract.catalogue import load_catalogue
 from engine.contract.job import Job
 from engine.system import paths
 
-JOB = Job(dataset=str(paths.sample_dataset()), model="mnist_cnn", image_size=28, devices=("cpu",))
+JOB = Job.from_fields(dataset=str(paths.sample_dataset()), model="mnist_cnn", image_size=28, devices=("cpu",))
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ def contender(
     name: str, *steps: float, trials: int = 2, load_rate: float | None = None, device: str = "cpu"
 ) -> Contender:
     measured = Measured(step_s=steps, memory={}, worked_s=1.0, load_rate=load_rate)
-    setup = Setup(Job(batch_size=32, devices=(device,)), name)
+    setup = Setup(Job.from_fields(batch_size=32, devices=(device,)), name)
     return Contender(setup, "measured" if steps else "too_large", list(steps), measured, trials=trials)
 
 

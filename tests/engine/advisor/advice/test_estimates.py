@@ -34,11 +34,11 @@ GPUS = tuple(f"GPU-{number}" for number in range(4))
 
 
 def job(strategy: str, devices: tuple[str, ...] = GPUS, **changes: Any) -> Job:
-    return Job(strategy=strategy, devices=devices, batch_size=32, optimizer="adamw", **changes)
+    return Job.from_fields(strategy=strategy, devices=devices, batch_size=32, optimizer="adamw", **changes)
 
 
 def gib(of: Job) -> float:
-    entry = load_catalogue().strategy(of.strategy)
+    entry = load_catalogue().strategy(of.parallel.strategy)
     assert entry is not None
     found = estimate_bytes(of, entry, FOOTPRINT, UNCALIBRATED)
     assert found is not None

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import msgspec
-
 from engine.advisor.advice.setups import device_counts, list_setups, list_smaller_setups
 from engine.contract.advice import changed
 from engine.contract.catalogue import load_catalogue
@@ -15,47 +13,62 @@ SAMPLE = str(paths.sample_dataset())
 
 def test_setups_include_all_strategies_or_refusals() -> None:
     catalogue = load_catalogue()
-    requested = Job(dataset=SAMPLE, devices=("cpu", "cpu"), strategy="ddp", learning_rate=0.3)
+    requested = Job.from_fields(dataset=SAMPLE, devices=("cpu", "cpu"), strategy="ddp", learning_rate=0.3)
     setups = list_setups(requested, catalogue)
     assert len({setup.job for setup in setups}) == len(setups)
     assert [setup.job for setup in setups if setup.is_requested] == [requested]
     able = [setup for setup in setups if not setup.refusal]
-    assert {setup.job.strategy for setup in able} == {"single", "ddp", "zero1", "fsdp", "model_parallel", "pipeline"}
-    assert "CUDA GPUs only" in next(setup.refusal for setup in setups if setup.job.strategy == "dp")
-    assert {setup.job.pipeline_schedule for setup in able} == {"gpipe", "1f1b", "interleaved_1f1b", "zb1p", "zbv"}
-    assert all(setup.job.batch_size == 32 and setup.job.learning_rate == 0.3 for setup in setups)
+    assert {setup.job.parallel.strategy for setup in able} == {
+        "single",
+        "ddp",
+        "zero1",
+        "fsdp",
+        "model_parallel",
+        "pipeline",
+    }
+    assert "CUDA GPUs only" in next(setup.refusal for setup in setups if setup.job.parallel.strategy == "dp")
+    assert {setup.job.parallel.pipeline_schedule for setup in able} == {
+        "gpipe",
+        "1f1b",
+        "interleaved_1f1b",
+        "zb1p",
+        "zbv",
+    }
+    assert all(setup.job.training.batch_size == 32 and setup.job.optimizer.learning_rate == 0.3 for setup in setups)
     assert all(changed(requested, setup.candidate(requested)) == setup.job for setup in able)
 
 
 def test_setups_for_eight_gpus_keep_job_settings() -> None:
     gpus = tuple(f"GPU-{number}" for number in range(8))
-    requested = Job(dataset=SAMPLE, model="vit_b_16", devices=gpus, strategy="ddp", batch_size=64, precision="fp32")
+    requested = Job.from_fields(
+        dataset=SAMPLE, model="vit_b_16", devices=gpus, strategy="ddp", batch_size=64, precision="fp32"
+    )
     able = [setup for setup in list_setups(requested, load_catalogue()) if not setup.refusal]
     assert 30 < len(able) < 200
-    assert {len(setup.job.devices) for setup in able} == {1, 2, 4, 8}
-    assert {setup.job.precision for setup in able} == {"fp32"}
+    assert {len(setup.job.parallel.devices) for setup in able} == {1, 2, 4, 8}
+    assert {setup.job.precision.name for setup in able} == {"fp32"}
     assert device_counts(6) == [1, 2, 4, 6]
 
 
 def test_smaller_setups_begin_with_cheapest() -> None:
     catalogue = load_catalogue()
-    requested = Job(dataset=SAMPLE, model="resnet18", batch_size=32)
+    requested = Job.from_fields(dataset=SAMPLE, model="resnet18", batch_size=32)
     smaller = list(
         list_smaller_setups(
             next(setup for setup in list_setups(requested, catalogue) if setup.is_requested), requested, catalogue
         )
     )
-    assert [setup.job.accumulation for setup in smaller[:5]] == [2, 4, 8, 16, 32]
-    assert not any(setup.job.activation_checkpointing for setup in smaller[:5])
-    assert smaller[5].job.activation_checkpointing
+    assert [setup.job.training.accumulation for setup in smaller[:5]] == [2, 4, 8, 16, 32]
+    assert not any(setup.job.parallel.activation_checkpointing for setup in smaller[:5])
+    assert smaller[5].job.parallel.activation_checkpointing
     assert "activation checkpointing" in smaller[5].name
-    assert not any(setup.job.precision == "bf16" for setup in smaller)
-    on_gpu = msgspec.structs.replace(requested, devices=("GPU-0",), precision="fp32")
+    assert not any(setup.job.precision.name == "bf16" for setup in smaller)
+    on_gpu = requested.with_fields(devices=("GPU-0",), precision="fp32")
     smaller = list(
         list_smaller_setups(
             next(setup for setup in list_setups(on_gpu, catalogue) if setup.is_requested), on_gpu, catalogue
         )
     )
-    first = next(number for number, setup in enumerate(smaller) if setup.job.precision == "bf16")
-    assert all(setup.job.precision == "bf16" for setup in smaller[first:])
+    first = next(number for number, setup in enumerate(smaller) if setup.job.precision.name == "bf16")
+    assert all(setup.job.precision.name == "bf16" for setup in smaller[first:])
     assert first > 5

@@ -106,7 +106,10 @@ def test_driver_continues_after_kill_and_is_reproducible() -> None:
     for run, trial in trials:
         job = run.job()
         assert job is not None
-        assert (job.learning_rate, job.optimizer) == (trial.params["learning_rate"], trial.params["optimizer"])
+        assert (job.optimizer.learning_rate, job.optimizer.name) == (
+            trial.params["learning_rate"],
+            trial.params["optimizer"],
+        )
         assert (job.name, read_notes(run.path).tags) == (f"small {trial.number}", ("search small",))
         assert bool(list(run.checkpoints.glob("*.pt"))) == (trial.number == best.number)
     (first, second) = (times(run) for run, _trial in trials[:2])
@@ -124,7 +127,11 @@ def test_driver_continues_after_kill_and_is_reproducible() -> None:
         assert repeated is not None
         assert repeated.params == trial.params
     full = best_job(msgspec.structs.replace(search, best_epochs=7), best)
-    assert (full.epochs, full.learning_rate, full.name) == (7, best.params["learning_rate"], "small best")
+    assert (full.training.epochs, full.optimizer.learning_rate, full.name) == (
+        7,
+        best.params["learning_rate"],
+        "small best",
+    )
 
 
 @pytest.mark.long
@@ -179,7 +186,7 @@ def test_driver_killed_during_repeats_starts_none_twice() -> None:
     for row in repeats:
         job = RunFolder(paths.runs_folder() / row.run_id).job()
         assert job is not None
-        assert (job.seed, job.learning_rate) == (row.params["seed"], row.params["learning_rate"])
+        assert (job.training.seed, job.optimizer.learning_rate) == (row.params["seed"], row.params["learning_rate"])
         assert job.name == f"small {row.title}"
     means = {row.number: row.mean for row in state.own}
     assert all(len(row.confirmed) == 3 for row in state.own)
@@ -191,7 +198,7 @@ def test_driver_killed_during_repeats_starts_none_twice() -> None:
 @pytest.mark.long
 def test_driver_ends_if_all_trials_fail() -> None:
     search = small_search(small_job(restarts=0), space=RANGES, pruner="none", devices=["cpu"])
-    broken = msgspec.structs.replace(search, job=msgspec.structs.replace(search.job, dataset="/nowhere"))
+    broken = msgspec.structs.replace(search, job=search.job.with_fields(dataset="/nowhere"))
     state = final_state(started(broken))
     assert state.ended == "failed"
     assert "nowhere" in state.cause

@@ -10,7 +10,7 @@ from engine.contract.catalogue import load_catalogue
 from engine.contract.job import Job
 
 GPUS = ("GPU-0", "GPU-1")
-JOB = Job(devices=GPUS, strategy="ddp", batch_size=32)
+JOB = Job.from_fields(devices=GPUS, strategy="ddp", batch_size=32)
 
 
 def row(strategy: str, devices: tuple[str, ...], speed: float | None, **changes: Any) -> Candidate:

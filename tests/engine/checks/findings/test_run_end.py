@@ -47,7 +47,7 @@ def of(
     for number, (loss, training) in enumerate(zip(losses, trained, strict=True), 1):
         right = top1[number - 1] if top1 is not None else 1 - loss / 10
         epoch(history, number, training, accuracy, {"top1": right, "loss": loss})
-    return find_verdict(history, Job(**({"epochs": len(losses)} | fields)), outcome)
+    return find_verdict(history, Job.from_fields(**({"epochs": len(losses)} | fields)), outcome)
 
 
 def decaying(epochs: int, keeps: float = 0.8, floor: float = 0.3) -> list[float]:
@@ -196,10 +196,12 @@ def test_rate_is_too_low_if_segmentation_is_constant() -> None:
     history.add(plan(3))
     for number in range(1, 5):
         epoch(history, number, 3.2, None, {"miou": 0.3, "mean_f1": 0.3, "pixel_accuracy": 0.7, "loss": 3.2})
-    found = find_verdict(history, Job(task="segmentation", model="unet", learning_rate=1e-8, epochs=4), "completed")
+    found = find_verdict(
+        history, Job.from_fields(task="segmentation", model="unet", learning_rate=1e-8, epochs=4), "completed"
+    )
     assert found is not None
     assert found.code == "not_fitted"
-    usual = find_verdict(history, Job(task="segmentation", model="unet", epochs=4), "completed")
+    usual = find_verdict(history, Job.from_fields(task="segmentation", model="unet", epochs=4), "completed")
     assert usual is None, "it may have started from pretrained weights"
 
 
@@ -208,7 +210,7 @@ def detected(values: list[float]) -> Verdict | None:
     history.add(plan(3))
     for number, value in enumerate(values, 1):
         epoch(history, number, 2 * 0.8**number, None, {"map": value, "ap50": value, "ap75": value})
-    return find_verdict(history, Job(task="detection", model="fasterrcnn", epochs=len(values)), "completed")
+    return find_verdict(history, Job.from_fields(task="detection", model="fasterrcnn", epochs=len(values)), "completed")
 
 
 def test_task_without_validation_loss_uses_its_best_metric() -> None:
@@ -254,7 +256,7 @@ def recalled(
         row[0] += count - round(recall * count)
         rows.append(tuple(row))
     history.add(ClassMeasures(epoch=6, step=6 * STEPS, measures={"Recall": tuple(recalls)}, confusion=tuple(rows)))
-    return find_verdict(history, Job(epochs=6, **fields), "completed")
+    return find_verdict(history, Job.from_fields(epochs=6, **fields), "completed")
 
 
 def test_rare_weak_classes_are_oversampled() -> None:
@@ -347,7 +349,7 @@ def test_verdict_on_any_history_is_valid(data: st.DataObject) -> None:
     rows = data.draw(st.lists(st.lists(st.integers(0, 50), min_size=classes, max_size=classes).map(tuple), max_size=4))
     recalls = tuple(data.draw(st.lists(st.none() | st.floats(0, 1), max_size=4)))
     history.add(ClassMeasures(epoch=1, step=1, measures={"Recall": recalls}, confusion=tuple(rows)))
-    job = Job(
+    job = Job.from_fields(
         task=task.id,
         epochs=data.draw(st.sampled_from([1, 9, 100_000])),
         learning_rate=data.draw(st.floats(1e-9, 100)),
@@ -360,6 +362,6 @@ def test_verdict_on_any_history_is_valid(data: st.DataObject) -> None:
     assert found.sentence.endswith(".")
     assert all(map(math.isfinite, found.figures.values()))
     assert found.changes.keys() <= FIELDS.keys()
-    values = {name: getattr(job, name) for name in ("task", "epochs", "learning_rate")} | found.changes
+    values = {name: job.value(name) for name in ("task", "epochs", "learning_rate")} | found.changes
     assert job_from_values(values)[1] == []
-    assert all(getattr(job, name) != value for name, value in found.changes.items())
+    assert all(job.value(name) != value for name, value in found.changes.items())

@@ -26,12 +26,12 @@ def test_that_every_training_image_is_held_out_once(task: str, divided: bool, tm
     make = make_colours if task == "classification" else make_labelled
     folder = make(tmp_path, {"train": 11, "val": 4} if divided else {"train": 11})
     folder = folder if divided else folder / "train"
-    job = Job(task=task, dataset=str(folder), val_fraction=0.3)
+    job = Job.from_fields(task=task, dataset=str(folder), val_fraction=0.3)
     plain = TASKS[task].splits(job)
     every = names(plain.train) + ([] if divided else names(plain.val))
     held_out: list[str] = []
     for number in range(1, 4):
-        splits = TASKS[task].splits(Job(task=task, dataset=str(folder), fold=f"{number}/3"))
+        splits = TASKS[task].splits(Job.from_fields(task=task, dataset=str(folder), fold=f"{number}/3"))
         train, val = names(splits.train), names(splits.val)
         assert sorted(train + val) == sorted(every)
         held_out += val

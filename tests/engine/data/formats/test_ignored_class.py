@@ -43,9 +43,9 @@ def test_that_two_classes_are_to_be_left(tmp_path: Path) -> None:
 
 def test_that_the_inspector_is_told_all_that_its_findings_depend_on() -> None:
     catalogue = load_catalogue()
-    job = Job(task="segmentation", val_fraction=0.3, seed=4, ignore_value=9)
+    job = Job.from_fields(task="segmentation", val_fraction=0.3, seed=4, ignore_value=9)
     assert inspector_options(job, catalogue) == [
         "--val-fraction", "0.3", "--seed", "4", "--kinds", "masks", "--ignore-value", "9",
     ]  # fmt: skip
     assert "--ignore-value" not in inspector_options(Job(), catalogue)
-    assert "--kinds" not in inspector_options(Job(task="none"), catalogue)
+    assert "--kinds" not in inspector_options(Job.from_fields(task="none"), catalogue)

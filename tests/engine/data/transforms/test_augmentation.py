@@ -47,7 +47,9 @@ from tests.support.masks import make_masked
 SIZE = 32
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 UNCHANGED = {"size": SIZE, "mean": (0.0,) * 3, "std": (1.0,) * 3, "augmentation": "none"}
-STRONG = {task: transforms(Job(task=task, augmentation="strong")) for task in ("classification", "detection")}
+STRONG = {
+    task: transforms(Job.from_fields(task=task, augmentation="strong")) for task in ("classification", "detection")
+}
 EVERY = ("resized_crop:0.3", "scale:0.5:2", "flip", "vflip", "rotate:30", "translate:0.2", "shear:10", "colour:0.3", "hue:0.1", "grey",
          "trivial", "randaugment", "augmix", "blur", "erase")  # fmt: skip
 

@@ -204,7 +204,7 @@ def test_that_what_onnx_lacks_is_named_and_nothing_left(forker: Forker, tmp_path
 
 def test_that_a_lost_dataset_leaves_random_images_to_compare_on(forker: Forker, tmp_path: Path) -> None:
     of = train(forker, tmp_path, "multilabel")
-    Path(of.job.dataset).rename(tmp_path / "elsewhere")
+    Path(of.job.data.dataset).rename(tmp_path / "elsewhere")
     made = converted(of, tmp_path / "out", "onnx", int8=True)
     (compared,) = made.compared
     assert compared.compared_on == "random"

@@ -47,7 +47,11 @@ def spread_scores(model: Any, images: torch.Tensor) -> None:
 )
 def test_that_the_file_finds_what_the_model_finds(task: str, name: str, size: int, tmp_path: Path) -> None:
     torch.manual_seed(0)
-    model: Any = TASKS[task].build_model(Job(task=task, model=name, encoder="resnet18", image_size=size), 3, 3).eval()
+    model: Any = (
+        TASKS[task]
+        .build_model(Job.from_fields(task=task, model=name, encoder="resnet18", image_size=size), 3, 3)
+        .eval()
+    )
     images = torch.randn(3, 3, size, size)
     spread_scores(model, images)
     static = static_detector(model, 3, size)

@@ -82,7 +82,7 @@ def test_that_another_folder_is_evaluated_with_its_classes_mapped_by_name(
     trained: Callable[[str], Trained], tmp_path: Path
 ) -> None:
     run = shutil.copytree(trained("classification").run.path, tmp_path / "run")
-    folder = shutil.copytree(Path(trained("classification").job.dataset) / "val", tmp_path / "folder")
+    folder = shutil.copytree(Path(trained("classification").job.data.dataset) / "val", tmp_path / "folder")
     (folder / "blue").rename(folder / "0 new")
     kept = evaluated(run, str(folder))
     evaluation = kept.evaluation
@@ -133,7 +133,7 @@ def test_that_clouds_of_another_folder_are_normalised_as_in_training(
 ) -> None:
     of = trained("point_segmentation")
     run = shutil.copytree(of.run.path, tmp_path / "run")
-    folder = shutil.copytree(Path(of.job.dataset) / "val", tmp_path / "folder")
+    folder = shutil.copytree(Path(of.job.data.dataset) / "val", tmp_path / "folder")
     own, other = evaluated(run), evaluated(run, str(folder))
     assert other.evaluation.split == "all"
     assert {name: each.value for name, each in other.evaluation.measures.items()} == pytest.approx(

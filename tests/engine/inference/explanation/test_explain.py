@@ -41,7 +41,7 @@ def grey(path: Path) -> np.ndarray:
 def test_that_an_image_of_a_task_is_explained(task: str, trained: Callable[[str], Trained], tmp_path: Path) -> None:
     of = trained(task)
     agreed(COUNTING)
-    image = first_image(Path(of.job.dataset))
+    image = first_image(Path(of.job.data.dataset))
     with Image.open(image) as original:
         size = original.size if task != "custom" else (48, 48)
     for method in get_args(Method):
@@ -61,7 +61,7 @@ def test_that_an_image_of_a_task_is_explained(task: str, trained: Callable[[str]
 @pytest.mark.long
 def test_that_the_same_images_give_the_same_files(trained: Callable[[str], Trained], tmp_path: Path) -> None:
     of = trained("detection")
-    image = first_image(Path(of.job.dataset))
+    image = first_image(Path(of.job.data.dataset))
     assert explained(of, tmp_path / "once", image) == explained(of, tmp_path / "again", image)
     files = sorted((tmp_path / "once").glob("*.png"))
     assert files
@@ -85,7 +85,7 @@ def test_that_what_cannot_be_explained_is_refused_with_all_reasons(
         ),
     ]
     for of, out, classes, expected in cases:
-        order = ExplainOrder(run=str(of.run.path), paths=(str(colours.job.dataset),), out=out, classes=classes)
+        order = ExplainOrder(run=str(of.run.path), paths=(str(colours.job.data.dataset),), out=out, classes=classes)
         with pytest.raises(CannotLoad) as refused:
             explain(order, print)
         assert {problem.field for problem in refused.value.problems} == set(expected)
@@ -100,7 +100,7 @@ def test_that_a_file_that_is_no_image_is_told_of_and_the_others_are_explained(
     of = trained("classification")
     broken = tmp_path / "broken.png"
     broken.write_bytes(b"nothing")
-    found = explained(of, tmp_path / "out", broken, first_image(Path(of.job.dataset)))
+    found = explained(of, tmp_path / "out", broken, first_image(Path(of.job.data.dataset)))
     assert "can't be read" in found.images[0].reason
     assert not found.images[0].maps
     assert found.images[1].maps
@@ -162,7 +162,7 @@ def test_that_the_map_lies_on_the_region_that_decides(forker: Forker, tmp_path: 
 @pytest.mark.long
 def test_that_the_command_writes_maps_and_says_where(trained: Callable[[str], Trained], tmp_path: Path) -> None:
     of = trained("classification")
-    image = first_image(Path(of.job.dataset))
+    image = first_image(Path(of.job.data.dataset))
     home = {"FOOTPLATE_HOME": os.environ.get("FOOTPLATE_HOME", str(tmp_path / "home"))}
     answer = footplate(
         "explain", str(of.run.path), str(image), "--class", "red,blue", "--out", str(tmp_path / "out"), **home

@@ -17,7 +17,9 @@ SIDE = 64
 def built(model: str, side: int = SIDE) -> nn.Module:
     """A classifier of 5 classes with fresh weights; a head of zeros, of which no gradient comes, is drawn."""
     task = TASKS["classification"]
-    module = task.build_model(Job(task="classification", model=model, image_size=side, pretrained=False), 5, 3)
+    module = task.build_model(
+        Job.from_fields(task="classification", model=model, image_size=side, pretrained=False), 5, 3
+    )
     with torch.random.fork_rng():
         torch.manual_seed(0)
         for parameter in module.parameters():

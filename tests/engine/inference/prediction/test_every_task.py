@@ -210,7 +210,7 @@ def test_that_every_point_of_a_cloud_gets_a_class_and_keeps_the_rest(trained: Ma
 def test_that_a_task_of_ones_own_gives_what_its_model_does(trained: Make, tmp_path: Path) -> None:
     agreed(COUNTING)
     of = trained("custom")
-    found = ordered(of, Path(of.job.dataset), tmp_path / "out", formats=("json", "npy"), overlays=True)
+    found = ordered(of, Path(of.job.data.dataset), tmp_path / "out", formats=("json", "npy"), overlays=True)
     lines = [json.loads(line) for line in (tmp_path / "out" / "predictions.jsonl").read_text().splitlines()]
     assert found.predicted == len(lines) == 20
     model = Run(of.run.path).load("last", "cpu")

@@ -22,7 +22,7 @@ def run(tmp_path: Path) -> Path:
     folder = tmp_path / "run"
     folder.mkdir()
     dataset = make_colours(tmp_path / "dataset", {"train": 4, "val": 2})
-    save_job(Job(task="classification", dataset=str(dataset)), RunFolder(folder).job_file)
+    save_job(Job.from_fields(task="classification", dataset=str(dataset)), RunFolder(folder).job_file)
     return folder
 
 
@@ -75,7 +75,7 @@ def test_that_all_that_is_wrong_with_a_copy_is_told_and_nothing_written(run: Pat
         marked(run, *marks, copy=str(dataset / "inside"))
     assert [problem.field for problem in refused.value.problems] == ["copy", "marks", "marks"]
     masks = make_masked(tmp_path / "masks", {"train": 2, "val": 1})
-    save_job(Job(task="segmentation", dataset=str(masks)), RunFolder(run).job_file)
+    save_job(Job.from_fields(task="segmentation", dataset=str(masks)), RunFolder(run).job_file)
     with pytest.raises(CannotLoad, match="Only a dataset of one folder"):
         marked(run, copy=str(tmp_path / "copy"))
     with pytest.raises(CannotLoad, match="not a copy of a dataset"):

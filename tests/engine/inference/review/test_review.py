@@ -10,7 +10,6 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-import msgspec
 import numpy as np
 import pytest
 from PIL import Image
@@ -149,8 +148,8 @@ def test_that_a_run_that_was_not_evaluated_and_a_dataset_that_is_gone_are_told_o
     run = Path(shutil.copytree(of.run.path, tmp_path / "run"))
     with pytest.raises(CannotLoad, match="has not been evaluated"):
         reviewed(run)
-    dataset = shutil.copytree(of.job.dataset, tmp_path / "dataset")
-    save_job(msgspec.structs.replace(of.job, dataset=str(dataset)), RunFolder(run).job_file)
+    dataset = shutil.copytree(of.job.data.dataset, tmp_path / "dataset")
+    save_job(of.job.with_fields(dataset=str(dataset)), RunFolder(run).job_file)
     evaluated(run)
     shutil.rmtree(dataset)
     found = reviewed(run)

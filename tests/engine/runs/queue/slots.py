@@ -13,7 +13,7 @@ from engine.runs.queue import QueueSlot, Ticket, waiting
 
 def make_slot(name: str, *devices: str, **fields: object) -> QueueSlot:
     """Make the slot of a run of that id, which needs `devices` ("x" by default)."""
-    job = Job(devices=devices or ("x",), **fields)  # type: ignore[arg-type]
+    job = Job.from_fields(devices=devices or ("x",), **fields)  # type: ignore[arg-type]
     return QueueSlot(RunFolder(Path("/runs") / name), job)
 
 

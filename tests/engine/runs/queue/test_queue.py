@@ -74,7 +74,7 @@ def test_trials_of_one_search_share_cpu_but_no_gpu(tmp_path: Path) -> None:
         run = RunFolder(tmp_path / name)
         run.path.mkdir()
         save_trial(run, Trial(search=search, number=0, params={}, seed=0))
-        return QueueSlot(run, Job(devices=devices))
+        return QueueSlot(run, Job.from_fields(devices=devices))
 
     slots = [
         trial_slot("a", "one", "cpu"),

@@ -203,7 +203,7 @@ def _cut(model: nn.Module, job: Job, layout: Layout, slower: float = 1.0) -> Cut
         torch.randn(2, 4),
         job=job,
         device="cpu",
-        workers=len(job.devices),
+        workers=len(job.parallel.devices),
         clock=time.perf_counter,
         autocast=nullcontext,
     )
@@ -218,7 +218,9 @@ def _row(layers: int = 6) -> nn.Sequential:
 
 
 def test_that_a_cut_is_put_together_from_what_all_places_measured() -> None:
-    job = Job(strategy="pipeline", devices=("cpu", "cpu"), batch_size=32, ema_decay=0.9, pipeline_schedule="1f1b")
+    job = Job.from_fields(
+        strategy="pipeline", devices=("cpu", "cpu"), batch_size=32, ema_decay=0.9, pipeline_schedule="1f1b"
+    )
     model = _row()
     cut = _cut(model, job, Layout(1, 2, (0, 1), 8), slower=2.0)
     assert cut.chosen
@@ -231,11 +233,11 @@ def test_that_a_cut_is_put_together_from_what_all_places_measured() -> None:
 
 
 def test_that_the_jobs_own_cuts_are_taken_or_refused_with_their_field() -> None:
-    job = Job(strategy="pipeline", devices=("cpu", "cpu"), batch_size=32, cuts=("_0",))
+    job = Job.from_fields(strategy="pipeline", devices=("cpu", "cpu"), batch_size=32, cuts=("_0",))
     cut = _cut(_row(), job, Layout(1, 2, (0, 1), 8))
     assert (cut.cuts, cut.chosen) == (("_0",), False)
     for cuts in (("_9",), ("_0", "_1")):
-        wrong = Job(strategy="pipeline", devices=("cpu", "cpu"), batch_size=32, cuts=cuts)
+        wrong = Job.from_fields(strategy="pipeline", devices=("cpu", "cpu"), batch_size=32, cuts=cuts)
         with pytest.raises(CannotCut) as refused:
             _cut(_row(), wrong, Layout(1, 2, (0, 1), 8))
         assert refused.value.field == "cuts"
@@ -243,7 +245,7 @@ def test_that_the_jobs_own_cuts_are_taken_or_refused_with_their_field() -> None:
 
 
 def test_that_a_batch_that_has_no_microbatches_is_refused() -> None:
-    job = Job(strategy="pipeline", devices=("cpu", "cpu"), batch_size=31)
+    job = Job.from_fields(strategy="pipeline", devices=("cpu", "cpu"), batch_size=31)
     with pytest.raises(CannotCut, match="can't be divided") as refused:
         _cut(_row(), job, Layout(1, 2, (0, 1), None))
     assert refused.value.field == "batch_size"

@@ -59,7 +59,7 @@ class NotifiedRun:
 
     def __init__(self, notices: type[Notices], command: str, **settings: Any) -> None:
         save_notices(NoticeSettings(**({"least_minutes": 0, "desktop": False} | ALL | settings), command=command))
-        job = Job(name="night", epochs=9)
+        job = Job.from_fields(name="night", epochs=9)
         self.folder: RunFolder = create_run(job)
         self.now = 1000.0
         self.warnings: list[str] = []

@@ -229,7 +229,7 @@ def test_that_edges_that_are_not_white_on_black_are_told(
 def test_that_masks_are_taken_for_edges_by_their_lines_or_by_where_their_classes_end(tmp_path: Path) -> None:
     task = TASKS["edge_detection"]
     discs = make_masked(tmp_path / "discs", {"train": 2, "val": 2}, 32)
-    several = task.splits(Job(task="edge_detection", dataset=str(discs)))
+    several = task.splits(Job.from_fields(task="edge_detection", dataset=str(discs)))
     assert (several.classes, several.train.planes) == (("edge",), 2)
     bits = several.train.load(0, 32, 3)[4]
     assert ndimage.label(bits[1:] == 0)[1] == 2, "the rim of the disc is closed"
@@ -239,7 +239,7 @@ def test_that_masks_are_taken_for_edges_by_their_lines_or_by_where_their_classes
         lines = np.zeros((32, 32), np.uint8)
         lines[10, 3:29] = 1
         Image.fromarray(lines).save(path)
-    of_lines = task.splits(Job(task="edge_detection", dataset=str(discs)))
+    of_lines = task.splits(Job.from_fields(task="edge_detection", dataset=str(discs)))
     share, bits = of_lines.val.load(1, 32, 3)[3:]
     np.testing.assert_array_equal(bits, lines)
     np.testing.assert_array_equal(share, lines * FULL)

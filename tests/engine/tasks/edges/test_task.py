@@ -30,7 +30,7 @@ WAYS = ("to_deep", "to_shallow")
 
 
 def job(**fields: Any) -> Job:
-    return Job(**({"task": "edge_detection", "model": "hed", "image_size": SIDE} | fields))
+    return Job.from_fields(**({"task": "edge_detection", "model": "hed", "image_size": SIDE} | fields))
 
 
 def sample(images: int, maps: int, seed: int = 0) -> tuple[Tensor, Tensor]:

@@ -26,7 +26,7 @@ CLASSES = 3
 
 
 def job(**fields: object) -> Job:
-    return Job(**({"task": "point_segmentation", "model": "pointcnn_x1", "points": 64} | fields))  # type: ignore[arg-type]
+    return Job.from_fields(**({"task": "point_segmentation", "model": "pointcnn_x1", "points": 64} | fields))  # type: ignore[arg-type]
 
 
 def cloud(count: int = 2, points: int = 64, channels: int = 3, seed: int = 0) -> torch.Tensor:

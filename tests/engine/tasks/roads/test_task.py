@@ -28,12 +28,14 @@ from tests.support.lines import line, make_lined
 from tests.support.masks import make_masked
 
 TASK = TASKS["road_extraction"]
-OBJECTIVE = TASK.objective(Job(task="road_extraction"), dataset_info(2))
+OBJECTIVE = TASK.objective(Job.from_fields(task="road_extraction"), dataset_info(2))
 SIDE = 32
 
 
 def linknet(**fields: Any) -> Job:
-    return Job(**{"task": "road_extraction", "model": "linknet_mtl", "encoder": "resnet18", "image_size": 64} | fields)
+    return Job.from_fields(
+        **{"task": "road_extraction", "model": "linknet_mtl", "encoder": "resnet18", "image_size": 64} | fields
+    )
 
 
 def truth(count: int) -> torch.Tensor:
@@ -208,7 +210,7 @@ def test_that_lines_are_shown_in_the_colours_of_their_directions() -> None:
 def test_that_masks_of_more_kinds_than_lines_and_background_are_refused_unless_one_is_ignored(tmp_path: Path) -> None:
     def prepared(folder: Path, ignored: int | None = None) -> Splits:
         splits = open_splits(str(folder), val_fraction=0.2, seed=0, kinds=TASK.entry.annotations)
-        return TASK.prepared(Job(task="road_extraction", ignore_value=ignored), splits)
+        return TASK.prepared(Job.from_fields(task="road_extraction", ignore_value=ignored), splits)
 
     discs = make_masked(tmp_path / "discs", {"train": 2, "val": 2})
     assert prepared(make_lined(tmp_path / "lines", {"train": 2, "val": 2})).train.planes == 2
@@ -281,7 +283,9 @@ def test_that_a_model_file_of_ones_own_is_tried_out_and_learns(tmp_path: Path) -
         source = text.format(padding=padding)
         (tmp_path / "own.py").write_text(source)
         trusted = agreed(tmp_path / "own.py")
-        job = Job(task="road_extraction", model=str(tmp_path / "own.py"), model_file_sha256=trusted, image_size=SIDE)
+        job = Job.from_fields(
+            task="road_extraction", model=str(tmp_path / "own.py"), model_file_sha256=trusted, image_size=SIDE
+        )
         return TASK.build_model(job, 2, 3)
 
     assert OBJECTIVE.loss(built(1)(torch.rand(2, 3, SIDE, SIDE)), truth(2)).shape == (2,)

@@ -54,7 +54,7 @@ def test_that_dropped_files_are_predicted_for(view: UseView, trained: Trained, t
     view.show_run(trained.run)
     form = view.predict_form
     qtbot.waitUntil(lambda: form.act.disabled_reason == "Add files first")
-    folder = Path(trained.job.dataset, "val")
+    folder = Path(trained.job.data.dataset, "val")
     drop(view, folder / "red" / "0.png", folder / "green")
     assert form.paths() == [str(folder / "red" / "0.png"), str(folder / "green")]
     assert not form.threshold.isEnabled()  # one class counts, whatever its probability
@@ -94,7 +94,7 @@ def order_into_a_full_folder(view: UseView, trained: Trained, out: Path, qtbot: 
     view.show_run(trained.run)
     form = view.predict_form
     qtbot.waitUntil(lambda: form.act.disabled_reason == "Add files first")
-    form.add([str(Path(trained.job.dataset, "val"))])
+    form.add([str(Path(trained.job.data.dataset, "val"))])
     form.out.set_value(str(out))
     form.act.trigger()
 
