@@ -1,4 +1,4 @@
-"""The inspector's real process, run under the bounds that no dataset may break."""
+"""Limits that the real inspector process has to keep for any dataset."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from typing import Any, NamedTuple
 MOST_BYTES = 1 << 30
 MOST_CPU_S = 10
 WAITED_S = 120
-"""A machine that is busy takes its time; one that waits for a FIFO does so without using its core."""
+"""Limit of wall time: a busy machine is slow, but waiting for a FIFO uses no CPU time."""
 
 
 class Looked(NamedTuple):
-    """What the inspector said, and what that cost."""
+    """The inspector's report and its cost."""
 
     report: dict[str, Any]
     said: str
@@ -25,12 +25,12 @@ class Looked(NamedTuple):
 
     @property
     def told(self) -> str:
-        """All that the user is told."""
+        """All texts that the user sees."""
         return "\n".join(f"{each['message']} {each['remedy']}" for each in self.report["problems"])
 
 
 def look_at(folder: Path, task: str) -> Looked:
-    """Looks through a folder for `task`, a kind of annotations. Fails where the process is not done by itself."""
+    """Inspect a folder as `task`'s data. Fails if the process doesn't end in time."""
     command = [sys.executable, "-m", "engine.data", str(folder), "--kinds", task]
     process = subprocess.Popen(
         [sys.executable, "-c", _FRUGAL, *command], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=dict(os.environ)
@@ -54,4 +54,4 @@ used = resource.getrusage(resource.RUSAGE_CHILDREN)
 print(json.dumps({{"resident_kib": used.ru_maxrss, "cpu_s": used.ru_utime + used.ru_stime}}))
 sys.exit(done.returncode)
 """
-"""Measures the inspector from a small process: what is started by a large one counts as large itself."""
+"""Script that measures the inspector from a small process, because a large parent would count as its memory."""

@@ -1,4 +1,4 @@
-"""Real runs for the attacks, as the fault suite has them, and a place that several users share."""
+"""Real runs, and a folder that several users share."""
 
 from __future__ import annotations
 

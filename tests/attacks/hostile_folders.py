@@ -1,6 +1,6 @@
-"""Dataset folders that were made to break whoever opens them: small, and each with one hostile file or link in it.
+"""Small dataset folders with one hostile file or link each.
 
-`FOLDERS` gives each by its name: the format that it is taken for, what makes it, and what its report is to name.
+`FOLDERS` gives for each name the detected format, a function that creates the folder, and what its report has to name.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ GIB = 1 << 30
 
 
 class Hostile(NamedTuple):
-    """`make` fills an empty folder; `culprit` is what the report names, "" where the folder is read as any other."""
+    """`make` fills an empty folder; `culprit` is named by the report, "" if the folder can be read."""
 
     task: str
     make: Callable[[Path], None]
@@ -104,9 +104,7 @@ def with_coco(folder: Path) -> None:
 
 
 def with_coco_runs(folder: Path) -> None:
-    """A file for each split, with all that COCO's format has: runs of pixels, packed and plain, a crowd, a category
-    above.
-    """
+    """Create COCO splits with all features: pixel runs, packed and plain, a crowd, a supercategory."""
     for split in ("train", "val"):
         content = coco_content()
         runs = {"size": [16, 20], "counts": [33, 8, 8, 8, 263]}, {"size": [16, 20], "counts": "Q1880o7"}
@@ -136,7 +134,7 @@ def with_edges(folder: Path) -> None:
 
 
 def with_mats(folder: Path) -> None:
-    """Edges as BSDS500 has them."""
+    """Create edges in BSDS500's format."""
     from scipy.io import savemat
 
     for number in range(4):
@@ -158,7 +156,7 @@ def with_json_table(folder: Path) -> None:
 
 
 def with_json_rows(folder: Path) -> None:
-    """Rows with a split, with labels as names, and as what is and what is not."""
+    """Create rows with a split and labels as names, valid and invalid ones."""
     rows = [
         {
             "file": f"{n}.png",
@@ -176,7 +174,7 @@ _DEFINITION = "esri_model_definition.emd"
 
 
 def with_tiles(folder: Path) -> None:
-    """ArcGIS's MultiLabeled_Tiles."""
+    """Create ArcGIS's MultiLabeled_Tiles."""
     for number in range(4):
         image(folder / "images" / f"{number}.png")
         path = folder / "labels" / f"{number}.xml"
@@ -188,14 +186,14 @@ def with_tiles(folder: Path) -> None:
 
 
 def with_definition(folder: Path) -> None:
-    """Masks, whose values ArcGIS names."""
+    """Create masks whose values ArcGIS names."""
     with_masks(folder)
     classes = [{"Value": value, "Name": f"class {value}", "Color": [value, 2, 3]} for value in range(3)]
     (folder / _DEFINITION).write_text(json.dumps({"MetaDataMode": "Classified_Tiles", "Classes": classes}))
 
 
 def with_statistics(folder: Path) -> None:
-    """Bands, of which ArcGIS tells how they are distributed."""
+    """Create bands with ArcGIS's statistics."""
     with_bands(folder)
     bands = [{"Min": 0, "Max": 4000, "Mean": 2000.5, "StdDev": 1000.0} for _ in range(5)]
     (folder / _DEFINITION).write_text(json.dumps({"AllTilesStats": bands, "Classes": []}))
@@ -248,7 +246,7 @@ def _fifo(path: Path) -> None:
 
 
 def _zeros(path: Path) -> None:
-    """A link to a device that never ends."""
+    """Link to a device that has no end."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.unlink(missing_ok=True)
     path.symlink_to("/dev/zero")
@@ -287,7 +285,7 @@ def _put(honest: Callable[[Path], None], name: str, what: Callable[[Path], objec
 
 
 def _text(content: str | bytes | Callable[[], str | bytes]) -> Callable[[Path], object]:
-    """Writes a file; content that is large, or takes a while to make, is a function."""
+    """Write a file; large or slow content is a function."""
 
     def write(path: Path) -> None:
         made = content() if callable(content) else content
@@ -297,7 +295,7 @@ def _text(content: str | bytes | Callable[[], str | bytes]) -> Callable[[Path], 
 
 
 def _laughs(key: str) -> str:
-    """YAML whose aliases stand for 10^9 words."""
+    """Return YAML whose aliases expand to 10^9 words."""
     levels = ["a0: &a0 [" + ",".join(["lol"] * 10) + "]"]
     levels += [f"a{n}: &a{n} [" + ",".join([f"*a{n - 1}"] * 10) + "]" for n in range(1, 9)]
     return "\n".join(levels) + f"\n{key}"
@@ -329,13 +327,13 @@ def _matrix(kind: int, shape: tuple[int, ...], name: bytes, *content: bytes) -> 
 
 
 def mat_of_structs_without_fields() -> bytes:
-    """2^31 structs of no field, in some hundred bytes."""
+    """Return 2^31 structs without fields, in some hundred bytes."""
     fields = struct.pack("<HHI", 5, 4, 32) + _element(1, b"")
     return _mat(_matrix(2, (46_340, 46_340), b"groundTruth", fields))
 
 
 def mat_of_a_bomb() -> bytes:
-    """4 GiB of zeros, deflated twice over: as a compressed element of 4 MB."""
+    """Return 4 GiB of zeros, deflated twice: a compressed element of 4 MB."""
     squeeze = zlib.compressobj(9)
     inside = [squeeze.compress(struct.pack("<II", 14, 0xFFFFFF00))]
     inside.append(
@@ -354,7 +352,7 @@ def mat_of_a_bomb() -> bytes:
 
 
 def mat_of_a_sparse_layer() -> bytes:
-    """BSDS500's cells, the edges in them a sparse matrix of 40,000 x 40,000."""
+    """Return BSDS500's cells with edges as a sparse matrix of 40,000 x 40,000."""
     from scipy.io import savemat
     from scipy.sparse import csc_matrix
 
@@ -374,7 +372,7 @@ _VERTEX = "property float x\nproperty float y\nproperty float z\nproperty uchar 
 
 
 def _las_with(ending: str, at: int, kind: str, value: int) -> Callable[[Path], None]:
-    """Clouds of which 1 has a number of its header changed."""
+    """Return a function that creates clouds, one of which has a changed number in its header."""
 
     def make(folder: Path) -> None:
         with_las(folder, ending)
@@ -397,9 +395,7 @@ def _laz_of_many_chunks(folder: Path) -> None:
 
 
 def laz_of_a_huge_chunk(folder: Path) -> None:
-    """A LAZ whose record of LASzip announces chunks of 2^31 points, which its decoder makes room for and cannot
-    have.
-    """
+    """Return a LAZ whose LASzip record announces chunks of 2^31 points, for which its decoder allocates memory."""
     with_las(folder, ".laz")
     path = folder / "1.laz"
     content = bytearray(path.read_bytes())
@@ -413,7 +409,7 @@ def _cut_in_half(path: Path) -> None:
 
 
 def png_of(width: int, height: int, colour: int = 0, depth: int = 8) -> bytes:
-    """A whole PNG of nothing but zeros, deflated to a thousandth."""
+    """Return a valid PNG of zeros, deflated to a thousandth."""
 
     def chunk(kind: bytes, content: bytes) -> bytes:
         return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
@@ -426,7 +422,7 @@ def png_of(width: int, height: int, colour: int = 0, depth: int = 8) -> bytes:
 
 
 def _huge_tiff(folder: Path, bands: int) -> None:
-    """A TIFF of one tile that announces 13,000 x 13,000 pixels of so many bands."""
+    """Write a TIFF of one tile that announces 13,000 x 13,000 pixels of that many bands."""
     import tifffile
 
     with_bands(folder)
@@ -441,7 +437,7 @@ def _huge_tiff(folder: Path, bands: int) -> None:
 
 
 def _many_pages(folder: Path) -> None:
-    """A TIFF whose header and first tags stand in it 2,000 times: tifffile finds pages in them by the hour."""
+    """Write a TIFF that repeats its header and first tags 2,000 times: tifffile would search pages for hours."""
     with_bands(folder)
     path = folder / "a" / "0.tif"
     content = path.read_bytes()
@@ -449,7 +445,7 @@ def _many_pages(folder: Path) -> None:
 
 
 def _scribbled_masks(folder: Path) -> None:
-    """A mask of 16 bits in which 65,535 values lie strewn all over it."""
+    """Write a mask of 16 bits with 65,535 scattered values."""
     with_masks(folder)
     values = np.random.default_rng(0).permutation(np.resize(np.arange(1, 65_536), 1400 * 1400))
     for number in range(4):
@@ -476,7 +472,7 @@ def _zigzag(points: int) -> list[list[float]]:
 
 
 def _tall_zigzag(folder: Path) -> None:
-    """A polygon of 100,000 sides, each of which crosses all 8,000 rows of its image."""
+    """Write a polygon of 100,000 sides, each of which crosses all 8,000 rows of its image."""
     with_coco(folder)
     image(folder / "images" / "0.png", size=(20, 8000))
     content = coco_content()
@@ -486,7 +482,7 @@ def _tall_zigzag(folder: Path) -> None:
 
 
 def _many_wide_outlines(folder: Path) -> None:
-    """20,000 outlines, each of them around the whole of an image of 4,000 x 3,000."""
+    """Write 20,000 outlines around the full image of 4,000 x 3,000."""
     with_coco(folder)
     (folder / "images" / "0.png").write_bytes(png_of(4000, 3000))
     content = coco_content()
@@ -506,7 +502,7 @@ def _many_categories(folder: Path) -> None:
 
 
 def _do_not_care(folder: Path) -> None:
-    """20,000 regions of no class among 20,000 classes: 400 million boxes."""
+    """Write 20,000 regions without class among 20,000 classes: 400 million boxes."""
     with_kitti(folder)
     lines = [f"c{n} 0 0 0 1 1 9 9 0 0 0 0 0 0 0" for n in range(20_000)]
     lines += ["DontCare 0 0 0 1 1 9 9 0 0 0 0 0 0 0"] * 20_000
@@ -514,7 +510,7 @@ def _do_not_care(folder: Path) -> None:
 
 
 def _label_each(folder: Path) -> None:
-    """A table of 60,000 images, each with a label of its own: a matrix of 3,600 million."""
+    """Write a table of 60,000 images, each with its own label: a matrix of 3,600 million."""
     rows = "".join(f"{n}.png,label {n}\n" for n in range(60_000))
     for number in range(60_000):
         (folder / f"{number}.png").touch()
@@ -522,7 +518,7 @@ def _label_each(folder: Path) -> None:
 
 
 def _link_farm(folder: Path) -> None:
-    """26 folders in a row, each of which leads to the next by two links: 2^26 ways down."""
+    """Create a chain of 26 folders, each with two links to the next: 2^26 paths."""
     by_class(folder)
     farm = folder / "cats" / "farm"
     for number in range(27):
@@ -539,7 +535,7 @@ def _link_farm_of_a_table(folder: Path) -> None:
 
 
 def _link_upwards(folder: Path) -> None:
-    """a/b leads to a, as c/d and e/f do beside it: each path may go on through any of them, for ever."""
+    """Create links in a cycle: a/b leads to a, as do c/d and e/f, so that paths have no end."""
     with_table(folder)
     for number in range(12):
         (folder / f"up{number}").symlink_to(".")
@@ -556,7 +552,7 @@ def _looping_image(folder: Path) -> None:
 
 
 def _deep(folder: Path) -> None:
-    """1,900 folders within each other."""
+    """Create 1,900 nested folders."""
     by_class(folder)
     here = os.open(folder / "cats", os.O_RDONLY)
     for _ in range(1900):
@@ -568,7 +564,7 @@ def _deep(folder: Path) -> None:
 
 
 def _idx_gz(name: str, *shape: int) -> Callable[[Path], None]:
-    """An idx file of zeros of such a shape, gzipped to a thousandth."""
+    """Return an idx file of zeros of that shape, gzipped to a thousandth."""
 
     def make(folder: Path) -> None:
         with_idx(folder)
@@ -584,14 +580,14 @@ def _idx_gz(name: str, *shape: int) -> Callable[[Path], None]:
 
 
 def _sparse_idx(folder: Path) -> None:
-    """Labels and images by the hundred million, of which the disk holds nothing."""
+    """Write sparse files with hundreds of millions of labels and images."""
     count = 400_000_000
     _sparse(folder / "train-labels-idx1-ubyte", count + 8, b"\0\0\x08\x01" + struct.pack(">I", count), b"\1")
     _sparse(folder / "train-images-idx3-ubyte", count * 16 + 16, b"\0\0\x08\x03" + struct.pack(">3I", count, 4, 4))
 
 
 def _sparse_twins(folder: Path) -> None:
-    """A training and a validation image of 300 GB each that seem whole, and the same."""
+    """Write a sparse training and validation image of 300 GB each that seem complete and equal."""
     begin, end = png_of(4, 4)[:60], b"\0\0\0\0IEND\xaeB`\x82"
     for split in ("train", "val"):
         by_class(folder / split)
@@ -599,7 +595,7 @@ def _sparse_twins(folder: Path) -> None:
 
 
 def _postscript(folder: Path) -> None:
-    """An image by its name that is a program: Pillow would have Ghostscript run it."""
+    """Write a program with an image's name: Pillow would let Ghostscript run it."""
     by_class(folder)
     (folder / "cats" / "0.png").write_bytes(
         b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 10 10\n%%EndComments\n{} loop\n%%EOF\n"

@@ -1,6 +1,4 @@
-"""What a hostile client sends to a run, by a seed: frames that are none, messages of other types, too long, too deep,
-in pieces.
-"""
+"""Frames of hostile clients, drawn by a seed: invalid, of other types, too long, too deep, or in pieces."""
 
 from __future__ import annotations
 
@@ -43,7 +41,7 @@ def _deep(drawn: random.Random) -> bytes:
 
 
 def _other_types(drawn: random.Random) -> bytes:
-    """A message that says something else than it did, after a hello or without."""
+    """Return a message with fields of other types, after a hello or without."""
     text = damaged(ENCODE.encode(drawn.choice(_MESSAGES)).decode(), drawn, drawn.choice((1, 1, 2, 5)))
     return (HELLO if drawn.random() < 0.5 else b"") + text.encode("utf-8", "surrogatepass")[:_MOST_BYTES] + b"\n"
 
@@ -54,7 +52,7 @@ def _unknown(drawn: random.Random) -> bytes:
 
 
 def _many(drawn: random.Random) -> bytes:
-    """Orders that are none, one after the other: the first ends the client, and no other is listened to."""
+    """Return many invalid commands; the first one ends the client."""
     return HELLO + b'{"type":"adjust","loader_workers":0}\n' * drawn.choice((2, 500))
 
 
@@ -68,14 +66,12 @@ SAID: tuple[Callable[[random.Random], bytes], ...] = (
 
 
 def said(drawn: random.Random) -> bytes:
-    """What a client sends."""
+    """Return the bytes that a client sends."""
     return drawn.choice(SAID)(drawn)
 
 
 def send(client: socket.socket, content: bytes, drawn: random.Random) -> bool:
-    """Sends it in one of the ways in which a client may; whether it leaves at once. The client does not block: what
-    the other end does not take is not sent.
-    """
+    """Send the bytes in a random way and return True if the client leaves immediately. Never blocks."""
     way = drawn.choice(("whole", "whole", "whole", "pieces", "half closed", "gone", "reset", "files"))
     try:
         if way == "pieces":

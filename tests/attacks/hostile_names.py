@@ -1,6 +1,4 @@
-"""Names that an attacker might give to a class, a file, a run, a process or a GPU, and what tells whether one was
-obeyed.
-"""
+"""Names that an attacker could give to a class, file, run, process or GPU, and a trap that detects their effect."""
 
 from __future__ import annotations
 
@@ -27,13 +25,14 @@ NAMES = {
     "nul": "before\0after",
     "formula": '=HYPERLINK("http://example.invalid","press")',
 }
-"""By what is evil in them. None holds a lone surrogate: no message and no file of ours can carry one."""
+"""Names by kind of attack. Lone surrogates are missing, because no message or file of ours can hold them."""
 
 
 @contextmanager
 def trap(folder: Path) -> Iterator[Path]:
-    """A FIFO in `folder`, for all names that lead there; yields the file that is there once it has been opened. Who
-    opens it finds it empty and gone the next time, so that the test fails and does not stand still.
+    """Create a FIFO in `folder` as the target of all names, and yield the file that appears once it has been opened.
+
+    A reader finds it empty, and gone the next time, so that the test fails instead of hanging.
     """
     fifo, sprung = folder / FIFO, folder / "sprung"
     os.mkfifo(fifo)

@@ -1,6 +1,6 @@
-"""Hostile datasets by the thousand: honest folders of every kind in which a file is damaged, by a seed.
+"""Thousands of damaged datasets: valid folders of every format in which a seed damages a file.
 
-What changes is drawn so that it hits what readers trust: numbers in headers, lengths, the ends of files, words of text.
+Changes are drawn where readers trust the data: numbers in headers, lengths, the ends of files, words of text.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ KINDS: dict[str, tuple[str, Callable[[Path], None]]] = {
     "las": ("points", honest.with_las),
     "laz": ("points", lambda folder: honest.with_las(folder, ".laz")),
 }
-"""Honest folders: the format that each is taken for, and what makes it."""
+"""Valid folders: the detected format, and a function that creates it."""
 
 _MOST_BYTES = 1 << 21
 _NUMBERS = (0, 1, 0x7F, 0xFF, 0x7FFF, 0xFFFF, 0x7FFF_FFFF, 0xFFFF_FFFF, 0x7FFF_FFFF_FFFF_FFFF, 0xFFFF_FFFF_FFFF_FFFF)
@@ -58,11 +58,11 @@ _WORDS = (
 
 
 STRUCTURED = 0.75
-"""How often, in a folder with a file of structure, it is that which is damaged, and its structure."""
+"""Probability of damaging the structure of a structured file, if the folder has one."""
 
 
 def damage(folder: Path, seed: int) -> Path:
-    """Damages one file of an honest folder by what `seed` says; returns it."""
+    """Damage one file of a valid folder according to `seed`, and return it."""
     drawn = random.Random(seed)
     files = sorted(path for path in folder.rglob("*") if path.is_file())
     structured = [path for path in files if path.suffix in SUFFIXES]
@@ -79,7 +79,7 @@ def damage(folder: Path, seed: int) -> Path:
 
 
 def _place(drawn: random.Random, content: bytearray) -> int:
-    """Mostly near the beginning, where headers are, or near the end."""
+    """Draw an offset, mostly near the start, where headers are, or near the end."""
     reach = drawn.choice((16, 64, 400, len(content)))
     place = drawn.randrange(max(1, min(reach, len(content))))
     return place if drawn.random() < 0.8 else max(0, len(content) - 1 - place)
@@ -105,7 +105,7 @@ def _number(drawn: random.Random, content: bytearray) -> bytes:
 
 
 def _word(drawn: random.Random, content: bytearray) -> bytes:
-    """Puts something in the place of a word."""
+    """Replace a word."""
     words = bytes(content).split(b" ") if drawn.random() < 0.5 else bytes(content).split(b'"')
     mark = b" " if len(bytes(content).split(b" ")) == len(words) else b'"'
     words[drawn.randrange(len(words))] = drawn.choice(_WORDS)
@@ -131,7 +131,7 @@ _DAMAGE = (_cut, _flip, _flip, _number, _number, _number, _word, _insert, _repea
 
 
 class Honest:
-    """Keeps an honest folder of each kind, to be copied: making one takes longer."""
+    """Valid folders of each format, cached for copying because creating them takes longer."""
 
     def __init__(self, place: Path) -> None:
         self._place = place
@@ -140,6 +140,6 @@ class Honest:
             make(place / kind)
 
     def copy(self, kind: str, to: Path) -> str:
-        """Puts a copy of an honest folder of that kind at `to`; returns the format that it is taken for."""
+        """Copy a valid folder of that format to `to`, and return the detected format."""
         shutil.copytree(self._place / kind, to)
         return KINDS[kind][0]

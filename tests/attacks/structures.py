@@ -1,5 +1,6 @@
-"""Damage to what JSON, XML and YAML files mean: they stay well formed as a rule, and what stands in them is of
-another type, is missing, stands there twice, is huge, has no end of levels, or belongs to nothing.
+"""Damage to the content of JSON, XML and YAML files, which mostly stay well-formed.
+
+Values get other types, are missing, duplicated, huge, deeply nested, or refer to nothing.
 """
 
 from __future__ import annotations
@@ -17,15 +18,15 @@ SUFFIXES = (".json", ".emd", ".yaml", ".xml")
 
 
 class Raw(str):
-    """Stands in a file as it is."""
+    """Text that is written to a file unchanged."""
 
 
 class Pairs(list[tuple[str, Any]]):
-    """An object of JSON, in which a key may stand twice."""
+    """A JSON object that may contain a key twice."""
 
 
 Place = tuple[Any, int]
-"""A list or Pairs, and the number of something in it."""
+"""A list or Pairs, and an index in it."""
 
 NUMBERS = (
     0, -1, 1.5, -0.0, 1e-320, 255, 256, 65_536, 178_956_971, 2**31, 2**32, 2**53 + 1, 2**63 - 1, 2**63, 2**64, -(2**63) - 1,
@@ -52,7 +53,7 @@ _PROLOGUES = (
 
 
 def damage_structure(path: Path, drawn: random.Random) -> None:
-    """Damages what the file at `path`, which has one of `SUFFIXES`, says: in one to eight places."""
+    """Damage the content of a file with one of `SUFFIXES`, in one to eight places."""
     times = drawn.choice((1, 1, 1, 1, 2, 3, 8))
     if path.suffix == ".xml":
         _damage_xml(path, drawn, times)
@@ -62,7 +63,7 @@ def damage_structure(path: Path, drawn: random.Random) -> None:
 
 
 def damaged(text: str, drawn: random.Random, times: int) -> str:
-    """JSON that says something else than `text` in so many places."""
+    """Return JSON that differs from `text` in that many places."""
     root = [json.loads(text, object_pairs_hook=Pairs)]
     for _ in range(times):
         drawn.choice(_OF_JSON)(drawn, root)
@@ -90,7 +91,7 @@ def _written(node: Any) -> str:
 
 
 def _places(node: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Place]]:
-    """Where something stands, from `node` down, each with the keys that lead there."""
+    """Yield all places from `node` down, each with the keys that lead there."""
     if isinstance(node, list):
         for number, item in enumerate(node):
             key, value = item if isinstance(node, Pairs) else ("", item)
@@ -99,8 +100,9 @@ def _places(node: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, 
 
 
 def _drawn_places(drawn: random.Random, root: list[Any]) -> list[Place]:
-    """One place, or at times all that the same keys lead to. Those to which many keys lead are drawn no more often
-    than others: a file has a hundred coordinates for each name.
+    """Draw one place, or sometimes all with the same keys.
+
+    Keys with many places are drawn as often as others: a file has a hundred coordinates for each name.
     """
     by_path: dict[tuple[str, ...], list[Place]] = {}
     for path, place in _places(root):
@@ -114,7 +116,7 @@ def _drawn_place(drawn: random.Random, root: list[Any]) -> Place:
 
 
 def _put(place: Place, value: Any) -> None:
-    """A copy, so that nothing stands within itself, and what is drawn again is as it was."""
+    """Insert a copy, so that nothing contains itself, and later draws see the original."""
     within, number = place
     value = deepcopy(value)
     within[number] = (within[number][0], value) if isinstance(within, Pairs) else value
@@ -132,7 +134,7 @@ def _replace(drawn: random.Random, root: list[Any]) -> None:
 
 
 def _replace_alike(drawn: random.Random, root: list[Any]) -> None:
-    """A number by another number, a text by another text."""
+    """Replace a number by another number, or a text by another text."""
     for place in _drawn_places(drawn, root):
         was = _at(place)
         _put(
@@ -147,7 +149,7 @@ def _take(drawn: random.Random, root: list[Any]) -> None:
 
 
 def _twice(drawn: random.Random, root: list[Any]) -> None:
-    """Something stands there again, and where it has a key maybe as something else."""
+    """Duplicate a value; one with a key may get another value."""
     within, number = _drawn_place(drawn, root)
     if within is root:
         return
@@ -166,7 +168,7 @@ def _rename(drawn: random.Random, root: list[Any]) -> None:
 
 
 def _swap(drawn: random.Random, root: list[Any]) -> None:
-    """What stands in one place stands in another, too."""
+    """Copy a value to another place."""
     _put(_drawn_place(drawn, root), _at(_drawn_place(drawn, root)) if drawn.random() < 0.9 else [root[0]])
 
 
@@ -217,7 +219,7 @@ def _damage_element(drawn: random.Random, root: ElementTree.Element, raw: dict[s
 
 
 def _kept(raw: dict[str, str], content: str) -> str:
-    """A word that stands for `content`, which ElementTree would not write."""
+    """Return a word that represents `content`, which ElementTree would not write."""
     name = f"RAW{len(raw)}WAR"
     raw[name] = content
     return name

@@ -1,4 +1,4 @@
-"""Another user of the machine prepares the folder that torch.compile runs code from."""
+"""Another user prepares the folder from which torch.compile runs code."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ print(json.dumps([why, {name: os.environ[name] for name in compile_cache.FOLDERS
 
 
 def settled(**environment: str) -> tuple[str, dict[str, str]]:
-    """What a process of the user's is told of its caches, and where they are."""
+    """Return the warning and the caches of a process of the user."""
     done = subprocess.run(
         [sys.executable, "-c", SETTLE],
         capture_output=True,
@@ -63,13 +63,13 @@ job = Job.from_fields(devices=("cpu",))
 spec = WorkerSpec(run_folder=".", job=job, rank=0, world_size=1, devices=("cpu",), rendezvous="", threads=1)
 raise SystemExit(reported(spec, theirs, work))
 """
-"""A worker, which tells of the folders in which torch keeps compiled code."""
+"""Worker that reports the folders of torch's compiled code."""
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("does", some(["nothing", "compile"], everyday=["nothing"]))
-def test_that_nothing_is_compiled_into_a_folder_that_another_user_has_prepared(common: Path, does: str) -> None:
-    """Compiling takes over a minute where no header of torch's is compiled yet."""
+def test_compiler_avoids_prepared_folder_of_another_user(common: Path, does: str) -> None:
+    """Compiling takes over a minute without compiled headers of torch."""
     trap = common / f"torchinductor_{getpass.getuser()}"
     as_nobody("os.mkdir(sys.argv[1]); os.chmod(sys.argv[1], 0o777); print(0)", str(trap))
     environment = os.environ | {"TMPDIR": str(common)}
@@ -82,7 +82,7 @@ def test_that_nothing_is_compiled_into_a_folder_that_another_user_has_prepared(c
         assert any(path.is_file() for path in (compiled / "inductor").rglob("*"))
 
 
-def test_that_caches_are_in_footplates_own_folder_which_is_the_users_alone(own_home: Path) -> None:
+def test_compile_caches_are_private(own_home: Path) -> None:
     why, folders = settled()
     assert why == ""
     for folder in folders.values():
@@ -106,7 +106,7 @@ def replaced_by_a_link(folder: Path) -> None:
 @pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="only root can act as another user")
 @pytest.mark.parametrize("become", [opened_to_all, given_away, replaced_by_a_link])
 @pytest.mark.parametrize("which", ["", "inductor"])
-def test_that_a_cache_that_others_could_write_to_is_not_used(common: Path, which: str, become: object) -> None:
+def test_cache_writable_by_others_is_not_used(common: Path, which: str, become: object) -> None:
     cache = common / "cache"
     (cache / "compiled/inductor").mkdir(parents=True, mode=0o700)
     if become is replaced_by_a_link and which:
@@ -122,7 +122,7 @@ def test_that_a_cache_that_others_could_write_to_is_not_used(common: Path, which
 
 
 @pytest.mark.long
-def test_that_a_run_says_that_its_cache_cannot_be_trusted(
+def test_run_warns_about_untrusted_cache(
     common: Path, job: Make, begin: Begin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     as_nobody("os.mkdir(sys.argv[1]); os.chmod(sys.argv[1], 0o777); print(0)", str(common / "cache"))

@@ -1,4 +1,4 @@
-"""A program that hides what it does from the one who is asked whether it may run."""
+"""Programs that try to hide code from the user who is asked for consent."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ def bar(qapp: QApplication, qtbot: QtBot) -> ConsentBar:
 
 
 def show(bar: ConsentBar, program: Path, qtbot: QtBot) -> str:
-    """The text that is shown of `program`."""
+    """Return the text displayed for `program`."""
     bar.ask(str(program), model_file_sha256(str(program)), agreed=False)
     bar._show.click()
     qtbot.waitUntil(lambda: bar._text.toPlainText() != "")
     return bar._text.toPlainText()
 
 
-def test_that_a_cut_is_told_with_what_is_left(bar: ConsentBar, tmp_path: Path, qtbot: QtBot) -> None:
+def test_preview_marks_cut_text(bar: ConsentBar, tmp_path: Path, qtbot: QtBot) -> None:
     program = tmp_path / "net.py"
     harmless = "# harmless\n" * (SHOWN_BYTES // 11)
     rest = "#" * (SHOWN_BYTES - len(harmless)) + "\nimport os\nos.system('true')"
@@ -46,14 +46,14 @@ def test_that_a_cut_is_told_with_what_is_left(bar: ConsentBar, tmp_path: Path, q
     assert not bar._cut.isVisible()
 
 
-def test_that_all_of_a_program_is_shown_without_a_warning(bar: ConsentBar, tmp_path: Path, qtbot: QtBot) -> None:
+def test_preview_shows_short_program_completely(bar: ConsentBar, tmp_path: Path, qtbot: QtBot) -> None:
     program = tmp_path / "net.py"
     program.write_text("# harmless\n" * (SHOWN_BYTES // 11))
     assert show(bar, program, qtbot) == program.read_text()
     assert not bar._cut.isVisible()
 
 
-def test_that_nothing_of_a_line_is_out_of_sight(bar: ConsentBar, tmp_path: Path, qtbot: QtBot) -> None:
+def test_preview_wraps_long_lines(bar: ConsentBar, tmp_path: Path, qtbot: QtBot) -> None:
     program = tmp_path / "net.py"
     program.write_text("x = 1" + " " * 500 + "; import os")
     show(bar, program, qtbot)
@@ -61,9 +61,7 @@ def test_that_nothing_of_a_line_is_out_of_sight(bar: ConsentBar, tmp_path: Path,
     assert bar._text.horizontalScrollBar().maximum() == 0
 
 
-def test_that_what_turns_or_hides_text_is_shown_and_python_s_line_ends_end_lines(
-    bar: ConsentBar, tmp_path: Path, qtbot: QtBot
-) -> None:
+def test_preview_shows_hidden_characters(bar: ConsentBar, tmp_path: Path, qtbot: QtBot) -> None:
     program = tmp_path / "net.py"
     program.write_bytes("# \u202e}\u2066if a:\n# comment\rimport os\r\n\x1b[8m\tpass\0\n".encode())
     lines = show(bar, program, qtbot).split("\n")

@@ -1,6 +1,4 @@
-"""A supervisor that is ended by a signal, as one that lacks the memory for its imports: what ended it is told, to
-whoever asks, and not as a machine that went down.
-"""
+"""Supervisors ended by a signal, for example without memory for their imports: the cause is reported."""
 
 from __future__ import annotations
 
@@ -32,7 +30,7 @@ pytestmark = [
 
 FOOTPLATE = (sys.executable, str(ROOT / "footplate.py"))
 TOO_LITTLE_KIB = 3_000_000
-"""An address space in which PyTorch's libraries can be loaded and no more: it crashes while it is imported."""
+"""Address space that suffices to load PyTorch's libraries, but not to import it."""
 ANOTHER_BOOT_S = float(1 << 31)
 ENDED = "ended without reporting an error in supervisor.log; it may have been killed (SIGKILL), or its disk is full."
 SEEN = {
@@ -45,7 +43,7 @@ SEEN = {
 
 
 @pytest.mark.parametrize("sent", some(SEEN, everyday=[signal.SIGKILL]))
-def test_that_the_signal_that_ends_a_supervisor_is_told_in_the_terminal_and_in_the_window(
+def test_signal_that_ends_supervisor_is_reported(
     job: Make, begin_anew: Begin, qtbot: QtBot, sent: signal.Signals
 ) -> None:
     run = begin_anew(job())
@@ -64,7 +62,7 @@ def test_that_the_signal_that_ends_a_supervisor_is_told_in_the_terminal_and_in_t
     store.close()
 
 
-def test_that_what_a_supervisor_before_has_printed_is_not_taken_for_last_words(job: Make, begin_anew: Begin) -> None:
+def test_old_supervisor_output_is_no_cause(job: Make, begin_anew: Begin) -> None:
     run = begin_anew(job())
     run.wait_for(PhaseChanged)
     supervisor = run.folder.supervisor()
@@ -82,7 +80,7 @@ def test_that_what_a_supervisor_before_has_printed_is_not_taken_for_last_words(j
 
 
 @pytest.mark.long
-def test_that_a_supervisor_without_the_memory_for_its_imports_is_told_as_that(follow: Follow) -> None:
+def test_supervisor_without_memory_for_imports_is_reported(follow: Follow) -> None:
     def frugal() -> None:
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         resource.setrlimit(resource.RLIMIT_AS, (TOO_LITTLE_KIB << 10, TOO_LITTLE_KIB << 10))

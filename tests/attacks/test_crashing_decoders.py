@@ -1,4 +1,4 @@
-"""Files that end the very process that decodes them: whoever waits for it is told which file that was."""
+"""Files that crash the decoding process: the file is named."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ pytestmark = [
 ]
 
 
-def test_that_a_cloud_that_ends_its_decoder_is_named_among_others(tmp_path: Path) -> None:
+def test_cloud_that_crashes_decoder_is_named(tmp_path: Path) -> None:
     for split in ("train", "val"):
         (tmp_path / split).mkdir()
     honest.laz_of_a_huge_chunk(tmp_path / "train")
@@ -30,7 +30,7 @@ def test_that_a_cloud_that_ends_its_decoder_is_named_among_others(tmp_path: Path
     assert looked.told == "train/1.laz crashes the program that reads it (SIGABRT). Rewrite it, or remove it."
 
 
-def test_that_no_training_begins_with_it(tmp_path: Path) -> None:
+def test_training_with_crashing_cloud_is_refused(tmp_path: Path) -> None:
     honest.laz_of_a_huge_chunk(tmp_path / "clouds")
     done = subprocess.run(
         [sys.executable, str(ROOT / "footplate.py"), "train", str(tmp_path / "clouds"), "--task", "point_segmentation",
@@ -41,8 +41,8 @@ def test_that_no_training_begins_with_it(tmp_path: Path) -> None:
     assert "1.laz crashes the program that reads it (SIGABRT)" in done.stderr
 
 
-def test_that_an_image_that_ends_its_decoder_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No image is known that does, so that one of a certain width stands for it."""
+def test_image_that_crashes_decoder_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Use an image of a certain width as a stand-in, since no image is known to crash the decoder."""
     site = tmp_path / "site"
     site.mkdir()
     (site / "sitecustomize.py").write_text(

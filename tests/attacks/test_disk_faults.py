@@ -1,6 +1,4 @@
-"""The disk of a run fills up, breaks, slows down or goes away at random moments: what is told is true, and nothing is
-lost that was told to be saved.
-"""
+"""Disks that fill up, break, slow down or vanish at random moments: reports are true, and no saved state is lost."""
 
 from __future__ import annotations
 
@@ -40,18 +38,18 @@ pytestmark = [
 ]
 
 SEEDS = range(3)
-"""Of each kind of fault so many; there are 9 that pass and 7 that last."""
+"""Seeds per kind of fault; 9 kinds pass and 7 last."""
 STEPS = 6 * EPOCHS
 SHORT_S = 0.2
 SLOW_S = 0.6
-"""What writing a checkpoint takes at least on a slow disk."""
+"""Minimum seconds of writing a checkpoint on a slow disk."""
 
 Fault = Callable[[RealRun], AbstractContextManager[None]]
 
 
 @pytest.fixture(scope="session")
 def starter(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Starter]:
-    """Its runs have a disk that fails as it is ordered to; see tests/support/bad_disk.c."""
+    """Start runs whose disk fails on command; see tests/support/bad_disk.c."""
     library, source = tmp_path_factory.mktemp("bad_disk") / "bad_disk.so", ROOT / "tests/support/bad_disk.c"
     subprocess.run(["cc", "-shared", "-fPIC", "-O1", "-o", str(library), str(source), "-ldl"], check=True, timeout=120)
     starter = Starter({"LD_PRELOAD": str(library)})
@@ -61,7 +59,7 @@ def starter(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Starter]:
 
 @pytest.fixture(autouse=True)
 def disk(own_home: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The folder of the runs."""
+    """Folder of the runs."""
     runs = own_home / "runs"
     runs.mkdir(parents=True)
     monkeypatch.setenv("BAD_DISK", str(runs.resolve()))
@@ -93,7 +91,7 @@ def full(run: RealRun) -> Iterator[None]:
 
 @contextmanager
 def quota(run: RealRun) -> Iterator[None]:
-    """No file may grow beyond what a checkpoint needs and what the log has."""
+    """Limit files to the sizes that a checkpoint and the current log need."""
     (worker,), supervisor = run.workers().values(), psutil.Process(run.pid)
     limit_files(worker, 50_000)
     limit_files(supervisor, run.folder.events_file.stat().st_size + 50)
@@ -136,14 +134,14 @@ def mounted(kind: str, disk: Path) -> Iterator[None]:
 
 
 def at_a_random_step(run: RealRun, gate: Gate, random: Random) -> int:
-    """Lets the training come to a step, whose checkpoint may still be on its way to the disk."""
+    """Wait for a random step, whose checkpoint may still be on its way to the disk."""
     step = random.randint(2, STEPS - 4)
     gate.up_to(step, run, saved=False)
     return step
 
 
 def told_saved(client: Listener) -> int:
-    """The step of the newest last.pt that the client was told of."""
+    """Return the step of the newest last.pt that was reported to the client."""
     return max(event.step for event in client.heard if isinstance(event, CheckpointSaved) and event.kind == "last")
 
 
@@ -157,7 +155,7 @@ def faults(kinds: dict[str, Fault], everyday: tuple[str, ...]) -> list[Parameter
 
 @pytest.mark.usefixtures("mounted")
 @pytest.mark.parametrize(("kind", "seed"), faults(PASSING, everyday=("slow", "writes fail")))
-def test_that_a_fault_that_passes_costs_no_training(
+def test_temporary_disk_fault_loses_no_training(
     job: Make, begin: Begin, gate: Gate, stepwise: dict[str, str], whole: Whole, *, kind: str, seed: int
 ) -> None:
     random = Random(f"{kind} {seed}")
@@ -199,7 +197,7 @@ def test_unmounted_run_folder_stops_the_run(job: Make, begin: Begin, gate: Gate,
 
 @pytest.mark.usefixtures("mounted")
 @pytest.mark.parametrize(("kind", "seed"), faults(REFUSALS, everyday=("syncs fail",)))
-def test_that_a_fault_that_lasts_loses_nothing_that_was_told_to_be_saved(
+def test_lasting_disk_fault_loses_no_reported_checkpoint(
     job: Make, begin: Begin, gate: Gate, stepwise: dict[str, str], whole: Whole, *, kind: str, seed: int
 ) -> None:
     asked = job(epochs=EPOCHS, **stepwise)

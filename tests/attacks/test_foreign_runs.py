@@ -1,4 +1,4 @@
-"""A run folder from elsewhere brings a program along, and says itself that the program may run."""
+"""Run folders from elsewhere that bring a program and claim consent to run it."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ REFUSED = "net.py contains code that you have not allowed to run yet."
 
 @pytest.fixture
 def ran(tmp_path: Path) -> Path:
-    """What is there once the program has run."""
+    """File that exists once the program has run."""
     return tmp_path / "ran"
 
 
 @pytest.fixture
 def foreign(job: Make, tmp_path: Path, ran: Path) -> Job:
-    """A job of somebody else's, with the hash of a program that nobody here has agreed to."""
+    """Job from elsewhere with the hash of a program without consent."""
     file = tmp_path / "net.py"
     file.write_text(RUNS.format(ran=str(ran), rest=HARMLESS))
     return job(epochs=1, model=str(file), model_file_sha256=model_file_sha256(str(file)))
@@ -51,7 +51,7 @@ def footplate(*words: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_that_resuming_a_foreign_run_asks_first(foreign: Job, ran: Path) -> None:
+def test_resume_of_foreign_run_asks_first(foreign: Job, ran: Path) -> None:
     run = create_run(foreign)
     os.utime(run.job_file, (0, 0))  # as one that was copied here long ago
     done = footplate("resume", run.run_id)
@@ -63,8 +63,8 @@ def test_that_resuming_a_foreign_run_asks_first(foreign: Job, ran: Path) -> None
     assert ran.exists()
 
 
-def test_that_a_supervisor_runs_no_program_for_a_foreign_run(foreign: Job, ran: Path, begin: Begin) -> None:
-    """Which the window's queue starts as it stands."""
+def test_supervisor_runs_no_foreign_program(foreign: Job, ran: Path, begin: Begin) -> None:
+    """The window's queue starts such runs unchanged."""
     run = begin(foreign)
     assert run.finished().outcome == "failed"
     (failed,) = run.all(Failed)
@@ -79,7 +79,7 @@ def answers(module: str, order: bytes) -> list[bytes]:
 
 @pytest.mark.long
 @pytest.mark.parametrize("finder", ["rate", "batch"])
-def test_that_a_finder_runs_no_program_of_a_foreign_job(foreign: Job, ran: Path, finder: str) -> None:
+def test_finder_runs_no_foreign_program(foreign: Job, ran: Path, finder: str) -> None:
     order = FinderOrder(finder, foreign)  # type: ignore[arg-type]
     found = FINDING.decode(answers("engine.advisor", msgspec.json.encode(order))[-1])
     assert isinstance(found, FinderFailed)
@@ -88,7 +88,7 @@ def test_that_a_finder_runs_no_program_of_a_foreign_job(foreign: Job, ran: Path,
 
 
 @pytest.mark.long
-def test_that_the_planner_runs_no_program_of_a_foreign_job(foreign: Job, ran: Path) -> None:
+def test_planner_runs_no_foreign_program(foreign: Job, ran: Path) -> None:
     asked = foreign.with_fields(strategy="pipeline", devices=("cpu", "cpu"))
     found = PLANNING.decode(answers("engine.advisor.planning", msgspec.json.encode(asked))[-1])
     assert isinstance(found, PlanningFailed)
@@ -109,9 +109,7 @@ def of_another_file(note: Path) -> None:
 
 
 @pytest.mark.parametrize("become", [given_away, opened_to_all, of_another_file])
-def test_that_a_note_of_consent_that_another_user_may_have_left_is_not_heeded(
-    tmp_path: Path, become: Callable[[Path], None]
-) -> None:
+def test_consent_writable_by_others_is_ignored(tmp_path: Path, become: Callable[[Path], None]) -> None:
     if become is given_away and os.geteuid() != 0:
         pytest.skip("only root can give a file away")
     file, sha256 = str(tmp_path / "net.py"), "0" * 64
@@ -123,9 +121,7 @@ def test_that_a_note_of_consent_that_another_user_may_have_left_is_not_heeded(
     assert not consent.is_agreed(file, sha256)
 
 
-def test_that_consent_is_to_one_file_with_one_content_whatever_way_leads_to_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_consent_is_for_one_path_and_content(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     consent.agree(str(tmp_path / "net.py"), "0" * 64)
     (tmp_path / "link").symlink_to(tmp_path)
     monkeypatch.chdir(tmp_path)
@@ -145,10 +141,8 @@ LINKS = (
 )
 
 
-def test_that_a_run_writes_through_no_link_that_its_folder_brings_along(
-    job: Make, follow: Follow, tmp_path: Path
-) -> None:
-    """It would add to the user's own files, cut their last lines, or write over them."""
+def test_run_writes_through_no_links_of_its_folder(job: Make, follow: Follow, tmp_path: Path) -> None:
+    """It would append to the user's files, cut their last lines, or overwrite them."""
     run = create_run(job(epochs=1))
     precious = {link: tmp_path / link.replace("/", "-") for link in LINKS}
     for link, target in precious.items():

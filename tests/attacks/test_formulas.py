@@ -1,4 +1,4 @@
-"""Names that a spreadsheet would compute, in everything that is exported as a table."""
+"""Names that a spreadsheet would compute, in all exported tables."""
 
 from __future__ import annotations
 
@@ -50,17 +50,17 @@ def written(*cells: object) -> list[str]:
 
 
 @pytest.mark.parametrize("beginning", BEGINNINGS)
-def test_that_a_text_that_begins_like_a_formula_is_none(beginning: str) -> None:
+def test_csv_writer_neutralizes_formulas(beginning: str) -> None:
     assert written(f"{beginning}1+cmd") == [f"'{beginning}1+cmd"]
 
 
 @pytest.mark.parametrize("number", ["-0.5", "+3", "-1e-05", "-inf", "-7"])
-def test_that_a_number_stays_a_number(number: str) -> None:
+def test_csv_writer_keeps_numbers(number: str) -> None:
     assert written(number, float(number)) == [number, str(float(number))]
 
 
 @pytest.mark.parametrize("text", ["roses", "a-b", "x=1", "–", "", "'quoted", "1,5", "two\nlines"])
-def test_that_an_ordinary_text_is_written_as_it_is(text: str) -> None:
+def test_csv_writer_keeps_plain_text(text: str) -> None:
     assert written(text, "beside it") == [text, "beside it"]
 
 
@@ -78,12 +78,12 @@ def is_number(cell: str) -> bool:
     return True
 
 
-def test_that_gpus_printed_as_csv_compute_nothing() -> None:
+def test_gpus_csv_has_no_formulas() -> None:
     seen = machine(structs.replace(plain_gpu(0), name=FORMULA), structs.replace(plain_gpu(1), name=f" {FORMULA}"))
     nothing_computed([row for line in csv_lines.lines(seen) for row in read(line)])
 
 
-def test_that_the_monitor_s_numbers_compute_nothing(tmp_path: Path) -> None:
+def test_monitor_export_has_no_formulas(tmp_path: Path) -> None:
     history = DeviceHistory()
     for second in range(3):
         history.add(snapshot(gpu(0), time=1e9 + second), FORMULA)
@@ -94,22 +94,20 @@ def test_that_the_monitor_s_numbers_compute_nothing(tmp_path: Path) -> None:
     assert {row[table[0].index("utilization_percent")] for row in table[1:]} >= {"87"}
 
 
-def test_that_compared_runs_compute_nothing(tmp_path: Path) -> None:
+def test_comparison_export_has_no_formulas(tmp_path: Path) -> None:
     runs = tuple(compared(run_of(8, name=FORMULA, dataset=f"/data/{number}"), number) for number in range(2))
     for table in (CurvesTable(runs), RowsTable(runs, tuple(rows(runs)))):
         nothing_computed(read(write_csv(tmp_path / "runs.csv", table).read_text(encoding="utf-8")))
 
 
-def test_that_classes_compute_nothing(tmp_path: Path) -> None:
+def test_class_export_has_no_formulas(tmp_path: Path) -> None:
     table = ConfusionCsv((FORMULA, "@rose"), ClassFigures(1, 1, {}, np.array([[6, 2], [1, 9]])))
     told = read(write_csv(tmp_path / "classes.csv", table).read_text(encoding="utf-8"))
     nothing_computed(told)
     assert told[1:] == [[f"'{FORMULA}", "6", "2"], ["'@rose", "1", "9"]]
 
 
-def test_that_processes_on_the_clipboard_compute_nothing_and_keep_their_columns(
-    qapp: QApplication, qtbot: QtBot, tmp_path: Path
-) -> None:
+def test_copied_processes_have_no_formulas(qapp: QApplication, qtbot: QtBot, tmp_path: Path) -> None:
     view = ProcessesView(Hosts(), RunIntervals())
     qtbot.addWidget(view)
     hostile = GpuProcess(7, memory_used_bytes=1 << 30, user=FORMULA, name="x\t=1", command="=2\t\n=3")

@@ -1,6 +1,4 @@
-"""Damaged datasets of every kind, by the thousand, looked through by the inspector's own entry under its own limit of
-memory.
-"""
+"""Thousands of damaged datasets of every format, inspected with the inspector's own memory limit."""
 
 from __future__ import annotations
 
@@ -79,7 +77,7 @@ for seed in range(first, last):
 
 @dataclass
 class Found:
-    """What was wrong with how folders were told of, how many there were, and what the most costly of them cost."""
+    """Wrong reports, number of folders, and the highest costs."""
 
     wrong: list[str] = field(default_factory=list)
     folders: int = 0
@@ -91,7 +89,7 @@ class Found:
 
 
 def look(place: Path, first: int, last: int) -> Found:
-    """Looks through the folders damaged by these seeds; by another process from where a file has ended one."""
+    """Inspect the folders of these seeds; after a crash, continue in another process."""
     found = Found()
     seed = first
     while seed < last:
@@ -100,7 +98,7 @@ def look(place: Path, first: int, last: int) -> Found:
 
 
 def _look(place: Path, first: int, last: int, found: Found) -> int:
-    """Looks through the folders by a process of its own; the seed that the next one goes on from."""
+    """Inspect folders in a child process and return the next seed."""
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", _LOOK, str(place), str(first), str(last)],
         capture_output=True,
@@ -163,7 +161,7 @@ BARE = (
 )
 
 
-def test_that_damaged_datasets_of_every_kind_are_told_of_or_read(tmp_path: Path) -> None:
+def test_damaged_datasets_are_reported_or_read(tmp_path: Path) -> None:
     found = look(tmp_path, 0, DAILY)
     assert found.wrong == []
     assert found.folders == DAILY
@@ -172,7 +170,7 @@ def test_that_damaged_datasets_of_every_kind_are_told_of_or_read(tmp_path: Path)
 @pytest.mark.long
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("part", range(10))
-def test_that_ten_thousand_damaged_datasets_are_told_of_or_read(tmp_path: Path, part: int) -> None:
+def test_ten_thousand_damaged_datasets(tmp_path: Path, part: int) -> None:
     count = LONG // 10
     found = look(tmp_path, 1000 + part * count, 1000 + (part + 1) * count)
     print(found)
@@ -180,5 +178,5 @@ def test_that_ten_thousand_damaged_datasets_are_told_of_or_read(tmp_path: Path, 
     assert found.folders == count
 
 
-def test_that_the_generator_damages_every_kind() -> None:
+def test_generator_damages_every_format() -> None:
     assert DAILY % len(KINDS) == 0

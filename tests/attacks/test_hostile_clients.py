@@ -1,4 +1,4 @@
-"""Clients that take all places, read nothing, send without end or use up the files: nobody else is kept from a run."""
+"""Clients that take all places, read nothing, send without end, or exhaust descriptors: others still reach the run."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ from tests.support.served import Served, taken
 pytestmark = pytest.mark.attacks
 
 LINES = 4_000
-"""Of a kilobyte: more than a socket holds."""
+"""Lines of a kilobyte, more than a socket holds."""
 
 
 class Clock:
-    """The server's, which a test moves."""
+    """Clock of the server, set by a test."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -60,9 +60,7 @@ def served(tmp_path: Path) -> Iterator[Served]:
     served.close()
 
 
-def test_that_readers_who_have_stalled_give_their_places_to_those_who_wait(
-    served: Served, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_stalled_readers_are_replaced_by_waiting_ones(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock()
     monkeypatch.setattr(server_module, "time", clock)
     clients = [served.greet() for _ in range(MAX_CLIENTS)]
@@ -85,7 +83,7 @@ def _words(data: bytes) -> list[object]:
     return [SERVER_MESSAGE.decode(line) for line in data.split(b"\n") if line.startswith(b'{"type":"goodbye"')]
 
 
-def test_that_a_run_is_stopped_whoever_has_its_places(served: Served) -> None:
+def test_run_is_stopped_although_all_places_are_taken(served: Served) -> None:
     for _ in range(MAX_CLIENTS):
         served.greet()
     for _ in range(2 * MAX_CONTROLS):
@@ -94,14 +92,14 @@ def test_that_a_run_is_stopped_whoever_has_its_places(served: Served) -> None:
     served.turn_until(lambda: served.asked == [Stop()])
 
 
-def test_that_who_sends_commands_is_sent_no_events(served: Served) -> None:
+def test_command_connection_gets_no_events(served: Served) -> None:
     client, word = served.greet(from_n=COMMANDS_ONLY)
     assert isinstance(word, Welcome)
     assert served.server.is_drained
     assert taken(client).count(b"\n") == 1
 
 
-def test_that_a_frame_without_an_end_is_refused_as_soon_as_it_is_too_long(served: Served) -> None:
+def test_endless_frame_is_refused_at_size_limit(served: Served) -> None:
     clients = [served.client(b"x" * MAX_COMMAND_BYTES) for _ in range(16)]
     for client in clients:
         word = served.line(client)
@@ -110,7 +108,7 @@ def test_that_a_frame_without_an_end_is_refused_as_soon_as_it_is_too_long(served
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="files are counted in /proc")
-def test_that_a_run_without_a_file_for_another_client_waits_instead_of_turning_in_circles(served: Served) -> None:
+def test_missing_descriptor_for_client_causes_no_busy_loop(served: Served) -> None:
     waiting = [served.client(ENCODE.encode(Hello()) + b"\n") for _ in range(4)]
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     files = os.listdir("/proc/self/fd")
@@ -140,14 +138,14 @@ def footplate(*words: str) -> subprocess.CompletedProcess[str]:
 
 
 def crowd(stack: ExitStack, supervised: Supervised) -> None:
-    """Readers on all places, who read nothing."""
+    """Fill all places with readers that read nothing."""
     for _ in range(MAX_CLIENTS):
         client = stack.enter_context(raw_client(supervised))
         client.sendall(ENCODE.encode(Hello()) + b"\n")
         assert client.recv(10)
 
 
-def test_that_the_command_stops_a_run_whose_places_are_all_taken(start: Start) -> None:
+def test_stop_command_works_with_all_places_taken(start: Start) -> None:
     supervised = start("forever")
     with ExitStack() as stack:
         crowd(stack, supervised)
@@ -161,7 +159,7 @@ def test_that_the_command_stops_a_run_whose_places_are_all_taken(start: Start) -
     supervised.wait()
 
 
-def test_that_attaching_to_a_run_whose_places_are_all_taken_follows_its_log_and_says_why(start: Start) -> None:
+def test_attach_reads_log_with_all_places_taken(start: Start) -> None:
     supervised = start("forever")
     words = [sys.executable, str(ROOT / "footplate.py"), "attach", "--json", supervised.run.run_id]
     with ExitStack() as stack:
@@ -177,7 +175,7 @@ def test_that_attaching_to_a_run_whose_places_are_all_taken_follows_its_log_and_
 
 
 @pytest.mark.skipif(not hasattr(signal, "SIGSTOP"), reason="processes cannot be stopped")
-def test_that_stopping_a_run_whose_supervisor_stands_still_says_so(start: Start) -> None:
+def test_stop_of_unresponsive_supervisor_is_reported(start: Start) -> None:
     supervised = start("forever")
     supervised.connect().close()
     os.kill(supervised.process.pid, signal.SIGSTOP)
@@ -196,17 +194,15 @@ def test_that_stopping_a_run_whose_supervisor_stands_still_says_so(start: Start)
 
 DAILY_FRAMES, LONG_FRAMES = 60, 1000
 AT_ONCE = 50
-"""Hostile clients that stay connected at a time."""
+"""Simultaneously connected hostile clients."""
 MOST_MORE_BYTES = 16 << 20
-"""How much the supervisor may grow by them."""
+"""Maximum growth of the supervisor."""
 MOST_WAIT_S = 5.0
-"""How long an honest client may wait for a word beside them, on a machine that does little else."""
+"""Maximum seconds that an honest client waits on an otherwise idle machine."""
 
 
 def attack(supervised: Supervised, seeds: range) -> dict[str, float]:
-    """Has a hostile client for each seed come to a run that an honest one follows; what the most costly moments
-    cost.
-    """
+    """Run a hostile client per seed against a run that an honest one follows, and return the maximum costs."""
     process = psutil.Process(supervised.process.pid)
     with supervised.connect() as honest:
         last = wait_for_more(honest, 0)
@@ -244,7 +240,7 @@ def _numbers(connection: RunConnection) -> list[int]:
 
 
 def wait_for_more(connection: RunConnection, last: int) -> int:
-    """The number of the last event that has come, of which none is missing and one at least is newer than `last`."""
+    """Wait for events newer than `last` and return the number of the newest; none may be missing."""
     begun = last
 
     def come() -> bool:
@@ -267,7 +263,7 @@ def wait_for_more(connection: RunConnection, last: int) -> int:
     ids=len,
 )
 @pytest.mark.skipif(sys.platform != "linux", reason="files are counted in /proc")
-def test_that_hostile_frames_hold_up_neither_a_run_nor_its_clients(start: Start, seeds: range) -> None:
+def test_hostile_frames_block_neither_run_nor_clients(start: Start, seeds: range) -> None:
     supervised = start("forever")
     most = attack(supervised, seeds)
     told = supervised.wait()

@@ -1,4 +1,4 @@
-"""Datasets that were made to exhaust whoever opens them: each is told of, at a bounded cost."""
+"""Datasets made to exhaust the inspector: each is reported at bounded cost."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SOME = (
     "csv of a huge field",
     "runs that overflow", "looping link", "links in 2^26 ways", "twins of 300 GB", "postscript",
 )  # fmt: skip
-"""One of each kind; the others are long."""
+"""One folder of each kind; the others are marked long."""
 
 
 @pytest.fixture
@@ -35,7 +35,7 @@ def folder(tmp_path: Path) -> Iterator[Path]:
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=() if name in SOME else pytest.mark.long) for name in FOLDERS]
 )
-def test_that_a_hostile_folder_is_told_of_at_a_bounded_cost(folder: Path, name: str) -> None:
+def test_hostile_folder_is_inspected_at_bounded_cost(folder: Path, name: str) -> None:
     hostile = FOLDERS[name]
     hostile.make(folder)
 
@@ -47,5 +47,5 @@ def test_that_a_hostile_folder_is_told_of_at_a_bounded_cost(folder: Path, name: 
     assert looked.cpu_s < MOST_CPU_S
 
 
-def test_that_the_names_of_the_daily_ones_are_known() -> None:
+def test_daily_folders_exist() -> None:
     assert set(SOME) <= set(FOLDERS)

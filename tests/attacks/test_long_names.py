@@ -1,4 +1,4 @@
-"""Names of any length: what is shown of them is short, and two that differ stay two."""
+"""Names of any length: displayed text is short, and different names stay different."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def looked_through(folder: Path) -> DatasetReport:
 
 
 def texts(told: object) -> list[str]:
-    """All texts in a message that has been made plain."""
+    """Yield all texts of a message converted to builtins."""
     match told:
         case str():
             return [told]
@@ -42,7 +42,7 @@ def texts(told: object) -> list[str]:
     return []
 
 
-def test_that_a_text_keeps_its_beginning_and_its_end() -> None:
+def test_shortened_keeps_start_and_end() -> None:
     assert shortened("a" * 600 + "b" * 600) == "a" * 500 + "…" + "b" * 499
     assert shortened("a" * 1000) == "a" * 1000
     assert shortened("abcdef", 5) == "ab…ef"
@@ -50,7 +50,7 @@ def test_that_a_text_keeps_its_beginning_and_its_end() -> None:
     assert shortened("a\r\n" * 11) == "a↵" * 10 + "a"
 
 
-def test_that_classes_that_differ_in_their_last_letter_stay_two(tmp_path: Path) -> None:
+def test_long_class_names_stay_distinct(tmp_path: Path) -> None:
     names = ("x" * 254 + "a", "x" * 254 + "b")
     for name in names:
         for number in range(4):
@@ -60,7 +60,7 @@ def test_that_classes_that_differ_in_their_last_letter_stay_two(tmp_path: Path) 
     assert [set(split.counts) for split in report.splits] == [set(names)] * 2
 
 
-def test_that_a_long_path_is_told_in_short(tmp_path: Path) -> None:
+def test_long_path_is_shortened(tmp_path: Path) -> None:
     for name in ("cats", "dogs"):
         for number in range(4):
             image(tmp_path / name / f"{number}.png")
@@ -80,14 +80,14 @@ def test_that_a_long_path_is_told_in_short(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("field", ["host", "gpus"])
-def test_that_a_snapshot_with_a_name_of_lines_is_refused(field: str) -> None:
+def test_snapshot_rejects_name_with_line_breaks(field: str) -> None:
     told = msgspec.to_builtins(snapshot())
     told |= {"host": "a\n"} if field == "host" else {"gpus": [{"uuid": "GPU-1", "name": "a\nb", "nvml_index": 0}]}
     with pytest.raises(msgspec.ValidationError, match="matching regex"):
         msgspec.convert(told, Snapshot)
 
 
-def test_that_a_process_whose_name_has_lines_is_told_of_on_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_process_name_has_no_line_breaks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(host, "foreign_pids", lambda: False)
     name = "import ctypes; ctypes.CDLL(None).prctl(15, b'two\\nlines', 0, 0, 0); print(flush=True); input()"
     command = [sys.executable, "-c", name]
@@ -100,7 +100,7 @@ def test_that_a_process_whose_name_has_lines_is_told_of_on_one(monkeypatch: pyte
 
 
 @pytest.mark.parametrize("field", ["host", "nvml", "gpus"])
-def test_that_a_snapshot_with_a_longer_name_is_refused(field: str) -> None:
+def test_snapshot_rejects_long_name(field: str) -> None:
     told = msgspec.to_builtins(snapshot())
     long = "x" * (MOST_SHOWN + 1)
     told |= {"host": {"host": long}, "nvml": {"nvml": {"status": "ok", "message": long}}}.get(
@@ -110,7 +110,7 @@ def test_that_a_snapshot_with_a_longer_name_is_refused(field: str) -> None:
         msgspec.convert(told, Snapshot)
 
 
-def test_that_a_process_is_told_of_in_a_name_that_a_snapshot_may_have(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_process_name_fits_snapshot(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(host, "foreign_pids", lambda: False)
     # Each byte that is not UTF-8 takes six characters to show.
     command = [b"\xff" * 290, "-c", "echo; read line"]
@@ -123,7 +123,7 @@ def test_that_a_process_is_told_of_in_a_name_that_a_snapshot_may_have(monkeypatc
     assert len(told.command) == MOST_SHOWN
 
 
-def test_that_what_a_message_is_made_of_is_short() -> None:
+def test_shorten_texts_is_recursive() -> None:
     long = "x" * 2000
     told = shorten_texts(DatasetReport(folder="", format="", classes=("a", long)))
     assert told.classes == ("a", shortened(long))

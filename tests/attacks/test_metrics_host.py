@@ -1,4 +1,4 @@
-"""A web page whose name has been pointed at this machine asks for the GPUs' metrics (DNS rebinding)."""
+"""DNS rebinding: a web page under a name of this machine requests the GPUs' metrics."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ELSEWHERE = ["evil.example", "localhost.evil.example", "127.0.0.1.evil.example",
 
 
 @pytest.mark.parametrize("host", [*HERE, *ELSEWHERE])
-def test_that_the_metrics_are_told_under_the_loopbacks_own_names_alone(host: str) -> None:
+def test_metrics_server_accepts_only_loopback_names(host: str) -> None:
     with MetricsServer(0, 60.0) as server:
         server.put(machine(busy_gpu(0)))
         connection = http.client.HTTPConnection(ADDRESS, server.server_address[1], timeout=20)

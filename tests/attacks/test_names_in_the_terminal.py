@@ -1,4 +1,4 @@
-"""What names may do to the terminal that a command prints them on: nothing."""
+"""Names must not control the terminal that a command prints them on."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ Out = pytest.CaptureFixture[str]
 
 
 def nothing_obeyed(text: str, lines: int | None = None) -> None:
-    """Nothing in `text` acts on a terminal, no name begins a line of its own, and there are so many lines."""
+    """Check that `text` has no control characters, and no line that starts with a name; it has that many lines."""
     assert OBEYED.findall(text) == []
     assert all(not line.startswith("FORGED") for line in text.split("\n"))
     assert "FORGED" in text
@@ -50,14 +50,14 @@ def nothing_obeyed(text: str, lines: int | None = None) -> None:
 
 
 def hostile_run() -> RunFolder:
-    """A run that is called, and says, what acts on terminals, as far as its files can hold it."""
+    """A run whose names and texts control terminals, as far as its files can hold them."""
     name = EVIL.removesuffix("\udcff")
     run = a_run(4, "failed", cause=name, name=name, dataset=f"/data/{name}")
     change_notes(run.path, tags=(name,), text=name)
     return run
 
 
-def test_that_everything_a_terminal_obeys_is_shown(capsys: Out) -> None:
+def test_say_escapes_all_control_characters(capsys: Out) -> None:
     say(EVIL, "\tFORGED, indented")
     told = capsys.readouterr().out
     nothing_obeyed(told, 2)
@@ -66,12 +66,12 @@ def test_that_everything_a_terminal_obeys_is_shown(capsys: Out) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES.values(), ids=NAMES)
-def test_that_json_means_the_same_as_before(name: str) -> None:
+def test_escaped_json_decodes_to_same_value(name: str) -> None:
     assert json.loads(escaped(json.dumps(name, ensure_ascii=False))) == name
 
 
 @pytest.mark.parametrize("command", [["runs"], ["runs", "--json"], ["attach", "last"], ["attach", "last", "--json"]])
-def test_that_a_run_can_print_nothing_that_is_obeyed(command: list[str], capsys: Out) -> None:
+def test_run_commands_print_no_control_characters(command: list[str], capsys: Out) -> None:
     hostile_run()
     main(command)
     told = capsys.readouterr()
@@ -79,7 +79,7 @@ def test_that_a_run_can_print_nothing_that_is_obeyed(command: list[str], capsys:
     assert OBEYED.findall(told.err) == []
 
 
-def test_that_a_recipe_can_print_nothing_that_is_obeyed(capsys: Out) -> None:
+def test_recipes_print_no_control_characters(capsys: Out) -> None:
     path_of("evil").parent.mkdir(parents=True)
     path_of("evil").write_text('title = "\\u001b[2JFORGED"\nabout = "\\nFORGED"\ntasks = ["classification"]\n# \x9b\n')
     path_of("broken").write_text('title = "FORGED"\nabout = "x"\ntasks = ["\\u001b\\nFORGED"]\n')
@@ -91,7 +91,7 @@ def test_that_a_recipe_can_print_nothing_that_is_obeyed(capsys: Out) -> None:
     assert OBEYED.findall(capsys.readouterr().out) == []
 
 
-def test_that_a_dataset_can_print_nothing_that_is_obeyed(capsys: Out) -> None:
+def test_dataset_prints_no_control_characters(capsys: Out) -> None:
     report = DatasetReport(
         folder=EVIL, format="imagefolder", unreadable=(Unreadable(EVIL, EVIL),), unreadable_count=1
     )  # fmt: skip
@@ -101,7 +101,7 @@ def test_that_a_dataset_can_print_nothing_that_is_obeyed(capsys: Out) -> None:
     nothing_obeyed(capsys.readouterr().err, 2)
 
 
-def test_that_a_run_s_progress_can_print_nothing_that_is_obeyed(tmp_path: Path) -> None:
+def test_progress_prints_no_control_characters(tmp_path: Path) -> None:
     out = io.StringIO()
     progress = Progress(RunFolder(tmp_path), out, io.StringIO())
     for event in (
@@ -124,7 +124,7 @@ class Terminal(io.StringIO):
         return True
 
 
-def test_that_the_line_that_moves_shows_what_would_be_obeyed() -> None:
+def test_moving_line_escapes_control_characters() -> None:
     terminal = Terminal()
     Line(terminal).show(EVIL)
     own = "\r\x1b[K"
@@ -145,7 +145,7 @@ def hostile_gpu() -> Gpu:
     ],
     ids=["table", "csv"],
 )
-def test_that_a_gpu_and_its_processes_can_print_nothing_that_is_obeyed(
+def test_gpus_print_no_control_characters(
     printed: Callable[[Snapshot, io.StringIO], None],
 ) -> None:
     out = io.StringIO()
@@ -154,11 +154,11 @@ def test_that_a_gpu_and_its_processes_can_print_nothing_that_is_obeyed(
 
 
 OWN_WRITERS = {"terminal.py", "gpus/screen.py"}
-"""Where text goes out."""
+"""Modules that write output."""
 NO_TEXT = {"probe.py": "says one line to its parent", "gpus/metrics.py": "answers over a socket"}
 
 
-def test_that_commands_print_in_one_place() -> None:
+def test_only_one_module_prints() -> None:
     root = Path(engine.cli.__file__).parent
     found = []
     for path in sorted(root.rglob("*.py")):

@@ -1,4 +1,4 @@
-"""What anybody may call a class, a run, a process or a GPU, shown on every page of the real window."""
+"""Hostile names of classes, runs, processes and GPUs on every page of the real window."""
 
 from __future__ import annotations
 
@@ -68,19 +68,19 @@ pytestmark = [
 ]
 
 MOST_S = 0.1
-"""How much longer than with ordinary names the window may be at work, and so stand still, because of one."""
+"""Maximum extra seconds of blocked GUI thread, compared with ordinary names."""
 MOST_DAILY_S = 1.0
-"""The same where other tests have the processor's caches, too."""
+"""The same limit while other tests use the CPU caches."""
 MOST_PATH = 4096
 """PATH_MAX of Linux."""
 PAGES = ("devices", "runs", "job")
-"""The ways through the window, as methods of `Tour`."""
+"""Ways through the window, as methods of `Tour`."""
 STEPS = 8
 START = 1_700_000_000.0
 
 
 class Tour:
-    """Goes through the window with `names` in every place, and keeps how long each stop took, in seconds."""
+    """Visits the window's pages with `names` in every place, and records the seconds of each stop."""
 
     def __init__(self, window: MainWindow, qtbot: QtBot, names: Sequence[str]) -> None:
         assert window.workspace is not None
@@ -213,7 +213,7 @@ class Tour:
         self.window.form.set_field("recipe", "evil")
 
     def _tips(self) -> None:
-        """Has every tool tip there is shown, of widgets and of cells, and looks at every label."""
+        """Show all tool tips of widgets and cells, and check every label."""
         tips = {widget.toolTip(): widget for widget in self.window.findChildren(QWidget) if widget.isVisible()}
         for view in self.window.findChildren(QAbstractItemView):
             if view.isVisible():
@@ -236,7 +236,7 @@ class Tour:
 
 
 def cell_tips(model: QAbstractItemModel) -> set[str]:
-    """The tool tips of the first cells of `model` and of its heads."""
+    """Return the tool tips of the first cells of `model` and of its headers."""
     cells = [model.index(row, column) for row in range(20) for column in range(40) if model.hasIndex(row, column)]
     told = {model.data(cell, Qt.ItemDataRole.ToolTipRole) for cell in cells}
     for way, section in ((Qt.Orientation.Horizontal, QModelIndex.column), (Qt.Orientation.Vertical, QModelIndex.row)):
@@ -245,9 +245,7 @@ def cell_tips(model: QAbstractItemModel) -> set[str]:
 
 
 def machine(names: Sequence[str], second: int) -> Snapshot:
-    """A GPU of each name, which is too hot and has an Xid error of late, with processes of that name; as a snapshot
-    may have them.
-    """
+    """Return a snapshot with an overheated GPU with Xid errors per name, and processes of that name."""
     names = [" ".join(name.split())[:MOST_SHOWN] for name in names]
     gpus = tuple(
         structs.replace(
@@ -265,7 +263,7 @@ def machine(names: Sequence[str], second: int) -> Snapshot:
 
 
 def a_run(name: str, outcome: Outcome | None) -> RunFolder:
-    """A run that says `name` wherever it says anything, with images of its predictions."""
+    """Create a run with `name` in all texts, and images of its predictions."""
     chosen = job(name=name[:120], dataset=f"/data/{name}"[:MOST_PATH])  # a run whose name is longer is not read
     run = create_run(chosen)
     told = [_named(event, name, outcome) for event in events(chosen, STEPS)]
@@ -306,9 +304,7 @@ def _named(event: AnyEvent, name: str, outcome: Outcome | None) -> AnyEvent | No
 
 
 def report(names: Sequence[str]) -> DatasetReport:
-    """A dataset with a class of each name, and a problem, an example and an unreadable file, as an inspection tells
-    of it.
-    """
+    """Return a report with a class per name, a problem, an example and an unreadable file."""
     classes = tuple(name[:MAX_LETTERS] for name in names)
     counts = dict.fromkeys(classes, 4)
     told: DatasetReport = shorten_texts(
@@ -329,7 +325,7 @@ def report(names: Sequence[str]) -> DatasetReport:
 
 @pytest.fixture
 def window(styled: QApplication, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch) -> Iterator[MainWindow]:
-    """The real window, whose machine is what the test says."""
+    """Open the real window with the test's machine."""
     monkeypatch.setattr(Launcher, "touch", lambda _launcher: None)
     made = MainWindow()
     qtbot.addWidget(made)
@@ -346,9 +342,7 @@ def window(styled: QApplication, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch) 
 def tour(
     pages: str, window: MainWindow, qtbot: QtBot, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Callable[[Sequence[str]], dict[str, float]]:
-    """Goes through some pages with such names, without a trap sprung; returns how much longer than with ordinary ones
-    each stop took at most, in seconds.
-    """
+    """Visit pages with hostile names, check the trap, and return the maximum extra seconds per stop."""
     monkeypatch.chdir(tmp_path)
 
     def go(names: Sequence[str]) -> dict[str, float]:
@@ -365,7 +359,7 @@ def tour(
 
 
 @pytest.mark.parametrize("pages", some(PAGES, everyday=["job"]))
-def test_that_no_name_is_drawn_as_html_or_holds_the_window_up(
+def test_hostile_name_is_plain_text_and_fast(
     tour: Callable[[Sequence[str]], dict[str, float]],
 ) -> None:
     longer = tour([NAMES["image"], NAMES["endless"]])
@@ -375,7 +369,7 @@ def test_that_no_name_is_drawn_as_html_or_holds_the_window_up(
 @pytest.mark.long
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("pages", PAGES)
-def test_that_no_name_at_all_is_drawn_as_html_or_holds_the_window_up(
+def test_all_hostile_names_are_plain_text_and_fast(
     tour: Callable[[Sequence[str]], dict[str, float]],
 ) -> None:
     longer = tour(list(NAMES.values()))

@@ -1,4 +1,4 @@
-"""What another user of the machine has prepared takes no run, and no link leads out of a run's folder."""
+"""Files prepared by another user don't receive runs, and no link leads out of a run's folder."""
 
 from __future__ import annotations
 
@@ -41,10 +41,8 @@ PLANT = {
 
 
 @pytest.mark.parametrize("what", PLANT)
-def test_that_what_another_user_has_planted_in_a_home_is_not_used(
-    common: Path, monkeypatch: pytest.MonkeyPatch, what: str
-) -> None:
-    """While the home was open to all."""
+def test_files_planted_in_home_are_not_used(common: Path, monkeypatch: pytest.MonkeyPatch, what: str) -> None:
+    """The home was writable by all before."""
     home = common / "home"
     as_nobody("os.umask(0); os.mkdir(sys.argv[1], 0o777); print(0)", str(home), uid=USER)
     for name in THINGS:
@@ -62,7 +60,7 @@ def test_that_what_another_user_has_planted_in_a_home_is_not_used(
 
 @pytest.fixture
 def shared_disk(common: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """One that all users may write to, with the home on it, and the user's trash elsewhere."""
+    """A disk that all users may write to, with the home on it, and the user's trash elsewhere."""
     mount("-t", "tmpfs", "-o", "size=4m,mode=1777", "footplate-test", str(common))
     monkeypatch.setenv("FOOTPLATE_HOME", str(common / "home"))
     (tmp_path / "data").mkdir()
@@ -80,7 +78,7 @@ TRASHES = {
 
 
 @pytest.mark.parametrize("which", TRASHES)
-def test_that_no_run_goes_into_a_trash_that_another_user_has_prepared(shared_disk: Path, which: str) -> None:
+def test_prepared_trash_of_another_user_is_not_used(shared_disk: Path, which: str) -> None:
     code = f"os.chdir(sys.argv[1]); user = int(sys.argv[2]); {TRASHES[which]}; print(0)"
     as_nobody(code, str(shared_disk), str(os.getuid()))
     theirs = {path.resolve() for path in shared_disk.rglob("*") if path.is_dir()}
@@ -102,8 +100,8 @@ except CannotTrash as error:
 WITH = "from pathlib import Path; from engine.runs.folder import RunFolder; from gui.sources.trash import CannotTrash, trash_run"
 
 
-def test_that_no_run_goes_into_a_trash_of_footplate_s_own_that_another_user_has_prepared(shared_disk: Path) -> None:
-    """While the home was open to all, and where the desktop has no trash."""
+def test_prepared_footplate_trash_is_not_used(shared_disk: Path) -> None:
+    """The home was writable by all before, and the desktop has no trash."""
     (shared_disk / f".Trash-{USER}").write_text("no folder")
     home = shared_disk / "home"
     home.mkdir()
@@ -121,7 +119,7 @@ def test_that_no_run_goes_into_a_trash_of_footplate_s_own_that_another_user_has_
     assert (place / "job.toml").is_file()
 
 
-def test_that_no_link_in_a_run_is_followed_when_it_is_deleted_and_put_back(shared_disk: Path, tmp_path: Path) -> None:
+def test_deleting_and_restoring_run_follows_no_links(shared_disk: Path, tmp_path: Path) -> None:
     outside = tmp_path / "outside"
     outside.mkdir()
     (outside / "last.pt").write_bytes(b"precious")

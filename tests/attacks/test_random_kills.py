@@ -1,6 +1,4 @@
-"""Runs whose processes are killed, frozen and told to end over and over, at random moments: nothing is lost, and
-nothing is left.
-"""
+"""Processes of runs that are killed, stopped and terminated at random moments: nothing is lost or left behind."""
 
 from __future__ import annotations
 
@@ -29,15 +27,15 @@ from tests.faults.real_runs import RealRun, assert_same_end, is_alive, kill
 pytestmark = [pytest.mark.attacks, pytest.mark.faults]
 
 DAILY, LONG = 3, 320
-"""So many signals to the runs of a test, at least two of three of which are SIGKILL."""
+"""Number of signals per long test."""
 FROZEN_S = 0.3
 
 Hit = Callable[["Attacked"], bool]
-"""Does one thing to a run; whether it could."""
+"""Action on a run; returns False if it was not possible."""
 
 
 class Attacked:
-    """A run, with a terminal that follows it, and the random numbers that say what befalls them."""
+    """A run, a terminal that follows it, and the random generator of its attacks."""
 
     def __init__(self, run: RealRun, random: Random) -> None:
         self.run, self.random = run, random
@@ -50,7 +48,7 @@ class Attacked:
         return self._terminals.enter_context(process)
 
     def follow_again(self) -> None:
-        """A terminal ends with its run's supervisor."""
+        """Start a new terminal, because one ends with the run's supervisor."""
         if self.terminal.poll() is not None:
             self.terminal = self._follow()
 
@@ -73,7 +71,7 @@ def kill_all(attacked: Attacked) -> bool:
 
 
 def end_in_good_order(attacked: Attacked) -> bool:
-    """SIGTERM to the supervisor."""
+    """Send SIGTERM to the supervisor."""
     try:
         os.kill(attacked.run.pid, signal.SIGTERM)
     except ProcessLookupError:
@@ -83,7 +81,7 @@ def end_in_good_order(attacked: Attacked) -> bool:
 
 
 def went_on(run: RealRun) -> bool:
-    """Goes on with a run that was ended, of which nothing is left; not where it was done already."""
+    """Resume a run that has ended without remains, unless it is completed."""
     run.assert_gone_at_once()
     last = run.told[-1] if run.told else None
     outcome = last.outcome if isinstance(last, RunFinished) else "interrupted"
@@ -109,13 +107,13 @@ def kill_every_rank(attacked: Attacked) -> bool:
 
 
 def end_one_rank(attacked: Attacked) -> bool:
-    """SIGTERM, of which it may make what it likes."""
+    """Send SIGTERM to one rank."""
     ranks = sorted(attacked.run.workers())
     return bool(ranks) and end_workers(attacked.run, [attacked.random.choice(ranks)], signal.SIGTERM)
 
 
 def end_workers(run: RealRun, ranks: list[int], number: signal.Signals) -> bool:
-    """Ends workers, where there are any; one is named and all start again, or they had done their work."""
+    """Signal workers if there are any; one is named and all restart, or they have finished."""
     workers = run.workers()
     if not ranks or not set(ranks) <= set(workers):
         return False
@@ -137,7 +135,7 @@ def end_workers(run: RealRun, ranks: list[int], number: signal.Signals) -> bool:
 
 
 def kill_a_helper(attacked: Attacked) -> bool:
-    """What is neither the supervisor nor a worker, such as the one that watches the devices; nobody else is harmed."""
+    """Kill a process that is neither the supervisor nor a worker, such as the sampler; nobody else is harmed."""
     run = attacked.run
     found: list[psutil.Process] = []
 
@@ -161,7 +159,7 @@ def kill_the_terminal(attacked: Attacked) -> bool:
 
 
 def freeze(attacked: Attacked) -> bool:
-    """SIGSTOP and SIGCONT to any process of the run or its terminal, which costs time alone."""
+    """Stop and continue any process of the run or its terminal, which only costs time."""
     frozen = attacked.any_of([*attacked.run.processes(), psutil.Process(attacked.terminal.pid)])
     if frozen is None:
         return False
@@ -198,7 +196,7 @@ def attacked(run: RealRun, random: Random) -> Iterator[Attacked]:
         pytest.param("ddp", 2, 20, LONG // 2, 160, marks=pytest.mark.long),
     ],
 )
-def test_that_runs_survive_every_signal(
+def test_runs_survive_random_signals(
     job: Make,
     begin: Begin,
     tmp_path: Path,
@@ -246,7 +244,7 @@ def has_completed(run: RealRun) -> bool:
 
 
 def ended_within(run: RealRun, seconds: float) -> bool:
-    """Whether the run comes to its end in that time."""
+    """Return True if the run ends in that time."""
     deadline = time.monotonic() + seconds
     while not has_completed(run):
         if time.monotonic() > deadline:
@@ -256,7 +254,7 @@ def ended_within(run: RealRun, seconds: float) -> bool:
 
 
 def assert_that_none_was_lost(run: RealRun) -> None:
-    """No checkpoint that the run told of: it always went on from the newest, or from a later one."""
+    """Check that each execution started from the newest reported checkpoint, or a later one."""
     saved = 0
     for event in run.told:
         if isinstance(event, CheckpointSaved) and event.kind == "last":
@@ -265,7 +263,7 @@ def assert_that_none_was_lost(run: RealRun) -> None:
             assert event.from_step >= saved
 
 
-def test_that_an_inspector_that_is_killed_under_a_terminal_is_told_and_starts_no_run(images: Path) -> None:
+def test_killed_inspector_is_reported_and_starts_no_run(images: Path) -> None:
     words = command("train", str(images), "--model", "mnist_cnn", "--epochs", "1", "--devices", "cpu")
     with subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as terminal:
         inspectors: list[psutil.Process] = []

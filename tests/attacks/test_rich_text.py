@@ -1,4 +1,4 @@
-"""Nothing in the window draws rich text but what is built from escaped parts."""
+"""The window draws only escaped parts as rich text."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def with_a_tip() -> QWidget:
 
 
 @pytest.mark.parametrize("make", [a_label, a_box, a_question, a_rich_label, with_a_tip])
-def test_that_a_name_in_it_is_not_obeyed(
+def test_label_does_not_interpret_names(
     make: Callable[[], QWidget], styled: QApplication, qtbot: QtBot, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -76,7 +76,7 @@ def test_that_a_name_in_it_is_not_obeyed(
         assert not sprung.exists()
 
 
-def test_that_the_tip_of_a_cell_is_not_obeyed(
+def test_cell_tip_does_not_interpret_names(
     styled: QApplication, qtbot: QtBot, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -99,12 +99,11 @@ RICH = {
     "QTextDocument", "QTextBrowser", "QTextEdit", "QErrorMessage", "QWhatsThis", "QGraphicsTextItem",
     "TextItem", "LabelItem", "addLegend", "LegendItem", "RichText", "AutoText", "MarkdownText",
 }  # fmt: skip
-"""Names of Qt and pyqtgraph that draw rich text, or guess whether a text is rich."""
+"""Names in Qt and pyqtgraph that draw rich text, or guess that a text is rich."""
 TITLED = {"setLabel", "setTitle"}
-"""pyqtgraph draws what these are given as HTML."""
+"""Arguments that pyqtgraph draws as HTML."""
 ALLOWED = {"gui/widgets/rich_label.py", "gui/plots/themed.py", "gui/help.py"}
-"""The label and the plot that escape what they are given, and Help, which draws the pages of `resources/docs` and
-nothing else."""
+"""Label and plot that escape their texts, and Help, which draws only the pages of `resources/docs`."""
 
 
 def found(tree: ast.AST, plots: bool) -> Iterator[str]:
@@ -121,7 +120,7 @@ def found(tree: ast.AST, plots: bool) -> Iterator[str]:
             yield f"line {node.lineno}: QStaticText, which guesses (gui.plots.text.laid_out does not)"
 
 
-def test_that_the_window_s_code_asks_for_no_rich_text() -> None:
+def test_gui_code_enables_no_rich_text() -> None:
     root = Path(gui.__file__).parents[1]
     told = {}
     for path in sorted((root / "gui").rglob("*.py")):

@@ -1,6 +1,6 @@
-"""FIFOs, devices and sockets in the place of files: told as what they are, and nowhere waited for.
+"""FIFOs, devices and sockets in place of files: they are named, and never waited for.
 
-Whoever opens a FIFO that nobody writes to waits for ever, so that a test that hangs here has found one.
+Opening a FIFO without a writer blocks forever, so that a hanging test has found an error.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ KINDS = pytest.mark.parametrize("kind", SPECIAL)
 
 
 def look_through(folder: Path, task: str) -> str:
-    """What is told of a folder."""
+    """Inspect a folder and return all texts."""
     report = inspect(
         str(folder), val_fraction=0.25, seed=0, progress=lambda done, total: None, kinds=(task,), threads=1
     )
@@ -49,7 +49,7 @@ def look_through(folder: Path, task: str) -> str:
 
 
 @KINDS
-def test_that_it_is_named_as_what_it_is(tmp_path: Path, kind: str) -> None:
+def test_open_regular_names_kind_of_special_file(tmp_path: Path, kind: str) -> None:
     path = tmp_path / "x.png"
     SPECIAL[kind](path)
 
@@ -59,7 +59,7 @@ def test_that_it_is_named_as_what_it_is(tmp_path: Path, kind: str) -> None:
         assert told.value.words == f"is {kind}, not a regular file"
 
 
-def test_that_a_file_is_read_as_far_as_it_says_that_it_goes(tmp_path: Path) -> None:
+def test_read_regular_stops_at_reported_size(tmp_path: Path) -> None:
     path = tmp_path / "x.png"
     path.write_bytes(b"12345")
 
@@ -73,7 +73,7 @@ def test_that_a_file_is_read_as_far_as_it_says_that_it_goes(tmp_path: Path) -> N
 
 
 def _unreadable(set_: ImageSet | SampleSet, name: str) -> str:
-    """Why the image of that name cannot be loaded, or the sample."""
+    """Return why the image of that name, or the sample, can't be loaded."""
     for index in range(len(set_)):
         if Path(set_.path(index)).name == name:
             with pytest.raises(UnreadableImage) as told:
@@ -98,7 +98,7 @@ def _unreadable(set_: ImageSet | SampleSet, name: str) -> str:
         ("points", honest.with_las, "1.las", "1.las"),
     ],
 )
-def test_that_a_training_passes_over_a_fifo_and_names_it(
+def test_training_skips_and_names_fifo(
     tmp_path: Path, task: str, make: Callable[[Path], None], special: str, name: str
 ) -> None:
     make(tmp_path)
@@ -121,7 +121,7 @@ def test_that_a_training_passes_over_a_fifo_and_names_it(
         ("classes", honest.with_bands, "esri_model_definition.emd"),
     ],
 )
-def test_that_a_training_that_needs_it_is_refused_with_its_name(
+def test_training_that_needs_special_file_is_refused(
     tmp_path: Path, task: str, make: Callable[[Path], None], special: str
 ) -> None:
     make(tmp_path)
@@ -137,7 +137,7 @@ def test_that_a_training_that_needs_it_is_refused_with_its_name(
 
 
 def by_a_list(folder: Path) -> None:
-    """YOLO's images by a list, as data.yaml may have them."""
+    """Write YOLO's images as a list, as in data.yaml."""
     honest.with_yolo(folder)
     (folder / "data.yaml").write_text("train: list.txt\nval: list.txt\nnames: [a, b]\n")
     (folder / "list.txt").write_text("".join(f"images/{number}.png\n" for number in range(4)))
@@ -175,7 +175,7 @@ def by_darknets_lists(folder: Path) -> None:
         ("labels", honest.with_json_table, "1.png"),
     ],
 )
-def test_that_what_a_list_leads_to_is_named(
+def test_special_file_in_list_is_named(
     tmp_path: Path, kind: str, task: str, make: Callable[[Path], None], special: str
 ) -> None:
     make(tmp_path)
@@ -191,7 +191,7 @@ def test_that_what_a_list_leads_to_is_named(
 @pytest.mark.parametrize(
     ("make", "ending"), [(honest.with_voc, "xml"), (honest.with_yolo, "txt"), (honest.with_kitti, "txt")]
 )
-def test_that_annotations_of_nothing_else_are_named(tmp_path: Path, make: Callable[[Path], None], ending: str) -> None:
+def test_special_annotation_file_is_named(tmp_path: Path, make: Callable[[Path], None], ending: str) -> None:
     make(tmp_path)
     for path in sorted(tmp_path.rglob(f"*.{ending}")):
         path.unlink()
@@ -247,9 +247,7 @@ def test_json_names_of_special_files_are_reported(tmp_path: Path, entry: str, ph
         ("points", honest.with_las, "1.las"),
     ],
 )
-def test_that_a_file_that_another_program_keeps_to_itself_is_not_waited_for(
-    tmp_path: Path, task: str, make: Callable[[Path], None], name: str
-) -> None:
+def test_leased_file_is_not_waited_for(tmp_path: Path, task: str, make: Callable[[Path], None], name: str) -> None:
     import fcntl
 
     make(tmp_path)
@@ -276,7 +274,7 @@ def test_that_a_file_that_another_program_keeps_to_itself_is_not_waited_for(
         ("classes", honest.with_idx, "train-images-idx3-ubyte"),
     ],
 )
-def test_that_a_file_that_says_it_is_empty_is_read_as_empty(
+def test_endless_file_of_size_zero_reads_as_empty(
     tmp_path: Path, leads_to: str, task: str, make: Callable[[Path], None], name: str
 ) -> None:
     make(tmp_path)
@@ -289,7 +287,7 @@ def test_that_a_file_that_says_it_is_empty_is_read_as_empty(
 
 
 @KINDS
-def test_that_a_model_file_and_a_weights_file_are_refused(tmp_path: Path, kind: str) -> None:
+def test_special_model_or_weights_file_is_refused(tmp_path: Path, kind: str) -> None:
     model, state = tmp_path / "model.py", tmp_path / "weights.pt"
     SPECIAL[kind](model)
     SPECIAL[kind](state)
@@ -309,7 +307,7 @@ def test_that_a_model_file_and_a_weights_file_are_refused(tmp_path: Path, kind: 
     assert said["weights_file"] == f"{state} is not a regular file."
 
 
-def test_that_edges_of_matlabs_are_read_as_they_were(tmp_path: Path) -> None:
+def test_matlab_edges_are_read(tmp_path: Path) -> None:
     honest.with_mats(tmp_path)
     splits = open_splits(str(tmp_path), val_fraction=0.25, seed=0, kinds=("edges",))
     assert isinstance(splits.train, ImageSet)

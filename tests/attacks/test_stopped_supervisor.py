@@ -1,6 +1,4 @@
-"""A supervisor that is stopped (SIGSTOP), and one whose door nobody opens: whoever asks it for something is told, and
-the window goes on.
-"""
+"""Stopped (SIGSTOP) and unreachable supervisors: clients are notified, and the window stays responsive."""
 
 from __future__ import annotations
 
@@ -36,7 +34,7 @@ pytestmark = [
 ]
 
 MOST_S = 0.9
-"""How long the window may stand still; one that waited for the answer would do so for longer."""
+"""Maximum seconds of blocked GUI thread; waiting for an answer would take longer."""
 ANSWER_S = 1.0
 
 StandStill = Callable[..., None]
@@ -44,7 +42,7 @@ StandStill = Callable[..., None]
 
 @pytest.fixture
 def stand_still() -> Iterator[StandStill]:
-    """Stops a supervisor, and where it is `crowded` has so many wait before its door that nobody else can."""
+    """Stop a supervisor; if `crowded`, also fill its backlog."""
     with ExitStack() as stack:
 
         def stop(one: Supervised, *, crowded: bool) -> None:
@@ -72,7 +70,7 @@ def store(qtbot: QtBot) -> Iterator[RunSession]:
 
 
 @pytest.mark.parametrize("crowded", [True, False])
-def test_that_a_stopped_supervisor_never_holds_the_window_up_and_hears_it_once_it_goes_on(
+def test_stopped_supervisor_never_blocks_window(
     start: Start,
     store: RunSession,
     qtbot: QtBot,
@@ -107,9 +105,7 @@ def test_that_a_stopped_supervisor_never_holds_the_window_up_and_hears_it_once_i
     one.wait()
 
 
-def test_that_a_command_that_a_crowded_supervisor_never_got_is_not_taken_for_done(
-    start: Start, stand_still: StandStill
-) -> None:
+def test_command_lost_by_full_backlog_is_reported(start: Start, stand_still: StandStill) -> None:
     one = start("forever")
     with one.connect() as first:
         assert next(event for event in events(first) if isinstance(event, StepMetrics))
@@ -125,10 +121,8 @@ def test_that_a_command_that_a_crowded_supervisor_never_got_is_not_taken_for_don
     one.wait()
 
 
-def test_that_a_connection_that_cannot_say_hello_leaves_no_socket(tmp_path: Path) -> None:
-    """Its token, which stands in a file of the run's folder, is longer than what a connection holds that nobody "
-    "reads.
-    """
+def test_failed_connection_leaves_no_socket(tmp_path: Path) -> None:
+    """Use a token that is longer than the socket's buffer."""
     run = RunFolder(tmp_path)
     with socket.create_server(("127.0.0.1", 0)) as listener:
         pid = os.getpid()

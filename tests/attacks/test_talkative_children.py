@@ -1,4 +1,4 @@
-"""A child process says more than a pipe holds: nobody waits for anybody for ever."""
+"""Child processes that print more than a pipe holds: nobody waits forever."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.attacks
 
 @pytest.fixture
 def talkative(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Has every Python process that is asked to inspect or to look for GPUs be talkative."""
+    """Make every Python process that inspects or samples GPUs print a flood."""
     site = tmp_path / "site"
     site.mkdir()
     (site / "sitecustomize.py").write_text(
@@ -34,7 +34,7 @@ def footplate(*words: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.usefixtures("talkative")
-def test_that_an_inspector_that_says_much_holds_nothing_up(tmp_path: Path) -> None:
+def test_flood_of_inspector_does_not_block_window(tmp_path: Path) -> None:
     (tmp_path / "none").mkdir()
     done = footplate("train", str(tmp_path / "none"), "--devices", "cpu")
     assert done.returncode == 2
@@ -42,7 +42,7 @@ def test_that_an_inspector_that_says_much_holds_nothing_up(tmp_path: Path) -> No
 
 
 @pytest.mark.usefixtures("talkative")
-def test_that_a_sampler_that_says_much_holds_nothing_up() -> None:
+def test_flood_of_sampler_does_not_block_window() -> None:
     done = footplate("gpus", "--json")
     assert done.returncode == 0, done.stderr[-500:]
     assert done.stdout.startswith("{")

@@ -1,4 +1,4 @@
-"""The disk is full when the last state of a run is to be saved: nobody is told that the training is kept."""
+"""Disks that are full when the final state is saved: nobody is told that the training is saved."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ SHORT_S, LONG_S = 0.2, 600.0
 FOOTPLATE = (sys.executable, str(ROOT / "footplate.py"))
 
 
-def test_that_a_run_whose_last_state_the_disk_does_not_take_is_not_complete(
+def test_run_with_unsaved_final_state_is_not_completed(
     small_disk: Path, started: Started, gate: Gate, whole: Whole
 ) -> None:
     run = started(save_again_s=SHORT_S)
@@ -56,9 +56,7 @@ def test_that_a_run_whose_last_state_the_disk_does_not_take_is_not_complete(
     assert_same_end(run.end, whole(job))
 
 
-def test_that_the_last_state_is_saved_once_there_is_room(
-    small_disk: Path, started: Started, gate: Gate, whole: Whole
-) -> None:
+def test_final_state_is_saved_once_disk_has_space(small_disk: Path, started: Started, gate: Gate, whole: Whole) -> None:
     run = started(save_again_s=LONG_S)
     with listening(run) as client:
         filler = fill(small_disk)
@@ -73,9 +71,7 @@ def test_that_the_last_state_is_saved_once_there_is_room(
     assert last == "unsaved"  # which is not told of every try
 
 
-def test_that_a_pause_into_a_full_disk_says_that_nothing_newer_is_saved(
-    small_disk: Path, started: Started, gate: Gate
-) -> None:
+def test_pause_on_full_disk_reports_unsaved_state(small_disk: Path, started: Started, gate: Gate) -> None:
     run = started(save_again_s=SHORT_S)
     fill(small_disk)
     gate.up_to(9, run, saved=False)
@@ -90,7 +86,7 @@ def test_that_a_pause_into_a_full_disk_says_that_nothing_newer_is_saved(
     assert "last.pt contains step 4." in complaint
 
 
-def test_that_a_pause_says_what_it_has_saved(started: Started, gate: Gate) -> None:
+def test_pause_reports_saved_step(started: Started, gate: Gate) -> None:
     run = started()
     words = [*FOOTPLATE, "pause", run.folder.run_id]
     pausing = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
@@ -109,13 +105,13 @@ def save(run: RealRun, folder: Path) -> subprocess.CompletedProcess[str]:
 
 
 def refusal(run: RealRun, client: Listener, folder: Path | str) -> str:
-    """Why the run does not save its last state in `folder`."""
+    """Return why the run doesn't save its final state in `folder`."""
     client.heard.clear()
     run.send(SaveElsewhere(folder=str(folder)))
     return client.wait_for_warning("not_saved_elsewhere").message
 
 
-def test_that_the_last_state_goes_to_another_folder_at_the_users_word_and_back_again(
+def test_final_state_is_saved_elsewhere_and_resumed(
     small_disk: Path, started: Started, gate: Gate, whole: Whole, tmp_path: Path
 ) -> None:
     run = started(save_again_s=LONG_S)
@@ -152,7 +148,7 @@ def test_that_the_last_state_goes_to_another_folder_at_the_users_word_and_back_a
 
 
 @pytest.mark.long
-def test_that_the_command_that_is_told_goes_on_from_what_was_saved_elsewhere(
+def test_printed_command_resumes_from_other_folder(
     small_disk: Path, started: Started, gate: Gate, whole: Whole, *, follow: Follow, tmp_path: Path
 ) -> None:
     run = started(save_again_s=LONG_S)
@@ -178,9 +174,7 @@ def test_that_the_command_that_is_told_goes_on_from_what_was_saved_elsewhere(
 
 
 @pytest.mark.long
-def test_that_a_run_that_is_to_pause_has_the_time_that_another_folder_takes(
-    small_disk: Path, started: Started, gate: Gate, tmp_path: Path
-) -> None:
+def test_pause_waits_for_save_elsewhere(small_disk: Path, started: Started, gate: Gate, tmp_path: Path) -> None:
     deadline_s = 6.0
     run = started(save_again_s=LONG_S, deadline_s=deadline_s)
     fill(small_disk)
@@ -198,7 +192,7 @@ def test_that_a_run_that_is_to_pause_has_the_time_that_another_folder_takes(
     run.wait_until_none_is_left()
 
 
-def test_that_a_folder_that_does_not_take_the_last_state_is_left_as_it_was(
+def test_failed_save_elsewhere_leaves_folder_unchanged(
     small_disk: Path, started: Started, gate: Gate, tmp_path: Path
 ) -> None:
     run = started(save_again_s=LONG_S)
@@ -228,7 +222,7 @@ def test_that_a_folder_that_does_not_take_the_last_state_is_left_as_it_was(
 
 
 @pytest.mark.qt_log_ignore(OFFSCREEN_NOISE)
-def test_that_the_window_offers_another_folder_for_as_long_as_the_state_is_unsaved(
+def test_window_offers_other_folder_while_state_is_unsaved(
     small_disk: Path, started: Started, gate: Gate, *, styled: QApplication, qtbot: QtBot, tmp_path: Path
 ) -> None:
     run = started(save_again_s=LONG_S)

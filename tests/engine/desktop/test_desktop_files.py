@@ -1,4 +1,4 @@
-"""What `footplate desktop` puts into the user's folders, and that it takes no more away."""
+"""Files that `footplate desktop` installs and removes."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from engine.desktop import files
 from engine.desktop.files import desktop_files, exec_line, install, remove
 
 ODD = '/opt/ö $(id) `id` 100%\\"x"/footplate'
-"""A path with all that an entry's Exec gives a meaning to."""
+"""A path with all characters that are special in an Exec key."""
 
 
 def tree(folder: Path) -> dict[str, str]:
-    """All files below `folder` but what the desktop's own tools write, and their contents."""
+    """Read all files below `folder` except those that desktop tools generate."""
     generated = ("mimeinfo.cache", "mime/")
     found = {str(path.relative_to(folder)): path for path in folder.rglob("*") if path.is_file()}
     kept = {
@@ -37,7 +37,7 @@ def entry(folder: Path) -> configparser.SectionProxy:
     return parser["Desktop Entry"]
 
 
-def test_that_the_command_installs_and_removes_exactly_its_own_files(
+def test_desktop_command_installs_and_removes_its_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     data = tmp_path / "data"
@@ -62,7 +62,7 @@ def test_that_the_command_installs_and_removes_exactly_its_own_files(
     assert "0 files removed" in capsys.readouterr().out
 
 
-def test_that_a_data_folder_which_cannot_be_written_is_named_and_left_as_it_was(
+def test_install_leaves_read_only_data_folder_unchanged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
@@ -72,7 +72,7 @@ def test_that_a_data_folder_which_cannot_be_written_is_named_and_left_as_it_was(
     assert [path.name for path in tmp_path.iterdir() if path.name != "home"] == ["applications"]
 
 
-def test_that_an_odd_path_is_started_as_it_is() -> None:
+def test_exec_line_quotes_special_characters() -> None:
     line = exec_line([ODD, "it's"])
     once = line.replace("\\\\", "\\").replace("%%", "%")  # as of any string of an entry, and of its field codes
     # Within double quotes a shell has the same rules.
@@ -80,12 +80,12 @@ def test_that_an_odd_path_is_started_as_it_is() -> None:
     assert said.stdout == f"{ODD}|it's|"
 
 
-def test_that_a_relative_data_home_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_data_folder_ignores_relative_path(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_DATA_HOME", "somewhere")
     assert files.data_folder() == Path.home() / ".local/share"
 
 
-def test_that_the_desktops_own_tools_find_no_fault(tmp_path: Path) -> None:
+def test_desktop_tools_accept_files(tmp_path: Path) -> None:
     install([sys.executable, "/opt/footplate.py"], tmp_path)
     (metainfo,) = tmp_path.glob("metainfo/*")
     checks = [

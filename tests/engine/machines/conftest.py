@@ -1,4 +1,4 @@
-"""Two machines beside the head, and what a run there says."""
+"""Two machines and a head for runs, with helpers to compare trainings."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ QUICK = (
 
 
 class Bed(Machines):
-    """Machines, a dataset that all see, and the runs of the head."""
+    """Machines with a shared dataset, and the head's runs."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
@@ -40,20 +40,20 @@ class Bed(Machines):
         return [RunFolder(path) for path in sorted(folder.iterdir())] if folder.exists() else []
 
     def train(self, devices: str, *flags: str) -> RunFolder:
-        """A run to its end."""
+        """Run a training to its end."""
         before = {run.run_id for run in self.runs()}
         done = self.footplate("train", str(self.images), *QUICK, "--devices", devices, *flags)
         assert done.returncode == 0, done.stdout + done.stderr
         return next(run for run in self.runs() if run.run_id not in before)
 
     def begin(self, devices: str, *flags: str) -> RunFolder:
-        """A run that goes on for long, and has saved a few checkpoints."""
+        """Start a long training and wait for its first checkpoints."""
         begun = self.footplate(
             "train", str(self.images), *QUICK, "--devices", devices, "--epochs", "9000", "--detach", *flags
         )
         assert begun.returncode == 0, begun.stderr
         run = next(run for run in self.runs() if run.run_id == begun.stdout.strip())
-        until(lambda: len(told(run, "checkpoint")) > 2, 240, f"no checkpoints: {list(run.events())}")
+        until(lambda: len(events_of(run, "checkpoint")) > 2, 240, f"no checkpoints: {list(run.events())}")
         return run
 
     def stop(self, run: RunFolder) -> None:
@@ -61,33 +61,31 @@ class Bed(Machines):
         until(lambda: run.state() != "running", 30, "it does not stop")
 
     def move_here(self, folder: Path) -> RunFolder:
-        """Puts a run that a machine made among the head's."""
+        """Move a run from a machine to the head."""
         return RunFolder(folder.rename(self.home / "runs" / folder.name))
 
     def left(self) -> list[str]:
-        """What of a run is left on the machines."""
+        """List processes, listeners and files of runs on the machines."""
         processes = [f"{name}: {process.cmdline()}" for name in self.names for process in self.processes(name)]
         listening = [f"{name}: {one}" for name in self.names for one in self.listeners(name)]
         files = [str(path) for name in self.names for path in self.home_of(name).rglob("*") if path.is_file()]
         return processes + listening + files
 
 
-def told(run: RunFolder, kind: str) -> list[Event]:
-    """The run's events of a kind, by its tag."""
+def events_of(run: RunFolder, kind: str) -> list[Event]:
+    """Return the run's events of a kind, by its tag."""
     return [event for event in run.events() if event.__struct_config__.tag == kind]
 
 
 def assert_same_training(run: RunFolder, other: RunFolder, *, steps: int) -> None:
-    """The same loss at the first step, the same measures (a loss among them) after every epoch, and the same weights
-    at the end.
-    """
+    """Compare the first loss, the metrics after every epoch, and the final weights."""
     first, second = (
-        next(event for event in told(each, "step") if isinstance(event, StepMetrics)) for each in (run, other)
+        next(event for event in events_of(each, "step") if isinstance(event, StepMetrics)) for each in (run, other)
     )
     assert first.step == second.step == 1
     assert first.loss == pytest.approx(second.loss, rel=LIMIT)
     validations = [
-        [event for event in told(each, "validation") if isinstance(event, Validation)] for each in (run, other)
+        [event for event in events_of(each, "validation") if isinstance(event, Validation)] for each in (run, other)
     ]
     for one, two in zip(*validations, strict=True):
         assert one.step == two.step

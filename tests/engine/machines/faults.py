@@ -1,8 +1,7 @@
 """Random faults of runs on two machines: `python -m tests.engine.machines.faults --count 50 --seed 1` (root).
 
-Each fault befalls a run of its own at a random time, from its start to a little past its end. The run has to end with
-the weights of one that nothing befell, or, where nothing could be done, with a failure that says what happened; and
-nothing may be left of it on any machine.
+Each run has one fault at a random time, from its start to a little past its end. It has to end with the weights of an
+undisturbed run, or with a clear failure if nothing could be done, and nothing of it may remain on any machine.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ import torch
 from engine.contract.events import RunFinished
 from engine.runs.folder import ENDED, RunFolder
 from engine.training.checkpointing.checkpoint_files import read_checkpoint
-from tests.engine.machines.conftest import LIMIT, QUICK, Bed, told
+from tests.engine.machines.conftest import LIMIT, QUICK, Bed, events_of
 from tests.support.machines import until
 
 Kind = Literal["node", "agent", "worker", "power", "cut", "disk"]
@@ -33,16 +32,14 @@ FLAGS = (*QUICK, "--devices", "node1:cpu,node2:cpu", "--strategy", "ddp", "--epo
 DISK = "100m"
 CUT_S, OFF_S, FULL_S = 5.0, 2.0, 2.0
 CLOSE = 1e-4
-"""By how much weights may differ where a step's sums were added up in another order."""
+"""Tolerance of weights after sums in a different order."""
 END_S = 480.0  # a run whose last state the disk does not take keeps it for five minutes
 LEFT_S = 40.0
 
 
 @dataclass(frozen=True)
 class Fault:
-    """What befalls `machine` so long after the run's start; what passes is mended after some seconds, or else only
-    after the run's end.
-    """
+    """A fault of `machine` some time after the start, repaired after seconds (`passes`) or only after the run's end."""
 
     kind: Kind
     machine: str
@@ -58,7 +55,7 @@ class Fault:
 
 
 class FaultyBed(Bed):
-    """Machines whose Footplate homes are on small disks of their own, and a run that nothing befell."""
+    """Machines whose Footplate homes are on small disks, and the weights of an undisturbed run."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
@@ -79,7 +76,7 @@ class FaultyBed(Bed):
     def _run_to_end(self) -> RunFolder:
         run = self.begin_run()
         until(lambda: run.state() in ENDED, END_S, "it does not end")
-        assert run.state() == "completed", told(run, "failed")
+        assert run.state() == "completed", events_of(run, "failed")
         return run
 
     def begin_run(self, *flags: str) -> RunFolder:
@@ -88,7 +85,7 @@ class FaultyBed(Bed):
         return next(run for run in self.runs() if run.run_id == begun.stdout.strip())
 
     def befall(self, run: RunFolder, fault: Fault) -> bool:
-        """Does it, and has it pass; False where the run had ended before."""
+        """Cause the fault and repair it if it passes; False if the run has ended before."""
         filler = self.home_of(fault.machine) / "filler"
         match fault.kind:
             case "power":
@@ -119,7 +116,7 @@ class FaultyBed(Bed):
                 return
 
     def _kill(self, run: RunFolder, fault: Fault) -> bool:
-        """Kills such a process of the machine, once there is one."""
+        """Kill a process of that kind once the machine has one."""
         start = {"node": "footplate-node", "agent": "footplate-agent", "worker": "footplate-w"}[fault.kind]
         while run.state() not in ENDED:
             for process in self.processes(fault.machine):
@@ -132,7 +129,7 @@ class FaultyBed(Bed):
         return False
 
     def what_is_left(self, fault: Fault) -> list[str]:
-        """What of a run is anywhere; a machine that lost its power keeps its files."""
+        """List remains of a run; a machine that has lost its power may keep files."""
         left = self.left()
         if fault.kind == "power" and not fault.passes:
             shutil.rmtree(self.home_of(fault.machine) / "nodes", ignore_errors=True)
@@ -142,7 +139,7 @@ class FaultyBed(Bed):
 
 
 def fill(path: Path) -> None:
-    """Writes until the disk is full."""
+    """Write to a file until the disk is full."""
     with path.open("wb", buffering=0) as stream:
         try:
             while True:
@@ -168,7 +165,7 @@ def draw(random_numbers: random.Random, kind: Kind, machines: tuple[str, ...], s
 
 
 def faults(seed: int, count: int, machines: tuple[str, ...], seconds: float) -> list[Fault]:
-    """So many, with every kind among any six in a row."""
+    """Draw `count` faults; any six in a row contain every kind."""
     random_numbers = random.Random(seed)
     kinds: list[Kind] = []
     while len(kinds) < count:
@@ -177,12 +174,12 @@ def faults(seed: int, count: int, machines: tuple[str, ...], seconds: float) -> 
 
 
 def suffer(bed: FaultyBed, fault: Fault) -> str:
-    """One run with its fault; how it ended. Raises AssertionError where it should not have ended so."""
+    """Run one training with its fault and describe its outcome. Raises AssertionError if that is wrong."""
     begun = time.monotonic()
     run = bed.begin_run(*fault.flags)
     while time.monotonic() < begun + fault.after_s and run.state() not in ENDED:
         time.sleep(0.02)
-    at_step = len(told(run, "step"))
+    at_step = len(events_of(run, "step"))
     done = bed.befall(run, fault)
     try:
         until(lambda: run.state() in ENDED, END_S, f"the run does not end: {list(run.events())[-3:]}")
@@ -201,9 +198,9 @@ def suffer(bed: FaultyBed, fault: Fault) -> str:
         assert not fault.passes or not at_step, f"it could have been mended: {end.outcome}: {end.cause}"
         assert not fault.fewer or not at_step, f"it could have gone on: {end.outcome}: {end.cause}"
         return f"{end.outcome}: {end.cause}"
-    limit = CLOSE if told(run, "restarting") and fault.fewer else LIMIT
+    limit = CLOSE if events_of(run, "restarting") and fault.fewer else LIMIT
     torch.testing.assert_close(weights(run), bed.meant, rtol=limit, atol=limit)
-    return f"completed, {len(told(run, 'restarting'))} restarts" + ("" if done else " (too late)")
+    return f"completed, {len(events_of(run, 'restarting'))} restarts" + ("" if done else " (too late)")
 
 
 def main() -> int:

@@ -1,4 +1,4 @@
-"""Devices of other machines in a job, the list of machines, and what another machine may say of files."""
+"""Devices of other machines in a job, the host list, and paths from other machines."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ from engine.system import paths
         ("GPU-7", "", "GPU-7"),
     ],
 )
-def test_that_a_device_names_its_machine(device: str, where: str, what: str) -> None:
+def test_device_name_contains_machine(device: str, where: str, what: str) -> None:
     assert (host_of(device), there(device), is_gpu(device)) == (where, what, what != "cpu")
 
 
-def test_that_a_worker_counts_the_devices_of_its_own_machine() -> None:
+def test_worker_indexes_devices_of_its_machine() -> None:
     devices = ("node1:GPU-a", "node1:GPU-b", "node2:GPU-c", "node2:GPU-d")
     specs = [
         WorkerSpec(run_folder="", job=Job(), rank=rank, world_size=4, devices=devices, rendezvous="", threads=1)
@@ -43,7 +43,7 @@ def test_that_a_worker_counts_the_devices_of_its_own_machine() -> None:
     assert specs[3].own_devices == ("GPU-c", "GPU-d")
 
 
-def test_that_numbers_become_uuids_and_a_machines_devices_stand_together() -> None:
+def test_resolve_devices_groups_machines_and_finds_uuids() -> None:
     cpu = Cpu(name="c", core_load_percent=(), load_percent=0.0, memory_used_bytes=0, memory_total_bytes=1)
     here = Snapshot(
         time=0.0, host="h", nvml=Nvml("ok"), cpu=cpu, gpus=(Gpu(uuid="GPU-h", name="x", nvml_index=0, cuda_index=0),)
@@ -61,7 +61,7 @@ def test_that_numbers_become_uuids_and_a_machines_devices_stand_together() -> No
     assert problem.message == "CUDA finds no GPU 3 on node2."
 
 
-def test_that_the_list_is_kept_and_a_damaged_one_is_not_written_over() -> None:
+def test_damaged_host_list_is_not_overwritten() -> None:
     put_host(Host(name="node1", port=30000))
     put_host(Host(name="node2"))
     put_host(Host(name="node1", folder="~/venv"))
@@ -84,11 +84,11 @@ def test_that_the_list_is_kept_and_a_damaged_one_is_not_written_over() -> None:
     [({"name": "a b"}, "name"), ({"name": "a", "destination": "-x"}, "ssh"), ({"name": "a", "address": "-h"}, "address"),
      ({"name": "a", "folder": "venv"}, "folder")],
 )  # fmt: skip
-def test_that_what_goes_to_ssh_is_checked(values: dict[str, str], field: str) -> None:
+def test_host_problems_reject_values_unsafe_for_ssh(values: dict[str, str], field: str) -> None:
     assert [problem.field for problem in Host(**values).problems()] == [field]
 
 
-def test_that_a_job_on_machines_is_judged() -> None:
+def test_host_problems_of_job() -> None:
     for name in ("node1", "node2"):
         put_host(Host(name=name))
     catalogue = load_catalogue()
@@ -107,7 +107,7 @@ def test_that_a_job_on_machines_is_judged() -> None:
     assert judged(crossing, "hsdp", replicas=2) == ["replicas warning"]
 
 
-def test_that_another_dataset_is_told_by_its_names_and_sizes(tmp_path: Path) -> None:
+def test_differences_find_other_dataset(tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
     (tmp_path / "a" / "1.png").write_bytes(b"1")
     ours = inputs_of(Job.from_fields(dataset=str(tmp_path)))
@@ -122,6 +122,6 @@ def test_that_another_dataset_is_told_by_its_names_and_sizes(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("path", ["../x", "/etc/passwd", "", "a/../../b", "a\0b"])
-def test_that_a_file_that_another_machine_tells_of_stays_in_the_runs_folder(path: str) -> None:
+def test_is_inside_rejects_paths_outside_of_run_folder(path: str) -> None:
     assert not is_inside(path)
     assert is_inside("checkpoints/last.pt")

@@ -1,4 +1,4 @@
-"""`footplate hosts` before real machines: what it finds on them, and what speaks against training there."""
+"""`footplate hosts` with real machines."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.engine.machines.conftest import Bed, told
+from tests.engine.machines.conftest import Bed, events_of
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(300)]
 
 
-def test_that_machines_that_are_alike_can_train_together(bed: Bed) -> None:
+def test_hosts_check_accepts_equal_machines(bed: Bed) -> None:
     done = bed.footplate("hosts", "check", "--dataset", str(bed.images))
     assert done.returncode == 0, done.stderr
     assert "These machines can train together." in done.stdout
@@ -23,7 +23,7 @@ def test_that_machines_that_are_alike_can_train_together(bed: Bed) -> None:
     assert bed.left() == []
 
 
-def test_that_all_that_differs_is_told_at_once_and_no_run_begins(bed: Bed, tmp_path: Path) -> None:
+def test_hosts_check_reports_all_differences(bed: Bed, tmp_path: Path) -> None:
     other = shutil.copytree(bed.images, tmp_path / "other")
     next((other / "train" / "red").iterdir()).unlink()
     package = tmp_path / "packages" / "footplate-9.9.dist-info"
@@ -44,7 +44,7 @@ def test_that_all_that_differs_is_told_at_once_and_no_run_begins(bed: Bed, tmp_p
             "--devices", "node1:cpu,node2:cpu",
         )  # fmt: skip
         assert refused.returncode == 3
-        [failed] = told(bed.runs()[-1], "failed")
+        [failed] = events_of(bed.runs()[-1], "failed")
         assert "node2 has Footplate 9.9" in str(failed)
         assert "node2 has another dataset" in str(failed)
     finally:
@@ -53,7 +53,7 @@ def test_that_all_that_differs_is_told_at_once_and_no_run_begins(bed: Bed, tmp_p
     assert bed.left() == []
 
 
-def test_that_a_host_that_is_not_there_is_not_added(bed: Bed) -> None:
+def test_hosts_add_rejects_unreachable_host(bed: Bed) -> None:
     for name, why in (
         ("node3", "can't be resolved"),
         ("-oProxyCommand=reboot", "start with a dash"),

@@ -1,6 +1,4 @@
-"""Runs on two machines, through the real ssh: the same training as on one, and nothing left behind whatever befalls
-them.
-"""
+"""Runs on two machines through real ssh: same training as on one, recovery, and no remains."""
 
 from __future__ import annotations
 
@@ -15,7 +13,7 @@ import torch
 from engine.contract.events import LogLine, Planned, Restarting, StepMetrics, Validation, Warned
 from engine.runs.folder import RunFolder
 from engine.training.checkpointing.checkpoint_files import read_checkpoint
-from tests.engine.machines.conftest import Bed, assert_same_training, told
+from tests.engine.machines.conftest import Bed, assert_same_training, events_of
 from tests.support.machines import until
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
@@ -40,24 +38,24 @@ NAMED_S = 15.0
 
 
 @pytest.mark.parametrize("setting", SETTINGS)
-def test_that_two_machines_train_as_one_does(bed: Bed, setting: str) -> None:
+def test_two_machines_train_like_one(bed: Bed, setting: str) -> None:
     flags = (*SETTINGS[setting], "--epochs", "3")
     there, here = bed.train(ON_TWO, *flags), bed.train(ON_ONE, *flags)
     assert_same_training(there, here, steps=18)
     assert {path.name for path in there.checkpoints.iterdir()} == {path.name for path in here.checkpoints.iterdir()}
-    assert told(there, "predicted")
+    assert events_of(there, "predicted")
     assert [event.code for event in _warnings(there)] == [event.code for event in _warnings(here)]
     assert bed.left() == []
 
 
-def test_that_the_head_may_train_too_and_a_run_may_be_elsewhere_alone(bed: Bed) -> None:
+def test_head_may_train_too(bed: Bed) -> None:
     here = bed.train("cpu,cpu", "--strategy", "ddp", "--epochs", "2")
     for devices in ("cpu,node1:cpu", "node2:cpu,cpu", "node1:cpu,node1:cpu"):
         assert_same_training(bed.train(devices, "--strategy", "ddp", "--epochs", "2"), here, steps=12)
         assert bed.left() == []
 
 
-def test_that_nothing_listens_but_on_the_address_that_was_chosen_whatever_a_machine_is_called(bed: Bed) -> None:
+def test_run_listens_only_on_chosen_address(bed: Bed) -> None:
     for name in bed.names:
         as_debian = bed.folder / f"hosts-{name}"
         as_debian.write_text(f"127.0.0.1 localhost\n127.0.1.1 {name}\n")
@@ -66,8 +64,8 @@ def test_that_nothing_listens_but_on_the_address_that_was_chosen_whatever_a_mach
     for name in bed.names:
         assert {one.rpartition(":")[0] for one in bed.listeners(name)} == {bed.address(name)}
     assert bed.listeners("head") == set()
-    [said] = [event.text for event in told(run, "log") if isinstance(event, LogLine) and "meet" in event.text]
-    port = said.split("port ")[1].split(";")[0]
+    [text] = [event.text for event in events_of(run, "log") if isinstance(event, LogLine) and "meet" in event.text]
+    port = text.split("port ")[1].split(",")[0]
     assert f"{bed.address('node1')}:{port}" in bed.listeners("node1")
     bed.stop(run)
     assert bed.left() == []
@@ -75,78 +73,80 @@ def test_that_nothing_listens_but_on_the_address_that_was_chosen_whatever_a_mach
         bed.reboot(name)
 
 
-def test_that_a_run_goes_on_after_its_agent_or_a_worker_is_killed(bed: Bed) -> None:
+def test_run_restarts_after_killed_node_or_worker(bed: Bed) -> None:
     run = bed.begin("node1:cpu,node2:cpu", "--strategy", "ddp")
-    for number, (name, what) in enumerate((("node2", "node"), ("node1", "worker"))):
+    for number, (name, target) in enumerate((("node2", "node"), ("node1", "worker"))):
         victims = {process.name(): process for process in bed.processes(name)}
         began = time.time()
-        victims["footplate-node" if what == "node" else "footplate-w0"].kill()
-        until(lambda n=number: len(told(run, "restarting")) > n, NAMED_S, "it is not noticed")  # type: ignore[misc]
-        event = told(run, "restarting")[-1]
+        victims["footplate-node" if target == "node" else "footplate-w0"].kill()
+        until(lambda n=number: len(events_of(run, "restarting")) > n, NAMED_S, "it is not noticed")  # type: ignore[misc]
+        event = events_of(run, "restarting")[-1]
         assert isinstance(event, Restarting)
-        assert ("node2 has ended" if what == "node" else "Rank 0") in event.cause
+        assert ("node2" if target == "node" else "Rank 0") in event.cause
         assert event.time - began < NAMED_S
-        _goes_on(run)
+        _assert_resumes(run)
     bed.stop(run)
     assert bed.left() == []
 
 
-def test_that_a_network_that_is_away_for_some_seconds_is_waited_for(bed: Bed) -> None:
+def test_short_network_failure_is_tolerated(bed: Bed) -> None:
     run = bed.begin("node1:cpu,node2:cpu", "--strategy", "ddp")
     bed.unplug("node2")
     time.sleep(5)  # what befalls the network, not something that is waited for
     bed.plug_in("node2")
     step = _step(run)
     until(lambda: _step(run) > step + 20, 30, "it does not go on")
-    assert not told(run, "restarting")
+    assert not events_of(run, "restarting")
     bed.stop(run)
     assert bed.left() == []
 
 
 @pytest.mark.parametrize("how", ["power", "network"])
-def test_that_a_machine_that_is_lost_is_named_and_the_run_goes_on_once_it_is_back(bed: Bed, how: str) -> None:
+def test_run_restarts_when_lost_machine_returns(bed: Bed, how: str) -> None:
     run = bed.begin("node1:cpu,node2:cpu", "--strategy", "ddp")
     began = time.time()
     if how == "power":
         bed.power_off("node2")
     else:
         bed.unplug("node2")
-    until(lambda: bool(told(run, "restarting")), NAMED_S, "it is not noticed")
-    event = told(run, "restarting")[0]
+    until(lambda: bool(events_of(run, "restarting")), NAMED_S, "it is not noticed")
+    event = events_of(run, "restarting")[0]
     assert isinstance(event, Restarting)
     assert "node2" in event.cause
     assert event.time - began < NAMED_S
     until(lambda: not bed.processes("node1"), 15, "node1 goes on alone")
-    until(lambda: any("node2" in getattr(one, "message", "") for one in told(run, "warning")), 40, "it does not wait")
+    until(
+        lambda: any("node2" in getattr(one, "message", "") for one in events_of(run, "warning")), 40, "it does not wait"
+    )
     if how == "network":
         until(lambda: not bed.processes("node2"), 40, "node2 goes on alone")
     bed.plug_in("node2")
     if how == "power":
         bed.boot("node2")
-    _goes_on(run)
+    _assert_resumes(run)
     bed.stop(run)
     assert run.state() == "stopped"
     assert bed.left() == []
 
 
-def test_that_a_run_goes_on_with_fewer_machines_as_with_fewer_devices(bed: Bed) -> None:
+def test_fewer_machines_train_like_fewer_devices(bed: Bed) -> None:
     flags = ("--strategy", "ddp", "--epochs", "120", "--learning-rate", "0.0005")
     run = bed.begin(ON_TWO, *flags, "--on-lost-machine", "fewer")
     bed.power_off("node2")
     until(lambda: run.state() != "running", 300, f"it does not go on: {list(run.events())[-5:]}")
     assert run.state() == "completed"
-    event = told(run, "restarting")[-1]
+    event = events_of(run, "restarting")[-1]
     assert isinstance(event, Restarting)
     assert "continues without node2, on 2 devices" in event.cause
     assert (event.devices, event.changes) == (("node1:cpu",) * 2, {"accumulation": 2})
     here = bed.train("cpu,cpu", *flags, "--accumulation", "2")
-    losses, meant = (
-        {one.step: one.measures["loss"] for one in told(each, "validation") if isinstance(one, Validation)}
+    losses, expected = (
+        {one.step: one.measures["loss"] for one in events_of(each, "validation") if isinstance(one, Validation)}
         for each in (run, here)
     )
-    resumed = [one.from_step for one in told(run, "planned") if isinstance(one, Planned)][-1]
+    resumed = [one.from_step for one in events_of(run, "planned") if isinstance(one, Planned)][-1]
     assert 0 < resumed < max(losses)
-    assert losses == pytest.approx(meant, rel=1e-3)
+    assert losses == pytest.approx(expected, rel=1e-3)
     states = [read_checkpoint(each.checkpoints / "last.pt")[0]["model"] for each in (run, here)]
     torch.testing.assert_close(states[0], states[1], rtol=1e-3, atol=1e-4)
     shutil.rmtree(bed.home_of("node2") / "nodes")  # what was on a disk when the power went
@@ -155,33 +155,33 @@ def test_that_a_run_goes_on_with_fewer_machines_as_with_fewer_devices(bed: Bed) 
     assert bed.left() == []
 
 
-def test_that_a_machine_that_the_run_needs_is_waited_for_and_why(bed: Bed) -> None:
+def test_run_waits_for_required_machine(bed: Bed) -> None:
     run = bed.begin(ON_TWO, *SETTINGS["hsdp"], "--on-lost-machine", "fewer")
     bed.power_off("node2")
     until(lambda: any("It is needed:" in one.message for one in _warnings(run)), 120, "it does not wait")
     bed.plug_in("node2")
     bed.boot("node2")
-    _goes_on(run)
+    _assert_resumes(run)
     bed.stop(run)
     assert bed.left() == []
 
 
-def _goes_on(run: RunFolder) -> None:
-    """Returns once steps are made after the last restart; they begin at the last checkpoint."""
-    at = told(run, "restarting")[-1].time
+def _assert_resumes(run: RunFolder) -> None:
+    """Wait for steps after the last restart, and check that they start at the last checkpoint."""
+    at = events_of(run, "restarting")[-1].time
     until(
-        lambda: any(event.time > at for event in told(run, "step")),
+        lambda: any(event.time > at for event in events_of(run, "step")),
         240,
         f"it does not go on: {list(run.events())[-5:]}",
     )
-    steps = [event.step for event in told(run, "step") if isinstance(event, StepMetrics)]
+    steps = [event.step for event in events_of(run, "step") if isinstance(event, StepMetrics)]
     assert all(after > before - 40 for before, after in pairwise(steps))
-    assert min(event.step for event in told(run, "step") if event.time > at) > 1  # type: ignore[attr-defined]
+    assert min(event.step for event in events_of(run, "step") if event.time > at) > 1  # type: ignore[attr-defined]
 
 
 def _warnings(run: RunFolder) -> list[Warned]:
-    return [event for event in told(run, "warning") if isinstance(event, Warned)]
+    return [event for event in events_of(run, "warning") if isinstance(event, Warned)]
 
 
 def _step(run: RunFolder) -> int:
-    return max(event.step for event in told(run, "step") if isinstance(event, StepMetrics))
+    return max(event.step for event in events_of(run, "step") if isinstance(event, StepMetrics))

@@ -1,4 +1,4 @@
-"""Each kind of fault once, at a random time; `faults` does as many as one likes."""
+"""One fault of each kind at a random time; `faults` can run more."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SEED = 5
 
 @pytest.mark.long
 @pytest.mark.timeout(600)
-def test_that_random_faults_end_in_the_same_weights_or_a_clear_failure_and_leave_nothing() -> None:
+def test_random_faults_keep_weights_or_fail_clearly() -> None:
     if why := why_not():
         pytest.skip(why)
     folder = Path(tempfile.mkdtemp(prefix="fpb"))

@@ -1,4 +1,4 @@
-"""Runs in a real SLURM of two nodes: the same training as here, and continued to the bit after a warning."""
+"""Runs in a real SLURM with two nodes: same training as here, and exact continuation after a warning."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from engine.runs.folder import RunFolder
 from engine.runs.slurm_job import read_slurm
 from engine.training.checkpointing.checkpoint_files import read_checkpoint
 from tests.engine.conftest import make_images
-from tests.engine.machines.conftest import QUICK, assert_same_training, told
+from tests.engine.machines.conftest import QUICK, assert_same_training, events_of
 from tests.support.machines import until
 from tests.support.slurm import NODES, Slurm, why_not
 
@@ -25,11 +25,11 @@ pytestmark = [pytest.mark.long, pytest.mark.timeout(1500)]
 
 ON_TWO = ("--nodes", "2", "--gpus-per-node", "0", "--strategy", "ddp")
 LONG = ("--epochs", "200")
-"""Longer than it takes until SLURM warns."""
+"""More epochs than fit before SLURM's warning."""
 
 
 class Bed(Slurm):
-    """SLURM, a dataset, and the runs that were submitted."""
+    """SLURM, a dataset, and submitted runs."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
@@ -62,7 +62,7 @@ class Bed(Slurm):
 
     def until_training(self, run: RunFolder, execution: int = 1, patience_s: float = 180) -> None:
         until(
-            lambda: len(told(run, "run_started")) >= execution and bool(told(run, "checkpoint")),
+            lambda: len(events_of(run, "run_started")) >= execution and bool(events_of(run, "checkpoint")),
             patience_s,
             self.said(run),
         )
@@ -72,7 +72,7 @@ class Bed(Slurm):
         return "\n".join(f"{log.name}: {log.read_text()}" for log in logs if log.exists())
 
     def left(self) -> list[str]:
-        """What of runs goes on, and the files that nodes have kept."""
+        """List processes of runs, and files that nodes have left behind."""
         found = []
         for process in psutil.process_iter():
             with suppress(psutil.Error):
@@ -101,7 +101,7 @@ def undisturbed(bed: Bed) -> RunFolder:
     return run
 
 
-def test_that_two_nodes_train_as_one_machine_does(bed: Bed) -> None:
+def test_two_slurm_nodes_train_like_one_machine(bed: Bed) -> None:
     there = bed.submit("--epochs", "3")
     bed.until_over(there)
     assert bed.state(there) == "COMPLETED", bed.said(there)
@@ -120,7 +120,7 @@ def test_that_two_nodes_train_as_one_machine_does(bed: Bed) -> None:
 
 
 @pytest.mark.parametrize("host", ["", "login"])
-def test_that_a_pending_run_says_why_and_is_cancelled(bed: Bed, host: str) -> None:
+def test_pending_run_shows_reason_and_can_be_stopped(bed: Bed, host: str) -> None:
     bed.ask("scontrol", "update", f"nodename={','.join(NODES)}", "state=drain", "reason=test")
     run = bed.submit(*LONG, "--slurm-host", host)
     assert run.state() == "waiting"
@@ -138,7 +138,7 @@ def test_that_a_pending_run_says_why_and_is_cancelled(bed: Bed, host: str) -> No
     assert bed.left() == []
 
 
-def test_that_a_running_run_is_followed_and_stopped_from_another_machine(bed: Bed) -> None:
+def test_running_run_is_stopped_from_another_machine(bed: Bed) -> None:
     run = bed.submit("--epochs", "9000", "--slurm-host", "login")
     bed.until_training(run)
     assert "running (job" in bed.footplate("runs", elsewhere=True).stdout
@@ -156,9 +156,7 @@ def test_that_a_running_run_is_followed_and_stopped_from_another_machine(bed: Be
 
 
 @pytest.mark.parametrize("warned_by", ["preemption", "time limit"])
-def test_that_a_run_that_is_warned_is_requeued_and_continues_to_the_bit(
-    bed: Bed, undisturbed: RunFolder, warned_by: str
-) -> None:
+def test_warned_run_is_requeued_and_continues_exactly(bed: Bed, undisturbed: RunFolder, warned_by: str) -> None:
     run = bed.submit(*LONG)
     bed.until_training(run)
     if warned_by == "preemption":
@@ -167,8 +165,8 @@ def test_that_a_run_that_is_warned_is_requeued_and_continues_to_the_bit(
     else:
         minutes = bed.ask("squeue", "-h", "-j", str(bed.number(run)), "-o", "%M").partition(":")[0]
         bed.limit(run, int(minutes) + 2)
-    until(lambda: bool(told(run, "run_finished")), 240, f"it is not warned: {bed.said(run)}")
-    first = told(run, "run_finished")[0]
+    until(lambda: bool(events_of(run, "run_finished")), 240, f"it is not warned: {bed.said(run)}")
+    first = events_of(run, "run_finished")[0]
     assert isinstance(first, RunFinished)
     assert (first.outcome, first.execution) == ("paused", 1)
     until(lambda: bed.state(run) == "PENDING", 60, bed.said(run))
@@ -176,16 +174,16 @@ def test_that_a_run_that_is_warned_is_requeued_and_continues_to_the_bit(
     bed.limit(run, 60)
     bed.until_over(run, 600)
     assert run.state() == "completed", bed.said(run)
-    assert len(told(run, "run_finished")) == 2
-    steps = [event.step for event in told(run, "step") if isinstance(event, StepMetrics)]
+    assert len(events_of(run, "run_finished")) == 2
+    steps = [event.step for event in events_of(run, "step") if isinstance(event, StepMetrics)]
     assert steps == sorted(set(steps))
-    assert any(isinstance(event, CheckpointSaved) for event in told(run, "checkpoint"))
+    assert any(isinstance(event, CheckpointSaved) for event in events_of(run, "checkpoint"))
     ours, theirs = (read_checkpoint(each.checkpoints / "last.pt")[0]["model"] for each in (run, undisturbed))
     torch.testing.assert_close(ours, theirs, rtol=0, atol=0)
     assert bed.left() == []
 
 
-def test_that_what_sbatch_refuses_leaves_nothing(bed: Bed) -> None:
+def test_refused_submission_leaves_no_run(bed: Bed) -> None:
     before = sorted((bed.home / "runs").iterdir())
     done = bed.footplate("submit", str(bed.images), *QUICK, *ON_TWO, "--partition", "nowhere")
     assert done.returncode == 2

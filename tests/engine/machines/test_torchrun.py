@@ -1,4 +1,4 @@
-"""`footplate torchrun`: the lines that it prints, and that PyTorch's own launcher trains the same by them."""
+"""Lines of `footplate torchrun`, and trainings by PyTorch's launcher with them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.engine.machines.conftest import QUICK, Bed, assert_same_training
 FLAGS = ("--strategy", "ddp", "--epochs", "2")
 
 
-def test_that_a_line_holds_the_whole_job_and_one_of_a_single_process_is_refused() -> None:
+def test_torchrun_line_contains_job() -> None:
     job = Job.from_fields(dataset="/data/it's here", strategy="ddp", devices=("cpu", "cpu"), learning_rate=0.02)
     lines, problems = torchrun_lines(job)
     words = shlex.split(lines["this machine"])
@@ -31,7 +31,7 @@ def test_that_a_line_holds_the_whole_job_and_one_of_a_single_process_is_refused(
         assert problem.field == "strategy"
 
 
-def test_that_each_machine_has_its_line(own_home: Path) -> None:
+def test_torchrun_lines_of_several_machines(own_home: Path) -> None:
     own_home.mkdir(mode=0o700)
     (own_home / "hosts.toml").write_text(
         '[[host]]\nname = "node1"\ndestination = "anna@10.0.0.8"\nfolder = "~/my venv"\nport = 30000\n'
@@ -49,7 +49,7 @@ def test_that_each_machine_has_its_line(own_home: Path) -> None:
 @pytest.mark.long
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("devices", ["cpu,cpu", "node1:cpu,node2:cpu"])
-def test_that_torchrun_trains_as_footplate_does(bed: Bed, devices: str) -> None:
+def test_torchrun_trains_like_footplate(bed: Bed, devices: str) -> None:
     here = bed.train("cpu,cpu", *FLAGS)
     printed = bed.footplate("torchrun", str(bed.images), *QUICK, "--devices", devices, *FLAGS)
     assert printed.returncode == 0, printed.stderr

@@ -1,4 +1,4 @@
-"""What a run's folder holds is told before it is deleted."""
+"""Measured sizes of run folders."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from engine.runs.folder import RunFolder
 from engine.runs.holding import Holding, holding
 
 
-def test_that_a_folder_is_told_with_what_it_holds_and_what_would_be_free(tmp_path: Path) -> None:
+def test_holding_measures_files_and_freed_space(tmp_path: Path) -> None:
     run = RunFolder(tmp_path / "run")
     run.checkpoints.mkdir(parents=True)
     (run.path / "job.toml").write_bytes(b"x" * 100)

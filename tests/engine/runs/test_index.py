@@ -1,4 +1,4 @@
-"""The index of runs: quick where nothing has changed, and never believed over a run's own files."""
+"""Index of runs: unchanged runs are not read again, changed ones always are."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ def read() -> dict[str, RunSummary]:
 
 
 def age(runs: Iterable[RunFolder]) -> None:
-    """Lets the folders be of yesterday, as those of a list are; what has just changed is not kept."""
+    """Set the folders' modification times to yesterday, because recent changes are not cached."""
     for run in runs:
         os.utime(run.path, (time.time() - 86_400,) * 2)
 
 
 @pytest.fixture
 def logs_read(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The runs whose logs have been read since."""
+    """Ids of the runs whose logs have been read."""
     read_from: list[str] = []
     summary = RunFolder.summary
 
@@ -43,7 +43,7 @@ def logs_read(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return read_from
 
 
-def test_that_the_logs_of_runs_that_have_ended_are_read_once(logs_read: list[str]) -> None:
+def test_index_reads_ended_runs_once(logs_read: list[str]) -> None:
     runs = [a_run(8, outcome) for outcome in ("completed", "stopped", "failed")]
     age(runs)
     first = read()
@@ -53,7 +53,7 @@ def test_that_the_logs_of_runs_that_have_ended_are_read_once(logs_read: list[str
     assert logs_read == []
 
 
-def test_that_a_run_whose_files_lead_astray_is_told_of_and_the_others_are_read() -> None:
+def test_index_reports_damaged_run_and_lists_others() -> None:
     good, damaged = a_run(8), a_run(8, None)
     damaged.job_file.write_text(NESTED_TOO_DEEP)
     told: dict[str, Exception] = {}
@@ -63,21 +63,21 @@ def test_that_a_run_whose_files_lead_astray_is_told_of_and_the_others_are_read()
     assert read().keys() == {good.run_id}
 
 
-def test_that_a_job_that_is_gone_is_not_taken_for_a_damaged_one() -> None:
+def test_summary_of_run_without_job() -> None:
     run = a_run(8, None)
     run.job_file.unlink()
     with pytest.raises(FileNotFoundError):
         run.summary()
 
 
-def test_that_a_pid_that_cannot_be_one_is_nobodys() -> None:
+def test_supervisor_file_with_negative_pid_is_ignored() -> None:
     run = a_run(8, None)
     run.supervisor_file.write_text('{"pid":-5,"start_time":1.0,"endpoint":"unix:/nowhere"}')
     assert run.supervisor() is None
     assert run.state() in ("starting", "interrupted")
 
 
-def test_that_a_log_that_has_grown_is_read_again(logs_read: list[str]) -> None:
+def test_index_rereads_grown_log(logs_read: list[str]) -> None:
     grown, other = a_run(8, "stopped"), a_run(8)
     age([grown, other])
     read()
@@ -87,7 +87,7 @@ def test_that_a_log_that_has_grown_is_read_again(logs_read: list[str]) -> None:
     assert logs_read == [grown.run_id]
 
 
-def test_that_notes_written_since_are_told() -> None:
+def test_index_shows_changed_notes() -> None:
     run = a_run(8)
     age([run])
     read()
@@ -97,7 +97,7 @@ def test_that_notes_written_since_are_told() -> None:
     assert read()[run.run_id].name == "later still"
 
 
-def test_that_an_interrupted_run_that_a_supervisor_takes_up_is_running() -> None:
+def test_index_shows_resumed_run_as_running() -> None:
     run = a_run(8, None)
     run.write_supervisor(SupervisorFile(pid=1, start_time=0.0, endpoint="unix:/nowhere"))
     age([run])
@@ -108,7 +108,7 @@ def test_that_an_interrupted_run_that_a_supervisor_takes_up_is_running() -> None
     assert read()[run.run_id].state == "running"
 
 
-def test_that_a_run_that_goes_on_is_never_taken_from_the_index() -> None:
+def test_index_does_not_cache_running_run() -> None:
     run = a_run(8, None)
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
         started = process_start(process.pid)
@@ -119,7 +119,7 @@ def test_that_a_run_that_goes_on_is_never_taken_from_the_index() -> None:
     assert read()[run.run_id].state == "interrupted"
 
 
-def test_that_what_has_only_just_changed_is_looked_at_again(logs_read: list[str]) -> None:
+def test_index_rereads_recent_run(logs_read: list[str]) -> None:
     a_run(8)
     read()
     logs_read.clear()
@@ -128,7 +128,7 @@ def test_that_what_has_only_just_changed_is_looked_at_again(logs_read: list[str]
 
 
 @pytest.mark.parametrize("damage", ["cut short", "a flipped bit", "garbage", "empty", "a folder"])
-def test_that_a_damaged_index_is_made_anew(logs_read: list[str], damage: str) -> None:
+def test_damaged_index_is_rebuilt(logs_read: list[str], damage: str) -> None:
     runs = [a_run(8, name=f"run {n}") for n in range(3)]
     age(runs)
     whole = read()
@@ -150,9 +150,7 @@ def test_that_a_damaged_index_is_made_anew(logs_read: list[str], damage: str) ->
         assert logs_read == []
 
 
-def test_that_the_index_of_a_home_that_was_moved_counts_as_none(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_index_of_moved_home_is_ignored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = a_run(8)
     age([run])
     read()
@@ -162,7 +160,7 @@ def test_that_the_index_of_a_home_that_was_moved_counts_as_none(
     assert read()[run.run_id].folder == str(tmp_path / "elsewhere/runs" / run.run_id)
 
 
-def test_that_runs_that_are_gone_leave_the_index() -> None:
+def test_deleted_runs_leave_index() -> None:
     runs = [a_run(8) for _ in range(3)]
     age(runs)
     assert len(read()) == 3
@@ -170,7 +168,7 @@ def test_that_runs_that_are_gone_leave_the_index() -> None:
     assert read().keys() == {run.run_id for run in runs[1:]}
 
 
-def test_that_the_list_is_read_where_no_index_can_be_written(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_runs_are_listed_without_writable_index(monkeypatch: pytest.MonkeyPatch) -> None:
     run = a_run(8)
     age([run])
 
@@ -182,7 +180,7 @@ def test_that_the_list_is_read_where_no_index_can_be_written(monkeypatch: pytest
     assert not RunIndex.file().exists()
 
 
-def test_that_what_is_no_run_is_passed_over() -> None:
+def test_index_skips_folders_that_are_no_runs() -> None:
     good = a_run(8)
     broken = paths.runs_folder() / "20990101-000000-broken-0000"
     broken.mkdir()
@@ -195,12 +193,12 @@ def test_that_what_is_no_run_is_passed_over() -> None:
     assert list(read()) == [good.run_id]
 
 
-def test_that_without_a_home_there_are_no_runs() -> None:
+def test_missing_home_has_no_runs() -> None:
     assert read() == {}
     assert find_run("last") is None
 
 
-def test_that_an_interrupted_run_is_told_with_what_it_was_doing() -> None:
+def test_summary_of_interrupted_run_has_progress() -> None:
     run = a_run(60, None)
     os.utime(run.job_file, (0, 0))
     summary = read()[run.run_id]

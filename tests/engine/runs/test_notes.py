@@ -1,4 +1,4 @@
-"""What the user says of a run."""
+"""The user's notes about a run."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from engine.runs.notes import FILE, RunNotes, change_notes, read_notes, tags_of
 from tests.gui.sources.written_runs import a_run
 
 
-def test_that_notes_are_kept_beside_the_log_and_the_job_which_stay_as_they_are() -> None:
+def test_notes_leave_log_and_job_unchanged() -> None:
     run = a_run(8, name="first")
     before = (run.job_file.read_bytes(), run.events_file.read_bytes())
     change_notes(run.path, name="  the   best ", tags=("paper",))
@@ -30,14 +30,14 @@ def test_that_notes_are_kept_beside_the_log_and_the_job_which_stay_as_they_are()
     )  # fmt: skip
 
 
-def test_that_a_run_without_notes_keeps_its_jobs_name_and_one_renamed_to_nothing_has_none() -> None:
+def test_name_of_run_defaults_to_jobs_name() -> None:
     run = a_run(8, name="first")
     assert run.summary().name == "first"  # type: ignore[union-attr]
     change_notes(run.path, name="")
     assert run.summary().name == ""  # type: ignore[union-attr]
 
 
-def test_that_a_run_is_found_by_the_name_it_was_given_later() -> None:
+def test_find_run_by_changed_name() -> None:
     run = a_run(8, name="first")
     change_notes(run.path, name="second")
     found = find_run("second")
@@ -47,7 +47,7 @@ def test_that_a_run_is_found_by_the_name_it_was_given_later() -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b'{"tags": 3}', b"\xff\xfe", b"[]"])
-def test_that_damaged_notes_count_as_none_and_can_be_written_over(content: bytes) -> None:
+def test_damaged_notes_are_ignored_and_overwritten(content: bytes) -> None:
     run = a_run(8)
     (run.path / FILE).write_bytes(content)
     assert read_notes(run.path) == RunNotes()
@@ -56,7 +56,7 @@ def test_that_damaged_notes_count_as_none_and_can_be_written_over(content: bytes
     assert read_notes(run.path).favourite
 
 
-def test_that_a_reader_never_sees_half_of_the_notes() -> None:
+def test_reader_never_sees_partial_notes() -> None:
     folder = a_run(8).path
     long = "word " * 20_000
     change_notes(folder, text=long)
@@ -74,9 +74,7 @@ def test_that_a_reader_never_sees_half_of_the_notes() -> None:
     writer.join()
 
 
-def test_that_notes_that_cannot_be_written_leave_what_was_there(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_failed_write_keeps_previous_notes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = a_run(8)
     change_notes(run.path, text="before")
 
@@ -93,12 +91,12 @@ def test_that_notes_that_cannot_be_written_leave_what_was_there(
 
 
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no such modes")
-def test_that_notes_are_for_their_user_alone() -> None:
+def test_notes_are_private() -> None:
     run = a_run(8)
     change_notes(run.path, text="private")
     assert stat.S_IMODE((run.path / FILE).stat().st_mode) == 0o600
 
 
-def test_that_tags_stand_between_commas_each_once() -> None:
+def test_tags_are_split_at_commas() -> None:
     assert tags_of(" paper , two  words,,paper, v2 ") == ("paper", "two words", "v2")
     assert tags_of("  ") == ()

@@ -1,4 +1,4 @@
-"""What a user wants to be told of, as it is kept."""
+"""Notification settings in their file."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ CHANGED = NoticeSettings(ended=False, restarted=True, least_minutes=0.5, command
 
 
 def written(text: str) -> tuple[NoticeSettings, str]:
-    """The settings of a file with this text, and what is said to be wrong with it."""
+    """Write a settings file and return the settings and the problems found in it."""
     path = settings_file()
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text)
@@ -21,11 +21,11 @@ def written(text: str) -> tuple[NoticeSettings, str]:
     return settings, "\n".join(map(str, problems))
 
 
-def test_that_without_a_file_the_defaults_hold() -> None:
+def test_missing_settings_file_gives_defaults() -> None:
     assert load_notices() == (NoticeSettings(), [])
 
 
-def test_that_what_was_saved_is_read_again_and_is_for_its_user_alone() -> None:
+def test_saved_settings_are_private_and_read_back() -> None:
     save_notices(CHANGED)
     assert load_notices() == (CHANGED, [])
     assert stat.S_IMODE(settings_file().stat().st_mode) == 0o600
@@ -43,26 +43,26 @@ def test_that_what_was_saved_is_read_again_and_is_for_its_user_alone() -> None:
         ("x = 1", "Available: ended, failed, stalled, restarted, least_minutes, desktop, command."),
     ],
 )
-def test_that_a_wrong_line_is_told_with_its_remedy_and_the_others_hold(line: str, said: str) -> None:
+def test_invalid_setting_has_remedy_and_default(line: str, said: str) -> None:
     settings, problems = written(f"{line}\nended = false\n")
     assert settings == NoticeSettings(ended=False)
     assert line.split(maxsplit=1)[0] in problems
     assert said in problems
 
 
-def test_that_all_that_is_wrong_is_told_at_once() -> None:
+def test_all_invalid_settings_are_reported() -> None:
     _settings, problems = written("desktop = 1\ncommand = 2\nleast_minutes = 3\n")
     assert len(problems.splitlines()) == 2
 
 
 @pytest.mark.parametrize("text", ["ended = ", "[", "ended = true\nended = false", "a = " + "[" * 5000 + "]" * 5000])
-def test_that_a_file_that_is_not_toml_leaves_the_defaults(text: str) -> None:
+def test_invalid_toml_gives_defaults(text: str) -> None:
     settings, problems = written(text)
     assert settings == NoticeSettings()
     assert "is not valid TOML" in problems
 
 
-def test_that_a_damaged_file_is_kept_aside_when_settings_are_saved() -> None:
+def test_save_keeps_damaged_file() -> None:
     written("ended = nonsense")
     save_notices(CHANGED)
     assert load_notices() == (CHANGED, [])
@@ -70,7 +70,7 @@ def test_that_a_damaged_file_is_kept_aside_when_settings_are_saved() -> None:
 
 
 @pytest.mark.parametrize("kind", list(KINDS))
-def test_that_only_what_is_chosen_is_wanted(kind: NoticeKind) -> None:
+def test_wants_only_chosen_kinds(kind: NoticeKind) -> None:
     none = NoticeSettings(ended=False, failed=False, stalled=False, restarted=False, least_minutes=2)
     chosen = NoticeSettings(**{name: name == kind for name in KINDS}, least_minutes=2)  # type: ignore[arg-type]
     assert not none.wants(kind, 1000)

@@ -1,4 +1,4 @@
-"""Workers without a supervisor are found, told from all others, and ended."""
+"""Workers without a supervisor: finding and ending them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def run() -> RunFolder:
 
 @pytest.fixture
 def left(run: RunFolder) -> Iterator[Callable[..., Orphan]]:
-    """Leaves workers of the run alone; what the test leaves of them is ended."""
+    """Create orphaned workers of the run, which are ended after the test."""
     made: list[Orphan] = []
 
     def make(rank: int = 0, *words: str) -> Orphan:
@@ -51,13 +51,13 @@ def alive(orphan: Orphan) -> bool:
     return process_alive(orphan.pid, orphan.start_time)
 
 
-def test_that_workers_left_alone_are_found_with_their_run_and_rank(left: Callable[..., Orphan]) -> None:
+def test_find_orphans_returns_run_and_rank(left: Callable[..., Orphan]) -> None:
     assert find_orphans() == []
     orphans = [left(0), left(1)]
     assert find_orphans() == sorted(orphans, key=lambda orphan: orphan.pid)
 
 
-def test_that_one_that_is_asked_to_end_is_not_there_any_more(left: Callable[..., Orphan]) -> None:
+def test_end_orphan_terminates(left: Callable[..., Orphan]) -> None:
     orphan = left(0)
     end_orphan(orphan)
     assert not alive(orphan)
@@ -65,13 +65,13 @@ def test_that_one_that_is_asked_to_end_is_not_there_any_more(left: Callable[...,
     end_orphan(orphan)  # and again, which is no fault
 
 
-def test_that_one_that_does_not_listen_is_killed(left: Callable[..., Orphan]) -> None:
+def test_end_orphan_kills_after_timeout(left: Callable[..., Orphan]) -> None:
     orphan = left(0, "deaf")
     end_orphan(orphan, patience_s=0.3)
     assert not alive(orphan)
 
 
-def test_that_what_it_has_started_is_counted_with_it_and_ends_with_it(left: Callable[..., Orphan]) -> None:
+def test_children_end_with_orphan(left: Callable[..., Orphan]) -> None:
     orphan = left(0, "child")
     wait_until(lambda: bool(psutil.Process(orphan.pid).children()), "its child")
     (child,) = psutil.Process(orphan.pid).children()
@@ -81,13 +81,13 @@ def test_that_what_it_has_started_is_counted_with_it_and_ends_with_it(left: Call
     wait_until(lambda: gone(child.pid), "its child to go")
 
 
-def test_that_a_later_process_with_its_pid_is_never_hit(left: Callable[..., Orphan]) -> None:
+def test_end_orphan_spares_reused_pid(left: Callable[..., Orphan]) -> None:
     orphan = left(0)
     end_orphan(msgspec.structs.replace(orphan, start_time=orphan.start_time - 60))
     assert alive(orphan)
 
 
-def test_that_workers_with_a_living_supervisor_are_never_named(start: Start) -> None:
+def test_supervised_workers_are_no_orphans(start: Start) -> None:
     running = start("forever", 2)
     with running.connect():
         wait_until(lambda: len(psutil.Process(running.process.pid).children()) >= 2, "the workers")
@@ -101,9 +101,7 @@ def test_that_workers_with_a_living_supervisor_are_never_named(start: Start) -> 
     running.wait()
 
 
-def test_that_those_of_an_execution_before_are_named_though_the_run_goes_on(
-    run: RunFolder, left: Callable[..., Orphan]
-) -> None:
+def test_workers_of_previous_execution_are_orphans(run: RunFolder, left: Callable[..., Orphan]) -> None:
     orphan = left(0)
     supervisor = run.supervisor()
     assert supervisor is not None
@@ -114,9 +112,7 @@ def test_that_those_of_an_execution_before_are_named_though_the_run_goes_on(
     assert found() == [orphan]
 
 
-def test_that_one_whose_run_has_gone_to_the_trash_or_is_deleted_is_still_found(
-    run: RunFolder, left: Callable[..., Orphan], tmp_path: Path
-) -> None:
+def test_orphan_of_moved_or_deleted_run_is_found(run: RunFolder, left: Callable[..., Orphan], tmp_path: Path) -> None:
     orphan = left(0)
     os.rename(run.path, tmp_path / run.run_id)
     assert found() == [msgspec.structs.replace(orphan, folder=str(tmp_path / run.run_id))]
@@ -125,7 +121,7 @@ def test_that_one_whose_run_has_gone_to_the_trash_or_is_deleted_is_still_found(
     assert [(orphan.pid, orphan.run_id) for orphan in found()] == [(pid, run.run_id)]
 
 
-def test_that_workers_of_another_home_are_not_named(
+def test_workers_of_another_home_are_ignored(
     left: Callable[..., Orphan], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     left(0)
@@ -135,8 +131,8 @@ def test_that_workers_of_another_home_are_not_named(
     assert len(found()) == 1
 
 
-def test_that_other_systems_find_them_by_their_command_lines(run: RunFolder) -> None:
-    """The command line alone is looked at here; what such a system tells of open files is not to be had."""
+def test_orphan_is_found_by_command_line(run: RunFolder) -> None:
+    """Check only the command line; open files can't be queried as on other systems."""
     command = [sys.executable, "-c", "import time; time.sleep(600)", "engine.processes.worker_main"]
     with run.worker_log(1).open("wb") as log:
         process = subprocess.Popen(command, stdout=log)
@@ -148,8 +144,8 @@ def test_that_other_systems_find_them_by_their_command_lines(run: RunFolder) -> 
         process.wait()
 
 
-def test_that_one_that_cannot_be_ended_is_told(left: Callable[..., Orphan], monkeypatch: pytest.MonkeyPatch) -> None:
-    """No test can make a process that survives SIGKILL, nor be another user: the system's answer is made."""
+def test_orphan_that_cannot_be_ended_is_reported(left: Callable[..., Orphan], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Replace psutil's answers, because a test can't create such a process."""
     orphan = left(0)
     with monkeypatch.context() as system:
         system.setattr(psutil.Process, "terminate", lambda self: (_ for _ in ()).throw(psutil.AccessDenied(self.pid)))
@@ -162,7 +158,7 @@ def test_that_one_that_cannot_be_ended_is_told(left: Callable[..., Orphan], monk
     assert alive(orphan)
 
 
-def test_that_doctor_names_them_and_what_to_do(run: RunFolder, left: Callable[..., Orphan]) -> None:
+def test_doctor_reports_orphans(run: RunFolder, left: Callable[..., Orphan]) -> None:
     assert [finding.grade for finding in left_over()] == ["fine"]
     orphan = left(1)
     (finding,) = left_over()

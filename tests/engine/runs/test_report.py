@@ -1,4 +1,4 @@
-"""A report of a problem holds what helps to find the cause, and nothing of the user's."""
+"""Problem reports: useful details, and none of the user's data."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ CUDA error: out of memory on /dev/nvidia0, driver 580.65.06
 
 @pytest.fixture
 def user(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A user and a machine of known names."""
+    """Give the user and the machine known names."""
     monkeypatch.setenv("HOME", "/home/anna")
     monkeypatch.setattr(getpass, "getuser", lambda: "anna")
     monkeypatch.setattr(socket, "gethostname", lambda: "klinik7.example.org")
 
 
-def test_that_no_secret_of_logs_and_runs_is_in_a_report(user: None, tmp_path: Path) -> None:
+def test_report_contains_no_secrets(user: None, tmp_path: Path) -> None:
     job = Job.from_fields(
         dataset="/data/Patient Data/tumours", model="/home/anna/own stuff/secretnet.py", name="night shift"
     )
@@ -95,12 +95,12 @@ def test_that_no_secret_of_logs_and_runs_is_in_a_report(user: None, tmp_path: Pa
     assert target.stat().st_mode & 0o777 == 0o600
 
 
-def test_that_a_report_is_not_written_where_it_cannot_be(tmp_path: Path) -> None:
+def test_report_to_missing_folder_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ExportRefused, match="Choose another folder"):
         write_report({"doctor.txt": "ok"}, tmp_path / "missing" / "report.zip")
 
 
-def test_that_a_name_within_a_word_stays(user: None) -> None:
+def test_redactor_keeps_parts_of_words(user: None) -> None:
     redactor = Redactor([("cat", "<class>")])
     assert redactor.text("concatenate bananas of cat_2 and a cat") == "concatenate bananas of <class>_2 and a <class>"
     assert (

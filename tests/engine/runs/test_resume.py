@@ -1,4 +1,4 @@
-"""Going on with a run in its own folder: what may change, and from which checkpoint it goes on."""
+"""Resuming runs: changeable fields and the checkpoint."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from tests.gui.sources.written_runs import EPOCHS, a_run
 
 
 def supervised(run: RunFolder, *, alive: bool, execution: int = 1) -> RunFolder:
-    """`run` with a supervisor: this process, or one that was killed."""
+    """Give `run` a supervisor: this process, or a dead one."""
     began = process_start(os.getpid()) - (0 if alive else 1000)
     content = SupervisorFile(pid=os.getpid(), start_time=began, endpoint="unix:/nowhere", execution=execution)
     run.write_supervisor(content)
     return run
 
 
-def test_that_what_makes_a_training_another_one_stays_and_all_else_may_change() -> None:
+def test_changeable_fields() -> None:
     stays = {
         "dataset", "task", "model", "batch_size", "optimizer", "learning_rate", "weight_decay", "schedule", "clip_norm",
         "ema_decay", "seed", "best_by", "resume_from", "image_size", "augmentation", "val_fraction", "deterministic",
@@ -37,7 +37,7 @@ def test_that_what_makes_a_training_another_one_stays_and_all_else_may_change() 
 
 
 @pytest.mark.parametrize("outcome", ["paused", "stopped", "failed", None])
-def test_that_a_run_goes_on_with_its_job_and_with_changes_of_what_may_change(outcome: str | None) -> None:
+def test_resume_accepts_changeable_fields(outcome: str | None) -> None:
     run = supervised(a_run(8, outcome, epochs=EPOCHS), alive=False)  # type: ignore[arg-type]
     before = run.job()
     assert job_to_resume(run) == (before, [])
@@ -50,7 +50,7 @@ def test_that_a_run_goes_on_with_its_job_and_with_changes_of_what_may_change(out
     assert run.job() == job
 
 
-def test_that_all_that_is_wrong_is_told_at_once_and_the_job_stays() -> None:
+def test_resume_reports_all_problems() -> None:
     run = supervised(a_run(8, "stopped", seed=3), alive=False)
     before = run.job_file.read_bytes()
     changes = {"seed": 4, "batch_size": 16, "epochs": 0, "strategi": "ddp", "optimizer": "sgd", "devices": ["cpu"]}
@@ -61,7 +61,7 @@ def test_that_all_that_is_wrong_is_told_at_once_and_the_job_stays() -> None:
     assert run.job_file.read_bytes() == before
 
 
-def test_that_a_completed_run_goes_on_with_more_epochs_alone() -> None:
+def test_completed_run_resumes_only_with_more_epochs() -> None:
     run = supervised(a_run(8, epochs=EPOCHS), alive=False)
     for epochs in ({}, {"epochs": EPOCHS}, {"epochs": EPOCHS - 1}):
         job, (problem,) = job_to_resume(run, epochs)
@@ -74,7 +74,7 @@ def test_that_a_completed_run_goes_on_with_more_epochs_alone() -> None:
     assert job.training.epochs == EPOCHS + 1
 
 
-def test_that_the_time_between_executions_does_not_count() -> None:
+def test_worked_s_excludes_time_between_executions() -> None:
     run = create_run(Job())
     facts = {"run_id": run.run_id, "job": Job(), "devices": (), "world_size": 1, "environment": {}, "supervisor_pid": 1}
     told = (
@@ -91,7 +91,7 @@ def test_that_the_time_between_executions_does_not_count() -> None:
     assert (summary.started, summary.seconds) == (1000.0, 90.0)
 
 
-def test_that_a_run_that_is_run_does_not_go_on() -> None:
+def test_running_run_cannot_be_resumed() -> None:
     run = supervised(a_run(8, None), alive=True)
     job, (problem,) = job_to_resume(run)
     assert job is None
@@ -101,7 +101,7 @@ def test_that_a_run_that_is_run_does_not_go_on() -> None:
     assert [problem.field for problem in job_to_resume(a)[1]] == ["run"], "its next execution has begun"
 
 
-def test_that_a_job_that_cannot_be_read_is_a_problem_and_no_crash() -> None:
+def test_resume_with_unreadable_job() -> None:
     run = supervised(a_run(8, "stopped"), alive=False)
     run.job_file.write_text("training.epochs = 'many'\n")
     job, problems = job_to_resume(run, {"epochs": 9})
@@ -109,7 +109,7 @@ def test_that_a_job_that_cannot_be_read_is_a_problem_and_no_crash() -> None:
     assert [problem.field for problem in problems] == ["epochs"]
 
 
-def test_that_a_run_goes_on_from_its_own_last_checkpoint_or_from_where_it_began(tmp_path: Path) -> None:
+def test_checkpoint_of_prefers_last_checkpoint(tmp_path: Path) -> None:
     assert checkpoint_of(a_run(8, "stopped")) is None
     run = a_run(8, "stopped", resume_from=str(tmp_path / "other.pt"))
     assert checkpoint_of(run) == tmp_path / "other.pt"
@@ -120,7 +120,7 @@ def test_that_a_run_goes_on_from_its_own_last_checkpoint_or_from_where_it_began(
     assert checkpoint_of(run) == run.checkpoints / "last.pt"
 
 
-def test_that_executions_are_counted_by_what_is_left_of_them() -> None:
+def test_last_execution() -> None:
     run = a_run(8, None)
     assert last_execution(run) == 0
     assert last_execution(supervised(run, alive=False, execution=4)) == 4

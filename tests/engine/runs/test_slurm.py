@@ -1,4 +1,4 @@
-"""What SLURM's commands print, as it was recorded, and how runs stand by it."""
+"""Recorded output of SLURM's commands, and the states of runs in SLURM."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def _run(make: Callable[..., Job], **told: object) -> RunFolder:
     return run
 
 
-def test_that_the_queue_is_read() -> None:
+def test_squeue_and_sacct_output_is_parsed() -> None:
     jobs = {number: SlurmJob(job_id=number, host="login", query_error="away") for number in (5, 6, 7, 9, 12)}
     found = in_queue(SQUEUE, jobs)
     assert found.keys() == {5, 6, 7, 9}
@@ -53,7 +53,7 @@ def test_that_the_queue_is_read() -> None:
     ]
 
 
-def test_that_a_run_stands_as_its_job_and_its_log_tell(job: Callable[..., Job]) -> None:
+def test_state_of_slurm_run(job: Callable[..., Job]) -> None:
     run = _run(job, reason="Priority")
     assert run.state() == "waiting"
     assert "Priority" in run.summary().slurm
@@ -85,7 +85,7 @@ def test_that_a_run_stands_as_its_job_and_its_log_tell(job: Callable[..., Job]) 
     assert job_to_resume(run, {"devices": ["cpu", "cpu"]})[0] is not None
 
 
-def test_that_where_slurm_does_not_answer_it_is_said_and_nothing_is_left(
+def test_missing_slurm_is_reported(
     job: Callable[..., Job], own_home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = _run(job, state="RUNNING")

@@ -1,4 +1,4 @@
-"""Bytes, durations and counts, as they are written everywhere."""
+"""Text for bytes, durations and counts."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from engine.system.format import counted, duration, in_short, size
         (float("nan"), "–"),
     ],
 )
-def test_that_bytes_are_written_in_the_largest_unit_that_fits(count: float | None, said: str) -> None:
+def test_size_uses_largest_fitting_unit(count: float | None, said: str) -> None:
     assert size(count) == said
 
 
-def test_that_sizes_side_by_side_have_one_unit() -> None:
+def test_size_with_fixed_unit() -> None:
     assert size(512 << 20, "GiB") == "0.5 GiB"
     assert size(None, "GiB") == "– GiB"
 
@@ -35,16 +35,16 @@ def test_that_sizes_side_by_side_have_one_unit() -> None:
     ("seconds", "said"),
     [(None, "–"), (0.4, "0 s"), (59, "59 s"), (60, "1:00 min"), (192, "3:12 min"), (3723, "1:02:03 h"), (-1, "0 s")],
 )
-def test_that_durations_name_their_unit(seconds: float | None, said: str) -> None:
+def test_duration(seconds: float | None, said: str) -> None:
     assert duration(seconds) == said
 
 
-def test_that_one_is_not_many() -> None:
+def test_counted() -> None:
     assert [counted(count, "run") for count in (0, 1, 3000)] == ["0 runs", "1 run", "3,000 runs"]
 
 
 @pytest.mark.parametrize(
     ("names", "words"), [((), ""), (("a",), "a"), (("a", "b"), "a and b"), (("a", "b", "c", "d"), "a and 3 more")]
 )
-def test_that_of_many_names_the_first_stands_for_all(names: tuple[str, ...], words: str) -> None:
+def test_in_short(names: tuple[str, ...], words: str) -> None:
     assert in_short(names) == words

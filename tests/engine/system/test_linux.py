@@ -1,4 +1,4 @@
-"""What is asked of Linux has an effect."""
+"""Effects of Linux features."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
 """
 
 
-def test_that_memory_that_was_freed_is_used_again_without_asking_the_system() -> None:
+def test_keep_freed_memory_avoids_page_faults() -> None:
     faults = {
         how: int(subprocess.run([sys.executable, "-c", FAULTS, how], capture_output=True, text=True, check=True).stdout)
         for how in ("leave", "keep")
@@ -48,7 +48,7 @@ def test_that_memory_that_was_freed_is_used_again_without_asking_the_system() ->
     assert faults["keep"] < faults["leave"] / 20
 
 
-def test_that_a_thread_without_a_core_is_seen_to_wait_for_one() -> None:
+def test_waited_for_core_s_counts_waiting() -> None:
     rival = subprocess.Popen([sys.executable, "-c", "while True: pass"])
     own = os.sched_getaffinity(0)
     try:

@@ -1,4 +1,4 @@
-"""A file that is put into place is its user's alone and whole, or as it was before, with nothing left beside it."""
+"""Atomic and private writing of files."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ WRITERS: dict[str, Callable[[Path], object]] = {
 
 @pytest.fixture
 def full() -> Iterator[None]:
-    """No file that this process writes gets longer than a kilobyte."""
+    """Limit files of this process to a kilobyte."""
     limit_files(psutil.Process(), 1_000)
     yield
     limit_files(psutil.Process(), None)
@@ -39,7 +39,7 @@ def full() -> Iterator[None]:
 
 @pytest.mark.parametrize("umask", [0o000, 0o077])
 @pytest.mark.skipif(os.name != "posix", reason="modes are POSIX' own")
-def test_that_it_is_for_its_user_alone_whatever_the_umask(tmp_path: Path, umask: int) -> None:
+def test_write_atomically_is_private_with_any_umask(tmp_path: Path, umask: int) -> None:
     file = tmp_path / "file"
     before = os.umask(umask)
     try:
@@ -54,7 +54,7 @@ def test_that_it_is_for_its_user_alone_whatever_the_umask(tmp_path: Path, umask:
 
 @LINUX
 @pytest.mark.usefixtures("full")
-def test_that_a_full_disk_leaves_what_was_there(tmp_path: Path) -> None:
+def test_write_atomically_keeps_content_on_full_disk(tmp_path: Path) -> None:
     file = tmp_path / "file"
     write_atomically(file, b"first")
     with pytest.raises(OSError, match="File too large"):
@@ -66,7 +66,7 @@ def test_that_a_full_disk_leaves_what_was_there(tmp_path: Path) -> None:
 @LINUX
 @pytest.mark.usefixtures("full")
 @pytest.mark.parametrize("what", list(WRITERS))
-def test_that_nobody_who_keeps_something_leaves_a_part_of_it(own_home: Path, tmp_path: Path, what: str) -> None:
+def test_writers_leave_no_partial_files_on_full_disk(own_home: Path, tmp_path: Path, what: str) -> None:
     folder = tmp_path / "kept"
     folder.mkdir()
     with suppress(OSError):  # which the window's settings do without

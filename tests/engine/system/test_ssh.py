@@ -1,4 +1,4 @@
-"""Which names may be handed to ssh, and what its failures are called."""
+"""Valid host names, and explanations of ssh's failures."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from engine.system.ssh import host_name_problem, ssh_exit_reason
     "name",
     ["ws2", "anna@ws2", "gpu-07.lab.example.org", "10.0.0.7", "my_alias", "fe80::1", "anna@2001:db8::7", "a.b@c"],
 )
-def test_that_what_ssh_takes_as_a_host_may_be_added(name: str) -> None:
+def test_host_name_problem_accepts_ssh_hosts(name: str) -> None:
     assert host_name_problem(name) == ""
 
 
@@ -33,7 +33,7 @@ def test_that_what_ssh_takes_as_a_host_may_be_added(name: str) -> None:
         ("wörk", "letters, digits"),
     ],
 )
-def test_that_what_could_be_taken_for_something_else_is_refused_with_the_reason(name: str, why: str) -> None:
+def test_host_name_problem_rejects_unsafe_names(name: str, why: str) -> None:
     assert why in host_name_problem(name)
 
 
@@ -58,5 +58,5 @@ def test_that_what_could_be_taken_for_something_else_is_refused_with_the_reason(
         (0, "", "Footplate on ws2 has exited."),
     ],
 )
-def test_that_each_failure_has_plain_words(code: int, said: str, words: str) -> None:
+def test_ssh_exit_reason(code: int, said: str, words: str) -> None:
     assert words in ssh_exit_reason("ws2", code, said)
