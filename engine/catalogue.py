@@ -77,12 +77,12 @@ def supplement() -> Supplement:
     models = [model for name in MODELS.added() for model in _described(MODELS, name, partial(_added_model, name))]
     tasks = tuple(task.entry for task in TASKS.added().values())
     annotations: dict[str, tuple[str, ...]] = {}
-    measures: dict[str, tuple[Measure, ...]] = {}
+    metrics: dict[str, tuple[Measure, ...]] = {}
     for task in TASKS.values():
         for_task = (each for each in FORMATS.added().values() if task.entry.id in each.tasks)
         annotations[task.entry.id] = tuple(kind for each in for_task for kind in each.kinds)
-        added = added_to(task.entry.id, task.entry.measures)
-        measures[task.entry.id] = tuple(metric.entry(name) for name, metric in added.items())
+        added = added_to(task.entry.id, task.entry.metrics)
+        metrics[task.entry.id] = tuple(metric.entry(name) for name, metric in added.items())
     strategies = tuple(strategy.entry for strategy in STRATEGIES.added().values())
     left_out = [each for registry in (TASKS, FORMATS, MODELS, METRICS, STRATEGIES) for each in registry.left_out]
     return Supplement(
@@ -91,7 +91,7 @@ def supplement() -> Supplement:
         strategies=strategies,
         formats=tuple(FORMATS.added()),
         annotations=annotations,
-        measures=measures,
+        metrics=metrics,
         problems=tuple(map(left_out_problem, left_out)),
     )
 

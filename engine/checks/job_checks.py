@@ -67,7 +67,7 @@ def problems(
     elif job.checkpoints.best_by:
         file = disk.model_file(job.model.name) if task.file else None
         of_file = file.measures if file is not None else ()
-        known = [measure.id for measure in (*of_file, *task.measures)]
+        known = [measure.id for measure in (*of_file, *task.metrics)]
         # Of a file whose measures cannot be told from its text, the run says at its start whether it has this one.
         if job.checkpoints.best_by not in known and (of_file or not task.file):
             message = f"“{job.checkpoints.best_by}” is not a metric of this task."

@@ -134,7 +134,7 @@ def _goals(told: Any, job: Job, catalogue: Catalogue, disk: Disk, found: list[Pr
     told = (told,) if isinstance(told, str) else told
     task = catalogue.task(job.task)
     file = disk.model_file(job.model.name) if task is not None and task.file else None
-    measures = [*(file.measures if file is not None else ()), *(task.measures if task is not None else ())]
+    measures = [*(file.measures if file is not None else ()), *(task.metrics if task is not None else ())]
     known = {
         m.id: Goal(measure=m.id, title=m.title, higher_is_better=m.higher_is_better, percent=m.percent)
         for m in measures

@@ -148,7 +148,7 @@ def plugins() -> Iterator[Finding]:
     names = [*(task.id for task in added.tasks), *(model.id for model in added.models)]
     names += [strategy.id for strategy in added.strategies]
     names += added.formats
-    names += dict.fromkeys(measure.id for measures in added.measures.values() for measure in measures)
+    names += dict.fromkeys(measure.id for measures in added.metrics.values() for measure in measures)
     if names:
         yield Finding("fine", "Plug-ins", ", ".join(names))
     yield from (Finding("limited", "Plug-ins", str(problem)) for problem in added.problems)

@@ -36,7 +36,7 @@ AugmentationKind = Literal["images", "masks", "lines", "edges", "boxes"]
 
 
 class Measure(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A validation measure. `id` is the key in a `Validation` event's measures."""
+    """A validation metric. `id` is the key in a `Validation` event's measures."""
 
     id: str
     title: str
@@ -83,12 +83,12 @@ class TaskEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     Attributes:
         annotations: Kinds of annotations that it learns from, the preferred first.
-        measures: Validation measures; the first decides which checkpoint is best unless the job names another.
+        metrics: Validation metrics; the first decides which checkpoint is best unless the job names another.
         defaults: Models to begin with, best first; the last is always available. Empty for a `file`.
         fields: Fields of the job that apply to this task in addition to those that apply to all.
         without: Fields of the job that apply to all other tasks but not to this one.
         models: Task whose models this one uses; "" if it has models of its own.
-        file: Whether the model's Python file defines what is learnt, with measures unknown before it runs.
+        file: Whether the model's Python file defines what is learnt, with metrics unknown before it runs.
         classes: Number of classes that a dataset must have; None for any number.
         losses: Values of the job's `loss` that the task offers, its default first; empty if it has no such choice.
         options: Options that the task declares.
@@ -101,7 +101,7 @@ class TaskEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     id: str
     title: str
     annotations: tuple[str, ...]
-    measures: tuple[Measure, ...]
+    metrics: tuple[Measure, ...]
     defaults: tuple[DefaultModel, ...]
     fields: tuple[str, ...] = ()
     without: tuple[str, ...] = ()
@@ -253,7 +253,7 @@ class Supplement(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     Attributes:
         formats: Ids of dataset formats.
         annotations: Kinds of annotations for tasks, by the tasks' ids.
-        measures: Measures for tasks, by the tasks' ids.
+        metrics: Metrics for tasks, by the tasks' ids.
         problems: Plug-ins that are left out.
     """
 
@@ -262,7 +262,7 @@ class Supplement(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     strategies: tuple[StrategyEntry, ...] = ()
     formats: tuple[str, ...] = ()
     annotations: dict[str, tuple[str, ...]] = {}
-    measures: dict[str, tuple[Measure, ...]] = {}
+    metrics: dict[str, tuple[Measure, ...]] = {}
     problems: tuple[Problem, ...] = ()
 
 
@@ -321,7 +321,7 @@ class Catalogue(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             msgspec.structs.replace(
                 task,
                 annotations=task.annotations + added.annotations.get(task.id, ()),
-                measures=task.measures + added.measures.get(task.id, ()),
+                metrics=task.metrics + added.metrics.get(task.id, ()),
             )
             for task in (*self.tasks, *added.tasks)
         ]

@@ -1,9 +1,9 @@
-"""What collects a validation's measures."""
+"""Interface of metrics of a validation."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -11,38 +11,57 @@ from torch import Tensor
 
 
 class Metric(ABC):
-    """Collects a validation's measures batch by batch.
+    """Metrics of a validation, updated batch by batch and then merged over the ranks.
 
-    Both are float64: `counters` are summed over the ranks, which gives the counters of the whole whatever the order;
-    `rows` [k, w], for what cannot be counted, are put one after another, by rank. What is neither is for `sync`.
+    Metrics that a task computes are not torchmetrics' because their state must merge over ranks that saw different
+    numbers of batches, and split by sample so that an evaluation can resample it; metrics of torchmetrics in custom
+    tasks go through `torchmetrics_states`.
+
+    Attributes:
+        counters: float64, summed over the ranks.
     """
 
     counters: Tensor
-    rows: Tensor = torch.empty((0, 0), dtype=torch.float64)
+    _rows: Tensor = torch.empty((0, 0), dtype=torch.float64)
+    _pending: Sequence[Tensor] = ()
+
+    @property
+    def rows(self) -> Tensor:
+        """Values that can't be summed, float64 [k, w], in the order of the batches, and then of the ranks."""
+        if self._pending:  # joined when requested, since joining in every update takes quadratic time
+            self.rows = torch.cat([*([self._rows] if len(self._rows) else []), *self._pending])
+        return self._rows
+
+    @rows.setter
+    def rows(self, rows: Tensor) -> None:
+        self._rows, self._pending = rows, []
+
+    def add_rows(self, rows: Tensor) -> None:
+        """Append rows."""
+        if len(rows):
+            if not isinstance(self._pending, list):
+                self._pending = []
+            self._pending.append(rows)
 
     def reset(self) -> None:
-        """Begins anew, with nothing added."""
+        """Drop all data."""
         self.counters, self.rows = torch.zeros_like(self.counters), self.rows[:0]
 
     @abstractmethod
     def update(self, outputs: Tensor, targets: Tensor) -> None:
-        """Adds one batch, on whatever device it is."""
+        """Add a batch, on any device."""
 
     @abstractmethod
     def compute(self) -> dict[str, float]:
-        """The measures by id; empty where nothing was added."""
+        """Return the metrics by id; empty without data."""
 
-    def sync(self, all_gather: Callable[[Any], list[Any]]) -> None:  # noqa: B027 - most hold nothing else
-        """Puts together over the ranks what is in neither `counters` nor `rows`, by `all_gather`, which gives each
-        rank's value, by rank.
-        """
+    def sync(self, all_gather: Callable[[Any], list[Any]]) -> None:  # noqa: B027 - most have no other state
+        """Merge state other than `counters` and `rows` over the ranks; `all_gather` returns each rank's value by rank."""
 
     def per_class(self) -> dict[str, tuple[float | None, ...]]:
-        """Measures of each class by their titles, shares in the order of the classes, None for one that does not
-        occur.
-        """
+        """Return metrics of each class by title, fractions in the order of the classes; None if a class is absent."""
         return {}
 
     def confusion(self) -> tuple[tuple[int, ...], ...]:
-        """A row for each true class of how often each class was found."""
+        """Return for each true class how often each class was predicted; empty if there are no such counts."""
         return ()

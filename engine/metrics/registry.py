@@ -61,7 +61,7 @@ class WithAdded(Metric):
 
     @property
     def own(self) -> Metric:
-        """The task's own."""
+        """The task's metric."""
         return self._own
 
     @property

@@ -15,7 +15,7 @@ def _plain(value: float, digits: int) -> str:
 def find_measure(task: str, name: str) -> Measure | None:
     """Return the metric of that id, of any task if `task` is ""; None if the catalogue doesn't have it."""
     tasks = [entry for entry in load_catalogue().tasks if task in ("", entry.id)]
-    return next((measure for entry in tasks for measure in entry.measures if measure.id == name), None)
+    return next((measure for entry in tasks for measure in entry.metrics if measure.id == name), None)
 
 
 def measure_words(task: str, name: str, value: float, write: Callable[[float, int], str] = _plain) -> str:

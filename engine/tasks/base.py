@@ -149,10 +149,10 @@ class Objective(ABC):
 def with_added_metrics(objective: Objective) -> Objective:
     """Add the metrics of plug-ins for the objective's task, and return the objective."""
     entry, new_metric = objective.entry, objective.metric
-    added = added_to(entry.id, entry.measures)
+    added = added_to(entry.id, entry.metrics)
     if added:
         more = tuple(metric.entry(name) for name, metric in added.items())
-        objective.entry = msgspec.structs.replace(entry, measures=(*entry.measures, *more))
+        objective.entry = msgspec.structs.replace(entry, metrics=(*entry.metrics, *more))
         objective.metric = lambda: WithAdded(new_metric(), added)  # type: ignore[method-assign]
     return objective
 

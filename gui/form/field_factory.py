@@ -106,7 +106,7 @@ def metric_choices(
         task: Task of the job; None for the metrics of all tasks.
         of_file: Metrics that the task's Python file defines, which come first.
     """
-    listed = [*of_file, *(m for one in (catalogue.tasks if task is None else (task,)) for m in one.measures)]
+    listed = [*of_file, *(m for one in (catalogue.tasks if task is None else (task,)) for m in one.metrics)]
     known = task is not None and (not task.file or of_file)
     default = f"Task default ({listed[0].title})" if known else "Task default"
     return [("", default, ""), *((name, title, "") for name, title in {m.id: m.title for m in listed}.items())]

@@ -252,7 +252,7 @@ class SearchForm(QWidget):
     def _offer_goals(self) -> None:
         """The measures of the job's task, and what else may be a goal."""
         task = self._catalogue.task(self._job.task) if self._job is not None else None
-        measures = [(each.id, each.title, "") for each in (task.measures if task is not None else ())]
+        measures = [(each.id, each.title, "") for each in (task.metrics if task is not None else ())]
         for name, more in (("goal", []), ("against", [(NO_GOAL, "Nothing: one goal", "")])):
             editor = self.rows[name].editor
             assert isinstance(editor, ChoiceEditor)

@@ -204,7 +204,7 @@ def trained(forker: Forker, row: Row, job: Job, folder: Path) -> tuple[str, bool
     if any(group.finish(7200)):
         raise SystemExit(group.logs() or str(group.messages[-3:]))
     minutes = (time.monotonic() - begun) / 60
-    measure, *others = task.entry.measures
+    measure, *others = task.entry.metrics
     best = max((validation.measures for validation in group.of(Validation)), key=lambda measures: measures[measure.id])
     met = best[measure.id] >= trivial[measure.id] + row.least
     values = [f"{measures[measure.id]:.3f}" for measures in (before, best, trivial)]

@@ -145,7 +145,7 @@ class _Run:
     @classmethod
     def of(cls, history: History, job: Job, task: TaskEntry) -> _Run | None:
         """Return None if there are too few validations."""
-        known = [measure for measure in task.measures if any(measure.id in e.measures for e in history.epochs.values())]
+        known = [measure for measure in task.metrics if any(measure.id in e.measures for e in history.epochs.values())]
         best_by = next(
             (measure for measure in known if measure.id == job.checkpoints.best_by), known[0] if known else None
         )
@@ -192,7 +192,7 @@ def _check_learning(run: _Run) -> Verdict | None:
     losses = run.losses
     if len(losses) < MIN_EPOCHS or not losses[0]:
         return None
-    if run.task.predicts == "class" and "top1" in {measure.id for measure in run.task.measures}:
+    if run.task.predicts == "class" and "top1" in {measure.id for measure in run.task.metrics}:
         return _check_chance_level(run, losses)
     best, usual = run.best_curve, _usual_rate(run.job)
     is_near_zero = best.measure.percent and max(map(abs, best.values)) <= NOTHING_LEARNED
@@ -205,7 +205,7 @@ def _check_learning(run: _Run) -> Verdict | None:
 def _check_chance_level(run: _Run, losses: Sequence[float]) -> Verdict | None:
     """Find a classifier that does not beat predicting the most frequent class."""
     counts, classes = run.class_counts, len(run.history.classes)
-    top1 = _Curve.of(run.history, next(measure for measure in run.task.measures if measure.id == "top1"))
+    top1 = _Curve.of(run.history, next(measure for measure in run.task.metrics if measure.id == "top1"))
     if not top1.values or classes < 2 or run.history.val_samples < 1:
         return None
     chance = max(1 / classes, max(counts) / max(1, sum(counts)) if counts else 0.0)

@@ -56,7 +56,7 @@ def _metadata(model: TrainedModel, files: Sequence[WrittenFile], library: Librar
     from huggingface_hub import ModelCardData
 
     task = model.task.entry
-    metrics = [_METRICS[each.id] for each in task.measures if each.id in _METRICS]
+    metrics = [_METRICS[each.id] for each in task.metrics if each.id in _METRICS]
     onnx = any(each.name.endswith(".onnx") for each in files)
     names = {"segmentation_models_pytorch": "segmentation-models-pytorch"}
     told: dict[str, Any] = {
@@ -121,7 +121,7 @@ def _measures(model: TrainedModel, compared: Sequence[ComparedFile]) -> str:
         return "*None were kept.*"
     rows = [
         f"| {measure.title} | " + " | ".join(_value(measure, values) for _, values in columns) + " |"
-        for measure in model.objective.entry.measures
+        for measure in model.objective.entry.metrics
     ]
     head = "| measure | " + " | ".join(name for name, _ in columns) + " |"
     return "\n".join([head, "|---|" + "---|" * len(columns), *rows])

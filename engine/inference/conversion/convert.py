@@ -298,7 +298,7 @@ def _differs(compared: ComparedFile) -> Problem:
 def _lost(model: TrainedModel, compared: ComparedFile) -> list[Problem]:
     """What the 8 bits cost, where that is worth saying."""
     found = []
-    for measure in model.objective.entry.measures:
+    for measure in model.objective.entry.metrics:
         before, after = (values.get(measure.id) for values in (compared.torch_measures, compared.measures))
         if measure.percent and before is not None and after is not None and before - after > WORTH_SAYING:
             message = f"In int8, {measure.title} falls from {100 * before:.1f} % to {100 * after:.1f} %."

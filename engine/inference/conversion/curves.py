@@ -21,7 +21,7 @@ def write_curves(path: Path, model: TrainedModel) -> bool:
     False where the run has too few validations. Raises OSError.
     """
     validations = [event for event in model.run.events() if isinstance(event, Validation)]
-    measures = model.objective.entry.measures
+    measures = model.objective.entry.metrics
     shown = list(dict.fromkeys((measures[0], measures[-1])))
     if len(validations) < LEAST_POINTS:
         return False

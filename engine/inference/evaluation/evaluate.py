@@ -132,9 +132,9 @@ def _measured(evaluation: Evaluation, known: Learnt, joined: Joined, say: Say) -
     of_all = analysis.values(whole)
     draws = resampled(count, values, lambda share: say(Progress(fraction=share, what="Computing intervals")))
     intervals = Intervals(*intervals_of(of_all, draws))
-    known_ids = {entry.id for entry in objective.entry.measures}
+    known_ids = {entry.id for entry in objective.entry.metrics}
     added = (entry for entry in analysis.entries if entry.id not in known_ids)
-    entries = tuple(entry for entry in (*objective.entry.measures, *added) if entry.id in intervals.measures)
+    entries = tuple(entry for entry in (*objective.entry.metrics, *added) if entry.id in intervals.measures)
     evaluation = msgspec.structs.replace(
         evaluation,
         entries=entries,

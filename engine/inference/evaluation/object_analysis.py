@@ -73,7 +73,7 @@ class ObjectMetric(Metric):
             each = self.compared(found_in(output), target)
             errors = judge_errors(each.found.classes, each.found.scores, each.classes, each.ignored, each.overlaps)
             by_size = [self._outcomes(each, *limits) for limits in AREAS]
-            self.rows = torch.cat([self.rows, torch.from_numpy(np.column_stack([errors.rows, *by_size]))])
+            self.add_rows(torch.from_numpy(np.column_stack([errors.rows, *by_size])))
             real = ~each.ignored
             areas = each.areas * self._scale**2
             classes = self.counters.shape[1]

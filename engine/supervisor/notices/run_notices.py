@@ -156,7 +156,7 @@ class Notices:
     def _result(self, event: RunFinished) -> str:
         """Return the best metrics and the duration as text."""
         task = load_catalogue().task(self._job.task)
-        measures = {measure.id: measure for measure in task.measures} if task is not None else {}
+        measures = {measure.id: measure for measure in task.metrics} if task is not None else {}
         values = []
         for name, value in event.best.items():
             measure = measures.get(name)

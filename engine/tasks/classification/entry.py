@@ -8,7 +8,7 @@ TASK = TaskDeclaration(
         id="classification",
         title="Image classification",
         annotations=("classes",),
-        measures=(
+        metrics=(
             Measure("top1", "Top-1 accuracy", higher_is_better=True, percent=True),
             Measure("top5", "Top-5 accuracy", higher_is_better=True, percent=True),
             Measure("loss", "Validation loss", higher_is_better=False),

@@ -8,7 +8,7 @@ TASK = TaskDeclaration(
         id="custom",
         title="Your own task",
         annotations=("files",),
-        measures=(Measure("loss", "Validation loss", higher_is_better=False),),
+        metrics=(Measure("loss", "Validation loss", higher_is_better=False),),
         defaults=(),
         file=True,
         augmentation="masks",

@@ -38,7 +38,7 @@ from engine.tasks.custom_file import OwnTask
 
 REMEDY = "Fix the file, then allow it again."
 BLANK_SIDE = 64
-LOSS = TASK.entry.measures[0]
+LOSS = TASK.entry.metrics[0]
 
 
 class Custom(Task):
@@ -330,8 +330,7 @@ class OwnMetric(Metric):
         if not len(targets):
             return
         losses = self._own.losses(outputs, targets)[:, None]
-        rows = torch.cat([losses.double(), self._own.values(outputs, targets).double()], 1).cpu()
-        self.rows = torch.cat([self.rows, rows]) if len(self.rows) else rows
+        self.add_rows(torch.cat([losses.double(), self._own.values(outputs, targets).double()], 1).cpu())
         for metric in self._metrics.values():
             metric.to(outputs.device).update(outputs, targets)
 
@@ -355,7 +354,7 @@ class OwnObjective(Objective):
 
     def __init__(self, own: Opened) -> None:
         measures = (*(measure for measure in own.task.measures if measure.id != LOSS.id), LOSS)
-        self.entry = msgspec.structs.replace(Custom.entry, measures=measures)
+        self.entry = msgspec.structs.replace(Custom.entry, metrics=measures)
         known = [measure.id for measure in measures]
         if own.job.checkpoints.best_by and own.job.checkpoints.best_by not in known:
             message = f"“{own.job.checkpoints.best_by}” is not a metric of {own.file.name}."

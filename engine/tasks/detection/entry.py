@@ -9,7 +9,7 @@ TASK = TaskDeclaration(
         id="detection",
         title="Object detection",
         annotations=("boxes",),
-        measures=(
+        metrics=(
             Measure("map", "mAP", higher_is_better=True, percent=True),
             Measure("ap50", "AP50", higher_is_better=True, percent=True),
             Measure("ap75", "AP75", higher_is_better=True, percent=True),

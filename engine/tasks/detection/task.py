@@ -86,15 +86,13 @@ class InstanceMetric(Metric):
 
     @torch.no_grad()
     def update(self, outputs: Tensor, targets: Tensor) -> None:
-        rows = [self.rows]
         counts = np.zeros(len(self.counters))
         for output, target in zip(outputs.cpu(), targets.cpu(), strict=True):
             found = found_in(output)
             classes, ignored, overlaps = self.compared(found, target)
-            rows.append(torch.from_numpy(judge(found.classes, found.scores, classes, ignored, overlaps)))
+            self.add_rows(torch.from_numpy(judge(found.classes, found.scores, classes, ignored, overlaps)))
             counts[0] += 1
             counts[1:] += np.bincount(classes[~ignored], minlength=len(counts) - 1)
-        self.rows = torch.cat(rows)
         self.counters = self.counters + torch.from_numpy(counts)
 
     def precisions(self) -> dict[str, Floats]:

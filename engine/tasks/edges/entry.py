@@ -10,7 +10,7 @@ TASK = TaskDeclaration(
         id="edge_detection",
         title="Edge detection",
         annotations=("edges", "masks"),
-        measures=(
+        metrics=(
             Measure("ods", "ODS F-measure", higher_is_better=True, percent=True),
             Measure("ois", "OIS F-measure", higher_is_better=True, percent=True),
             Measure("ap", "Average precision", higher_is_better=True, percent=True),

@@ -9,7 +9,7 @@ TASK = TaskDeclaration(
         id="instance_segmentation",
         title="Instance segmentation",
         annotations=("instances",),
-        measures=(
+        metrics=(
             Measure("mask_map", "Mask mAP", higher_is_better=True, percent=True),
             Measure("mask_ap50", "Mask AP50", higher_is_better=True, percent=True),
             Measure("mask_ap75", "Mask AP75", higher_is_better=True, percent=True),

@@ -9,7 +9,7 @@ TASK = TaskDeclaration(
         id="multilabel",
         title="Multi-label classification",
         annotations=("labels",),
-        measures=(
+        metrics=(
             Measure("map", "Mean average precision", higher_is_better=True, percent=True),
             Measure("mean_f1", "Mean F1", higher_is_better=True, percent=True),
             Measure("accuracy", "Sample accuracy", higher_is_better=True, percent=True),

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 from torch.nn import functional
@@ -15,6 +14,7 @@ from engine.contract.job import Job
 from engine.data.decoding.idx import Bytes
 from engine.metrics.base import Metric
 from engine.metrics.class_counts import Shares, of_classes, presence_weights
+from engine.metrics.label_curves import RankedScores, average_precision
 from engine.tasks.base import DatasetInfo, Objective, Visualization
 from engine.tasks.classification.task import Classification
 from engine.tasks.explanation import Target, class_targets
@@ -27,19 +27,6 @@ _SUMS = 3
 """Counters of the metric besides labels."""
 
 
-def average_precision(scores: npt.NDArray[np.float64], true: npt.NDArray[np.bool_]) -> float | None:
-    """The area under the steps of precision over recall of one label, scores [n] of samples that have it or not; None
-    where none has it. Samples of one score come together (scikit-learn's `average_precision_score`).
-    """
-    positives = int(true.sum())
-    if not positives:
-        return None
-    order = np.argsort(-scores, kind="stable")
-    ends = np.append(np.flatnonzero(np.diff(scores[order])), len(order) - 1)
-    right = np.cumsum(true[order])[ends]
-    return float(np.sum(np.diff(right, prepend=0) * right / (ends + 1)) / positives)
-
-
 class MultiLabelMetric(Metric):
     """`counters`: samples, the sum of the losses, the sum of the samples' accuracies, then of each label how often it
     was right, true and found. `rows`: the score of each label, then whether each is true, of each sample.
@@ -48,8 +35,7 @@ class MultiLabelMetric(Metric):
     def __init__(self, classes: int) -> None:
         self._classes = classes
         self.counters = torch.zeros(_SUMS + 3 * classes, dtype=torch.float64)
-        self._room = torch.empty((0, 2 * classes), dtype=torch.float64)
-        self.rows = self._room
+        self.rows = torch.empty((0, 2 * classes), dtype=torch.float64)
 
     @torch.no_grad()
     def update(self, outputs: Tensor, targets: Tensor) -> None:
@@ -61,17 +47,7 @@ class MultiLabelMetric(Metric):
         sums = torch.stack([torch.ones_like(losses), losses, _accuracies(found, true)]).double().sum(1)
         of_labels = torch.stack([found & true, true, found]).double().sum(1).flatten()
         self.counters = self.counters.to(outputs.device) + torch.cat([sums, of_labels])
-        self._keep(torch.cat([likely, true], dim=1).double())
-
-    def _keep(self, rows: Tensor) -> None:
-        """Adds rows where there is room, of which there is twice as much whenever it runs out."""
-        held, count = len(self.rows), len(self.rows) + len(rows)
-        if count > len(self._room) or self._room.device != rows.device:
-            room = rows.new_empty((max(count, 2 * held), rows.shape[1]))
-            room[:held] = self.rows
-            self._room = room
-        self._room[held:count] = rows
-        self.rows = self._room[:count]
+        self.add_rows(torch.cat([likely, true], dim=1).double())
 
     def compute(self) -> dict[str, float]:
         """Means are over the labels that occur."""
@@ -94,7 +70,10 @@ class MultiLabelMetric(Metric):
 
     def _average_precisions(self) -> Shares:
         scores, true = np.split(self.rows.cpu().numpy(), 2, axis=1)
-        return tuple(average_precision(scores[:, number], true[:, number] > 0) for number in range(self._classes))
+        return tuple(
+            average_precision(RankedScores(scores[:, number], true[:, number] > 0).counts())
+            for number in range(self._classes)
+        )
 
     def _sums(self) -> tuple[Tensor, Tensor, Tensor]:
         """Of each label how often it was right, true and found."""

@@ -9,7 +9,7 @@ TASK = TaskDeclaration(
         id="point_segmentation",
         title="Point cloud segmentation",
         annotations=("points",),
-        measures=(
+        metrics=(
             Measure("miou", "Mean IoU", higher_is_better=True, percent=True),
             Measure("mean_f1", "Mean F1", higher_is_better=True, percent=True),
             Measure("point_accuracy", "Point accuracy", higher_is_better=True, percent=True),

@@ -9,7 +9,7 @@ TASK = TaskDeclaration(
         id="road_extraction",
         title="Roads and lines",
         annotations=("masks",),
-        measures=(
+        metrics=(
             Measure("iou", "IoU", higher_is_better=True, percent=True),
             Measure("relaxed_iou", "Relaxed IoU", higher_is_better=True, percent=True),
             Measure("f1", "F1", higher_is_better=True, percent=True),

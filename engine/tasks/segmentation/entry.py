@@ -9,7 +9,7 @@ TASK = TaskDeclaration(
         id="segmentation",
         title="Semantic segmentation",
         annotations=("masks",),
-        measures=(
+        metrics=(
             Measure("miou", "Mean IoU", higher_is_better=True, percent=True),
             Measure("mean_f1", "Mean F1", higher_is_better=True, percent=True),
             Measure("pixel_accuracy", "Pixel accuracy", higher_is_better=True, percent=True),

@@ -75,7 +75,7 @@ class Checkpointer:
     ) -> None:
         self.best: dict[str, float] = {}
         self.best_epoch: int | None = None
-        measures = strategy.objective.entry.measures
+        measures = strategy.objective.entry.metrics
         criterion_id = spec.job.checkpoints.best_by or measures[0].id
         self._criterion: Measure = next(measure for measure in measures if measure.id == criterion_id)
         self.stopping = EarlyStopping(spec.job.training.patience, self._criterion)

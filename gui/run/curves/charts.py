@@ -157,7 +157,7 @@ def _shares(data: RunData) -> dict[str, str]:
     """
     task = load_catalogue().task(data.task)
     if task is not None and not task.file:
-        found = {measure.id: measure.title for measure in task.measures if measure.percent}
+        found = {measure.id: measure.title for measure in task.metrics if measure.percent}
     else:
         told = {name: column.values for name, column in data.validations.measures.items() if name != "loss"}
         known = {name: values[np.isfinite(values)] for name, values in told.items()}

@@ -178,7 +178,7 @@ def test_that_plugins_that_cannot_be_used_are_named_and_all_else_is_there() -> N
     classification = catalogue.task("classification")
     assert classification is not None
     assert classification.annotations == ("classes",)
-    assert classification.measures[-1].title == "Calibration error"
+    assert classification.metrics[-1].title == "Calibration error"
     assert catalogue.model("resnet18") is not None
     told = {problem.field + ": " + problem.message for problem in catalogue.problems}
     left_out = "of the package broken-package"

@@ -50,7 +50,7 @@ def test_that_measures_do_not_depend_on_how_the_samples_are_divided(
     assert found["top1"] == pytest.approx(hits[:, :1].any(1).float().mean().item())
     assert found["top5"] == pytest.approx(hits[:, :5].any(1).float().mean().item())
     assert found["loss"] == pytest.approx(functional.cross_entropy(outputs, targets).item(), rel=1e-5)
-    assert found.keys() == {measure.id for measure in TASK.entry.measures}
+    assert found.keys() == {measure.id for measure in TASK.entry.metrics}
 
 
 @pytest.mark.parametrize("classes", [5, 70])

@@ -22,8 +22,8 @@ from engine.data.inspection.inspector import inspect
 from engine.data.randomness import RandomStreams
 from engine.models.base import TaskError
 from engine.system.plugins import Registry
-from engine.tasks import custom
 from engine.tasks.base import DatasetInfo
+from engine.tasks.custom import task as custom
 from engine.tasks.custom.task import as_image
 from engine.tasks.registry import TASKS
 from tests.support.consent import agreed
@@ -64,7 +64,7 @@ def test_that_the_example_is_opened_as_it_says(things: Path) -> None:
     again = TASK.build_model(asked, 0, 3)
     assert all(torch.equal(one, other) for one, other in zip(model.parameters(), again.parameters(), strict=True))
     objective = TASK.objective(asked, DatasetInfo((), 3))
-    assert [measure.id for measure in objective.entry.measures] == ["mean_error", "exact", "loss"]
+    assert [measure.id for measure in objective.entry.metrics] == ["mean_error", "exact", "loss"]
     assert objective.blank_targets(torch.zeros(5, 3, 48, 48)).shape == (5, 1)
     shown = objective.show_prediction(np.zeros((3, 48, 48), np.float32), torch.tensor([2.26]))  # type: ignore[arg-type]
     assert (shown.words, shown.image.shape) == ("2.3 counted", (48, 48, 3))
@@ -251,7 +251,7 @@ def test_that_a_folder_of_a_known_format_needs_no_dataset_class(tmp_path: Path) 
     assert TASK.build_model(asked, 2, 3)(torch.zeros(4, 3, 32, 32)).shape == (4, 2)
     assert TASK.finish(asked, RandomStreams(0), rank=0) is None
     objective = TASK.objective(asked, DatasetInfo(("ant", "bee"), 3))
-    assert objective.entry.measures[0].id == "loss"
+    assert objective.entry.metrics[0].id == "loss"
     assert objective.blank_targets(torch.zeros(5, 3, 32, 32)).dtype == torch.int64
     file.write_text(OWN_ON_FORMATS.replace('"classes"', '"class"'))
     with pytest.raises(TaskError, match=r"there are no annotations “class”\. Did you mean “classes”"):

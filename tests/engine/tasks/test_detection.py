@@ -322,7 +322,7 @@ def test_that_measures_are_the_same_however_the_images_are_divided(ranks: int) -
     total.counters = torch.stack([part.counters for part in parts]).sum(0)
     total.rows = torch.cat([part.rows for part in parts])
     found = total.compute()
-    assert found.keys() == {measure.id for measure in BOXES.entry.measures}
+    assert found.keys() == {measure.id for measure in BOXES.entry.metrics}
     # Class 1 is found in one of its two places (51 of 101 recalls have a precision); class 2 in the first image with a score
     # of 0.9, wrongly in the second with the same, and in the third with an overlap of 28 / 34; class 0 has only an ignored one.
     assert total.per_class()["AP50"] == (None, pytest.approx(51 / 101), pytest.approx((51 + 50 * 2 / 3) / 101))

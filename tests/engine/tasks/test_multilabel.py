@@ -5,12 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from engine.contract.job import Job
 from engine.tasks.base import DatasetInfo
-from engine.tasks.multilabel.task import average_precision
 from engine.tasks.registry import TASKS
 from tests.support.dataset_infos import dataset_info
 
@@ -39,15 +36,6 @@ def by_hand(scores: np.ndarray, true: np.ndarray) -> float | None:
     return area
 
 
-@settings(max_examples=60)
-@given(st.lists(st.tuples(st.integers(0, 5), st.booleans()), min_size=1, max_size=30))
-def test_that_average_precision_is_that_of_its_definition_also_where_scores_are_alike(
-    pairs: list[tuple[int, bool]],
-) -> None:
-    scores, true = np.array([score for score, _ in pairs], float), np.array([there for _, there in pairs])
-    assert average_precision(scores, true) == (pytest.approx(by_hand(scores, true)) if true.any() else None)
-
-
 @pytest.mark.parametrize("ranks", [1, 3])
 def test_that_measures_are_those_of_their_definitions_however_the_samples_are_divided(ranks: int) -> None:
     objective = TASK.objective(Job.from_fields(task="multilabel"), dataset_info(CLASSES))
@@ -61,7 +49,7 @@ def test_that_measures_are_those_of_their_definitions_however_the_samples_are_di
     total.counters = torch.stack([part.counters for part in parts]).sum(0)
     total.rows = torch.cat([part.rows for part in parts])
     found = total.compute()
-    assert found.keys() == {measure.id for measure in TASK.entry.measures}
+    assert found.keys() == {measure.id for measure in TASK.entry.metrics}
     likely, true = outputs.sigmoid().double().numpy(), targets.numpy() > 0
     precisions = [by_hand(likely[:, number], true[:, number]) for number in range(CLASSES)]
     assert found["map"] == pytest.approx(np.mean([each for each in precisions if each is not None]))

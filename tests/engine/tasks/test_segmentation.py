@@ -62,7 +62,7 @@ def test_that_measures_are_those_of_their_definitions_however_the_images_are_div
     total = objective.metric()
     total.counters = torch.stack([part.counters for part in parts]).sum(0)
     found = total.compute()
-    assert found.keys() == {measure.id for measure in TASK.entry.measures}
+    assert found.keys() == {measure.id for measure in TASK.entry.metrics}
     for name, value in by_hand(outputs, targets).items():
         assert found[name] == pytest.approx(value, abs=1e-6)
     assert found["loss"] == pytest.approx(objective.loss(outputs, targets).mean().item(), rel=1e-6)

@@ -31,7 +31,7 @@ def catalogue() -> Catalogue:
     narrow = msgspec.structs.replace(resnet, id="narrow", title="Narrow", package="trees", options=FIELDS)
     measure = Measure("calibration", "Calibration error", higher_is_better=False)
     return shipped.with_plugins(
-        Supplement(models=(narrow,), measures={"classification": (measure,)}, problems=(LEFT_OUT,))
+        Supplement(models=(narrow,), metrics={"classification": (measure,)}, problems=(LEFT_OUT,))
     )
 
 

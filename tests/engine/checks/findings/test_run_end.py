@@ -343,7 +343,7 @@ def test_verdict_on_any_history_is_valid(data: st.DataObject) -> None:
     if data.draw(st.booleans()):
         history.add(plan(classes, val=data.draw(st.integers(0, 100))))
     for number in range(1, data.draw(st.integers(0, 9)) + 1):
-        measures = {m.id: data.draw(NUMBERS) for m in task.measures if data.draw(st.integers(0, 5))}
+        measures = {m.id: data.draw(NUMBERS) for m in task.metrics if data.draw(st.integers(0, 5))}
         accuracy = data.draw(st.none() | st.floats(0, 1))
         epoch(history, number, data.draw(NUMBERS), accuracy, measures)
     rows = data.draw(st.lists(st.lists(st.integers(0, 50), min_size=classes, max_size=classes).map(tuple), max_size=4))
@@ -354,7 +354,7 @@ def test_verdict_on_any_history_is_valid(data: st.DataObject) -> None:
         epochs=data.draw(st.sampled_from([1, 9, 100_000])),
         learning_rate=data.draw(st.floats(1e-9, 100)),
         freeze_epochs=data.draw(st.sampled_from([0, 100_000])),
-        best_by=data.draw(st.sampled_from(["", *(measure.id for measure in task.measures), "unknown"])),
+        best_by=data.draw(st.sampled_from(["", *(measure.id for measure in task.metrics), "unknown"])),
     )
     found = find_verdict(history, job, data.draw(st.sampled_from(["completed", "stopped"])))
     if found is None:

@@ -101,7 +101,7 @@ def test_that_measures_are_those_of_the_images_however_they_are_divided(ranks: i
     total = objective.metric()
     total.counters = torch.stack([part.counters for part in parts]).sum(0)
     found = total.compute()
-    assert found.keys() == {measure.id for measure in TASK.entry.measures}
+    assert found.keys() == {measure.id for measure in TASK.entry.metrics}
     counts = [
         count(
             thin_maxima(torch.sigmoid(some[-1, 8:-8]).numpy()),

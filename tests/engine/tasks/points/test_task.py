@@ -128,7 +128,7 @@ def test_that_losses_and_measures_are_those_of_pixels_over_points() -> None:
     measures = objective.metric()
     measures.update(outputs, targets)
     measured = measures.compute()
-    assert measured.keys() == {measure.id for measure in TASK.entry.measures}
+    assert measured.keys() == {measure.id for measure in TASK.entry.metrics}
     ious = [((found == n) & (true == n)).sum() / ((found == n) | (true == n)).sum() for n in range(CLASSES)]
     assert measured["miou"] == pytest.approx(np.mean(ious), rel=1e-6)
     assert measured["point_accuracy"] == pytest.approx((found == true).mean(), rel=1e-6)

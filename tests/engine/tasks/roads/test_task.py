@@ -106,7 +106,7 @@ def test_that_measures_are_those_of_their_definitions_however_the_images_are_div
     total = OBJECTIVE.metric()
     total.counters = torch.stack([part.counters for part in parts]).sum(0)
     found = total.compute()
-    assert found.keys() == {measure.id for measure in TASK.entry.measures}
+    assert found.keys() == {measure.id for measure in TASK.entry.metrics}
     for name, value in by_hand(outputs, targets).items():
         assert 0.1 < value < 0.99
         assert found[name] == pytest.approx(value, abs=1e-6)
