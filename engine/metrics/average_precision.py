@@ -1,8 +1,8 @@
 """Average precision as COCO measures it, of boxes and of masks.
 
-The definitions are those of pycocotools (`COCOeval`, cocodataset/cocoapi), which the tests compare with: ten
-thresholds of the overlap, the precision at 101 recalls, at most 100 detections of a class in an image, over objects
-of all sizes.
+The definitions are those of pycocotools (`COCOeval`, cocodataset/cocoapi), which the tests compare with: ten thresholds
+of the overlap, the precision at 101 recalls, at most 100 detections of a class in an image, over objects of all sizes.
+pycocotools evaluates all images in one process; the rows here merge over ranks and over the resamples of a bootstrap.
 """
 
 from __future__ import annotations
@@ -28,8 +28,9 @@ RIGHT, WRONG, LEFT_OUT = 1, 0, -1
 
 
 def box_overlaps(found: Floats, true: Floats, ignored: Bools) -> Floats:
-    """Intersection over union of boxes [d, 4] and [g, 4] (x1, y1, x2, y2), as [d, g]; with one that is ignored, which
-    may stand for many objects, the share of the found box that lies in it.
+    """Return the IoU of boxes [d, 4] and [g, 4] (x1, y1, x2, y2), as [d, g].
+
+    The overlap with an ignored box, which may cover many objects, is the fraction of the found box inside it.
     """
     corner = np.minimum(found[:, None, 2:], true[None, :, 2:]) - np.maximum(found[:, None, :2], true[None, :, :2])
     both = corner.clip(min=0).prod(2)
@@ -37,7 +38,7 @@ def box_overlaps(found: Floats, true: Floats, ignored: Bools) -> Floats:
 
 
 def mask_overlaps(found: Bools, true: Bools, ignored: Bools) -> Floats:
-    """The same of masks [d, h, w] and [g, h, w]."""
+    """Return the IoU of masks [d, h, w] and [g, h, w], as [d, g], like `box_overlaps`."""
     pixels = found.shape[1] * found.shape[2]
     flat, flat_true = found.reshape(len(found), pixels), true.reshape(len(true), pixels)
     both = np.zeros((len(found), len(true)))
@@ -58,25 +59,33 @@ def _shares(both: Floats, found: Floats, true: Floats, ignored: Bools) -> Floats
 
 
 def match(overlaps: Floats, ignored: Bools) -> Floats:
-    """What becomes of the detections of one class in one image, [d, 10], by `overlaps` [d, g] in the order of falling
-    scores.
-    Each takes the object with which it overlaps most among those that are still free; one that has none but an ignored
-    object, which is never used up, is left out.
+    """Return the outcomes of the detections of one class in one image, [d, 10].
+
+    Each detection takes the free object that it overlaps most; one that overlaps only an ignored object is left out.
+
+    Args:
+        overlaps: Overlaps [d, g], the detections by descending score.
+        ignored: Ignored objects, bool [g], which any number of detections can take.
     """
     return outcomes_of(assign(overlaps, ignored, ignored), ignored)
 
 
 def outcomes_of(taken: Ints, ignored: Bools) -> Floats:
-    """What becomes of detections by the objects that they take, [d, 10] (see `assign`)."""
+    """Return the outcomes of detections by the objects that they take, [d, 10] (see `assign`)."""
     if not len(ignored):
         return np.full(taken.shape, float(WRONG))
     return np.where(taken < 0, WRONG, np.where(ignored[taken], LEFT_OUT, RIGHT)).astype(np.float64)
 
 
 def assign(overlaps: Floats, ignored: Bools, shared: Bools) -> Ints:
-    """Which object each detection of one class in one image takes at each threshold, [d, 10], -1 for none, by
-    `overlaps` [d, g] in the order of falling scores. It is the one with which it overlaps most among those that are
-    free: of `shared` objects any number may be had by several; `ignored` ones are taken where there is no other.
+    """Return the object that each detection of one class in one image takes at each threshold, [d, 10]; -1 for none.
+
+    A detection takes the free object that it overlaps most.
+
+    Args:
+        overlaps: Overlaps [d, g], the detections by descending score.
+        ignored: Objects that are taken only if there is no other, bool [g].
+        shared: Objects that any number of detections can take, bool [g].
     """
     chosen = np.full((len(overlaps), len(THRESHOLDS)), -1, np.int64)
     if not overlaps.shape[1]:
@@ -98,8 +107,9 @@ def assign(overlaps: Floats, ignored: Bools, shared: Bools) -> Ints:
 
 
 def judge(classes: Ints, scores: Floats, true_classes: Ints, ignored: Bools, overlaps: Sequence[Floats]) -> Floats:
-    """What becomes of one image's detections: rows of the class, the score, and ten outcomes for each of `overlaps`
-    [d, g], which are of the boxes, or the masks, with all objects of the image.
+    """Return rows of one image's detections: the class, the score, and ten outcomes for each of `overlaps`.
+
+    `overlaps` [d, g] are those of the boxes, or of the masks, with all objects of the image.
     """
     rows = [np.empty((0, 2 + len(overlaps) * len(THRESHOLDS)))]
     for number in np.unique(classes):
@@ -112,10 +122,11 @@ def judge(classes: Ints, scores: Floats, true_classes: Ints, ignored: Bools, ove
 
 
 def average_precisions(rows: Floats, counts: Floats) -> Floats:
-    """The average precision of each class at each of t thresholds, [classes, t]; NaN for a class that does not occur.
+    """Return the average precision of each class at each of t thresholds, [classes, t]; NaN for an absent class.
 
-    `rows` [k, 2 + t] are those of `judge` for one kind of overlap, of all images; `counts` [classes] are the objects
-    of each class that are not ignored.
+    Args:
+        rows: Rows of `judge` for one kind of overlap, of all images, [k, 2 + t].
+        counts: Objects of each class that are not ignored, [classes].
     """
     found = np.full((len(counts), rows.shape[1] - 2), np.nan)
     rows = rows[np.lexsort((-rows[:, 1], rows[:, 0]))]

@@ -1,5 +1,6 @@
-"""Boundary IoU (Cheng et al. 2021, "Boundary IoU: Improving Object-Centric Image Segmentation Evaluation", equation
-1): the intersection over union of those pixels of a class, in truth and as predicted, that are near its outline.
+"""Boundary IoU: the IoU of those true and predicted pixels of a class that are near its outline.
+
+Source: Cheng et al. 2021, "Boundary IoU: Improving Object-Centric Image Segmentation Evaluation", equation 1.
 """
 
 from __future__ import annotations
@@ -24,8 +25,9 @@ def width_of(height: int, width: int) -> int:
 
 
 def strips(masks: Tensor, wide: int) -> Tensor:
-    """The pixels of bool [n, h, w] that are at most `wide` steps, also diagonal ones, from one that is none of it;
-    what is outside of the image is none of it.
+    """Return the pixels of masks [n, h, w] that are at most `wide` steps from a pixel outside the mask.
+
+    Steps may be diagonal. Pixels beyond the border of the image are outside.
     """
     others = functional.pad(~masks, (wide, wide, wide, wide), value=True).float()[:, None]
     side = 2 * wide + 1
@@ -34,9 +36,9 @@ def strips(masks: Tensor, wide: int) -> Tensor:
 
 
 class BoundaryMetric(Metric):
-    """`counters`: of each class the pixels that are in both strips, then those that are in either; pixels of
-    `NO_CLASS` are in none.
+    """Boundary IoU of each class.
 
+    `counters` has for each class the pixels in both strips, then those in either; pixels of `NO_CLASS` are in none.
     Outputs [n, C, h, w] are scores of the classes, targets int64 [n, h, w].
     """
 
@@ -59,7 +61,7 @@ class BoundaryMetric(Metric):
         self.counters = counters
 
     def compute(self) -> dict[str, float]:
-        """The mean over the classes that occur, in truth or by mistake."""
+        """Return the mean over the classes that occur in truth or prediction."""
         found = [share for share in self.per_class()["Boundary IoU"] if share is not None]
         return {"boundary_iou": sum(found) / len(found)} if found else {}
 

@@ -1,6 +1,4 @@
-"""How far the confidences of a classifier can be believed (Guo et al. 2017, "On Calibration of Modern Neural
-Networks").
-"""
+"""Calibration of classifiers (Guo et al. 2017, "On Calibration of Modern Neural Networks")."""
 
 from __future__ import annotations
 
@@ -29,8 +27,9 @@ class Bins(NamedTuple):
 
 
 class Fitted(NamedTuple):
-    """A temperature, and what it makes of samples that it was not fitted to: expected calibration error and negative
-    log-likelihood, each before and after.
+    """Temperature, and its effect on samples that it was not fitted to.
+
+    The effect is the expected calibration error and the negative log-likelihood, each before and after.
     """
 
     temperature: float
@@ -49,19 +48,24 @@ def bins(confidence: Floats, right: Floats, weights: npt.NDArray[np.int64] | Non
 
 
 def expected_error(found: Bins) -> float:
-    """The mean distance between confidence and accuracy over the bins, by their weight (equation 3)."""
+    """Return the mean distance between confidence and accuracy over the bins, by their weight (equation 3)."""
     return float(np.abs(found.confidence - found.right).sum() / max(found.weight.sum(), _TINY))
 
 
 def fit_temperature(probabilities: npt.NDArray[np.floating], true: npt.NDArray[np.int64]) -> Fitted | None:
-    """By which to divide the logits of probabilities [n, C] of which one is `true` [n]: that of the lowest negative
-    log-likelihood on every second sample (section 4.2). None where there are too few.
+    """Return the temperature that divides the logits of a classifier, None if there are too few samples.
+
+    It minimizes the negative log-likelihood of every second sample (section 4.2).
+
+    Args:
+        probabilities: Probabilities of the classes, [n, C].
+        true: True classes, [n].
     """
     return _fitted(np.log(np.maximum(probabilities.astype(np.float64), _TINY)), true, _softmax, _class_of)
 
 
 def fit_temperature_of_labels(probabilities: npt.NDArray[np.floating], true: npt.NDArray[np.bool_]) -> Fitted | None:
-    """The same of labels [n, C], each of which has a logit of its own and is true or not."""
+    """Return the temperature for labels [n, C], each with a logit of its own, like `fit_temperature`."""
     likely = probabilities.astype(np.float64).clip(_TINY, 1 - _TINY)
     return _fitted(np.log(likely) - np.log1p(-likely), true, _sigmoid, _label_of)
 
@@ -96,11 +100,11 @@ def _sigmoid(logits: Floats) -> Floats:
 
 
 def _class_of(likely: Floats, true: npt.NDArray[np.int64]) -> tuple[Floats, tuple[Floats, Floats]]:
-    """The probability of what is true, and of each prediction its confidence and whether it is right."""
+    """Return the probability of the true class, and the confidence and correctness of each prediction."""
     rows = np.arange(len(likely))
     return likely[rows, true], (likely.max(1), (likely.argmax(1) == true).astype(np.float64))
 
 
 def _label_of(likely: Floats, true: npt.NDArray[np.bool_]) -> tuple[Floats, tuple[Floats, Floats]]:
-    """The same of labels, each of which is a prediction that it is true."""
+    """Return the same as `_class_of` for labels, each of which is a prediction that it is true."""
     return np.where(true, likely, 1 - likely), (likely.ravel(), true.ravel().astype(np.float64))

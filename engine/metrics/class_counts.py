@@ -15,17 +15,16 @@ Shares = tuple[float | None, ...]
 
 
 def pairs_of(true: Tensor, found: Tensor, classes: int) -> Tensor:
-    """A row for each true class of how often each class was found, float64 [classes, classes], of int64 [n] each, on
-    their device. Adding ones, unlike torch.bincount, does not wait for a GPU to learn how many there are.
+    """Return how often each class was predicted for each true class, float64 [classes, classes], on the tensors' device.
+
+    Adding ones, unlike torch.bincount, needs no synchronization with a GPU.
     """
     counts = torch.zeros(classes * classes, dtype=torch.float64, device=true.device)
     return counts.index_add_(0, true * classes + found, torch.ones_like(true, dtype=torch.float64)).view(classes, -1)
 
 
 class ClassCounts:
-    """Of `classes` how often each was right, true and found, and their confusion where there are not too many of
-    them.
-    """
+    """Counts of correct, true and predicted samples of each class, with their confusion unless there are too many classes."""
 
     def __init__(self, classes: int) -> None:
         self.classes = classes
@@ -37,7 +36,7 @@ class ClassCounts:
         return self.classes**2 if self.whole else 3 * self.classes
 
     def of(self, true: Tensor, found: Tensor) -> Tensor:
-        """The counts of samples int64 [n], which are added up, float64 [length]."""
+        """Return the counts of samples int64 [n], float64 [length]; counts of several batches can be added."""
         if self.whole:
             return pairs_of(true, found, self.classes).flatten()
         counts = torch.zeros((3, self.classes), dtype=torch.float64, device=true.device)
@@ -67,8 +66,9 @@ def shares(parts: Tensor, wholes: Tensor) -> Shares:
 
 
 def of_classes(right: Tensor, true: Tensor, found: Tensor) -> dict[str, Shares]:
-    """Precision, recall and F1 of each class (van Rijsbergen 1979, chapter 7, with equal weights); None where a class
-    neither occurs nor is found.
+    """Return precision, recall and F1 of each class; None if a class neither occurs nor is predicted.
+
+    F1 has equal weights (van Rijsbergen 1979, chapter 7).
     """
     return {
         "Precision": shares(right, found),
@@ -78,9 +78,10 @@ def of_classes(right: Tensor, true: Tensor, found: Tensor) -> dict[str, Shares]:
 
 
 def balanced_weights(counts: Sequence[float]) -> Tensor:
-    """What each class counts in the loss so that all count alike together: inverse to how often it occurs, 1 in the
-    mean over the samples (King and Zeng 2001, scikit-learn's "balanced"); a class that does not occur counts 1.
-    float32 [C].
+    """Return loss weights that give all classes the same total weight, float32 [C].
+
+    They are inverse to the frequencies, with a mean of 1 over the samples (King and Zeng 2001; scikit-learn's "balanced").
+    A class that does not occur has weight 1.
     """
     there = torch.tensor(counts, dtype=torch.float64)
     occurring = there > 0
@@ -90,8 +91,10 @@ def balanced_weights(counts: Sequence[float]) -> Tensor:
 
 
 def presence_weights(counts: Sequence[float], samples: int) -> Tensor:
-    """What having a label counts beside not having it, so that both count alike together: how many samples lack it for
-    each that has it (the `pos_weight` of torch's BCEWithLogitsLoss), 1 for one that all have or none. float32 [C].
+    """Return weights of having a label, such that having and lacking it have the same total weight, float32 [C].
+
+    It is the number of samples that lack the label for each that has it (`pos_weight` of torch's BCEWithLogitsLoss), and 1
+    for a label that all samples or none have.
     """
     there = torch.tensor(counts, dtype=torch.float64)
     tells = (there > 0) & (there < samples)
@@ -99,8 +102,10 @@ def presence_weights(counts: Sequence[float], samples: int) -> Tensor:
 
 
 def softened_weights(counts: Sequence[float]) -> Tensor:
-    """The same for pixels, of which there may be thousands of times as many of one class: 1 / ln(1.02 + share), at
-    most 50 to 1 (Paszke et al. 2016, ENet, section 4), and 1 in the mean over the pixels. float32 [C].
+    """Return loss weights of pixels by class, float32 [C]: 1 / ln(1.02 + fraction), with a mean of 1 over the pixels.
+
+    The largest is at most 50 times the smallest, although one class may have thousands of times as many pixels (Paszke et
+    al. 2016, ENet, section 4).
     """
     there = torch.tensor(counts, dtype=torch.float64)
     share = there / there.sum().clamp(min=1)

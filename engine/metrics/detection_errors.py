@@ -1,11 +1,15 @@
-"""What kinds of errors a detector makes, and what each of them costs: TIDE (Bolya et al. 2020, "TIDE: A General
-Toolbox for Identifying Object Detection Errors", section 2), over COCO's matching at an IoU of 0.5.
+"""Kinds of errors of a detector and their costs, by TIDE over COCO's matching at an IoU of 0.5.
 
-A detection that is wrong is, in this order: of bad *localisation*, where it overlaps an object of its class by 0.1 to
-0.5; of a wrong
-*class*, where it overlaps one of another class by 0.5 or more; a *duplicate* of one that was right; *background*, where it overlaps
-nothing by more than 0.1; and else of *both*, a wrong class and bad localisation. An object is *missed* that no
-detection found or is nearly right about.
+Source: Bolya et al. 2020, "TIDE: A General Toolbox for Identifying Object Detection Errors", section 2. The kind of a
+wrong detection is the first of these that applies:
+
+- *localisation*: it overlaps an object of its class by 0.1 to 0.5;
+- *classification*: it overlaps an object of another class by 0.5 or more;
+- *duplicate*: it repeats a correct detection;
+- *background*: it overlaps nothing by more than 0.1;
+- *both*: wrong class and localisation.
+
+An object is *missed* if no detection finds it or is a localisation or classification error about it.
 """
 
 from __future__ import annotations
@@ -36,9 +40,12 @@ COLUMNS = 5
 
 
 class Judged(NamedTuple):
-    """One image's errors. `rows` [k, 5] of detections: class, score, outcome (see `average_precision`), the error's
-    kind, and the class in which it would be right if it were mended, -1 where it would be gone. `missed` [m] are the
-    classes of objects.
+    """Errors in one image.
+
+    Attributes:
+        rows: Detections [k, 5]: class, score, outcome (see `average_precision`), kind of error, and the class that the
+            detection would have if it were corrected; -1 if it would be removed.
+        missed: Classes of missed objects, [m].
     """
 
     rows: Floats
@@ -46,7 +53,7 @@ class Judged(NamedTuple):
 
 
 def judge_errors(classes: Ints, scores: Floats, true_classes: Ints, ignored: Bools, overlaps: Floats) -> Judged:
-    """The errors in one image by the `overlaps` [d, g] of its detections with its objects."""
+    """Return the errors in one image by the `overlaps` [d, g] of its detections with its objects."""
     used = np.zeros(len(true_classes), bool)
     counted, outcomes = [np.empty(0, np.int64)], [np.empty(0)]
     for number in np.unique(classes):
@@ -107,9 +114,12 @@ def _mended(objects: Ints, scores: Floats, used: Bools) -> Bools:
 
 
 def costs(rows: Floats, counts: Floats, missed: Floats) -> dict[ErrorKind, tuple[int, float]]:
-    """Of each kind how many errors there are, and by how much AP50 would rise without them. `rows` [k, 5] are those
-    of `judge_errors` of all images; `counts` and `missed` [classes] are the objects of each class, and those that
-    were missed.
+    """Return the number of errors of each kind, and the gain in AP50 if there were none.
+
+    Args:
+        rows: Rows of `judge_errors` of all images, [k, 5].
+        counts: Objects of each class, [classes].
+        missed: Missed objects of each class, [classes].
     """
     base = _ap50(rows, counts)
     found: dict[ErrorKind, tuple[int, float]] = {}

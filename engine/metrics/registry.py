@@ -43,7 +43,7 @@ METRICS: Registry[AddedMetric] = Registry("footplate.metrics", {}, _accept)
 
 
 def added_to(task: str, own: tuple[Measure, ...]) -> dict[str, AddedMetric]:
-    """What plug-ins add to the `own` measures of a task, by id; one that the task has already is left out."""
+    """Return the metrics of plug-ins for a task by id; one whose id is among the task's `own` is left out."""
     known = {measure.id for measure in own}
     for name, metric in METRICS.added().items():
         if task in metric.tasks and name in known:

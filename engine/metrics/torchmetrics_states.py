@@ -18,7 +18,7 @@ State = tuple[int, dict[str, Any]]
 
 
 def parts_of(metric: object) -> list[Any]:
-    """A metric of torchmetrics and those within it, as a wrapper has; none where it is not one."""
+    """Return a torchmetrics metric and those inside it, as in a wrapper; empty for other objects."""
     modules = metric.modules() if isinstance(metric, nn.Module) else ()
     return [module for module in modules if hasattr(module, "_reductions")]
 
@@ -30,7 +30,7 @@ def keep_apart(metric: nn.Module) -> None:
 
 
 def states_of(metric: nn.Module) -> list[State]:
-    """The state of each of its `parts_of`, which are on the CPU from now on."""
+    """Move the metric to the CPU, and return the state of each of its `parts_of`."""
     parts = parts_of(metric.cpu())
     return [(part.update_count, {name: getattr(part, name) for name in part._reductions}) for part in parts]
 

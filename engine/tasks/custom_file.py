@@ -47,39 +47,43 @@ class OwnTask(ABC):
     there are none."""
 
     def datasets(self) -> tuple[SampleSet, SampleSet] | None:
-        """Training and validation of the folder `self.job.data.dataset`, if Footplate does not read it. Called in
-        every worker, which all are to get the same.
+        """Return training and validation samples of the folder `self.job.dataset`, if Footplate does not read it.
+
+        It is called in every worker, and must return the same samples in all.
         """
         return None
 
     @abstractmethod
     def build_model(self, classes: int, channels: int) -> nn.Module:
-        """The model, with fresh weights. `channels` are the images', or the first dimension of the inputs."""
+        """Build the model with fresh weights; `channels` are the images', or the first dimension of the inputs."""
 
     def transform(self, inputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-        """A batch of training as the model is to be given it, on the device. What torch draws at random in it depends
-        on the job's seed and the index of the batch alone.
+        """Return a training batch as the model takes it, on the device.
+
+        torch's random draws in it depend on the job's seed and the index of the batch only.
         """
         return inputs, targets
 
     @abstractmethod
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """The loss of each sample, [n]. Outputs are float32."""
+        """Return the loss of each sample, [n]. Outputs are float32."""
 
     def metrics(self) -> dict[str, Any]:
-        """New metrics of torchmetrics, or of classes derived from `torchmetrics.Metric`, by the ids of those of
-        `measures` that they compute, each a single number. They are given the outputs and targets of each batch of a
-        validation, on the device, and joined over all processes; a value that is not finite is left out.
+        """Return new metrics of torchmetrics by the ids of those `measures` that they compute, each a single number.
+
+        They are updated with the outputs and targets of each validation batch on the device, and merged over all processes. A
+        value that is not finite is left out.
         """
         return {}
 
     def measure(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """What `summarise` is to know of each sample, [n, k]: by default the values of the other `measures`."""
+        """Return values of each sample for `summarise`, [n, k]; by default those of the other `measures`."""
         return outputs.new_zeros((len(outputs), 0))
 
     def summarise(self, values: Tensor) -> Sequence[float]:
-        """Each of the other `measures`, from what `measure` gave for all samples of the validation, float64 [N, k]: by
-        default the means.
+        """Return each of the other `measures`, from the values of all validation samples, float64 [N, k].
+
+        By default these are the means.
         """
         means: list[float] = values.mean(0).tolist()
         return means
@@ -89,13 +93,14 @@ class OwnTask(ABC):
         return None
 
     def show(self, image: npt.NDArray[np.uint8], value: Tensor, *, predicted: bool) -> Visualization:
-        """How a sample's target, or what the model gave for it (`predicted`), is shown beside or on its image, uint8
-        [h, w, 3]: by default the image with the value's first numbers below it.
+        """Draw a sample's target, or the model's output for it if `predicted`, on or next to its image, uint8 [h, w, 3].
+
+        By default the image is shown with the first numbers of the value.
         """
         return Visualization(image, in_numbers(value))
 
 
 def in_numbers(value: Tensor) -> str:
-    """The first numbers of `value`, in words."""
+    """Return the first numbers of `value` as text."""
     flat: list[Any] = value.flatten()[:NUMBERS_TOLD].tolist()
     return ", ".join(f"{each:.4g}" for each in flat) + (", …" if value.numel() > NUMBERS_TOLD else "")

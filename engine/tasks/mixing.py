@@ -30,8 +30,9 @@ def mixes(job: Job) -> bool:
 
 
 def mixing(job: Job, entry: TaskEntry, classes: int, streams: RandomStreams, *, training: bool) -> Finish | None:
-    """What a job whose task mixes images does to its batches; None where that is nothing. Those of the validation are
-    not mixed, but their targets take the same form.
+    """Return the transform of batches of a job whose task mixes images; None if there is none.
+
+    Validation images are not mixed, but their targets get the same form.
     """
     if not mixes(job) or not {"mixup", "cutmix"} & set(entry.fields):
         return None
@@ -66,7 +67,7 @@ class Mixing(OneHot):
         self._mixup, self._cutmix, self._streams = mixup, cutmix, streams
 
     def __call__(self, inputs: Tensor, targets: Tensor, epoch: int, batch_index: int) -> tuple[Tensor, Tensor]:
-        """Changes `inputs` in place."""
+        """Mix a batch; `inputs` are changed in place."""
         shares = self._shares(targets)
         if not len(inputs):
             return inputs, shares
@@ -87,8 +88,10 @@ class Mixing(OneHot):
 
 
 def cut_window(height: int, width: int, kept: float, random: np.random.Generator) -> Window:
-    """A window of 1 - `kept` of an image's area and of its form, about a centre anywhere in it; what lies outside of
-    the image is cut off (Yun et al. 2019, equation 2 and algorithm A1).
+    """Draw a window with 1 - `kept` of an image's area and the image's aspect ratio.
+
+    Its center is anywhere in the image, and parts beyond the border are cut off (Yun et al. 2019, equation 2 and algorithm
+    A1).
     """
     share = np.sqrt(1 - kept)
     tall, wide = int(height * share), int(width * share)

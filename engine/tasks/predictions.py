@@ -1,6 +1,4 @@
-"""What a model predicts of one sample, in numbers: first as its output says it (`Scores`), then in the sample's own
-coordinates (`Prediction`).
-"""
+"""Predictions for one sample: scores in the model's coordinates (`Scores`), then results in the sample's (`Prediction`)."""
 
 from __future__ import annotations
 
@@ -47,9 +45,13 @@ class LineScores(NamedTuple):
 
 
 class ObjectScores(NamedTuple):
-    """Detections, those with the highest scores first: `boxes` float64 [d, 4] (x1, y1, x2, y2 in pixels of the
-    model's square), `scores` [d], `classes` int64 [d]; and of each how likely its pixels are the object's, [d, p, p]
-    over its box, if that is known.
+    """Detections in the model's square, by descending score.
+
+    Attributes:
+        boxes: x1, y1, x2, y2 in pixels, float64 [d, 4].
+        scores: Scores, [d].
+        classes: Classes, int64 [d].
+        masks: Likelihood of the object over its box, [d, p, p]; None if unknown.
     """
 
     boxes: npt.NDArray[np.float64]
@@ -86,20 +88,20 @@ class Prediction(ABC):
 
     @property
     def found(self) -> tuple[tuple[int, ...], tuple[float, ...]]:
-        """The classes that were predicted, the likeliest first, and how likely each is; of pixels and points what
-        share of all has each class.
-        """
+        """Predicted classes with their probabilities, the likeliest first; of pixels and points with their fractions."""
         return (), ()
 
     def drawn(self, image: Bytes) -> Bytes | None:
-        """It on its image, uint8 [h, w, 3]; None where there is nothing to draw."""
+        """Draw the prediction on its image, uint8 [h, w, 3]; None if there is nothing to draw."""
         return None
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Labels(Prediction):
-    """Of an image as a whole. `probabilities` float32 [C]. Where `several` labels may be true, those are predicted
-    whose probability is at least `threshold`; else the likeliest.
+    """Class or labels of an image.
+
+    `probabilities` are float32 [C]. If `several` labels may be true, those with at least `threshold` are predicted, else
+    the likeliest.
     """
 
     probabilities: Floats
@@ -160,9 +162,14 @@ class Lines(Prediction):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Objects(Prediction):
-    """The objects in an image, those with the highest scores first: `boxes` float32 [n, 4] (x1, y1, x2, y2 in pixels
-    of the image), `scores` float32 [n], `numbers` int64 [n] of their classes. `size` is the image's height and width.
-    `windows` are the masks of instances, each within the part of the image that holds it; None of boxes alone.
+    """Objects in an image, by descending score.
+
+    Attributes:
+        boxes: x1, y1, x2, y2 in pixels of the image, float32 [n, 4].
+        scores: float32 [n].
+        numbers: Numbers of the classes, int64 [n].
+        size: Height and width of the image.
+        windows: Masks of instances, each in the part of the image that contains it; None for boxes.
     """
 
     size: tuple[int, int]
@@ -206,8 +213,9 @@ class Objects(Prediction):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class PointClasses(Prediction):
-    """Of each point of a cloud, in the order of its file: `numbers` uint8 [n] of its class, 255 of a point without a
-    position; `probability` float32 [n], how likely that is.
+    """Classes of the points of a cloud, in the order of its file.
+
+    `numbers` are uint8 [n], 255 for a point without a position; `probability` is float32 [n].
     """
 
     numbers: Bytes
@@ -224,8 +232,9 @@ class PointClasses(Prediction):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Raw(Prediction):
-    """The model's output for one sample, float32 of any shape, of a task that says no more of it than `shown_words`,
-    and `shown` uint8 [h, w, 3].
+    """Output for one sample of a task without predictions of its own, float32 of any shape.
+
+    `shown` is a drawing, uint8 [h, w, 3], and `shown_words` its text.
     """
 
     output: Floats
@@ -241,8 +250,9 @@ class Raw(Prediction):
 
 
 def shares(counts: npt.NDArray[np.int64]) -> tuple[tuple[int, ...], tuple[float, ...]]:
-    """The classes that occur, by `counts` [256] of which the last is of no class, the most frequent first; and their
-    shares.
+    """Return the classes that occur, the most frequent first, and their fractions.
+
+    `counts` [256] are by class; the last is of no class.
     """
     counts = counts[:NO_CLASS]
     order = np.argsort(-counts, kind="stable")
@@ -251,17 +261,17 @@ def shares(counts: npt.NDArray[np.int64]) -> tuple[tuple[int, ...], tuple[float,
 
 
 def in_shares(classes: Sequence[str], numbers: Sequence[int], parts: Sequence[float]) -> str:
-    """What share of a sample has which class, in words."""
+    """Return the fraction of each class as text."""
     return ", ".join(f"{classes[number]} {100 * part:.0f} %" for number, part in zip(numbers, parts, strict=True))
 
 
 def on_lines(share: float) -> str:
-    """What share of an image is on a line, in words."""
+    """Return the fraction of an image that is on lines as text."""
     return f"Lines on {100 * share:.1f} % of it"
 
 
 def palette(classes: int) -> Bytes:
-    """The colours of the numbers 0 to 255 in a mask, uint8 [256, 3]: those of the legend, and white for no class."""
+    """Return the colors of the numbers 0 to 255 in a mask, uint8 [256, 3]: those of the legend, and white for no class."""
     colours = np.zeros((NO_CLASS + 1, 3), np.uint8)
     colours[:classes] = class_colours(classes)
     colours[NO_CLASS] = 255
@@ -269,5 +279,5 @@ def palette(classes: int) -> Bytes:
 
 
 def line_legend(name: str) -> tuple[LegendEntry, ...]:
-    """The legend of drawn lines."""
+    """Return the legend of drawn lines."""
     return (LegendEntry(name, mask_legend(("", name))[LINE_COLOUR].colour),)

@@ -37,9 +37,10 @@ MNIST: Statistics = ((0.1307,), (0.3081,))
 
 
 class ClassificationMetric(Metric):
-    """`counters`: samples, right at first, right among the first five, sum of the losses; then what `ClassCounts`
-    counts.
-    Targets int64 [n], or shares of the classes [n, C], of which the largest is the truth.
+    """Top-1 and top-5 accuracy, loss, and counts of classes.
+
+    `counters` are samples, correct first predictions, correct among the first five, the sum of the losses, and those of
+    `ClassCounts`. Targets are int64 [n], or fractions of the classes [n, C], of which the largest is the truth.
     """
 
     def __init__(self, classes: int) -> None:
@@ -116,11 +117,15 @@ class Classification(Task):
 
 
 class ClassOfImage(Objective):
-    """The right one of the classes, by cross entropy, with `smoothing` (Szegedy et al. 2016, section 7) and with what
-    each class counts, `weights` [C]. Where images are `mixed`, targets are shares of the classes [n, C].
+    """Objective for one class per image, by cross entropy.
 
-    `binary`: each class by itself, by the mean of their binary cross entropies (Wightman et al. 2021, section 2.2;
-    timm's BinaryCrossEntropy after its Mixup, which smooths mixed targets as others are smoothed).
+    Args:
+        classes: Names of the classes.
+        smoothing: Label smoothing (Szegedy et al. 2016, section 7).
+        weights: Weight of each class, [C].
+        mixed: True if images are mixed; targets are then fractions of the classes, [n, C].
+        binary: True for the mean of the classes' binary cross entropies (Wightman et al. 2021, section 2.2; timm's
+            BinaryCrossEntropy after its Mixup, which smooths mixed targets like others).
     """
 
     entry = Classification.entry

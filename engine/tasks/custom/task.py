@@ -130,7 +130,7 @@ class Opened:
         self._example: tuple[Tensor, Tensor] | None = None
 
     def call(self, name: str, *given: Any) -> Any:
-        """Calls a method of the task's. Raises TaskError with the line at which it fails."""
+        """Call a method of the task. Raises TaskError with the line that fails."""
         return user_file.guarded(self.file, f"in {name}", getattr(self.task, name), *given)
 
     def wrong(self, what: str) -> TaskError:
@@ -143,7 +143,7 @@ class Opened:
         return self._splits
 
     def example(self) -> tuple[Tensor, Tensor]:
-        """An input as the model is given it, and a target, of which only shape and type mean something."""
+        """Return an input and a target with the shapes and types of samples."""
         if self._example is None:
             splits = self.splits()
             train = splits.train
@@ -187,14 +187,14 @@ class Opened:
         return made
 
     def values(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """What is measured of each sample, [n, k]."""
+        """Return the measured values of each sample, [n, k]."""
         made: Any = self.task.measure(outputs, targets)
         if not isinstance(made, Tensor) or made.ndim != 2 or len(made) != len(outputs):
             raise self.wrong(f"measure returns {_kind(made)}; expected one row per sample, [{len(outputs)}, k]")
         return made
 
     def metrics(self) -> dict[str, Any]:
-        """New metrics of torchmetrics by the ids of the file's measures that they compute."""
+        """Return new torchmetrics metrics by the ids of the file's measures that they compute."""
         made: Any = self.call("metrics")
         if not isinstance(made, dict):
             raise self.wrong(f"metrics returns {_kind(made)}, not a dict")
@@ -208,16 +208,14 @@ class Opened:
         return made
 
     def computed(self, name: str, metric: Any) -> float:
-        """What one of the file's metrics has found."""
+        """Return the value of one of the file's torchmetrics metrics."""
         made: Any = metric.compute()
         if not isinstance(made, int | float) and not (isinstance(made, Tensor) and made.numel() == 1):
             raise self.wrong(f"the metric “{name}” returns {_kind(made)}; expected a single number")
         return float(made)
 
     def summarised(self, values: Tensor, metrics: Collection[str]) -> dict[str, float]:
-        """The file's measures but for those of `metrics`, by their ids, from what was measured of each sample, float64
-        [N, k].
-        """
+        """Return the file's measures except those of `metrics`, by id, from the values of all samples, float64 [N, k]."""
         measures = [measure for measure in self.task.measures if measure.id not in metrics]
         told = list(self.task.summarise(values))
         if len(told) != len(measures):
@@ -257,7 +255,7 @@ class Opened:
 
 
 def opened(job: Job) -> Opened:
-    """The task in the job's file, and its data, opened once however often it is asked for. Raises TaskError."""
+    """Return the task in the job's file with its data, opened only once. Raises TaskError."""
     key = job.with_fields(**{name: FIELDS[name].default for name in fields_with("resolved")})
     if key not in _opened:
         _opened.clear()
@@ -270,7 +268,7 @@ _opened: dict[Job, Opened] = {}
 
 @lru_cache(maxsize=4)
 def _class_of(path: str, agreed_sha256: str) -> tuple[Path, type[OwnTask]]:
-    """The file, and the class of a task in it."""
+    """Return the file and the class of the task in it."""
     file, module = user_file.opened(path, agreed_sha256)
     made = [
         each
@@ -289,7 +287,7 @@ def _class_of(path: str, agreed_sha256: str) -> tuple[Path, type[OwnTask]]:
 
 
 def _first(own: Opened, samples: SampleSet) -> tuple[Tensor, Tensor]:
-    """The first sample of a split that can be read."""
+    """Return the first sample of a split that can be read."""
     for index in range(len(samples)):
         try:
             made = user_file.guarded(own.file, "in load", samples.load, index, 0)
@@ -310,8 +308,10 @@ def _kind(made: Any) -> str:
 
 
 class OwnMetric(Metric):
-    """`rows` [N, 1 + k]: the loss of each sample, then what the file measures of it; besides, the file's own
-    metrics.
+    """Metrics of a custom task.
+
+    `rows` [N, 1 + k] are the loss of each sample and the values that the file measures; metrics of torchmetrics have their
+    own state.
     """
 
     def __init__(self, own: Opened) -> None:
@@ -385,8 +385,9 @@ class OwnObjective(Objective):
 
 
 def as_image(given: npt.NDArray[Any]) -> Bytes:
-    """An input for people, uint8 [h, w, 3]: of one [channels, h, w] the first three, or the first, stretched to their
-    range; of what is no image a blank.
+    """Convert an input to an image, uint8 [h, w, 3].
+
+    Of channels [c, h, w], the first three or the first are stretched to their range; other inputs become a blank image.
     """
     if given.dtype == np.uint8 and given.ndim == 3 and given.shape[2] == 3:
         return given

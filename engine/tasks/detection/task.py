@@ -32,8 +32,13 @@ EXPLAINED = 3
 
 
 class Found(NamedTuple):
-    """One image's detections, those with the highest scores first: `boxes` [d, 4], `scores` [d], `classes` [d], and
-    what else the detector gave of each, [d, w].
+    """Detections in one image, by descending score.
+
+    Attributes:
+        boxes: Boxes, [d, 4].
+        scores: Scores, [d].
+        classes: Classes, [d].
+        more: Further outputs of the detector, [d, w].
     """
 
     boxes: Floats
@@ -51,7 +56,7 @@ class Objects(NamedTuple):
 
 
 def found_in(output: Tensor, least: float = 0.0) -> Found:
-    """The detections in one image's output [k, 6 or more] whose score is at least `least`."""
+    """Return the detections in one image's output [k, 6 or more] with a score of at least `least`."""
     there = output.detach().cpu().double().numpy()
     there = there[there[:, 4] >= least]
     there = there[np.argsort(-there[:, 4], kind="stable")]
@@ -59,7 +64,7 @@ def found_in(output: Tensor, least: float = 0.0) -> Found:
 
 
 def true_in(target: Tensor) -> Objects:
-    """The objects in one image's targets [m, 6], without what fills them up."""
+    """Return the objects in one image's targets [m, 6], without padding."""
     there = target.detach().cpu().double().numpy()
     there = there[there[:, 4] >= 0]
     return Objects(there[:, :4], there[:, 4].astype(np.int64), there[:, 5] > 0)
@@ -80,8 +85,9 @@ class InstanceMetric(Metric):
 
     @abstractmethod
     def compared(self, found: Found, target: Tensor) -> tuple[Ints, Bools, Sequence[Floats]]:
-        """The classes of an image's objects, whether they are ignored, and their overlaps with what was found, by
-        kind.
+        """Return the classes of an image's objects, which of them are ignored, and overlaps with the detections.
+
+        The overlaps [d, g] are listed by kind.
         """
 
     @torch.no_grad()
@@ -171,7 +177,7 @@ class FoundInImage(Objective):
         self._classes = classes
 
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """What the model gives in training is each image's loss."""
+        """Return the model's outputs in training, which are each image's loss."""
         return outputs
 
     def correct(self, outputs: Tensor, targets: Tensor) -> None:
@@ -205,22 +211,23 @@ class FoundInImage(Objective):
         return ", ".join(f"{count} {self._classes[number]}" for number, count in counts) or "nothing"
 
     def nothing_sure(self, output: Tensor) -> str:
-        """What is to be said where no detection has a score that is shown."""
+        """Return the text for an image without a detection whose score is high enough to be shown."""
         best = float(output[:, 4].max()) if len(output) else -1.0
         return f"no detections with a score of {100 * SHOWN:.0f} %" + (
             f"; the best score is {100 * best:.0f} %" if best >= 0 else ""
         )
 
     def names(self, classes: Ints, scores: Floats | None = None) -> list[str]:
-        """The words at each box."""
+        """Return the text at each box."""
         if scores is None:
             return [self._classes[number] for number in classes]
         return [f"{self._classes[number]} {100 * score:.0f} %" for number, score in zip(classes, scores, strict=True)]
 
 
 class BoxesOfImage(FoundInImage):
-    """Boxes, by the losses of the detector that is trained. Targets are float32 [n, m, 6]: x1, y1, x2, y2 in pixels,
-    the class, -1 where a row only fills up, and whether the object is ignored.
+    """Objective for boxes, by the losses of the detector.
+
+    Targets are float32 [n, m, 6]: x1, y1, x2, y2 in pixels, the class (-1 for padding), and 1 if the object is ignored.
     """
 
     entry = Detection.entry
@@ -229,7 +236,7 @@ class BoxesOfImage(FoundInImage):
         return BoxMetric(len(self._classes))
 
     def blank_targets(self, inputs: Tensor) -> Tensor:
-        """A box in the middle of each, so that all of the detector has something to do."""
+        """Return a box in the middle of each image, which exercises the entire detector."""
         side = float(inputs.shape[-1])
         box = torch.tensor([[side / 4, side / 4, 3 * side / 4, 3 * side / 4, 0, 0]], device=inputs.device)
         return box.repeat(len(inputs), 1, 1)

@@ -104,10 +104,11 @@ def _of_image(content: bytes) -> Drawn:
 
 
 def lay_edges(drawn: Drawn, size: int) -> Bytes:
-    """uint8 [2, size, size], laid as `decode_whole` lays the image: each pixel's share of the annotators (0 to
-    `FULL`, and `OUTSIDE` around), and one bit for each of the first annotators who drew it, their lines thinned.
+    """Return the planes of edges in a square like that of `decode_whole`, uint8 [2, size, size].
 
-    Where the image shrinks, a pixel is an edge that has one among its own, so that no line is lost or broken.
+    The first plane has each pixel's fraction of annotators, from 0 to `FULL`, and `OUTSIDE` around the image. The second
+    has one bit for each of the first annotators who drew it, with thinned lines. Where the image shrinks, a pixel is an
+    edge if any of its merged pixels is, so that no line is lost or interrupted.
     """
     layers = _resized(drawn.layers, size)
     if drawn.share is None:
@@ -140,9 +141,10 @@ def _resized(layers: npt.NDArray[_Kind], size: int) -> npt.NDArray[_Kind]:
 
 
 def thinned(plane: Planes) -> Planes:
-    """Lines of one pixel's width, bool [h, w], instead of wider ones, connected as they were: the parallel algorithm
-    of Guo and Hall (Communications of the ACM 32, 1989, algorithm A1), which is also Matlab's `bwmorph` "thin", by
-    which the benchmark of BSDS500 thins.
+    """Thin lines to a width of one pixel, bool [h, w], preserving their connections.
+
+    It is the parallel algorithm of Guo and Hall (Communications of the ACM 32, 1989, algorithm A1), as in Matlab's `bwmorph`
+    "thin", which the benchmark of BSDS500 uses.
     """
     there = np.pad(plane.astype(bool), 1)
     rows, columns = np.nonzero(there)

@@ -1,7 +1,6 @@
-"""Matlab's files of version 5, looked through before they are read: a few bytes may announce billions of cells.
-Torch-free.
+"""Check of Matlab files of version 5 before they are read: a few bytes may announce billions of cells. Torch-free.
 
-After MathWorks: MAT-File Format, "Level 5 MAT-File Format".
+Source: MathWorks, MAT-File Format, "Level 5 MAT-File Format".
 """
 
 from __future__ import annotations

@@ -37,8 +37,13 @@ _COUNTS = len(THRESHOLDS) * 4
 
 
 class Scores(NamedTuple):
-    """`ods` is the best F measure at one threshold for all images, reached at `threshold`; `ois` that with the best
-    threshold for each image, `ap` the average precision.
+    """Scores of edges over all images.
+
+    Attributes:
+        ods: Best F measure at one threshold for all images.
+        ois: F measure with the best threshold for each image.
+        ap: Average precision.
+        threshold: Threshold of `ods`.
     """
 
     ods: float
@@ -111,9 +116,10 @@ def _image_region(share: Bytes) -> tuple[slice, slice]:
 
 
 def thin_maxima(likely: Floats) -> Floats:
-    """Edges [h, w] of 0 to 1 that are strongest across their direction, and 0 elsewhere: the non-maximum suppression
-    of Dollár and Zitnick (PAMI 2015; `edgesNms` of their toolbox), with bilinear interpolation at one pixel to either
-    side. An image less than two pixels wide has none.
+    """Return edges [h, w] in 0..1 that are local maxima across their direction, and 0 elsewhere.
+
+    It is the non-maximum suppression of Dollár and Zitnick (PAMI 2015; `edgesNms` of their toolbox), with bilinear
+    interpolation at one pixel to each side. An image less than two pixels wide has none.
     """
     height, width = likely.shape
     if min(height, width) < 2:
@@ -139,7 +145,7 @@ def thin_maxima(likely: Floats) -> Floats:
 
 
 def _triangle(values: Floats, radius: int) -> Floats:
-    """Smoothed by a triangle of the radius in both directions."""
+    """Return the values smoothed by a triangle filter of this radius in both directions."""
     from scipy.ndimage import convolve1d
 
     weights = np.concatenate([np.arange(1, radius + 1), [radius + 1], np.arange(radius, 0, -1)]) / (radius + 1) ** 2
@@ -148,17 +154,17 @@ def _triangle(values: Floats, radius: int) -> Floats:
 
 
 def _fading(length: int, border: int) -> Floats:
-    """1 but for the ends, where it falls to 0."""
+    """Return ones [length] that fall to 0 at both ends over `border` values."""
     from_end = np.minimum(np.arange(length), np.arange(length)[::-1])
     faded: Floats = np.minimum(from_end / border, 1) if border else np.ones(length)
     return faded
 
 
 def count(thin: Floats, annotators: Sequence[Plane]) -> Counts:
-    """What of thin edges [h, w] and of what each annotator drew, [h, w], agrees: int64 [thresholds, 4].
+    """Count the agreement of thin edges [h, w] with those of each annotator, int64 [thresholds, 4].
 
-    A pixel of the one is matched with at most one of the other, within the tolerance, and as many as possible are; of
-    the found it is enough that one annotator drew them, while each annotator's are to be found.
+    A pixel is matched with at most one of the other image within the tolerance, and as many as possible are. A predicted
+    pixel is correct if one annotator drew it, while every annotator's pixels are to be found.
     """
     levels = np.searchsorted(THRESHOLDS, thin.ravel(), side="right").reshape(thin.shape)
     rows, columns = np.nonzero(levels)
@@ -177,16 +183,17 @@ def count(thin: Floats, annotators: Sequence[Plane]) -> Counts:
 
 
 def _first_sums(values: npt.ArrayLike) -> Counts:
-    """The sums of the first 0, 1, … of the values."""
+    """Return the sums of the first 0, 1, … of the values."""
     sums: Counts = np.concatenate([[0], np.cumsum(values, dtype=np.int64)])
     return sums
 
 
 def _matched(rows: Counts, columns: Counts, drawn: Plane) -> Plane:
-    """Which of the pixels (rows, columns) are matched with one that was drawn: of the first so many always as many as
-    can be. Each in its turn looks for a partner, and where others have taken all in its reach, for a chain of them
-    that can be moved on to make room (an augmenting path; Kuhn 1955). One that finds none never will, nor can the
-    pixels that it came across help any other, so that the later are never matched at the cost of the earlier.
+    """Return which of the pixels (rows, columns) are matched with a drawn one, as many as possible of each prefix.
+
+    Each pixel in turn looks for a partner, and if all in its reach are taken, for a chain of partners that can be moved (an
+    augmenting path; Kuhn 1955). A pixel without a partner never gets one, nor can the pixels on its search help others, so
+    that later pixels are never matched at the cost of earlier ones.
     """
     near = _near(rows, columns, drawn)
     taken_by = [-1] * int(drawn.sum())
@@ -209,8 +216,9 @@ def _matched(rows: Counts, columns: Counts, drawn: Plane) -> Plane:
 
 
 def _search(pixel: int, near: list[list[int]], taken_by: list[int], of_no_help: set[int], asked: dict[int, int]) -> int:
-    """A drawn pixel that is free and that a chain leads to, -1 where there is none; `asked` gets by which pixel each
-    of the chain's was come upon.
+    """Return a free drawn pixel that an augmenting path leads to, -1 if there is none.
+
+    `asked` receives for each drawn pixel on the search the pixel that reached it.
     """
     waiting = [pixel]
     for each in waiting:
@@ -225,7 +233,7 @@ def _search(pixel: int, near: list[list[int]], taken_by: list[int], of_no_help: 
 
 
 def _near(rows: Counts, columns: Counts, drawn: Plane) -> list[list[int]]:
-    """For each of the pixels the numbers of those drawn that are near enough, the nearest first."""
+    """Return for each pixel the numbers of the drawn pixels within the tolerance, the nearest first."""
     height, width = drawn.shape
     most = TOLERANCE * float(np.hypot(height, width))
     reach = int(most)
@@ -240,13 +248,13 @@ def _near(rows: Counts, columns: Counts, drawn: Plane) -> list[list[int]]:
 
 
 def best_row(counts: Counts) -> Counts:
-    """An image's counts [4] at the threshold that suits it best."""
+    """Return an image's counts [4] at its best threshold."""
     best: Counts = counts[int(np.argmax(_f_measure(counts)))]
     return best
 
 
 def score(counts: npt.ArrayLike, at_best: npt.ArrayLike) -> Scores:
-    """The measures of all images, by the sums of their counts [thresholds, 4] and of their `best_row` [4]."""
+    """Return the scores of all images by the sums of their counts [thresholds, 4] and of their `best_row` [4]."""
     summed = np.asarray(counts)
     of_all = _f_measure(summed)
     best = int(np.argmax(of_all))
@@ -259,7 +267,7 @@ def score(counts: npt.ArrayLike, at_best: npt.ArrayLike) -> Scores:
 
 
 def recall_and_precision(counts: Floats | Counts) -> tuple[Floats, Floats]:
-    """By counts [thresholds, 4]."""
+    """Return recall and precision at each threshold, of counts [thresholds, 4]."""
     recall = counts[:, MATCHED_DRAWN] / np.maximum(counts[:, DRAWN], 1)
     precision = counts[:, MATCHED_FOUND] / np.maximum(counts[:, FOUND], 1)
     return recall, precision
@@ -272,7 +280,7 @@ def _f_measure(counts: Floats | Counts) -> Floats:
 
 
 def _average_precision(counts: Floats | Counts) -> float:
-    """The area below the precision by the recall, in steps of 0.01 of recall, as the benchmark takes it."""
+    """Return the area below precision by recall, in the benchmark's steps of 0.01 of recall."""
     recall, precision = recall_and_precision(counts)
     known, first = np.unique(recall, return_index=True)
     if len(known) < 2:

@@ -25,12 +25,11 @@ program."""
 
 
 def vgg16_stages(*, batch_norm: bool = False, dilated: bool = False) -> nn.Sequential:
-    """The layers from the first convolution to the last stage's last activation, in the places where torchvision's
-    vgg16 and vgg16_bn have them in `features`, so that their weights load; fresh ones are drawn as torchvision draws
-    them.
+    """Build VGG16's layers from the first convolution to the last activation.
 
-    Without `dilated` each stage halves the image. With it the last does not: what it would see from afar it then sees
-    by dilated convolutions. (The pooling before it takes 3 px and not 2, so that nothing moves by half a pixel.)
+    Their positions are those in `features` of torchvision's vgg16 and vgg16_bn, so that its weights load, and fresh weights
+    are drawn like torchvision's. Each stage halves the image. If `dilated`, the last stage does not, and its convolutions
+    are dilated instead; the pooling before it has a size of 3 px, not 2, to avoid a shift by half a pixel.
     """
     layers: list[nn.Module] = []
     channels = 3
@@ -49,7 +48,7 @@ def vgg16_stages(*, batch_norm: bool = False, dilated: bool = False) -> nn.Seque
 
 
 def activations(stages: nn.Sequential) -> tuple[tuple[int, ...], ...]:
-    """The indices of each stage's activations among the layers, in order."""
+    """Return the indices of each stage's activations among the layers, in order."""
     found: list[list[int]] = [[]]
     for index, layer in enumerate(stages):
         if isinstance(layer, nn.MaxPool2d):
@@ -60,14 +59,12 @@ def activations(stages: nn.Sequential) -> tuple[tuple[int, ...], ...]:
 
 
 def enlarged(values: Tensor, like: Tensor) -> Tensor:
-    """`values` at the height and width of `like`."""
+    """Return `values` enlarged to the height and width of `like`."""
     return functional.interpolate(values, size=like.shape[-2:], mode="bilinear", align_corners=False)
 
 
 class HedHead(nn.Module):
-    """Side outputs, one for each feature map of `widths` channels, and their weighted fusion (section 2.2,
-    "Formulation").
-    """
+    """Head of HED: a side output for each map of `widths` channels, and their weighted fusion (section 2.2)."""
 
     def __init__(self, widths: Sequence[int]) -> None:
         super().__init__()
@@ -83,12 +80,11 @@ class HedHead(nn.Module):
 
 
 class Hed(nn.Module):
-    """Images [n, C, H, W] to the logits of edges [n, 6, H, W]: the five side outputs, from the finest on, and their
-    fusion.
+    """HED from images [n, C, H, W] to logits of edges [n, 6, H, W]: five side outputs, finest first, and their fusion.
 
     `features` is VGG16 without its last pooling and its fully connected layers (section 3.1, "Trimmed network for edge
-    detection"); the side outputs hang on the last layer of each stage. They are brought to the size of the image by
-    bilinear interpolation (section 4.1, "In-network bilinear interpolation").
+    detection"); side outputs follow the last layer of each stage, and are enlarged by bilinear interpolation (section 4.1,
+    "In-network bilinear interpolation").
     """
 
     def __init__(self, *, batch_norm: bool = False) -> None:
@@ -109,14 +105,14 @@ class Hed(nn.Module):
 
 
 class HedOnEncoder(nn.Module):
-    """HED on an encoder of segmentation_models_pytorch in place of VGG16.
+    """HED on an encoder of segmentation_models_pytorch instead of VGG16.
 
-    Images [n, C, s, s], s a multiple of 16, to the logits of edges [n, maps, s, s]: a side output for each level of the
-    encoder from stride 2 on, and their fusion. An encoder that begins with stride 4 has one level less.
+    It takes images [n, C, s, s], s a multiple of 16, and returns logits of edges [n, maps, s, s]: a side output for each
+    level of the encoder from stride 2 on, and their fusion. An encoder that begins with stride 4 has one level less.
 
-    The encoder gets the image at twice its size, so that its levels have VGG16's strides of 1 to 16. From maps at half
-    the size of the image, edges are found too far from their place: on BSDS500 at 128 px, EfficientNet-Lite0 reaches
-    an ODS of 0.599 so, and of 0.696 at twice the size.
+    The encoder gets the image at twice its size, which gives its levels VGG16's strides of 1 to 16. From maps at half the
+    size of the image, edges are misplaced: on BSDS500 at 128 px, EfficientNet-Lite0 reaches an ODS of 0.599, and of 0.696
+    at twice the size.
     """
 
     def __init__(self, encoder: str, channels: int) -> None:
@@ -139,9 +135,10 @@ class HedOnEncoder(nn.Module):
 
 
 class ScaleEnhancement(nn.Module):
-    """The scale enhancement module (section 3.2, "Architecture of BDCN"): a convolution, and on it others of growing
-    dilation side by side, all summed; so it sees several scales without making the network deeper or the image
-    smaller.
+    """Scale enhancement module (section 3.2, "Architecture of BDCN").
+
+    It sums a convolution and parallel convolutions of growing dilation on it, which see several scales without a deeper
+    network or a smaller image.
     """
 
     def __init__(self, channels: int) -> None:
@@ -162,8 +159,10 @@ class ScaleEnhancement(nn.Module):
 
 
 class IncrementalDetection(nn.Module):
-    """What a stage adds in an incremental detection block (section 3.2): a scale enhancement module on each of its
-    layers, summed, and of the sum two edge maps [n, 1, h, w], one for either direction of the cascade.
+    """Part of an incremental detection block for one stage (section 3.2).
+
+    The sum of a scale enhancement module on each of the stage's layers gives two edge maps [n, 1, h, w], one per direction
+    of the cascade.
     """
 
     def __init__(self, channels: int, depth: int) -> None:
@@ -180,7 +179,7 @@ class IncrementalDetection(nn.Module):
 
 
 class BdcnHead(nn.Module):
-    """What stands on the backbone: a block for each stage, and the fusion of all their maps."""
+    """Head of BDCN: a block for each stage, and the fusion of all their maps."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -195,13 +194,12 @@ class BdcnHead(nn.Module):
 
 
 class Bdcn(nn.Module):
-    """Images [n, C, H, W] to the logits of edges [n, 11, H, W]: five maps from shallow to deep, five from deep to
-    shallow, and their fusion.
+    """BDCN from images [n, C, H, W] to logits of edges [n, 11, H, W].
 
-    Each stage is to learn the edges of its own scale alone (section 3.1, "Formulation": layer-specific supervision,
-    the truth less what the other stages find): what all shallower stages, or all deeper ones, have found is added to
-    its map before that is compared with the truth, and no gradient passes to them. The last stage is dilated instead
-    of pooled, as in the authors' program.
+    These are five maps from shallow to deep, five from deep to shallow, and their fusion. Each stage learns only edges of
+    its scale (section 3.1, "Formulation": layer-specific supervision): the maps of all shallower, or all deeper, stages are
+    added to its map without gradient before it is compared with the truth. The last stage is dilated instead of pooled, as
+    in the authors' program.
     """
 
     def __init__(self, *, batch_norm: bool = False) -> None:
@@ -230,7 +228,7 @@ class Bdcn(nn.Module):
 
 
 def _cascade(maps: Sequence[Tensor]) -> list[Tensor]:
-    """Each map with all before it added, through which no gradient passes."""
+    """Return each map with all before it added; no gradient passes through them."""
     found = [maps[0]]
     before = maps[0].detach()
     for own in maps[1:]:

@@ -23,8 +23,9 @@ from engine.tasks.edges.formats import EdgeSplit
 
 
 class EdgedImages(ImageSet):
-    """Images whole within a square; the two planes behind their channels are those of `lay_edges`. Around an image its
-    outermost pixels go on, since black would make edges of its borders.
+    """Entire images in a square, with the two planes of `lay_edges` behind their channels.
+
+    An image is surrounded by its outermost pixels, since black would make edges of its borders.
     """
 
     mirror = True

@@ -28,7 +28,7 @@ LIKELY = 0.5
 
 
 def masks_of(found: Found, height: int, width: int) -> Bools:
-    """The masks of detections in their image, bool [d, height, width]."""
+    """Return the masks of detections in their image, bool [d, height, width]."""
     parts = torch.from_numpy(found.more.reshape(-1, 1, MASK_SIDE, MASK_SIDE)).float()
     pasted = paste_masks_in_image(parts, torch.from_numpy(found.boxes).float(), (height, width))
     likely: Bools = (pasted[:, 0] >= LIKELY).numpy()
@@ -45,8 +45,9 @@ class Outlined(NamedTuple):
 
 
 def outlined_in(target: Tensor, classes: int) -> Outlined:
-    """The objects in one image's planes. One that is to be ignored may be of any of the `classes`, and stands for one
-    of each.
+    """Return the objects in one image's planes.
+
+    An ignored object, which may be of any of the `classes`, is repeated once per class.
     """
     true = instances(target)
     learnt, unknown = np.flatnonzero(~true.ignored.numpy()), np.flatnonzero(true.ignored.numpy())
@@ -78,8 +79,9 @@ class InstanceSegmentation(Detection):
 
 
 class MasksOfImage(FoundInImage):
-    """Boxes with masks, by the losses of the detector that is trained. Targets are planes, int64 [n, 2, h, w]: the
-    number of each pixel's object, 0 for none, and its class.
+    """Objective for boxes with masks, by the losses of the detector.
+
+    Targets are planes, int64 [n, 2, h, w]: the number of each pixel's object, 0 for none, and its class.
     """
 
     entry = InstanceSegmentation.entry
@@ -92,7 +94,7 @@ class MasksOfImage(FoundInImage):
         return MaskMetric(len(self._classes))
 
     def blank_targets(self, inputs: Tensor) -> Tensor:
-        """An object in the middle of each, so that all of the detector has something to do."""
+        """Return an object in the middle of each image, which exercises the entire detector."""
         height, width = inputs.shape[-2:]
         planes = torch.zeros((len(inputs), 2, height, width), dtype=torch.int64, device=inputs.device)
         planes[:, 1] = NO_CLASS

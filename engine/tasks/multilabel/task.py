@@ -28,8 +28,10 @@ _SUMS = 3
 
 
 class MultiLabelMetric(Metric):
-    """`counters`: samples, the sum of the losses, the sum of the samples' accuracies, then of each label how often it
-    was right, true and found. `rows`: the score of each label, then whether each is true, of each sample.
+    """Average precision, F1, sample accuracy and loss of labels.
+
+    `counters` are samples, the sum of the losses, the sum of the samples' accuracies, then for each label how often it was
+    correct, true and predicted. `rows` has for each sample the score of each label, then 1 for each true label.
     """
 
     def __init__(self, classes: int) -> None:
@@ -82,8 +84,9 @@ class MultiLabelMetric(Metric):
 
 
 def _accuracies(found: Tensor, true: Tensor) -> Tensor:
-    """Of each sample how many of the labels that it has or was given are right, bool [n, C] to [n]; 1 where there are
-    none (Godbole and Sarawagi 2004).
+    """Return the fraction of correct labels among those that each sample has or was given, bool [n, C] to [n].
+
+    It is 1 if there are none (Godbole and Sarawagi 2004).
     """
     either = (found | true).sum(1)
     return torch.where(either > 0, (found & true).sum(1) / either.clamp(min=1), 1.0)
@@ -104,9 +107,10 @@ class MultiLabel(Classification):
 
 
 class LabelsOfImage(Objective):
-    """Each label for itself, by binary cross entropy, of which a sample's loss is the mean over the labels. Targets are
-    float32 [n, C], 0 or 1, or shares where images are mixed; `smoothing` draws them towards a half, and having a label
-    counts by `weights` [C].
+    """Objective for independent labels, by the mean of their binary cross entropies.
+
+    Targets are float32 [n, C], 0 or 1, or fractions if images are mixed. `smoothing` moves them towards a half, and
+    `weights` [C] are the weights of having a label.
     """
 
     entry = MultiLabel.entry

@@ -22,18 +22,22 @@ TILT = np.deg2rad(40)
 
 
 def point_legend(classes: Sequence[str]) -> tuple[LegendEntry, ...]:
-    """The legend of what `draw_points` draws."""
+    """Return the legend of the images of `draw_points`."""
     first, *others = mask_legend(classes)
     return (LegendEntry(first.name, "#" + f"{(FAR + NEAR) // 2:02x}" * 3), *others)
 
 
 def draw_points(positions: Points, classes: Bytes, side: int) -> Bytes:
-    """An orthographic image, uint8 [side, side, 3], of points at positions float32 [n, 3] in the colours of their
-    classes, uint8 [n]; what is of no class, and the first class, whose colour is black, is grey, the darker the
-    nearer.
+    """Draw an orthographic view of points in the colors of their classes, uint8 [side, side, 3].
 
-    It is taken from `TILT` beside the direction in which the points scatter least, so that a floor is seen, and what
-    stands on it, whatever axis of the file is up.
+    Points without a class and of the first class, whose color is black, are gray, darker if they are nearer. The view is
+    tilted by `TILT` from the direction of the least scatter, so that a floor and what stands on it are visible for any
+    vertical axis.
+
+    Args:
+        positions: float32 [n, 3].
+        classes: uint8 [n].
+        side: Side of the image in pixels.
     """
     image = np.full((side, side, 3), BACKGROUND, np.uint8)
     across, up, depth = _seen(positions)
@@ -55,8 +59,9 @@ def draw_points(positions: Points, classes: Bytes, side: int) -> Bytes:
 
 
 def _seen(positions: Points) -> npt.NDArray[np.float64]:
-    """Where each point is seen, [3, n]: across, up, and how near. The axes are the principal ones, each pointing where
-    that of the file does which it is nearest to.
+    """Return the positions of points in the view, [3, n]: across, up, and towards the viewer.
+
+    The axes are the principal ones, each oriented like the nearest axis of the file.
     """
     there = positions.astype(np.float64) - positions.mean(0, np.float64)
     _, axes = np.linalg.eigh(there.T @ there)  # from the least to the greatest

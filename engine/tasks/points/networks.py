@@ -1,6 +1,7 @@
-"""PointCNN for the segmentation of point clouds (Li, Bu, Sun, Wu, Di, Chen: PointCNN: Convolution On X-Transformed
-Points, NeurIPS 2018), in plain PyTorch. Sections and algorithms named below are that paper's; where it leaves a
-number open, it is that of the authors' published settings for Semantic3D.
+"""PointCNN for the segmentation of point clouds, in plain PyTorch.
+
+Source: Li, Bu, Sun, Wu, Di, Chen: PointCNN: Convolution On X-Transformed Points, NeurIPS 2018. Sections and algorithms
+below are that paper's; numbers that it leaves open are those of the authors' settings for Semantic3D.
 """
 
 from __future__ import annotations
@@ -15,8 +16,10 @@ from engine.torch_compat import scan
 
 
 class Level(NamedTuple):
-    """One X-Conv of the way down: each of so many representative points (as a share of all) takes `neighbours` of its
-    `neighbours * dilation` nearest; it has so many `channels` at width 1.
+    """X-Conv of the encoder.
+
+    Each representative point, a fraction of all, takes `neighbours` of its `neighbours * dilation` nearest points, and has
+    `channels` at width 1.
     """
 
     share: float
@@ -90,12 +93,18 @@ class PointCNN(nn.Module):
 
 
 class XConv(nn.Module):
-    """X-Conv (section 3.2, algorithm 1): features [n, m, before] at points [n, m, 3] to [n, p, out] at the
-    representative points [n, p, 3]; with no features before the first layer `before` is 0.
+    """X-Conv (section 3.2, algorithm 1).
 
-    `lifted` are the channels into which neighbours' coordinates are lifted, `multiplier` is that of the depthwise
-    part of the convolution. Where `placed`, out / 4 channels are put before the others that tell where the
-    representative point lies, as the authors do in the last layer.
+    It takes features [n, m, before] at points [n, m, 3] and returns [n, p, out] at the representative points [n, p, 3]. The
+    first layer has no features, and `before` is 0.
+
+    Args:
+        before: Channels of the features.
+        out: Channels of the result.
+        lifted: Channels that neighbors' coordinates are lifted to.
+        multiplier: Depth multiplier of the depthwise convolution.
+        placed: True to prepend out / 4 channels with the position of the representative point, as in the authors' last
+            layer.
     """
 
     def __init__(  # noqa: PLR0917 - in the order of the algorithm
@@ -140,8 +149,9 @@ class XConv(nn.Module):
 
 
 class XTransform(nn.Module):
-    """Line 4 of algorithm 1: P' [n, p, K, 3] to X [n, p, K, K], by a fully connected layer over all K neighbours and
-    two of K values each for every column, as the authors have it.
+    """X-transformation, line 4 of algorithm 1: P' [n, p, K, 3] to X [n, p, K, K].
+
+    As in the authors' code, it is a fully connected layer over all K neighbors and two layers of K values per column.
     """
 
     def __init__(self, neighbours: int) -> None:
@@ -189,8 +199,9 @@ def _normed(norm: nn.Module, features: Tensor) -> Tensor:
 
 @torch.no_grad()
 def farthest_points(points: Tensor, count: int) -> Tensor:
-    """Indices int64 [n, count] of representative points among [n, m, 3]: the first, then always the one farthest from
-    those that there are (section 3.2, for segmentation).
+    """Return indices of representative points among [n, m, 3], int64 [n, count].
+
+    They are the first point, then repeatedly the point farthest from those chosen (section 3.2, for segmentation).
     """
     rows = torch.arange(points.shape[0], device=points.device)
     points = points.float()
@@ -206,9 +217,7 @@ def farthest_points(points: Tensor, count: int) -> Tensor:
 
 
 def _farthest_by_scan(points: Tensor, count: int) -> Tensor:
-    """As `farthest_points`, with the loop as one operation of the graph, of which an export would else make `count`
-    parts.
-    """
+    """Return the same as `farthest_points`, with the loop as one operation of an exported graph."""
 
     def step(state: tuple[Tensor, Tensor], _: Tensor) -> tuple[tuple[Tensor, Tensor], Tensor]:
         away, last = state
@@ -225,10 +234,10 @@ def _farthest_by_scan(points: Tensor, count: int) -> Tensor:
 
 @torch.no_grad()
 def neighbours_of(representative: Tensor, points: Tensor, count: int, dilation: int) -> Tensor:
-    """Indices int64 [n, p, count] of the neighbours of each of [n, p, 3] among points [n, m, 3], from near to far:
-    every `dilation`-th of the count * dilation nearest (section 3.3, Dilated Convolution).
+    """Return indices of the neighbors of each of [n, p, 3] among points [n, m, 3], int64 [n, p, count], nearest first.
 
-    Of fewer points, less dilated; where there are fewer than `count`, they are taken again.
+    They are every `dilation`-th of the count * dilation nearest (section 3.3, Dilated Convolution). With fewer points the
+    dilation is smaller, and with fewer than `count` they repeat.
     """
     there = points.shape[1]
     dilation = max(1, min(dilation, there // count))
@@ -240,8 +249,9 @@ def neighbours_of(representative: Tensor, points: Tensor, count: int, dilation: 
 
 
 def _distances(ones: Tensor, others: Tensor) -> Tensor:
-    """Between each of [n, p, 3] and each of [n, m, 3]: [n, p, m]. Not by products, which lose what little near points
-    differ by.
+    """Return the distances between [n, p, 3] and [n, m, 3], as [n, p, m].
+
+    Products would be faster, but lose the small differences of near points.
     """
     if torch.compiler.is_exporting():  # ONNX would be given products; this takes three times the memory
         return (ones[:, :, None] - others[:, None]).square().sum(3)

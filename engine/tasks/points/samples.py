@@ -63,16 +63,14 @@ class _Read(NamedTuple):
 
 
 class PointBlocks(FileSamples):
-    """Blocks of `points` points: inputs float32 [3 + f, points] of positions and features, targets int64 [points] of
-    classes.
+    """Blocks of `points` points, with inputs float32 [3 + f, points] and targets int64 [points] of classes.
 
-    Each cloud is halved across its longest side until a part has no more than `DRAWN` times as many points, and each
-    part is shared out at random among as many samples as it takes: so every point comes once an epoch, by another
-    draw in every epoch, of (seed, epoch, part), in training and by always the same in validation. Where a share is
-    smaller than a sample, other points of the part fill it up, of no class.
+    Each cloud is halved across its longest side until a part has at most `DRAWN` times as many points. The points of a part
+    are distributed at random over as many samples as it takes, so that every point occurs once per epoch. In training the
+    draw depends on (seed, epoch, part), in validation it is always the same. A sample with fewer points is filled up with
+    other points of the part, whose class is `NO_CLASS`.
 
-    A sample's positions are from their own middle on, in training `turned` where that is wanted; all is normalised by
-    `statistics`.
+    Positions are relative to their mean, and rotated in training if `turned`; all inputs are normalized by `statistics`.
     """
 
     labelled = True
@@ -125,8 +123,9 @@ class PointBlocks(FileSamples):
         return printable(os.path.relpath(self.split.files[self._shares[index][0]], self.folder))
 
     def points_of(self, index: int) -> tuple[Labels, Flags]:
-        """Which points of its file a sample has while nothing is trained, int64 [points], and which of them are its
-        own: each point is some sample's own once. Raises as reading the file does.
+        """Return the positions in the file of a validation sample's points, int64 [points], and which are its own.
+
+        Each point is one sample's own. Raises as the reader of the file does.
         """
         cloud, part, share = map(int, self._shares[index])
         read = self._read(cloud)
@@ -176,9 +175,10 @@ class PointBlocks(FileSamples):
         return self
 
     def surveyed(self) -> Statistics:
-        """Mean and standard deviation of each channel over some of the clouds; those of the positions are about the
-        middle of a block, and the same along all axes, so that shapes stay as they are. Channels that never differ
-        have 1.
+        """Return mean and standard deviation of each channel over some of the clouds.
+
+        Positions are measured from the mean of their block and share one deviation, which preserves shapes. Constant channels
+        have a deviation of 1.
         """
         squares, positions, features = 0.0, 0, []
         for cloud in spread_evenly(len(self.split.files), SURVEYED):
@@ -197,7 +197,7 @@ class PointBlocks(FileSamples):
         return (0.0, 0.0, 0.0, *means), (spread, spread, spread, *(each if each > 0 else 1.0 for each in deviations))
 
     def _drawn(self, read: _Read, cloud: int, part: int, share: int, epoch: int) -> tuple[Labels, Flags]:
-        """The rows of a cloud that a sample has, and which of them are its own share of the part."""
+        """Return the rows of a cloud that a sample has, and which of them are its own."""
         first, last = read.starts[part : part + 2]
         shares = math.ceil(_even(self._counts[cloud], self._parts[cloud])[part] / self.points)
         counters = np.arange(last - first, dtype=np.int64) + (cloud << 40) + (part << 24)
@@ -208,8 +208,9 @@ class PointBlocks(FileSamples):
         return rows, np.arange(self.points) < sizes[share]
 
     def _turn(self, index: int, epoch: int, *, upright: bool) -> Points:
-        """A rotation, and by half a chance a mirror image, float32 [3, 3]; `upright` keeps the height, and turns all
-        the way round.
+        """Draw a rotation, float32 [3, 3], which is a reflection half of the time.
+
+        `upright` rotates about the vertical axis by any angle.
         """
         drawn = self.streams.draw(Purpose.TURN, epoch, np.array([index]), 4)
         first, second, third, mirrored = (drawn[:, 0] - 0.5).tolist()

@@ -110,8 +110,9 @@ class PointSegmentation(Task):
         return channels, job.data.points
 
     def prepared(self, job: Job, splits: Splits) -> Splits:
-        """Samples of the job's number of points, normalised by what the training clouds are like. Points labelled with
-        the job's `ignore_value` become of no class.
+        """Return samples with the job's number of points, normalized by statistics of the training clouds.
+
+        Points with the job's `ignore_value` have no class.
         """
         assert isinstance(splits.train, PointBlocks)
         classes, code = splits.classes, splits.train.code
@@ -148,8 +149,9 @@ class PointMetric(SegmentationMetric):
 
 
 class ClassOfPoint(ClassOfPixel):
-    """The class of every point but those of `NO_CLASS`, by the losses of `ClassOfPixel` for an image of one row of
-    pixels. Outputs are [n, classes, points], targets int64 [n, points].
+    """Objective for the class of every point except those of `NO_CLASS`, by the losses of `ClassOfPixel`.
+
+    Outputs are [n, classes, points], targets int64 [n, points].
     """
 
     entry = PointSegmentation.entry

@@ -24,13 +24,15 @@ _DIRECTED = slice(10, 12)
 
 
 class RoadMetric(Metric):
-    """`counters`: the sum of the losses and the number of images; a row for each true class of how many of its pixels
-    were taken for each class; the pixels of middle lines that were found and, of those, that are near a true one,
-    then the true ones and, of those, that are near a found one; the pixels of true lines with a direction and, of
-    those, where the likeliest of all directions is right, whether a line was found there or not.
+    """Metrics of lines by area, center line and direction.
 
-    `losses(outputs, targets)` is the loss of each image, [n]; `scores(outputs, targets)` the scores at the whole side,
-    [n, 2, h, w] of the classes and [n, 37, h, w] of directions.
+    `counters` are the sum of the losses and the number of images; the confusion matrix of pixels, a row per true class;
+    the pixels of predicted center lines and those near a true one, then the true ones and those near a predicted one; the
+    pixels of true lines with a direction and those whose likeliest direction is correct, even if no line is predicted there.
+
+    Args:
+        losses: Return the loss of each image, [n], of outputs and targets.
+        scores: Return the full-size scores [n, 2, h, w] of the classes and [n, 37, h, w] of the directions.
     """
 
     def __init__(
@@ -72,7 +74,7 @@ class RoadMetric(Metric):
         }
 
     def relaxed(self) -> tuple[float, float]:
-        """The share of found middle lines near a true one, and that of true ones near a found one."""
+        """Return the fraction of predicted center lines near a true one, and of true ones near a predicted one."""
         found, found_near, true, true_near = self.counters[_MIDDLES].tolist()
         return _share(found_near, found), _share(true_near, true)
 

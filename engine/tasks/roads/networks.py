@@ -1,12 +1,11 @@
-"""The networks of Batra et al. 2019, Improved Road Connectivity by Joint Learning of Orientation and Segmentation
-(CVPR).
+"""Networks of Batra et al. 2019, Improved Road Connectivity by Joint Learning of Orientation and Segmentation (CVPR).
 
 Both have two branches from one encoder: the classes of a mask, and the classes of direction (section 3.1). The
 hourglass has the layer names of the authors' code (github.com/anilbatra2185/road_connectivity), so that their weights
-load. Image sides are multiples of 32 px, so that nothing has to be cut off after it was halved and doubled.
+load. Image sides are multiples of 32 px, so that halving and doubling restores them.
 
-Each gives one tensor [n, classes + directions, pixels]: the scores of both branches for all pixels of a map, row by
-row, and behind them those of smaller maps, where a network has such. `unpack` takes them apart.
+Each network returns one tensor [n, classes + directions, pixels]: the scores of both branches for the pixels of the
+largest map, row by row, followed by those of smaller maps. `unpack` separates them.
 """
 
 from __future__ import annotations
@@ -23,9 +22,10 @@ STRIDE = 32
 
 
 def unpack(outputs: Tensor, size: int) -> list[Tensor]:
-    """The maps [n, scores, s, s] for images of side `size`, each of side s, the largest first: one of the whole side,
-    or besides one of the half and any number of the quarter. Maps that come unpacked, [n, scores, size, size], are
-    taken, too.
+    """Return the maps [n, scores, s, s] for images of side `size`, the largest first.
+
+    They are one of the full side, or also one of half and any number of a quarter of the side. Unpacked maps
+    [n, scores, size, size] are accepted, too.
     """
     pixels = outputs.flatten(2)
     maps: list[Tensor] = []
@@ -37,8 +37,9 @@ def unpack(outputs: Tensor, size: int) -> list[Tensor]:
 
 
 class DecoderBlock(nn.Module):
-    """Twice the side: 1 x 1, transposed 3 x 3 and 1 x 1 convolution, as in LinkNet (Chaurasia & Culurciello 2017,
-    figure 3).
+    """Block that doubles the side by 1 x 1, transposed 3 x 3 and 1 x 1 convolutions.
+
+    Source: LinkNet (Chaurasia and Culurciello 2017, figure 3).
     """
 
     def __init__(self, inputs: int, outputs: int) -> None:
@@ -80,8 +81,9 @@ class LinkNetDecoder(nn.Module):
 
 
 class LinkNetMTL(nn.Module):
-    """LinkNet with a decoder for each branch on an encoder of segmentation_models_pytorch, in place of the paper's
-    ResNet; one map, of the full side.
+    """LinkNet with one decoder per branch on an encoder of segmentation_models_pytorch.
+
+    The paper has a ResNet. There is one map, of the full side.
     """
 
     def __init__(self, encoder: str, classes: int, directions: int, channels: int) -> None:
@@ -120,8 +122,9 @@ def _row(features: int, blocks: int) -> nn.Sequential:
 
 
 class HourglassModuleMTL(nn.Module):
-    """One multi-branch hourglass: the way down is shared, each branch has a way up of its own, and both take what
-    passes across (the paper's stacked multi-branch module, after Newell et al. 2016).
+    """Multi-branch hourglass with a shared encoder and one decoder per branch, connected by skips.
+
+    It is the paper's stacked multi-branch module, after Newell et al. 2016.
     """
 
     def __init__(self, features: int, blocks: int, depth: int) -> None:
@@ -144,9 +147,9 @@ class HourglassModuleMTL(nn.Module):
 
 
 class StackHourglassNetMTL(nn.Module):
-    """Hourglasses one after another at a quarter of the side, each with scores of its own, which the next is given;
-    behind the last a decoder to the half and to the whole side. All maps are learnt (the paper's multi-scale
-    loss).
+    """Hourglasses in sequence at a quarter of the side, with a decoder to half and the full side behind the last.
+
+    Each hourglass gives scores, which the next takes, and all maps are learned (the paper's multi-scale loss).
     """
 
     def __init__(self, classes: int, directions: int, channels: int, stacks: int = 2, depth: int = 3) -> None:
@@ -223,9 +226,9 @@ def _fully_connected(features: int) -> nn.Sequential:
 
 
 def initialise(model: nn.Module) -> None:
-    """Fresh weights as in the authors' code (He et al. 2015, equation 10, by the outputs), but for the layers that
-    give scores: those begin near nothing, since scores of a few units, which so few outputs would make them have,
-    leave a soft IoU hardly any gradient.
+    """Initialize weights as in the authors' code (He et al. 2015, equation 10, by the outputs).
+
+    Layers that give scores start near zero instead: scores of a few units would leave a soft IoU hardly any gradient.
     """
     for name, module in model.named_modules():
         if isinstance(module, nn.Conv2d | nn.ConvTranspose2d):

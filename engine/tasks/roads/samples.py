@@ -15,8 +15,9 @@ from engine.tasks.roads.directions import DIRECTIONS, STEP, VERSION, orientation
 
 
 class OrientedImages(ImageSet):
-    """Masked images with a second plane behind the classes: that of `orientation_plane`, made of the mask in the size
-    asked for, and kept with the image. Targets are int64 [n, 2, size, size].
+    """Masked images with a second plane of directions (see `orientation_plane`).
+
+    It is computed from the mask at the requested size and cached with the image. Targets are int64 [n, 2, size, size].
     """
 
     framing: Framing = "whole"

@@ -39,8 +39,9 @@ have both classes)."""
 
 
 class SegmentationMetric(Metric):
-    """`counters`: the sum of the losses and the number of images, then a row for each true class of how many of its
-    pixels were taken for each class.
+    """IoU, F1, pixel accuracy and loss of masks.
+
+    `counters` are the sum of the losses, the number of images, and the confusion matrix of pixels, a row per true class.
     """
 
     def __init__(self, objective: ClassOfPixel, classes: int) -> None:
@@ -76,7 +77,7 @@ class SegmentationMetric(Metric):
         }
 
     def per_class(self) -> dict[str, Shares]:
-        """A class that neither occurs nor is found has none."""
+        """Return metrics of each class; None for a class that neither occurs nor is predicted."""
         right, true, found = self._sums()
         return {"IoU": shares(right, true + found - right)} | of_classes(right, true, found)
 
@@ -168,7 +169,7 @@ class ClassOfPixel(Objective):
         return self._loss(outputs, targets, self._weights)
 
     def plain_loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """The loss without weights, by which runs can be compared."""
+        """Return the loss without weights, which is comparable between runs."""
         return self._loss(outputs, targets, None)
 
     def _loss(self, outputs: Tensor, targets: Tensor, weights: Tensor | None) -> Tensor:
@@ -215,12 +216,12 @@ class ClassOfPixel(Objective):
         return Visualization(self._drawn(image, plane), legend=classes_in(plane))
 
     def _drawn(self, image: npt.NDArray[Any], plane: Bytes) -> Bytes:
-        """A sample as the model was given it, with the classes in it in their colours."""
+        """Draw the classes on a sample in their colors."""
         return lay_mask(image, plane)
 
 
 def _mean_of_image(values: Tensor, targets: Tensor) -> Tensor:
-    """The mean of `values` [n, h, w] over each image's pixels that have a class; 0 where none has."""
+    """Return the mean of `values` [n, h, w] over each image's pixels with a class; 0 without any."""
     return values.sum((1, 2)) / (targets != NO_CLASS).sum((1, 2)).clamp(min=1)
 
 
