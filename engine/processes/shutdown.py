@@ -21,7 +21,7 @@ KILL_S = 30.0
 
 
 class Stage(IntEnum):
-    """Strongest measure so far."""
+    """Measures of a shutdown, in order."""
 
     MESSAGE = 0
     TERMINATE = 1

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from types import FrameType
 
 PAUSING = "SIGUSR1"
-"""Signal by which schedulers warn of the end of the time limit."""
+"""Signal that schedulers send before the time limit."""
 
 
 class Signals:

@@ -155,7 +155,7 @@ class WorkerProcess:
 
 
 def _has_exited(pid: int) -> bool:
-    """Return True if a worker has exited, and kill what it left in its process group.
+    """Return True if a worker has exited, and kill the rest of its process group.
 
     The worker isn't reaped yet, so that no other process can have got its number.
     """

@@ -1,5 +1,5 @@
-"""One process per run: it starts the workers, keeps the log, answers the socket, and ends everything.
+"""Supervisor of one run: starts its workers, writes its log, serves clients, and ends everything.
 
-It imports neither torch nor Qt by itself. On Linux torch is imported in a thread while the socket already
-answers, so that the workers can be forked with it in place.
+It uses neither torch nor Qt. On Linux a thread imports torch while the socket already answers, so that workers can fork
+with it.
 """

@@ -1,4 +1,4 @@
-"""``python -m engine.supervisor RUN_FOLDER``: supervises that run; ``--preload``: see `preload`."""
+"""``python -m engine.supervisor RUN_FOLDER``: supervise a run; ``--preload``: see `preload`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def main() -> int:
     if options.preload:
         return serve()
     if options.run_folder is None:
-        parser.error("a run's folder is missing")
+        parser.error("the run folder is missing")
     return supervise(Path(options.run_folder), tcp=options.tcp)
 
 
@@ -28,4 +28,4 @@ if __name__ == "__main__":
     code = main()
     sys.stdout.flush()
     sys.stderr.flush()
-    os._exit(code)  # a run that was stopped early may still be importing PyTorch in a thread
+    os._exit(code)  # a thread may still be importing PyTorch

@@ -64,7 +64,7 @@ class EventLog:
         self._retry_at = 0.0
         self._check_at = 0.0
         self.damage = ""
-        """What another program did to the file, in a sentence; "" if nothing."""
+        """Description of a change by another program, "" without one."""
         self.next_n = 1
         self._index_file()
 

@@ -1,9 +1,8 @@
-"""``python -m engine.supervisor --preload``: a parent that has imported PyTorch and forks supervisors.
+"""``python -m engine.supervisor --preload``: process that has imported PyTorch and forks supervisors.
 
-It is a child of the window. It says "ready" on stdout once all is imported; then each line "RUN_FOLDER" on
-stdin makes it fork that run's supervisor, in a session of its own, and answer "started PID RUN_FOLDER". It ends
-at the end of stdin or after `IDLE_S` without a start, which gives its memory back (some 400 MB, most of it
-shared with the workers that came from it); its supervisors live on.
+It is a child of the window and prints "ready" after the imports. For each line RUN_FOLDER on stdin it forks the run's
+supervisor in a new session and answers "started PID RUN_FOLDER". It exits at the end of stdin, or after `IDLE_S` without
+a start to free its memory (about 400 MB, most of it shared with the workers). Its supervisors continue.
 """
 
 from __future__ import annotations
@@ -28,11 +27,11 @@ _REAP_S = 2.0
 
 
 def serve(idle_s: float = IDLE_S) -> int:
-    """Serves until stdin ends or nothing was asked for in `idle_s`. Returns the exit code."""
+    """Serve until stdin ends or `idle_s` pass without a request. Return the exit code."""
     linux.name_process("footplate-pre")
-    linux.signal_at_parents_death(signal.SIGKILL)  # the end of stdin is not seen in the seconds that imports take
+    linux.signal_at_parents_death(signal.SIGKILL)  # the imports take seconds without reading stdin
     imports.import_all(imports.LIGHT + imports.DISTRIBUTED)
-    with contextlib.suppress(ImportError):  # which is told by a job that needs it
+    with contextlib.suppress(ImportError):  # a job that needs them reports it
         imports.import_all(imports.SOME)
     linux.signal_at_parents_death(0)
     if not can_fork():
@@ -83,7 +82,7 @@ def _fork_supervisor(folder: Path) -> int:
 
 
 def _reap(folders: dict[int, Path]) -> None:
-    """Takes note of supervisors that have ended, whose folders are those of their pids, so that no zombie stays."""
+    """Reap the supervisors that have ended, and record their exit codes. `folders` maps pids to run folders."""
     with contextlib.suppress(ChildProcessError):
         while True:
             pid, status = os.waitpid(-1, os.WNOHANG)

@@ -56,6 +56,6 @@ TRANSITIONS: dict[tuple[RunState, Trigger], RunState] = {
 HAS_WORKERS = frozenset((_S.TRAINING, _S.RESTARTING, _S.FAILING, _S.ENDING))
 """States that end when the last worker is gone. In `FAILING` and `ENDING` none may have been started."""
 BEFORE_END = frozenset((_S.IDENTIFYING, _S.QUEUED, *HAS_WORKERS))
-"""States in which a stop or pause still has an effect."""
+"""States in which stop and pause have an effect."""
 USES_GATE = frozenset((_S.IDENTIFYING, _S.QUEUED, _S.TRAINING, _S.RESTARTING, _S.FAILING))
-"""States in which the queue slot is taken or renewed."""
+"""States that take or renew the queue slot."""

@@ -243,7 +243,7 @@ class Server:
         return True
 
     def _dismiss(self, client: Client, reason: str) -> None:
-        """Send the reason instead of what is pending, and disconnect the client."""
+        """Disconnect a client: drop its pending lines and send the reason."""
         if client.is_leaving or client not in self._clients:
             return
         # The first line in the buffer may be partly sent: it has to be completed.
@@ -254,7 +254,7 @@ class Server:
         self._send_pending(client)
 
     def _send_pending(self, client: Client) -> None:
-        """Send as much as the socket takes at once, up to `_ROUNDS` buffers."""
+        """Send without blocking, up to `_ROUNDS` buffers."""
         try:
             for _ in range(_ROUNDS):
                 if not client.buffer and not self._fill_buffer(client):

@@ -168,7 +168,7 @@ class WeightsFetch:
             self._start(weights)
 
     def close(self) -> None:
-        """End the download; the child removes what it has of the file."""
+        """End the download; the child removes the incomplete file."""
         if self._child is not None:
             self._child.close()
             self._child = None

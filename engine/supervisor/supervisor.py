@@ -59,7 +59,7 @@ DRAIN_S = 3.0
 LISTEN_RETRY_S = 1.0
 """Seconds between attempts to listen again after the socket was removed."""
 FOLLOWING_S = 3.0
-"""Seconds in which the end of a machine is awaited after a failure on another one that it may have caused."""
+"""Seconds to wait for the loss of a machine that may have caused a failure on another."""
 NODES = "engine.machines.nodes:Nodes"
 """Class that runs the workers of several machines, by name: its room imports this one."""
 
@@ -169,7 +169,7 @@ class Supervisor:
         self._state_since = time.monotonic()
 
     def _announce(self) -> None:
-        """Write the file by which clients find this process."""
+        """Write `supervisor.json`, which tells clients where to connect."""
         linux.name_process("footplate-run")
         content = SupervisorFile(
             pid=os.getpid(),

@@ -68,9 +68,7 @@ def listening(process: psutil.Process) -> list[Any]:
         pytest.param("fsdp", {}, marks=pytest.mark.long),
     ],
 )
-def test_that_nothing_of_a_run_is_reached_but_from_the_machine_itself(
-    job: Make, begin: Begin, strategy: str, fields: dict[str, Any]
-) -> None:
+def test_run_listens_only_on_loopback(job: Make, begin: Begin, strategy: str, fields: dict[str, Any]) -> None:
     cpus = 1 if strategy == "single" else 2
     run = begin(job(strategy, cpus, epochs=10_000, **CATALOGUE_MODEL, **fields))
     run.wait_for_step(2)
@@ -92,7 +90,7 @@ def test_that_nothing_of_a_run_is_reached_but_from_the_machine_itself(
 
 
 @pytest.mark.long
-def test_that_strangers_at_the_ports_between_ranks_change_nothing(
+def test_strangers_at_rank_ports_change_nothing(
     job: Make, begin: Begin, gate: Gate, stepwise: dict[str, str], whole: Whole
 ) -> None:
     """Any user of the machine may connect to a port on loopback."""
@@ -113,7 +111,7 @@ def test_that_strangers_at_the_ports_between_ranks_change_nothing(
     assert_same_end(run.end, whole(asked))
 
 
-def test_that_loopback_with_a_token_lets_in_nobody_who_does_not_know_it_all(
+def test_loopback_requires_the_complete_token(
     job: Make, begin: Begin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As on Windows, and where a socket's path would be too long."""
@@ -149,9 +147,7 @@ def without_umask() -> Iterator[None]:
 
 @pytest.mark.long
 @pytest.mark.usefixtures("without_umask")
-def test_that_what_a_run_leaves_is_its_users_alone_whatever_the_umask(
-    job: Make, begin_anew: Begin, own_home: Path
-) -> None:
+def test_run_files_are_private_with_any_umask(job: Make, begin_anew: Begin, own_home: Path) -> None:
     run = begin_anew(job(epochs=2, model="mnist_cnn", model_file_sha256="", picture_cache="disk")).completed()
     found = [path for path in own_home.rglob("*") if not path.is_socket()]
     assert {run.last, run.folder.events_file, run.folder.worker_log(0), run.folder.job_file} <= set(found)
@@ -202,9 +198,7 @@ def shared_place(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     shutil.rmtree(place)
 
 
-def test_that_another_user_can_neither_read_nor_steer_a_run_nor_plant_anything(
-    shared_place: Path, job: Make, begin: Begin, gate: Gate
-) -> None:
+def test_other_user_has_no_access_to_a_run(shared_place: Path, job: Make, begin: Begin, gate: Gate) -> None:
     (shared_place / "home/open").touch()
     run = begin(job(epochs=10_000, picture_cache="disk", model="mnist_cnn", model_file_sha256=""))
     run.wait_for_checkpoint()
@@ -252,9 +246,7 @@ SQUAT = {
 
 
 @pytest.mark.parametrize("how", SQUAT)
-def test_that_a_runtime_folder_that_another_user_has_taken_is_passed_by(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
-) -> None:
+def test_runtime_folder_of_another_user_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str) -> None:
     common, own = Path(tempfile.mkdtemp(prefix="fp")), tmp_path / "own"
     common.chmod(0o1777)
     own.mkdir(mode=0o755)
@@ -286,7 +278,7 @@ except PermissionError as error:
 """
 
 
-def test_that_a_home_that_another_user_has_made_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_home_of_another_user_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
     common = Path(tempfile.mkdtemp(prefix="fp"))
     common.chmod(0o1777)
     home = common / "home"
@@ -301,7 +293,7 @@ def test_that_a_home_that_another_user_has_made_is_not_used(monkeypatch: pytest.
         shutil.rmtree(common)
 
 
-def test_that_a_home_that_others_may_write_to_is_closed_to_their_writing(own_home: Path) -> None:
+def test_home_becomes_writable_only_by_its_user(own_home: Path) -> None:
     own_home.mkdir()
     own_home.chmod(0o777)
     run = create_run(Job())
@@ -320,9 +312,7 @@ def given_away(file: Path) -> None:
 
 
 @pytest.mark.parametrize("become", [writable_by_all, given_away])
-def test_that_a_command_for_notices_that_another_user_may_have_left_is_not_heeded(
-    own_home: Path, become: Callable[[Path], None]
-) -> None:
+def test_notification_command_of_another_user_is_ignored(own_home: Path, become: Callable[[Path], None]) -> None:
     own_home.mkdir()
     settings = own_home / "notices.toml"
     settings.write_text('command = "touch ran"\n')
@@ -333,7 +323,7 @@ def test_that_a_command_for_notices_that_another_user_may_have_left_is_not_heede
     assert "is writable by others, whose command would run as yours." in str(problems[0])
 
 
-def test_that_folders_of_runs_from_before_are_closed(own_home: Path) -> None:
+def test_existing_run_folders_become_private(own_home: Path) -> None:
     (own_home / "runs").mkdir(parents=True)
     (own_home / "runs").chmod(0o755)
     create_run(Job())
@@ -343,9 +333,7 @@ def test_that_folders_of_runs_from_before_are_closed(own_home: Path) -> None:
 # What is read
 
 
-def test_that_a_weights_file_with_code_in_it_is_refused_and_does_not_run(
-    job: Make, begin: Begin, tmp_path: Path
-) -> None:
+def test_weights_file_with_code_is_refused(job: Make, begin: Begin, tmp_path: Path) -> None:
     file, planted = tmp_path / "weights.pt", tmp_path / "planted"
     torch.save({"model": Bomb(planted)}, file)
     run = begin(job(weights_file=str(file), **CATALOGUE_MODEL))
@@ -359,7 +347,7 @@ def test_that_a_weights_file_with_code_in_it_is_refused_and_does_not_run(
 
 
 @pytest.mark.long
-def test_that_weights_in_the_users_cache_with_code_in_them_are_refused_and_do_not_run(
+def test_cached_weights_with_code_are_refused(
     job: Make, begin: Begin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from torchvision.models import SqueezeNet1_1_Weights
@@ -376,7 +364,7 @@ def test_that_weights_in_the_users_cache_with_code_in_them_are_refused_and_do_no
     assert not planted.exists()
 
 
-def test_that_no_code_of_ours_unpickles_what_it_has_not_just_pickled() -> None:
+def test_source_unpickles_only_its_own_data() -> None:
     """What reads pickles: pickle itself, torch.load but with weights_only, and those that are built upon them."""
     unsafe = {"loads", "Unpickler", "read_pickle", "joblib", "shelve", "marshal"}
     needs_weights_only = {"load_state_dict_from_url", "get_state_dict"}
@@ -430,18 +418,14 @@ def assert_refused(run: RealRun, since: int = 0) -> None:
     )
 
 
-def test_that_a_model_file_that_changes_between_consent_and_start_does_not_run(
-    job: Make, begin: Begin, tmp_path: Path
-) -> None:
+def test_model_file_changed_after_consent_is_refused(job: Make, begin: Begin, tmp_path: Path) -> None:
     asked = job(**allowed_file(tmp_path))
     ran = change(tmp_path / "net.py")
     assert_refused(begin(asked))
     assert not ran.exists()
 
 
-def test_that_a_model_file_that_has_changed_does_not_run_when_its_run_goes_on_until_it_is_allowed(
-    job: Make, begin: Begin, tmp_path: Path
-) -> None:
+def test_changed_model_file_needs_consent_to_resume(job: Make, begin: Begin, tmp_path: Path) -> None:
     run = begin(job(epochs=1, **allowed_file(tmp_path))).completed()
     ran = change(tmp_path / "net.py")
     before = run.last_n
@@ -457,7 +441,7 @@ def test_that_a_model_file_that_has_changed_does_not_run_when_its_run_goes_on_un
     assert asked.model.model_file_sha256 == digest
 
 
-def test_that_a_job_file_does_not_agree_for_the_user(job: Make, images: Path, tmp_path: Path) -> None:
+def test_job_file_cannot_give_consent(job: Make, images: Path, tmp_path: Path) -> None:
     fields = allowed_file(tmp_path)
     ran = change(tmp_path / "net.py")
     digest = hashlib.sha256((tmp_path / "net.py").read_bytes()).hexdigest()
@@ -475,7 +459,7 @@ def test_that_a_job_file_does_not_agree_for_the_user(job: Make, images: Path, tm
 # When the place where clients find a run is taken away
 
 
-def test_that_a_run_is_found_again_after_its_user_has_logged_out(job: Make, begin: Begin, tmp_path: Path) -> None:
+def test_run_is_reachable_after_logout(job: Make, begin: Begin, tmp_path: Path) -> None:
     """A session's runtime folder goes with the session, and with it the socket."""
     run = begin(job(epochs=10_000))
     run.wait_for_step(2)

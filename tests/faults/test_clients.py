@@ -111,7 +111,7 @@ def trained(job: Make, starter: Starter, known: list[RealRun], gate: Gate, stepw
 @pytest.mark.parametrize(
     "clients", some([who_never_read, who_send_garbage, a_hundred_at_once], everyday=[who_never_read, a_hundred_at_once])
 )
-def test_that_clients_change_neither_the_training_nor_its_speed(
+def test_clients_change_neither_training_nor_speed(
     trained: RealRun, gate: Gate, whole: Whole, clients: Callable[[RealRun], AbstractContextManager[None]]
 ) -> None:
     with clients(trained):

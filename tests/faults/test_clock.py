@@ -53,7 +53,7 @@ def asked(job: Make, stepwise: dict[str, str], tmp_path: Path, monkeypatch: pyte
 
 
 @pytest.mark.long
-def test_that_a_run_whose_clock_is_put_back_and_forward_trains_and_tells_as_any_other(
+def test_clock_changes_do_not_affect_training(
     asked: Job, begin_anew: Begin, gate: Gate, own_home: Path, whole: Whole
 ) -> None:
     gate.up_to(4)
@@ -76,7 +76,7 @@ def test_that_a_run_whose_clock_is_put_back_and_forward_trains_and_tells_as_any_
     assert_same_end(run.end, whole(asked))
 
 
-def test_that_a_run_counts_as_running_whatever_the_clock_says_of_when_it_was_started(
+def test_run_state_is_independent_of_the_clock(
     job: Make, begin: Begin, gate: Gate, stepwise: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Linux reckons when the machine was booted from the clock, and others from that when a process was started."""
@@ -94,9 +94,7 @@ def test_that_a_run_counts_as_running_whatever_the_clock_says_of_when_it_was_sta
     run.completed()
 
 
-def test_that_a_run_that_began_when_the_clock_was_ahead_has_not_gone_on_for_less_than_no_time(
-    job: Make, begin: Begin, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_duration_is_never_negative(job: Make, begin: Begin, monkeypatch: pytest.MonkeyPatch) -> None:
     run = begin(job(epochs=10_000))
     run.wait_for_step(2)
     monkeypatch.setattr("engine.runs.folder.time.time", lambda: run.told[0].time - HOUR_S)
@@ -132,7 +130,7 @@ WALL_CLOCK = {
 }
 
 
-def test_that_the_clock_on_the_wall_is_read_where_people_or_files_are_told_the_time_alone() -> None:
+def test_wall_clock_is_read_only_for_display_and_files() -> None:
     """All else goes by time.monotonic, which nobody sets. Whoever adds a place here says what it is for."""
     found = set()
     for file in (*ROOT.glob("engine/**/*.py"), *ROOT.glob("gui/**/*.py")):

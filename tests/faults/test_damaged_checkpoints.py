@@ -79,7 +79,7 @@ def stopped(job: Make, begin: Begin, gate: Gate, stepwise: dict[str, str]) -> Re
 
 
 @pytest.mark.parametrize("damage", some(DAMAGES, everyday=[plant_with_a_checksum]))
-def test_that_a_damaged_checkpoint_is_passed_over_for_the_one_before_it(
+def test_damaged_checkpoint_falls_back_to_an_older_one(
     stopped: RealRun, whole: Whole, damage: Callable[[Path], None]
 ) -> None:
     saved, before = stopped.saved, stopped.last_n
@@ -98,9 +98,7 @@ def test_that_a_damaged_checkpoint_is_passed_over_for_the_one_before_it(
 
 
 @pytest.mark.parametrize("damage", some([flip, make_a_folder, plant], everyday=[flip]))
-def test_that_a_run_without_a_whole_checkpoint_says_so_and_changes_nothing(
-    stopped: RealRun, damage: Callable[[Path], None]
-) -> None:
+def test_run_without_intact_checkpoint_fails_unchanged(stopped: RealRun, damage: Callable[[Path], None]) -> None:
     before = stopped.last_n
     (older,) = stopped.folder.checkpoints.glob("epoch-*.pt")
     damage(stopped.last)

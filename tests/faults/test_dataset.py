@@ -62,7 +62,7 @@ LOST = {
 
 
 @pytest.mark.parametrize("befalls", some(LOST, everyday=[vanish]))
-def test_that_an_image_that_is_lost_is_named_once_and_another_takes_its_place(
+def test_lost_image_is_reported_once_and_replaced(
     standing: Standing, gate: Gate, tmp_path: Path, befalls: Callable[[Path], None]
 ) -> None:
     dataset = make_images(tmp_path / "own")
@@ -76,9 +76,7 @@ def test_that_an_image_that_is_lost_is_named_once_and_another_takes_its_place(
 
 
 @pytest.mark.long
-def test_that_an_image_that_is_changed_is_read_as_it_is_then(
-    standing: Standing, gate: Gate, tmp_path: Path, whole: Whole
-) -> None:
+def test_changed_image_is_read_again(standing: Standing, gate: Gate, tmp_path: Path, whole: Whole) -> None:
     dataset = make_images(tmp_path / "own")
     run = standing(dataset, picture_cache="off")
     for image in (dataset / "train/dark").iterdir():
@@ -93,9 +91,7 @@ def test_that_an_image_that_is_changed_is_read_as_it_is_then(
 
 
 @pytest.mark.parametrize("cache", some(["disk", "memory"], everyday=["disk"]))
-def test_that_images_that_are_kept_need_no_files_any_more(
-    standing: Standing, gate: Gate, tmp_path: Path, whole: Whole, cache: str
-) -> None:
+def test_cached_images_need_no_files(standing: Standing, gate: Gate, tmp_path: Path, whole: Whole, cache: str) -> None:
     dataset = make_images(tmp_path / "own")
     run = standing(dataset, picture_cache=cache)
     dataset.rename(tmp_path / "elsewhere")
@@ -109,7 +105,7 @@ def test_that_images_that_are_kept_need_no_files_any_more(
 
 
 @pytest.mark.parametrize("left", some(["nothing", "an empty folder"], everyday=["nothing"]))
-def test_that_a_dataset_that_is_gone_ends_the_run_with_words_and_it_goes_on_once_it_is_back(
+def test_lost_dataset_fails_the_run_until_it_is_back(
     standing: Standing, gate: Gate, tmp_path: Path, whole: Whole, left: str
 ) -> None:
     """An empty folder is what a disk leaves that is taken off."""
@@ -150,9 +146,7 @@ def make_idx(folder: Path) -> Path:
 
 
 @pytest.mark.long
-def test_that_an_idx_file_that_is_deleted_is_held_to_the_end(
-    standing: Standing, gate: Gate, tmp_path: Path, whole: Whole
-) -> None:
+def test_deleted_idx_file_stays_mapped(standing: Standing, gate: Gate, tmp_path: Path, whole: Whole) -> None:
     dataset = make_idx(tmp_path / "own")
     run = standing(dataset)
     images = dataset / "train-images-idx3-ubyte"
@@ -167,7 +161,7 @@ def test_that_an_idx_file_that_is_deleted_is_held_to_the_end(
 
 
 @pytest.mark.long
-def test_that_an_idx_file_that_is_cut_short_is_named_and_the_run_goes_on_once_it_is_whole(
+def test_truncated_idx_file_fails_the_run_until_restored(
     standing: Standing, gate: Gate, tmp_path: Path, whole: Whole
 ) -> None:
     """A file that is mapped and cut short ends the process that reads it; the next one sees why."""

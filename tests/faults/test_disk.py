@@ -37,7 +37,7 @@ def assert_all_told(run: RealRun) -> None:
     assert [event.n for event in run.told] == list(range(1, len(run.told) + 1))
 
 
-def test_that_a_disk_that_is_full_for_a_while_costs_nothing_but_checkpoints(
+def test_full_disk_costs_only_checkpoints(
     small_disk: Path, started: Started, gate: Gate, assert_as_uninterrupted: Callable[[RealRun], None]
 ) -> None:
     run = started(EPOCHS)
@@ -64,7 +64,7 @@ def test_that_a_disk_that_is_full_for_a_while_costs_nothing_but_checkpoints(
 
 
 @pytest.mark.long
-def test_that_a_disk_that_stays_full_loses_no_more_than_what_came_after(
+def test_disk_that_stays_full_loses_only_later_events(
     small_disk: Path, started: Started, gate: Gate, assert_as_uninterrupted: Callable[[RealRun], None]
 ) -> None:
     run = started(EPOCHS, save_again_s=0.2)
@@ -81,7 +81,7 @@ def test_that_a_disk_that_stays_full_loses_no_more_than_what_came_after(
     assert_as_uninterrupted(run)
 
 
-def test_that_files_that_may_not_grow_are_as_a_full_disk(
+def test_file_size_limit_acts_like_a_full_disk(
     started: Started, gate: Gate, assert_as_uninterrupted: Callable[[RealRun], None]
 ) -> None:
     """As a quota is, or a file system's largest file: what needs no rights to try."""
@@ -102,7 +102,7 @@ def test_that_files_that_may_not_grow_are_as_a_full_disk(
 
 
 @pytest.mark.parametrize("what", some(["checkpoints", "run"], everyday=["checkpoints"]))
-def test_that_a_folder_made_read_only_costs_checkpoints_until_it_is_writable(
+def test_read_only_folder_costs_only_checkpoints(
     started: Started, gate: Gate, assert_as_uninterrupted: Callable[[RealRun], None], what: str
 ) -> None:
     run = started(EPOCHS)

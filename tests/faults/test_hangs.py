@@ -24,9 +24,7 @@ FORCED = "Rank 0 did not exit when asked and was killed."
 
 
 @pytest.mark.long
-def test_that_a_rank_that_is_stopped_past_the_watchdog_is_named_and_the_run_starts_again(
-    job: Make, begin_held: Begin, hold: Hold, whole: Whole
-) -> None:
+def test_stopped_rank_restarts_the_run(job: Make, begin_held: Begin, hold: Hold, whole: Whole) -> None:
     run = begin_held(job("ddp", 2), limits=QUICK)
     saved, victim = run.saved, run.workers()[1]
     victim.suspend()
@@ -40,9 +38,7 @@ def test_that_a_rank_that_is_stopped_past_the_watchdog_is_named_and_the_run_star
     assert_same_end(run.end, whole(job("ddp", 2)))
 
 
-def test_that_a_rank_that_is_stopped_for_less_than_the_watchdog_goes_on_without_a_word(
-    job: Make, begin_held: Begin, hold: Hold, whole: Whole
-) -> None:
+def test_briefly_stopped_rank_is_not_reported(job: Make, begin_held: Begin, hold: Hold, whole: Whole) -> None:
     run = begin_held(job("ddp", 2))
     victim = run.workers()[1]
     victim.suspend()
@@ -56,7 +52,7 @@ def test_that_a_rank_that_is_stopped_for_less_than_the_watchdog_goes_on_without_
 
 
 @pytest.mark.long
-def test_that_a_rank_is_named_by_the_usual_limits_and_the_run_starts_again(
+def test_stopped_rank_restarts_the_run_with_default_limits(
     job: Make, begin_held: Begin, hold: Hold, whole: Whole
 ) -> None:
     run = begin_held(job("ddp", 2))
@@ -71,9 +67,7 @@ def test_that_a_rank_is_named_by_the_usual_limits_and_the_run_starts_again(
     assert_same_end(run.end, whole(job("ddp", 2)))
 
 
-def test_that_a_single_rank_that_is_stopped_is_told_of_and_goes_on_when_it_is_let(
-    job: Make, begin_held: Begin, hold: Hold, whole: Whole
-) -> None:
+def test_stopped_single_rank_warns_and_resumes(job: Make, begin_held: Begin, hold: Hold, whole: Whole) -> None:
     run = begin_held(job())
     (worker,) = run.workers().values()
     worker.suspend()
@@ -89,7 +83,7 @@ def test_that_a_single_rank_that_is_stopped_is_told_of_and_goes_on_when_it_is_le
 
 
 @pytest.mark.long
-def test_that_a_single_rank_that_stays_stopped_is_taken_for_dead_and_the_run_starts_again(
+def test_single_rank_that_stays_stopped_restarts_the_run(
     job: Make, begin_held: Begin, hold: Hold, whole: Whole
 ) -> None:
     run = begin_held(job(), limits=Limits(stopped=1.0))
@@ -108,9 +102,7 @@ def test_that_a_single_rank_that_stays_stopped_is_taken_for_dead_and_the_run_sta
 
 
 @pytest.mark.long
-def test_that_a_supervisor_that_is_stopped_for_a_while_blames_nobody(
-    job: Make, begin_held: Begin, hold: Hold, whole: Whole
-) -> None:
+def test_stopped_supervisor_reports_no_rank(job: Make, begin_held: Begin, hold: Hold, whole: Whole) -> None:
     run = begin_held(job("ddp", 2), limits=QUICK)
     supervisor = psutil.Process(run.pid)
     supervisor.suspend()
@@ -123,9 +115,7 @@ def test_that_a_supervisor_that_is_stopped_for_a_while_blames_nobody(
 
 
 @pytest.mark.long
-def test_that_a_run_of_which_all_stood_still_goes_on_without_a_word(
-    job: Make, begin_held: Begin, hold: Hold, whole: Whole
-) -> None:
+def test_run_stopped_as_a_whole_continues_silently(job: Make, begin_held: Begin, hold: Hold, whole: Whole) -> None:
     run = begin_held(job("ddp", 2), limits=QUICK)
     processes = run.processes()
     for process in processes:
@@ -140,7 +130,7 @@ def test_that_a_run_of_which_all_stood_still_goes_on_without_a_word(
 
 
 @pytest.mark.parametrize("what", [pytest.param("ignore", marks=pytest.mark.long), "block"])
-def test_that_a_stop_ends_a_worker_that_is_deaf_to_it_and_to_sigterm(
+def test_stop_kills_a_worker_that_ignores_sigterm(
     job: Make, begin_held: Begin, hold: Hold, whole: Whole, what: str
 ) -> None:
     deadline_s = 0.5
@@ -164,7 +154,7 @@ def test_that_a_stop_ends_a_worker_that_is_deaf_to_it_and_to_sigterm(
 
 @pytest.mark.long
 @pytest.mark.timeout(400)
-def test_that_a_deaf_worker_is_ended_within_the_usual_deadlines(job: Make, begin: Begin, hold: Hold) -> None:
+def test_deaf_worker_ends_within_default_deadlines(job: Make, begin: Begin, hold: Hold) -> None:
     hold.ask("training", what="block")
     run = begin(job())
     hold.wait_until_reached()
@@ -178,7 +168,7 @@ def test_that_a_deaf_worker_is_ended_within_the_usual_deadlines(job: Make, begin
 
 
 @pytest.mark.long
-def test_that_a_second_stop_does_not_wait_for_the_step_in_hand(job: Make, begin: Begin, hold: Hold) -> None:
+def test_second_stop_does_not_wait_for_the_step(job: Make, begin: Begin, hold: Hold) -> None:
     hold.ask("training", what="block")
     run = begin(job())
     hold.wait_until_reached()

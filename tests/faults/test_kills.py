@@ -46,7 +46,7 @@ def assert_goes_on_without_loss(run: RealRun, whole: Whole) -> None:
 
 
 @pytest.mark.parametrize(("strategy", "cpus"), [("single", 1), pytest.param("ddp", 2, marks=pytest.mark.long)])
-def test_that_a_killed_supervisor_takes_its_workers_along_and_the_run_goes_on(
+def test_killed_supervisor_ends_its_workers_and_the_run_resumes(
     job: Make, begin_held: Begin, hold: Hold, whole: Whole, *, strategy: str, cpus: int
 ) -> None:
     run = begin_held(job(strategy, cpus))
@@ -59,9 +59,7 @@ def test_that_a_killed_supervisor_takes_its_workers_along_and_the_run_goes_on(
     assert_goes_on_without_loss(run, whole)
 
 
-def test_that_all_processes_killed_at_once_leave_a_run_that_goes_on(
-    job: Make, begin_held: Begin, hold: Hold, whole: Whole
-) -> None:
+def test_run_resumes_after_all_processes_were_killed(job: Make, begin_held: Begin, hold: Hold, whole: Whole) -> None:
     run = begin_held(job("ddp", 2))
     run.kill_all()
     run.assert_gone_at_once()
@@ -70,9 +68,7 @@ def test_that_all_processes_killed_at_once_leave_a_run_that_goes_on(
     assert_goes_on_without_loss(run, whole)
 
 
-def test_that_a_killed_rank_is_named_and_the_run_starts_again_by_itself(
-    job: Make, begin_held: Begin, hold: Hold, whole: Whole
-) -> None:
+def test_killed_rank_restarts_the_run(job: Make, begin_held: Begin, hold: Hold, whole: Whole) -> None:
     run = begin_held(job("ddp", 2))
     before, saved = run.workers(), run.saved
     kill(before[1].pid)
@@ -103,7 +99,7 @@ def test_that_a_killed_rank_is_named_and_the_run_starts_again_by_itself(
         ("hsdp", 4, {}),
     ],
 )
-def test_that_a_rank_killed_under_any_strategy_is_named_and_the_run_starts_again_by_itself(
+def test_killed_rank_restarts_the_run_under_every_strategy(
     job: Make, begin: Begin, whole: Whole, *, strategy: str, cpus: int, fields: dict[str, int]
 ) -> None:
     asked = job(strategy, cpus, model="mnist_cnn", model_file_sha256="", optimizer="sgd", epochs=8, **fields)
@@ -119,7 +115,7 @@ def test_that_a_rank_killed_under_any_strategy_is_named_and_the_run_starts_again
 
 
 @pytest.mark.long
-def test_that_a_rank_killed_while_it_writes_the_last_checkpoint_of_all_is_no_loss(
+def test_rank_killed_during_the_final_checkpoint_loses_nothing(
     job: Make, begin: Begin, hold: Hold, whole: Whole
 ) -> None:
     asked = job("ddp", 2, epochs=1, checkpoint_steps=0)
@@ -134,9 +130,7 @@ def test_that_a_rank_killed_while_it_writes_the_last_checkpoint_of_all_is_no_los
     assert_same_end(run.end, whole(asked))
 
 
-def test_that_without_restarts_a_killed_rank_fails_the_run_with_its_name(
-    job: Make, begin_held: Begin, hold: Hold
-) -> None:
+def test_killed_rank_fails_the_run_without_restarts(job: Make, begin_held: Begin, hold: Hold) -> None:
     run = begin_held(job("ddp", 2, restarts=0))
     kill(run.workers()[1].pid)
     finished = run.finished()
@@ -149,9 +143,7 @@ def test_that_without_restarts_a_killed_rank_fails_the_run_with_its_name(
 
 
 @pytest.mark.long
-def test_that_a_rank_killed_again_and_again_stops_after_the_set_number_and_can_then_go_on(
-    job: Make, begin_held: Begin, hold: Hold, whole: Whole
-) -> None:
+def test_repeatedly_killed_rank_exhausts_the_restarts(job: Make, begin_held: Begin, hold: Hold, whole: Whole) -> None:
     asked = job("ddp", 2, restarts=2)
     run = begin_held(asked)
     hold.ask("training")
@@ -170,9 +162,7 @@ def test_that_a_rank_killed_again_and_again_stops_after_the_set_number_and_can_t
 
 
 @pytest.mark.parametrize("moment", [pytest.param("training", marks=pytest.mark.long), "syncing.last.pt.part"])
-def test_that_a_run_killed_while_it_is_being_paused_goes_on(
-    job: Make, begin_held: Begin, hold: Hold, whole: Whole, moment: str
-) -> None:
+def test_run_killed_while_pausing_resumes(job: Make, begin_held: Begin, hold: Hold, whole: Whole, moment: str) -> None:
     run = begin_held(job())
     hold.ask(moment)
     hold.wait_until_reached()
@@ -185,9 +175,7 @@ def test_that_a_run_killed_while_it_is_being_paused_goes_on(
     assert_goes_on_without_loss(run, whole)
 
 
-def test_that_of_two_that_go_on_with_a_run_at_once_one_does_and_the_other_leaves_it_alone(
-    job: Make, begin_held: Begin, hold: Hold, whole: Whole
-) -> None:
+def test_only_one_of_two_concurrent_resumes_runs(job: Make, begin_held: Begin, hold: Hold, whole: Whole) -> None:
     run = begin_held(job())
     run.kill_all()
     run.assert_gone_at_once()
@@ -207,9 +195,7 @@ def test_that_of_two_that_go_on_with_a_run_at_once_one_does_and_the_other_leaves
 
 
 @pytest.mark.long
-def test_that_a_run_whose_supervisor_was_killed_is_resumed_from_the_terminal(
-    job: Make, begin_anew: Begin, hold: Hold, whole: Whole
-) -> None:
+def test_terminal_resumes_an_interrupted_run(job: Make, begin_anew: Begin, hold: Hold, whole: Whole) -> None:
     hold.ask("step5")
     run = begin_anew(job())
     hold.wait_until_reached()
@@ -227,9 +213,7 @@ def test_that_a_run_whose_supervisor_was_killed_is_resumed_from_the_terminal(
 
 
 @pytest.mark.long
-def test_that_the_process_that_watches_the_devices_is_started_anew_when_it_is_killed(
-    job: Make, begin: Begin, hold: Hold
-) -> None:
+def test_killed_sampler_is_restarted(job: Make, begin: Begin, hold: Hold) -> None:
     hold.ask("training")
     run = begin(job())
     run.wait_for(DevicesSampled)
@@ -244,7 +228,7 @@ def test_that_the_process_that_watches_the_devices_is_started_anew_when_it_is_ki
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.long)])
-def test_that_a_signal_to_the_supervisor_is_a_stop_in_good_order(
+def test_signal_to_the_supervisor_stops_in_order(
     job: Make, begin_held: Begin, hold: Hold, whole: Whole, number: signal.Signals
 ) -> None:
     run = begin_held(job("ddp", 2))

@@ -108,7 +108,7 @@ def completed(job: Make, begin: Begin, stepwise: dict[str, str]) -> RealRun:
 
 
 @pytest.mark.parametrize("damage", some(DAMAGES, everyday=[no_utf8]))
-def test_that_a_damaged_log_is_shown_and_gone_on_with(
+def test_damaged_log_is_shown_and_continued(
     completed: RealRun, damage: Callable[[Lines], None], gate: Gate, qtbot: QtBot, whole: Whole
 ) -> None:
     told = list(completed.told)
@@ -162,9 +162,7 @@ def attached(run: RealRun) -> str:
 
 
 @pytest.mark.parametrize("damage", some([no_utf8, over_long, number_too_high], everyday=[no_utf8]))
-def test_that_attaching_to_a_run_with_a_damaged_log_shows_its_end(
-    completed: RealRun, damage: Callable[[Lines], None]
-) -> None:
+def test_attach_shows_the_end_of_a_damaged_log(completed: RealRun, damage: Callable[[Lines], None]) -> None:
     whole_text = attached(completed)
     damaged(completed, damage)
     text = attached(completed)
@@ -172,9 +170,7 @@ def test_that_attaching_to_a_run_with_a_damaged_log_shows_its_end(
     assert len(text.splitlines()) >= len(whole_text.splitlines()) - 1
 
 
-def test_that_a_long_log_of_nothing_does_not_hold_up_the_window(
-    completed: RealRun, qtbot: QtBot, tmp_path: Path
-) -> None:
+def test_log_of_null_bytes_does_not_block_the_window(completed: RealRun, qtbot: QtBot, tmp_path: Path) -> None:
     """A hundred MiB without a newline, which a file system may leave where it lost what was written."""
     with completed.folder.events_file.open("r+b") as stream:
         stream.truncate(stream.seek(0, os.SEEK_END) + (100 << 20))
@@ -192,7 +188,7 @@ def many(lines: Lines) -> None:
     lines[place] = lines[place].replace(b"preparing", b"prep\xff\xfering")
 
 
-def test_that_whoever_follows_a_run_with_a_damaged_log_gets_what_comes_after(
+def test_followers_of_a_damaged_log_get_new_events(
     job: Make, begin: Begin, gate: Gate, stepwise: dict[str, str], qtbot: QtBot
 ) -> None:
     gate.up_to(4)

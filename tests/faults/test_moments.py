@@ -36,9 +36,7 @@ def goes_on(run: RealRun) -> int:
     return planned.from_step
 
 
-def test_that_a_run_killed_before_its_first_word_goes_on_from_the_start(
-    job: Make, begin_anew: Begin, whole: Whole
-) -> None:
+def test_run_killed_before_its_first_event_starts_over(job: Make, begin_anew: Begin, whole: Whole) -> None:
     expected = whole(job())
     run = begin_anew(job())
     kill(run)
@@ -52,7 +50,7 @@ def test_that_a_run_killed_before_its_first_word_goes_on_from_the_start(
 
 
 @pytest.mark.parametrize("moment", [pytest.param("building", marks=pytest.mark.long), "training"])
-def test_that_a_run_killed_in_its_preparations_or_its_first_step_goes_on_from_the_start(
+def test_run_killed_before_its_first_step_starts_over(
     job: Make, begin: Begin, hold: Hold, whole: Whole, moment: str
 ) -> None:
     expected = whole(job())
@@ -73,7 +71,7 @@ def test_that_a_run_killed_in_its_preparations_or_its_first_step_goes_on_from_th
 
 
 @pytest.mark.parametrize(("strategy", "cpus"), [("single", 1), pytest.param("ddp", 2, marks=pytest.mark.long)])
-def test_that_a_run_killed_in_a_validation_goes_on_with_it(
+def test_run_killed_during_validation_repeats_it(
     job: Make, begin: Begin, hold: Hold, whole: Whole, *, strategy: str, cpus: int
 ) -> None:
     expected = whole(job(strategy, cpus))
@@ -90,9 +88,7 @@ def test_that_a_run_killed_in_a_validation_goes_on_with_it(
     assert_same_end(run.end, expected)
 
 
-def test_that_a_run_killed_between_its_last_checkpoint_and_its_end_is_completed_by_going_on(
-    job: Make, begin: Begin, hold: Hold, whole: Whole
-) -> None:
+def test_run_killed_after_its_last_checkpoint_completes(job: Make, begin: Begin, hold: Hold, whole: Whole) -> None:
     """The supervisor stands still while the worker ends, and so has not heard of the end when it is killed."""
     expected = whole(job(epochs=1))
     hold.ask("validating")
@@ -120,7 +116,7 @@ def test_that_a_run_killed_between_its_last_checkpoint_and_its_end_is_completed_
         pytest.param("renaming", "best.pt", marks=pytest.mark.long),
     ],
 )
-def test_that_a_checkpoint_that_was_written_and_not_yet_renamed_costs_a_step(
+def test_checkpoint_killed_before_rename_costs_a_step(
     job: Make, begin_held: Begin, hold: Hold, whole: Whole, *, moment: str, name: str
 ) -> None:
     expected = whole(job())
@@ -139,7 +135,7 @@ def test_that_a_checkpoint_that_was_written_and_not_yet_renamed_costs_a_step(
 
 
 @pytest.mark.long
-def test_that_a_checkpoint_that_is_half_written_costs_a_step(
+def test_half_written_checkpoint_costs_a_step(
     job: Make, begin_held: Begin, hold: Hold, whole: Whole, allowed: Allowed
 ) -> None:
     asked = job(**allowed(LARGE), optimizer="sgd", epochs=2)

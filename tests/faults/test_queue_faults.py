@@ -31,9 +31,7 @@ def begin_at_work(begin: Begin, job: Make, hold: Hold) -> RealRun:
     return run
 
 
-def test_that_behind_runs_that_fail_the_next_ones_start(
-    job: Make, begin: Begin, hold: Hold, allowed: Allowed, whole: Whole
-) -> None:
+def test_queue_continues_after_failed_runs(job: Make, begin: Begin, hold: Hold, allowed: Allowed, whole: Whole) -> None:
     first = begin_at_work(begin, job, hold)
     second = begin(job(**allowed(BROKEN)))
     wait_until(lambda: in_line(second), "the second run in line")
@@ -56,9 +54,7 @@ def test_that_behind_runs_that_fail_the_next_ones_start(
     assert_same_end(third.end, whole(job()))
 
 
-def test_that_behind_a_run_whose_supervisor_is_killed_the_next_starts_and_it_can_line_up_again(
-    job: Make, begin: Begin, hold: Hold, whole: Whole
-) -> None:
+def test_queue_continues_after_a_killed_supervisor(job: Make, begin: Begin, hold: Hold, whole: Whole) -> None:
     first = begin_at_work(begin, job, hold)
     second, third = begin(job()), begin(job())
     wait_until(lambda: len(waiting()) == 2, "two runs in line")

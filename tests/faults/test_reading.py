@@ -15,9 +15,7 @@ pytestmark = pytest.mark.faults
 DECODES_ALWAYS = {"picture_cache": "off", "loader_workers": 2}
 
 
-def test_that_a_decoder_that_crashes_is_named_by_its_signal_and_the_run_starts_again(
-    job: Make, begin_held: Begin, hold: Hold, whole: Whole
-) -> None:
+def test_crashed_decoder_restarts_the_run(job: Make, begin_held: Begin, hold: Hold, whole: Whole) -> None:
     run = begin_held(job(**DECODES_ALWAYS))
     saved = run.saved
     hold.ask("decoding", what="crash_once")
@@ -31,9 +29,7 @@ def test_that_a_decoder_that_crashes_is_named_by_its_signal_and_the_run_starts_a
 
 
 @pytest.mark.long
-def test_that_a_decoder_that_crashes_whenever_it_is_used_fails_the_run_after_the_set_number(
-    job: Make, begin_held: Begin, hold: Hold, whole: Whole
-) -> None:
+def test_decoder_that_always_crashes_fails_the_run(job: Make, begin_held: Begin, hold: Hold, whole: Whole) -> None:
     run = begin_held(job(**DECODES_ALWAYS, restarts=1))
     hold.ask("decoding", what="crash")
     assert run.finished().outcome == "failed"
@@ -46,9 +42,7 @@ def test_that_a_decoder_that_crashes_whenever_it_is_used_fails_the_run_after_the
     assert_same_end(run.end, whole(job(**DECODES_ALWAYS)))
 
 
-def test_that_an_exception_in_the_thread_that_reads_ahead_ends_the_run_with_its_name(
-    job: Make, begin_held: Begin, hold: Hold, whole: Whole
-) -> None:
+def test_exception_while_prefetching_fails_the_run(job: Make, begin_held: Begin, hold: Hold, whole: Whole) -> None:
     run = begin_held(job(**DECODES_ALWAYS))
     hold.ask("training", what="throw")
     assert run.finished().outcome == "failed"

@@ -93,9 +93,7 @@ def of_this_test(tmp_path: Path) -> list[psutil.Process]:
     return found
 
 
-def test_that_a_run_does_not_notice_the_death_of_a_window_that_shows_it(
-    job: Make, begin: Begin, hold: Hold, whole: Whole
-) -> None:
+def test_killed_window_does_not_affect_the_run(job: Make, begin: Begin, hold: Hold, whole: Whole) -> None:
     hold.ask("training")
     run = begin(job())
     hold.wait_until_reached()
@@ -109,7 +107,7 @@ def test_that_a_run_does_not_notice_the_death_of_a_window_that_shows_it(
 
 
 @pytest.mark.long
-def test_that_a_run_outlives_the_killed_window_that_began_it_and_the_next_one_finds_it(
+def test_run_outlives_the_window_that_started_it(
     follow: Follow, job: Make, hold: Hold, whole: Whole, *, own_home: Path, tmp_path: Path
 ) -> None:
     asked = job("ddp", 2, epochs=120, checkpoint_steps=0)

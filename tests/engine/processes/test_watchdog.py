@@ -62,7 +62,7 @@ READING = at("data", standing="reading", location="get (loader.py, line 9)")
 WAITING = at("step", standing="waiting", location="_engine_run_backward (graph.py, line 8)")
 
 
-def test_that_a_rank_that_falls_silent_while_others_speak_is_named_with_what_it_did() -> None:
+def test_silent_rank_fails_with_its_last_activity() -> None:
     ranks = Ranks(STEP, STEP, STEP)
     ranks.advance(20)
     ranks.set(1, None)
@@ -74,7 +74,7 @@ def test_that_a_rank_that_falls_silent_while_others_speak_is_named_with_what_it_
     assert "worker-1.log" in failed.cause
 
 
-def test_that_several_silent_ranks_are_all_named() -> None:
+def test_silent_ranks_are_all_named() -> None:
     ranks = Ranks(STEP, STEP, STEP)
     ranks.advance(20)
     ranks.set(0, None)
@@ -84,7 +84,7 @@ def test_that_several_silent_ranks_are_all_named() -> None:
     assert "worker-0.log and worker-2.log" in str(failed)
 
 
-def test_that_before_training_silence_is_borne_longer() -> None:
+def test_silence_limit_is_longer_before_training() -> None:
     ranks = Ranks(at(""), at(""))
     ranks.advance(10)
     ranks.set(1, None)
@@ -92,7 +92,7 @@ def test_that_before_training_silence_is_borne_longer() -> None:
     assert isinstance(ranks.run(10)[-1], Failed)
 
 
-def test_that_all_ranks_silent_are_warned_of_and_not_ended() -> None:
+def test_silence_of_all_ranks_only_warns() -> None:
     ranks = Ranks(STEP, STEP)
     ranks.advance(10)
     ranks.set(0, None)
@@ -101,7 +101,7 @@ def test_that_all_ranks_silent_are_warned_of_and_not_ended() -> None:
     assert [(type(word), word.rank) for word in told] == [(Warned, 0), (Warned, 1)]
 
 
-def test_that_a_single_rank_is_warned_of_once_until_it_speaks_again() -> None:
+def test_silence_of_a_single_rank_warns_once() -> None:
     ranks = Ranks(STEP)
     ranks.advance(10)
     ranks.set(0, None)
@@ -112,7 +112,7 @@ def test_that_a_single_rank_is_warned_of_once_until_it_speaks_again() -> None:
     assert [type(word) for word in ranks.run(1000)] == [Warned]
 
 
-def test_that_a_time_in_which_nobody_looked_is_held_against_nobody() -> None:
+def test_gap_between_checks_is_not_silence() -> None:
     ranks = Ranks(STEP, STEP)
     ranks.advance(20)
     ranks.now += 3600
@@ -121,7 +121,7 @@ def test_that_a_time_in_which_nobody_looked_is_held_against_nobody() -> None:
     ranks.advance(20)
 
 
-def test_that_ranks_that_were_held_up_together_are_not_judged_by_who_speaks_first() -> None:
+def test_ranks_delayed_together_do_not_fail() -> None:
     ranks = Ranks(STEP, STEP)
     ranks.advance(20)
     for rank in (0, 1):
@@ -135,7 +135,7 @@ def test_that_ranks_that_were_held_up_together_are_not_judged_by_who_speaks_firs
     ranks.advance(20)
 
 
-def test_that_a_rank_that_has_left_is_not_missed() -> None:
+def test_removed_rank_is_not_silent() -> None:
     ranks = Ranks(STEP, STEP)
     ranks.advance(20)
     ranks.set(1, None)
@@ -143,7 +143,7 @@ def test_that_a_rank_that_has_left_is_not_missed() -> None:
     assert ranks.run(600) == []
 
 
-def test_that_the_rank_at_work_holds_up_those_that_wait() -> None:
+def test_working_rank_blocks_waiting_ranks() -> None:
     ranks = Ranks(WAITING, COMPUTING, AGREE)
     told = ranks.run(100)
     assert ranks.now == pytest.approx(1031)
@@ -155,14 +155,14 @@ def test_that_the_rank_at_work_holds_up_those_that_wait() -> None:
     assert "while ranks 0 and 2 wait" in failed.cause
 
 
-def test_that_the_limit_grows_with_the_longest_step() -> None:
+def test_stuck_limit_grows_with_the_longest_step() -> None:
     slow = [at("step", longest=10.0, standing=standing) for standing in ("waiting", "working")]
     ranks = Ranks(*slow)
     assert ranks.run(199) == []
     assert isinstance(ranks.run(5)[-1], Failed)
 
 
-def test_that_the_first_step_may_take_minutes() -> None:
+def test_first_step_may_take_minutes() -> None:
     ranks = Ranks(at("step", 0, 0.0, standing="waiting"), at("step", 0, 0.0, standing="working"))
     assert ranks.run(299) == []
     (failed,) = ranks.run(5)
@@ -171,7 +171,7 @@ def test_that_the_first_step_may_take_minutes() -> None:
     assert failed.step == 1
 
 
-def test_that_a_slow_disk_is_warned_of_long_before_it_ends_the_run() -> None:
+def test_slow_disk_warns_long_before_it_fails() -> None:
     ranks = Ranks(WAITING, READING)
     told = ranks.run(1000)
     assert [type(word) for word in told] == [Warned, Failed]
@@ -179,7 +179,7 @@ def test_that_a_slow_disk_is_warned_of_long_before_it_ends_the_run() -> None:
     assert ranks.now == pytest.approx(1000 + 10 * LIMITS.stuck + 1)
 
 
-def test_that_where_all_wait_all_are_named_and_none_is_blamed() -> None:
+def test_waiting_ranks_are_all_described() -> None:
     ranks = Ranks(WAITING, AGREE)
     (failed,) = ranks.run(100)
     assert isinstance(failed, Failed)
@@ -189,14 +189,14 @@ def test_that_where_all_wait_all_are_named_and_none_is_blamed() -> None:
     assert "rank 1 has been waiting for the other ranks after step 7" in failed.cause
 
 
-def test_that_where_nobody_waits_the_step_may_be_slow_and_is_only_warned_of_at_first() -> None:
+def test_slow_step_of_all_ranks_warns_first() -> None:
     ranks = Ranks(COMPUTING, COMPUTING)
     assert [type(word) for word in ranks.run(10 * LIMITS.stuck)] == [Warned]
     assert isinstance(ranks.run(5)[-1], Failed)
 
 
 @pytest.mark.parametrize("beat", [at("save", standing="working"), at("", standing="working")])
-def test_that_weights_that_are_fetched_and_a_checkpoint_that_is_written_never_end_a_run(beat: Heartbeat) -> None:
+def test_preparing_and_saving_only_warn(beat: Heartbeat) -> None:
     ranks = Ranks(beat, AGREE)
     told = ranks.run(5000)
     assert [type(word) for word in told] == [Warned]
@@ -204,14 +204,14 @@ def test_that_weights_that_are_fetched_and_a_checkpoint_that_is_written_never_en
     assert "Rank 0 blocks the run" in str(told[0])
 
 
-def test_that_a_single_rank_without_progress_is_warned_of_once() -> None:
+def test_single_rank_without_progress_warns_once() -> None:
     ranks = Ranks(COMPUTING)
     (warned,) = ranks.run(5000)
     assert isinstance(warned, Warned)
     assert "No progress for 31 s: rank 0 has been computing step 8" in warned.message
 
 
-def test_that_progress_after_a_warning_lets_the_next_one_through() -> None:
+def test_progress_allows_another_warning() -> None:
     ranks = Ranks(COMPUTING)
     assert len(ranks.run(100)) == 1
     ranks.advance(5)

@@ -52,7 +52,7 @@ def stop(supervised: Supervised) -> None:
     supervised.wait()
 
 
-def test_that_every_client_gets_every_line_once_in_order_as_it_stands_in_the_file(start: Start) -> None:
+def test_clients_get_every_line_of_the_log_in_order(start: Start) -> None:
     supervised = start("forever")
     with supervised.connect() as early:
         lines: list[bytes] = []
@@ -68,7 +68,7 @@ def test_that_every_client_gets_every_line_once_in_order_as_it_stands_in_the_fil
     assert b"\n".join(lines[1:]) + b"\n" == supervised.run.events_file.read_bytes()
 
 
-def test_that_a_client_that_comes_as_the_run_ends_still_hears_the_end(start: Start) -> None:
+def test_client_that_connects_at_the_end_gets_run_finished(start: Start) -> None:
     supervised = start("forever")
     with supervised.connect() as early:
         next(event for event in events(early) if isinstance(event, StepMetrics))
@@ -88,7 +88,7 @@ def test_that_a_client_that_comes_as_the_run_ends_still_hears_the_end(start: Sta
     assert [event.n for event in told] == [event.n for event in supervised.wait()]
 
 
-def test_that_welcome_comes_first_and_names_the_run(start: Start) -> None:
+def test_welcome_is_first_and_has_the_run_id(start: Start) -> None:
     supervised = start("forever")
     with supervised.connect() as connection:
         first = next(messages(connection))
@@ -97,7 +97,7 @@ def test_that_welcome_comes_first_and_names_the_run(start: Start) -> None:
     stop(supervised)
 
 
-def test_that_a_client_that_does_not_read_slows_nobody_and_misses_only_metrics(start: Start) -> None:
+def test_slow_client_misses_only_metrics(start: Start) -> None:
     supervised = start("flood 60000")
     with supervised.connect() as slow, supervised.connect() as quick:
         numbers = []
@@ -119,7 +119,7 @@ def test_that_a_client_that_does_not_read_slows_nobody_and_misses_only_metrics(s
 
 
 @pytest.mark.long
-def test_that_a_client_that_never_reads_does_not_hold_up_the_end(start: Start) -> None:
+def test_client_that_never_reads_does_not_delay_the_end(start: Start) -> None:
     supervised = start("flood 60000")
     with supervised.connect():
         wait_until(lambda: len(supervised.run.events_file.read_bytes()) > 5_000_000, "the flood")
@@ -150,9 +150,7 @@ HELLO = ENCODE.encode(Hello()) + b"\n"
     ],
     ids=lambda value: str(value[:40]),  # a test's name is in its environment, which may not be of any length
 )
-def test_that_a_client_that_breaks_the_rules_is_told_why_and_harms_nobody(
-    start: Start, said: bytes, reason: str
-) -> None:
+def test_invalid_client_gets_the_reason(start: Start, said: bytes, reason: str) -> None:
     supervised = start("forever")
     with supervised.connect() as good, raw_client(supervised) as bad:
         stream = events(good)
@@ -166,7 +164,7 @@ def test_that_a_client_that_breaks_the_rules_is_told_why_and_harms_nobody(
     stop(supervised)
 
 
-def test_that_loopback_lets_nobody_in_without_the_token(start: Start) -> None:
+def test_loopback_requires_the_token(start: Start) -> None:
     supervised = start("forever", 1, "tcp")
     with raw_client(supervised) as bad:
         bad.sendall(HELLO)
@@ -174,7 +172,7 @@ def test_that_loopback_lets_nobody_in_without_the_token(start: Start) -> None:
     stop(supervised)
 
 
-def test_that_a_goodbye_reaches_a_connection_as_its_reason(start: Start) -> None:
+def test_goodbye_sets_the_reason_of_the_connection(start: Start) -> None:
     supervised = start("forever")
     with supervised.connect() as connection:
         connection._socket.sendall(b"nonsense\n")
@@ -183,7 +181,7 @@ def test_that_a_goodbye_reaches_a_connection_as_its_reason(start: Start) -> None
     stop(supervised)
 
 
-def test_that_connecting_to_a_run_that_is_over_says_so(start: Start, tmp_path: Path) -> None:
+def test_connecting_to_an_ended_run_fails(start: Start, tmp_path: Path) -> None:
     supervised = start("train 1")
     supervised.wait()
     with pytest.raises(NotRunning, match="has ended"):
@@ -193,7 +191,7 @@ def test_that_connecting_to_a_run_that_is_over_says_so(start: Start, tmp_path: P
         RunConnection(supervised.run)
 
 
-def test_that_who_comes_late_gets_the_whole_history_and_is_spared_metrics_of_what_is_new_alone(tmp_path: Path) -> None:
+def test_late_client_gets_the_complete_history(tmp_path: Path) -> None:
     """All of it are events that may be dropped, and much more than `THIN_BYTES`."""
     served = Served(tmp_path, (step_metrics(number) for number in range(1, 4001)))
     try:

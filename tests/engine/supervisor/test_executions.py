@@ -83,9 +83,7 @@ def goes_on(supervised: Supervised, **changes: object) -> None:
 
 
 @pytest.mark.parametrize("words", [(), pytest.param(("spawn",), marks=pytest.mark.long)])
-def test_that_a_run_starts_again_from_its_last_checkpoint_when_a_rank_dies(
-    start: Start, words: tuple[str, ...]
-) -> None:
+def test_dead_rank_restarts_from_the_last_checkpoint(start: Start, words: tuple[str, ...]) -> None:
     supervised = start("die 2", 2, *words, restarts=3)
     (supervised.run.checkpoints / "last.pt").touch()
     told = supervised.wait()
@@ -101,7 +99,7 @@ def test_that_a_run_starts_again_from_its_last_checkpoint_when_a_rank_dies(
     assert len(of(RunStarted, told)) == len(of(DevicesFree, told)) == 1, "it is one execution"
 
 
-def test_that_a_rank_that_dies_again_and_again_is_the_runs_failure(start: Start) -> None:
+def test_repeated_death_fails_the_run(start: Start) -> None:
     supervised = start("die 9", 2, restarts=2)
     told = supervised.wait()
     assert supervised.process.returncode == 1
@@ -114,7 +112,7 @@ def test_that_a_rank_that_dies_again_and_again_is_the_runs_failure(start: Start)
     assert (told[-1].outcome, told[-1].cause) == ("failed", failed.cause)
 
 
-def test_that_a_new_checkpoint_makes_the_count_begin_anew(start: Start) -> None:
+def test_new_checkpoint_resets_the_restart_count(start: Start) -> None:
     supervised = start("save_and_die 3", restarts=1)
     told = supervised.wait()
     assert supervised.run.state() == "completed"
@@ -122,20 +120,20 @@ def test_that_a_new_checkpoint_makes_the_count_begin_anew(start: Start) -> None:
     assert beginnings(supervised)[:2] == ["from nothing, past step 0", "from last.pt, past step 0"]
 
 
-def test_that_a_checkpoint_of_the_same_step_again_is_not_a_new_one(start: Start) -> None:
+def test_checkpoint_of_the_same_step_keeps_the_restart_count(start: Start) -> None:
     told = start("save_the_same_and_die 9", restarts=1).wait()
     assert [event.attempt for event in restarts(told)] == [1]
     assert len(of(Failed, told)) == 1
 
 
 @pytest.mark.parametrize("behaviour", ["mistake", "not_finite 1"])
-def test_that_what_would_come_again_is_not_tried_again(start: Start, behaviour: str) -> None:
+def test_reproducible_failure_is_not_retried(start: Start, behaviour: str) -> None:
     told = start(behaviour, 2, restarts=3).wait()
     assert restarts(told) == []
     assert len(of(Failed, told)) == 1
 
 
-def test_that_a_loss_that_is_no_number_is_rolled_back_from_and_its_steps_are_passed_over(start: Start) -> None:
+def test_nan_loss_rolls_back_and_skips_steps(start: Start) -> None:
     supervised = start("not_finite 2", on_not_finite="roll_back", restarts=0)
     told = supervised.wait()
     assert supervised.run.state() == "completed"
@@ -154,7 +152,7 @@ def test_that_a_loss_that_is_no_number_is_rolled_back_from_and_its_steps_are_pas
         ),
     ],
 )
-def test_that_several_ranks_out_of_memory_go_on_with_smaller_parts(
+def test_out_of_memory_retries_with_smaller_batches(
     start: Start, fields: dict[str, object], needed: int, changes: list[dict[str, int]]
 ) -> None:
     supervised = start(f"memory {needed}", 2, restarts=0, **fields)
@@ -168,7 +166,7 @@ def test_that_several_ranks_out_of_memory_go_on_with_smaller_parts(
         assert job.value(field) == value, "it holds for later executions, too"
 
 
-def test_that_memory_that_a_single_image_is_too_much_for_is_the_runs_failure(start: Start) -> None:
+def test_out_of_memory_with_single_images_fails(start: Start) -> None:
     told = start("memory 99", 2, batch_size=4).wait()
     assert [event.changes for event in restarts(told)] == [{"accumulation": 2}]
     (failed,) = of(Failed, told)
@@ -176,7 +174,7 @@ def test_that_memory_that_a_single_image_is_too_much_for_is_the_runs_failure(sta
 
 
 @pytest.mark.parametrize(("command", "outcome"), [(Stop(), "stopped"), (Pause(), "paused")])
-def test_that_a_run_that_is_starting_again_still_heeds_its_user(start: Start, command: Command, outcome: str) -> None:
+def test_restarting_run_obeys_commands(start: Start, command: Command, outcome: str) -> None:
     supervised = start("die 9999", 2, restarts=1000)
     with supervised.connect() as connection:
         stream = events(connection)
@@ -191,7 +189,7 @@ def test_that_a_run_that_is_starting_again_still_heeds_its_user(start: Start, co
 # Pausing and going on
 
 
-def test_that_a_pause_lets_go_of_the_devices_and_says_so(start: Start) -> None:
+def test_pause_releases_the_devices(start: Start) -> None:
     supervised = start("forever", 2)
     told = ended(supervised, Pause())
     assert supervised.process.returncode == 0
@@ -204,7 +202,7 @@ def test_that_a_pause_lets_go_of_the_devices_and_says_so(start: Start) -> None:
 
 
 @pytest.mark.parametrize(("second", "outcome"), [(Pause(), "paused"), (Stop(), "stopped")])
-def test_that_a_second_word_hurries_a_pause(start: Start, second: Command, outcome: str) -> None:
+def test_second_command_escalates_a_pause(start: Start, second: Command, outcome: str) -> None:
     supervised = start("deaf", 1, "quick")
     with supervised.connect() as connection:
         stream = events(connection)
@@ -218,7 +216,7 @@ def test_that_a_second_word_hurries_a_pause(start: Start, second: Command, outco
     assert "was killed" in finished.cause
 
 
-def test_that_a_paused_run_goes_on_in_its_folder_as_the_next_execution(start: Start) -> None:
+def test_paused_run_resumes_as_the_next_execution(start: Start) -> None:
     supervised = start("forever", 2)
     before = ended(supervised, Pause())
     goes_on(supervised, devices=["cpu"], strategy="single")
@@ -235,7 +233,7 @@ def test_that_a_paused_run_goes_on_in_its_folder_as_the_next_execution(start: St
     assert beginnings(supervised) == ["from nothing, past step 0", "from last.pt, past step 0"]
 
 
-def test_that_a_run_whose_supervisor_was_killed_goes_on_with_its_numbers(start: Start) -> None:
+def test_interrupted_run_continues_its_numbering(start: Start) -> None:
     supervised = start("forever")
     with supervised.connect() as connection:
         next(event for event in events(connection) if isinstance(event, StepMetrics))
@@ -249,7 +247,7 @@ def test_that_a_run_whose_supervisor_was_killed_goes_on_with_its_numbers(start: 
     assert supervised.run.state() == "paused"
 
 
-def test_that_two_supervisors_never_run_one_run(start: Start) -> None:
+def test_second_supervisor_of_a_run_is_refused(start: Start) -> None:
     supervised = start("forever")
     with supervised.connect() as connection:
         stream = events(connection)
@@ -265,7 +263,7 @@ def test_that_two_supervisors_never_run_one_run(start: Start) -> None:
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="folders cannot be locked there")
-def test_that_a_run_belongs_to_the_first_of_two_supervisors_from_their_first_moment_on() -> None:
+def test_locked_run_folder_refuses_a_supervisor() -> None:
     import fcntl
 
     run = create_run(Job())
@@ -282,7 +280,7 @@ def test_that_a_run_belongs_to_the_first_of_two_supervisors_from_their_first_mom
 # Waiting
 
 
-def test_that_a_run_waits_for_the_one_before_it_without_pytorch_and_answers_at_once(start: Start) -> None:
+def test_queued_run_waits_without_pytorch_and_obeys_pause(start: Start) -> None:
     first = start("forever")
     wait_until(lambda: trains(first), "the first one to train")
     second, third = start("forever"), start("forever")
@@ -310,7 +308,7 @@ def test_that_a_run_waits_for_the_one_before_it_without_pytorch_and_answers_at_o
     assert kinds[:4] == [RunStarted, PhaseChanged, Waiting, PhaseChanged]
 
 
-def test_that_a_run_that_starts_at_once_waits_for_nobody(start: Start) -> None:
+def test_run_that_starts_at_once_skips_the_queue(start: Start) -> None:
     first = start("forever")
     wait_until(lambda: trains(first), "the first one to train")
     second = start("forever", start="at_once")

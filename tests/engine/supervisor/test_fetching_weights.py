@@ -49,7 +49,7 @@ def phases(one: Supervised) -> list[str]:
     return [event.phase for event in one.run.events() if isinstance(event, PhaseChanged)]
 
 
-def test_that_a_run_fetches_its_weights_before_it_takes_its_devices(start: Start, server: WeightsServer) -> None:
+def test_weights_are_downloaded_before_devices_are_reserved(start: Start, server: WeightsServer) -> None:
     server.fault = "held"
     one = start("train 3", **JOB)
     assert server.holding.wait(120)
@@ -71,7 +71,7 @@ def test_that_a_run_fetches_its_weights_before_it_takes_its_devices(start: Start
     assert find(WEIGHTS).path
 
 
-def test_that_a_run_that_cannot_have_its_weights_ends_with_the_reason(start: Start, server: WeightsServer) -> None:
+def test_failed_download_fails_the_run(start: Start, server: WeightsServer) -> None:
     server.fault = "gated"
     told = start("train 3", **JOB).wait()
     finished = told[-1]
@@ -92,7 +92,7 @@ def test_run_with_included_weights_downloads_nothing(start: Start, server: Weigh
     assert server.asked == []
 
 
-def test_that_stop_ends_the_fetch_and_leaves_nothing(start: Start, server: WeightsServer) -> None:
+def test_stop_ends_the_download_without_leftovers(start: Start, server: WeightsServer) -> None:
     server.fault = "held"
     one = start("train 3", **JOB)
     assert server.holding.wait(120)
@@ -108,9 +108,7 @@ def test_that_stop_ends_the_fetch_and_leaves_nothing(start: Start, server: Weigh
 
 
 @pytest.mark.long
-def test_that_a_real_run_trains_what_was_fetched_and_asks_the_network_for_nothing_more(
-    server: WeightsServer, tmp_path: Path
-) -> None:
+def test_training_uses_downloaded_weights_without_network(server: WeightsServer, tmp_path: Path) -> None:
     folder = make_images(tmp_path / "images")
     job = Job.from_fields(
         dataset=str(folder), model="timm:test_resnet", pretrained=True, image_size=32, epochs=1, batch_size=8

@@ -143,9 +143,7 @@ def start(forker: subprocess.Popen[str], tmp_path: Path) -> Iterator[Callable[..
 
 
 @pytest.mark.parametrize("strategy", some(GROUPS, everyday=("hsdp",)))
-def test_that_a_rank_that_is_killed_is_named_at_once_and_nothing_is_left(
-    start: Callable[..., Run], strategy: str
-) -> None:
+def test_killed_rank_fails_the_run_at_once(start: Callable[..., Run], strategy: str) -> None:
     run = start(strategy)
     victim = run.train(3)[1]
     killed_at = time.time()
@@ -158,9 +156,7 @@ def test_that_a_rank_that_is_killed_is_named_at_once_and_nothing_is_left(
 
 @pytest.mark.long
 @pytest.mark.parametrize("strategy", ["ddp", "fsdp", "pipeline"])
-def test_that_a_rank_that_is_stopped_is_named_in_seconds_and_nothing_is_left(
-    start: Callable[..., Run], strategy: str
-) -> None:
+def test_stopped_rank_fails_the_run_in_seconds(start: Callable[..., Run], strategy: str) -> None:
     run = start(strategy, SILENT_S, STUCK_S)
     victim = run.train(3)[1]
     victim.send_signal(signal.SIGSTOP)
@@ -172,7 +168,7 @@ def test_that_a_rank_that_is_stopped_is_named_in_seconds_and_nothing_is_left(
 
 
 @pytest.mark.parametrize("strategy", some(("ddp", "fsdp", "pipeline"), everyday=("pipeline",)))
-def test_that_a_rank_that_hangs_in_its_model_is_named_with_the_place(
+def test_hanging_rank_is_reported_with_its_location(
     start: Callable[..., Run], strategy: str, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = tmp_path / "net.py"
@@ -191,7 +187,7 @@ def test_that_a_rank_that_hangs_in_its_model_is_named_with_the_place(
 
 
 @pytest.mark.long
-def test_that_a_stopped_rank_is_named_by_the_usual_limits(start: Callable[..., Run]) -> None:
+def test_stopped_rank_fails_with_default_limits(start: Callable[..., Run]) -> None:
     run = start("ddp")
     victim = run.train(3)[0]
     victim.send_signal(signal.SIGSTOP)

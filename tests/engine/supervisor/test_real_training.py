@@ -48,7 +48,7 @@ def connect(run: RunFolder) -> RunConnection:
 
 
 @pytest.mark.long
-def test_that_a_real_run_trains_to_completion_and_leaves_its_checkpoints(images: Path) -> None:
+def test_real_run_completes_with_checkpoints(images: Path) -> None:
     run = create_run(job(images))
     pid = start_supervisor(run)
     with connect(run) as connection:
@@ -64,7 +64,7 @@ def test_that_a_real_run_trains_to_completion_and_leaves_its_checkpoints(images:
 
 
 @pytest.mark.long
-def test_that_stop_saves_the_last_state_on_all_ranks(images: Path) -> None:
+def test_stop_saves_the_last_state_on_all_ranks(images: Path) -> None:
     run = create_run(job(images, epochs=LONG, workers=2))
     pid = start_supervisor(run)
     with connect(run) as connection:
@@ -83,7 +83,7 @@ def test_that_stop_saves_the_last_state_on_all_ranks(images: Path) -> None:
     wait_until(lambda: gone(pid), "the supervisor to go")
 
 
-def test_that_a_stop_during_the_imports_is_heeded_at_once(images: Path) -> None:
+def test_stop_during_imports_ends_the_run(images: Path) -> None:
     run = create_run(job(images, epochs=LONG))
     pid = start_supervisor(run)
     with connect(run) as connection:
@@ -97,9 +97,7 @@ def test_that_a_stop_during_the_imports_is_heeded_at_once(images: Path) -> None:
 
 
 @pytest.mark.long
-def test_that_a_real_group_trains_again_after_a_rank_was_killed_and_goes_on_as_another_execution(
-    preloader: Preloader, images: Path
-) -> None:
+def test_killed_rank_restarts_and_the_run_resumes_later(preloader: Preloader, images: Path) -> None:
     run = create_run(job(images, epochs=LONG, workers=2).with_fields(checkpoint_steps=5))
     with preloaded(preloader, run) as connection:
         stream = events(connection)
@@ -141,7 +139,7 @@ def test_that_a_real_group_trains_again_after_a_rank_was_killed_and_goes_on_as_a
 
 
 @pytest.mark.long
-def test_that_a_preloaded_parent_is_ready_without_the_libraries_of_some_jobs(tmp_path: Path) -> None:
+def test_preloader_is_ready_without_optional_libraries(tmp_path: Path) -> None:
     (tmp_path / "timm.py").write_text("raise ImportError")
     process = subprocess.Popen(
         [sys.executable, "-m", "engine.supervisor", "--preload"],
@@ -185,7 +183,7 @@ def preloaded(preloader: Preloader, run: RunFolder) -> RunConnection:
             time.sleep(0.005)
 
 
-def test_that_a_preloaded_run_starts_without_waiting_for_imports(
+def test_preloaded_run_starts_without_imports(
     preloader: Preloader, images: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for workers in (1, 2):
@@ -200,7 +198,7 @@ def test_that_a_preloaded_run_starts_without_waiting_for_imports(
 
 
 @pytest.mark.long
-def test_that_a_run_is_started_the_usual_way_until_the_preloader_is_ready_and_outlives_the_one_that_forked_it(
+def test_run_outlives_its_preloader(
     images: Path,
 ) -> None:
     preloader = Preloader()
@@ -228,7 +226,7 @@ def test_that_a_run_is_started_the_usual_way_until_the_preloader_is_ready_and_ou
     wait_until(lambda: gone(pid), "the supervisor to go")
 
 
-def test_that_a_run_is_started_the_usual_way_when_the_preloader_has_died(preloader: Preloader, images: Path) -> None:
+def test_run_starts_without_preloader(preloader: Preloader, images: Path) -> None:
     assert preloader._process is not None
     preloader._process.kill()
     preloader._process.wait()

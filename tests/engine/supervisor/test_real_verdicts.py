@@ -34,7 +34,7 @@ def judged(forker: Forker, tmp_path: Path) -> Judged:
 
 
 @pytest.mark.long
-def test_that_a_run_at_a_rate_of_nearly_nothing_learned_nothing(judged: Judged) -> None:
+def test_tiny_learning_rate_is_reported(judged: Judged) -> None:
     found = judged(epochs=3, learning_rate=1e-8)
     assert found is not None
     assert found.code == "not_fitted"
@@ -42,7 +42,7 @@ def test_that_a_run_at_a_rate_of_nearly_nothing_learned_nothing(judged: Judged) 
     assert found.changes == {"learning_rate": 0.01}
 
 
-def test_that_a_run_that_ended_too_early_was_still_falling(judged: Judged) -> None:
+def test_early_end_is_reported(judged: Judged) -> None:
     found = judged(epochs=5, learning_rate=0.003, schedule="none")
     assert found is not None
     assert found.code == "falling"
@@ -50,7 +50,7 @@ def test_that_a_run_that_ended_too_early_was_still_falling(judged: Judged) -> No
 
 
 @pytest.mark.long
-def test_that_a_run_that_learns_a_few_images_by_heart_is_overfitted(judged: Judged) -> None:
+def test_overfitting_is_reported(judged: Judged) -> None:
     found = judged(epochs=12, learning_rate=0.003, optimizer="adam", weight_decay=0.0, schedule="none")
     assert found is not None
     assert found.code == "overfitted"

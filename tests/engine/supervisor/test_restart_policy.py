@@ -35,9 +35,7 @@ def four(**fields: object) -> Job:
         (four(devices=("cpu", "cpu", "node2:cpu")), 2, {"accumulation": 2}),
     ],
 )
-def test_that_the_batch_stays_and_no_device_has_more_images_at_a_time(
-    job: Job, left: int, changes: dict[str, object]
-) -> None:
+def test_lost_machine_keeps_the_batch_size(job: Job, left: int, changes: dict[str, object]) -> None:
     run = create_run(job)
     policy = RestartPolicy(run, job)
     restarting = policy.decide(lost(job))
@@ -50,7 +48,7 @@ def test_that_the_batch_stays_and_no_device_has_more_images_at_a_time(
     assert run.job() == policy.job, "it holds for later executions, too"
 
 
-def test_that_a_device_that_is_left_alone_trains_without_a_strategy_for_several() -> None:
+def test_single_remaining_device_changes_the_strategy() -> None:
     job = four(devices=("node1:cpu", "cpu", "node2:cpu"))
     policy = RestartPolicy(create_run(job), job)
     policy.decide(lost(job))
@@ -72,7 +70,7 @@ def test_that_a_device_that_is_left_alone_trains_without_a_strategy_for_several(
         (four(batch_size=4, strategy="ddp", devices=("node2:cpu",) * 2), "The run has no other devices."),
     ],
 )
-def test_that_a_machine_that_is_needed_is_waited_for(job: Job, why: str) -> None:
+def test_needed_machine_is_waited_for(job: Job, why: str) -> None:
     policy = RestartPolicy(create_run(job), job)
     needed = policy.job_without("node2")
     assert isinstance(needed, str)

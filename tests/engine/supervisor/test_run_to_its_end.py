@@ -52,7 +52,7 @@ def _text(path: Path) -> str:
 
 
 @pytest.mark.parametrize("words", [(), ("tcp",), ("spawn",)])
-def test_that_a_run_is_told_from_its_start_to_its_end_without_gaps(start: Start, words: tuple[str, ...]) -> None:
+def test_run_logs_all_events_without_gaps(start: Start, words: tuple[str, ...]) -> None:
     supervised = start("train 20", 2, *words)
     told = supervised.wait()
     assert supervised.process.returncode == 0, supervised.log
@@ -73,7 +73,7 @@ def test_that_a_run_is_told_from_its_start_to_its_end_without_gaps(start: Start,
     assert queue.holders() == {}
 
 
-def test_that_the_socket_and_its_folder_are_the_users_alone(start: Start) -> None:
+def test_socket_and_folder_are_private(start: Start) -> None:
     supervised = start("forever")
     with supervised.connect() as connection:
         next(messages(connection))
@@ -87,7 +87,7 @@ def test_that_the_socket_and_its_folder_are_the_users_alone(start: Start) -> Non
 
 
 @pytest.mark.parametrize("words", [(), ("spawn",)])
-def test_that_stop_ends_every_rank_and_says_when_the_devices_are_free(start: Start, words: tuple[str, ...]) -> None:
+def test_stop_ends_every_rank_and_reports_free_devices(start: Start, words: tuple[str, ...]) -> None:
     supervised = start("forever", 2, *words)
     workers = workers_of(supervised, 2) if not words else []
     with supervised.connect() as connection:
@@ -105,7 +105,7 @@ def test_that_stop_ends_every_rank_and_says_when_the_devices_are_free(start: Sta
     assert not any(worker.is_running() for worker in workers)
 
 
-def test_that_sigterm_to_the_supervisor_is_a_stop(start: Start) -> None:
+def test_sigterm_stops_the_run(start: Start) -> None:
     supervised = start("forever")
     workers_of(supervised, 1)
     supervised.process.send_signal(signal.SIGTERM)
@@ -114,7 +114,7 @@ def test_that_sigterm_to_the_supervisor_is_a_stop(start: Start) -> None:
     assert supervised.run.state() == "stopped"
 
 
-def test_that_a_worker_that_heeds_neither_message_nor_sigterm_is_killed(start: Start) -> None:
+def test_worker_that_ignores_sigterm_is_killed(start: Start) -> None:
     supervised = start("deaf", 2, "quick")
     workers = workers_of(supervised, 2)
     with supervised.connect() as connection:
@@ -128,7 +128,7 @@ def test_that_a_worker_that_heeds_neither_message_nor_sigterm_is_killed(start: S
     assert not any(worker.is_running() for worker in workers)
 
 
-def test_that_a_second_stop_does_not_wait_for_the_step_in_hand(start: Start) -> None:
+def test_second_stop_does_not_wait_for_the_step(start: Start) -> None:
     supervised = start("deaf")
     workers_of(supervised, 1)
     with supervised.connect() as connection:
@@ -141,7 +141,7 @@ def test_that_a_second_stop_does_not_wait_for_the_step_in_hand(start: Start) -> 
     assert supervised.run.state() == "stopped"
 
 
-def test_that_a_silent_worker_is_warned_about_once(start: Start) -> None:
+def test_silent_worker_is_reported_once(start: Start) -> None:
     supervised = start("deaf", 1, "quick")
     with supervised.connect() as connection:
         warned = next(event for event in events(connection) if isinstance(event, Warned))
@@ -162,9 +162,7 @@ def test_that_a_silent_worker_is_warned_about_once(start: Start) -> None:
         ("garbage", ["sent an invalid message"]),
     ],
 )
-def test_that_a_worker_that_fails_ends_the_run_with_the_cause_in_words(
-    start: Start, behaviour: str, words: list[str]
-) -> None:
+def test_failed_worker_fails_the_run_with_a_cause(start: Start, behaviour: str, words: list[str]) -> None:
     supervised = start(behaviour, 2)
     told = supervised.wait()
     assert supervised.process.returncode == 1
@@ -176,7 +174,7 @@ def test_that_a_worker_that_fails_ends_the_run_with_the_cause_in_words(
     assert told[-1].cause == failed[0].cause
 
 
-def test_that_a_killed_worker_is_named_and_the_others_are_ended(start: Start) -> None:
+def test_killed_worker_ends_the_others(start: Start) -> None:
     supervised = start("forever", 2)
     workers = workers_of(supervised, 2)
     victim = next(worker for worker in workers if worker.name() == "footplate-w1")
@@ -188,7 +186,7 @@ def test_that_a_killed_worker_is_named_and_the_others_are_ended(start: Start) ->
     assert not any(worker.is_running() for worker in workers)
 
 
-def test_that_a_worker_that_has_done_its_work_but_does_not_end_is_ended(start: Start) -> None:
+def test_lingering_worker_is_ended(start: Start) -> None:
     supervised = start("linger", 2, "quick")
     told = supervised.wait()
     assert supervised.run.state() == "completed"
@@ -197,7 +195,7 @@ def test_that_a_worker_that_has_done_its_work_but_does_not_end_is_ended(start: S
 
 
 @pytest.mark.parametrize("words", [(), ("spawn",)])
-def test_that_what_a_worker_started_ends_with_it(start: Start, words: tuple[str, ...]) -> None:
+def test_children_of_a_worker_end_with_it(start: Start, words: tuple[str, ...]) -> None:
     supervised = start("child", 1, *words)
     told = supervised.wait()
     assert supervised.run.state() == "failed"
@@ -207,7 +205,7 @@ def test_that_what_a_worker_started_ends_with_it(start: Start, words: tuple[str,
 
 
 @pytest.mark.parametrize("words", [(), ("spawn",)])
-def test_that_no_worker_survives_a_killed_supervisor(start: Start, words: tuple[str, ...]) -> None:
+def test_no_worker_survives_a_killed_supervisor(start: Start, words: tuple[str, ...]) -> None:
     supervised = start("forever", 2, *words)
     wait_until(lambda: len(list(supervised.run.events())) > 10, "the training")
     workers = psutil.Process(supervised.process.pid).children(recursive=True)
@@ -222,7 +220,7 @@ def test_that_no_worker_survives_a_killed_supervisor(start: Start, words: tuple[
     assert not stale.exists()
 
 
-def test_that_a_full_disk_holds_up_neither_the_training_nor_its_clients(start: Start) -> None:
+def test_full_disk_delays_neither_training_nor_clients(start: Start) -> None:
     supervised = start("forever")
     with supervised.connect() as connection:
         stream = events(connection)
@@ -245,7 +243,7 @@ def test_that_a_full_disk_holds_up_neither_the_training_nor_its_clients(start: S
     assert supervised.run.state() == "stopped"
 
 
-def test_that_a_job_that_cannot_be_read_is_a_failed_run_in_words() -> None:
+def test_unreadable_job_fails_the_run() -> None:
     run = create_run(Job())
     run.job_file.write_text("training.epochs = 'many'\n")
     pid = start_supervisor(run)

@@ -99,7 +99,7 @@ line = st.one_of(
 
 @settings(max_examples=300, suppress_health_check=list(HealthCheck))
 @given(lines=st.lists(line, max_size=6))
-def test_that_no_input_harms_the_server_or_another_client(served: Served, lines: list[bytes]) -> None:
+def test_no_input_harms_the_server_or_other_clients(served: Served, lines: list[bytes]) -> None:
     with served.client() as witness, served.client() as stranger:
         served.exchange(witness, ENCODE.encode(Hello(from_n=served.log.next_n)) + b"\n")
         before = len(served.commands)

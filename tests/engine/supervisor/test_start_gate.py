@@ -89,9 +89,7 @@ ENDS: dict[str, Callable[[Supervised], None]] = {
 
 
 @pytest.mark.parametrize(("how", "words"), [("stopped", ("spawn",)), ("failed", ()), ("interrupted", ())])
-def test_that_a_run_waits_for_another_ones_device_until_that_has_ended(
-    start: Start, how: str, words: tuple[str, ...]
-) -> None:
+def test_run_waits_for_a_device_until_the_other_run_ends(start: Start, how: str, words: tuple[str, ...]) -> None:
     first = start("forever", 1, *words)
     trains(first)
     assert not shares_its_ticket(first)
@@ -115,7 +113,7 @@ def test_that_a_run_waits_for_another_ones_device_until_that_has_ended(
     assert holders() == {}
 
 
-def test_that_a_supervisor_killed_in_line_frees_its_place_and_one_that_is_moved_goes_first(start: Start) -> None:
+def test_killed_queued_run_leaves_and_moved_run_starts_first(start: Start) -> None:
     first = start("forever")
     trains(first)
     lines = []
@@ -134,9 +132,7 @@ def test_that_a_supervisor_killed_in_line_frees_its_place_and_one_that_is_moved_
     end(b, c)
 
 
-def test_that_a_supervisor_in_line_has_not_imported_torch_and_is_taken_out_by_a_stop(
-    start: Start, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_queued_run_is_removed_without_importing_torch(start: Start, capsys: pytest.CaptureFixture[str]) -> None:
     first = start("forever")
     trains(first)
     run = create_run(Job())
@@ -156,7 +152,7 @@ def test_that_a_supervisor_in_line_has_not_imported_torch_and_is_taken_out_by_a_
 
 @pytest.mark.long
 @pytest.mark.faults
-def test_that_detached_trainings_on_one_device_follow_each_other_whatever_ends_them(tmp_path: Path) -> None:
+def test_queue_continues_after_every_outcome(tmp_path: Path) -> None:
     images = str(make_images(tmp_path / "images"))
     small = ("--model", "mnist_cnn", "--batch-size", "8", "--detach")
     long = ("--epochs", "100000")

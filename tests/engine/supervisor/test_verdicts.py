@@ -11,7 +11,7 @@ from tests.engine.cli.terminal import footplate
 from tests.engine.supervisor.supervised import Start, events
 
 
-def test_that_the_verdict_stands_before_the_end_and_is_on_the_epochs_of_all_executions(start: Start) -> None:
+def test_finding_covers_all_executions(start: Start) -> None:
     supervised = start("learn 2", epochs=2)
     told = supervised.wait()
     assert not any(isinstance(event, Verdict) for event in told), "two epochs tell nothing"
@@ -24,7 +24,7 @@ def test_that_the_verdict_stands_before_the_end_and_is_on_the_epochs_of_all_exec
     assert verdict.changes["epochs"] > 4
 
 
-def test_that_a_run_that_was_stopped_after_enough_epochs_is_judged_too(start: Start) -> None:
+def test_finding_of_a_stopped_run(start: Start) -> None:
     supervised = start("learn_and_wait 5", epochs=20)
     with supervised.connect() as connection:
         stream = events(connection)
@@ -39,7 +39,7 @@ def test_that_a_run_that_was_stopped_after_enough_epochs_is_judged_too(start: St
 
 
 @pytest.mark.long
-def test_that_the_terminal_says_what_to_do_the_next_time() -> None:
+def test_terminal_shows_the_finding() -> None:
     small = ("--model", "mnist_cnn", "--image-size", "28", "--epochs", "3", "--learning-rate", "1e-8")
     answer = footplate("train", str(paths.sample_dataset()), *small, "--name", "slow")
     assert answer.code == 0, answer.err
