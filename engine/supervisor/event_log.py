@@ -79,7 +79,7 @@ class EventLog:
         return self._fault
 
     def append(self, event: AnyEvent) -> bool:
-        """Number, date and write `event`. Return False if it had to be dropped."""
+        """Write `event` with the next number and the time. Return False if it had to be dropped."""
         if self.end - self._written > self._memory_limit and isinstance(event, DROPPABLE):
             self._lost_count += 1
             return False

@@ -176,7 +176,7 @@ def test_temporary_disk_fault_loses_no_training(
         gate.open()
         assert client.wait_for(RunFinished).outcome == "completed"
     run.completed()
-    assert [event.n for event in run.told] == list(range(1, run.last_n + 1))
+    assert [event.n for event in run.logged] == list(range(1, run.last_n + 1))
     assert not run.part().exists()
     assert_same_end(run.end, whole(asked))
 
@@ -216,6 +216,6 @@ def test_lasting_disk_fault_loses_no_reported_checkpoint(
             assert verify_checkpoint(run.last)
     before = run.last_n
     run.resume().completed(since=before)
-    assert [event.n for event in run.told] == list(range(1, run.last_n + 1))
+    assert [event.n for event in run.logged] == list(range(1, run.last_n + 1))
     assert not run.part().exists()
     assert_same_end(run.end, whole(asked))

@@ -83,7 +83,7 @@ def end_in_good_order(attacked: Attacked) -> bool:
 def went_on(run: RealRun) -> bool:
     """Resume a run that has ended without remains, unless it is completed."""
     run.assert_gone_at_once()
-    last = run.told[-1] if run.told else None
+    last = run.logged[-1] if run.logged else None
     outcome = last.outcome if isinstance(last, RunFinished) else "interrupted"
     if outcome == "completed":
         return False
@@ -124,7 +124,7 @@ def end_workers(run: RealRun, ranks: list[int], number: signal.Signals) -> bool:
     told: list[Event] = []
 
     def heard() -> bool:
-        told[:] = [event for event in run.told if event.n > before and isinstance(event, Restarting | RunFinished)]
+        told[:] = [event for event in run.logged if event.n > before and isinstance(event, Restarting | RunFinished)]
         return bool(told)
 
     wait_until(heard, "what becomes of the run")
@@ -256,7 +256,7 @@ def ended_within(run: RealRun, seconds: float) -> bool:
 def assert_that_none_was_lost(run: RealRun) -> None:
     """Check that each execution started from the newest reported checkpoint, or a later one."""
     saved = 0
-    for event in run.told:
+    for event in run.logged:
         if isinstance(event, CheckpointSaved) and event.kind == "last":
             saved = max(saved, event.step)
         elif isinstance(event, Planned):

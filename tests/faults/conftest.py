@@ -1,4 +1,4 @@
-"""Real runs for the fault suite, and the same runs without a fault to compare with."""
+"""Real runs for the fault suite, and the same runs without a fault for comparison."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Whole = Callable[[Job], End]
 Started = Callable[..., RealRun]
 
 EPOCHS = 3
-"""Of six steps, in a run on a disk that is to fail: the second ends while it takes nothing."""
+"""Epochs of six steps, for a run whose disk fails in the second."""
 
 
 @pytest.fixture(scope="session")
@@ -40,7 +40,7 @@ def starter() -> Iterator[Starter]:
 
 @pytest.fixture(scope="session")
 def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """48 images to train on and 12 to validate on."""
+    """Create 48 images for training and 12 for validation."""
     return make_images(tmp_path_factory.mktemp("images"))
 
 
@@ -53,7 +53,7 @@ def model_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def allowed(tmp_path: Path) -> Allowed:
-    """Writes a model file; the fields of a job that name it and allow it to run."""
+    """Write a model file, and return the job fields that name it and allow it to run."""
 
     def write(text: str) -> dict[str, str]:
         path = tmp_path / "other_net.py"
@@ -65,9 +65,9 @@ def allowed(tmp_path: Path) -> Allowed:
 
 @pytest.fixture
 def job(images: Path, model_file: Path) -> Make:
-    """A job on the CPU that is the same training to the bit however often it is made; what is given replaces fields.
+    """Make CPU jobs whose training is reproducible bit by bit; arguments replace fields.
 
-    It has 6 steps an epoch and a checkpoint after every step.
+    An epoch has 6 steps, and every step is followed by a checkpoint.
     """
 
     def make(strategy: str = "single", cpus: int = 1, **fields: Any) -> Job:
@@ -101,7 +101,7 @@ def stepwise_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def stepwise(stepwise_file: Path) -> dict[str, str]:
-    """The fields of a job that train `STEPWISE`."""
+    """Return the fields of a job that trains `STEPWISE`."""
     return {"model": str(stepwise_file), "model_file_sha256": agreed(stepwise_file)}
 
 
@@ -112,7 +112,7 @@ def gate(own_home: Path) -> Gate:
 
 @pytest.fixture
 def known() -> Iterator[list[RealRun]]:
-    """The runs of a test. What still runs of them at its end is ended."""
+    """Return the runs of the test, and end what remains of them afterwards."""
     runs: list[RealRun] = []
     yield runs
     for run in runs:
@@ -123,7 +123,7 @@ def known() -> Iterator[list[RealRun]]:
 
 @pytest.fixture
 def begin(starter: Starter, known: list[RealRun]) -> Begin:
-    """Begins runs of jobs."""
+    """Start runs of jobs."""
 
     def start(job: Job, **options: Any) -> RealRun:
         known.append(RealRun(starter, create_run(job), **options))
@@ -134,7 +134,7 @@ def begin(starter: Starter, known: list[RealRun]) -> Begin:
 
 @pytest.fixture
 def begin_held(begin: Begin, hold: Hold) -> Begin:
-    """Begins runs of jobs, which stand still in their first epoch with some checkpoints behind them."""
+    """Start runs of jobs that pause in their first epoch, after some checkpoints."""
 
     def start(job: Job, **options: Any) -> RealRun:
         hold.ask("step5")
@@ -148,7 +148,7 @@ def begin_held(begin: Begin, hold: Hold) -> Begin:
 
 @pytest.fixture
 def begin_anew(starter: Starter, known: list[RealRun]) -> Begin:
-    """Begins runs of jobs as a terminal's command does, which need seconds to import what they need."""
+    """Start runs of jobs like a command in a terminal, which imports for seconds."""
 
     def start(job: Job) -> RealRun:
         known.append(RealRun(starter, create_run(job)))
@@ -159,7 +159,7 @@ def begin_anew(starter: Starter, known: list[RealRun]) -> Begin:
 
 @pytest.fixture
 def follow(starter: Starter, known: list[RealRun]) -> Follow:
-    """Looks at runs that somebody else has begun, by their ids."""
+    """Attach to runs that another process has started, by their ids."""
 
     def find(run_id: str) -> RealRun:
         known.append(RealRun(starter, RunFolder(paths.runs_folder() / run_id)))
@@ -170,13 +170,13 @@ def follow(starter: Starter, known: list[RealRun]) -> Follow:
 
 @pytest.fixture(scope="session")
 def ends() -> dict[bytes, End]:
-    """What uninterrupted runs ended with, by their jobs."""
+    """Cache of the results of uninterrupted runs, by job."""
     return {}
 
 
 @pytest.fixture
 def whole(begin: Begin, ends: dict[bytes, End]) -> Whole:
-    """What an uninterrupted run of a job ends with: what its last.pt and its best.pt hold."""
+    """Return the contents of last.pt and best.pt after an uninterrupted run of a job."""
 
     def end_of(job: Job) -> End:
         key = msgspec.json.encode(job.with_fields(restarts=0))
@@ -194,7 +194,7 @@ def hold(own_home: Path) -> Hold:
 
 @pytest.fixture
 def small_disk(own_home: Path) -> Iterator[Path]:
-    """The folder of the runs, on a disk of 3 MiB: some ten checkpoints."""
+    """Mount a disk of 3 MiB for the runs, enough for about ten checkpoints."""
     folder = own_home / "runs"
     folder.mkdir(parents=True)
     mount("-t", "tmpfs", "-o", "size=3m", "footplate-test", str(folder))
@@ -204,7 +204,7 @@ def small_disk(own_home: Path) -> Iterator[Path]:
 
 @pytest.fixture
 def started(job: Make, begin: Begin, gate: Gate, stepwise: dict[str, str]) -> Started:
-    """A run that stands still after its fourth step, which it has saved."""
+    """Start a run that pauses after its fourth step, which is saved."""
 
     def start(epochs: int = EPOCHS, **options: Any) -> RealRun:
         gate.up_to(4)

@@ -1,4 +1,4 @@
-"""What is done to the disk under a run, and looking at what the run says meanwhile."""
+"""Damage to the disk under a run, and a client that reads its events meanwhile."""
 
 from __future__ import annotations
 
@@ -53,17 +53,20 @@ class Net(nn.Module):
 def build_model(num_classes):
     return Net(num_classes)
 """
-"""A small network that makes so many steps as a file beside the runs says, and all where there is none."""
+"""Small network that waits before each step until the gate file allows its number; without the file it never waits."""
 
 
 class Gate:
-    """Lets the training of `STEPWISE` in the runs of `home` go on up to a step, with whose checkpoint it then waits."""
+    """Gate file for runs of `STEPWISE` in `home`."""
 
     def __init__(self, home: Path) -> None:
         self._file = home / "gate"
 
     def up_to(self, step: int, run: RealRun | None = None, *, saved: bool = True) -> None:
-        """`step` counts from the start of the worker. Waits until it is made, and `saved`, where `run` is given."""
+        """Allow training up to `step`, counted from the worker's start.
+
+        With `run`, wait until the step is done and, with `saved`, its checkpoint is written.
+        """
         self._file.parent.mkdir(parents=True, exist_ok=True)
         part = self._file.with_suffix(".part")
         part.write_text(str(step))
@@ -79,7 +82,7 @@ class Gate:
 
 
 class Listener:
-    """What a run says to a client from now on, whatever becomes of its file."""
+    """Client of a run that collects its events, independent of the log file."""
 
     def __init__(self, run: RealRun) -> None:
         self.heard: list[AnyEvent] = []
@@ -87,7 +90,7 @@ class Listener:
         self._connection = RunConnection(run.folder, from_n=1)
 
     def wait_for(self, kind: type[_Kind], such: Callable[[_Kind], bool] = lambda event: True) -> _Kind:
-        """The first such event that is heard."""
+        """Return the first matching event, and wait for it if needed."""
         place = 0
         while True:
             for event in self.heard[place:]:
@@ -103,7 +106,7 @@ class Listener:
         return self.wait_for(Warned, lambda event: event.code == code)
 
     def wait_for_steps(self, count: int) -> None:
-        """Waits for the news of a step so many steps after the latest that was heard of."""
+        """Wait until `count` more steps are reported."""
         latest = max((event.step for event in self.heard if isinstance(event, StepMetrics)), default=0)
         self.wait_for(StepMetrics, lambda event: event.step >= latest + count)
 
@@ -121,7 +124,7 @@ def listening(run: RealRun) -> Iterator[Listener]:
 
 
 def fill(disk: Path) -> Path:
-    """A file that takes all the room that is left."""
+    """Create a file that takes all free space."""
     filler = disk / "filler"
     with filler.open("wb", buffering=0) as stream:
         for block in (1 << 16, 1 << 10, 1):
@@ -134,7 +137,7 @@ def fill(disk: Path) -> Path:
 
 
 def mount(*words: str) -> None:
-    """Mounts something, or skips the test where that is not allowed."""
+    """Mount a file system, or skip the test if that isn't permitted."""
     if os.name != "posix" or not hasattr(os, "geteuid") or os.geteuid() != 0:
         pytest.skip("only root may mount a file system")
     done = subprocess.run(["mount", *words], capture_output=True, text=True, check=False)
@@ -147,14 +150,14 @@ def unmount(place: Path) -> None:
 
 
 def limit_files(process: psutil.Process, size: int | None) -> None:
-    """No file that `process` writes to may grow beyond so many bytes from now on; None lifts it. It needs no root."""
+    """Limit the size of files that `process` writes, without root; None removes the limit."""
     _, hard = process.rlimit(psutil.RLIMIT_FSIZE)
     process.rlimit(psutil.RLIMIT_FSIZE, (hard if size is None else size, hard))
 
 
 @contextmanager
 def read_only(folder: Path) -> Iterator[None]:
-    """Nothing can be made or replaced in `folder` meanwhile."""
+    """Make `folder` read-only."""
     if os.geteuid() != 0:
         folder.chmod(0o500)
         yield
@@ -172,7 +175,7 @@ def read_only(folder: Path) -> Iterator[None]:
 
 
 def delete(run: RealRun) -> None:
-    """Also where the run writes something there meanwhile."""
+    """Delete the run's folder, even while the run writes to it."""
     while True:
         try:
             shutil.rmtree(run.folder.path)

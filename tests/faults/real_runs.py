@@ -1,4 +1,4 @@
-"""Real runs on the CPU, what befalls them, and how they are looked at: from outside, by their files and processes."""
+"""Real runs on the CPU, faults for them, and observation from outside through files and processes."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ from tests.faults.starting import Order
 from tests.support.same_states import differences
 
 MARK = "FOOTPLATE_TEST_RUN"
-"""What processes that a run starts inherit, by which they are known as its own."""
+"""Environment variable that marks the processes of a run."""
 
 AT_ONCE_S = 2.0
-"""Within this time a worker is gone whose supervisor was killed: the kernel ends it, and a busy machine is slow to."""
+"""Seconds for the kernel to end the workers of a killed supervisor on a busy machine."""
 
 MODEL = '''
 """A small network that does at a moment what a file named "hold" beside the runs asks for, on one rank."""
@@ -145,18 +145,20 @@ _Kind = TypeVar("_Kind", bound=AnyEvent)
 
 
 class Hold:
-    """Has `MODEL` do something at a moment: "building"; "decoding" an image; in a forward pass "training" or
-    "validating", or in that of a process's fifth step "step5"; or once a checkpoint has been written
-    "syncing.last.pt.part", "renaming.best.pt.part" and the like.
+    """Hook of `MODEL`, which acts at a moment of the training.
+
+    Moments: "building"; "decoding" an image; a "training" or "validating" forward pass; "step5", the fifth step of a
+    process; and "syncing.last.pt.part", "renaming.best.pt.part" and the like while a checkpoint is written.
     """
 
     def __init__(self, home: Path) -> None:
         self._asked, self._reached = home / "hold", home / "held"
 
     def ask(self, moment: str, *, rank: int = 0, what: str = "wait") -> None:
-        """`what` is "wait", until something else is asked; "ignore", which is deaf to SIGTERM too; "block", which
-        waits in native code besides; "crash" natively, or "crash_once"; or "throw" a BufferError into the thread that
-        reads images ahead.
+        """Set the action.
+
+        "wait" until another is set; "ignore": wait and ignore SIGTERM; "block": also wait in native code;
+        "crash" natively; "crash_once"; "throw" a BufferError in the prefetching thread.
         """
         self._asked.parent.mkdir(parents=True, exist_ok=True)
         self._reached.unlink(missing_ok=True)
@@ -171,7 +173,7 @@ class Hold:
 
 
 class Starter:
-    """The process that supervisors are forked from (see `starting`)."""
+    """Process that forks supervisors; see `starting`."""
 
     def __init__(self, environment: Mapping[str, str] = MappingProxyType({})) -> None:
         self._process = subprocess.Popen(
@@ -183,7 +185,7 @@ class Starter:
         )
 
     def start(self, order: Order) -> int:
-        """Starts a supervisor; its pid."""
+        """Start a supervisor and return its pid."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.write(msgspec.json.encode(order) + b"\n")
@@ -197,7 +199,7 @@ class Starter:
 
 
 class RealRun:
-    """A run, started by `begin` and resumed by `resume`, as often as need be.
+    """Run that can be started and resumed any number of times.
 
     `limits`, `deadline_s` and `save_again_s` are for its supervisor; see `Order`.
     """
@@ -223,12 +225,12 @@ class RealRun:
     # Starting it
 
     def begin_anew(self) -> RealRun:
-        """Starts the supervisor as a terminal's command does, which takes seconds to import what it needs."""
+        """Start the supervisor like a command in a terminal, which imports for seconds."""
         self.pid = start_supervisor(self.folder)
         return self
 
     def begin(self) -> RealRun:
-        """Starts the supervisor, and waits for nothing."""
+        """Start the supervisor without waiting."""
         folder = str(self.folder.path.absolute())
         environment = os.environ | {MARK: folder}
         order = Order(
@@ -238,7 +240,7 @@ class RealRun:
         return self
 
     def resume(self, **changes: Any) -> RealRun:
-        """Goes on with the run that has ended, as `footplate resume` does."""
+        """Resume the run like `footplate resume`."""
         job, problems = job_to_resume(self.folder, changes)
         assert job is not None, problems
         save_next_job(self.folder, job)
@@ -248,11 +250,11 @@ class RealRun:
         with RunConnection(self.folder, from_n=1 << 60) as connection:
             connection.send(command)
 
-    # What it tells
+    # Events
 
     @property
-    def told(self) -> list[AnyEvent]:
-        """All that stands in its log by now."""
+    def logged(self) -> list[AnyEvent]:
+        """All events in the log."""
         if self.folder.events_file.exists():
             with self.folder.events_file.open("rb") as stream:
                 stream.seek(self._read_to)
@@ -264,12 +266,12 @@ class RealRun:
         return self._told
 
     def all(self, kind: type[_Kind], since: int = 0) -> list[_Kind]:
-        """All events of a kind in the log, after the one of number `since`."""
-        return [event for event in self.told if isinstance(event, kind) and event.n > since]
+        """Return all events of a kind after number `since`."""
+        return [event for event in self.logged if isinstance(event, kind) and event.n > since]
 
     @property
     def last_n(self) -> int:
-        return self.told[-1].n if self.told else 0
+        return self.logged[-1].n if self.logged else 0
 
     def wait_for(
         self,
@@ -279,7 +281,7 @@ class RealRun:
         since: int = 0,
         patience_s: float = PATIENCE_S,
     ) -> _Kind:
-        """Waits until the log tells of such an event after number `since`; the first of them."""
+        """Return the first matching event after number `since`, and wait for it if needed."""
         found: list[_Kind] = []
 
         def there() -> bool:
@@ -300,11 +302,11 @@ class RealRun:
 
     @property
     def saved(self) -> int:
-        """The step of the last.pt that was told of last, 0 for none."""
+        """Step of the last reported last.pt, 0 for none."""
         return next((event.step for event in reversed(self.all(CheckpointSaved)) if event.kind == "last"), 0)
 
     def finished(self, since: int = 0, patience_s: float = PATIENCE_S) -> RunFinished:
-        """Waits until the execution is over and nothing of it is left."""
+        """Wait until the execution is over and all its processes have ended."""
         finished = self.wait_for(RunFinished, since=since, patience_s=patience_s)
         self.wait_until_none_is_left()
         return finished
@@ -321,16 +323,16 @@ class RealRun:
     # Its processes
 
     def processes(self) -> list[psutil.Process]:
-        """All that runs of it, known by what it prints to or by what it has inherited."""
+        """Return all processes of the run, found by their output files or environment."""
         return [process for process in _others() if self._owns(process)]
 
     def workers(self) -> dict[int, psutil.Process]:
-        """The workers by rank."""
+        """Return the workers by rank."""
         named = [(process, _name(process)) for process in self.processes()]
         return {int(name[11:]): process for process, name in named if name.startswith("footplate-w")}
 
     def wait_for_workers(self, count: int = 1, but: set[int] = frozenset()) -> dict[int, psutil.Process]:  # type: ignore[assignment]
-        """Waits for so many workers whose pids are not among those; by rank."""
+        """Wait for `count` workers with new pids and return them by rank."""
         found: dict[int, psutil.Process] = {}
 
         def there() -> bool:
@@ -342,7 +344,7 @@ class RealRun:
         return found
 
     def kill_all(self) -> None:
-        """SIGKILL to all of its processes, before any of them can see another die."""
+        """Kill all processes before any of them can notice another's death."""
         for process in self.processes():
             kill(process.pid)
 
@@ -350,7 +352,7 @@ class RealRun:
         wait_until(lambda: not self.processes(), f"the end of {self.processes()}")
 
     def assert_gone_at_once(self) -> None:
-        """Nothing of it is left, but what the kernel has not taken away yet of processes that have ended."""
+        """Assert that only processes remain which have exited and await the kernel."""
         wait_until(lambda: not self.processes(), f"the end of {self.processes()}", AT_ONCE_S)
 
     def _owns(self, process: psutil.Process) -> bool:
@@ -363,23 +365,23 @@ class RealRun:
         except (OSError, psutil.Error):
             return False
 
-    # What it leaves
+    # Files
 
     @property
     def last(self) -> Path:
         return self.folder.checkpoints / "last.pt"
 
     def part(self, name: str = "last.pt") -> Path:
-        """What a checkpoint is written as before it is renamed."""
+        """Return the temporary file of a checkpoint that is being written."""
         return self.folder.checkpoints / f".{name}.part"
 
     @property
     def end(self) -> End:
-        """What the run has come to."""
+        """Result of the run."""
         return End(_content(self.last), _content(self.folder.checkpoints / "best.pt"))
 
     def remove_socket(self) -> None:
-        """What a supervisor that was killed leaves for the next to remove."""
+        """Remove the socket that a killed supervisor left."""
         supervisor = self.folder.supervisor()
         if supervisor is not None and not supervisor.alive():
             Path(supervisor.endpoint.removeprefix("unix:")).unlink(missing_ok=True)
@@ -387,16 +389,14 @@ class RealRun:
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """What the last.pt and the best.pt of a run hold, but for where it began, how often it may start again, and where
-    the model was measured to be cut best.
-    """
+    """Contents of last.pt and best.pt, without the run's start, number of restarts and measured model cut."""
 
     last: dict[str, Any]
     best: dict[str, Any]
 
 
 def assert_same_end(ours: End, theirs: End) -> None:
-    """To the bit: weights, the optimizer's state, random states, measures, the place in the training."""
+    """Compare bit by bit: weights, optimizer state, random states, metrics and training position."""
     for mine, other in ((ours.last, theirs.last), (ours.best, theirs.best)):
         found = differences(mine, other)
         assert not found, found
@@ -430,7 +430,7 @@ def _name(process: psutil.Process) -> str:
 
 
 def kill(pid: int) -> None:
-    """SIGKILL, to a process that may have ended by now."""
+    """Kill a process that may have ended."""
     try:
         os.kill(pid, signal.SIGKILL)
     except ProcessLookupError:

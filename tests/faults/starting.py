@@ -1,6 +1,6 @@
-"""Imports PyTorch once, then forks the supervisor of a run for each `Order` on stdin, as the window's warm parent does.
+"""Import PyTorch once, then fork a run's supervisor for each `Order` on stdin, like the window's preloader.
 
-Answers each order with the supervisor's pid. The supervisors live on when it ends.
+Answers each order with the supervisor's pid. The supervisors outlive this process.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from engine.training.checkpointing import checkpointer
 
 
 class Order(msgspec.Struct):
-    """Start the supervisor of the run in `folder`, in this `environment`.
+    """Order to start the supervisor of the run in `folder` with this `environment`.
 
-    With `limits`, ranks are held to hang after other times than usual; with `deadline_s`, every rung of the ladder that
-    ends a worker is so long; for `save_again_s` a last state that the disk does not take is kept.
+    `limits` replaces the watchdog's, `deadline_s` each deadline of a worker's shutdown, and `save_again_s` the time for
+    retrying to save the final state.
     """
 
     folder: str

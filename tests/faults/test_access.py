@@ -1,4 +1,4 @@
-"""Who may get in: nobody but the user, by no socket, no file and no folder."""
+"""Access to runs: nobody but the user gets in by a socket, file or folder."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ LOOPBACK = ("127.0.0.1", "::1")
 
 
 def listening(process: psutil.Process) -> list[Any]:
-    """Its sockets that take what comes: TCP that listens, and any UDP."""
+    """Return listening TCP sockets and all UDP sockets of the run."""
     return [
         one
         for one in process.net_connections("inet")
@@ -93,7 +93,7 @@ def test_run_listens_only_on_loopback(job: Make, begin: Begin, strategy: str, fi
 def test_strangers_at_rank_ports_change_nothing(
     job: Make, begin: Begin, gate: Gate, stepwise: dict[str, str], whole: Whole
 ) -> None:
-    """Any user of the machine may connect to a port on loopback."""
+    """Connect to loopback ports, as any user of the machine can."""
     asked = job("ddp", 2, **stepwise)
     gate.up_to(4)
     run = begin(asked)
@@ -114,7 +114,7 @@ def test_strangers_at_rank_ports_change_nothing(
 def test_loopback_requires_the_complete_token(
     job: Make, begin: Begin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As on Windows, and where a socket's path would be too long."""
+    """Use TCP, as on Windows or if the path of a socket would be too long."""
     deep = tmp_path / ("d" * 100)
     deep.mkdir()
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(deep))
@@ -130,7 +130,7 @@ def test_loopback_requires_the_complete_token(
         with socket.create_connection(("127.0.0.1", int(port))) as guesser:
             guesser.sendall(ENCODE.encode(Hello(token=guess)) + b"\n" + ENCODE.encode(Stop()) + b"\n")
             assert last_line(guesser) == {"type": "goodbye", "reason": "wrong token"}
-    run.wait_for_step(run.told[-1].n)
+    run.wait_for_step(run.logged[-1].n)
     run.send(Stop())
     assert run.finished().outcome == "stopped"
 
@@ -185,7 +185,7 @@ print(json.dumps({f"{act} {path}": tried(acts[act], path) for act, path in order
 
 @pytest.fixture
 def shared_place(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A folder that everybody may look into, with the home and the runtime folder in it."""
+    """Create a world-readable folder with the home and the runtime folder."""
     place = Path(tempfile.mkdtemp(prefix="fp"))
     place.chmod(0o755)
     for name in ("home", "run"):
@@ -217,7 +217,7 @@ def test_other_user_has_no_access_to_a_run(shared_place: Path, job: Make, begin:
     to_read = [path for path in paths.home().rglob("*") if path.is_file() and path.name != "open"]
     assert {run.last, run.folder.job_file, run.folder.events_file, folder / "notes.json"} < set(to_read)
     assert {path.parent for path in to_read} >= {paths.home() / "consent", paths.home() / "logs", paths.home()}
-    # What is in the way of a ticket is refused by the folder that it would lie in.
+    # The queue folder refuses anything at the path of a ticket.
     plants = [*to_list, runtime / "queue", shared_place / "home"]
     orders = [
         *(("list", path) for path in to_list),
@@ -330,7 +330,7 @@ def test_existing_run_folders_become_private(own_home: Path) -> None:
     assert stat.S_IMODE(paths.runs_folder().stat().st_mode) == 0o700
 
 
-# What is read
+# Files that contain code
 
 
 def test_weights_file_with_code_is_refused(job: Make, begin: Begin, tmp_path: Path) -> None:
@@ -365,7 +365,7 @@ def test_cached_weights_with_code_are_refused(
 
 
 def test_source_unpickles_only_its_own_data() -> None:
-    """What reads pickles: pickle itself, torch.load but with weights_only, and those that are built upon them."""
+    """Find calls of pickle, torch.load without weights_only, and their wrappers in the source."""
     unsafe = {"loads", "Unpickler", "read_pickle", "joblib", "shelve", "marshal"}
     needs_weights_only = {"load_state_dict_from_url", "get_state_dict"}
     seen = 0

@@ -1,4 +1,4 @@
-"""Clients that behave badly towards a real training, which neither waits for them nor learns anything else for it."""
+"""Badly behaved clients of a real training, which must not affect it."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ from tests.support.cases import some
 pytestmark = pytest.mark.faults
 
 EPOCHS = 60
-"""360 steps, of which the clients come after the 120th and go after the 240th."""
+"""360 steps; the clients connect after step 120 and leave after step 240."""
 SLOWED = 5.0
 SLOWED_S = 1.0
-"""A step may take so many times as long beside such clients and so much longer, since they take the machine's cores,
-too. One who waited for them would stand still for five seconds."""
+"""Largest factor and extra seconds of a step with such clients, which use the machine's cores. Waiting for a client
+would take five seconds."""
 HELLO = ENCODE.encode(Hello()) + b"\n"
 
 
@@ -45,7 +45,7 @@ def connected(run: RealRun) -> socket.socket:
 
 @contextmanager
 def who_never_read(run: RealRun) -> Iterator[None]:
-    """They ask for all of a long log and do not take it."""
+    """Request a long log and never read it."""
     with ExitStack() as stack:
         for _ in range(20):
             stack.enter_context(connected(run)).sendall(HELLO)
@@ -54,7 +54,7 @@ def who_never_read(run: RealRun) -> Iterator[None]:
 
 @contextmanager
 def who_send_garbage(run: RealRun) -> Iterator[None]:
-    """As much of it as is taken, from four at a time, each of whom comes back when it is sent away."""
+    """Send garbage from four connections at a time, and reconnect after each rejection."""
     over = threading.Event()
     noise = os.urandom(1 << 16) + b"\n" + b"[" * (1 << 16) + b"\n" + HELLO
 
@@ -62,7 +62,7 @@ def who_send_garbage(run: RealRun) -> Iterator[None]:
         while not over.is_set():
             with suppress(OSError), connected(run) as client:
                 client.sendall(noise)
-            over.wait(0.05)  # the machine's cores are not what is being tried
+            over.wait(0.05)  # leave the cores to the training
 
     threads = [threading.Thread(target=pester) for _ in range(4)]
     for thread in threads:
@@ -77,7 +77,7 @@ def who_send_garbage(run: RealRun) -> Iterator[None]:
 
 @contextmanager
 def a_hundred_at_once(run: RealRun) -> Iterator[None]:
-    """As many as are let in follow the run, and the rest are told why they are not."""
+    """Connect a hundred clients: some follow the run, the others get a reason."""
     with ExitStack() as stack:
         clients = [stack.enter_context(RunConnection(run.folder)) for _ in range(100)]
         first = [next(iter(received(client))) for client in clients]
@@ -97,7 +97,7 @@ def received(client: RunConnection) -> list[object]:
 
 @pytest.fixture
 def trained(job: Make, starter: Starter, known: list[RealRun], gate: Gate, stepwise: dict[str, str]) -> RealRun:
-    """A run that stands still after its 120th step. Its log begins with 8 MiB, which no socket holds."""
+    """Start a run that pauses after step 120, with 8 MiB of log, more than a socket buffers."""
     run = RealRun(starter, create_run(job(epochs=EPOCHS, checkpoint_steps=0, **stepwise)))
     known.append(run)
     lines = (ENCODE_EVENT.encode(LogLine(n=n, time=1.0, text="x" * 1000)) + b"\n" for n in range(1, 8001))

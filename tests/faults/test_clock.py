@@ -1,4 +1,4 @@
-"""The clock on the wall is put back and forward under a real run, of which nothing that matters goes by it."""
+"""Changes of the wall clock under a real run, which must not depend on it."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ def _seconds():
 time.time = lambda: _time() + _seconds()
 time.time_ns = lambda: _time_ns() + int(1e9 * _seconds())
 """
-"""What Python runs as it starts: its clock goes as much after the real one as a file in Footplate's home says."""
+"""Start-up module of Python that shifts the clock by the seconds in a file in Footplate's home."""
 
 
 @pytest.fixture
 def asked(job: Make, stepwise: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Job:
-    """A job for processes of this clock."""
+    """Create a job for processes with this clock."""
     (tmp_path / "sitecustomize.py").write_text(SHIFTED)
     monkeypatch.setenv("PYTHONPATH", f"{tmp_path}{os.pathsep}{ROOT}")
     return job("ddp", 2, **stepwise)
@@ -65,11 +65,11 @@ def test_clock_changes_do_not_affect_training(
     (own_home / "shift").write_text(str(2 * HOUR_S))
     gate.open()
     run.completed()
-    times = [event.time for event in run.told]
+    times = [event.time for event in run.logged]
     jumps = [after - before for before, after in pairwise(times)]
     assert min(jumps) < 60 - HOUR_S
     assert max(jumps) > 3 * HOUR_S - 60
-    assert [event.n for event in run.told] == list(range(1, len(times) + 1))
+    assert [event.n for event in run.logged] == list(range(1, len(times) + 1))
     (finished,) = run.all(RunFinished)
     assert 0 < finished.seconds < HOUR_S / 10
     assert run.all(Warned) == []
@@ -79,7 +79,7 @@ def test_clock_changes_do_not_affect_training(
 def test_run_state_is_independent_of_the_clock(
     job: Make, begin: Begin, gate: Gate, stepwise: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Linux reckons when the machine was booted from the clock, and others from that when a process was started."""
+    """Check start times: Linux derives the boot time from the clock, and process start times from that."""
     gate.up_to(2)
     run = begin(job(**stepwise))
     gate.up_to(2, run)
@@ -97,7 +97,7 @@ def test_run_state_is_independent_of_the_clock(
 def test_duration_is_never_negative(job: Make, begin: Begin, monkeypatch: pytest.MonkeyPatch) -> None:
     run = begin(job(epochs=10_000))
     run.wait_for_step(2)
-    monkeypatch.setattr("engine.runs.folder.time.time", lambda: run.told[0].time - HOUR_S)
+    monkeypatch.setattr("engine.runs.folder.time.time", lambda: run.logged[0].time - HOUR_S)
     summary = run.folder.summary()
     assert summary is not None
     assert summary.seconds == 0.0
@@ -131,7 +131,7 @@ WALL_CLOCK = {
 
 
 def test_wall_clock_is_read_only_for_display_and_files() -> None:
-    """All else goes by time.monotonic, which nobody sets. Whoever adds a place here says what it is for."""
+    """Check that everything else uses time.monotonic; add new places here with a reason."""
     found = set()
     for file in (*ROOT.glob("engine/**/*.py"), *ROOT.glob("gui/**/*.py")):
         text = file.read_text()

@@ -1,4 +1,4 @@
-"""A checkpoint that is not what was written is never gone on from: the one before it is, and it is said."""
+"""Damaged checkpoints: an older one is used instead, with a warning."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.faults
 
 
 class Bomb:
-    """Unpickled as pickle does it, it would make a file."""
+    """Object that creates a file when it is unpickled."""
 
     def __init__(self, planted: Path) -> None:
         self.planted = planted
@@ -67,7 +67,7 @@ DAMAGES = [flip, cut, empty, make_a_folder, plant, plant_with_a_checksum]
 
 @pytest.fixture
 def stopped(job: Make, begin: Begin, gate: Gate, stepwise: dict[str, str]) -> RealRun:
-    """A run that was stopped in its second epoch, with a checkpoint of each of the last two steps."""
+    """Start and stop a run in its second epoch, with checkpoints of the last two steps."""
     gate.up_to(7)
     run = begin(job(**stepwise))
     gate.up_to(7, run)
@@ -112,6 +112,6 @@ def test_run_without_intact_checkpoint_fails_unchanged(stopped: RealRun, damage:
         f"{stopped.last} is damaged, and so are the checkpoints before it ({older.name}). Train from the start; if its "
         "best.pt is intact, it can serve as the weights file."
     )
-    assert isinstance(stopped.told[-1], RunFinished)
+    assert isinstance(stopped.logged[-1], RunFinished)
     assert {path: path.stat().st_mtime_ns for path in stopped.folder.checkpoints.iterdir()} == kept
     assert not planted(stopped.last).exists()

@@ -1,4 +1,4 @@
-"""Images that vanish, change or cannot be read any more while a real run trains on them."""
+"""Images that vanish, change or become unreadable during training."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Standing = Callable[..., RealRun]
 
 @pytest.fixture
 def standing(job: Make, begin: Begin, gate: Gate, stepwise: dict[str, str]) -> Standing:
-    """A run that stands still after its first epoch, which has gone through all images."""
+    """Start a run that pauses after its first epoch, with all images read."""
 
     def start(dataset: Path, **fields: Any) -> RealRun:
         gate.up_to(8)
@@ -108,7 +108,7 @@ def test_cached_images_need_no_files(standing: Standing, gate: Gate, tmp_path: P
 def test_lost_dataset_fails_the_run_until_it_is_back(
     standing: Standing, gate: Gate, tmp_path: Path, whole: Whole, left: str
 ) -> None:
-    """An empty folder is what a disk leaves that is taken off."""
+    """Leave an empty folder, as an unmounted disk does."""
     dataset = make_images(tmp_path / "own")
     run = standing(dataset, picture_cache="off")
     dataset.rename(tmp_path / "elsewhere")
@@ -135,7 +135,7 @@ def test_lost_dataset_fails_the_run_until_it_is_back(
 
 
 def make_idx(folder: Path) -> Path:
-    """48 images to train on and 12 to validate on, as MNIST's files."""
+    """Write 48 training and 12 validation images in MNIST's format."""
     folder.mkdir()
     for name, count in (("train", 48), ("t10k", 12)):
         labels = np.arange(count, dtype=np.uint8) % 2
@@ -164,7 +164,7 @@ def test_deleted_idx_file_stays_mapped(standing: Standing, gate: Gate, tmp_path:
 def test_truncated_idx_file_fails_the_run_until_restored(
     standing: Standing, gate: Gate, tmp_path: Path, whole: Whole
 ) -> None:
-    """A file that is mapped and cut short ends the process that reads it; the next one sees why."""
+    """Truncate a mapped file, which kills its reader; the next process sees the reason."""
     dataset = make_idx(tmp_path / "own")
     run = standing(dataset)
     images = dataset / "train-images-idx3-ubyte"

@@ -1,4 +1,4 @@
-"""A disk that is full, read-only or gone under a real run: training goes on, and what matters is there in the end."""
+"""Full, read-only and deleted run folders: training continues if possible, and no saved state is lost."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.faults
 
 @pytest.fixture
 def assert_as_uninterrupted(whole: Whole) -> Callable[[RealRun], None]:
-    """All that was told is in the log, in order, and the training is that of a run without a fault."""
+    """Return a check that all events are in the log and the training equals one without a fault."""
 
     def check(run: RealRun) -> None:
         assert_all_told(run)
@@ -34,7 +34,7 @@ def assert_as_uninterrupted(whole: Whole) -> Callable[[RealRun], None]:
 
 
 def assert_all_told(run: RealRun) -> None:
-    assert [event.n for event in run.told] == list(range(1, len(run.told) + 1))
+    assert [event.n for event in run.logged] == list(range(1, len(run.logged) + 1))
 
 
 def test_full_disk_costs_only_checkpoints(
@@ -46,7 +46,7 @@ def test_full_disk_costs_only_checkpoints(
         gate.up_to(14, run, saved=False)
         unsaved = client.wait_for_warning("checkpoint_failed")
         with RunConnection(run.folder, from_n=1 << 60) as talker:
-            for _ in range(100):  # more than what was left of the log's last block holds
+            for _ in range(100):  # more than the last block of the log can hold
                 talker.send(Adjust(loader_workers=1))
         assert "could not be saved: the disk (or the quota) of" in unsaved.message
         assert "Training continues, and the last good checkpoint is kept. Free some space." in unsaved.message
@@ -84,7 +84,7 @@ def test_disk_that_stays_full_loses_only_later_events(
 def test_file_size_limit_acts_like_a_full_disk(
     started: Started, gate: Gate, assert_as_uninterrupted: Callable[[RealRun], None]
 ) -> None:
-    """As a quota is, or a file system's largest file: what needs no rights to try."""
+    """Limit the file size, like a quota; this needs no permissions."""
     run = started(EPOCHS)
     (worker,), supervisor = run.workers().values(), psutil.Process(run.pid)
     with listening(run) as client:

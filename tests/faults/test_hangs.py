@@ -1,4 +1,4 @@
-"""Ranks that stand still, and workers that are deaf to a stop: ended all the same, and told of."""
+"""Ranks that hang and workers that ignore a stop: they are ended and reported."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_briefly_stopped_rank_is_not_reported(job: Make, begin_held: Begin, hold
     victim = run.workers()[1]
     victim.suspend()
     hold.release()
-    time.sleep(1)  # what happens in this time is what is tested
+    time.sleep(1)  # nothing may happen in this time
     assert run.all(StepMetrics)[-1].step < 6  # the other rank waits for it
     victim.resume()
     run.completed()
@@ -106,7 +106,7 @@ def test_stopped_supervisor_reports_no_rank(job: Make, begin_held: Begin, hold: 
     run = begin_held(job("ddp", 2), limits=QUICK)
     supervisor = psutil.Process(run.pid)
     supervisor.suspend()
-    time.sleep(QUICK.silent + 2)  # what happens in this time is what is tested
+    time.sleep(QUICK.silent + 2)  # nothing may happen in this time
     supervisor.resume()
     hold.release()
     run.completed()
@@ -121,7 +121,7 @@ def test_run_stopped_as_a_whole_continues_silently(job: Make, begin_held: Begin,
     for process in processes:
         process.suspend()
     hold.release()
-    time.sleep(QUICK.silent + 2)  # what happens in this time is what is tested
+    time.sleep(QUICK.silent + 2)  # nothing may happen in this time
     for process in processes:
         process.resume()
     run.completed()

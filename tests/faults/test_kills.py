@@ -1,4 +1,4 @@
-"""SIGKILL of the supervisor, of a rank, of all at once: what is left, what is told, and how the run goes on."""
+"""SIGKILL of the supervisor, a rank or all processes: cleanup, report and resumption."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ BY_SIGKILL = "Rank 1 was killed by SIGKILL"
 
 
 def assert_goes_on_without_loss(run: RealRun, whole: Whole) -> None:
-    """It goes on from the last checkpoint that it told of or a later one, and ends as if nothing had happened."""
+    """Assert that the run resumes from its last reported checkpoint or a later one, with the same result."""
     before, saved = run.last_n, run.saved
     assert saved
     run.resume().completed(since=before)
@@ -126,7 +126,7 @@ def test_rank_killed_during_the_final_checkpoint_loses_nothing(
     assert run.wait_for(Restarting).rank == 0
     hold.release()
     run.completed()
-    assert [event.step for event in run.all(Validation)] == [6, 6]  # it began anew
+    assert [event.step for event in run.all(Validation)] == [6, 6]  # it restarted
     assert_same_end(run.end, whole(asked))
 
 
@@ -188,7 +188,7 @@ def test_only_one_of_two_concurrent_resumes_runs(job: Make, begin_held: Begin, h
     hold.release()
     run.completed(since=before)
     assert [event.execution for event in run.all(RunStarted)] == [1, 2]
-    assert [event.n for event in run.told] == list(range(1, run.last_n + 1))
+    assert [event.n for event in run.logged] == list(range(1, run.last_n + 1))
     assert "is already running in another process" in (run.folder.path / "supervisor.log").read_text()
     assert run.all(Planned, since=before)[0].from_step >= saved
     assert_same_end(run.end, whole(job()))

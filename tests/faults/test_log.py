@@ -1,4 +1,4 @@
-"""The log of a real run that a fault of the disk has damaged: shown as far as it goes, and gone on with."""
+"""Logs of real runs that a disk has damaged: they are shown as far as possible and continued."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ Lines = list[bytes]
 
 
 def middle(lines: Lines) -> int:
-    """A line of a step, of which what follows can do without."""
+    """Return the index of a step's line, which later lines don't depend on."""
     return next(place for place in range(len(lines) // 2, len(lines)) if lines[place].startswith(b'{"type":"step"'))
 
 
 def torn_end(lines: Lines) -> None:
-    """As after a power cut: the last line is cut off in its middle."""
+    """Cut the last line in half, as a power failure does."""
     lines[-1] = lines[-1][: len(lines[-1]) // 2]
 
 
@@ -87,9 +87,7 @@ DAMAGES = [
 
 
 def damaged(run: RealRun, damage: Callable[[Lines], None]) -> Lines:
-    """Damages the run's log, long enough ago for the list of runs to keep what it reads of it; the lines as they
-    were.
-    """
+    """Damage the run's log, and return the lines from before."""
     before = run.folder.events_file.read_bytes().splitlines(keepends=True)
     lines = list(before)
     damage(lines)
@@ -111,7 +109,7 @@ def completed(job: Make, begin: Begin, stepwise: dict[str, str]) -> RealRun:
 def test_damaged_log_is_shown_and_continued(
     completed: RealRun, damage: Callable[[Lines], None], gate: Gate, qtbot: QtBot, whole: Whole
 ) -> None:
-    told = list(completed.told)
+    told = list(completed.logged)
     damaged(completed, damage)
     # A file that lacks its end does not tell that the run was completed.
     state = "interrupted" if damage is torn_end else "completed"
@@ -145,7 +143,7 @@ def test_damaged_log_is_shown_and_continued(
 
 
 def store_of(run: RealRun, qtbot: QtBot) -> RunSession:
-    """The window's view of a run that has ended, once it has read all."""
+    """Open an ended run like the window, and return the session once it has read everything."""
     store = RunSession()
     with qtbot.waitSignal(store.changed, check_params_cb=lambda: not store.loading):
         store.open(run.folder)
@@ -153,7 +151,7 @@ def store_of(run: RealRun, qtbot: QtBot) -> RunSession:
 
 
 def attached(run: RealRun) -> str:
-    """What `footplate attach` prints of a run that has ended."""
+    """Return the output of `footplate attach` for an ended run."""
     words = [sys.executable, str(ROOT / "footplate.py"), "attach", run.folder.run_id]
     done = subprocess.run(words, capture_output=True, text=True, check=False, env=os.environ | {"COLUMNS": "200"})
     assert "Traceback" not in done.stderr
@@ -171,7 +169,7 @@ def test_attach_shows_the_end_of_a_damaged_log(completed: RealRun, damage: Calla
 
 
 def test_log_of_null_bytes_does_not_block_the_window(completed: RealRun, qtbot: QtBot, tmp_path: Path) -> None:
-    """A hundred MiB without a newline, which a file system may leave where it lost what was written."""
+    """Append 100 MiB without a newline, which a file system may leave after losing data."""
     with completed.folder.events_file.open("r+b") as stream:
         stream.truncate(stream.seek(0, os.SEEK_END) + (100 << 20))
     begun = time.thread_time()  # of the window's thread alone

@@ -1,4 +1,4 @@
-"""A run that is killed at any kind of moment goes on and ends as if it had not been."""
+"""Runs killed at every kind of moment, which resume with the same result."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def kill(run: RealRun) -> None:
 
 
 def goes_on(run: RealRun) -> int:
-    """The step after which it goes on; it ends completed."""
+    """Resume the run to its end and return the step where it continued."""
     before = run.last_n
     run.resume().completed(since=before)
     (planned,) = run.all(Planned, since=before)
@@ -40,7 +40,7 @@ def test_run_killed_before_its_first_event_starts_over(job: Make, begin_anew: Be
     expected = whole(job())
     run = begin_anew(job())
     kill(run)
-    assert run.told == []
+    assert run.logged == []
     assert run.folder.state() == "starting"
     long_ago = run.folder.job_file.stat().st_mtime - START_GRACE_S
     os.utime(run.folder.job_file, (long_ago, long_ago))
@@ -89,7 +89,7 @@ def test_run_killed_during_validation_repeats_it(
 
 
 def test_run_killed_after_its_last_checkpoint_completes(job: Make, begin: Begin, hold: Hold, whole: Whole) -> None:
-    """The supervisor stands still while the worker ends, and so has not heard of the end when it is killed."""
+    """Suspend the supervisor while the worker ends, so that it hasn't read the end when it is killed."""
     expected = whole(job(epochs=1))
     hold.ask("validating")
     run = begin(job(epochs=1))
@@ -157,7 +157,7 @@ def test_half_written_checkpoint_costs_a_step(
 
 
 def stopped_half_way(run: RealRun, worker: psutil.Process, size: int) -> bool:
-    """Whether the worker stands still while it writes a checkpoint of that size."""
+    """Return True if the worker is stopped while it writes a checkpoint of that size."""
     if not 0 < written(run) < size:
         return False
     worker.suspend()

@@ -1,4 +1,4 @@
-"""A line of runs for the same device, out of which one is torn: those behind it start."""
+"""Queue of runs for one device when one of them fails or is killed."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def in_line(*runs: RealRun) -> bool:
 
 
 def begin_at_work(begin: Begin, job: Make, hold: Hold) -> RealRun:
-    """A run that has the device and stands in its first step."""
+    """Start a run that has the device and pauses in its first step."""
     hold.ask("training")
     run = begin(job("ddp", 2, restarts=0))
     hold.wait_until_reached()

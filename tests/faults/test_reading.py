@@ -1,5 +1,6 @@
-"""What reads the images breaks down. It is threads of the worker's own process, with no process of their own: a
-decoder that crashes natively takes the worker along, and an exception in a thread reaches the training.
+"""Faults while images are read.
+
+Threads of the worker read them: a native crash of a decoder ends the worker, and an exception reaches the training.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The window is killed while a run trains: the run goes on, and the next window finds it."""
+"""Killed windows: the run continues, and the next window finds it."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ pytestmark = pytest.mark.faults
 
 
 class Window:
-    """The window's process, and what it has told (see `window`)."""
+    """Process of a window, and its messages; see `window`."""
 
     def __init__(self, *words: str) -> None:
-        self.told: list[str] = []
+        self.logged: list[str] = []
         environment = os.environ | {"QT_QPA_PLATFORM": "offscreen"}
         self._process = subprocess.Popen(
             [sys.executable, "-m", "tests.faults.window", *words],
@@ -42,17 +42,17 @@ class Window:
     def _read(self) -> None:
         assert self._process.stdout is not None
         for line in self._process.stdout:
-            self.told.append(line.rstrip("\n"))
+            self.logged.append(line.rstrip("\n"))
 
     def wait_for(self, beginning: str) -> str:
-        """Waits for a line with that beginning; the rest of it."""
+        """Wait for a line with this prefix and return the rest."""
         found: list[str] = []
 
         def there() -> bool:
-            found[:] = [line for line in list(self.told) if line.startswith(beginning)]
+            found[:] = [line for line in list(self.logged) if line.startswith(beginning)]
             return bool(found)
 
-        wait_until(there, f"“{beginning}” from the window, which said {self.told}")
+        wait_until(there, f"“{beginning}” from the window, which said {self.logged}")
         return found[0].removeprefix(beginning)
 
     def kill(self) -> None:
@@ -63,7 +63,7 @@ class Window:
             socket.unlink()  # of the killed one, which the next start would clear
 
     def close(self) -> int:
-        """Closes it in good order; the exit code."""
+        """Close the window in an orderly way and return the exit code."""
         self._process.send_signal(signal.SIGINT)
         code = self._process.wait(120)
         self._reader.join()
@@ -82,7 +82,7 @@ class Window:
 
 
 def of_this_test(tmp_path: Path) -> list[psutil.Process]:
-    """All processes that were started in this test's environment, directly or not."""
+    """Return all processes started in the environment of this test."""
     found = []
     for process in psutil.process_iter():
         try:

@@ -1,7 +1,7 @@
-"""The real window in a process of its own, offscreen: ``python -m tests.faults.window [train]``.
+"""Real window in a process of its own, offscreen: ``python -m tests.faults.window [train]``.
 
-With "train" it presses Train as soon as that can be pressed, for a run on CPU workers. It tells on stdout what its user
-sees: "opened RUN_ID" and "status TEXT", a line each.
+With "train" it presses Train as soon as possible, for a run on the CPU. It prints what the user sees: "opened RUN_ID"
+and "status TEXT".
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ TICK_MS = 20
 
 
 class Onlooker:
-    """Looks at a window as its user does."""
+    """Observer of a window's visible state."""
 
     def __init__(self, window: MainWindow, *, train: bool) -> None:
         self._window = window

@@ -1,4 +1,4 @@
-"""Which rank hangs: judged from what the ranks say and when, on a clock of the test's own."""
+"""Detection of hanging ranks, on a clock of the test."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ BEAT_S = 1.0
 
 
 class Ranks:
-    """Ranks that tell once a second what they are about; `beats` may be changed, None is silence."""
+    """Ranks that send a heartbeat each second; None in `beats` is silence."""
 
     def __init__(self, *beats: Heartbeat | None, limits: Limits = LIMITS) -> None:
         self.now = 1000.0
         self.beats = list(beats)
         self.since = [self.now] * len(beats)
         self.watch = HangWatch(len(beats), self.now, limits)
-        self.told: list[Failed | Warned] = []
+        self.events: list[Failed | Warned] = []
 
     def set(self, rank: int, beat: Heartbeat | None) -> None:
         self.beats[rank], self.since[rank] = beat, self.now
 
     def run(self, seconds: float) -> list[Failed | Warned]:
-        """What is said in so many seconds, up to the first failure."""
-        told: list[Failed | Warned] = []
+        """Advance the clock by `seconds`, and return the events up to the first failure."""
+        events: list[Failed | Warned] = []
         end = self.now + seconds
-        while self.now < end and not any(isinstance(word, Failed) for word in told):
+        while self.now < end and not any(isinstance(word, Failed) for word in events):
             self.now += BEAT_S
             for rank, beat in enumerate(self.beats):
                 if beat is not None:
@@ -42,11 +42,11 @@ class Ranks:
                     }
                     self.watch.on_message(rank, self.now, Heartbeat(beat.step, **words))
             word = self.watch.check(self.now)
-            told += [word] if word is not None else []
-        return told
+            events += [word] if word is not None else []
+        return events
 
     def advance(self, seconds: float) -> None:
-        """All make progress, and nothing is said."""
+        """Advance the clock with progress on all ranks and expect no event."""
         for _ in range(int(seconds)):
             self.since = [self.now] * len(self.beats)
             assert self.run(1) == []
@@ -97,8 +97,8 @@ def test_silence_of_all_ranks_only_warns() -> None:
     ranks.advance(10)
     ranks.set(0, None)
     ranks.set(1, None)
-    told = ranks.run(1000)
-    assert [(type(word), word.rank) for word in told] == [(Warned, 0), (Warned, 1)]
+    events = ranks.run(1000)
+    assert [(type(word), word.rank) for word in events] == [(Warned, 0), (Warned, 1)]
 
 
 def test_silence_of_a_single_rank_warns_once() -> None:
@@ -145,9 +145,9 @@ def test_removed_rank_is_not_silent() -> None:
 
 def test_working_rank_blocks_waiting_ranks() -> None:
     ranks = Ranks(WAITING, COMPUTING, AGREE)
-    told = ranks.run(100)
+    events = ranks.run(100)
     assert ranks.now == pytest.approx(1031)
-    (failed,) = told
+    (failed,) = events
     assert isinstance(failed, Failed)
     assert (failed.rank, failed.step) == (1, 8)
     assert "Rank 1 blocks the run: for 31 s rank 1 has been computing step 8" in failed.cause
@@ -173,9 +173,9 @@ def test_first_step_may_take_minutes() -> None:
 
 def test_slow_disk_warns_long_before_it_fails() -> None:
     ranks = Ranks(WAITING, READING)
-    told = ranks.run(1000)
-    assert [type(word) for word in told] == [Warned, Failed]
-    assert "loading the images of step 8" in str(told[0])
+    events = ranks.run(1000)
+    assert [type(word) for word in events] == [Warned, Failed]
+    assert "loading the images of step 8" in str(events[0])
     assert ranks.now == pytest.approx(1000 + 10 * LIMITS.stuck + 1)
 
 
@@ -198,10 +198,10 @@ def test_slow_step_of_all_ranks_warns_first() -> None:
 @pytest.mark.parametrize("beat", [at("save", standing="working"), at("", standing="working")])
 def test_preparing_and_saving_only_warn(beat: Heartbeat) -> None:
     ranks = Ranks(beat, AGREE)
-    told = ranks.run(5000)
-    assert [type(word) for word in told] == [Warned]
-    assert told[0].rank == 0
-    assert "Rank 0 blocks the run" in str(told[0])
+    events = ranks.run(5000)
+    assert [type(word) for word in events] == [Warned]
+    assert events[0].rank == 0
+    assert "Rank 0 blocks the run" in str(events[0])
 
 
 def test_single_rank_without_progress_warns_once() -> None:

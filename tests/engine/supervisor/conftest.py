@@ -1,4 +1,4 @@
-"""Runs with the tiny worker."""
+"""Fixture that starts runs with the tiny worker."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.engine.supervisor.supervised import Start, Supervised
 
 @pytest.fixture
 def start() -> Iterator[Start]:
-    """Starts a supervisor with the tiny worker: start("forever", world_size, "spawn", "tcp", restarts=3)."""
+    """Start supervisors with the tiny worker, its behavior, world size, options and job fields."""
     started: list[Supervised] = []
 
     def starter(behaviour: str, world_size: int = 1, *words: str, **fields: Any) -> Supervised:

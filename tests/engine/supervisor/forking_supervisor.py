@@ -1,6 +1,6 @@
-"""Imports PyTorch once, then forks the supervisor of a real run for each line "SILENT STUCK RUN_FOLDER" on stdin.
+"""Import PyTorch once, then fork the supervisor of a real run for each line "SILENT STUCK RUN_FOLDER" on stdin.
 
-SILENT and STUCK are the seconds after which a rank is held to hang; 0 for the usual ones. Answers with the pid.
+SILENT and STUCK are the watchdog's limits in seconds, 0 for the defaults. Answers with the pid.
 """
 
 from __future__ import annotations

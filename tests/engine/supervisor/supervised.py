@@ -1,4 +1,4 @@
-"""A supervisor process with the tiny worker, and how to wait for what it does."""
+"""Supervisor process with the tiny worker, and helpers that wait for it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ PATIENCE_S = 120.0
 
 
 def wait_until(condition: Callable[[], bool], what: str, patience_s: float = PATIENCE_S) -> None:
-    """Waits on a condition of another process, which cannot be waited for otherwise."""
+    """Poll a condition of another process until it is true."""
     deadline = time.monotonic() + patience_s
     while not condition():
         assert time.monotonic() < deadline, f"in vain waited for: {what}"
@@ -34,7 +34,7 @@ def wait_until(condition: Callable[[], bool], what: str, patience_s: float = PAT
 
 
 def gone(pid: int) -> bool:
-    """Whether a process has ended, waited for or not."""
+    """Return True if a process has ended, even as a zombie."""
     try:
         return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
@@ -42,9 +42,7 @@ def gone(pid: int) -> bool:
 
 
 class Supervised:
-    """A supervisor process with the tiny worker, and its run, which is not restarted unless the job's `fields` say
-    so.
-    """
+    """Supervisor process with the tiny worker, and its run, without restarts unless `fields` allow them."""
 
     def __init__(self, behaviour: str, world_size: int, *words: str, **fields: Any) -> None:
         strategy = "ddp" if world_size > 1 else "single"
@@ -54,7 +52,7 @@ class Supervised:
         self.process = self.start()
 
     def start(self) -> subprocess.Popen[bytes]:
-        """Starts the supervisor of the run's next execution."""
+        """Start the supervisor of the next execution."""
         with (self.run.path / "supervisor.log").open("ab") as log:
             return subprocess.Popen(
                 [sys.executable, str(HERE / "tiny_supervisor.py"), str(self.run.path), *self.words],
@@ -84,7 +82,7 @@ class Supervised:
 
 
 def messages(connection: RunConnection) -> Iterator[ServerMessage]:
-    """What comes, until the other end closes; fails the test if nothing comes for long."""
+    """Yield messages until the connection closes, and fail after a long silence."""
     while not connection.closed:
         ready = select.select([connection], [], [], PATIENCE_S)[0]
         assert ready, "nothing came"
@@ -99,7 +97,7 @@ Start = Callable[..., Supervised]
 
 
 def make_images(folder: Path, per_class: int = 24) -> Path:
-    """A folder of two classes of small grey images, told apart by their brightness; none is in both splits."""
+    """Create two classes of small gray images that differ in brightness."""
     for split, lighter, count in (("train", 0, per_class), ("val", 20, max(2, per_class // 4))):
         for brightness, name in ((60, "dark"), (200, "light")):
             (folder / split / name).mkdir(parents=True)

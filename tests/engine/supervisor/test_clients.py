@@ -19,7 +19,7 @@ from tests.support.served import Served, taken
 
 
 def raw_client(supervised: Supervised) -> socket.socket:
-    """A socket to the run that speaks no protocol by itself."""
+    """Connect to the run without speaking its protocol."""
     wait_until(lambda: supervised.run.supervisor() is not None, "the supervisor")
     content = supervised.run.supervisor()
     assert content is not None
@@ -34,12 +34,12 @@ def raw_client(supervised: Supervised) -> socket.socket:
 
 
 def last_line(client: socket.socket) -> dict[str, object]:
-    """What the server said last before it closed the connection."""
+    """Return the server's last message before it closed the connection."""
     data = b""
     try:
         while chunk := client.recv(65536):
             data += chunk
-    except ConnectionResetError:  # it closed with bytes of ours unread; what it said has arrived
+    except ConnectionResetError:  # it closed with unread input; its message has arrived
         assert data
     found: dict[str, object] = json.loads(data.rstrip(b"\n").split(b"\n")[-1])
     return found
@@ -62,9 +62,9 @@ def test_clients_get_every_line_of_the_log_in_order(start: Start) -> None:
             late_events = list(events(late))
             partial_events = list(events(partial))
             wait_until(lambda: bool(lines.extend(early.receive_lines())) or early.closed, "the end")
-    told = supervised.wait()
-    assert [event.n for event in late_events] == [event.n for event in told]
-    assert [event.n for event in partial_events] == [event.n for event in told][9:]
+    logged = supervised.wait()
+    assert [event.n for event in late_events] == [event.n for event in logged]
+    assert [event.n for event in partial_events] == [event.n for event in logged][9:]
     assert b"\n".join(lines[1:]) + b"\n" == supervised.run.events_file.read_bytes()
 
 
@@ -82,10 +82,10 @@ def test_client_that_connects_at_the_end_gets_run_finished(start: Start) -> None
     finally:
         supervisor.resume()
     with late:
-        told = list(events(late))
+        logged = list(events(late))
     assert workers
-    assert isinstance(told[-1], RunFinished)
-    assert [event.n for event in told] == [event.n for event in supervised.wait()]
+    assert isinstance(logged[-1], RunFinished)
+    assert [event.n for event in logged] == [event.n for event in supervised.wait()]
 
 
 def test_welcome_is_first_and_has_the_run_id(start: Start) -> None:
@@ -107,15 +107,15 @@ def test_slow_client_misses_only_metrics(start: Start) -> None:
                 break
         # All has been said, and the slow one has not taken a byte beyond what the socket holds.
         quick.send(Stop())
-        told = list(events(slow))
+        logged = list(events(slow))
     written = supervised.wait()
     assert sum(isinstance(event, StepMetrics) for event in written) == 60000
     assert numbers == sorted(set(numbers))
-    kept = [event.n for event in told]
+    kept = [event.n for event in logged]
     assert kept == sorted(set(kept))
-    assert len(told) < len(written), "far behind it is spared metrics"
+    assert len(logged) < len(written), "far behind it is spared metrics"
     for kind in (LogLine, RunFinished):
-        assert [e.n for e in told if isinstance(e, kind)] == [e.n for e in written if isinstance(e, kind)]
+        assert [e.n for e in logged if isinstance(e, kind)] == [e.n for e in written if isinstance(e, kind)]
 
 
 @pytest.mark.long
@@ -125,8 +125,8 @@ def test_client_that_never_reads_does_not_delay_the_end(start: Start) -> None:
         wait_until(lambda: len(supervised.run.events_file.read_bytes()) > 5_000_000, "the flood")
         with supervised.connect(from_n=10**9) as other:
             other.send(Stop())
-            told = supervised.wait()
-    assert isinstance(told[-1], RunFinished)
+            logged = supervised.wait()
+    assert isinstance(logged[-1], RunFinished)
     assert supervised.process.returncode == 0
 
 
@@ -192,7 +192,7 @@ def test_connecting_to_an_ended_run_fails(start: Start, tmp_path: Path) -> None:
 
 
 def test_late_client_gets_the_complete_history(tmp_path: Path) -> None:
-    """All of it are events that may be dropped, and much more than `THIN_BYTES`."""
+    """Use a history of droppable events that is much longer than `THIN_BYTES`."""
     served = Served(tmp_path, (step_metrics(number) for number in range(1, 4001)))
     try:
         assert served.log.end > 2 * THIN_BYTES

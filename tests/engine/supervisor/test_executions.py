@@ -1,6 +1,4 @@
-"""Runs that outlive what befalls them: restarts within an execution, pauses, and further executions in the same
-folder.
-"""
+"""Restarts within an execution, pauses, and further executions of a run."""
 
 from __future__ import annotations
 
@@ -34,22 +32,22 @@ from engine.runs.resume import job_to_resume, save_next_job
 from tests.engine.supervisor.supervised import Start, Supervised, events, gone, wait_until
 
 
-def of(kind: type, told: list[AnyEvent]) -> list[AnyEvent]:
-    return [event for event in told if isinstance(event, kind)]
+def of_kind(kind: type, logged: list[AnyEvent]) -> list[AnyEvent]:
+    return [event for event in logged if isinstance(event, kind)]
 
 
-def restarts(told: list[AnyEvent]) -> list[Restarting]:
-    return [event for event in told if isinstance(event, Restarting)]
+def restarts(logged: list[AnyEvent]) -> list[Restarting]:
+    return [event for event in logged if isinstance(event, Restarting)]
 
 
-def beginnings(supervised: Supervised, *, rank: int = 0) -> list[str]:
-    """From where each start of a rank went."""
+def starting_points(supervised: Supervised, *, rank: int = 0) -> list[str]:
+    """Return the starting point of each attempt of a rank."""
     lines = supervised.run.worker_log(rank).read_text().splitlines()
     return [line.partition(" begins ")[2] for line in lines if " begins " in line]
 
 
-def ended(supervised: Supervised, *commands: Command) -> list[AnyEvent]:
-    """Sends `commands` once the run trains; all that the run has told at its end."""
+def send_and_wait(supervised: Supervised, *commands: Command) -> list[AnyEvent]:
+    """Send `commands` once the run trains, and return all events after its end."""
     with supervised.connect() as connection:
         stream = events(connection)
         next(event for event in stream if isinstance(event, RunStarted) and event.execution == _executions(supervised))
@@ -60,7 +58,7 @@ def ended(supervised: Supervised, *commands: Command) -> list[AnyEvent]:
     return supervised.wait()
 
 
-def trains(supervised: Supervised) -> bool:
+def has_trained(supervised: Supervised) -> bool:
     return any(isinstance(event, StepMetrics) for event in supervised.run.events())
 
 
@@ -69,8 +67,8 @@ def _executions(supervised: Supervised) -> int:
     return content.execution if content is not None else 0
 
 
-def goes_on(supervised: Supervised, **changes: object) -> None:
-    """Has the run go on as a user does who changes its job."""
+def resume(supervised: Supervised, **changes: object) -> None:
+    """Resume the run with changes to its job, like a user."""
     job, problems = job_to_resume(supervised.run, changes)
     assert job is not None, problems
     save_next_job(supervised.run, job)
@@ -86,59 +84,59 @@ def goes_on(supervised: Supervised, **changes: object) -> None:
 def test_dead_rank_restarts_from_the_last_checkpoint(start: Start, words: tuple[str, ...]) -> None:
     supervised = start("die 2", 2, *words, restarts=3)
     (supervised.run.checkpoints / "last.pt").touch()
-    told = supervised.wait()
+    logged = supervised.wait()
     assert supervised.process.returncode == 0, supervised.log
     assert supervised.run.state() == "completed"
-    assert of(Failed, told) == []
-    assert [(e.rank, e.kind, e.attempt, e.most, e.changes) for e in restarts(told)] == [
+    assert of_kind(Failed, logged) == []
+    assert [(e.rank, e.kind, e.attempt, e.most, e.changes) for e in restarts(logged)] == [
         (1, "fault", 1, 3, {}),
         (1, "fault", 2, 3, {}),
     ]
-    assert all("SIGKILL" in event.cause for event in restarts(told))
-    assert beginnings(supervised, rank=1) == ["from last.pt, past step 0"] * 3
-    assert len(of(RunStarted, told)) == len(of(DevicesFree, told)) == 1, "it is one execution"
+    assert all("SIGKILL" in event.cause for event in restarts(logged))
+    assert starting_points(supervised, rank=1) == ["from last.pt, past step 0"] * 3
+    assert len(of_kind(RunStarted, logged)) == len(of_kind(DevicesFree, logged)) == 1, "it is one execution"
 
 
 def test_repeated_death_fails_the_run(start: Start) -> None:
     supervised = start("die 9", 2, restarts=2)
-    told = supervised.wait()
+    logged = supervised.wait()
     assert supervised.process.returncode == 1
-    assert [event.attempt for event in restarts(told)] == [1, 2]
-    (failed,) = of(Failed, told)
+    assert [event.attempt for event in restarts(logged)] == [1, 2]
+    (failed,) = of_kind(Failed, logged)
     assert isinstance(failed, Failed)
     assert "SIGKILL" in failed.cause
     assert "already been restarted 2 times without reaching a new checkpoint" in failed.cause
-    assert isinstance(told[-1], RunFinished)
-    assert (told[-1].outcome, told[-1].cause) == ("failed", failed.cause)
+    assert isinstance(logged[-1], RunFinished)
+    assert (logged[-1].outcome, logged[-1].cause) == ("failed", failed.cause)
 
 
 def test_new_checkpoint_resets_the_restart_count(start: Start) -> None:
     supervised = start("save_and_die 3", restarts=1)
-    told = supervised.wait()
+    logged = supervised.wait()
     assert supervised.run.state() == "completed"
-    assert [(event.attempt, event.most) for event in restarts(told)] == [(1, 1)] * 3
-    assert beginnings(supervised)[:2] == ["from nothing, past step 0", "from last.pt, past step 0"]
+    assert [(event.attempt, event.most) for event in restarts(logged)] == [(1, 1)] * 3
+    assert starting_points(supervised)[:2] == ["from nothing, past step 0", "from last.pt, past step 0"]
 
 
 def test_checkpoint_of_the_same_step_keeps_the_restart_count(start: Start) -> None:
-    told = start("save_the_same_and_die 9", restarts=1).wait()
-    assert [event.attempt for event in restarts(told)] == [1]
-    assert len(of(Failed, told)) == 1
+    logged = start("save_the_same_and_die 9", restarts=1).wait()
+    assert [event.attempt for event in restarts(logged)] == [1]
+    assert len(of_kind(Failed, logged)) == 1
 
 
 @pytest.mark.parametrize("behaviour", ["mistake", "not_finite 1"])
 def test_reproducible_failure_is_not_retried(start: Start, behaviour: str) -> None:
-    told = start(behaviour, 2, restarts=3).wait()
-    assert restarts(told) == []
-    assert len(of(Failed, told)) == 1
+    logged = start(behaviour, 2, restarts=3).wait()
+    assert restarts(logged) == []
+    assert len(of_kind(Failed, logged)) == 1
 
 
 def test_nan_loss_rolls_back_and_skips_steps(start: Start) -> None:
     supervised = start("not_finite 2", on_not_finite="roll_back", restarts=0)
-    told = supervised.wait()
+    logged = supervised.wait()
     assert supervised.run.state() == "completed"
-    assert [(e.kind, e.step, e.attempt) for e in restarts(told)] == [("not_finite", 7, 1), ("not_finite", 14, 2)]
-    assert beginnings(supervised) == [f"from nothing, past step {step}" for step in (0, 7, 14)]
+    assert [(e.kind, e.step, e.attempt) for e in restarts(logged)] == [("not_finite", 7, 1), ("not_finite", 14, 2)]
+    assert starting_points(supervised) == [f"from nothing, past step {step}" for step in (0, 7, 14)]
 
 
 @pytest.mark.parametrize(
@@ -156,10 +154,10 @@ def test_out_of_memory_retries_with_smaller_batches(
     start: Start, fields: dict[str, object], needed: int, changes: list[dict[str, int]]
 ) -> None:
     supervised = start(f"memory {needed}", 2, restarts=0, **fields)
-    told = supervised.wait()
+    logged = supervised.wait()
     assert supervised.run.state() == "completed", supervised.log
-    assert [event.changes for event in restarts(told)] == changes
-    assert [event.attempt for event in restarts(told)] == list(range(1, len(changes) + 1))
+    assert [event.changes for event in restarts(logged)] == changes
+    assert [event.attempt for event in restarts(logged)] == list(range(1, len(changes) + 1))
     job = supervised.run.job()
     assert job is not None
     for field, value in changes[-1].items():
@@ -167,9 +165,9 @@ def test_out_of_memory_retries_with_smaller_batches(
 
 
 def test_out_of_memory_with_single_images_fails(start: Start) -> None:
-    told = start("memory 99", 2, batch_size=4).wait()
-    assert [event.changes for event in restarts(told)] == [{"accumulation": 2}]
-    (failed,) = of(Failed, told)
+    logged = start("memory 99", 2, batch_size=4).wait()
+    assert [event.changes for event in restarts(logged)] == [{"accumulation": 2}]
+    (failed,) = of_kind(Failed, logged)
     assert "out_of_memory" in str(failed)
 
 
@@ -191,12 +189,12 @@ def test_restarting_run_obeys_commands(start: Start, command: Command, outcome: 
 
 def test_pause_releases_the_devices(start: Start) -> None:
     supervised = start("forever", 2)
-    told = ended(supervised, Pause())
+    logged = send_and_wait(supervised, Pause())
     assert supervised.process.returncode == 0
     assert supervised.run.state() == "paused"
-    assert [event.command for event in told if isinstance(event, CommandReceived)] == ["pause"]
-    assert "pausing" in [event.phase for event in told if isinstance(event, PhaseChanged)]
-    finished = told[-1]
+    assert [event.command for event in logged if isinstance(event, CommandReceived)] == ["pause"]
+    assert "pausing" in [event.phase for event in logged if isinstance(event, PhaseChanged)]
+    finished = logged[-1]
     assert isinstance(finished, RunFinished)
     assert (finished.outcome, finished.cause, finished.checkpoints) == ("paused", "", ("checkpoints/last.pt",))
 
@@ -218,19 +216,19 @@ def test_second_command_escalates_a_pause(start: Start, second: Command, outcome
 
 def test_paused_run_resumes_as_the_next_execution(start: Start) -> None:
     supervised = start("forever", 2)
-    before = ended(supervised, Pause())
-    goes_on(supervised, devices=["cpu"], strategy="single")
+    before = send_and_wait(supervised, Pause())
+    resume(supervised, devices=["cpu"], strategy="single")
     assert supervised.run.state() in ("starting", "running")
-    told = ended(supervised, Stop())
-    assert told[: len(before)] == before
-    assert [event.n for event in told] == list(range(1, len(told) + 1))
-    first, second = of(RunStarted, told)
+    logged = send_and_wait(supervised, Stop())
+    assert logged[: len(before)] == before
+    assert [event.n for event in logged] == list(range(1, len(logged) + 1))
+    first, second = of_kind(RunStarted, logged)
     assert isinstance(first, RunStarted)
     assert isinstance(second, RunStarted)
     assert (first.execution, second.execution) == (1, 2)
     assert (first.world_size, second.world_size) == (2, 1)
-    assert [(e.execution, e.outcome) for e in told if isinstance(e, RunFinished)] == [(1, "paused"), (2, "stopped")]
-    assert beginnings(supervised) == ["from nothing, past step 0", "from last.pt, past step 0"]
+    assert [(e.execution, e.outcome) for e in logged if isinstance(e, RunFinished)] == [(1, "paused"), (2, "stopped")]
+    assert starting_points(supervised) == ["from nothing, past step 0", "from last.pt, past step 0"]
 
 
 def test_interrupted_run_continues_its_numbering(start: Start) -> None:
@@ -240,10 +238,10 @@ def test_interrupted_run_continues_its_numbering(start: Start) -> None:
         supervised.process.send_signal(signal.SIGKILL)
         supervised.process.wait()
     assert supervised.run.state() == "interrupted"
-    goes_on(supervised)
-    told = ended(supervised, Pause())
-    assert [event.n for event in told] == list(range(1, len(told) + 1))
-    assert [event.execution for event in told if isinstance(event, RunStarted)] == [1, 2]
+    resume(supervised)
+    logged = send_and_wait(supervised, Pause())
+    assert [event.n for event in logged] == list(range(1, len(logged) + 1))
+    assert [event.execution for event in logged if isinstance(event, RunStarted)] == [1, 2]
     assert supervised.run.state() == "paused"
 
 
@@ -257,9 +255,9 @@ def test_second_supervisor_of_a_run_is_refused(start: Start) -> None:
         wait_until(lambda: gone(second), "the second one to go")
         connection.send(Stop())
         list(stream)
-    told = supervised.wait()
-    assert [event.n for event in told] == list(range(1, len(told) + 1))
-    assert len(of(RunStarted, told)) == 1
+    logged = supervised.wait()
+    assert [event.n for event in logged] == list(range(1, len(logged) + 1))
+    assert len(of_kind(RunStarted, logged)) == 1
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="folders cannot be locked there")
@@ -282,7 +280,7 @@ def test_locked_run_folder_refuses_a_supervisor() -> None:
 
 def test_queued_run_waits_without_pytorch_and_obeys_pause(start: Start) -> None:
     first = start("forever")
-    wait_until(lambda: trains(first), "the first one to train")
+    wait_until(lambda: has_trained(first), "the first one to train")
     second, third = start("forever"), start("forever")
     wait_until(lambda: {second.run.state(), third.run.state()} == {"waiting"}, "the others to wait")
     waiting = second.run.last_event()
@@ -294,25 +292,25 @@ def test_queued_run_waits_without_pytorch_and_obeys_pause(start: Start) -> None:
 
     with third.connect() as connection:
         connection.send(Pause())
-        told = list(events(connection))
+        logged = list(events(connection))
     assert third.run.state() == "paused"
-    free = next(event for event in told if isinstance(event, DevicesFree))
+    free = next(event for event in logged if isinstance(event, DevicesFree))
     assert free.verified
     third.wait()
     assert third.run.run_id not in {ticket.run_id for ticket in queue.waiting()}
 
-    ended(first, Pause())
-    told = ended(second, Stop())
-    assert isinstance(told[0], RunStarted)
-    kinds = [kind for kind, _ in itertools.groupby(told, type)]  # it may be told more than once for whom it waits
+    send_and_wait(first, Pause())
+    logged = send_and_wait(second, Stop())
+    assert isinstance(logged[0], RunStarted)
+    kinds = [kind for kind, _ in itertools.groupby(logged, type)]  # the queue may change several times
     assert kinds[:4] == [RunStarted, PhaseChanged, Waiting, PhaseChanged]
 
 
 def test_run_that_starts_at_once_skips_the_queue(start: Start) -> None:
     first = start("forever")
-    wait_until(lambda: trains(first), "the first one to train")
+    wait_until(lambda: has_trained(first), "the first one to train")
     second = start("forever", start="at_once")
-    wait_until(lambda: trains(second), "the second one to train")
+    wait_until(lambda: has_trained(second), "the second one to train")
     assert first.run.state() == "running"
-    assert of(Waiting, ended(second, Stop())) == []
-    ended(first, Stop())
+    assert of_kind(Waiting, send_and_wait(second, Stop())) == []
+    send_and_wait(first, Stop())

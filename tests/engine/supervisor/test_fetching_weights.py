@@ -1,4 +1,4 @@
-"""Runs that have their pretrained weights fetched first, from a real server."""
+"""Runs that download their pretrained weights from a real server first."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ JOB = {"model": "timm:test_resnet", "pretrained": True}
 
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[WeightsServer]:
-    """What the hub's library takes for the hub, with weights of the right names."""
+    """Serve weights under the names that the hub's library requests."""
     served = WeightsServer({"model.safetensors": save(timm.create_model("test_resnet").state_dict())})
     for name in ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"):
         monkeypatch.delenv(name, raising=False)
@@ -53,18 +53,18 @@ def test_weights_are_downloaded_before_devices_are_reserved(start: Start, server
     server.fault = "held"
     one = start("train 3", **JOB)
     assert server.holding.wait(120)
-    wait_until(lambda: "fetching" in phases(one), "the phase to be told")
+    wait_until(lambda: "fetching" in phases(one), "the phase")
     assert not holders()
     assert not waiting()
     server.release.set()
-    told = one.wait()
-    assert isinstance(told[-1], RunFinished)
-    assert told[-1].outcome == "completed"
+    logged = one.wait()
+    assert isinstance(logged[-1], RunFinished)
+    assert logged[-1].outcome == "completed"
     assert phases(one)[:3] == ["starting", "fetching", "starting"]
-    (detail,) = [event.detail for event in told if isinstance(event, PhaseChanged) and event.phase == "fetching"]
+    (detail,) = [event.detail for event in logged if isinstance(event, PhaseChanged) and event.phase == "fetching"]
     assert detail == f"the pretrained weights timm/test_resnet.r160_in1k from {server.address.removeprefix('http://')}"
-    kinds = [type(event) for event in told]
-    last = [event for event in told if isinstance(event, Fetching)][-1]
+    kinds = [type(event) for event in logged]
+    last = [event for event in logged if isinstance(event, Fetching)][-1]
     assert last.done_bytes == last.total_bytes
     assert len(kinds) - 1 - kinds[::-1].index(Fetching) < kinds.index(StepMetrics)
     assert WEIGHTS is not None
@@ -73,14 +73,14 @@ def test_weights_are_downloaded_before_devices_are_reserved(start: Start, server
 
 def test_failed_download_fails_the_run(start: Start, server: WeightsServer) -> None:
     server.fault = "gated"
-    told = start("train 3", **JOB).wait()
-    finished = told[-1]
+    logged = start("train 3", **JOB).wait()
+    finished = logged[-1]
     assert isinstance(finished, RunFinished)
     assert finished.outcome == "failed"
     assert "is gated: its owner must grant you access" in finished.cause
-    (failed,) = [event for event in told if isinstance(event, Failed)]
+    (failed,) = [event for event in logged if isinstance(event, Failed)]
     assert (failed.cause, failed.field) == (finished.cause, "pretrained")
-    assert not any(isinstance(event, StepMetrics | Waiting) for event in told)
+    assert not any(isinstance(event, StepMetrics | Waiting) for event in logged)
 
 
 def test_run_with_included_weights_downloads_nothing(start: Start, server: WeightsServer) -> None:
@@ -98,12 +98,12 @@ def test_stop_ends_the_download_without_leftovers(start: Start, server: WeightsS
     assert server.holding.wait(120)
     with RunConnection(one.run) as connection:
         connection.send(Stop())
-        told = one.wait()
-    finished = told[-1]
+        logged = one.wait()
+    finished = logged[-1]
     assert isinstance(finished, RunFinished)
     assert finished.outcome == "stopped"
-    assert any(isinstance(event, DevicesFree) for event in told)
-    assert not any(isinstance(event, StepMetrics) for event in told)
+    assert any(isinstance(event, DevicesFree) for event in logged)
+    assert not any(isinstance(event, StepMetrics) for event in logged)
     assert [path for path in hub_cache().rglob("*") if path.is_file() and "blobs" in path.parts] == []
 
 
@@ -116,8 +116,8 @@ def test_training_uses_downloaded_weights_without_network(server: WeightsServer,
     run = create_run(job)
     start_supervisor(run)
     wait_until(lambda: run.state() in ("completed", "failed"), "the run to end", 120)
-    told = list(run.events())
-    assert not [event for event in told if isinstance(event, Failed)]
+    logged = list(run.events())
+    assert not [event for event in logged if isinstance(event, Failed)]
     assert run.state() == "completed"
     assert [each for each in server.asked if each.startswith("GET")] == [
         "GET /timm/test_resnet.r160_in1k/resolve/main/model.safetensors"

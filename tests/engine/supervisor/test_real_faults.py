@@ -1,4 +1,4 @@
-"""Ranks of real runs that die or hang: named at once, and nothing is left."""
+"""Real ranks that die or hang: they are reported at once, and no process remains."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from tests.support.cases import some
 from tests.support.consent import agreed
 
 NAMED_S = 2.0
-"""The figure: a rank that is killed is named within this time."""
+"""Seconds to report a killed rank."""
 SILENT_S, STUCK_S = 4.0, 6.0
 ENDED_S = 15.0
-"""The ladder's rungs, and what a busy machine adds."""
+"""Seconds for a shutdown on a busy machine."""
 
 GROUPS: dict[str, dict[str, Any]] = {
     "ddp": {"devices": ("cpu",) * 2},
@@ -66,7 +66,7 @@ def build_model(num_classes):
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The supervisors', who outlive a single test."""
+    """Create a home for supervisors that outlive a single test."""
     return tmp_path_factory.mktemp("home")
 
 
@@ -85,7 +85,7 @@ def forker(home: Path) -> Iterator[subprocess.Popen[str]]:
 
 
 class Run:
-    """A run that has begun to train, with its processes by rank."""
+    """Run that trains, with its processes by rank."""
 
     def __init__(self, folder: RunFolder, pid: int) -> None:
         self.folder = folder
@@ -95,16 +95,18 @@ class Run:
         self.supervisor = psutil.Process(pid)
 
     def train(self, step: int) -> dict[int, psutil.Process]:
-        """Waits until `step` is done; the workers."""
+        """Wait for `step` and return the workers."""
         wanted = (Failed, RunFinished)
-        told = next(e for e in self.stream if isinstance(e, wanted) or (isinstance(e, StepMetrics) and e.step >= step))
-        assert isinstance(told, StepMetrics), told
+        logged = next(
+            e for e in self.stream if isinstance(e, wanted) or (isinstance(e, StepMetrics) and e.step >= step)
+        )
+        assert isinstance(logged, StepMetrics), logged
         names = {child: child.name() for child in self.supervisor.children()}
         self.workers = {int(name[11:]): child for child, name in names.items() if name.startswith("footplate-w")}
         return self.workers
 
     def end(self) -> tuple[Failed, float]:
-        """Reads to the end, and sees all processes gone; the failure, and the time since the epoch of it."""
+        """Read to the end, wait until all processes have ended, and return the failure with its delay in seconds."""
         rest = list(self.stream)
         self.connection.close()
         (failed,) = [event for event in rest if isinstance(event, Failed)]
@@ -119,13 +121,13 @@ class Run:
 
 @pytest.fixture
 def start(forker: subprocess.Popen[str], tmp_path: Path) -> Iterator[Callable[..., Run]]:
-    """Starts a run that would go on for long: start("ddp", silent=4.0, epochs=…)."""
+    """Start long runs, as in `start("ddp", silent=4.0, epochs=…)`."""
     images = make_images(tmp_path / "images")
     begun: list[Run] = []
 
     def starter(strategy: str, silent: float = 0.0, stuck: float = 0.0, **fields: Any) -> Run:
         values: dict[str, Any] = {"model": "mnist_cnn", "epochs": 100_000, "batch_size": 8, "loader_workers": 1}
-        values["restarts"] = 0  # what is looked at here is how a group ends
+        values["restarts"] = 0  # only the end of the group matters here
         folder = create_run(
             Job.from_fields(dataset=str(images), strategy=strategy, **(values | GROUPS[strategy] | fields))
         )

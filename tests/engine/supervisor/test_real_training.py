@@ -1,4 +1,4 @@
-"""The supervisor with real workers, which train a real network on real images."""
+"""Supervisor with real workers that train a real network on real images."""
 
 from __future__ import annotations
 
@@ -52,13 +52,13 @@ def test_real_run_completes_with_checkpoints(images: Path) -> None:
     run = create_run(job(images))
     pid = start_supervisor(run)
     with connect(run) as connection:
-        told = list(events(connection))
-    finished = told[-1]
+        logged = list(events(connection))
+    finished = logged[-1]
     assert isinstance(finished, RunFinished)
     assert finished.outcome == "completed", finished
     assert set(finished.checkpoints) == {"checkpoints/best.pt", "checkpoints/last.pt"}
     assert all((run.path / path).stat().st_size > 0 for path in finished.checkpoints)
-    assert any(isinstance(event, StepMetrics) for event in told)
+    assert any(isinstance(event, StepMetrics) for event in logged)
     assert run.state() == "completed"
     wait_until(lambda: gone(pid), "the supervisor to go")
 
@@ -189,8 +189,8 @@ def test_preloaded_run_starts_without_imports(
     for workers in (1, 2):
         run = create_run(job(images, workers=workers))
         with preloaded(preloader, run) as connection:
-            told = list(events(connection))
-        assert any(isinstance(event, StepMetrics) for event in told)
+            logged = list(events(connection))
+        assert any(isinstance(event, StepMetrics) for event in logged)
         assert run.state() == "completed"
         preloader.poll()
         pid = preloader.pids[str(run.path)]

@@ -1,4 +1,4 @@
-"""The verdicts on real runs on the sample dataset."""
+"""Findings about real runs on the sample dataset."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Judged = Callable[..., Verdict | None]
 
 @pytest.fixture
 def judged(forker: Forker, tmp_path: Path) -> Judged:
-    """Trains a small network on the sample dataset; the verdict on that."""
+    """Train a small network on the sample dataset and return the finding."""
 
     def train(**fields: Any) -> Verdict | None:
         job = Job.from_fields(dataset=str(paths.sample_dataset()), model="mnist_cnn", image_size=28, **fields)

@@ -1,4 +1,4 @@
-"""How a run goes on without a machine that is lost, and why it can't."""
+"""Jobs for the remaining machines after one is lost."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A run from its first event to its last, with a real supervisor process and the tiny worker."""
+"""Complete runs with a real supervisor process and the tiny worker."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from tests.engine.supervisor.supervised import Start, Supervised, events, gone, 
 
 
 def workers_of(supervised: Supervised, count: int) -> list[psutil.Process]:
-    """The run's workers, once their first words show that they are at work."""
+    """Return the workers of the run once they have started."""
 
     def begun() -> bool:
         return all("begins" in _text(supervised.run.worker_log(rank)) for rank in range(count))
@@ -54,15 +54,15 @@ def _text(path: Path) -> str:
 @pytest.mark.parametrize("words", [(), ("tcp",), ("spawn",)])
 def test_run_logs_all_events_without_gaps(start: Start, words: tuple[str, ...]) -> None:
     supervised = start("train 20", 2, *words)
-    told = supervised.wait()
+    logged = supervised.wait()
     assert supervised.process.returncode == 0, supervised.log
-    assert [event.n for event in told] == list(range(1, len(told) + 1))
-    assert isinstance(told[0], RunStarted)
-    assert told[0].world_size == 2
-    assert told[0].devices[0].ranks == (0, 1)
-    assert {"python", "torch", "host", "cpu"} <= set(told[0].environment)
-    assert [event.step for event in told if isinstance(event, StepMetrics)] == list(range(1, 21))
-    free, finished = told[-2:]
+    assert [event.n for event in logged] == list(range(1, len(logged) + 1))
+    assert isinstance(logged[0], RunStarted)
+    assert logged[0].world_size == 2
+    assert logged[0].devices[0].ranks == (0, 1)
+    assert {"python", "torch", "host", "cpu"} <= set(logged[0].environment)
+    assert [event.step for event in logged if isinstance(event, StepMetrics)] == list(range(1, 21))
+    free, finished = logged[-2:]
     assert isinstance(free, DevicesFree)
     assert free.verified
     assert isinstance(finished, RunFinished)
@@ -109,8 +109,8 @@ def test_sigterm_stops_the_run(start: Start) -> None:
     supervised = start("forever")
     workers_of(supervised, 1)
     supervised.process.send_signal(signal.SIGTERM)
-    told = supervised.wait()
-    assert [event.command for event in told if isinstance(event, CommandReceived)] == ["SIGTERM"]
+    logged = supervised.wait()
+    assert [event.command for event in logged if isinstance(event, CommandReceived)] == ["SIGTERM"]
     assert supervised.run.state() == "stopped"
 
 
@@ -136,8 +136,8 @@ def test_second_stop_does_not_wait_for_the_step(start: Start) -> None:
         connection.send(Stop())
         connection.send(Stop())
         list(messages(connection))
-    told = supervised.wait()
-    assert any(isinstance(event, DevicesFree) for event in told)
+    logged = supervised.wait()
+    assert any(isinstance(event, DevicesFree) for event in logged)
     assert supervised.run.state() == "stopped"
 
 
@@ -149,8 +149,8 @@ def test_silent_worker_is_reported_once(start: Start) -> None:
         assert warned.rank == 0
         connection.send(Stop())
         list(messages(connection))
-    told = supervised.wait()
-    assert [event.code for event in told if isinstance(event, Warned)] == ["silent"]
+    logged = supervised.wait()
+    assert [event.code for event in logged if isinstance(event, Warned)] == ["silent"]
 
 
 @pytest.mark.parametrize(
@@ -164,14 +164,14 @@ def test_silent_worker_is_reported_once(start: Start) -> None:
 )
 def test_failed_worker_fails_the_run_with_a_cause(start: Start, behaviour: str, words: list[str]) -> None:
     supervised = start(behaviour, 2)
-    told = supervised.wait()
+    logged = supervised.wait()
     assert supervised.process.returncode == 1
     assert supervised.run.state() == "failed"
-    failed = [event for event in told if isinstance(event, Failed)]
+    failed = [event for event in logged if isinstance(event, Failed)]
     assert len(failed) == 1
     assert all(word in failed[0].cause for word in words)
-    assert isinstance(told[-1], RunFinished)
-    assert told[-1].cause == failed[0].cause
+    assert isinstance(logged[-1], RunFinished)
+    assert logged[-1].cause == failed[0].cause
 
 
 def test_killed_worker_ends_the_others(start: Start) -> None:
@@ -179,8 +179,8 @@ def test_killed_worker_ends_the_others(start: Start) -> None:
     workers = workers_of(supervised, 2)
     victim = next(worker for worker in workers if worker.name() == "footplate-w1")
     victim.kill()
-    told = supervised.wait()
-    failed = next(event for event in told if isinstance(event, Failed))
+    logged = supervised.wait()
+    failed = next(event for event in logged if isinstance(event, Failed))
     assert failed.rank == 1
     assert "SIGKILL" in failed.cause
     assert not any(worker.is_running() for worker in workers)
@@ -188,18 +188,18 @@ def test_killed_worker_ends_the_others(start: Start) -> None:
 
 def test_lingering_worker_is_ended(start: Start) -> None:
     supervised = start("linger", 2, "quick")
-    told = supervised.wait()
+    logged = supervised.wait()
     assert supervised.run.state() == "completed"
-    assert isinstance(told[-1], RunFinished)
-    assert told[-1].cause == ""
+    assert isinstance(logged[-1], RunFinished)
+    assert logged[-1].cause == ""
 
 
 @pytest.mark.parametrize("words", [(), ("spawn",)])
 def test_children_of_a_worker_end_with_it(start: Start, words: tuple[str, ...]) -> None:
     supervised = start("child", 1, *words)
-    told = supervised.wait()
+    logged = supervised.wait()
     assert supervised.run.state() == "failed"
-    line = next(event.text for event in told if isinstance(event, LogLine))
+    line = next(event.text for event in logged if isinstance(event, LogLine))
     child = int(line.removeprefix("child "))
     wait_until(lambda: gone(child), "the worker's child to go")
 
@@ -238,8 +238,8 @@ def test_full_disk_delays_neither_training_nor_clients(start: Start) -> None:
         assert next(event for event in stream if isinstance(event, Warned)).code == "log_delayed"
         connection.send(Stop())
         list(stream)
-    told = supervised.wait()
-    assert [event.n for event in told] == list(range(1, len(told) + 1))
+    logged = supervised.wait()
+    assert [event.n for event in logged] == list(range(1, len(logged) + 1))
     assert supervised.run.state() == "stopped"
 
 

@@ -1,4 +1,4 @@
-"""Whatever a client sends, the server parts from that one alone and goes on."""
+"""Random input of clients, which must affect nobody else."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ROUNDS = 200
 
 
 class Served:
-    """A real server on a real socket, driven by the test."""
+    """Real server on a real socket, driven by the test."""
 
     def __init__(self, folder: Path) -> None:
         self.commands: list[Command] = []
@@ -42,7 +42,7 @@ class Served:
         self.server.tick()
 
     def exchange(self, client: socket.socket, data: bytes) -> tuple[bytes, bool]:
-        """Sends `data`, and returns what came back and whether the server closed."""
+        """Send `data`, and return the answer and whether the server closed."""
         answer, rest = b"", data
         for _ in range(ROUNDS):
             try:
@@ -104,13 +104,13 @@ def test_no_input_harms_the_server_or_other_clients(served: Served, lines: list[
         served.exchange(witness, ENCODE.encode(Hello(from_n=served.log.next_n)) + b"\n")
         before = len(served.commands)
         answer, closed = served.exchange(stranger, b"".join(line + b"\n" for line in lines))
-        said = [SERVER_MESSAGE.decode(word) for word in answer.splitlines()]
+        messages = [SERVER_MESSAGE.decode(word) for word in answer.splitlines()]
         if closed:
-            assert isinstance(said[-1], Goodbye)
+            assert isinstance(messages[-1], Goodbye)
         if len(served.commands) > before:
-            assert any(isinstance(word, Welcome) for word in said), "a command was heeded without a hello"
+            assert any(isinstance(word, Welcome) for word in messages), "a command was heeded without a hello"
         served.log.append(LogLine(text="still here"))
         served.turn()
-        told, gone = served.exchange(witness, b"")
-        assert not gone
-        assert SERVER_MESSAGE.decode(told.splitlines()[-1]).text == "still here"  # type: ignore[union-attr]
+        lines_of_witness, is_closed = served.exchange(witness, b"")
+        assert not is_closed
+        assert SERVER_MESSAGE.decode(lines_of_witness.splitlines()[-1]).text == "still here"  # type: ignore[union-attr]

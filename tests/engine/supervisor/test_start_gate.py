@@ -39,11 +39,11 @@ def has(run: RunFolder, kind: type[AnyEvent], **values: object) -> bool:
     )
 
 
-def trains(one: Supervised) -> None:
+def wait_for_training(one: Supervised) -> None:
     wait_until(lambda: has(one.run, StepMetrics), f"a step of {one.run.run_id}")
 
 
-def in_line(run: RunFolder) -> None:
+def wait_until_queued(run: RunFolder) -> None:
     wait_until(lambda: run.state() == "waiting", f"{run.run_id} to stand in line")
 
 
@@ -57,8 +57,8 @@ def workers_of(one: Supervised) -> list[psutil.Process]:
     return [child for child in psutil.Process(one.process.pid).children() if child.name().startswith("footplate-w")]
 
 
-def shares_its_ticket(one: Supervised) -> bool:
-    """Whether a process that the supervisor has started has its place in line open; the supervisor itself has."""
+def has_inherited_ticket(one: Supervised) -> bool:
+    """Return True if a child of the supervisor has inherited its open queue ticket."""
 
     def has_open(process: psutil.Process) -> bool:
         try:
@@ -91,35 +91,35 @@ ENDS: dict[str, Callable[[Supervised], None]] = {
 @pytest.mark.parametrize(("how", "words"), [("stopped", ("spawn",)), ("failed", ()), ("interrupted", ())])
 def test_run_waits_for_a_device_until_the_other_run_ends(start: Start, how: str, words: tuple[str, ...]) -> None:
     first = start("forever", 1, *words)
-    trains(first)
-    assert not shares_its_ticket(first)
+    wait_for_training(first)
+    assert not has_inherited_ticket(first)
     second = start("forever")
-    in_line(second.run)
+    wait_until_queued(second.run)
     assert holders() == {"cpu": (first.run.run_id,)}
     assert workers_of(second) == []
     ENDS[how](first)
     first.process.wait(120)
     assert first.run.state() == how
-    trains(second)
+    wait_for_training(second)
     assert holders() == {"cpu": (second.run.run_id,)}
     end(second)
-    told = [
+    logged = [
         event for event in second.run.events() if isinstance(event, RunStarted | Waiting | PhaseChanged | RunFinished)
     ]
-    assert isinstance(told[0], RunStarted)
-    (waited,) = (event for event in told if isinstance(event, Waiting))
+    assert isinstance(logged[0], RunStarted)
+    (waited,) = (event for event in logged if isinstance(event, Waiting))
     assert (waited.position, waited.behind) == (1, (first.run.run_id,))
-    assert isinstance(told[-1], RunFinished)
+    assert isinstance(logged[-1], RunFinished)
     assert holders() == {}
 
 
 def test_killed_queued_run_leaves_and_moved_run_starts_first(start: Start) -> None:
     first = start("forever")
-    trains(first)
+    wait_for_training(first)
     lines = []
     for _ in range(3):
         lines.append(start("forever"))
-        in_line(lines[-1].run)
+        wait_until_queued(lines[-1].run)
     a, b, c = lines
     a.process.kill()
     a.process.wait()
@@ -127,17 +127,17 @@ def test_killed_queued_run_leaves_and_moved_run_starts_first(start: Start) -> No
     assert move(c.run.run_id, -1)
     wait_until(lambda: has(b.run, Waiting, behind=(first.run.run_id, c.run.run_id)), "the second to hear of it")
     end(first)
-    trains(c)
+    wait_for_training(c)
     assert b.run.state() == "waiting"
     end(b, c)
 
 
 def test_queued_run_is_removed_without_importing_torch(start: Start, capsys: pytest.CaptureFixture[str]) -> None:
     first = start("forever")
-    trains(first)
+    wait_for_training(first)
     run = create_run(Job())
     pid = start_supervisor(run)
-    in_line(run)
+    wait_until_queued(run)
     assert "libtorch" not in Path(f"/proc/{pid}/maps").read_text()
     wait_until(lambda: psutil.Process(pid).children() == [], "the sampler to be let go")
     wait_until(lambda: psutil.Process(pid).num_threads() == 1, "its thread to end")

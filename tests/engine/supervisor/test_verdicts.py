@@ -1,4 +1,4 @@
-"""What a run says of itself at its end, in its log, in the terminal and as JSON."""
+"""Finding at the end of a run: in its log, in the terminal and as JSON."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from tests.engine.supervisor.supervised import Start, events
 
 def test_finding_covers_all_executions(start: Start) -> None:
     supervised = start("learn 2", epochs=2)
-    told = supervised.wait()
-    assert not any(isinstance(event, Verdict) for event in told), "two epochs tell nothing"
+    logged = supervised.wait()
+    assert not any(isinstance(event, Verdict) for event in logged), "two epochs tell nothing"
     supervised.process = supervised.start()
     *_, verdict, finished = supervised.wait()
     assert isinstance(finished, RunFinished)

@@ -1,4 +1,4 @@
-"""A worker without torch, for what a real one cannot be made to do: the supervised process of these tests."""
+"""Worker without torch that behaves in ways that a real one can't."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from engine.runs.folder import RunFolder
 
 
 class Tiny:
-    """Does what the job's name says, `steps` times or until it is told to stop."""
+    """Worker whose behavior is the job's name."""
 
     def __init__(self, spec: WorkerSpec, channel: socket.socket) -> None:
         self.spec = spec
@@ -56,12 +56,12 @@ class Tiny:
 
     @property
     def attempt(self) -> int:
-        """How many times the last rank has started, by its log."""
+        """Number of starts of the last rank, counted in its log."""
         log = RunFolder(self.spec.run_folder).worker_log(self.spec.world_size - 1)
         return log.read_text().count("begins") if log.exists() else 0
 
     def learn(self, epochs: int) -> None:
-        """Goes on for so many epochs of ten steps, in each of which the loss falls by a tenth."""
+        """Report epochs of ten steps, each with a loss 10 % lower than the one before."""
         done = epochs * (self.attempt - 1)
         self.say(
             Planned(
@@ -80,7 +80,7 @@ class Tiny:
         self.say(CheckpointSaved(kind="last", path="checkpoints/last.pt", epoch=1, step=step, bytes=7, seconds=0.0))
 
     def fail(self, kind: FailureKind, step: int) -> int:
-        """Reports a failure, as a worker does that sees what befell it."""
+        """Report a failure like a real worker."""
         self.say(Failed(cause=f"a failure of the kind {kind}", rank=self.spec.rank, step=step, kind=kind))
         return 1
 
