@@ -36,7 +36,7 @@ from engine.inference.tiles import InMemory, Picture, Tiling, tiled_maps, tiled_
 from engine.models.base import TaskError
 from engine.runs.folder import OLDER_CHECKPOINT, RunFolder
 from engine.strategies.base import memory_format
-from engine.strategies.memory import in_parts_that_fit
+from engine.strategies.memory import run_in_parts
 from engine.tasks.base import DatasetInfo, Objective, Task, with_added_metrics
 from engine.tasks.predictions import Prediction, Raw, RawScores
 from engine.tasks.registry import TASKS
@@ -223,7 +223,7 @@ class TrainedModel:
         memory runs out, the batch goes through it in smaller parts. Raises DoesNotFit where a single sample does not
         fit.
         """
-        made, _ = in_parts_that_fit(
+        made, _ = run_in_parts(
             lambda parts: torch.cat([self._forward(part) for part in inputs.tensor_split(parts)]), 1, len(inputs)
         )
         return made

@@ -1,1 +1,1 @@
-"""The optimizer's step on the parameters that a rank holds."""
+"""Optimizer of the parameters that a rank holds."""

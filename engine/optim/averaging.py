@@ -1,4 +1,4 @@
-"""An exponential moving average of the weights (Polyak and Juditsky 1992; Tan and Le 2019 for image models)."""
+"""Exponential moving average of the weights (Polyak and Juditsky 1992; Tan and Le 2019 for image models)."""
 
 from __future__ import annotations
 
@@ -13,12 +13,10 @@ from engine.torch_compat import lerp_all
 
 
 class Averages:
-    """`average = decay * average + (1 - decay) * weight` after every step, for the `weights` that this rank holds, the
-    statistics of BatchNorm among them.
+    """Averages of this rank's `weights`, including BatchNorm's statistics: `decay * average + (1 - decay) * weight`.
 
-    It begins at the weights as they are when it is made, which a short run would hardly get away from: the decay
-    rises as `decay * (1 - exp(-step / ramp))`, after YOLOv5's ModelEMA; with a `ramp` of 0 it is the same from the
-    start.
+    They start at the current weights, from which a short run would hardly get away: the decay rises as `decay * (1 -
+    exp(-step / ramp))`, after YOLOv5's ModelEMA; with a `ramp` of 0 it is constant.
     """
 
     def __init__(self, weights: Sequence[Tensor], decay: float, ramp: int = 0) -> None:
@@ -28,20 +26,20 @@ class Averages:
 
     @torch.no_grad()
     def update(self, step: int) -> None:
-        """Takes in the weights after the `step`th update."""
+        """Include the weights after the update number `step`."""
         risen = 1.0 - math.exp(-step / self._ramp) if self._ramp else 1.0
         if self.tensors:
             lerp_all(self.tensors, self._weights, 1.0 - self._decay * risen)
 
     @torch.no_grad()
     def restart(self, averages: Sequence[Tensor | None]) -> None:
-        """Goes on from `averages`, or from the weight as it is now for each that is None."""
+        """Continue from `averages`, or from the current weight for each that is None."""
         for own, weight, average in zip(self.tensors, self._weights, averages, strict=True):
             own.copy_(weight if average is None else average)
 
     @contextmanager
     def in_place(self) -> Iterator[None]:
-        """Inside, the weights are their averages. No third copy is held: each two change places."""
+        """Exchange the weights with their averages inside the context, without a third copy."""
         self._exchange()
         try:
             yield

@@ -1,4 +1,4 @@
-"""The loss scale of fp16, on which all ranks agree."""
+"""Loss scale of fp16, the same on all ranks."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from engine.torch_compat import begin_scaling, note_unscaled, scale_of, unscale_
 
 
 class AgreedScaler(GradScaler):
-    """A GradScaler for gradients that several ranks hold together.
+    """GradScaler for gradients that several ranks hold together.
 
-    Where any rank's gradients overflow, all leave the step out and lower the scale: whether they do is added up by
-    `sum_over_shards` (`Strategy.sum_over_shards`). A rank takes part even if it has no gradients or never scales a
+    If any rank's gradients overflow, all skip the step and lower the scale; `sum_over_shards`
+    (`Strategy.sum_over_shards`) adds up the overflows. A rank takes part even if it has no gradients or never scales a
     loss, as the first stages of a pipeline. torch.distributed.fsdp.sharded_grad_scaler does the same over one process
     group.
     """
@@ -30,7 +30,7 @@ class AgreedScaler(GradScaler):
 
     @torch.no_grad()
     def unscale_(self, optimizer: Optimizer) -> None:
-        """Divides the gradients by the scale and finds out, together with the others, whether all are finite."""
+        """Divide the gradients by the scale, and find out with the other ranks whether all are finite."""
         scale = scale_of(self)
         inverse = scale.double().reciprocal().float()
         overflows = torch.zeros_like(scale)

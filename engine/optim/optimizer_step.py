@@ -1,4 +1,4 @@
-"""The optimizer, its learning rate schedule, its loss scaler and its averages, as one thing that a step calls."""
+"""Optimizer with its learning rate schedule, loss scaler and weight averages, for the steps of any strategy."""
 
 from __future__ import annotations
 
@@ -17,18 +17,17 @@ from torch.optim.lr_scheduler import LambdaLR, LRScheduler, OneCycleLR
 from engine.contract.job import Job
 from engine.optim.averaging import Averages
 from engine.optim.loss_scaler import AgreedScaler
-from engine.optim.shards import is_sharded, own_part, part_of, whole
+from engine.optim.shards import gather_shards, is_sharded, local_shard, shard_of
 from engine.torch_compat import let_schedule_begin
 
 STEP_FACTOR = 0.1
-"""The factor of the learning rate at each step down of the schedule "step"."""
+"""Factor of the learning rate at each step down of the schedule "step"."""
 POWER = 0.9
-"""The exponent of the polynomial schedule, as in DeepLab (Chen et al. 2017, section 4.1) and torchvision's
-references."""
+"""Exponent of the polynomial schedule, as in DeepLab (Chen et al. 2017, section 4.1) and torchvision's references."""
 
 
 class Group(NamedTuple):
-    """How a parameter is trained: with `rate` times the learning rate, and whether its weights decay."""
+    """Training options of a parameter: its factor of the learning rate, and whether its weights decay."""
 
     rate: float = 1.0
     decays: bool = True
@@ -39,29 +38,35 @@ Groups = Mapping[str, Group]
 
 
 class OptimizerStep:
-    """Turns losses into an update of the parameters that this rank holds.
+    """Turns losses into updates of the parameters that this rank holds.
 
     A step is `zero_grad`, then `backward` for each part of the batch (a pipeline's schedule calls `scale` and goes
-    backward itself), then `step`. The same job gives the same updates whatever the strategy: parameters are grouped
-    by their names (`groups`, see `parameter_groups`), gradients are clipped by the norm of all of them whichever
-    ranks hold them, and the schedule counts steps alone. fp16 scales the loss and leaves a step out where gradients
-    overflow on any rank.
+    backward itself), then `step`. The same job gives the same updates under every strategy: parameters are grouped by
+    name, gradients are clipped by the norm of all of them on all ranks, and the schedule counts only steps. fp16 scales
+    the loss and skips a step whose gradients overflow on any rank.
 
-    Parameters named in `repeated` (`Strategy.repeated`) are left to another rank where values are added up over the
-    ranks.
+    If the job skips steps that are not finite, each is checked before it is made: the loss and, except under fp16,
+    whose scaler does that, the norm of the gradients must be finite on all ranks.
 
-    `buffers` are those that are averaged with the parameters, by name.
+    The optimizer gets the local shard of a DTensor, as FSDP makes them, as a plain tensor: that avoids DTensor's
+    dispatch, and its fused form serves all strategies.
 
-    Where the job skips steps that are not finite, each is looked at before it is made: whether the loss and, but for
-    fp16's scaler, which sees to that itself, the norm of the gradients is finite on all ranks, which learn it by
-    `all_reduce_max` (`Collectives.all_reduce_max`). `skipped` says whether the last step was left out so, with which
-    only the schedule moved. `updates` counts those that were made.
+    Args:
+        parameters: Parameters by name.
+        job: Job with all choices made.
+        steps_per_epoch: Steps per epoch.
+        device: Device of this rank.
+        sum_over_shards: `Strategy.sum_over_shards`.
+        all_reduce_max: `Collectives.all_reduce_max`.
+        share_updates: `Strategy.share_updates`, called whenever parameters have changed.
+        frozen: Names of parameters that are not updated until `release`.
+        repeated: Names of parameters that another rank adds to sums over the ranks (`Strategy.repeated`).
+        groups: Groups of parameters, see `parameter_groups`.
+        buffers: Buffers to average with the parameters, by name.
 
-    The parameters named in `held` stay as they are, whatever their gradients, until `release`. Whenever parameters
-    have been changed, `share_updates` (`Strategy.share_updates`) is called.
-
-    Of a DTensor, as FSDP makes them, the optimizer is given this rank's shard as a plain tensor: that spares it
-    DTensor's dispatch, and its fused form serves all strategies alike.
+    Attributes:
+        skipped: The last step was not finite and only moved the schedule.
+        updates: Number of steps that were made.
     """
 
     def __init__(
@@ -91,22 +96,23 @@ class OptimizerStep:
         parameters = sorted(parameters, key=lambda named: groups.get(named[0], Group()), reverse=True)
         self._parameters = dict(parameters)
         self._own: list[Tensor] = [
-            own_part(parameter).requires_grad_() if is_sharded(parameter) else parameter for _, parameter in parameters
+            local_shard(parameter).requires_grad_() if is_sharded(parameter) else parameter
+            for _, parameter in parameters
         ]
         self._counted = [own for name, own in zip(self._parameters, self._own, strict=True) if name not in repeated]
         self._has_frozen = bool(frozen)
         self._frozen = [own for (name, _), own in zip(parameters, self._own, strict=True) if name in frozen]
         self._shards = [(p, own) for (_, p), own in zip(parameters, self._own, strict=True) if own is not p]
-        # A pipeline's stage may hold nothing to train; an optimizer wants a parameter all the same.
+        # A pipeline's stage may have nothing to train, but an optimizer requires a parameter.
         grouped = [(own, groups.get(name, Group())) for name, own in zip(self._parameters, self._own, strict=True)]
         self.optimizer = _optimizer(job, grouped or [(torch.zeros(0, device=device, requires_grad=True), Group())])
         self._schedule = _schedule(job, self.optimizer, steps_per_epoch)
-        # It may move before the optimizer's first step, of which torch would warn: where a run goes on, or skips that.
+        # torch would warn of a schedule that moves before the optimizer's first step: a run resumes, or skips that.
         let_schedule_begin(self.optimizer)
-        # Beside the parameters: a fused optimizer would read from a copy on its way to shards that are kept on the CPU
-        # whether gradients overflowed, without waiting for it (torch/optim/adam.py, `_fused_adam`).
-        beside = self._own[0].device if self._own else device
-        self._scaler = AgreedScaler(beside, sum_over_shards, enabled=job.precision.name == "fp16")
+        # On the parameters' device: for shards on the CPU, a fused optimizer would read the overflow flag from an
+        # unfinished copy (torch/optim/adam.py, `_fused_adam`).
+        scaler_device = self._own[0].device if self._own else device
+        self._scaler = AgreedScaler(scaler_device, sum_over_shards, enabled=job.precision.name == "fp16")
         self._buffers = dict(buffers)
         averaged = [*self._own, *self._buffers.values()]
         self._averages = (
@@ -117,22 +123,22 @@ class OptimizerStep:
 
     @property
     def learning_rate(self) -> float:
-        """Of the next step, for a parameter whose group has it undivided."""
+        """Learning rate of the next step, for a parameter with factor 1."""
         group = self.optimizer.param_groups[0]
         return float(group["lr"]) / float(group["rate"])
 
     @property
     def averages(self) -> bool:
-        """Whether an average of the weights is kept."""
+        """True if the weights are averaged."""
         return self._averages is not None
 
     @property
     def has_frozen(self) -> bool:
-        """Whether `release` has yet to be called for any parameter that this rank or another holds."""
+        """True until `release`, if this rank or another has frozen parameters."""
         return self._has_frozen
 
     def release(self) -> None:
-        """Updates all parameters from now on."""
+        """Update all parameters from now on."""
         self._has_frozen, self._frozen = False, []
 
     def zero_grad(self) -> None:
@@ -141,20 +147,20 @@ class OptimizerStep:
             parameter.grad = None
 
     def scale(self, loss: Tensor) -> Tensor:
-        """`loss` as it is to be differentiated: multiplied by the loss scale under fp16."""
+        """Return `loss` multiplied by the loss scale of fp16, to be differentiated."""
         return self._scaler.scale(loss)
 
     def backward(self, loss: Tensor) -> None:
         self.scale(loss).backward()
 
     def step(self, loss: Tensor | None = None) -> None:
-        """Updates the parameters from the gradients added up since `zero_grad`, and moves the schedule.
+        """Update the parameters from the gradients since `zero_grad`, and move the schedule.
 
-        `loss` is this rank's part of the step's, without dimensions; None where it does not see it.
+        `loss` is this rank's part of the step's, 0-dimensional; None if it does not see it.
         """
         self._follow_shards()
         for parameter, own in self._shards:
-            own.grad = None if parameter.grad is None else own_part(parameter.grad)
+            own.grad = None if parameter.grad is None else local_shard(parameter.grad)
         for own in self._frozen:
             own.grad = None
         self.skipped = self._skips and not self._is_finite(loss)
@@ -177,7 +183,7 @@ class OptimizerStep:
 
     @torch.no_grad()
     def _is_finite(self, loss: Tensor | None) -> bool:
-        """Whether the step is to be made. All ranks call it together; it waits for the device."""
+        """Return True if loss and gradients are finite on all ranks, which call it together; waits for the device."""
         looked_at = [] if loss is None else [loss.to(self._device, torch.float64)]
         if not self._scaler.is_enabled():
             looked_at.append(self._norm().double())
@@ -185,27 +191,27 @@ class OptimizerStep:
         return not self._all_reduce_max([int(not own)])[0]
 
     def _norm(self) -> Tensor:
-        """Of the gradients that this rank holds and no other counts."""
+        """Return the norm of the gradients that only this rank counts."""
         return get_total_norm([own.grad for own in self._counted if own.grad is not None]).to(self._device)
 
     @torch.no_grad()
     def _clip(self, limit: float) -> None:
-        """As torch.nn.utils.clip_grad_norm_ does for the plain model, bit for bit where one rank holds it all."""
+        """Clip as torch.nn.utils.clip_grad_norm_ does for the plain model; bit-identical on a single rank."""
         norm = self._norm()
         # The square of an fp32 number is exact in fp64, and so is the root of that.
         squares = self._sum_over_shards(norm.double().square())
         clip_grads_with_norm_(self._own, limit, squares.sqrt().to(norm.dtype))
 
     def _follow_shards(self) -> None:
-        """FSDP may move a shard to padded or pinned memory before its first use."""
+        """Refresh the local shards: FSDP may move them to padded or pinned memory before their first use."""
         for parameter, own in self._shards:
-            shard = own_part(parameter)
+            shard = local_shard(parameter)
             if shard.data_ptr() != own.data_ptr():
                 own.data = shard
 
     @contextmanager
     def averaged(self) -> Iterator[None]:
-        """Inside, the parameters are their averages, where the job asks for these. No step may be made inside."""
+        """Replace the parameters by their averages, if there are any, inside the context; no step may be made in it."""
         if self._averages is None:
             yield
             return
@@ -216,16 +222,17 @@ class OptimizerStep:
         self._share_updates()
 
     def go_to(self, steps: int) -> None:
-        """Sets the schedule to where it is after so many steps."""
+        """Set the schedule to its state after this number of steps."""
         if self._schedule is None or not steps:
             return
         self._schedule.last_epoch = steps - 1
         self._schedule.step()
 
     def state_dict(self) -> dict[str, Any]:
-        """On the CPU, with whole tensors: the optimizer's state of each parameter by its name, the place in the
-        schedule, the loss scale and the averages. Ranks that hold shards call it together. A GPU may still be copying
-        it until it is synchronized with.
+        """Return the state on the CPU, with complete tensors by parameter name.
+
+        It has the optimizer's state, the position in the schedule, the loss scale and the averages. Ranks with shards
+        call it together. A GPU may still be copying the state until the caller synchronizes with it.
         """
         state = self.optimizer.state_dict()["state"]
         group_step = self.optimizer.param_groups[0].get("step")
@@ -234,7 +241,7 @@ class OptimizerStep:
         return {
             "state": {
                 name: {
-                    key: whole(value, parameter) if isinstance(value, Tensor) else value
+                    key: gather_shards(value, parameter) if isinstance(value, Tensor) else value
                     for key, value in state[number].items()
                 }
                 for number, (name, parameter) in enumerate(self._parameters.items())
@@ -246,20 +253,21 @@ class OptimizerStep:
             "group_step": None if group_step is None else int(group_step),
             "scaler": self._scaler.state_dict(),
             "ema": {
-                name: whole(average, tensor) for (name, tensor), average in zip(averaged.items(), averages, strict=True)
+                name: gather_shards(average, tensor)
+                for (name, tensor), average in zip(averaged.items(), averages, strict=True)
             },
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Takes over what `state_dict` gave on any ranks; names that this rank does not hold are passed over.
+        """Load a `state_dict` of any ranks; names that this rank does not hold are ignored.
 
-        The hyperparameters are the job's. Averages that `state` does not have begin at the weights as they are,
-        so the model's own state is to be loaded before. Ranks that hold shards call it together.
+        The hyperparameters are the job's. Averages that `state` lacks start at the current weights, so that the model's
+        state must be loaded before. Ranks with shards call it together.
         """
         self._follow_shards()
         held = {
             number: {
-                key: laid_out_as(own, part_of(value, parameter)) if isinstance(value, Tensor) else value
+                key: match_strides(own, shard_of(value, parameter)) if isinstance(value, Tensor) else value
                 for key, value in state["state"][name].items()
             }
             for number, ((name, parameter), own) in enumerate(zip(self._parameters.items(), self._own, strict=True))
@@ -277,15 +285,16 @@ class OptimizerStep:
         if self._averages is not None:
             self._averages.restart(
                 [
-                    part_of(state["ema"][name], tensor) if name in state["ema"] else None
+                    shard_of(state["ema"][name], tensor) if name in state["ema"] else None
                     for name, tensor in (self._parameters | self._buffers).items()
                 ]
             )
 
 
-def laid_out_as(parameter: Tensor, value: Tensor) -> Tensor:
-    """`value` with the strides of the `parameter` that it belongs to, which fused optimizers take for granted: a
-    checkpoint may come from a run of another memory format.
+def match_strides(parameter: Tensor, value: Tensor) -> Tensor:
+    """Return `value` with the strides of its `parameter`, which fused optimizers assume.
+
+    A checkpoint may come from a run with another memory format.
     """
     if value.shape != parameter.shape or value.stride() == parameter.stride():
         return value
@@ -293,7 +302,7 @@ def laid_out_as(parameter: Tensor, value: Tensor) -> Tensor:
 
 
 def merge_states(states: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """The state of the whole model from the `OptimizerStep.state_dict` of ranks that hold parts of it."""
+    """Merge the `OptimizerStep.state_dict` of ranks with parts of a model into the full model's."""
     return states[0] | {
         part: {name: value for state in states for name, value in state[part].items()} for part in ("state", "ema")
     }
@@ -325,9 +334,9 @@ def _optimizer(job: Job, grouped: Sequence[tuple[Tensor, Group]]) -> Optimizer:
     }
     optimizer = make[job.optimizer.name]()
     if job.optimizer.name == "sgd" and job.optimizer.momentum and (job.precision.name == "fp16" or job.unfreezes):
-        # torch's fused SGD (2.15) allocates the momentum in its first step, also where that is left out for an
-        # overflow, and then goes on from whatever is in that memory; and it cannot go on from that of some
-        # parameters alone, as when a backbone is unfrozen. From 0 the first step is the same.
+        # torch's fused SGD (2.15) allocates the momentum in its first step, even if an overflow skips that, and later
+        # reads uninitialized memory; nor can it start with the momentum of some parameters, as when a backbone is
+        # unfrozen. From 0 the first step is the same.
         for tensor, _ in grouped:
             optimizer.state[tensor]["momentum_buffer"] = torch.zeros_like(tensor)
     return optimizer
@@ -341,10 +350,10 @@ def _lamb(groups: list[dict[str, Any]], rate: float, betas: tuple[float, float],
 
 
 def _schedule(job: Job, optimizer: Optimizer, steps_per_epoch: int) -> LRScheduler | None:
-    """The schedule, which moves with every step.
+    """Return the schedule, which moves with every step.
 
-    It gives the learning rate from the count of its moves alone (torch's CosineAnnealingLR goes from one rate to
-    the next), so that a run that goes on from a checkpoint may have more epochs than the one that wrote it.
+    It computes the learning rate only from the number of its moves (torch's CosineAnnealingLR computes it from the
+    previous one), so that a run that resumes a checkpoint may have more epochs than the one that wrote it.
     """
     steps = job.training.epochs * steps_per_epoch
     if job.schedule.name == "onecycle":  # which warms up by itself
@@ -366,13 +375,14 @@ def _schedule(job: Job, optimizer: Optimizer, steps_per_epoch: int) -> LRSchedul
 
 
 def warmup_steps(job: Job, steps_per_epoch: int) -> int:
-    """How many steps the learning rate rises for."""
+    """Return the number of warm-up steps."""
     return max(job.schedule.warmup_steps, round(job.schedule.warmup_epochs * steps_per_epoch))
 
 
 def _falling(job: Job, progress: float, epochs: int) -> float:
-    """The share of the learning rate after the share `progress` of the steps behind the warm-up, `epochs` epochs of
-    all.
+    """Return the factor of the learning rate after the fraction `progress` of the steps since the warm-up.
+
+    `epochs` is the number of completed epochs.
     """
     match job.schedule.name:
         case "step":

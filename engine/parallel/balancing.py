@@ -1,7 +1,7 @@
-"""Laying the segments of a model on the ranks of a pipeline, so that the slowest rank is as fast as can be.
+"""Division of a model's segments among the ranks of a pipeline, so that the slowest rank is as fast as possible.
 
-Segments are counted from 0; a stage holds those from `begin` up to, not including, `end`. A division is told by
-the ends of all stages but the last. Pure arithmetic over functions that tell what a stage would cost.
+Segments are counted from 0; a stage holds those from `begin` up to, not including, `end`. The ends of all stages but
+the last define a division. Pure arithmetic over functions that return a stage's cost.
 """
 
 from __future__ import annotations
@@ -13,21 +13,24 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 Cost = Callable[[int, int, int], float]
-"""The cost of stage `stage` if it holds the segments from `begin` up to `end`."""
+"""Cost of stage `stage` if it holds the segments from `begin` up to `end`."""
 Ends = tuple[int, ...]
 
 ALL_TRIED = 2_000
-"""The most divisions that are tried exhaustively where devices hold several stages."""
+"""Maximum number of divisions for an exhaustive search, if devices hold several stages."""
 IMPROVED = 4
-"""From how many of the best divisions on the grid cuts and stages are moved on."""
+"""Number of the best divisions on the grid that are improved further."""
 
 
 class Question(NamedTuple):
-    """What is to be divided, and what it costs.
+    """Segments to divide, and their costs.
 
-    `stage_ranks` tells the rank of each stage and `limits` what each rank may hold, infinity for no limit.
-    `seconds` of a stage are at least its `least_seconds`, which grow with every segment that it holds. Where all ranks
-    go through the `phases` of a step one after another, these tell what a stage costs in each, together `seconds`.
+    Attributes:
+        stage_ranks: Rank of each stage.
+        seconds: Time of a stage.
+        least_seconds: Lower bound of `seconds`, which grows with every segment that the stage holds.
+        limits: Memory limit of each rank; infinity for none.
+        phases: Costs in each phase, `seconds` in total, if all ranks go through the phases of a step one after another.
     """
 
     segments: int
@@ -40,9 +43,9 @@ class Question(NamedTuple):
 
 
 class Division(NamedTuple):
-    """How well segments are divided; what compares less is better.
+    """Division of segments; a smaller one is better.
 
-    `excess` is the share by which the fullest rank is over its limit, 0 where all fit; `seconds` are the slowest
+    `excess` is the fraction by which the fullest rank exceeds its limit, 0 if all fit; `seconds` are the slowest
     rank's, of every phase.
     """
 
@@ -54,12 +57,12 @@ class Division(NamedTuple):
 
 
 def divide(asked: Question) -> Division:
-    """The best division; one with `excess` where nothing was found that fits.
+    """Return the best division; its `excess` is positive if none was found that fits.
 
-    With one stage at each rank and one phase it is the fastest of all that fit, by dynamic programming over the
-    stages. With several it is the best of all where there are at most `ALL_TRIED`; else what moving a cut or a stage at
-    a time, from the divisions with the fastest slowest stage and the smallest fullest stage and from the best few of
-    those whose ends lie on a coarse grid, can no longer make better. It asks for as many segments as stages.
+    With one stage per rank and one phase it is the fastest of all that fit, by dynamic programming over the stages.
+    With several it is the best of all if there are at most `ALL_TRIED`; else a local optimum under moves of a cut or a
+    stage, starting from the divisions with the fastest slowest stage and the smallest fullest stage, and from the best
+    few on a coarse grid. It needs at least as many segments as stages.
     """
     stages = len(asked.stage_ranks)
     if len(set(asked.stage_ranks)) == stages and not asked.phases:
@@ -74,9 +77,7 @@ def divide(asked: Question) -> Division:
 
 
 def _grid(segments: int, stages: int) -> list[int]:
-    """Where stages may end: as many evenly spaced segments as make at most `ALL_TRIED` divisions, but enough for
-    one.
-    """
+    """Return evenly spaced positions for ends of stages: as many as make at most `ALL_TRIED` divisions."""
     count = stages - 1
     while count < segments - 1 and math.comb(count + 1, stages - 1) <= ALL_TRIED:
         count += 1
@@ -101,7 +102,7 @@ def _division(asked: Question, ends: Ends) -> Division:
 
 
 def _slowest_fastest(asked: Question) -> Ends | None:
-    """The division whose slowest stage is fastest among those where each stage fits by itself; None without one."""
+    """Return the division whose slowest stage is fastest, if each stage must fit into memory; None without one."""
 
     def cost(stage: int, begin: int, end: int) -> float:
         fits = asked.memory(stage, begin, end) <= asked.limits[asked.stage_ranks[stage]]
@@ -111,7 +112,7 @@ def _slowest_fastest(asked: Question) -> Ends | None:
 
 
 def _fullest_least(asked: Question) -> Ends:
-    """The division whose stages take least of their place's limit; where there are no limits, least at all."""
+    """Return the division with the smallest maximum of memory relative to the limits, or of memory without limits."""
     finite = [limit for limit in asked.limits if math.isfinite(limit)]
 
     def cost(stage: int, begin: int, end: int) -> float:
@@ -124,10 +125,10 @@ def _fullest_least(asked: Question) -> Ends:
 
 
 def _least_worst(segments: int, stages: int, cost: Cost, least: Cost) -> Ends | None:
-    """The division with the least largest cost, and of those one with little cost in all; None if all are infinite.
+    """Return the division with the smallest maximum cost; None if all are infinite.
 
-    `cost` is at least `least`, which grows with the segments held. It is sought first among divisions whose stages
-    cost little more than an even share, since few come near to that.
+    Among these it is one with little total cost. `cost` is at least `least`, which grows with the segments. Divisions
+    whose stages cost little more than an even part are searched first, since few come near to that.
     """
     even = sum(least(stage, 0, segments) for stage in range(stages)) / stages**2
     tries = (_least_worst_within(bound, segments, stages, cost, least) for bound in (1.1 * even, 2 * even, math.inf))
@@ -135,7 +136,7 @@ def _least_worst(segments: int, stages: int, cost: Cost, least: Cost) -> Ends | 
 
 
 def _least_worst_within(bound: float, segments: int, stages: int, cost: Cost, least: Cost) -> Ends | None:
-    """As `_least_worst`, of the divisions without a stage that costs more than `bound`."""
+    """Return the result of `_least_worst` among divisions without a stage that costs more than `bound`."""
     firsts = [segments]  # with which segment each stage begins at the earliest, for those behind it to hold the rest
     for stage in range(stages - 1, 0, -1):
         end = firsts[0]
@@ -174,7 +175,7 @@ def _least_worst_within(bound: float, segments: int, stages: int, cost: Cost, le
 
 
 def _improved(asked: Question, division: Division) -> Division:
-    """`division` after all moves of a cut, or of a stage as it is, that make it better."""
+    """Return `division` after all moves of a cut, or of a stage, that improve it."""
     while True:
         best = min((_division(asked, ends) for ends in _moves(division.ends, asked.segments)), default=division)
         if best[:-1] >= division[:-1]:
@@ -183,7 +184,7 @@ def _improved(asked: Question, division: Division) -> Division:
 
 
 def _moves(ends: Sequence[int], segments: int) -> Iterator[Ends]:
-    """Every other split point for each cut between its neighbours, and for each two neighbouring cuts together."""
+    """Yield every other split point for each cut between its neighbours, and for each two neighbouring cuts together."""
     fences = (0, *ends, segments)
     for together in (1, 2):
         for number in range(len(ends) + 1 - together):

@@ -1,7 +1,7 @@
-"""How a model is cut into stages: what each part between two split points costs, and where the cuts are.
+"""Cut of a model into stages: costs of the parts between split points, and the best cuts.
 
-Pure data and arithmetic, so that the window can show a cut and move it without torch. The engine measures
-(`engine.strategies.pipelining.stage_costs`); here it is decided.
+Pure data and arithmetic, so that the window can show and move a cut without torch. The measurements are those of
+`engine.strategies.pipelining.stage_costs`.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from engine.parallel.balancing import Question, divide
 
 
 class CannotCut(ValueError):  # noqa: N818 - it is an answer about a model, not a fault
-    """The model cannot be cut into stages; the text is the reason, a clause in plain words.
+    """The model can't be cut into stages; the text is the reason, as a clause.
 
-    `field` is the job's field that it belongs to, and `remedy` a sentence on what to do.
+    `field` is the job's field that causes it, and `remedy` a sentence on what to do.
     """
 
     def __init__(
@@ -32,7 +32,7 @@ class CannotCut(ValueError):  # noqa: N818 - it is an answer about a model, not 
 
 
 class Stage(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What one stage holds and costs. Seconds are of one microbatch, forward and backward together."""
+    """Content and costs of one stage; seconds are of one microbatch, forward and backward together."""
 
     group_rank: int
     device: str
@@ -42,20 +42,20 @@ class Stage(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     parameters: int
     seconds: float
     share: float
-    """The share of the time of all stages."""
+    """Fraction of the time of all stages."""
     memory_bytes: int
-    """The parameters' state and the activations of all microbatches in flight."""
+    """State of the parameters and activations of all microbatches in flight."""
     over_memory: bool
     sent_bytes: int
-    """Bytes sent to the next stage per microbatch; the gradient that comes back is as large. 0 for the last stage."""
+    """Bytes sent to the next stage per microbatch, and received as gradient. 0 for the last stage."""
 
 
 class _Ledger:
-    """What stages of a cut would cost, as differences of running sums over its segments."""
+    """Costs of any stages of a cut, as differences of running sums over its segments."""
 
     def __init__(self, cut: Cut) -> None:
         self.cut = cut
-        backwards = 2 if cut.recomputed else 1  # what is not kept is computed once more
+        backwards = 2 if cut.recomputed else 1  # activations are recomputed
         ranks = range(len(cut.devices))
         self._forward = [_running(each.forward_s[rank] for each in cut.segments) for rank in ranks]
         self._backward = [
@@ -71,12 +71,12 @@ class _Ledger:
         return sum(running[rank][end] - running[rank][begin] for running in (self._forward, self._backward))
 
     def forward_s(self, stage: int, begin: int, end: int) -> float:
-        """Computing, and waiting for activations from before."""
+        """Return the seconds of computing, and of waiting for activations of the stage before."""
         forward = self._forward[self.cut.stage_ranks[stage]]
         return forward[end] - forward[begin] + self._received(stage, begin) * self.cut.seconds_per_byte
 
     def backward_s(self, stage: int, begin: int, end: int) -> float:
-        """Computing, and waiting for gradients from behind."""
+        """Return the seconds of computing, and of waiting for gradients of the stage after."""
         backward = self._backward[self.cut.stage_ranks[stage]]
         arriving = self._received(stage + 1, end) if end < self.segments else 0
         return backward[end] - backward[begin] + arriving * self.cut.seconds_per_byte
@@ -85,7 +85,7 @@ class _Ledger:
         return self.forward_s(stage, begin, end) + self.backward_s(stage, begin, end)
 
     def memory_bytes(self, stage: int, begin: int, end: int) -> int:
-        """The parameters' state, and what is kept of the microbatches in flight."""
+        """Return the bytes of the parameters' state and of the microbatches in flight."""
         state = self.parameters(begin, end) * self.cut.state_bytes
         kept = self._activations[end] - self._activations[begin]
         arrived = self.cut.segments[begin - 1].output_bytes if begin else 0
@@ -104,21 +104,22 @@ class _Ledger:
         return len(self.cut.segments)
 
     def _received(self, stage: int, begin: int) -> int:
-        """The bytes that travel to `stage` if it begins there: none between two stages of one rank."""
+        """Return the bytes sent to `stage` if it starts at `begin`: none between two stages of one rank."""
         ranks = self.cut.stage_ranks
         stays = begin == 0 or stage == 0 or stage >= len(ranks) or ranks[stage - 1] == ranks[stage]
         return 0 if stays else self.cut.segments[begin - 1].output_bytes
 
 
 def _running(values: Iterable[float]) -> list[float]:
-    """The sums of the first none, one, two, … of `values`."""
+    """Return the sums of the first 0, 1, 2, … of `values`."""
     return list(itertools.accumulate(values, initial=0.0))
 
 
 def stages(cut: Cut) -> tuple[Stage, ...]:
-    """What each stage of `cut` holds and costs, in the order of the computation.
+    """Return content and costs of each stage of `cut`, in the order of the computation.
 
-    Raises ValueError where its cuts are not split points of the model, not in order, or not as many as stages need.
+    Raises ValueError if its cuts are not split points of the model, are out of order, or do not match the number of
+    stages.
     """
     ledger = _Ledger(cut)
     limits = _limits(cut)
@@ -147,11 +148,11 @@ def stages(cut: Cut) -> tuple[Stage, ...]:
 
 
 def best_cuts(cut: Cut) -> tuple[str, ...]:
-    """The split points that make the slowest rank of the group fastest, within every device's memory.
+    """Return the split points that make the slowest rank of the group fastest, within every device's memory.
 
-    Where the cut is `phased`, those are meant whose slowest forward and slowest backward passes together take least.
-    The cuts that `cut` has are of no matter. See `balancing.divide` on where it is the best of all. Raises
-    CannotCut where there are too few split points, or where nothing fits into memory; the text then tells the numbers.
+    If the cut is `phased`, the slowest forward and the slowest backward passes count together. The current cuts of
+    `cut` do not matter. See `balancing.divide` on when it is the optimum. Raises CannotCut if there are too few split
+    points, or if nothing fits into memory; the text then has the numbers.
     """
     needed, points = len(cut.stage_ranks) - 1, len(cut.segments) - 1
     if points < needed:
@@ -180,14 +181,14 @@ def best_cuts(cut: Cut) -> tuple[str, ...]:
 
 
 def automatic(cut: Cut) -> Cut:
-    """`cut` with its best cuts, as `chosen`. Raises CannotCut."""
+    """Return `cut` with its best cuts, as `chosen`. Raises CannotCut."""
     return msgspec.structs.replace(cut, cuts=best_cuts(cut), chosen=True)
 
 
 def moved(cut: Cut, number: int, split_point: str) -> Cut:
-    """`cut` with its cut `number` (from 0) at `split_point`, no longer `chosen`.
+    """Return `cut` with its cut `number` (from 0) at `split_point`, no longer `chosen`.
 
-    Raises ValueError where it is not one that is `reachable`.
+    Raises ValueError if that is not `reachable`.
     """
     if split_point not in reachable(cut, number):
         raise ValueError(f"cut {number} can't be at {split_point}")
@@ -196,15 +197,13 @@ def moved(cut: Cut, number: int, split_point: str) -> Cut:
 
 
 def reachable(cut: Cut, number: int) -> tuple[str, ...]:
-    """The split points at which cut `number` (from 0) may stand between its neighbours, in order; where it is among
-    them.
-    """
+    """Return the split points between the neighbours of cut `number` (from 0), in order, including its current one."""
     fences = (0, *_ends(cut), len(cut.segments))
     return tuple(segment.split_point for segment in cut.segments[fences[number] : fences[number + 2] - 1])
 
 
 def _ends(cut: Cut) -> tuple[int, ...]:
-    """How many segments there are up to each cut."""
+    """Return the number of segments before each cut."""
     numbers = {segment.split_point: number for number, segment in enumerate(cut.segments[:-1], start=1)}
     unknown = [name for name in cut.cuts if name not in numbers]
     if unknown:
@@ -222,7 +221,7 @@ def _limits(cut: Cut) -> tuple[float, ...]:
 
 
 def _too_large(cut: Cut) -> CannotCut:
-    """Why even `cut`, which comes nearest to it, does not fit."""
+    """Return the reason why even `cut`, the closest one, does not fit."""
     needed = [0] * len(cut.devices)
     for stage in stages(cut):
         needed[stage.group_rank] += stage.memory_bytes

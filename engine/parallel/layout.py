@@ -1,4 +1,4 @@
-"""How the ranks of a job are arranged: replicas, the stages of a pipeline, microbatches. Pure arithmetic."""
+"""Arrangement of a job's ranks: replicas, stages of a pipeline and microbatches. Pure arithmetic."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from engine.contract.catalogue import StrategyEntry
 from engine.contract.job import Job
 
 INTERLEAVED_STAGES = 2
-"""The default number of stages per device under interleaved 1F1B."""
+"""Default number of stages per device under interleaved 1F1B."""
 PER_ROUND = frozenset({"interleaved_1f1b", "zb1p"})
 """Schedules that proceed in rounds of one microbatch per device."""
 ZERO_BUBBLE = frozenset({"zb1p", "zbv"})
@@ -17,11 +17,10 @@ ZERO_BUBBLE = frozenset({"zb1p", "zbv"})
 
 
 class Layout(NamedTuple):
-    """The ranks of one job.
+    """Ranks of one job.
 
-    Rank `replica * group + group_rank` is `group_rank` in its replica. `stage_ranks[s]` is the group rank that holds
-    stage s; it is empty for a strategy that does not cut the model. `microbatches` is None where the batch cannot be
-    divided so.
+    Rank `replica * group + group_rank` is `group_rank` in its replica. `stage_ranks[s]` is the group rank of stage s,
+    empty without stages. `microbatches` is None if the batch can't be divided into them.
     """
 
     replicas: int
@@ -34,12 +33,12 @@ class Layout(NamedTuple):
         return len(self.stage_ranks)
 
     def stages_at(self, group_rank: int) -> tuple[int, ...]:
-        """The stages that the rank at `group_rank` holds, in the order of the computation."""
+        """Return the stages of the rank at `group_rank`, in the order of the computation."""
         return tuple(stage for stage, holder in enumerate(self.stage_ranks) if holder == group_rank)
 
 
 def layout(job: Job, strategy: StrategyEntry) -> Layout:
-    """The layout of `job` on its devices; `checks` says whether it can be."""
+    """Return the layout of `job` on its devices, which `checks` has validated."""
     replicas = job.parallel.replicas if strategy.replicates else 1
     group = max(1, len(job.parallel.devices) // replicas)
     if not strategy.cuts_model:
@@ -84,7 +83,7 @@ class ParallelDims(NamedTuple):
 
 
 def stage_ranks(schedule: str, devices: int, per_device: int | None) -> tuple[int, ...]:
-    """Which of `devices` holds each stage: in a loop for interleaved 1F1B, there and back for ZBV."""
+    """Return the device of each stage: in a loop for interleaved 1F1B, back and forth for ZBV."""
     if schedule == "zbv":
         return (*range(devices), *reversed(range(devices)))
     rounds = (per_device or INTERLEAVED_STAGES) if schedule == "interleaved_1f1b" else 1
@@ -92,10 +91,9 @@ def stage_ranks(schedule: str, devices: int, per_device: int | None) -> tuple[in
 
 
 def fits(schedule: str, microbatches: int, devices: int) -> bool:
-    """Whether `schedule` can go with so many microbatches, by the rules of torch.distributed.pipelining.
+    """Return True if `schedule` can run with this number of microbatches, by the rules of torch.distributed.pipelining.
 
-    1F1B needs one per stage; the schedules of `PER_ROUND` go in as many whole rounds of at least one microbatch
-    per device as there are, all rounds alike.
+    1F1B needs one per stage; the schedules of `PER_ROUND` run in equal rounds of at least one microbatch per device.
     """
     if schedule == "1f1b":
         return microbatches >= devices
@@ -105,10 +103,10 @@ def fits(schedule: str, microbatches: int, devices: int) -> bool:
 
 
 def choose_microbatches(batch_size: int, devices: int, schedule: str) -> int | None:
-    """How many microbatches a pipeline uses where the user leaves it open.
+    """Return the number of microbatches of a pipeline if the job leaves it open.
 
-    The divisor of the batch nearest to four per device (the bubble's share is (devices - 1) / (microbatches
-    + devices - 1) for GPipe and 1F1B, after Huang et al. 2019) that fits the schedule; None where none does.
+    It is the divisor of the batch nearest to four per device (the bubble's fraction is (devices - 1) / (microbatches +
+    devices - 1) for GPipe and 1F1B, after Huang et al. 2019) that fits the schedule; None if there is none.
     """
     small = [n for n in range(1, math.isqrt(batch_size) + 1) if batch_size % n == 0]
     divisors = {divisor for n in small for divisor in (n, batch_size // n) if fits(schedule, divisor, devices)}

@@ -1,15 +1,15 @@
-"""Of how many microbatches the stages of a pipeline keep the activations at once. Pure arithmetic.
+"""Peak number of microbatches whose activations each stage of a pipeline keeps. Pure arithmetic.
 
-What a stage keeps grows by a microbatch with its forward pass and shrinks with its backward pass: under the
-zero-bubble schedules with that of the weights. The orders are those of torch.distributed.pipelining, where
-they come from Huang et al. 2019 (GPipe), Narayanan et al. 2021 (1F1B, interleaved) and Qi et al. 2023 (ZB1P, ZBV).
+It grows by one with a stage's forward pass and shrinks with its backward pass: under the zero-bubble schedules with
+that of the weights. The orders are those of torch.distributed.pipelining, after Huang et al. 2019 (GPipe), Narayanan et
+al. 2021 (1F1B, interleaved) and Qi et al. 2023 (ZB1P, ZBV).
 """
 
 from __future__ import annotations
 
 
 def in_flight(schedule: str, microbatches: int, stage_ranks: tuple[int, ...]) -> tuple[int, ...]:
-    """Of how many microbatches each stage keeps the activations at its fullest under `schedule`."""
+    """Return the peak number of microbatches for each stage under `schedule`."""
     stages = len(stage_ranks)
     devices = max(stage_ranks) + 1
     if schedule == "1f1b":
@@ -28,10 +28,10 @@ def in_flight(schedule: str, microbatches: int, stage_ranks: tuple[int, ...]) ->
 
 
 def _interleaved(microbatches: int, devices: int, rounds: int, stage: int) -> int:
-    """The same for one stage of interleaved 1F1B, whose devices hold `rounds` stages each.
+    """Return the peak of one stage of interleaved 1F1B, whose devices hold `rounds` stages each.
 
-    A device does `ahead` forward passes, then one forward and one backward pass in turn. It goes through its
-    stages with `together` microbatches at a time, from the first on forward and from the last on backward.
+    A device makes `ahead` forward passes, then one forward and one backward pass in turn. It visits its stages with
+    `together` microbatches at a time, from the first one forward and from the last one backward.
     """
     rank, turn = stage % devices, stage // devices
     together = microbatches // max(1, microbatches // devices)

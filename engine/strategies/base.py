@@ -1,7 +1,7 @@
-"""What a strategy is: the way in which a model and each batch are laid on the devices.
+"""Interface of training strategies: how a model and each batch are placed on the devices.
 
-A strategy owns the whole step. For all of them alike the loss that is differentiated and reported is the
-mean over the global batch, so that changing the strategy does not change the training.
+A strategy owns the whole step. Under every strategy the loss is the mean over the global batch, so that changing the
+strategy does not change the training.
 """
 
 from __future__ import annotations
@@ -34,22 +34,23 @@ if TYPE_CHECKING:
     from engine.tasks.base import Objective
 
 NATIVE_BF16 = (8, 0)
-"""The compute capability from which GPUs support bf16: Ampere's."""
+"""Compute capability of the first GPUs that support bf16 (Ampere)."""
 
 _AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 class StrategyError(ValueError):
-    """The job cannot run under this strategy; the text says why and what to do, in plain words."""
+    """The job can't run under this strategy; the text gives reason and remedy."""
 
 
 @dataclass(frozen=True, slots=True)
 class ResolvedJob:
-    """A `job` in which nothing is left open but what can only be tried on the wrapped model: whether that is compiled.
+    """Job with all choices made, except for whether the wrapped model is compiled.
 
-    `shares` and `cut` are those of the run that this one goes on from, where it divides batches and the model alike;
-    None where the strategy finds them. In an evaluation, a worker that is alone begins with `evaluation_parts` parts
-    of a batch.
+    Attributes:
+        shares: Fractions of each batch, from the resumed run if it divides batches the same; None to measure them.
+        cut: Cut of the model, likewise.
+        evaluation_parts: Parts of a batch with which a worker without peers starts an evaluation.
     """
 
     job: Job
@@ -59,10 +60,10 @@ class ResolvedJob:
 
 
 class StepResult(NamedTuple):
-    """What one rank's part of a step gave, as 0-dim tensors on its device; summed over the ranks it is the step's.
+    """One rank's result of a step, as 0-dim tensors on its device; the sum over the ranks is the step's.
 
-    `loss` is this rank's share of the mean over the global batch; `correct` and `images` count. All are
-    None on a rank that does not see the model's output.
+    `loss` is this rank's part of the mean over the global batch; `correct` and `images` are counts. All are None on a
+    rank that does not see the model's output.
     """
 
     loss: Tensor | None
@@ -71,39 +72,40 @@ class StepResult(NamedTuple):
 
 
 class Strategy(ABC):
-    """The interface. The order of calls: `setup`, `wrap`, then the optimizer is built over `parameters`,
-    then `step` and `evaluate`, at last `teardown`.
+    """Interface of all strategies.
 
-    `spec` has the job as it was asked for, `resolved` as it is trained, known from `wrap` on.
+    The order of calls is `setup`, `wrap`, creation of the optimizer over `parameters`, `step` and `evaluate`,
+    `teardown`.
 
-    `data_rank` of `data_world` is the share of every batch that this worker loads; a worker whose
-    `loads_data` is false loads nothing and passes None for its batches.
+    `spec` has the job as it was requested, `resolved` as it is trained, known from `wrap` on.
+
+    This worker loads rank `data_rank` of `data_world` parts of every batch; a worker whose `loads_data` is False loads
+    nothing and passes None for its batches.
     """
 
     entry: ClassVar[StrategyEntry]
     device: torch.device
     model: nn.Module
     parts: Sequence[nn.Module]
-    """The part of the plain model that this rank holds, by its names: all of it, or some stages."""
+    """Part of the plain model on this rank, with its names: the full model, or some stages."""
     objective: Objective
     resolved: ResolvedJob
     cut: Cut | None = None
-    """Where the model was cut and why, known after `wrap` on every rank."""
+    """Cut of the model and its reasons, known after `wrap` on every rank."""
     shares: tuple[float, ...] = ()
-    """Each data rank's share of every batch if they are unequal, known after `wrap`; they add up to 1."""
+    """Fraction of every batch for each data rank if they differ, known after `wrap`."""
     accumulation: int
-    """Parts that a worker goes through its share of a batch in, one after another; of one that is alone, what makes
-    the steps raises it where memory runs out."""
+    """Parts into which a worker divides its part of a batch; a worker without peers raises it if memory runs out."""
     evaluation_parts: int
-    """The same in an evaluation, which raises it itself; several workers go by `accumulation`."""
+    """The equivalent for evaluations; of several workers, `accumulation` applies instead."""
     profiles: ClassVar[type[StepProfiler]] = StepProfiler
-    """The profiler of its steps."""
+    """Class of the profiler of its steps."""
 
     def __init__(self, spec: WorkerSpec) -> None:
         self.spec = spec
         self.device = worker_device(spec)
         self.collectives = Collectives()
-        """The collectives over all ranks of the run, known after `setup`."""
+        """Collectives over all ranks of the run, known after `setup`."""
         self.layout: Layout = layout(spec.job, self.entry)
         self.dims = ParallelDims.of(self.entry, self.layout)
         self.coordinate = self.dims.coordinate(spec.rank)
@@ -111,16 +113,16 @@ class Strategy(ABC):
         self.data_world = self.dims.replicate * self.dims.shard
         self.loads_data = not self.layout.stages or self.coordinate.pipeline == self.layout.stage_ranks[0]
         self.stream_rank = spec.rank // self.dims.tensor
-        """Which of the ranks that draw random numbers of their own this rank draws as."""
+        """Number of this rank's random stream; ranks of a tensor-parallel group share one."""
         self.counts = self.coordinate.tensor == 0
-        """Whether this rank's results are the run's, and not those that another rank has, too."""
+        """True if this rank's results count; False if another rank has the same ones."""
         self.profiler = self.profiles(self.device)
-        """`step` marks its parts here."""
+        """Profiler, for which `step` marks its parts."""
         self.remarks: list[Warned | LogLine] = []
-        """Messages to the user about how the model was laid out, on rank 0 after `wrap`."""
+        """Messages to the user about the model's placement, on rank 0 after `wrap`."""
 
     def setup(self) -> None:
-        """Meets the other ranks. Raises StrategyError where the job cannot run."""
+        """Connect to the other ranks. Raises StrategyError if the job can't run."""
         if self.device.type == "cuda":
             torch.cuda.set_device(self.device)
             use_fast_kernels()
@@ -128,99 +130,92 @@ class Strategy(ABC):
             use_deterministic_kernels()
 
     def no_sync(self) -> AbstractContextManager[None]:
-        """The context of a pass after `wrap` in which the ranks do not join their gradients."""
+        """Return a context for passes after `wrap` without a reduction of gradients."""
         return nullcontext()
 
     @property
     def job(self) -> Job:
-        """The job as it is trained."""
+        """Job as it is trained."""
         return self.resolved.job
 
     @abstractmethod
     def wrap(self, model: nn.Module, objective: Objective, shape: tuple[int, ...], resolved: ResolvedJob) -> None:
-        """Lays the plain `model` on the devices. `shape` is one sample's: an image's [channels, height, width]."""
+        """Place the plain `model` on the devices. `shape` is a sample's: [channels, height, width] for images."""
         self.objective, self.resolved, self.example_shape = objective, resolved, shape
         self.accumulation, self.evaluation_parts = resolved.job.training.accumulation, resolved.evaluation_parts
 
     @abstractmethod
     def step(self, batch: Batch | None, optimizer_step: OptimizerStep) -> StepResult:
-        """One optimizer step on this worker's share of the global batch."""
+        """Make one optimizer step on this worker's part of the global batch."""
 
     @abstractmethod
     def evaluate(self, batches: Iterable[Batch | None], measures: Metric, stop: Callable[[], bool]) -> bool:
-        """Measures the model over `batches`, after which `measures` holds the whole set's on every rank.
+        """Evaluate the model over `batches`, so that `measures` covers the full set on every rank.
 
-        `stop` is asked before every batch, on every rank alike; returns False where it broke off.
+        `stop` is called before every batch, on all ranks; returns False if it ended the evaluation.
         """
 
     def parameters(self) -> list[tuple[str, nn.Parameter]]:
-        """The trainable parameters that this rank updates, by their names in the plain model."""
+        """Return the trainable parameters that this rank updates, by names of the plain model."""
         named = (each for part in self.parts for each in part.named_parameters())
         return [(name, parameter) for name, parameter in named if parameter.requires_grad]
 
     def buffers(self) -> list[tuple[str, Tensor]]:
-        """The floating-point buffers, as BatchNorm's statistics, that this rank averages with its parameters, by their
-        names in the plain model.
-        """
+        """Return the floating-point buffers to average with the parameters (BatchNorm's statistics), by name."""
         named = (each for part in self.parts for each in part.named_buffers())
         return [(name, buffer) for name, buffer in named if buffer.is_floating_point()]
 
     def state_dict(self) -> dict[str, Tensor] | None:
-        """The model's state on the CPU under the plain model's names, on rank 0; None elsewhere.
+        """Return the model's state on the CPU, by names of the plain model, on rank 0; None elsewhere.
 
-        All ranks call it together. A GPU may still be copying it until it is synchronized with.
+        All ranks call it together. A GPU may still be copying the state until the caller synchronizes with it.
         """
         return on_cpu(self.model.state_dict()) if self.spec.rank == 0 else None
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
-        """Takes over a plain model's state. All ranks call it with the same."""
+        """Load the state of a plain model, the same on all ranks, which call it together."""
         self.model.load_state_dict(state)
 
     def sum_over_shards(self, value: Tensor) -> Tensor:
-        """The sum of `value` over the ranks that together hold the parameters once, on the device of `value`.
+        """Return the sum of `value` over the ranks that together hold the parameters once, on its device.
 
-        So that the norm of all gradients, and whether any of them is not finite, is the same on all ranks.
-        All ranks call it together; where every rank holds all parameters it is `value` itself.
+        It makes the norm of all gradients, and whether they are finite, the same on all ranks, which call it together.
+        If every rank holds all parameters, it is `value`.
         """
         return value
 
     @property
     def repeated(self) -> frozenset[str]:
-        """The names of `parameters` that another rank holds, too, of those whose values `sum_over_shards` adds up."""
+        """Names of `parameters` that another rank within the sum of `sum_over_shards` holds, too."""
         return frozenset()
 
     @property
     def state_ranks(self) -> int:
-        """How many ranks, from 0 on, update each a part of the parameters, and all of them together."""
+        """Number of ranks, from 0 on, that together update all parameters, each a part of them."""
         return self.dims.pipeline
 
     def share_updates(self) -> None:  # noqa: B027 - most ranks update all that they hold
-        """Gives what this rank has changed of `parameters` to the ranks that hold them, too, and takes over theirs.
-
-        All ranks call it together.
-        """
+        """Exchange updated parameters with the ranks that hold them, too. All ranks call it together."""
 
     def autocast(self) -> AbstractContextManager[None]:
-        """The context in which the forward pass runs, by the job's precision."""
+        """Return the context of forward passes for the job's precision."""
         return autocast(self.device, forward_precision(self.job, self.entry))
 
-    def teardown(self) -> None:  # noqa: B027 - most have nobody to part from
-        """Parts from the other ranks, after all has gone well."""
+    def teardown(self) -> None:  # noqa: B027 - most have no connection
+        """Disconnect from the other ranks after success."""
 
 
 def microbatches(batch: Batch, count: int) -> list[Batch]:
-    """`batch` in `count` parts of the sizes of np.array_split, in order; the last are empty where it has fewer
-    samples.
-    """
+    """Divide `batch` into `count` parts with the sizes of np.array_split; the last ones may be empty."""
     if count == 1:
         return [batch]
     pairs = zip(batch.inputs.tensor_split(count), batch.targets.tensor_split(count), strict=True)
     return [replace(batch, inputs=inputs, targets=targets) for inputs, targets in pairs]
 
 
-def settled_precision(job: Job) -> str:
-    """What `job` computes in where it leaves its precision open: bf16 if all its devices are GPUs that have it, else
-    fp32.
+def resolve_precision(job: Job) -> str:
+    """Return the precision of `job`; "auto" is bf16 if all its devices are GPUs that support it, else fp32.
+
     CUDA's index is the number among the job's GPUs, as in a worker.
     """
     if job.precision.name != "auto":
@@ -234,43 +229,44 @@ def settled_precision(job: Job) -> str:
 
 
 def memory_format(job: Job) -> torch.memory_format:
-    """How images and the weights of convolutions lie in memory."""
+    """Return the memory format of images and of the weights of convolutions."""
     return torch.channels_last if job.precision.memory_format == "channels_last" else torch.contiguous_format
 
 
 def forward_precision(job: Job, strategy: StrategyEntry) -> str:
-    """What a forward pass is autocast to. Of shards computed in bf16, buffers stay in fp32 and make activations so
-    (Swin V2's tables): these are cast where they meet weights.
+    """Return the autocast precision of forward passes.
+
+    With shards in bf16, buffers stay in fp32 and so make activations fp32 (Swin V2's tables): autocast converts these
+    where they meet weights.
     """
     return "bf16" if strategy.shards and job.parallel.shard_precision == "bf16" else job.precision.name
 
 
 def synchronize(device: torch.device) -> None:
-    """Waits until `device` has done all that was asked of it."""
+    """Wait until `device` has completed all queued work."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
 
 
 def clock(device: torch.device) -> float:
-    """Seconds, after having waited for `device`."""
+    """Return the time in seconds after synchronizing with `device`."""
     synchronize(device)
     return time.perf_counter()
 
 
 def use_fast_kernels() -> None:
-    """Lets GPUs multiply matrices of fp32 numbers as TF32, which keeps 10 bits of the mantissa and is torch's default
-    for convolutions alone.
+    """Let GPUs multiply fp32 matrices as TF32, with 10 bits of mantissa, as torch does for convolutions by default.
 
-    Not by `fp32_precision`, after which a model file that reads `allow_tf32` or the matmul precision fails.
+    It does not set `fp32_precision`, after which a model file that reads `allow_tf32` or the matmul precision fails.
     """
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = True
 
 
 def use_deterministic_kernels() -> None:
-    """Lets torch compute by kernels alone that give the same bits every time, and refuse an operation that has none.
+    """Restrict torch to kernels that give the same bits every time; operations without one raise an error.
 
-    cuBLAS does so with a workspace of its own for each stream, by a variable that it reads when it is first used
-    (NVIDIA's cuBLAS documentation, Results Reproducibility).
+    cuBLAS needs a workspace of its own for each stream, which a variable requests before its first use (NVIDIA's cuBLAS
+    documentation, Results Reproducibility).
     """
     os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"
     torch.backends.cudnn.benchmark = False
@@ -280,19 +276,19 @@ def use_deterministic_kernels() -> None:
 
 
 def autocast(device: torch.device, precision: str) -> AbstractContextManager[None]:
-    """The context in which a forward pass runs on `device` under a job's `precision`."""
+    """Return the context of a forward pass on `device` under a job's `precision`."""
     return torch.autocast(device.type, _AUTOCAST.get(precision), enabled=precision in _AUTOCAST)
 
 
 def worker_device(spec: WorkerSpec) -> torch.device:
-    """The device of a worker that has one: CUDA's index is the number among the run's devices on its machine."""
+    """Return the device of a worker; CUDA's index is the number among the run's devices on its machine."""
     index = spec.device_index
     return torch.device("cpu") if spec.own_devices[index] == CPU else torch.device("cuda", index)
 
 
 def on_cpu(state: dict[str, Tensor]) -> dict[str, Tensor]:
-    """A copy of `state` on the CPU that does not change with the model.
+    """Return a copy of `state` on the CPU that does not change with the model.
 
-    From a GPU it comes in pinned memory and in the order of what is asked of the device, which may have yet to do it.
+    From a GPU it is queued into pinned memory, in the order of the device's work, and may not be complete.
     """
     return {name: tensor.detach().to("cpu", copy=True, non_blocking=True) for name, tensor in state.items()}

@@ -1,4 +1,4 @@
-"""What the ranks of a run tell each other on the CPU, apart from the traffic of the training."""
+"""Collectives on the CPU, apart from the training's traffic."""
 
 from __future__ import annotations
 
@@ -15,42 +15,42 @@ if TYPE_CHECKING:
 
 
 class Collectives:
-    """Those of a rank that is alone. All ranks call each method together, and get the same but for `gather_objects` and
-    `gather_states`.
+    """Collectives of a single rank.
+
+    All ranks call each method together and get the same result, except for gathers to rank 0.
     """
 
     def all_reduce_max(self, flags: Sequence[int]) -> list[int]:
-        """The largest of each flag over all ranks."""
+        """Return the maximum of each flag over all ranks."""
         return list(flags)
 
     def all_reduce_sum(self, values: Tensor) -> Tensor:
-        """The sum of each value over all ranks, on the CPU."""
+        """Return the sum of each value over all ranks, on the CPU."""
         return values.cpu()
 
     def all_gather_rows(self, rows: Tensor) -> Tensor:
-        """The float64 `rows` [k, w] of all ranks, one rank's after another's, on the CPU; narrower ones are padded
-        with 0.
-        """
+        """Return the float64 `rows` [k, w] of all ranks, concatenated on the CPU; narrower ones are padded with 0."""
         return rows.cpu()
 
     def gather_objects(self, value: Any) -> list[Any] | None:
-        """Every rank's `value`, by rank, on rank 0; None elsewhere."""
+        """Return every rank's `value`, by rank, on rank 0; None elsewhere."""
         return [value]
 
     def gather_states(self, state: Any) -> list[Any] | None:
-        """Every rank's `state`, by rank, on rank 0; None elsewhere. It may be nested dicts, with tensors on the CPU
-        among their values; these are sent one after another, so that no further copy of the whole is held
-        meanwhile.
+        """Return every rank's `state`, by rank, on rank 0; None elsewhere.
+
+        A state is nested dicts that may contain tensors on the CPU; these are sent one by one, so that no second copy
+        of the state is needed.
         """
         return [state]
 
     def all_gather_objects(self, value: Any) -> list[Any]:
-        """Every rank's `value`, by rank."""
+        """Return every rank's `value`, by rank."""
         return [value]
 
 
 class GroupCollectives(Collectives):
-    """Those of the ranks of `group`, a gloo group of all ranks of the run."""
+    """Collectives of `group`, a gloo group of all ranks of the run."""
 
     def __init__(self, group: dist.ProcessGroup) -> None:
         self.group = group
@@ -108,19 +108,19 @@ class GroupCollectives(Collectives):
 
 
 def _with_tensors(state: Any, change: Callable[[Tensor], Any]) -> Any:
-    """`state` with what `change` makes of each tensor in its nested dicts."""
+    """Return `state` with each tensor in its nested dicts replaced by the result of `change`."""
     if isinstance(state, dict):
         return {name: _with_tensors(value, change) for name, value in state.items()}
     return change(state) if isinstance(state, Tensor) else state
 
 
 def _bytes(tensor: Tensor) -> Tensor:
-    """The memory of a contiguous tensor, of any type."""
+    """Return the memory of a contiguous tensor of any type, as bytes."""
     return tensor.view(-1).view(torch.uint8)
 
 
 def sync_metrics(measures: Metric, collectives: Collectives) -> None:
-    """Has `measures` hold what was measured on all ranks, which call it together."""
+    """Combine the `measures` of all ranks, which call it together."""
     measures.counters = collectives.all_reduce_sum(measures.counters)
     measures.rows = collectives.all_gather_rows(measures.rows)
     measures.sync(collectives.all_gather_objects)

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 class DataParallel(SingleDevice):
     """The model is copied to every GPU at every step; the outputs are gathered on the first.
 
-    torch.nn.DataParallel hands everything through where there is no GPU, so that is refused here. The
-    running statistics of BatchNorm are those of the first GPU's share.
+    torch.nn.DataParallel silently passes everything through without GPUs, so that is refused here. The running
+    statistics of BatchNorm are those of the first GPU's part.
     """
 
     entry: ClassVar[StrategyEntry] = StrategyEntry(
@@ -53,10 +53,10 @@ class DataParallel(SingleDevice):
 
 
 class _Autocasting(nn.Module):
-    """A model under the job's precision in whatever thread it is called.
+    """Model under the job's precision in any thread.
 
-    DataParallel's threads enter autocast anew without its dtype (torch/nn/parallel/parallel_apply.py), so that they
-    would compute in fp16, unscaled, where the job says bf16.
+    DataParallel's threads enter autocast without its dtype (torch/nn/parallel/parallel_apply.py), so that they would
+    compute in fp16, without loss scaling, instead of bf16.
     """
 
     def __init__(self, model: nn.Module, autocast: Callable[[], AbstractContextManager[None]]) -> None:

@@ -16,7 +16,7 @@ from engine.contract.job import FIELDS
 from engine.models.registry import is_foreign
 from engine.strategies.base import ResolvedJob, StepResult, StrategyError, microbatches
 from engine.strategies.distributed import Distributed, broadcast_buffers
-from engine.strategies.rank_times import RankProfiler, joining_gradients
+from engine.strategies.rank_times import RankProfiler, timed_reduction
 from engine.strategies.single import SingleDevice, parts_of, summed
 from engine.strategies.speed import balance
 from engine.torch_compat import RunningNorm
@@ -31,16 +31,16 @@ _COMPRESSION = {"fp16": default_hooks.fp16_compress_hook, "bf16": default_hooks.
 
 
 class DataParallelProcesses(Distributed, SingleDevice):
-    """Every rank holds the whole model and takes its share of every batch.
+    """Every rank holds the full model and takes a part of every batch.
 
-    Shares may differ in size: every rank divides its losses by the size of the global batch, and
-    since DDP averages gradients over the ranks, the loss is scaled by their number. The gradients are joined once
-    a step, in the backward pass of the last part that a rank goes through.
+    Parts may differ in size: every rank divides its losses by the size of the global batch, and since DDP averages
+    gradients over the ranks, the loss is multiplied by their number. Gradients are reduced once per step, in the
+    backward pass of a rank's last part.
 
-    BatchNorm normalises by each rank's own share, unless the job asks for SyncBatchNorm. Its running statistics are
-    rank 0's, which are given to all before an evaluation: training does not read them, so that giving them to all
-    before every step, as DDP does by default, would cost a broadcast and change nothing. The user's own model may
-    have other buffers, which are given to all before every step.
+    BatchNorm normalizes by each rank's part, unless the job requests SyncBatchNorm. Its running statistics are rank
+    0's, which are broadcast before an evaluation: training does not read them, so that broadcasting them before every
+    step, as DDP does by default, would only cost time. A custom model may have other buffers, which are broadcast
+    before every step.
     """
 
     entry: ClassVar[StrategyEntry] = StrategyEntry(
@@ -84,8 +84,8 @@ class DataParallelProcesses(Distributed, SingleDevice):
         if job.parallel.gradient_compression != "none":
             self.forward.register_comm_hook(None, _COMPRESSION[job.parallel.gradient_compression])
         if job.checkpoints.resume_from or (job.parallel.static_graph and job.training.accumulation > 1):
-            # DDP arranges its buckets anew after its first backward pass, which changes the order of sums: a run
-            # that goes on has that behind it. And the first pass over a static graph cannot go without joining.
+            # DDP rearranges its buckets after its first backward pass, which changes the order of sums; the resumed run
+            # had done so. And the first pass over a static graph must reduce gradients.
             self._backward_on_nothing(torch.Tensor.backward)
             self.model.zero_grad()
 
@@ -103,7 +103,7 @@ class DataParallelProcesses(Distributed, SingleDevice):
             if parts:
                 with self.forward.no_sync() if len(parts) > 1 else nullcontext():
                     results = [self.forward_backward(part, optimizer_step) for part in parts[:-1]]
-                with joining_gradients(self.profiler.timer, self.forward):
+                with timed_reduction(self.profiler.timer, self.forward):
                     results.append(self.forward_backward(parts[-1], optimizer_step))
                 result = summed(results)
             else:
@@ -115,8 +115,8 @@ class DataParallelProcesses(Distributed, SingleDevice):
         return result
 
     def _backward_on_nothing(self, backward: Callable[[Tensor], None]) -> None:
-        """Takes part in joining the gradients without adding to them."""
-        with joining_gradients(self.profiler.timer, self.forward):
+        """Reduce the gradients with the other ranks without adding to them."""
+        with timed_reduction(self.profiler.timer, self.forward):
             self.blank_pass(backward)
 
     def evaluate(self, batches: Iterable[Batch | None], measures: Metric, stop: Callable[[], bool]) -> bool:
@@ -125,5 +125,5 @@ class DataParallelProcesses(Distributed, SingleDevice):
 
 
 def _only_statistics(model: nn.Module) -> bool:
-    """Whether all buffers are the running statistics of layers that normalise."""
+    """Return True if all buffers are running statistics of normalization layers."""
     return all(isinstance(module, RunningNorm) for module in model.modules() if list(module.buffers(recurse=False)))

@@ -1,4 +1,4 @@
-"""What the strategies of several processes share: meeting and parting."""
+"""Process group and mesh of strategies with several processes."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ LOOPBACK = "lo0" if sys.platform == "darwin" else "lo"
 
 
 class Distributed(Strategy):
-    """A strategy of one process per device.
+    """Strategy with one process per device.
 
-    The ranks of one machine meet through a file, and their sockets are bound to the loopback interface, so that
-    nothing listens on a network address. Those of several meet, and talk, as their environment says (see
-    `engine.machines`). `control` is a gloo group, apart from the traffic of the training, that `collectives` go through.
+    The ranks of one machine rendezvous through a file, and their sockets are bound to the loopback interface, so that
+    nothing listens on a network address. Ranks of several machines use their environment (see `engine.machines`).
+    `control` is a gloo group for `collectives`, apart from the training's traffic.
     """
 
     control: dist.ProcessGroup
@@ -46,12 +46,12 @@ class Distributed(Strategy):
         self.collectives = GroupCollectives(group)
 
     def mesh(self) -> DeviceMesh:
-        """All ranks, by those of the dimensions "replicate", "shard", "pipeline" and "tensor" along which there are
-        several.
+        """Create the mesh of all ranks, with the dimensions along which there are several.
 
-        A strategy that shards or splits layers has "shard" even if there is but one rank.
+        They are "replicate", "shard", "pipeline" and "tensor". A strategy that shards or splits layers has "shard" even
+        with one rank.
 
-        `mesh.get_group(name)` joins the ranks that differ from this one along that dimension alone, and carries the
+        `mesh.get_group(name)` connects the ranks that differ from this one only along that dimension, for the
         training's traffic (NCCL or gloo). All ranks call it together, once.
         """
         always = {"shard"} if self.entry.shards or self.entry.splits_layers else set()
@@ -63,6 +63,6 @@ class Distributed(Strategy):
 
 
 def broadcast_buffers(model: nn.Module) -> None:
-    """Gives rank 0's buffers to all ranks. All ranks call it together."""
+    """Broadcast rank 0's buffers to all ranks, which call it together."""
     for buffer in model.buffers():
         dist.broadcast(buffer, 0)

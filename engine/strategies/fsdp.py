@@ -1,4 +1,4 @@
-"""One process per device; each keeps a share of every parameter and fetches the rest block by block (FSDP2)."""
+"""One process per device; each stores a shard of every parameter and fetches the rest block by block (FSDP2)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from engine.contract.catalogue import StrategyEntry
 from engine.contract.events import Warned
 from engine.models.blocks import blocks
 from engine.models.registry import is_foreign
-from engine.optim.shards import own_part, part_of, whole
+from engine.optim.shards import gather_shards, local_shard, shard_of
 from engine.strategies.base import ResolvedJob, StepResult, Strategy, StrategyError, microbatches
 from engine.strategies.distributed import Distributed, broadcast_buffers
 from engine.strategies.rank_times import HostTimer, ShardProfiler
@@ -40,19 +40,18 @@ NO_BLOCKS = (
 
 
 class FullySharded(Distributed, SingleDevice):
-    """Parameters, gradients and the optimizer's state are divided among the ranks; each takes its share of a batch.
+    """Parameters, gradients and the optimizer's state are sharded over the ranks; each takes a part of a batch.
 
-    Each of `blocks(model)` is a group of its own, whose whole parameters are there only while it is computed: they
-    are fetched from all ranks before its forward and again before its backward pass, and its gradients are added up
-    over the ranks, each rank getting its shard of them. What is outside of blocks, or tied to something in another
-    block, is the root's group, which stays whole from the forward to the backward pass.
+    Each of `blocks(model)` is a group, whose full parameters exist only while it computes: they are fetched from all
+    ranks before its forward and again before its backward pass, and its gradients are summed over the ranks, each rank
+    getting its shard of them. Parameters outside of blocks, or tied to another block, form the root's group, which
+    stays complete from the forward to the backward pass.
 
-    Gradients are added up and not averaged, since every rank divides its losses by the size of the global batch. With
-    accumulation, all parts but the last leave the whole gradients on the ranks, so that memory for those is needed
-    as under DDP.
+    Gradients are summed and not averaged, since every rank divides its losses by the size of the global batch. With
+    accumulation, all parts but the last leave complete gradients on the ranks, which need memory for them as under DDP.
 
-    BatchNorm normalises by each rank's own share; its running statistics are rank 0's, as under DDP. FSDP does not
-    give buffers to the other ranks, so this is done before an evaluation, and rank 0's are what is saved.
+    BatchNorm normalizes by each rank's part; its running statistics are rank 0's, as under DDP. FSDP does not broadcast
+    buffers, so this is done before an evaluation, and rank 0's are saved.
     """
 
     entry: ClassVar[StrategyEntry] = StrategyEntry(
@@ -76,7 +75,7 @@ class FullySharded(Distributed, SingleDevice):
         elif self.job.parallel.activation_checkpointing:
             checkpoint_blocks(model)
         if self.job.parallel.balance == "speed" and "balance" in self.entry.fields:
-            # Only the whole model, on one device at a time, tells how fast that device is.
+            # The speed of a device is measured with the complete model.
             balance(self, model.to(self.device), objective, shape)
             model.cpu()
         self.mesh_of_ranks = self.mesh()
@@ -108,10 +107,10 @@ class FullySharded(Distributed, SingleDevice):
             )
 
     def _divide(self, model: nn.Module) -> None:
-        """Divides layers of `model`, before it is sharded."""
+        """Divide layers of `model` before it is sharded."""
 
     def _shard(self, model: nn.Module) -> list[FSDPModule]:
-        """Shards `model`, which is on the CPU, in place; a block at a time is whole on the device for that."""
+        """Shard `model`, which is on the CPU, in place; one block at a time is complete on the device."""
         from torch.distributed.fsdp import (
             CPUOffloadPolicy,
             FSDPModule,
@@ -173,7 +172,7 @@ class FullySharded(Distributed, SingleDevice):
             return result
 
     def _join_gradients(self) -> None:
-        """Does what is left to do when FSDP has added the gradients up."""
+        """Complete the reduction of gradients after FSDP's sum."""
         if self.used is not None:
             self.used.drop_others()
 
@@ -192,12 +191,15 @@ class FullySharded(Distributed, SingleDevice):
         try:
             return super().evaluate(self._computed_by_all(parts), measures, stop)
         finally:
-            # The root's parameters stay whole after a forward pass; they may be others by the next.
+            # The root's parameters stay complete after a forward pass, and may be outdated by the next.
             for group in self.groups:
                 group.reshard()
 
     def _computed_by_all(self, batches: Iterable[Batch | None]) -> Iterator[Batch | None]:
-        """`batches`, with a blank image computed for each in which this rank has none: the others fetch from it."""
+        """Iterate over `batches`, and compute a blank image for each that has none on this rank.
+
+        The other ranks fetch parameters from this one.
+        """
         for batch in batches:
             yield batch
             if batch is not None and not len(batch.targets):
@@ -207,7 +209,7 @@ class FullySharded(Distributed, SingleDevice):
     def state_dict(self) -> dict[str, Tensor] | None:
         state: dict[str, Tensor] = {}
         for name, tensor in self.model.state_dict(keep_vars=True).items():
-            complete = whole(own_part(tensor), tensor)
+            complete = gather_shards(local_shard(tensor), tensor)
             if self.spec.rank == 0:
                 state[name] = complete
         return state if self.spec.rank == 0 else None
@@ -218,12 +220,12 @@ class FullySharded(Distributed, SingleDevice):
         if own.keys() != state.keys():
             raise RuntimeError(f"The model's state does not fit: {', '.join(sorted(own.keys() ^ state.keys()))}.")
         for name, tensor in own.items():
-            own_part(tensor).copy_(part_of(state[name], tensor))
+            local_shard(tensor).copy_(shard_of(state[name], tensor))
 
     def sum_over_shards(self, value: Tensor) -> Tensor:
         total = value.to(self.device, copy=True)
         begun = time.perf_counter()
         dist.all_reduce(total, group=self.mesh_of_ranks.get_group("shard"))
         if isinstance(self.profiler.timer, HostTimer):
-            self.profiler.timer.stood_since(begun)
+            self.profiler.timer.add_blocked_since(begun)
         return total.to(value.device)

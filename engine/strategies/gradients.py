@@ -1,4 +1,4 @@
-"""Gradients between the backward passes and the optimizer, and parameters after it."""
+"""Reduction and layout of gradients before the optimizer, and broadcast of parameters after it."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 BUCKET_BYTES = 25 << 20
-"""Tensors travel in buckets of this size."""
+"""Size of a bucket of flattened tensors, the unit of a collective."""
 
 
 def lay_out(parameters: Iterable[nn.Parameter]) -> None:
-    """Gives gradients the strides of their parameters, which fused optimizers take for granted.
+    """Give gradients the strides of their parameters, which fused optimizers assume.
 
-    Autograd sees to that where it adds gradients up; the zero-bubble schedules of torch add those of the weights up
-    by themselves, and convolutions between channels-last activations then give other strides.
+    Autograd does that when it accumulates gradients; torch's zero-bubble schedules accumulate those of weights
+    themselves, and convolutions between channels-last activations then give other strides.
     """
     for parameter in parameters:
         if parameter.grad is not None and parameter.grad.stride() != parameter.stride():
@@ -24,18 +24,18 @@ def lay_out(parameters: Iterable[nn.Parameter]) -> None:
 
 
 def add_up(gradients: Sequence[Tensor], group: dist.ProcessGroup) -> None:
-    """Replaces each of `gradients` by its sum over `group`, whose ranks give them in the same order."""
+    """Replace each of `gradients` by its sum over `group`, whose ranks pass them in the same order."""
     _in_buckets(gradients, lambda flat: dist.all_reduce(flat, group=group, async_op=True))
 
 
 def broadcast(parameters: Sequence[Tensor], source: int, group: dist.ProcessGroup | None) -> None:
-    """Gives the `parameters` of the rank `source` to all of `group`, whose ranks give their own in the same order."""
+    """Broadcast the `parameters` of the rank `source` to `group`, whose ranks pass theirs in the same order."""
     _in_buckets(parameters, lambda flat: dist.broadcast(flat, source, group=group, async_op=True))
 
 
 @torch.no_grad()
 def _in_buckets(tensors: Sequence[Tensor], begin: Callable[[Tensor], dist.Work | None]) -> None:
-    """Replaces `tensors` by what the collective that `begin` begins makes of them, several of them flat in one."""
+    """Replace `tensors` by the results of the collective that `begin` starts, several of them flattened into one."""
     joining = []
     for bucket in _buckets(tensors):
         flat = torch.cat([tensor.reshape(-1) for tensor in bucket])
@@ -49,7 +49,7 @@ def _in_buckets(tensors: Sequence[Tensor], begin: Callable[[Tensor], dist.Work |
 
 
 def _buckets(tensors: Sequence[Tensor]) -> list[list[Tensor]]:
-    """`tensors` in order, in lists of one type and of about `BUCKET_BYTES`."""
+    """Group `tensors`, in order, into lists of one type and about `BUCKET_BYTES`."""
     buckets: list[list[Tensor]] = []
     held = 0
     for tensor in tensors:

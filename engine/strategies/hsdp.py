@@ -9,11 +9,11 @@ from engine.strategies.fsdp import FullySharded
 
 
 class HybridSharded(FullySharded):
-    """FullySharded on a mesh that also replicates: the parameters are divided among the ranks of one replica.
+    """FullySharded on a mesh with replicas: parameters are sharded over the ranks of one replica.
 
-    A block's parameters are fetched from within the replica alone; its gradients are added up within the replica, each
-    rank getting its shard of them, and the shards then over the replicas (Zhao et al. 2023, PyTorch FSDP). Every rank
-    takes its own share of a batch.
+    A block's parameters are fetched within the replica; its gradients are summed within the replica, each rank getting
+    its shard of them, and the shards then over the replicas (Zhao et al. 2023, PyTorch FSDP). Every rank takes a
+    different part of a batch.
     """
 
     entry: ClassVar[StrategyEntry] = StrategyEntry(

@@ -1,4 +1,4 @@
-"""Pipelines side by side, each with its share of every batch, whose gradients are joined at every step."""
+"""Parallel pipelines, each with a part of every batch, whose gradients are reduced at every step."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from engine.strategies.pipeline import Pipeline
 
 
 class PipelineReplicas(Pipeline):
-    """A pipeline on a mesh that also replicates; ranks of the same number in each replica hold the same stages."""
+    """Pipeline on a mesh with replicas; ranks with the same number in their replica hold the same stages."""
 
     entry: ClassVar[StrategyEntry] = StrategyEntry(
         id="ddp_pipeline",

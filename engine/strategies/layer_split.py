@@ -1,8 +1,8 @@
-"""Which layers of a model tensor parallelism divides, and how (Shoeybi et al. 2019, Megatron-LM).
+"""Layers that tensor parallelism divides, and how (Shoeybi et al. 2019, Megatron-LM).
 
 Of two linear layers with only elementwise ones between them, the first is divided by columns and the second by rows:
-each rank computes its share of the hidden units, and one sum over the ranks makes the second's output whole. Of
-attention whose queries, keys and values are made by one weight, each rank computes its share of the heads.
+each rank computes some of the hidden units, and one sum over the ranks completes the second's output. Of attention with
+one weight for queries, keys and values, each rank computes some of the heads.
 """
 
 from __future__ import annotations
@@ -16,23 +16,25 @@ from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.nn import functional
 
-from engine.optim.shards import packed
+from engine.optim.shards import pack_qkv
 
 _ELEMENTWISE = (
     nn.Identity, nn.Dropout, nn.ReLU, nn.ReLU6, nn.LeakyReLU, nn.ELU, nn.GELU, nn.SiLU, nn.Mish, nn.Tanh, nn.Sigmoid,
     nn.Hardswish, nn.Hardsigmoid,
 )  # fmt: skip
 _LEAST_INPUTS = 8
-"""Layers with fewer input features, as the one that makes Swin V2's position biases, are not worth a sum over the
-ranks."""
+"""Minimum input features of a layer to divide; smaller ones, such as Swin V2's position biases, are not worth a sum
+over the ranks."""
 
 
 class LayerPair(NamedTuple):
-    """Two linear layers, or attention and its projection, whose hidden units are divided among ranks, with the
-    `dropouts` between them and all `elementwise` layers of their row. What is divided of each are its own parameters.
+    """Two linear layers, or attention and its projection, whose hidden units are divided among ranks.
 
-    `units` is what must be divisible by the number of ranks: hidden units, or heads. `attention` is the module whose
-    heads they are, None for an MLP.
+    Attributes:
+        units: Number to divide by the number of ranks: hidden units, or heads.
+        dropouts: Dropout layers between the two.
+        elementwise: All elementwise layers of the sequence.
+        attention: Module whose heads are divided; None for an MLP.
     """
 
     first: nn.Linear | nn.MultiheadAttention
@@ -44,9 +46,10 @@ class LayerPair(NamedTuple):
 
 
 def layer_pairs(model: nn.Module) -> list[LayerPair]:
-    """All that can be divided in `model`: MLPs that are rows of a Sequential (torchvision's ViT, Swin, MaxViT,
-    ConvNeXt, VGG), the attention of torchvision's ViT, timm's `Mlp` and `Attention`. What shares a weight with
-    another layer is left out.
+    """Return all divisible pairs of `model`, without layers that share a weight with another layer.
+
+    They are MLPs in a Sequential (torchvision's ViT, Swin, MaxViT, ConvNeXt, VGG), the attention of torchvision's ViT,
+    and timm's `Mlp` and `Attention`.
     """
     users = Counter(own for module in model.modules() for own in module.parameters(recurse=False))
     found = {pair[:2]: pair for module in model.modules() for pair in _pairs_of(module)}
@@ -54,12 +57,12 @@ def layer_pairs(model: nn.Module) -> list[LayerPair]:
 
 
 def divided_parameters(pairs: Iterable[LayerPair]) -> list[nn.Parameter]:
-    """The parameters of `pairs`, the second's biases included, which stay whole."""
+    """Return the parameters of `pairs`, including the second's biases, which stay complete."""
     return [own for pair in pairs for half in pair[:2] for own in half.parameters(recurse=False)]
 
 
 def _pairs_of(module: Any) -> Iterator[LayerPair]:
-    """Those that `module` is made of itself."""
+    """Yield the pairs that `module` itself consists of."""
     if isinstance(module, nn.Sequential):
         yield from _pairs_in_row(list(module))
     elif _is(module, "timm.layers.mlp.Mlp"):
@@ -75,12 +78,12 @@ def _pairs_of(module: Any) -> Iterator[LayerPair]:
 
 
 def _is(module: nn.Module, name: str) -> bool:
-    """Whether `module` is of the class of this name, which so need not be imported."""
+    """Return True if `module` is of the class of this name, which need not be imported."""
     return f"{type(module).__module__}.{type(module).__qualname__}" == name
 
 
 def _pairs_in_row(row: list[nn.Module]) -> Iterator[LayerPair]:
-    """The pairs of linear layers in `row` with elementwise layers alone between them; each layer is in one of them."""
+    """Yield pairs of linear layers in `row` with only elementwise layers between them; each layer is in one pair."""
     elementwise = tuple(module for module in row if type(module) in _ELEMENTWISE)
     first: nn.Linear | None = None
     between: list[nn.Module] = []
@@ -98,7 +101,7 @@ def _pairs_in_row(row: list[nn.Module]) -> Iterator[LayerPair]:
 
 
 def divide(pairs: list[LayerPair], mesh: DeviceMesh) -> None:
-    """Divides each of `pairs`, which the number of ranks of the 1-dimensional `mesh` must divide, in place."""
+    """Divide each of `pairs` in place; the number of ranks of the 1-dimensional `mesh` must divide them."""
     from torch.distributed.tensor import Shard, distribute_tensor
     from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
@@ -106,7 +109,7 @@ def divide(pairs: list[LayerPair], mesh: DeviceMesh) -> None:
     for pair in pairs:
         if pair.attention is not None:
             for own in pair.first.parameters(recurse=False):
-                own.data = packed(own.data, ranks)
+                own.data = pack_qkv(own.data, ranks)
             pair.attention.num_heads //= ranks
         for layer in pair.elementwise:
             layer.inplace = False  # type: ignore[assignment] # autograd refuses to change what comes out of a DTensor
@@ -125,8 +128,9 @@ def divide(pairs: list[LayerPair], mesh: DeviceMesh) -> None:
 
 
 class _SharedAttention(nn.MultiheadAttention):
-    """Self-attention of this rank's share of the heads, as torchvision's ViT calls it: [batch, tokens, channels],
-    without masks, dropout or the weights of the attention.
+    """Self-attention of this rank's heads, as torchvision's ViT calls it: [batch, tokens, channels].
+
+    It supports neither masks nor dropout, and returns no attention weights.
     """
 
     def forward(self, query: Tensor, key: Tensor, value: Tensor, need_weights: bool = False) -> Any:  # type: ignore[override]
@@ -141,8 +145,9 @@ class _SharedAttention(nn.MultiheadAttention):
 
 
 class _SharedDropout(nn.Dropout):
-    """Dropout of this rank's share of the last dimension. All ranks draw the mask of the whole from the same random
-    numbers, so that it is a single device's.
+    """Dropout of this rank's slice of the last dimension.
+
+    All ranks draw the complete mask from the same random numbers, so that it equals a single device's.
     """
 
     ranks: int
@@ -151,5 +156,5 @@ class _SharedDropout(nn.Dropout):
     def forward(self, x: Tensor) -> Tensor:
         if not self.training or not self.p:
             return x
-        whole = torch.ones(*x.shape[:-1], self.ranks * x.shape[-1], dtype=x.dtype, device=x.device)
-        return x * functional.dropout(whole, self.p).chunk(self.ranks, -1)[self.rank]
+        complete = torch.ones(*x.shape[:-1], self.ranks * x.shape[-1], dtype=x.dtype, device=x.device)
+        return x * functional.dropout(complete, self.p).chunk(self.ranks, -1)[self.rank]

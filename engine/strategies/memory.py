@@ -1,4 +1,4 @@
-"""Running out of a device's memory: how that is known, and how a batch is then gone through in smaller parts."""
+"""Detection of exhausted device memory, and retries with smaller parts of a batch."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from engine.system.format import counted
 if TYPE_CHECKING:
     from engine.strategies.base import Strategy
 
-Made = TypeVar("Made")
+Result = TypeVar("Result")
 
 _WORDS = re.compile(
     r"DefaultCPUAllocator|CUDA error: out of memory|CU(BLAS|DNN)_STATUS_ALLOC_FAILED|Cuda failure.*'out of memory'"
@@ -25,7 +25,7 @@ _SINGLE_VALUE = "Expected more than 1 value per channel"
 
 
 class DoesNotFit(Exception):  # noqa: N818 - said of a part of a batch
-    """The device's memory does not hold what the smallest part of a batch needs, which `images` many make up."""
+    """The device's memory can't hold the smallest part of a batch, of `images` images."""
 
     def __init__(self, images: int) -> None:
         super().__init__(f"the passes of {counted(images, 'image')} do not fit into memory")
@@ -33,34 +33,40 @@ class DoesNotFit(Exception):  # noqa: N818 - said of a part of a batch
 
 
 def ran_out(error: BaseException) -> bool:
-    """Whether `error` says that a device, or the host, had no memory left."""
+    """Return True if `error` means that a device, or the host, ran out of memory."""
     if isinstance(error, torch.OutOfMemoryError | MemoryError):
         return True
     return isinstance(error, RuntimeError) and _WORDS.search(str(error)) is not None
 
 
-def in_parts_that_fit(
-    make: Callable[[int], Made],
+def run_in_parts(
+    process: Callable[[int], Result],
     parts: int,
     images: int,
     *,
-    again: Callable[[], object] = lambda: None,
-    undone: Callable[[], bool] = lambda: True,
-) -> tuple[Made, int]:
-    """What `make(parts)` makes of a batch of so many `images`, and in how many parts that was.
+    on_retry: Callable[[], object] = lambda: None,
+    can_retry: Callable[[], bool] = lambda: True,
+) -> tuple[Result, int]:
+    """Return the result of `process(parts)` for a batch of `images`, and the number of parts that it needed.
 
-    It is called again with twice as many parts each time that memory runs out, until a part holds one image, as long as
-    `undone` says that nothing lasting was done; before that, memory is given back and `again` is called. Raises
-    DoesNotFit where the smallest parts are still too large.
+    Each time memory runs out it is called again with twice as many parts, until a part has one image. Raises DoesNotFit
+    if the smallest parts are too large.
+
+    Args:
+        process: Processes the batch in a number of parts.
+        parts: First number of parts.
+        images: Images of the batch.
+        on_retry: Called before each retry, after memory has been released.
+        can_retry: Returns True while nothing lasting has been done, so that a retry is possible.
     """
     smallest = 0
     while True:
         try:
-            return make(parts), parts
+            return process(parts), parts
         except (RuntimeError, MemoryError, ValueError) as error:
             if smallest and _SINGLE_VALUE in str(error):
                 raise DoesNotFit(smallest) from error
-            if not ran_out(error) or not undone():
+            if not ran_out(error) or not can_retry():
                 raise
             if parts >= images:
                 raise DoesNotFit(1) from error
@@ -68,19 +74,19 @@ def in_parts_that_fit(
         # out of memory exception handler can't allocate memory").
         smallest = -(-images // parts)
         parts = min(2 * parts, images)
-        give_back()
-        again()
+        release_memory()
+        on_retry()
 
 
-def give_back() -> None:
-    """Gives what PyTorch keeps of freed GPU memory back to the device, and frees what only cycles still hold."""
+def release_memory() -> None:
+    """Return PyTorch's cached GPU memory to the device, and free objects that only cycles keep alive."""
     gc.collect()
     if torch.cuda.is_initialized():
         torch.cuda.empty_cache()
 
 
 def device_name(strategy: Strategy) -> str:
-    """What a worker that is alone computes on, as the subject of a sentence."""
+    """Return the name of the device of a worker without peers, as the subject of a sentence."""
     device = strategy.device
     if device.type == "cpu":
         return "The CPU"

@@ -9,9 +9,9 @@ from engine.strategies.pipeline import Pipeline
 
 
 class ModelParallel(Pipeline):
-    """A pipeline through which each batch goes in one piece, so that one device computes at a time.
+    """Pipeline with one microbatch per batch, so that one device computes at a time.
 
-    It holds models that no device holds alone, and equals a single device in everything, BatchNorm included;
+    It trains models that no device can hold, and equals a single device in everything, BatchNorm included, except that
     dropout draws from one stream per rank.
     """
 

@@ -1,4 +1,4 @@
-"""The model is cut into stages, which lie on the devices; each batch flows through in microbatches."""
+"""The model is cut into stages on different devices; each batch flows through them in microbatches."""
 
 from __future__ import annotations
 
@@ -36,20 +36,21 @@ if TYPE_CHECKING:
 
 
 class Pipeline(Distributed):
-    """Each rank along the pipeline holds one stage, or several, as its schedule wants. The rank of the first stage
-    reads the images and sends their targets to the rank of the last, which alone sees the model's output; under ZBV
-    they are the same.
+    """Each rank along the pipeline holds one or several stages, depending on its schedule.
 
-    Shapes are static, so every batch is filled up to whole microbatches; what fills it is left out of loss
-    and measures. BatchNorm sees microbatches, so that its results equal those of a single device fed with the
-    same microbatches. Dropout draws from one stream per rank, which its stages draw from in the order of the
-    schedule's forward passes: with one stage per rank, in the order of the microbatches.
+    The rank of the first stage reads the images and sends their targets to the rank of the last, the only one with the
+    model's output; under ZBV they are the same.
 
-    Where the mesh also replicates, each pipeline takes its share of every batch, divides its losses by the size of
-    the global batch, and is cut as the others are. When its schedule is through, the gradients of every stage are
-    added up over the replicas. That is right for every schedule, while stages wrapped in DistributedDataParallel get
-    wrong gradients from those that divide the backward pass (pytorch#144530). BatchNorm's running statistics are the
-    first replica's, which are given to all before an evaluation and are what is saved.
+    Shapes are static, so every batch is padded to complete microbatches, and padding is excluded from loss and metrics.
+    BatchNorm sees microbatches, so that its results equal those of a single device with the same microbatches. Dropout
+    draws from one stream per rank, in the order of the schedule's forward passes: with one stage per rank, in the order
+    of the microbatches.
+
+    If the mesh also replicates, each pipeline takes a part of every batch, divides its losses by the size of the global
+    batch, and is cut like the others. After its schedule, the gradients of every stage are summed over the replicas.
+    That is correct for every schedule, while stages wrapped in DistributedDataParallel get wrong gradients from
+    schedules that divide the backward pass (pytorch#144530). BatchNorm's running statistics are the first replica's,
+    which are broadcast before an evaluation and saved.
     """
 
     entry: ClassVar[StrategyEntry] = StrategyEntry(
@@ -64,9 +65,9 @@ class Pipeline(Distributed):
     profiles = ScheduleProfiler
     profiler: ScheduleProfiler
     group: dist.ProcessGroup | None = None
-    """The ranks of this pipeline, which exchange activations; None for all."""
+    """Ranks of this pipeline, which exchange activations; None for all."""
     peers: dist.ProcessGroup | None = None
-    """The ranks of other pipelines that hold the same stages, if any."""
+    """Ranks of other pipelines with the same stages; None without replicas."""
     _fed: Microbatches
     _optimizer_step: OptimizerStep
 
@@ -120,7 +121,7 @@ class Pipeline(Distributed):
         self._build({stage: evaluated[stage] for stage in own})
 
     def _found_cut(self, model: nn.Module, traces: Traces) -> Cut:
-        """The cut that rank 0 puts together from what the first replica measured, which all ranks then use."""
+        """Return the cut that rank 0 derives from the first replica's measurements, on all ranks."""
         costs: Any = None
         travel = 0.0
         if self.coordinate.replicate == 0:
@@ -156,8 +157,9 @@ class Pipeline(Distributed):
         return cut
 
     def _crossing(self, modules: Mapping[int, nn.Module]) -> list[Tensor]:
-        """What each stage takes in of a microbatch and what the last gives, on the meta device. All ranks call it
-        together, each with the `modules` of its own stages.
+        """Return the input of each stage and the last output, for one microbatch, on the meta device.
+
+        All ranks call it together, each with the `modules` of its stages.
         """
         crossing = [torch.empty(self.microbatch_size, *self.example_shape, device="meta")]
         cuda = [self.device] if self.device.type == "cuda" else []
@@ -220,7 +222,7 @@ class Pipeline(Distributed):
         )
 
     def _loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """A microbatch's share of the mean over the global batch, scaled as the backward pass needs it."""
+        """Return a microbatch's part of the mean over the global batch, scaled for the backward pass."""
         there = (targets.reshape(len(targets), -1) != PADDING).all(1)
         losses = self.objective.loss(outputs.float(), targets.clamp(min=0)) * there
         loss = self._optimizer_step.scale(losses.sum() / self._fed.global_size)
@@ -239,7 +241,7 @@ class Pipeline(Distributed):
         losses: list[Tensor] = []
         correct: list[Tensor] = []
         for number in range(rounds):
-            self.profiler.forget()  # the last round alone is told
+            self.profiler.forget()  # only the last round is reported
             own = (inputs[number],) if inputs is not None else ()
             if targets is None:
                 self._training.step(*own)

@@ -1,9 +1,8 @@
-"""Where the time of a step went on each rank: computing, joining what the ranks computed, waiting for slower ones.
+"""Time of a step on each rank: computing, reducing results, and waiting for slower ranks.
 
-A rank stands still in a collective from when it has nothing else to do until the collective is done. The rank that
-comes last to a collective stands still for as long as the communication itself takes, the others for as long as they
-wait for it besides. So of the times that the ranks stood still in one collective the least is the communication, and
-what is above it is waiting.
+A rank is blocked in a collective from when it has nothing else to do until the collective is complete. The last rank to
+arrive is blocked for the duration of the communication, the others additionally for their wait. So the shortest blocked
+time of a collective is the communication, and the rest is waiting.
 """
 
 from __future__ import annotations
@@ -23,22 +22,22 @@ from engine.contract.events import RanksTimed, RankTimes
 from engine.strategies.collectives import Collectives
 from engine.strategies.profiler import StepProfiler
 
-STANDS_OUT = 0.05
-"""A rank is a straggler if every other rank waits longer than it does by at least this share of the step."""
+MIN_EXTRA_WAIT = 0.05
+"""Fraction of the step that every other rank must wait longer than a straggler."""
 
 Interval = tuple[float, float]
 """Start and end, in seconds."""
 
 
 class Spent(NamedTuple):
-    """One rank's step: how long it took, and how long it stood still in each collective, in order; in seconds."""
+    """Duration of one rank's step, and its blocked time in each collective, in order; in seconds."""
 
     seconds: float
-    still: tuple[float, ...]
+    blocked: tuple[float, ...]
 
 
 def union(intervals: Sequence[Interval]) -> list[Interval]:
-    """What `intervals` cover together, in order and without overlaps."""
+    """Return the union of `intervals`, in order and without overlaps."""
     covered: list[Interval] = []
     for begin, end in sorted(intervals):
         if covered and begin <= covered[-1][1]:
@@ -48,8 +47,8 @@ def union(intervals: Sequence[Interval]) -> list[Interval]:
     return covered
 
 
-def outside(interval: Interval, covered: Sequence[Interval]) -> float:
-    """How much of `interval` lies outside of `covered`, which is as `union` gives it."""
+def length_outside(interval: Interval, covered: Sequence[Interval]) -> float:
+    """Return the length of `interval` outside of `covered`, a result of `union`."""
     begin, end = interval
     inside = 0.0
     index = bisect_left(covered, begin, key=itemgetter(1))
@@ -59,91 +58,92 @@ def outside(interval: Interval, covered: Sequence[Interval]) -> float:
     return end - begin - inside
 
 
-def stood_still(collectives: Sequence[Interval], computing: Sequence[Interval]) -> tuple[float, ...]:
-    """The seconds of each of `collectives`, by its begin, beside which nothing of `computing` ran.
+def blocked_times(collectives: Sequence[Interval], computing: Sequence[Interval]) -> tuple[float, ...]:
+    """Return the seconds of each of `collectives`, by start, during which nothing of `computing` ran.
 
-    Where collectives overlap, what they share counts for the first of them.
+    Overlaps of collectives count for the first of them.
     """
     covered = union(computing)
-    still: list[float] = []
+    blocked: list[float] = []
     reached = -math.inf
     for begin, end in sorted(collectives):
         own = max(begin, reached)
-        still.append(outside((own, end), covered) if own < end else 0.0)
+        blocked.append(length_outside((own, end), covered) if own < end else 0.0)
         reached = max(reached, end)
-    return tuple(still)
+    return tuple(blocked)
 
 
 def ranks_timed(step: int, spent: Sequence[Spent]) -> RanksTimed:
-    """The event about what each rank spent on `step`, by rank; where they did not see as many collectives, as if there
-    had been one.
+    """Return the event on each rank's time of `step`.
+
+    If ranks saw different numbers of collectives, all of a rank's count as one.
     """
-    if len({len(one.still) for one in spent}) > 1:
-        spent = [one._replace(still=(sum(one.still),)) for one in spent]
-    communication = sum(min(stood) for stood in zip(*(one.still for one in spent), strict=True))
+    if len({len(one.blocked) for one in spent}) > 1:
+        spent = [one._replace(blocked=(sum(one.blocked),)) for one in spent]
+    communication = sum(min(times) for times in zip(*(one.blocked for one in spent), strict=True))
     ranks = []
     for one in spent:
-        still = sum(one.still)
+        blocked = sum(one.blocked)
         ranks.append(
             RankTimes(
-                compute_s=max(0.0, one.seconds - still),
+                compute_s=max(0.0, one.seconds - blocked),
                 communication_s=communication,
-                waiting_s=max(0.0, still - communication),
+                waiting_s=max(0.0, blocked - communication),
             )
         )
     return RanksTimed(step=step, ranks=tuple(ranks), straggler=straggler(ranks, max(one.seconds for one in spent)))
 
 
 def straggler(ranks: Sequence[RankTimes], step_s: float) -> int | None:
-    """The rank that all others wait for, by more than STANDS_OUT of the step's `step_s`; None where there is none."""
+    """Return the rank for which all others wait, by more than MIN_EXTRA_WAIT of the step; None if there is none."""
     order = sorted(range(len(ranks)), key=lambda rank: ranks[rank].waiting_s)
     if len(order) < 2:
         return None
     ahead = ranks[order[1]].waiting_s - ranks[order[0]].waiting_s
-    return order[0] if ahead > STANDS_OUT * step_s else None
+    return order[0] if ahead > MIN_EXTRA_WAIT * step_s else None
 
 
 class HostTimer:
-    """For workers on the CPU: what the strategy says it stood still in is added up."""
+    """Timer of workers on the CPU, which adds up the blocked times that the strategy reports."""
 
     def __init__(self) -> None:
         self.running = False
-        self._still: list[float] = []
-        self._begun = 0.0
+        self._blocked: list[float] = []
+        self._started = 0.0
 
     def start(self) -> None:
-        self.running, self._still = True, []
-        self._begun = time.perf_counter()
+        self.running, self._blocked = True, []
+        self._started = time.perf_counter()
 
     def stop(self) -> Spent:
         self.running = False
-        return Spent(time.perf_counter() - self._begun, tuple(self._still))
+        return Spent(time.perf_counter() - self._started, tuple(self._blocked))
 
-    def stood_since(self, begin: float) -> None:
-        """A collective is done in which this rank has stood still since `begin` (of time.perf_counter)."""
+    def add_blocked_since(self, begin: float) -> None:
+        """Note the end of a collective that has blocked this rank since `begin` (of time.perf_counter)."""
         if self.running:
-            self._still.append(time.perf_counter() - begin)
+            self._blocked.append(time.perf_counter() - begin)
 
 
 class KernelTimer:
-    """For workers on a GPU: the kernels of NCCL against all that ran beside them, by torch.profiler.
+    """Timer of workers on a GPU, which compares NCCL's kernels with all others, by torch.profiler.
 
     A kernel of NCCL waits on the device for the other ranks.
     """
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
-        self._begun = 0.0
+        self._started = 0.0
 
     def start(self) -> None:
         torch.cuda.synchronize(self._device)
         self._profile = torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA])
         self._profile.start()
-        self._begun = time.perf_counter()
+        self._started = time.perf_counter()
 
     def stop(self) -> Spent:
         torch.cuda.synchronize(self._device)
-        seconds = time.perf_counter() - self._begun
+        seconds = time.perf_counter() - self._started
         self._profile.stop()
         collectives: list[Interval] = []
         computing: list[Interval] = []
@@ -152,12 +152,13 @@ class KernelTimer:
                 continue
             interval = (event.time_range.start / 1e6, event.time_range.end / 1e6)
             (collectives if "nccl" in event.name.lower() else computing).append(interval)
-        return Spent(seconds, stood_still(collectives, computing))
+        return Spent(seconds, blocked_times(collectives, computing))
 
 
 class RankProfiler(StepProfiler):
-    """For strategies whose ranks all do the same, each on its share of a batch: tells where the time of a step went on
-    each.
+    """Profiler of strategies whose ranks do the same with different parts of a batch.
+
+    It records the time of a step on each rank.
     """
 
     records = True
@@ -169,7 +170,7 @@ class RankProfiler(StepProfiler):
 
     @contextmanager
     def timed(self) -> Iterator[None]:
-        """Goes around a step."""
+        """Time a step, if it is recorded."""
         if not self.recording:
             yield
             return
@@ -183,22 +184,21 @@ class RankProfiler(StepProfiler):
 
 
 class ShardProfiler(RankProfiler):
-    """For ranks that also fetch parameters from each other, before the passes."""
+    """Profiler of ranks that also fetch parameters from each other before the passes."""
 
-    joined_in = ("forward", "backward")
+    reducing_parts = ("forward", "backward")
 
 
 @contextmanager
-def joining_gradients(timer: HostTimer | KernelTimer, model: DistributedDataParallel) -> Iterator[None]:
-    """Goes around a pass forward and backward, before which rank 0's buffers are given to all ranks and at whose end
-    the gradients are joined over them.
+def timed_reduction(timer: HostTimer | KernelTimer, model: DistributedDataParallel) -> Iterator[None]:
+    """Time a forward and backward pass, before which buffers are broadcast and at whose end gradients are reduced.
 
-    A rank stands still until the buffers are there, and from when the last of its own gradients is.
+    A rank is blocked until the buffers arrive, and from its last local gradient on.
     """
     if not isinstance(timer, HostTimer) or not timer.running:
         yield
         return
-    begun = last = time.perf_counter()
+    started = last = time.perf_counter()
 
     def ready(_: torch.Tensor) -> None:
         nonlocal last
@@ -206,10 +206,10 @@ def joining_gradients(timer: HostTimer | KernelTimer, model: DistributedDataPara
 
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
     hooks = [parameter.register_post_accumulate_grad_hook(ready) for parameter in trained]
-    hooks.append(model.module.register_forward_pre_hook(lambda *_: timer.stood_since(begun)))
+    hooks.append(model.module.register_forward_pre_hook(lambda *_: timer.add_blocked_since(started)))
     try:
         yield
-        timer.stood_since(last)
+        timer.add_blocked_since(last)
     finally:
         for hook in hooks:
             hook.remove()

@@ -1,4 +1,4 @@
-"""Activation checkpointing: a block's activations are computed again in the backward pass instead of being kept.
+"""Activation checkpointing: a block's activations are recomputed in the backward pass instead of being stored.
 
 Chen et al. 2016, Training Deep Nets with Sublinear Memory Cost.
 """
@@ -19,11 +19,11 @@ from engine.torch_compat import buffers_of
 
 
 def recomputed(function: Callable[..., Any], module: nn.Module) -> Callable[..., Any]:
-    """`function`, which computes with `module`, so that it keeps its inputs alone and is computed again when needed.
+    """Return `function`, which computes with `module`, as one that stores only its inputs and is recomputed.
 
-    The second computation draws the same random numbers. It starts from the buffers that the first one started
-    from, in copies that are then thrown away: BatchNorm's statistics move once, as without checkpointing, and
-    what depends on a buffer that moves gives the same again. Where no gradients are computed, it is `function`.
+    The second computation draws the same random numbers. It starts from copies of the buffers from which the first one
+    started, which are then dropped: BatchNorm's statistics change once, as without checkpointing, and results that
+    depend on a changing buffer are the same. Without gradients, it is `function`.
     """
 
     def call(*inputs: Any, **options: Any) -> Any:
@@ -36,10 +36,10 @@ def recomputed(function: Callable[..., Any], module: nn.Module) -> Callable[...,
 
 
 def checkpoint_blocks(model: nn.Module) -> int:
-    """Makes each of `blocks(model)` compute its activations again; returns how many there are.
+    """Let each of `blocks(model)` recompute its activations; return their number.
 
-    The modules, their names and their state stay the same: only their classes change, to a subclass, which goes
-    along when a block is copied or sharded.
+    Modules, names and state stay the same: only their classes change, to a subclass, which survives copying and
+    sharding.
     """
     found = blocks(model)
     for _, block in found:
@@ -57,12 +57,12 @@ def _recomputing(kind: Any) -> Any:
 
 
 def _contexts(module: nn.Module) -> tuple[AbstractContextManager[Any], AbstractContextManager[Any]]:
-    """The contexts of the first and of the second computation; called right before the first."""
+    """Return the contexts of the first and of the second computation; called right before the first."""
     return nullcontext(), BuffersAsBefore(module)
 
 
 class BuffersAsBefore:
-    """Inside, the buffers of `module` are copies of what they were when this was made. May be entered again."""
+    """Reusable context: the buffers of `module` are copies of their values at its creation."""
 
     def __init__(self, module: nn.Module) -> None:
         # Modules in evaluation mode do not move their buffers.

@@ -1,6 +1,4 @@
-"""What sharding a model by FSDP2 goes by: which blocks can be apart, what is tied, what was used, what took its
-time.
-"""
+"""Helpers of FSDP2: separable blocks, tied parameters, used parameters and the time of collectives."""
 
 from __future__ import annotations
 
@@ -25,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def separate_blocks(model: nn.Module) -> list[nn.Module]:
-    """Those of `blocks(model)` whose parameters are used nowhere else, and which can so be sharded by themselves."""
+    """Return those of `blocks(model)` whose parameters are used nowhere else, so that they can be sharded separately."""
     found = dict(blocks(model))
     homes: dict[nn.Parameter, set[str]] = defaultdict(set)
     for path, part in model.named_modules(remove_duplicate=False):
@@ -38,9 +36,9 @@ def separate_blocks(model: nn.Module) -> list[nn.Module]:
 
 
 def tied_views(model: nn.Module) -> tuple[str, ...]:
-    """The names of parameters that share memory with another parameter or a buffer without being the same tensor.
+    """Return the names of parameters that share memory with other parameters or buffers as different tensors.
 
-    One nn.Parameter under several names is not among them: whatever is done to it is done under all its names.
+    One nn.Parameter under several names is not included: changes apply to all its names.
     """
     spans: list[tuple[int, int, int, str]] = []
     parameters = dict(model.named_parameters())
@@ -60,16 +58,16 @@ def tied_views(model: nn.Module) -> tuple[str, ...]:
 
 
 def time_collectives(group: FSDPModule, timer: HostTimer, *, all_reduce: bool) -> None:
-    """Lets `timer` know of the collectives of `group`, in which a worker on the CPU stands still."""
+    """Report the collectives of `group`, during which a worker on the CPU is blocked, to `timer`."""
     scatter = _TimedReduceScatter(timer)
     group.set_custom_all_gather(_TimedAllGather(timer))  # type: ignore[arg-type]
     group.set_custom_reduce_scatter(scatter)  # type: ignore[arg-type]
     if all_reduce:  # which comes right after the reduce-scatter, and the hook right after it
-        group.set_all_reduce_hook(lambda _: timer.stood_since(scatter.done))
+        group.set_all_reduce_hook(lambda _: timer.add_blocked_since(scatter.done))
 
 
 class _TimedCollective:
-    """A collective as FSDP asks for it, which does what FSDP's own does."""
+    """Collective for FSDP with the behavior of FSDP's default."""
 
     def __init__(self, timer: HostTimer) -> None:
         self.timer = timer
@@ -84,7 +82,7 @@ class _TimedAllGather(_TimedCollective):
     ) -> dist.Work | None:
         begun = time.perf_counter()
         work = dist.all_gather_into_tensor(output_tensor, input_tensor, group=group, async_op=async_op)
-        self.timer.stood_since(begun)
+        self.timer.add_blocked_since(begun)
         return work
 
 
@@ -101,17 +99,16 @@ class _TimedReduceScatter(_TimedCollective):
     ) -> dist.Work | None:
         begun = time.perf_counter()
         work = dist.reduce_scatter_tensor(output_tensor, input_tensor, op=op, group=group, async_op=async_op)
-        self.timer.stood_since(begun)
+        self.timer.add_blocked_since(begun)
         self.done = time.perf_counter()
         return work
 
 
 class UsedParameters:
-    """Which parameters got a gradient on any rank, so that those that did not are left as they are.
+    """Record of the parameters with a gradient on any rank; the others stay unchanged.
 
-    Where a user's model uses other layers for one rank's images than for another's, FSDP must be told to join
-    gradients of 0 for unused parameters, which then are taken for gradients: momentum and weight decay would move a
-    layer that no rank uses.
+    If a custom model uses different layers for different ranks' images, FSDP must reduce gradients of 0 for unused
+    parameters. These would count as gradients: momentum and weight decay would change a layer that no rank uses.
     """
 
     def __init__(self, model: nn.Module, groups: Sequence[FSDPModule], collectives: Collectives) -> None:
@@ -130,7 +127,7 @@ class UsedParameters:
         self._used[number] = 1
 
     def drop_others(self) -> None:
-        """Takes the gradients of what no rank has used since the last call. All ranks call it together."""
+        """Drop the gradients of parameters that no rank has used since the last call. All ranks call it together."""
         for used, shard in zip(self._collectives.all_reduce_max(self._used), self._shards, strict=True):
             if not used:
                 shard.grad = None

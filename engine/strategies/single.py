@@ -12,7 +12,7 @@ from engine.contract.catalogue import StrategyEntry
 from engine.contract.events import Warned
 from engine.strategies.base import ResolvedJob, StepResult, Strategy, memory_format, microbatches
 from engine.strategies.collectives import sync_metrics
-from engine.strategies.memory import in_parts_that_fit
+from engine.strategies.memory import run_in_parts
 from engine.strategies.recompute import BuffersAsBefore, checkpoint_blocks
 
 if TYPE_CHECKING:
@@ -23,8 +23,9 @@ if TYPE_CHECKING:
 
 
 class SingleDevice(Strategy):
-    """The whole model on one device. `gradient_scale` is what a subclass multiplies its loss with before
-    the backward pass, to undo what its way of joining gradients does.
+    """The full model on one device.
+
+    `gradient_scale` multiplies the loss before the backward pass, by which subclasses undo how they reduce gradients.
     """
 
     entry: ClassVar[StrategyEntry] = StrategyEntry(
@@ -36,7 +37,7 @@ class SingleDevice(Strategy):
     )
     gradient_scale: float = 1.0
     forward: nn.Module
-    """The module that is called: `model` itself, or a subclass's wrapper around it."""
+    """Module that is called: `model`, or a subclass's wrapper of it."""
 
     def wrap(self, model: nn.Module, objective: Objective, shape: tuple[int, ...], resolved: ResolvedJob) -> None:
         super().wrap(model, objective, shape, resolved)
@@ -61,7 +62,7 @@ class SingleDevice(Strategy):
         return result
 
     def forward_backward(self, batch: Batch, optimizer_step: OptimizerStep) -> StepResult:
-        """Adds the gradients of a part of the batch to those that are there."""
+        """Add the gradients of a part of the batch to the existing ones."""
         with self.autocast():
             outputs = self.forward(batch.inputs, *self.objective.extra_inputs(batch.targets))
         outputs = outputs.float()
@@ -75,9 +76,9 @@ class SingleDevice(Strategy):
         return StepResult(loss.detach(), correct, len(batch.targets))
 
     def blank_pass(self, backward: Callable[[Tensor], None]) -> None:
-        """Goes forward and backward with gradients of 0, after which the buffers are as before.
+        """Go forward and backward with gradients of 0, and restore the buffers.
 
-        With two blank images, since BatchNorm refuses to take statistics of a single value.
+        Two blank images, since BatchNorm takes no statistics of a single value.
         """
         blank = torch.zeros(2, *self.example_shape, device=self.device)
         told = self.objective.extra_inputs(self.objective.blank_targets(blank))
@@ -104,8 +105,10 @@ class SingleDevice(Strategy):
         return True
 
     def _evaluated(self, batch: Batch) -> Tensor:
-        """The model's outputs for a batch of an evaluation, which is gone through in more parts from now on if memory
-        runs out in a worker that is alone: one of several cannot reach the others, and has `parts_of` it.
+        """Return the model's outputs for a batch of an evaluation.
+
+        A worker without peers divides the batch into more parts if memory runs out. One of several can't reach the
+        others, and uses `parts_of`.
         """
 
         def outputs(parts: int) -> Tensor:
@@ -115,7 +118,7 @@ class SingleDevice(Strategy):
 
         if self.spec.world_size > 1:
             return outputs(1)
-        made, self.evaluation_parts = in_parts_that_fit(outputs, self.evaluation_parts, len(batch.targets))
+        made, self.evaluation_parts = run_in_parts(outputs, self.evaluation_parts, len(batch.targets))
         return made
 
     def evaluation_forward(self, batch: Batch) -> Tensor:
@@ -124,13 +127,13 @@ class SingleDevice(Strategy):
 
 
 def parts_of(batches: Iterable[Batch | None], count: int) -> Iterator[Batch | None]:
-    """The parts of each batch in turn, of which the last may be empty."""
+    """Iterate over the parts of each batch; the last ones may be empty."""
     for batch in batches:
         yield from [None] if batch is None else microbatches(batch, count)
 
 
 def summed(results: Sequence[StepResult]) -> StepResult:
-    """The results of the parts of one step together."""
+    """Return the sum of the results of a step's parts."""
     return results[0] if len(results) == 1 else StepResult(*map(_sum, zip(*results, strict=True)))
 
 

@@ -1,4 +1,4 @@
-"""How fast a rank computes, found out before the training; shares of the batch in proportion to it."""
+"""Speed of each rank, measured before the training, and batches divided in proportion to it."""
 
 from __future__ import annotations
 
@@ -22,19 +22,18 @@ if TYPE_CHECKING:
 
 WARM_UP = 2
 TIMED = 5
-"""The number of timed steps; the median counts."""
+"""Number of timed steps; the median counts."""
 EVEN = 0.05
-"""Ranks whose speeds differ by less keep equal shares: measurements vary by as much."""
+"""Relative difference of speeds up to which ranks get equal parts; measurements vary by as much."""
 STRAGGLES = 1.1
-"""A rank this many times slower than the others is reported."""
+"""Ratio to the other ranks' time at which a rank is reported as slow."""
 
 
 def balance(strategy: Strategy, model: nn.Module, objective: Objective, example_shape: tuple[int, ...]) -> None:
-    """Sets the `shares` of `strategy` by how fast every data rank trains `model`, and its `remarks` on a straggler.
+    """Set the `shares` of `strategy` by the measured speed of every data rank, and a remark on a straggler.
 
-    To be called by all ranks in `wrap`, where the job asks for shares by speed, with the plain model on this rank's
-    device and in training mode. Its weights, gradients, buffers and the random numbers stay as they are. Shares of
-    the run that this one goes on from are taken over instead.
+    All ranks call it in `wrap`, if the job requests it, with the plain model on this rank's device and in training
+    mode. Weights, gradients, buffers and random numbers are preserved. Shares of the resumed run take precedence.
     """
     if strategy.resolved.shares is not None:
         strategy.shares = strategy.resolved.shares
@@ -58,12 +57,11 @@ def balance(strategy: Strategy, model: nn.Module, objective: Objective, example_
 
 
 class Rehearsal:
-    """Passes forward and backward through the model by this rank alone, with blank images, as many as a part of its
-    share of a batch has under `job`.
+    """Forward and backward passes of this rank alone, with blank images.
 
-    A context manager, inside which the buffers are copies; the weights, gradients and random numbers stay as they
-    are. `forward` is what is called, and `inputs` the images, float32 [n, channels, height, width]; both may be
-    replaced between passes.
+    There are as many images as a part of the rank's batch has under `job`. In the context, buffers are copies; weights,
+    gradients and random numbers are preserved. `forward` is the function that is called, and `inputs` the images,
+    float32 [n, channels, height, width]; both may be replaced between passes.
     """
 
     def __init__(
@@ -97,7 +95,7 @@ class Rehearsal:
         self._contexts.close()
 
     def seconds(self) -> float:
-        """Makes one pass forward and backward; how long it took."""
+        """Make one forward and backward pass; return its duration."""
         begun = clock(self.inputs.device)
         with autocast(self.inputs.device, self._precision):
             outputs = self.forward(self.inputs, *self._objective.extra_inputs(self._targets))
@@ -109,7 +107,7 @@ class Rehearsal:
 def images_per_second(
     strategy: Strategy, model: nn.Module, objective: Objective, example_shape: tuple[int, ...]
 ) -> float:
-    """How many images this rank goes forward and backward with in a second, by parts of an equal share."""
+    """Return this rank's forward and backward speed for parts of an equal share."""
     with Rehearsal(strategy, strategy.job, model, objective, example_shape) as rehearsal:
         seconds = [rehearsal.seconds() for _ in range(WARM_UP + TIMED)]
     return rehearsal.images / statistics.median(seconds[WARM_UP:])

@@ -1,4 +1,4 @@
-"""Where the time of the steps goes: each step is divided among its parts by marks that are put as it goes."""
+"""Time of the parts of steps, which marks separate as the steps run."""
 
 from __future__ import annotations
 
@@ -14,20 +14,18 @@ import torch
 from engine.contract.events import Part, RanksTimed, ScheduleTraced
 
 Marked = Part | Literal["passes"]
-"""The names of marks: a part, or the forward and backward passes of a pipeline's schedule together, which only a
-traced step separates."""
+"""Name of a mark: a part, or the passes of a pipeline's schedule together, which only a traced step separates."""
 
 SAMPLES_PER_S = 20.0
-"""The most steps per second that are timed on a GPU: few enough to cost nothing, and enough for steady figures each
-second."""
+"""Maximum steps per second that are timed on a GPU: few enough to cost nothing, and enough for stable numbers."""
 
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """Seconds per step of `steps` steps, and what they went into; the parts together are `step_s`.
+    """Seconds per step of `steps` steps, and of their parts, whose sum is `step_s`.
 
-    `starved` is the share of the steps whose work the device had done when the next batch was there; None on the CPU,
-    and where no step was looked into.
+    `starved` is the fraction of steps whose work the device had completed when the next batch arrived; None on the CPU,
+    and if no step was timed.
     """
 
     steps: int
@@ -37,10 +35,10 @@ class Times:
 
 
 class Stopwatch:
-    """For workers on the CPU: by the clock, every step. It costs some readings of the clock a step.
+    """Stopwatch of workers on the CPU, which times every step by the clock.
 
-    `mark(part)` says that what was done since the last mark belongs to `part`, and does nothing before `resume`. The
-    loop marks what it does itself, the strategy its passes and its optimizer's step.
+    `mark(part)` assigns the time since the last mark to `part`, and does nothing before `resume`. The loop marks its
+    work, the strategy its passes and its optimizer's step.
     """
 
     def __init__(self) -> None:
@@ -53,21 +51,21 @@ class Stopwatch:
         self._forget()
 
     def start(self) -> None:
-        """Begins anew, with nothing measured, and runs."""
+        """Reset all measurements, and run."""
         self._forget()
         self.resume()
 
     def resume(self) -> None:
-        """Goes on after a pause; what was measured before it is kept."""
+        """Continue after a pause; earlier measurements are kept."""
         self.running = True
         self._last = time.perf_counter()
 
     def pause(self) -> None:
-        """What comes now belongs to no step."""
+        """Stop measuring: what follows belongs to no step."""
         self.running = False
 
     def skip(self) -> None:
-        """The step that begins here is made differently, to look into it; called where a step begins."""
+        """Exclude the step that starts here, which is recorded and so runs differently."""
 
     def mark(self, part: Marked) -> None:
         if self.running:
@@ -76,20 +74,20 @@ class Stopwatch:
             self._last = now
 
     def step_done(self) -> None:
-        """A step ends here, and the next begins; what was done since the last mark was telling of it."""
+        """End a step and start the next; the time since the last mark was logging."""
         if self.running:
             self.mark("logging")
             self._steps += 1
 
-    def learn(self, step: RanksTimed | ScheduleTraced, joined_in: tuple[Part, ...]) -> None:
-        """Takes from a step that was looked into on all ranks how much of rank 0's passes was none of its computing.
+    def learn(self, step: RanksTimed | ScheduleTraced, reducing_parts: tuple[Part, ...]) -> None:
+        """Learn from a recorded step how much of rank 0's passes was not its computing.
 
-        Ranks of a data-parallel strategy stand still in the parts `joined_in`; a pipeline's also wait in between.
+        Ranks of a data-parallel strategy are blocked in the parts `reducing_parts`; a pipeline's also wait in between.
         """
         if isinstance(step, RanksTimed):
             own = step.ranks[0]
             still = own.communication_s + own.waiting_s
-            self._communication = dict.fromkeys(joined_in, still / (still + own.compute_s)) if still else {}
+            self._communication = dict.fromkeys(reducing_parts, still / (still + own.compute_s)) if still else {}
         elif step.span_s > 0:
             lasted = dict.fromkeys("FBIW", 0.0)
             for action in step.ranks[0]:
@@ -99,7 +97,7 @@ class Stopwatch:
             self._passes = {"forward": forward, "backward": backward, "communication": idle}
 
     def take(self) -> Times | None:
-        """The steps since it was last taken, None where there are none; then it begins anew."""
+        """Return the times since the last call, and reset; None without steps."""
         if not self._steps:
             return None
         steps, spent = self._steps, self._spent
@@ -110,7 +108,7 @@ class Stopwatch:
         self._spent, self._steps = {}, 0
 
     def _divided(self, spent: Mapping[Marked, float]) -> dict[Part, float]:
-        """`spent`, with what was learnt of other steps told apart."""
+        """Return `spent` with communication separated as learned from recorded steps."""
         parts: dict[Part, float] = {}
 
         def add(part: Part, seconds: float) -> None:
@@ -124,7 +122,7 @@ class Stopwatch:
                     add(pass_, share * seconds)
                 continue
             share = self._communication.get(part, 0.0)
-            # Where the step that was looked into stood still longer than the part lasts now, its share is taken of the part.
+            # If the recorded step was blocked for longer than the part takes now, use the fraction of the part.
             still = share * seconds * (passed / joined if share * passed < joined else 1.0)
             add(part, seconds - still)
             if still:
@@ -133,11 +131,10 @@ class Stopwatch:
 
 
 class DeviceStopwatch(Stopwatch):
-    """For workers on a GPU: by events in its stream, in some steps, which are read once the device has passed them.
+    """Stopwatch of workers on a GPU, by events in the stream of some steps, read once the device has passed them.
 
-    What lies between two events is what the device did or waited for between them: a batch that is late, or a host
-    that is too slow to give it work, shows where the device stands still for it. The steps are drawn at random, so
-    that what returns every few steps is met as often as it is there.
+    The time between two events is what the device did or waited for: a late batch, or a host too slow to queue work,
+    shows where the device idles for it. Steps are drawn at random, so that periodic effects are sampled proportionally.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -194,7 +191,7 @@ class DeviceStopwatch(Stopwatch):
         self._begin()
 
     def _begin(self) -> None:
-        """Draws whether the step that begins here is looked into."""
+        """Draw whether to time the step that starts here."""
         elapsed = self._seconds + time.perf_counter() - self._since
         self._looking = self._random.random() < SAMPLES_PER_S * elapsed / self._steps if self._steps else True
         # Its first event has no part before it.
@@ -226,5 +223,5 @@ class DeviceStopwatch(Stopwatch):
 
 
 def stopwatch(device: torch.device) -> Stopwatch:
-    """The stopwatch for a worker on `device`."""
+    """Return the stopwatch for a worker on `device`."""
     return DeviceStopwatch(device) if device.type == "cuda" else Stopwatch()

@@ -1,4 +1,4 @@
-"""Layers are divided among the devices, which compute each of them together (tensor parallelism)."""
+"""Layers are divided among the devices, which compute each layer together (tensor parallelism)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from engine.contract.catalogue import StrategyEntry
 from engine.contract.events import LogLine
-from engine.optim.shards import PACKED_FOR, own_part
+from engine.optim.shards import PACKED_FOR, local_shard
 from engine.strategies.base import StepResult, StrategyError
 from engine.strategies.fsdp import FullySharded
 from engine.strategies.gradients import broadcast
@@ -25,20 +25,20 @@ if TYPE_CHECKING:
 
 
 class _UnrecordedProfiler(ShardProfiler):
-    """Ranks that compute every layer together cannot wait for each other long enough to be told of."""
+    """Profiler that records nothing: ranks that compute every layer together can't wait for each other for long."""
 
     records = False
 
 
 class TensorParallel(FullySharded):
-    """The ranks of a group see the same images, and each computes its share of every layer of `layer_pairs`.
+    """The ranks of a group get the same images, and each computes a slice of every layer of `layer_pairs`.
 
-    What is not divided is the same on all ranks of a group, which compute it alike and draw the same random numbers.
-    Its gradients are the group's first rank's, since kernels of GPUs that add in any order would let the copies drift
-    apart.
+    Other layers are the same on all ranks of a group, which compute the same and draw the same random numbers. Their
+    gradients are those of the group's first rank, since kernels of GPUs that add in any order would let the copies
+    drift apart.
 
-    Along the other dimensions of the mesh it is FullySharded: with one rank to shard over, that leaves the parameters
-    whole. BatchNorm's statistics are of what a group sees.
+    Along the other dimensions of the mesh it is FullySharded; with one rank to shard over, parameters stay complete.
+    BatchNorm's statistics are of a group's images.
     """
 
     entry: ClassVar[StrategyEntry] = StrategyEntry(
@@ -65,7 +65,7 @@ class TensorParallel(FullySharded):
         self._divided = {named[own] for own in divided_parameters(pairs)}
         heads = [pair.first for pair in pairs if pair.attention is not None]
         self._packed = {named[own] for first in heads for own in first.parameters(recurse=False)}
-        # That is added once, and is whole on every rank.
+        # These biases are added once and are complete on every rank.
         self._divided -= {named[pair.second.bias] for pair in pairs if pair.second.bias is not None}
 
     def _shard(self, model: nn.Module) -> list[FSDPModule]:
@@ -96,7 +96,7 @@ class TensorParallel(FullySharded):
     def _join_gradients(self) -> None:
         super()._join_gradients()
         gradients = [
-            own_part(parameter.grad)
+            local_shard(parameter.grad)
             for name, parameter in self.parameters()
             if name not in self._divided and parameter.grad is not None
         ]
@@ -109,7 +109,7 @@ class TensorParallel(FullySharded):
 
 
 class ReplicatedTensorParallel(TensorParallel):
-    """Groups side by side, each with its share of every batch, whose gradients are added up at every step."""
+    """Several groups, each with a part of every batch, whose gradients are summed at every step."""
 
     entry: ClassVar[StrategyEntry] = StrategyEntry(
         id="ddp_tp",
@@ -122,7 +122,7 @@ class ReplicatedTensorParallel(TensorParallel):
 
 
 class ShardedTensorParallel(TensorParallel):
-    """Groups that take shares of every batch, over which each rank's parts of the parameters are sharded once more."""
+    """Groups with different parts of every batch, over which each rank's parameters are sharded."""
 
     entry: ClassVar[StrategyEntry] = StrategyEntry(
         id="fsdp_tp",

@@ -1,4 +1,4 @@
-"""DDP with the optimizer's state divided among the ranks (ZeRO stage 1)."""
+"""DDP with the optimizer's state sharded over the ranks (ZeRO stage 1)."""
 
 from __future__ import annotations
 
@@ -23,13 +23,11 @@ if TYPE_CHECKING:
 
 
 class ShardedOptimizer(DataParallelProcesses):
-    """DDP in which each parameter has one rank that updates it and gives it to the others (Rajbhandari et al. 2020,
-    ZeRO).
+    """DDP that updates each parameter on one rank and broadcasts it (Rajbhandari et al. 2020, ZeRO).
 
-    Only that rank keeps the parameter's optimizer state and its moving average, so that both take a share of the
-    memory that they take under DDP. Parameters are not cut: an optimizer that looks at whole ones, as LAMB, is the
-    same, and the memory of a rank is at least what the largest parameter needs. Gradients are joined as DDP does,
-    whole on every rank.
+    Only that rank keeps the parameter's optimizer state and its moving average, so that both need a fraction of DDP's
+    memory. Parameters are not divided: an optimizer that needs complete ones, such as LAMB, works unchanged, and a rank
+    needs at least the memory of the largest parameter. Gradients are reduced as under DDP, complete on every rank.
     """
 
     entry: ClassVar[StrategyEntry] = StrategyEntry(
@@ -69,7 +67,7 @@ class ShardedOptimizer(DataParallelProcesses):
             begun = time.perf_counter()
             broadcast([parameter for _, parameter in named], rank, dist.group.WORLD)
             if isinstance(self.profiler.timer, HostTimer):
-                self.profiler.timer.stood_since(begun)
+                self.profiler.timer.add_blocked_since(begun)
         self.profiler.mark("communication")
 
     def sum_over_shards(self, value: Tensor) -> Tensor:
@@ -79,9 +77,7 @@ class ShardedOptimizer(DataParallelProcesses):
 
 
 def owners(sizes: Sequence[int], ranks: int) -> list[int]:
-    """The rank of each parameter of these `sizes`: from the largest on, each goes to the rank that has the least so
-    far.
-    """
+    """Assign parameters of these `sizes` to ranks: from the largest on, each goes to the rank with the least load."""
     loads = [(0, rank) for rank in range(ranks)]
     found = [0] * len(sizes)
     for index in sorted(range(len(sizes)), key=lambda each: -sizes[each]):

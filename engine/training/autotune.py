@@ -18,7 +18,7 @@ from torch import nn
 
 from engine.contract.events import Chosen
 from engine.contract.job import Job, fields_with
-from engine.strategies.base import Strategy, StrategyError, settled_precision
+from engine.strategies.base import Strategy, StrategyError, resolve_precision
 from engine.strategies.single import SingleDevice
 from engine.strategies.speed import Rehearsal
 from engine.system.format import counted
@@ -135,7 +135,7 @@ class Autotuner:
             self._emit(Chosen(field=field, choice=str(choice), why=why))
 
     def _choose_precision(self) -> None:
-        precision = settled_precision(self.job)
+        precision = resolve_precision(self.job)
         if precision == "bf16":
             why = "the GPUs support bf16 natively, and it needs no loss scaling"
         elif self._strategy.device.type == "cuda":

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from engine.contract.events import Chosen, Event, Warned
 from engine.optim.optimizer_step import OptimizerStep
 from engine.strategies.base import StepResult, Strategy
-from engine.strategies.memory import device_name, in_parts_that_fit
+from engine.strategies.memory import device_name, run_in_parts
 from engine.system.format import counted
 from engine.torch_compat import BatchNorm, is_compiled, undo_compiling
 from engine.training.metric_buffer import NotFinite
@@ -101,8 +101,8 @@ class ResilientStep:
             self._strategy.accumulation = parts
             return self._strategy.step(batch, self._optimizer_step)
 
-        result, parts = in_parts_that_fit(
-            make, before, images, again=self._reset_step, undone=lambda: self._optimizer_step.updates == made
+        result, parts = run_in_parts(
+            make, before, images, on_retry=self._reset_step, can_retry=lambda: self._optimizer_step.updates == made
         )
         if parts != before:
             self._emit(Warned(code="out_of_memory", message=self._halved(number, parts, images)))

@@ -18,7 +18,7 @@ from engine.contract.job import Job
 from engine.contract.worker import WorkerDone, WorkerSpec
 from engine.data.loading.base_loader import AHEAD
 from engine.models.blocks import blocks
-from engine.strategies.base import autocast, settled_precision
+from engine.strategies.base import autocast, resolve_precision
 from engine.strategies.recompute import checkpoint_blocks
 from engine.tasks.registry import TASKS
 from engine.torch_compat import FakeTensorMode
@@ -65,7 +65,7 @@ def _measure(spec: WorkerSpec, reporter: Reporter) -> WorkerDone:
         checkpointed=_activations(model, job, shape) if checkpoint_blocks(model) else None,
         train_images=len(splits.train),
         val_images=len(splits.val),
-        settled_precision=settled_precision(job),
+        settled_precision=resolve_precision(job),
         halved=_bf16_fraction(model, job, shape, plain),
     )
     write_result(spec.run_folder, spec.rank, footprint)
@@ -100,7 +100,7 @@ def _saved_bytes(model: nn.Module, job: Job, shape: tuple[int, ...]) -> tuple[in
     """
     storages: dict[int, torch.UntypedStorage] = {}
     mode = FakeTensorMode()
-    precision = settled_precision(job)
+    precision = resolve_precision(job)
 
     def save(tensor: Tensor) -> Tensor:
         storage = tensor.untyped_storage()

@@ -27,7 +27,7 @@ from engine.models.registry import is_foreign
 from engine.parallel.cut import CannotCut
 from engine.parallel.layout import layout
 from engine.strategies import STRATEGIES
-from engine.strategies.base import autocast, clock, settled_precision, use_fast_kernels
+from engine.strategies.base import autocast, clock, resolve_precision, use_fast_kernels
 from engine.strategies.distributed import LOOPBACK
 from engine.strategies.pipelining.model_split import Traces, trace
 from engine.strategies.pipelining.stage_costs import TRAVELLING_BYTES, TRAVELS, CutPointCosts, assemble, measure_rank
@@ -66,7 +66,7 @@ def plan(job: Job, threads: int, progress: OnProgress) -> Cut:
             Problem("strategy", f"{entry.title} does not split the model into stages.", "Choose a strategy that does.")
         )
     torch.set_num_threads(job.precision.cpu_threads or threads)
-    job = job.with_fields(precision=settled_precision(job))
+    job = job.with_fields(precision=resolve_precision(job))
     if any(map(is_gpu, job.parallel.devices)):
         use_fast_kernels()
     progress(0.0, "Building the model")

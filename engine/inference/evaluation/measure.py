@@ -20,7 +20,7 @@ from engine.inference.sweep import Swept, sweep
 from engine.inference.trained_model import TrainedModel
 from engine.inference.worker import Share, serve
 from engine.models.base import TaskError
-from engine.strategies.memory import in_parts_that_fit
+from engine.strategies.memory import run_in_parts
 from engine.tasks.analysis import Analysis
 from engine.tasks.base import Objective
 from engine.training.checkpointing.checkpoint_files import CheckpointError
@@ -94,7 +94,7 @@ def _losses(objective: Objective, outputs: Tensor, targets: Tensor) -> Tensor | 
     """The loss of each sample of a batch, [n]; None where only the model itself can tell it."""
     if objective.loss_in_model:
         return None
-    losses, _ = in_parts_that_fit(
+    losses, _ = run_in_parts(
         lambda parts: torch.cat(
             [
                 objective.loss(output, target)

@@ -1,1 +1,1 @@
-"""What strategies need that cut a model into stages."""
+"""Parts of strategies that cut the model."""

@@ -1,4 +1,4 @@
-"""A batch on its way into a pipeline: the images to the first stage, their targets to the last."""
+"""Transfer of a batch into a pipeline: images to the first stage, targets to the last."""
 
 from __future__ import annotations
 
@@ -12,31 +12,31 @@ if TYPE_CHECKING:
     from engine.data.loading.base_loader import Batch
 
 PADDING = -1
-"""The target of an image that only pads a microbatch and is ignored."""
+"""Target of an image that only pads a microbatch and is ignored."""
 
 
 class Microbatches(NamedTuple):
-    """A batch as one rank has it. `inputs` are on the rank of the first stage, `targets` on that of the last."""
+    """A rank's view of a batch: `inputs` on the rank of the first stage, `targets` on that of the last."""
 
     inputs: Tensor | None = None
     targets: Tensor | None = None
     images: int = 0
-    """The number of images that are not padding, which come first; known on both these ranks."""
+    """Number of images without padding, which come first; known on both these ranks."""
     global_size: int = 0
-    """The images of the batch over all pipelines; known on the same."""
+    """Images of the batch over all pipelines; known on both these ranks."""
     sending: tuple[tuple[Any, Tensor], ...] = ()
 
     def sent(self) -> None:
-        """Waits until what this rank sends has arrived."""
+        """Wait until this rank's messages have arrived."""
         for work, _ in self.sending:
             work.wait()
 
 
 class MicrobatchFeeder:
-    """Brings batches to the pipeline whose ranks of the `first` and of the `last` stage are given.
+    """Feeds batches into a pipeline from the rank of its `first` to that of its `last` stage.
 
-    Every batch is filled up to `size` images. Targets go through `group`, as activations do; counts through
-    `control`, so that the host knows them without waiting for its device.
+    Every batch is padded to `size` images. Targets use `group`, like activations; counts use `control`, so that the
+    host knows them without waiting for its device.
     """
 
     def __init__(
@@ -59,9 +59,7 @@ class MicrobatchFeeder:
         self._rank = dist.get_rank()
 
     def feed(self, batch: Batch | None) -> Microbatches:
-        """What this rank takes of a batch, which is given on the rank of the first stage. All ranks call it
-        together.
-        """
+        """Return this rank's view of a batch, which the rank of the first stage passes. All ranks call it together."""
         if batch is not None:
             return self._begin(batch)
         return self._receive() if self._rank == self._last else Microbatches()
@@ -91,7 +89,7 @@ class MicrobatchFeeder:
 
 
 def _filled(inputs: Tensor, size: int) -> Tensor:
-    """`inputs` repeated from its beginning until there are `size` images; blank ones where there are none."""
+    """Repeat `inputs` from the start up to `size` images; without any, return blank ones."""
     count = len(inputs)
     if count == size:
         return inputs

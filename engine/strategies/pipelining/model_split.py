@@ -1,13 +1,15 @@
-"""Where a model may be cut into pipeline stages, and the stages themselves.
+"""Split points of a model, and its pipeline stages.
 
-A model is traced with torch.fx, once in training and once in evaluation mode, because functional calls
-bake `training=self.training` into the graph. A split point is the output of a node after which the graph may
-be cut. It has to keep these rules, each of which gave wrong or failing stages when ignored:
+A model is traced with torch.fx, once in training and once in evaluation mode, because functional calls bake
+`training=self.training` into the graph. A split point is the output of a node after which the graph may be cut. It
+follows these rules, each of which gave wrong or failing stages when ignored:
 
 - a single tensor crosses, so that nothing but activations travels between stages;
-- that tensor is no view, and nothing after the cut changes it in place (it arrives as a leaf that needs
-  a gradient);
+
+- that tensor is not a view, and nothing after the cut changes it in place (it arrives as a leaf that needs a gradient);
+
 - no parameter or buffer is used on both sides (it would be stepped twice);
+
 - both traces have the point, with the same parameters before it.
 """
 
@@ -28,7 +30,7 @@ from engine.parallel.cut import CannotCut
 
 @dataclass(frozen=True, slots=True)
 class CutPoint:
-    """A split point: after graph node `node`, which belongs to the submodule `module` (dotted path)."""
+    """Split point after graph node `node`, which belongs to the submodule `module` (dotted path)."""
 
     node: str
     module: str
@@ -36,7 +38,7 @@ class CutPoint:
 
 @dataclass(frozen=True)
 class Traces:
-    """A model's graph in training and in evaluation mode, and the points that both have, in order."""
+    """Graphs of a model in training and in evaluation mode, and their common split points, in order."""
 
     train: fx.Graph
     eval: fx.Graph
@@ -64,16 +66,16 @@ _TUPLE_MODULES = (nn.MultiheadAttention, nn.RNNBase)
 
 
 def split_points(model: nn.Module) -> list[CutPoint]:
-    """All split points at which `model` may be cut, in the order of its computation.
+    """Return all split points of `model`, in the order of its computation.
 
-    Nothing is computed, so the model may be on the meta device. The modes of its modules are left as
-    they were. Raises CannotCut where there is none, or where the model cannot be traced.
+    Nothing is computed, so the model may be on the meta device. The modes of its modules are preserved. Raises
+    CannotCut if there is none, or if the model can't be traced.
     """
     return list(trace(model).points)
 
 
 def trace(model: nn.Module) -> Traces:
-    """Traces `model` in both modes; raises CannotCut as `split_points` does."""
+    """Trace `model` in both modes; raises CannotCut as `split_points` does."""
     with _modes_kept(model):
         in_training = _graph(model.train())
         in_evaluation = _graph(model.eval())
@@ -115,19 +117,17 @@ def _graph(model: nn.Module) -> fx.Graph:
 
 @dataclass(frozen=True)
 class _Found:
-    """The split points of one graph, each with its node's number and how many parameters and buffers are used until
-    it.
-    """
+    """Split points of one graph, each with its node's number and how many parameters and buffers are used before it."""
 
     points: dict[CutPoint, tuple[int, int]]
     first_used: dict[int, int]
-    """The number of the node that first uses a parameter or buffer, by its id; in order."""
+    """Number of the node that first uses a parameter or buffer, by its id; in order."""
 
 
 def _common(one: _Found, other: _Found) -> tuple[CutPoint, ...]:
-    """The points that both graphs have, with the same parameters and buffers before them.
+    """Return the points of both graphs with the same parameters and buffers before them.
 
-    They are the same if they are as many, and the last of the one's that the other uses comes before its place.
+    These are the same if their numbers are equal, and the last one of `one` that `other` uses comes before the point.
     """
     used = iter([*one.first_used.items(), (0, sys.maxsize)])
     tensor, first = next(used)
@@ -168,7 +168,7 @@ def _points(model: nn.Module, graph: fx.Graph, modules: dict[str, nn.Module]) ->
 
 
 def _held(model: nn.Module, node: fx.Node, modules: dict[str, nn.Module]) -> set[int]:
-    """The ids of the parameters and buffers that `node` uses."""
+    """Return the ids of the parameters and buffers that `node` uses."""
     if node.op == "call_module":
         module = modules[str(node.target)]
         return {id(tensor) for tensors in (module.parameters(), module.buffers()) for tensor in tensors}
@@ -185,7 +185,7 @@ def _function(node: fx.Node) -> str:
 
 
 def _is_fresh_tensor(node: fx.Node, modules: dict[str, nn.Module]) -> bool:
-    """Whether `node` makes a tensor that shares no memory with another."""
+    """Return True if `node` makes a tensor that shares no memory with another."""
     while True:
         if node.op == "call_module":
             module = modules[str(node.target)]
@@ -223,7 +223,7 @@ _IN_PLACE = frozenset({"add", "sub", "mul", "truediv", "floordiv", "pow", "matmu
 
 
 def _changed_in_place(node: fx.Node, modules: dict[str, nn.Module]) -> bool:
-    """Whether a user of `node`, or of what shares its memory, changes it in place."""
+    """Return True if a user of `node`, or of a tensor that shares its memory, changes it in place."""
     for user in node.users:
         if user.args and user.args[0] is node and _is_in_place(user, modules):
             return True
@@ -234,7 +234,7 @@ def _changed_in_place(node: fx.Node, modules: dict[str, nn.Module]) -> bool:
 
 
 def module_of(node: fx.Node) -> str:
-    """The submodule that `node` belongs to, as a dotted path; the node's name where it belongs to none."""
+    """Return the submodule of `node` as a dotted path; its name if it belongs to none."""
     if node.op == "call_module":
         return str(node.target)
     stack = node.meta.get("nn_module_stack")
@@ -242,10 +242,9 @@ def module_of(node: fx.Node) -> str:
 
 
 def split(model: nn.Module, graph: fx.Graph, cuts: Sequence[CutPoint]) -> list[fx.GraphModule]:
-    """Cuts `graph` after each of `cuts`. The parts share their parameters with `model`, under its names.
+    """Cut `graph` after each of `cuts`; the parts share their parameters with `model`, under its names.
 
-    The output of each part is contiguous, since NCCL has sent wrong values between differing strides
-    (pytorch#62283).
+    The output of each part is contiguous, since NCCL has sent wrong values between differing strides (pytorch#62283).
     """
     ends = {cut.node for cut in cuts}
     parts: list[fx.GraphModule] = []

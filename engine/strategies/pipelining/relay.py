@@ -1,4 +1,4 @@
-"""Batches on their way forward through the stages of a pipeline, for evaluation."""
+"""Forward passes of batches through the stages of a pipeline, for evaluation."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from torch import Tensor, nn
 
 
 class Relay:
-    """Takes microbatches through stages that lie on several ranks in any order, without gradients.
+    """Sends microbatches, without gradients, through stages on several ranks in any order.
 
-    `stages` are this rank's by their numbers; `ranks` holds the rank of every stage. Activations go through
-    `group`; their shapes, told once, through `control`.
+    `stages` are this rank's, by number; `ranks` has the rank of every stage. Activations use `group`; their shapes,
+    sent once, use `control`.
     """
 
     def __init__(
@@ -34,9 +34,9 @@ class Relay:
 
     @torch.no_grad()
     def run(self, count: int, inputs: Sequence[Tensor] | None) -> list[Tensor]:
-        """The model's outputs of `count` microbatches on the rank of the last stage, [] elsewhere.
+        """Return the model's outputs of `count` microbatches on the rank of the last stage, [] elsewhere.
 
-        All ranks call it together; the rank of stage 0 gives the `inputs`, all of the same shape at every call.
+        All ranks call it together; the rank of stage 0 passes the `inputs`, of the same shape in every call.
         """
         # Everybody goes through the same list, so that any two ranks send and receive in the same order, as NCCL
         # needs; what a stage needs is always made at an earlier place in it.

@@ -1,4 +1,4 @@
-"""The schedules of torch.distributed.pipelining. Importing this costs as much as importing that."""
+"""Schedules of torch.distributed.pipelining, whose import is slow."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ MULTI: dict[str, Any] = {
 
 
 def build(name: str, stages: Sequence[PipelineStage], microbatches: int, loss: Callable[..., Tensor]) -> Any:
-    """The schedule of this rank's `stages`, in the order of the computation; `loss` is summed over microbatches."""
+    """Return the schedule of this rank's `stages`, in the order of the computation; `loss` is summed over microbatches."""
     options: dict[str, Any] = {"loss_fn": loss, "scale_grads": False}
     if name in SINGLE:
         (stage,) = stages
@@ -37,7 +37,7 @@ def build(name: str, stages: Sequence[PipelineStage], microbatches: int, loss: C
 
 
 def order(name: str, schedule: Any, devices: int, microbatches: int) -> Order:
-    """What each device does in a `schedule` that `build` made under `name`."""
+    """Return the passes of each device in a `schedule` that `build` made as `name`."""
     if name == "gpipe":
         return gpipe(devices, microbatches)
     if name == "1f1b":

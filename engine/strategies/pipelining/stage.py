@@ -1,4 +1,4 @@
-"""One stage of a pipeline, as torch.distributed.pipelining calls it. Importing this costs as much as importing that."""
+"""One stage of a pipeline, as torch.distributed.pipelining calls it; its import is slow."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from engine.torch_compat import greet_no_own_rank, send_no_missing_gradient
 
 
 class StageModule(nn.Module):
-    """A part of the model under the job's precision, with contiguous gradients going back.
+    """Part of the model under the job's precision, with contiguous gradients going back.
 
-    With `recompute` it keeps its input alone, and computes the rest again in the backward pass. With
-    `divided_backward` what it gives on takes a gradient even if all of the stage is frozen: torch's divided backward
-    pass loses the gradients of weights between an input that takes none and the first one that does.
+    With `recompute` it stores only its input, and recomputes the rest in the backward pass. With `divided_backward` its
+    output takes a gradient even if the entire stage is frozen: torch's divided backward pass loses the gradients of
+    weights between an input without gradient and the first one with it.
     """
 
     def __init__(
@@ -49,15 +49,15 @@ class StageModule(nn.Module):
 
 
 def _contiguous(gradient: Tensor) -> Tensor:
-    """NCCL has sent wrong values between differing strides (pytorch#62283)."""
+    """Return the gradient as contiguous: NCCL has sent wrong values between differing strides (pytorch#62283)."""
     return gradient.contiguous()
 
 
 class RecordedStage(PipelineStage):
-    """A stage whose passes `profiler` notes.
+    """Stage whose passes `profiler` records.
 
-    `received` and `made` are its input and output of one microbatch on the meta device. Left open, torch learns their
-    shapes from a pass of its own, which before 2.14 moved BatchNorm's statistics.
+    `received` and `made` are its input and output of one microbatch on the meta device. Without them, torch learns
+    their shapes from a pass, which before 2.14 changed BatchNorm's statistics.
     """
 
     def __init__(

@@ -1,14 +1,7 @@
-"""What each part of a model costs on the devices that will train it, measured in a short run.
+"""Costs of each part of a model on the devices that train it, measured in a short run.
 
-A pipeline of several ranks goes so, on the ranks of its first replica (the others only take the broadcast)::
-
-    traces = trace(model)                       # the model on the CPU, as it will be trained
-    mine = measure_place(model, traces, example, job=..., device=..., workers=..., clock=..., autocast=...)
-    gathered = ...                              # of all ranks, in order, e.g. by dist.gather_object
-    travel = seconds_per_byte(group, device)    # all ranks together
-    cut = assemble(model, traces, job=..., layout=..., gathered=gathered, travel=travel)  # rank 0; raises CannotCut
-    ...                                         # cut is broadcast to all ranks
-    parts = split(model, traces.train, places_of(traces, cut))
+A pipeline calls, on the ranks of its first replica (the others only receive the cut): `trace`, `measure_rank`,
+`seconds_per_byte`, and on rank 0 `assemble`; `split` at `split_points_of` then makes the stages.
 """
 
 from __future__ import annotations
@@ -35,33 +28,31 @@ from engine.parallel.peak_microbatches import in_flight
 from engine.strategies.pipelining.model_split import CutPoint, Traces, module_of, split
 
 PASSES = 2
-"""Passes over all segments: other work on the device then doesn't slow the same segment each time."""
+"""Passes over all segments, so that other work on the device does not slow the same segment each time."""
 RUNS = 3
-"""The most runs of a segment in a pass; its minimum time counts."""
+"""Maximum runs of a segment in a pass; its minimum time counts."""
 ENOUGH_S = 2.0
-"""After its share of so many seconds a segment is not run again, once it has been warmed up; after all of them there is
-no other pass."""
+"""Seconds for all segments: after its fraction of them a warm segment is not run again; after all, no pass starts."""
 LONG_S = 0.5
-"""On the CPU, a run of at least this many seconds is not repeated: the overhead of a first run is small against it."""
+"""Seconds of a run on the CPU that is not repeated: the overhead of a first run is small against it."""
 USABLE = 0.9
-"""The share of the free memory that stages may use: the rest is for workspaces, communication buffers and
-fragmentation."""
+"""Fraction of the free memory for stages; the rest is for workspaces, communication buffers and fragmentation."""
 TRAVELLING_BYTES = 4 << 20
-"""The bytes sent to measure transfer time: about an activation's size."""
+"""Bytes sent to measure transfer time: about an activation's size."""
 TRAVELS = 3
-"""How often it is sent; the minimum time counts, since the first exchange takes longer."""
+"""Number of transfers; the minimum time counts, since the first one takes longer."""
 STATE_BYTES = {"sgd": 12, "adam": 16, "adamw": 16}
 """Bytes per parameter: weight, gradient and the optimizer's one or two averages, all in fp32."""
 AVERAGE_BYTES = 4
-"""The moving average of a weight."""
+"""Bytes of the moving average of a weight."""
 UPDATED = 1 << 22
-"""The parameters that the optimizer is timed on: more than fit into the CPU's caches, as in a real model."""
+"""Parameters on which the optimizer is timed: more than fit into the CPU's caches, as in a real model."""
 UPDATES = 3
-"""How often it is timed; the minimum counts."""
+"""Timed steps of the optimizer; the minimum counts."""
 
 
 class Measured(NamedTuple):
-    """What one segment costs on one device, for one microbatch."""
+    """Costs of one segment on one device, for one microbatch."""
 
     forward_s: float
     backward_s: float
@@ -70,15 +61,15 @@ class Measured(NamedTuple):
 
 
 class CutPointCosts(NamedTuple):
-    """What was measured by one rank: plain values, which may travel between ranks."""
+    """Measurements of one rank: plain values, which may travel between ranks."""
 
     device: str
-    """As the job names it: a GPU's UUID, or "cpu"."""
+    """Device in the job's terms: a GPU's UUID, or "cpu"."""
     segments: tuple[Measured, ...]
     memory_bytes: int | None
-    """The bytes free on its device for a stage; None where unknown."""
+    """Bytes free on its device for a stage; None if unknown."""
     update_s: float = 0.0
-    """The optimizer's seconds per parameter and step."""
+    """Seconds of the optimizer per parameter and step."""
 
 
 def measure(
@@ -90,13 +81,19 @@ def measure(
     autocast: Callable[[], AbstractContextManager[None]],
     progress: Callable[[float], None] = lambda _: None,
 ) -> list[Measured]:
-    """Runs the segments between neighbouring split points forward and backward on `example`'s device.
+    """Run the segments between neighbouring split points forward and backward on `example`'s device.
 
-    `example` is one microbatch [n, channels, height, width]; `clock` gives seconds after having waited for the
-    device; `autocast` makes the context of a forward pass; `progress` is told the share that is done. The model
-    may be anywhere: each segment is copied to the device by itself and dropped again, so that weights, buffers,
-    gradients, modes and random states stay as they are, and a model larger than the device's memory can be
-    measured. Raises CannotCut where a single segment does not fit.
+    Each segment is copied to the device separately and dropped again, so that weights, buffers, gradients, modes and
+    random states are preserved, and a model larger than the device's memory can be measured. Raises CannotCut if a
+    single segment does not fit.
+
+    Args:
+        model: Plain model, on any device.
+        traces: Its graphs.
+        example: One microbatch [n, channels, height, width].
+        clock: Returns seconds after synchronizing with the device.
+        autocast: Returns the context of a forward pass.
+        progress: Receives the completed fraction.
     """
     parts = split(model, traces.train, traces.points)
     cuda = [example.device] if example.device.type == "cuda" else []
@@ -143,7 +140,7 @@ def _least(one: Measured, other: Measured) -> Measured:
 
 
 class _Run:
-    """One segment on the device of what it receives, in a copy that is to be dropped."""
+    """Runs of one segment on the device of its input, in a temporary copy."""
 
     output: Tensor
     """The tensor that the next segment receives."""
@@ -180,13 +177,11 @@ class _Run:
         self.output = output.detach().requires_grad_(output.requires_grad)
 
     def drop(self) -> None:
-        """Frees the copy, which would else be there until Python looks for circles: a graph and its module hold
-        each other.
-        """
+        """Free the copy, which Python would keep until it collects cycles: a graph and its module refer to each other."""
         self.part.to("meta")
 
     def _once(self) -> tuple[Tensor, float, float]:
-        """The output, and the seconds forward and backward."""
+        """Return the output, and the seconds forward and backward."""
         received = self.received.detach().requires_grad_(self.received.requires_grad)
         begun = self.clock()
         with self.autocast():
@@ -201,7 +196,7 @@ class _Run:
 
 
 class _Kept:
-    """Adds up the memory of the tensors that autograd keeps, each piece of memory once and none of `others`."""
+    """Sum of the memory of the tensors that autograd keeps, each storage once, without those of `others`."""
 
     def __init__(self, others: Sequence[Tensor]) -> None:
         self._seen = {tensor.untyped_storage().data_ptr() for tensor in others}
@@ -234,7 +229,7 @@ def measure_rank(
     autocast: Callable[[], AbstractContextManager[None]],
     progress: Callable[[float], None] = lambda _: None,
 ) -> CutPointCosts:
-    """`measure`, the optimizer's costs and the free memory of this rank's device, which the job calls `device`.
+    """Return `measure`, the optimizer's costs and the free memory of this rank's device, named `device` in the job.
 
     `workers` of the run's ranks share the CPU's memory.
     """
@@ -244,7 +239,7 @@ def measure_rank(
 
 
 def update_s(job: Job, device: torch.device, clock: Callable[[], float]) -> float:
-    """Seconds per parameter of a step of the job's optimizer, with its clipping and its averages."""
+    """Return the seconds per parameter of a step of the job's optimizer, with its clipping and its averages."""
     tensors = [nn.Parameter(torch.ones(UPDATED // 4, device=device)) for _ in range(4)]
     for tensor in tensors:
         tensor.grad = torch.ones_like(tensor)
@@ -259,7 +254,7 @@ def update_s(job: Job, device: torch.device, clock: Callable[[], float]) -> floa
 
 
 def free_bytes(device: torch.device, workers: int) -> int:
-    """What `device` has free for one rank, of which `workers` share the CPU's memory."""
+    """Return the bytes of `device` that are free for one rank, if `workers` ranks share the CPU's memory."""
     if device.type != "cuda":
         return int(psutil.virtual_memory().available / max(1, workers) * USABLE)
     free, _ = torch.cuda.mem_get_info(device)
@@ -268,9 +263,9 @@ def free_bytes(device: torch.device, workers: int) -> int:
 
 
 def seconds_per_byte(group: dist.ProcessGroup | None, device: torch.device) -> float:
-    """What a byte costs from one rank of `group` (None for all) to the next, the slowest of the neighbours.
+    """Return the time of a byte from one rank of `group` (None for all) to the next, between the slowest neighbours.
 
-    Blocks; all ranks of the group call it together and are told the same. 0 where there is but one rank.
+    Blocks; all ranks of the group call it together and get the same. 0 with one rank.
     """
     rank, world = dist.get_rank(group), dist.get_world_size(group)
     load = torch.zeros(TRAVELLING_BYTES, dtype=torch.uint8, device=device)
@@ -303,9 +298,9 @@ def assemble(
     gathered: Sequence[CutPointCosts],
     travel: float,
 ) -> Cut:
-    """The cut of `job`: its own `cuts` where it names some, else those that balance what was measured.
+    """Return the cut of `job`: its `cuts` if it names some, else those that balance the measurements.
 
-    `gathered` are of one replica, in order; `travel` is what `seconds_per_byte` gave. Raises CannotCut.
+    `gathered` are of one replica, in order; `travel` is the result of `seconds_per_byte`. Raises CannotCut.
     """
     if layout.microbatches is None:
         raise CannotCut(
@@ -341,7 +336,7 @@ def assemble(
 def _segments(
     model: nn.Module, traces: Traces, gathered: Sequence[CutPointCosts], microbatches: int
 ) -> tuple[Segment, ...]:
-    """`microbatches` go through the model for each step of the optimizer, whose time they share."""
+    """Return the segments; the optimizer's time is divided by the `microbatches` per step."""
     segments = []
     for number, part in enumerate(split(model, traces.train, traces.points)):
         costs = [rank.segments[number] for rank in gathered]
@@ -368,6 +363,6 @@ def _segments(
 
 
 def split_points_of(traces: Traces, cut: Cut) -> tuple[CutPoint, ...]:
-    """The split points of `cut` among those of `traces`, for `split`."""
+    """Return the split points of `cut` among those of `traces`, for `split`."""
     by_name = {point.node: point for point in traces.points}
     return tuple(by_name[name] for name in cut.cuts)

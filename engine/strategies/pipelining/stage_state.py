@@ -1,4 +1,4 @@
-"""The plain model's state, divided among the stages of a pipeline."""
+"""State of the plain model, divided among the stages of a pipeline."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from engine.torch_compat import buffers_of
 
 
 class PlainState:
-    """Where each name of a model's state is to be found when it is put together again from its stages, `parts`."""
+    """Mapping between the names of a model's state and its stages, `parts`."""
 
     def __init__(self, model: nn.Module, parts: Sequence[nn.Module]) -> None:
         state = model.state_dict(keep_vars=True)
         self._names = list(state)
         in_stages = {name for part in parts for name in part.state_dict()}
         stage_names = {id(tensor): name for name, tensor in state.items() if name in in_stages}
-        # What has two names appears in a stage under one of them.
+        # A tensor with two names appears in a stage under one of them.
         self._aliases = {
             name: stage_names[id(tensor)]
             for name, tensor in state.items()
@@ -29,21 +29,21 @@ class PlainState:
         )
 
     def joined(self, states: Iterable[dict[str, Tensor]]) -> dict[str, Tensor]:
-        """The model's state from those of all stages."""
+        """Return the model's state from those of all stages."""
         held = {name: tensor for state in states for name, tensor in state.items()}
         held |= {alias: held[name] for alias, name in self._aliases.items()}
         held |= self._unused
         return {name: held[name] for name in self._names}
 
     def load(self, parts: Iterable[nn.Module], state: dict[str, Tensor]) -> None:
-        """Takes the model's `state` over into `parts`, some of the stages, and keeps what no stage uses."""
+        """Load the model's `state` into `parts`, some of the stages, and keep what no stage uses."""
         for part in parts:
             part.load_state_dict({name: state.get(name, tensor) for name, tensor in part.state_dict().items()})
         self._unused = on_cpu({name: state[name] for name in self._unused})
 
 
 def share_buffers(trained: nn.Module, evaluated: nn.Module) -> None:
-    """Makes both graphs of a stage use the same buffers, which moving to a device may have copied."""
+    """Let both graphs of a stage use the same buffers, which moving to a device may have copied."""
     names = {name for name, _ in evaluated.named_buffers()}
     for name, buffer in trained.named_buffers():
         if name in names:

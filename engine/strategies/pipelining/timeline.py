@@ -1,4 +1,4 @@
-"""What the ranks of a pipeline did when in a step, and how much of their time a schedule leaves idle."""
+"""Timeline of a pipeline's passes in a step, and the idle time of schedules."""
 
 from __future__ import annotations
 
@@ -15,12 +15,11 @@ from engine.strategies.profiler import StepProfiler
 
 Kind = Literal["F", "B", "I", "W"]
 COSTS: dict[Kind, float] = {"F": 1.0, "B": 2.0, "I": 1.0, "W": 1.0}
-"""The theoretical costs of a stage's passes: a backward pass takes twice a forward pass, and its two halves the
-same."""
+"""Theoretical costs of a stage's passes: a backward pass takes two forward passes, and its halves one each."""
 
 
 class Pass(NamedTuple):
-    """What is to be done for one microbatch at one stage; see `Action` for the kinds."""
+    """One pass of a microbatch through a stage; see `Action` for the kinds."""
 
     kind: Kind
     stage: int
@@ -28,11 +27,11 @@ class Pass(NamedTuple):
 
 
 Order = tuple[tuple[Pass, ...], ...]
-"""The passes of each rank, in order."""
+"""Passes of each rank, in order."""
 
 
 def gpipe(devices: int, microbatches: int) -> Order:
-    """All forward passes, then all backward passes (Huang et al. 2019)."""
+    """Return all forward passes, then all backward passes (Huang et al. 2019)."""
     return tuple(
         tuple(Pass(kind, stage, number) for kind in ("F", "B") for number in range(microbatches))
         for stage in range(devices)
@@ -40,7 +39,7 @@ def gpipe(devices: int, microbatches: int) -> Order:
 
 
 def one_f_one_b(devices: int, microbatches: int) -> Order:
-    """As many forward passes as there are stages behind, then one of each in turn (Narayanan et al. 2019)."""
+    """Return one forward pass per later stage, then one of each in turn (Narayanan et al. 2019)."""
     return tuple(tuple(_one_f_one_b(stage, devices - 1 - stage, microbatches)) for stage in range(devices))
 
 
@@ -54,12 +53,11 @@ def _one_f_one_b(stage: int, ahead: int, microbatches: int) -> Iterator[Pass]:
 
 
 def simulated(order: Order) -> list[list[tuple[float, float]]]:
-    """When each pass of `order` begins and ends where all stages cost the same and travelling costs nothing.
+    """Return start and end of each pass of `order` if all stages cost the same and transfers nothing.
 
-    In units of a device's forward pass of one microbatch through all its stages. Each rank goes through its
-    passes in their order, and each pass begins when what it needs is there: a forward pass that of the stage
-    before, a backward pass that of the stage behind and its own forward pass, the weights' the inputs'.
-    Raises ValueError where an order waits for itself.
+    The unit is a device's forward pass of one microbatch through all its stages. Each rank makes its passes in order,
+    and each starts when its inputs exist: for a forward pass that of the stage before, for a backward pass that of the
+    stage after and its forward pass, for the weights' the inputs'. Raises ValueError if an order deadlocks.
     """
     stages = {task.stage for passes in order for task in passes}
     share = len(order) / len(stages)
@@ -83,7 +81,7 @@ def simulated(order: Order) -> list[list[tuple[float, float]]]:
 
 
 def _needs(task: Pass, last: int) -> list[tuple[Pass, ...]]:
-    """What has to be done before `task`: one of each."""
+    """Return the prerequisites of `task`: one of each tuple."""
     kind, stage, number = task
     if kind == "F":
         return [(Pass("F", stage - 1, number),)] if stage else []
@@ -94,19 +92,20 @@ def _needs(task: Pass, last: int) -> list[tuple[Pass, ...]]:
 
 
 def idle_share(times: Sequence[Sequence[tuple[float, float]]]) -> float:
-    """The share of the ranks' time, from the first begin to the last end, in which they did nothing."""
+    """Return the fraction of the ranks' time, from the first start to the last end, without a pass."""
     every = [each for rank in times for each in rank]
     span = max(end for _, end in every) - min(begin for begin, _ in every)
     return 1.0 - sum(end - begin for begin, end in every) / (span * len(times))
 
 
 class ScheduleProfiler(StepProfiler):
-    """For pipelines: tells what the `devices` ranks of the first one did when in a step, beside what `schedule` costs
-    in theory (`theory`, the share of the time that it leaves idle).
+    """Profiler of pipelines, which records the passes of the first pipeline's `devices` ranks.
 
-    While it records, each rank notes when each pass of its stages begins and ends. On the CPU by the clock that all
-    processes of a machine share. On a GPU by events in its stream, which cost the step nothing and are read
-    afterwards; they are put on the host's clock by one event at which both were read together.
+    `theory` is the fraction of the time that `schedule` leaves idle in theory.
+
+    While it records, each rank notes start and end of each pass of its stages: on the CPU by the clock that all
+    processes of a machine share; on a GPU by events in its stream, which cost the step nothing, are read afterwards,
+    and are converted to the host's clock by one event at which both were read together.
     """
 
     records = True
@@ -128,7 +127,7 @@ class ScheduleProfiler(StepProfiler):
             self._base = event, time.perf_counter()
 
     def forget(self) -> None:
-        """What was noted so far does not count."""
+        """Drop the recorded passes."""
         self._passes = []
 
     @contextmanager
@@ -141,13 +140,13 @@ class ScheduleProfiler(StepProfiler):
         self._passes.append((Pass(kind, stage, microbatch), begin, self._now()))
 
     def extend(self) -> None:
-        """What was done since the last pass ended belongs to it."""
+        """Add the time since the last pass to it."""
         if self.recording and self._passes:
             task, begin, _ = self._passes[-1]
             self._passes[-1] = task, begin, self._now()
 
     def noted(self) -> list[tuple[Pass, float, float]]:
-        """What was noted, in order, in seconds of the host's clock; waits for the device."""
+        """Return the recorded passes, in order, in seconds of the host's clock; waits for the device."""
         return [(task, self._seconds(begin), self._seconds(end)) for task, begin, end in self._passes]
 
     def _recorded(self, step: int, collectives: Collectives) -> ScheduleTraced | None:
@@ -172,7 +171,7 @@ class ScheduleProfiler(StepProfiler):
 def traced(
     step: int, schedule: str, ranks: Iterable[list[tuple[Pass, float, float]]], theory: float
 ) -> ScheduleTraced | None:
-    """What the ranks noted of one step, as an event; None where they noted nothing."""
+    """Return the event on the ranks' passes of one step; None if they recorded nothing."""
     noted = [list(passes) for passes in ranks]
     times = [[(begin, end) for _, begin, end in passes] for passes in noted]
     every = [each for rank in times for each in rank]

@@ -15,7 +15,7 @@ from engine.contract.job import FIELDS, Job, fields_with
 from engine.models.base import TaskError
 from engine.optim.optimizer_step import OptimizerStep
 from engine.runs.folder import older_checkpoints
-from engine.strategies.base import Strategy, settled_precision
+from engine.strategies.base import Strategy, resolve_precision
 from engine.strategies.collectives import Collectives
 from engine.training.autotune import computes_alike
 from engine.training.checkpointing.checkpoint_files import (
@@ -209,7 +209,7 @@ class Checkpoint:
 def _needs_same_memory(before: dict[str, Any], job: Job) -> bool:
     """Return True if the job needs as much memory on each device as the job `before`."""
     alike = all(before[name] == job.value(name) for name in fields_with("memory"))
-    return alike and tuple(before["devices"]) == job.parallel.devices and before["precision"] == settled_precision(job)
+    return alike and tuple(before["devices"]) == job.parallel.devices and before["precision"] == resolve_precision(job)
 
 
 def _read_intact(path: Path) -> tuple[Path, dict[str, Any], str]:

@@ -9,7 +9,7 @@ import pytest
 
 from engine.contract.events import RanksTimed, RankTimes
 from engine.contract.job import Job
-from engine.strategies.rank_times import Spent, outside, ranks_timed, stood_still, straggler, union
+from engine.strategies.rank_times import Spent, blocked_times, length_outside, ranks_timed, straggler, union
 from tests.support.cases import some
 
 PAUSE_S = 0.1
@@ -71,17 +71,17 @@ def test_that_a_union_covers_what_its_intervals_cover() -> None:
 
 def test_that_what_lies_outside_is_what_nothing_covers() -> None:
     covered = [(0.0, 2.0), (3.0, 4.0)]
-    assert outside((1.0, 5.0), covered) == 2.0
-    assert outside((0.5, 1.5), covered) == 0.0
-    assert outside((5.0, 6.0), covered) == 1.0
+    assert length_outside((1.0, 5.0), covered) == 2.0
+    assert length_outside((0.5, 1.5), covered) == 0.0
+    assert length_outside((5.0, 6.0), covered) == 1.0
 
 
 def test_that_a_collective_beside_a_computation_costs_nothing() -> None:
     computing = [(0.0, 4.0), (7.0, 8.0)]
     # One is hidden, one is half exposed, two overlap each other, in the order in which they began.
-    assert stood_still([(3.0, 6.0), (1.0, 2.0), (5.0, 9.0)], computing) == (0.0, 2.0, 2.0)
-    assert stood_still([(10.0, 14.0), (11.0, 12.0), (13.0, 15.0)], computing) == (4.0, 0.0, 1.0)
-    assert stood_still([], computing) == ()
+    assert blocked_times([(3.0, 6.0), (1.0, 2.0), (5.0, 9.0)], computing) == (0.0, 2.0, 2.0)
+    assert blocked_times([(10.0, 14.0), (11.0, 12.0), (13.0, 15.0)], computing) == (4.0, 0.0, 1.0)
+    assert blocked_times([], computing) == ()
 
 
 def test_that_the_last_to_come_to_a_collective_tells_what_it_takes() -> None:

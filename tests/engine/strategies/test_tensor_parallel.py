@@ -12,7 +12,7 @@ from torch import nn
 
 from engine.contract.events import Failed, LogLine, Validation
 from engine.contract.job import Job
-from engine.optim.shards import packed, unpacked
+from engine.optim.shards import pack_qkv, unpack_qkv
 from engine.strategies.layer_split import layer_pairs
 
 Make = Callable[..., Job]
@@ -37,9 +37,9 @@ def build_model(num_classes):
 
 def test_that_packed_rows_give_each_rank_the_queries_keys_and_values_of_its_heads() -> None:
     rows = torch.arange(12)
-    assert packed(rows, 2).tolist() == [0, 1, 4, 5, 8, 9, 2, 3, 6, 7, 10, 11]
+    assert pack_qkv(rows, 2).tolist() == [0, 1, 4, 5, 8, 9, 2, 3, 6, 7, 10, 11]
     weight = torch.randn(36, 5)
-    assert torch.equal(unpacked(packed(weight, 3), 3), weight)
+    assert torch.equal(unpack_qkv(pack_qkv(weight, 3), 3), weight)
 
 
 def test_that_pairs_have_elementwise_layers_alone_between_them_and_weights_of_their_own() -> None:

@@ -18,7 +18,7 @@ from engine.contract.events import Chosen, Failed, Validation
 from engine.contract.job import Job
 from engine.contract.worker import WorkerSpec
 from engine.strategies import STRATEGIES
-from engine.strategies.base import ResolvedJob, Strategy, settled_precision
+from engine.strategies.base import ResolvedJob, Strategy, resolve_precision
 from engine.training.autotune import Autotuner
 from tests.support.dataset_infos import class_of_image
 from tests.support.worker_group import WorkerGroup
@@ -199,9 +199,9 @@ def test_that_bf16_is_chosen_where_all_gpus_have_it(
 ) -> None:
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda index: capabilities[index])
     devices = tuple(f"GPU-{number}" for number in range(len(capabilities)))
-    assert settled_precision(Job.from_fields(devices=devices)) == precision
-    assert settled_precision(Job.from_fields(devices=devices, precision="fp32")) == "fp32"
-    assert settled_precision(Job.from_fields(devices=("cpu",))) == "fp32"
+    assert resolve_precision(Job.from_fields(devices=devices)) == precision
+    assert resolve_precision(Job.from_fields(devices=devices, precision="fp32")) == "fp32"
+    assert resolve_precision(Job.from_fields(devices=("cpu",))) == "fp32"
 
 
 def test_that_a_long_run_on_the_cpu_is_not_compiled_unless_asked_for() -> None:

@@ -11,7 +11,7 @@ import torch
 
 from engine.contract.events import Failed, StepMetrics, Validation, Warned
 from engine.contract.job import Job
-from engine.strategies.memory import DoesNotFit, in_parts_that_fit, ran_out
+from engine.strategies.memory import DoesNotFit, ran_out, run_in_parts
 from tests.support.same_states import differences
 
 Make = Callable[..., Job]
@@ -184,13 +184,13 @@ def test_that_parts_are_halved_until_they_hold_one_image_and_nothing_lasting_is_
             raise torch.OutOfMemoryError("CUDA out of memory.")
         return "made"
 
-    assert in_parts_that_fit(fits, 1, 3) == ("made", 3)
+    assert run_in_parts(fits, 1, 3) == ("made", 3)
     assert tried == [1, 2, 3]
     with pytest.raises(DoesNotFit):
-        in_parts_that_fit(fits, 1, 2)
+        run_in_parts(fits, 1, 2)
     tried.clear()
     with pytest.raises(torch.OutOfMemoryError):
-        in_parts_that_fit(fits, 1, 3, undone=lambda: False)
+        run_in_parts(fits, 1, 3, can_retry=lambda: False)
     assert tried == [1]
 
 
@@ -209,7 +209,7 @@ def test_that_what_the_failed_passes_held_is_free_before_the_next_try() -> None:
         if parts < 4:
             raise torch.OutOfMemoryError("CUDA out of memory.")
 
-    in_parts_that_fit(make, 1, 8)
+    run_in_parts(make, 1, 8)
     assert len(held) == 3
     assert not any(alive)
 
@@ -224,7 +224,7 @@ def test_that_batchnorm_which_takes_no_single_image_is_named() -> None:
         return made
 
     with pytest.raises(DoesNotFit) as caught:
-        in_parts_that_fit(make, 1, 4)
+        run_in_parts(make, 1, 4)
     assert caught.value.images == 2
 
 

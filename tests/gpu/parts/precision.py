@@ -11,7 +11,7 @@ from engine.contract.worker import WorkerSpec
 from engine.data.loading.base_loader import Batch
 from engine.optim.optimizer_step import OptimizerStep
 from engine.strategies import STRATEGIES
-from engine.strategies.base import NATIVE_BF16, ResolvedJob, Strategy, settled_precision
+from engine.strategies.base import NATIVE_BF16, ResolvedJob, Strategy, resolve_precision
 from tests.gpu.jobs import by_class, model_file
 from tests.gpu.proof import Proof, prove
 from tests.support.dataset_infos import class_of_image
@@ -35,7 +35,7 @@ TOLERANCE = {"fp32": 2e-2, "bf16": 1e-1, "fp16": 2e-2}
 
 
 def chosen(proof: Proof) -> None:
-    precision = settled_precision(Job.from_fields(devices=(proof.gpu,)))
+    precision = resolve_precision(Job.from_fields(devices=(proof.gpu,)))
     expected = "fp32" if proof.rehearsing or torch.cuda.get_device_capability() < NATIVE_BF16 else "bf16"
     proof.claim("the precision that is chosen", precision == expected, precision)
 
