@@ -1,1 +1,1 @@
-"""Alerts: the rules, what they find, and how it is told."""
+"""Alerts: rules, detection, views and desktop notifications."""

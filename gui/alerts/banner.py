@@ -1,4 +1,4 @@
-"""The alerts that have not been acknowledged, at the top of a page."""
+"""Banner of the unacknowledged alerts at the top of a page."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from gui.widgets.banner import Banner
 
 
 class AlertBanner(Banner):
-    """Says the first of them, and how many more there are. That a host does not answer is said by the page itself.
+    """Banner with the first unacknowledged alert and their number; the page itself reports silent hosts.
 
-    Signals: show_wanted() - the user wants to see all alerts.
+    Signals:
+        show_wanted(): the user wants to see all alerts.
     """
 
     show_wanted = Signal()

@@ -1,4 +1,4 @@
-"""The alerts in force, one below the other."""
+"""Cards of the active alerts."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gui.widgets.icon_label import IconLabel
 
 
 class AlertCard(QFrame):
-    """One alert in force: what it is, since when, and what can be done."""
+    """Card of one active alert: its cause, its start and its remedy."""
 
     def __init__(self, alerts: Alerts, alert: Alert) -> None:
         super().__init__()
@@ -57,7 +57,7 @@ class AlertCard(QFrame):
 
 
 class AlertCards(QWidget):
-    """A card for each alert in force, or that there is none."""
+    """A card per active alert, or a line without any."""
 
     def __init__(self, alerts: Alerts) -> None:
         super().__init__()
@@ -73,7 +73,7 @@ class AlertCards(QWidget):
         self._show_alerts()
 
     def _show_alerts(self) -> None:
-        now = self._alerts.in_force
+        now = self._alerts.active_alerts
         for number in [number for number in self._cards if number not in {alert.number for alert in now}]:
             self._cards.pop(number).deleteLater()
         for index, alert in enumerate(now):

@@ -1,4 +1,4 @@
-"""The interface of a desktop notification channel, and the channel through the system tray."""
+"""Interface of a desktop notification channel, and the channel through the system tray."""
 
 from __future__ import annotations
 
@@ -9,20 +9,21 @@ from PySide6.QtWidgets import QApplication, QSystemTrayIcon
 
 
 class Channel(QObject):
-    """A way to show notifications on the desktop.
+    """Way to show notifications on the desktop.
 
-    Signals: pressed() - the user pressed a notification that was sent through this.
+    Signals:
+        pressed(): the user pressed a notification sent through this channel.
     """
 
     pressed = Signal()
 
     def send(self, title: str, text: str, answer: Callable[[str], None]) -> None:
-        """Shows a notification and, now or later, answers in words why it could not, "" where it could."""
+        """Show a notification and, now or later, call `answer` with an error message, "" for success."""
         raise NotImplementedError
 
 
 class TrayChannel(Channel):
-    """Through an icon in the system tray, which is there from the first notification on."""
+    """Channel through an icon in the system tray, shown from the first notification on."""
 
     def __init__(self, parent: QObject | None = None) -> None:
         super().__init__(parent)

@@ -1,4 +1,4 @@
-"""Evaluates alert rules on one snapshot of a GPU. Stateless except for `News`, which remembers reported events."""
+"""Evaluation of alert rules on one snapshot of a GPU. Stateless except for `EventTracker`."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ from gui.alerts.rules import KINDS, Rule, Threshold, length
 
 @dataclass(frozen=True)
 class Finding:
-    """Something that a rule is about. One that is not `full` is within the margin of the threshold: it keeps an alert
-    in force and brings none about.
+    """Condition found by a rule.
+
+    Within the margin of the threshold it isn't `full`: it sustains an alert but starts none.
     """
 
     text: str
@@ -23,7 +24,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Event:
-    """Something that has happened, at `time` (seconds since the epoch)."""
+    """Event at `time` (seconds since the epoch)."""
 
     text: str
     time: float
@@ -37,9 +38,9 @@ def _lost(gpu: Gpu) -> Finding:
 
 
 def find(rule: Rule, gpu: Gpu, run: str | None) -> Finding | None:
-    """What the rule finds on `gpu` now, None for nothing; `run` is the name of the run that holds it.
+    """Return the rule's finding on `gpu`, None without one; `run` is the name of the run that holds it.
 
-    Nothing is found where the GPU does not tell, nor by the last values of one that is lost or asleep.
+    Unknown values and the last values of a lost or sleeping GPU give no finding.
     """
     if rule.kind == "lost":
         return _lost(gpu) if gpu.lost else None
@@ -78,11 +79,10 @@ def _sentence(words: str, rule: Rule) -> str:
     return f"{words[0].upper()}{words[1:]}{lasted}."
 
 
-class News:
-    """Tells what has newly happened to one GPU, by what was seen of it before.
+class EventTracker:
+    """Tracker of the events of one GPU, which reports new ones.
 
-    Xids are news whenever they are first seen, as a sampler tells those since its own start; so is a GPU that cannot
-    replace a faulty row. Errors that the memory had before the first look are not.
+    Xids and a GPU that can't replace a faulty row are reported when first seen; memory errors only if they rise.
     """
 
     def __init__(self) -> None:

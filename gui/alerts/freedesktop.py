@@ -19,7 +19,7 @@ _PRESSED = "default"
 
 
 class FreedesktopChannel(Channel):
-    """Through the notification service that owns its name on `bus`."""
+    """Channel through the notification service that owns its name on `bus`."""
 
     def __init__(self, bus: QDBusConnection, parent: QObject | None = None, *, patience_ms: int = PATIENCE_MS) -> None:
         super().__init__(parent)

@@ -1,4 +1,4 @@
-"""The last alerts as a table."""
+"""Table of the last alerts."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from gui.format import clock
 from gui.style import theme
 from gui.style.icons import icon
 from gui.widgets.column_model import NOTHING, ColumnModel, Index
-from gui.widgets.table_look import look_calm
+from gui.widgets.table_look import apply_table_style
 
 
 @dataclass(frozen=True)
@@ -24,13 +24,13 @@ class _Column:
     title: str
     text: Callable[[Alert], str]
     widest: str
-    """A text that has to find room in it."""
+    """Longest text to make room for."""
     number: bool = False
     help: str = ""
 
 
 def _lasted(alert: Alert) -> str:
-    """ "3:12 min", "active", or "–" for something that happened and was over at once."""
+    """Return "3:12 min", "active", or "–" for an event without duration."""
     if alert.ended is None:
         return "active"
     return "–" if KINDS[alert.kind].event else duration(max(0.0, alert.ended - alert.since))
@@ -46,7 +46,7 @@ WHAT = 3
 
 
 class HistoryModel(ColumnModel):
-    """One row for each alert, the newest first."""
+    """Model with a row per alert, newest first."""
 
     columns = COLUMNS
 
@@ -55,7 +55,7 @@ class HistoryModel(ColumnModel):
         self._alerts: tuple[Alert, ...] = ()
 
     def show_alerts(self, alerts: tuple[Alert, ...]) -> None:
-        """Shows `alerts`, newest first. Rows that stay keep what is selected of them."""
+        """Show `alerts`, newest first. Remaining rows keep their selection."""
         wanted = {alert.number for alert in alerts}
         for row in reversed(range(len(self._alerts))):
             if self._alerts[row].number not in wanted:
@@ -89,14 +89,14 @@ class HistoryModel(ColumnModel):
 
 
 class HistoryTable(QTableView):
-    """Shows a `HistoryModel`."""
+    """View of a `HistoryModel`."""
 
     def __init__(self, model: HistoryModel) -> None:
         super().__init__()
         self.setAccessibleName("History of the alerts")
         self.setModel(model)
         self.setFont(theme.tabular(self.font()))
-        look_calm(self, padding=5, leading=10)
+        apply_table_style(self, padding=5, leading=10)
         header = self.horizontalHeader()
         header.setSectionResizeMode(QHeaderView.ResizeMode.Interactive)
         header.setStretchLastSection(True)

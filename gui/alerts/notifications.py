@@ -1,6 +1,4 @@
-"""Alerts on the desktop, whatever window is in front: through the desktop's own notification service where there is
-one (Linux), else through the system tray. A machine with neither is fine: the window shows the alerts all the same.
-"""
+"""Desktop notifications of alerts, through the notification service (Linux) or else the system tray."""
 
 from __future__ import annotations
 
@@ -23,7 +21,7 @@ SENT = "Sent. If nothing appears, check whether the desktop is set to “do not 
 
 
 def find_channel(parent: QObject) -> Channel | None:
-    """The best way to this desktop, None where there is none."""
+    """Return the best channel to this desktop, None without one."""
     if has_session_bus():
         # D-Bus takes time to load, which most openings of the window never need.
         from PySide6.QtDBus import QDBusConnection
@@ -39,9 +37,10 @@ def find_channel(parent: QObject) -> Channel | None:
 
 
 class DesktopNotices(QObject):
-    """Sends those alerts to the desktop whose rules say so, together and not too often.
+    """Sender of the alerts whose rules ask for notifications, combined and at a limited rate.
 
-    Signals: pressed() - the user pressed a notification and wants to see the alerts.
+    Signals:
+        pressed(): the user pressed a notification and wants to see the alerts.
     """
 
     pressed = Signal()
@@ -55,7 +54,7 @@ class DesktopNotices(QObject):
         together_ms: int = TOGETHER_MS,
         at_most_every_ms: int = AT_MOST_EVERY_MS,
     ) -> None:
-        """`find` looks for the way to the desktop; it is called when the first notification is due."""
+        """Create a sender; `find` returns the channel when the first notification is due."""
         super().__init__(parent)
         self._alerts = alerts
         self._find = find
@@ -72,7 +71,7 @@ class DesktopNotices(QObject):
         alerts.test_wanted.connect(self.send_test)
 
     def send_test(self, answer: Callable[[str], None]) -> None:
-        """Sends a notification at once, and answers in words how that went."""
+        """Send a notification at once, and call `answer` with a message about the result."""
         self._send("Footplate", "This is what an alert looks like.", lambda why: answer(why or SENT))
 
     def _raised(self, alert: Alert) -> None:
@@ -104,7 +103,7 @@ class DesktopNotices(QObject):
 
 
 def in_words(alerts: list[Alert]) -> tuple[str, str]:
-    """A notification's title and text: a line for each alert, the first few of them."""
+    """Return a notification's title and its text, with a line for each of the first alerts."""
     if len(alerts) == 1:
         return f"{alerts[0].title}: {alerts[0].what}", alerts[0].text
     lines = [alert.sentence for alert in alerts[:LINES]]

@@ -1,4 +1,4 @@
-"""One rule: on or off, what it says, and, unfolded, its editors."""
+"""Row of one alert rule: a check box, a summary, and collapsible editors."""
 
 from __future__ import annotations
 
@@ -28,12 +28,16 @@ from gui.widgets.problem_label import ProblemLabel
 from gui.widgets.tab_order import order_tabs
 
 _MINUTES_FROM_S = 300.0
-"""Rules whose default is at least so long are edited in minutes, others in seconds."""
+"""Default duration above which a rule is edited in minutes."""
 _EDITOR_WIDTH = 240
 
 
 class RuleRow(QWidget):
-    """Signals: edited(Rule) - the user has changed the rule to one that has no problems."""
+    """Row of one rule.
+
+    Signals:
+        edited(Rule): the user has changed the rule, without problems.
+    """
 
     edited = Signal(object)
 
@@ -78,7 +82,7 @@ class RuleRow(QWidget):
         self._show()
 
     def show_rule(self, rule: Rule) -> None:
-        """Shows `rule` where it is another one than before: what is being typed stays."""
+        """Show `rule` unless it is shown already, so that text being typed stays."""
         if rule != self._rule:
             self._rule = rule
             self._show()
@@ -97,7 +101,7 @@ class RuleRow(QWidget):
             self.editors.show_rule(rule)
 
     def set_devices(self, devices: Mapping[str, str]) -> None:
-        """The devices there are to choose from: their titles by their keys."""
+        """Set the titles of the devices to choose from, by key."""
         if devices != self._devices:
             self._devices = dict(devices)
             if self.editors is not None:
@@ -118,9 +122,10 @@ class RuleRow(QWidget):
 
 
 class RuleEditors(QWidget):
-    """The fields of a rule. What is typed counts once it is entered or left, and only where nothing is wrong with it.
+    """Editors of a rule's fields. Typed text counts once it is entered or left, if it is valid.
 
-    Signals: edited(Rule)
+    Signals:
+        edited(Rule): the user has changed the rule.
     """
 
     edited = Signal(object)
@@ -209,7 +214,7 @@ class RuleEditors(QWidget):
         self._grid.addWidget(self._problems[field], row, 1, 1, 2)
 
     def _written(self) -> Rule:
-        """The rule as the fields have it, right or wrong."""
+        """Return the rule in the fields, valid or not."""
         chosen = tuple(key for key, box in self._boxes.items() if box.isChecked())
         return msgspec.structs.replace(
             self._rule,
@@ -238,7 +243,7 @@ class RuleEditors(QWidget):
             self.edited.emit(self._written())
 
     def _show_devices(self) -> None:
-        """A box for each device there is, and for each that the rule names without its being there."""
+        """Show a check box per device, also for missing ones that the rule names."""
         if "devices" not in self._problems:
             return
         named = self._rule.devices or ()
@@ -270,5 +275,5 @@ class RuleEditors(QWidget):
 
 
 def _number(value: float | str | None) -> float | None:
-    """What a `FloatEditor` holds; not a number for a text that is none."""
+    """Return the value of a `FloatEditor`, NaN for a text."""
     return math.nan if isinstance(value, str) else value

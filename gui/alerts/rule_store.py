@@ -1,4 +1,4 @@
-"""The rules between two openings of the window: `alerts.json`, beside the window's other settings."""
+"""Storage of the alert rules in `alerts.json`, next to the window's other settings."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class RuleStore:
-    """Reads and writes the rules. `folder` is Footplate's home where none is given."""
+    """File of the rules in `folder`, by default Footplate's home."""
 
     def __init__(self, folder: Path | None = None) -> None:
         self.path = (folder or paths.home()) / "alerts.json"
 
     def load(self) -> tuple[dict[KindId, Rule], str]:
-        """The rules, the default where none is kept, and in words what was wrong with the file, "" for nothing.
+        """Read the rules, or the defaults, and return them with a message about a damaged file, "" for none.
 
-        A file that cannot be understood is set aside as `alerts.json.damaged`, so that nothing in it is lost.
+        A damaged file is renamed to `alerts.json.damaged`, so that nothing in it is lost.
         """
         rules = dict(DEFAULTS)
         try:
@@ -43,7 +43,7 @@ class RuleStore:
         return rules, ""
 
     def save(self, rules: dict[KindId, Rule]) -> str:
-        """Writes the rules, whole or not at all; returns in words why it could not, "" where it could."""
+        """Write the rules, all or nothing; return an error message, "" for success."""
         text = msgspec.json.format(msgspec.json.encode(_File(tuple(rules[kind] for kind in KINDS))))
         part = self.path.with_name(self.path.name + ".part")
         try:

@@ -1,4 +1,4 @@
-"""The kinds of alerts, and the rules that raise them."""
+"""Kinds of alerts, and the rules that raise them."""
 
 from __future__ import annotations
 
@@ -18,15 +18,16 @@ KindId = Literal[
     "not_answering",
 ]  # fmt: skip
 LONGEST_S = 86_400.0
-"""The longest duration of a rule: one day, the length of the history."""
+"""Longest duration of a rule: one day, the length of the history."""
 
 
 class Rule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a user wants to be told of.
+    """Alert rule of the user.
 
-    `threshold` is in the unit of the kind's `Threshold`; None stands for the GPU's own limit, or for a kind that has
-    no threshold. What is found has to last for `for_s` seconds. `devices` are the keys of those that the rule is for
-    (a GPU's UUID, or "host/UUID"); None stands for all.
+    Attributes:
+        threshold: Limit in the unit of the kind's `Threshold`; None for the GPU's own limit or kinds without one.
+        for_s: Seconds that the condition must last.
+        devices: Keys of the covered devices (a GPU's UUID, or "host/UUID"), None for all.
     """
 
     kind: KindId
@@ -42,10 +43,13 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 @dataclass(frozen=True)
 class Threshold:
-    """A number that a rule is about: `read` gives it of a GPU, in `unit`.
+    """Measured value that a rule limits.
 
-    `own` gives the GPU's own limit, which `own_words` names; None where there is no such thing. An alert in force ends
-    only when the value is back by `margin`, so that one that hovers about its threshold does not come and go.
+    Attributes:
+        read: Returns the value of a GPU in `unit`.
+        margin: Distance that the value must move back to end an alert, so that it doesn't flicker.
+        own: Returns the GPU's own limit, None without such a limit.
+        own_words: Name of that limit.
     """
 
     unit: str
@@ -63,9 +67,7 @@ class Threshold:
 
 @dataclass(frozen=True)
 class Kind:
-    """One thing to be warned of. An `event` is over as soon as it has happened, so that its alert stays until it has
-    been acknowledged; anything else lasts.
-    """
+    """Kind of alert. An `event` has no duration: its alert stays active until it is acknowledged."""
 
     id: KindId
     title: str
@@ -78,7 +80,7 @@ class Kind:
 
 
 def memory_full_percent(gpu: Gpu) -> float | None:
-    """How full the memory is, with what the driver keeps for itself; None where the GPU does not tell."""
+    """Return the used memory with the driver's reserve in percent, None if unknown."""
     if gpu.memory_used_bytes is None or not gpu.memory_total_bytes:
         return None
     return 100 * (gpu.memory_used_bytes + (gpu.memory_reserved_bytes or 0)) / gpu.memory_total_bytes
@@ -164,13 +166,13 @@ KINDS: dict[KindId, Kind] = {
         ),
     )
 }  # fmt: skip
-"""All kinds of alerts, in the order in which they are listed."""
+"""All kinds of alerts, in the order of their display."""
 
 DEFAULTS: dict[KindId, Rule] = {id_: kind.default for id_, kind in KINDS.items()}
 
 
 def problems(rule: Rule) -> tuple[Problem, ...]:
-    """The problems of a rule, by its fields `threshold`, `for_s` and `devices`."""
+    """Return the problems of a rule, by its fields `threshold`, `for_s` and `devices`."""
     found = []
     threshold = KINDS[rule.kind].threshold
     if threshold is not None and (rule.threshold is not None or threshold.own is None):
@@ -188,13 +190,13 @@ def problems(rule: Rule) -> tuple[Problem, ...]:
 
 
 def length(seconds: float) -> str:
-    """ "10 s" or "10 min"."""
+    """Format a duration as "10 s" or "10 min"."""
     minutes = seconds / 60
     return f"{significant(minutes)} min" if minutes >= 1 and minutes == int(minutes) else f"{significant(seconds)} s"
 
 
 def summary(rule: Rule) -> str:
-    """The rule as a sentence: "at or above 90 °C for 10 s"."""
+    """Describe a rule: "at or above 90 °C for 10 s"."""
     kind = KINDS[rule.kind]
     said = []
     if kind.threshold is not None:

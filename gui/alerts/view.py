@@ -27,7 +27,7 @@ from gui.widgets.elided_label import ElidedLabel
 from gui.widgets.scroll_panel import scroll_panel
 
 SIDE_BY_SIDE = 980
-"""Width from which on the rules are next to the alerts instead of below."""
+"""Least width for the rules next to the alerts."""
 
 
 class AlertsView(QWidget):
@@ -77,7 +77,7 @@ class AlertsView(QWidget):
             self._share_room()
 
     def _share_room(self) -> None:
-        """Side by side the halves are equal; one below the other, the table takes what is left, where there is one."""
+        """Divide the room: equal columns side by side; below each other, the table takes the rest."""
         wide = self._halves.direction() == QBoxLayout.Direction.LeftToRight
         table = not self.table.isHidden()
         for index, stretch in enumerate((wide or table, wide, not wide and not table)):
@@ -129,7 +129,7 @@ class AlertsView(QWidget):
             row.on.setFixedWidth(widest)
 
     def _show_alerts(self) -> None:
-        now = self._alerts.in_force
+        now = self._alerts.active_alerts
         self._count.setText(counted(len(now), "alert") if now else "")
         self.acknowledge_all.setEnabled(bool(self._alerts.unseen))
         past = self._alerts.history

@@ -1,4 +1,4 @@
-"""Watches what comes from the hosts by the user's rules, and says what is to be known."""
+"""Evaluation of the alert rules on the snapshots of all hosts."""
 
 from __future__ import annotations
 
@@ -13,24 +13,26 @@ from PySide6.QtCore import QObject, QTimer, Signal
 
 from engine.contract.devices import Gpu, Snapshot, device_key, gpu_title, host_of
 from engine.contract.problems import Severity
-from gui.alerts.detectors import Event, Finding, News, find
+from gui.alerts.detectors import Event, EventTracker, Finding, find
 from gui.alerts.rule_store import RuleStore
 from gui.alerts.rules import KINDS, KindId, Rule
 
 CALM_S = 10.0
-"""An active alert ends after this time without a finding, so that it does not flicker."""
+"""Seconds without a finding after which an alert ends, so that it doesn't flicker."""
 GAP_S = 60.0
-"""After a gap of this length (a suspended laptop, a changed clock), conditions count as new."""
-KEPT = 200
+"""Gap between snapshots (a suspended laptop, a changed clock) after which conditions count as new."""
+CAPACITY = 200
 """Capacity of the alert history."""
 
 
 @dataclass(frozen=True)
 class Alert:
-    """Something that a rule found on a device, or on a host where `device` is "".
+    """Alert about a device, or about a host if `device` is "".
 
-    `since` is when it began, `ended` when it was over (seconds since the epoch, by the host's clock); `times` counts
-    how often an event has happened since it was last acknowledged.
+    Attributes:
+        since: Start, in seconds since the epoch by the host's clock.
+        ended: End, None while it is active.
+        times: Number of events since it was last acknowledged.
     """
 
     number: int
@@ -47,7 +49,7 @@ class Alert:
 
     @property
     def what(self) -> str:
-        """ "Temperature", or "Xid error, 3 times"."""
+        """Kind such as "Temperature", or "Xid error, 3 times"."""
         return KINDS[self.kind].title + (f", {self.times} times" if self.times > 1 else "")
 
     @property
@@ -57,7 +59,7 @@ class Alert:
 
 @dataclass(frozen=True)
 class _Subject:
-    """What an alert is about. `source` tells apart what is told of one thing in different ways."""
+    """Subject of an alert; `source` separates reports about one thing from different origins."""
 
     host: str
     device: str
@@ -67,7 +69,7 @@ class _Subject:
 
 @dataclass
 class _Watch:
-    """One rule on one subject: since when something is found there, and since when nothing any more."""
+    """State of one rule on one subject: when the condition began, and when it was last gone."""
 
     began: float | None = None
     calm: float | None = None
@@ -78,19 +80,18 @@ _Key = tuple[KindId, str, str, str]
 
 
 class Alerts(QObject):
-    """What is in force now, what was, and the rules.
+    """Active alerts, their history, and the rules.
 
-    Time is the snapshots' own, so that a slow or stopped window invents nothing. An alert that has been acknowledged
-    stays in force while its cause lasts; one of an event ends with that.
+    Timestamps are those of the snapshots, so that a stalled window raises no false alerts. An acknowledged alert stays
+    active while its cause lasts; an event's alert ends with it.
 
     Signals:
-        raised(Alert): something is to be known.
-        cleared(Alert): it is over.
-        changed(): `in_force`, `history` or `devices` has changed.
-        rules_changed(): `rules` has.
-        message(str): what went wrong with the file of the rules; "" once it is well.
-        test_wanted(object): the user wants to see a notification; the function that comes with it is to be called with
-            how that went, in words.
+        raised(Alert): an alert has started, or its event was repeated.
+        cleared(Alert): an alert has ended.
+        changed(): `active_alerts`, `history` or `devices` has changed.
+        rules_changed(): `rules` has changed.
+        message(str): an error of the rules' file; "" once it is solved.
+        test_wanted(object): the user wants to see a notification; the function receives the result in words.
     """
 
     raised = Signal(object)
@@ -103,7 +104,7 @@ class Alerts(QObject):
     def __init__(
         self, parent: QObject | None = None, *, folder: Path | None = None, clock: Callable[[], float] = time.time
     ) -> None:
-        """`folder` is where the rules are kept, Footplate's home by default. `clock` tells when a host fell silent."""
+        """Load the rules from `folder`, by default Footplate's home; `clock` returns the current time."""
         super().__init__(parent)
         self._store = RuleStore(folder)
         self._clock = clock
@@ -111,31 +112,31 @@ class Alerts(QObject):
         self._numbers = count(1)
         self._alerts: dict[int, Alert] = {}
         self._watches: dict[_Key, _Watch] = {}
-        self._news: dict[str, News] = {}
+        self._trackers: dict[str, EventTracker] = {}
         self._last: dict[str, float] = {}
         self._answered: set[str] = set()
         self._troubles: dict[str, str] = {}
         self._timer = QTimer(self, singleShot=True)
-        self._timer.timeout.connect(self._look_at_troubles)
+        self._timer.timeout.connect(self._evaluate_troubles)
         self.devices: dict[str, str] = {}
-        """The devices that rules can be for: their titles by their keys."""
+        """Titles of the devices that rules can cover, by key."""
 
     # What there is
 
     @property
-    def in_force(self) -> tuple[Alert, ...]:
-        """Errors before warnings, then the newest first."""
+    def active_alerts(self) -> tuple[Alert, ...]:
+        """Active alerts: errors first, then the newest."""
         now = [alert for alert in self._alerts.values() if alert.ended is None]
         return tuple(sorted(now, key=lambda alert: (alert.severity != "error", -alert.since, -alert.number)))
 
     @property
     def unseen(self) -> tuple[Alert, ...]:
-        """Those in force that have not been acknowledged."""
-        return tuple(alert for alert in self.in_force if not alert.acknowledged)
+        """Active alerts that have not been acknowledged."""
+        return tuple(alert for alert in self.active_alerts if not alert.acknowledged)
 
     @property
     def history(self) -> tuple[Alert, ...]:
-        """The last alerts, those in force among them, the newest first."""
+        """Last alerts, active ones included, newest first."""
         return tuple(reversed(self._alerts.values()))
 
     @property
@@ -143,19 +144,19 @@ class Alerts(QObject):
         return self._rules
 
     def set_rule(self, rule: Rule) -> None:
-        """Puts `rule`, which has no problems, in the place of the one of its kind, and keeps it."""
+        """Replace the rule of that kind with a valid one, and save it."""
         before = self._rules[rule.kind]
         if rule == before:
             return
         self._rules[rule.kind] = rule
         if msgspec.structs.replace(before, notify=rule.notify) != rule:
             self._forget(lambda key: key[0] == rule.kind)
-        self._say(self._store.save(self._rules))
+        self._set_problem(self._store.save(self._rules))
         self.rules_changed.emit()
-        self._look_at_troubles()
+        self._evaluate_troubles()
 
     def acknowledge(self, number: int) -> None:
-        """The user has seen that alert."""
+        """Acknowledge an alert."""
         alert = self._alerts.get(number)
         if alert is None or alert.ended is not None or alert.acknowledged:
             return
@@ -173,32 +174,30 @@ class Alerts(QObject):
     # What comes in
 
     def consider(self, host: str, snapshot: Snapshot, holding: Mapping[str, str]) -> None:
-        """Looks at what `host` ("" for this machine) saw; `holding` names the run that holds each GPU, by
-        `device_key`.
-        """
+        """Evaluate a snapshot of `host` ("" for this machine); `holding` names the runs on GPUs, by `device_key`."""
         now = snapshot.time
         self._troubles.pop(host, None)
         self._notice_gap(host, now)
         found: dict[_Key, tuple[_Subject, Finding]] = {}
-        self._look_at_nvml(host, snapshot, found)
+        self._evaluate_nvml(host, snapshot, found)
         if snapshot.nvml.status == "ok":
             for gpu in snapshot.gpus:
-                self._look_at_gpu(host, gpu, now, holding, found)
+                self._evaluate_gpu(host, gpu, now, holding, found)
         for key in dict.fromkeys((*found, *(key for key in self._watches if key[1] == host))):
-            # While NVML is silent, what it last said of the GPUs neither holds nor ends.
+            # While NVML is silent, its last values neither sustain nor end an alert.
             if key[3] != "device" or snapshot.nvml.status == "ok":
                 self._step(key, found.get(key), now)
 
     def trouble(self, host: str, words: str) -> None:
-        """What is wrong with the connection to `host`, in words; "" once all is well."""
+        """Note an error of the connection to `host`, "" once it is solved."""
         if words:
             self._troubles[host] = words
         elif self._troubles.pop(host, None):
             self._step(_key("not_answering", _connection(host)), None, self._clock())
-        self._look_at_troubles()
+        self._evaluate_troubles()
 
     def forget_host(self, host: str) -> None:
-        """`host` is not watched any more."""
+        """Drop the alerts of a removed host."""
         self._troubles.pop(host, None)
         self._last.pop(host, None)
         self._answered.discard(host)
@@ -206,10 +205,10 @@ class Alerts(QObject):
         if host:
             gone = [key for key in self.devices if host_of(key) == host]
             for key in gone:
-                del self.devices[key], self._news[key]
+                del self.devices[key], self._trackers[key]
         self.changed.emit()
 
-    def _look_at_gpu(
+    def _evaluate_gpu(
         self, host: str, gpu: Gpu, now: float, holding: Mapping[str, str], found: dict[_Key, tuple[_Subject, Finding]]
     ) -> None:
         device = device_key(host, gpu.uuid)
@@ -223,23 +222,23 @@ class Alerts(QObject):
                 finding = find(rule, gpu, holding.get(device))
                 if finding is not None:
                     found[_key(rule.kind, subject)] = subject, finding
-        news = self._news.setdefault(device, News())
-        for event in news.xids(gpu):
-            self._happened("xid", subject, event)
-        for event in news.memory_errors(gpu, now):
-            self._happened("memory_errors", subject, event)
+        tracker = self._trackers.setdefault(device, EventTracker())
+        for event in tracker.xids(gpu):
+            self._add_event("xid", subject, event)
+        for event in tracker.memory_errors(gpu, now):
+            self._add_event("memory_errors", subject, event)
 
-    def _look_at_nvml(self, host: str, snapshot: Snapshot, found: dict[_Key, tuple[_Subject, Finding]]) -> None:
+    def _evaluate_nvml(self, host: str, snapshot: Snapshot, found: dict[_Key, tuple[_Subject, Finding]]) -> None:
         nvml = snapshot.nvml
         if nvml.status == "ok":
             self._answered.add(host)
-        # A machine without a GPU or a driver is no fault, until it had one.
+        # A machine without GPU or driver is fine unless it had one before.
         elif host in self._answered or nvml.status in ("not_answering", "error"):
             subject = _Subject(host, "", _host_title(host), "nvml")
             if self._rules["not_answering"].on:
                 found[_key("not_answering", subject)] = subject, Finding(nvml.message)
 
-    def _look_at_troubles(self) -> None:
+    def _evaluate_troubles(self) -> None:
         rule = self._rules["not_answering"]
         if not rule.on:
             return
@@ -264,7 +263,7 @@ class Alerts(QObject):
                 return
             if found is not None:
                 watch.calm = None
-                self._tell_on(watch.alert, *found)
+                self._update_text(watch.alert, *found)
             elif watch.calm is None:
                 watch.calm = now
             elif now - watch.calm >= CALM_S:
@@ -277,8 +276,8 @@ class Alerts(QObject):
         elif watch is not None:
             del self._watches[key]
 
-    def _happened(self, kind: KindId, subject: _Subject, event: Event) -> None:
-        """An event: a new alert, or one more of the kind that is in force."""
+    def _add_event(self, kind: KindId, subject: _Subject, event: Event) -> None:
+        """Raise an event's alert, or count it in the active one."""
         if not self._rules[kind].covers(subject.device):
             return
         watch = self._watches.setdefault(_key(kind, subject), _Watch())
@@ -287,9 +286,9 @@ class Alerts(QObject):
             return
         before = self._alerts[watch.alert]
         severity: Severity = "error" if "error" in (before.severity, event.severity) else "warning"
-        again = replace(before, text=event.text, severity=severity, times=before.times + 1, acknowledged=False)
-        self._alerts[watch.alert] = again
-        self.raised.emit(again)
+        repeated = replace(before, text=event.text, severity=severity, times=before.times + 1, acknowledged=False)
+        self._alerts[watch.alert] = repeated
+        self.raised.emit(repeated)
         self.changed.emit()
 
     def _raise(self, watch: _Watch, kind: KindId, subject: _Subject, event: Event) -> None:
@@ -297,13 +296,13 @@ class Alerts(QObject):
         alert = Alert(number, kind, subject.host, subject.device, subject.title, event.text, event.severity, event.time)
         self._alerts[number] = alert
         over = [number for number, old in self._alerts.items() if old.ended is not None]
-        for old in over[: max(0, len(self._alerts) - KEPT)]:
+        for old in over[: max(0, len(self._alerts) - CAPACITY)]:
             del self._alerts[old]
         self.raised.emit(alert)
         self.changed.emit()
 
-    def _tell_on(self, number: int, subject: _Subject, finding: Finding) -> None:
-        """Why a host does not answer may change; what a GPU did when its alert was raised is history."""
+    def _update_text(self, number: int, subject: _Subject, finding: Finding) -> None:
+        """Update the reason why a host is silent; an alert about a GPU keeps its first text."""
         alert = self._alerts[number]
         if subject.source != "device" and alert.text != finding.text:
             self._alerts[number] = replace(alert, text=finding.text)
@@ -333,7 +332,7 @@ class Alerts(QObject):
             if watch.alert is None:
                 del self._watches[key]
 
-    def _say(self, problem: str) -> None:
+    def _set_problem(self, problem: str) -> None:
         if problem != self.problem:
             self.problem = problem
             self.message.emit(problem)

@@ -8,7 +8,7 @@ from gui.actions import Action, bind
 from gui.compare.compared_run import Over
 from gui.compare.curves import CompareCurves
 from gui.widgets.curve_controls import CurveControls
-from gui.widgets.menu_button import opens_menu
+from gui.widgets.menu_button import make_menu_button
 
 _OVER: tuple[tuple[str, Over], ...] = (("Steps", "step"), ("Epochs", "epoch"), ("Time", "time"))
 
@@ -41,7 +41,7 @@ class CompareControls(CurveControls):
         button = QToolButton()
         button.setText("Save")
         button.setAccessibleName("Save the comparison")
-        opens_menu(button)
+        make_menu_button(button)
         menu = QMenu(button)
         menu.addActions(list(self.acts.values()))
         button.setMenu(menu)

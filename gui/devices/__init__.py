@@ -1,1 +1,1 @@
-"""The panel of the devices at the left of the window."""
+"""Panel of the devices at the left of the window."""

@@ -1,4 +1,4 @@
-"""The card of one device: what it is, what it does now and has done, and whether the job uses it."""
+"""Cards of the devices: identity, current and recent readings, and a check box for the job."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def _muted(label: QLabel) -> QLabel:
 
 
 class GpuCard(QFrame):
-    """One GPU.
+    """Card of one GPU.
 
     Signals:
         toggled(): the check box has changed.
@@ -49,7 +49,7 @@ class GpuCard(QFrame):
     toggled = Signal()
 
     def __init__(self, gpu: Gpu, host: str = "", parent: QWidget | None = None) -> None:
-        """`host` is the machine that it is in, "" for this one."""
+        """Create the card of a GPU in `host`, "" for this machine."""
         super().__init__(parent)
         self._before = f"{host} " if host else ""
         self._key = key = device_key(host, gpu.uuid)
@@ -91,7 +91,7 @@ class GpuCard(QFrame):
         layout.addWidget(self._body)
 
     def update_gpu(self, gpu: Gpu, history: DeviceHistory, now: float) -> None:
-        """Shows `gpu` as it is at `now`, in seconds since the epoch."""
+        """Show the state of `gpu` at `now`, in seconds since the epoch."""
         self.check.setText(gpu_title(gpu))
         title = self._before + gpu_title(gpu)
         self.check.setAccessibleName(f"{title}, {gpu.name}")
@@ -113,7 +113,7 @@ class GpuCard(QFrame):
         self._show_figures(gpu, title, history)
 
     def _show_note(self, gpu: Gpu, now: float) -> None:
-        """Warnings for someone about to use the GPU."""
+        """Show warnings for someone about to use the GPU."""
         found = tuple(state for state in states(gpu, now) if state.alarming or gpu.asleep)
         used = "" if gpu.lost else device_format.busy(gpu.processes, device_format.own_user())
         self._note.setText("\n".join(filter(None, (joined(found), used[:1].upper() + used[1:]))))
@@ -123,7 +123,7 @@ class GpuCard(QFrame):
         total = gpu.memory_total_bytes
         self._memory_bar.set_memory(gpu.memory_used_bytes, total)
         self._memory_bar.setVisible(gpu.memory_used_bytes is not None)
-        self._arrange(tuple(quantity for quantity in self._graphs if history.tells(self._key, quantity)))
+        self._arrange(tuple(quantity for quantity in self._graphs if history.has_data(self._key, quantity)))
         shown = {
             "utilization_percent": (percent(gpu.utilization_percent, 3), 100.0),
             "memory_used_bytes": (share(gpu.memory_used_bytes, total), total),
@@ -136,7 +136,7 @@ class GpuCard(QFrame):
             self._graphs[quantity].show_data(title, text, times, history.values(self._key, quantity), highest)
 
     def _arrange(self, told: tuple[str, ...]) -> None:
-        """Gives room to what the GPU tells, and to nothing else."""
+        """Lay out the graphs of the quantities that the GPU reports."""
         if told == self._told:
             return
         self._told = told
@@ -147,7 +147,7 @@ class GpuCard(QFrame):
 
 
 class CpuCard(QFrame):
-    """A machine's processor, which counts as one or more devices.
+    """Card of a machine's processor, which counts as one or more devices.
 
     Signals:
         toggled(): the check box or the number of workers has changed.
@@ -156,7 +156,7 @@ class CpuCard(QFrame):
     toggled = Signal()
 
     def __init__(self, host: str = "", parent: QWidget | None = None) -> None:
-        """`host` is the machine whose processor it is, "" for this one."""
+        """Create the card of the processor of `host`, "" for this machine."""
         super().__init__(parent)
         self._elsewhere = bool(host)
         self._title = f"{host} CPU" if host else "CPU"

@@ -1,4 +1,4 @@
-"""The cards of one machine's devices."""
+"""Cards of one machine's devices."""
 
 from __future__ import annotations
 
@@ -17,13 +17,12 @@ _NO_GPU = "No NVIDIA GPU is installed in {where}; training runs on the CPU."
 
 
 class MachineDevices(QWidget):
-    """A card for each GPU of `host` ("" is this machine) and for its CPU, and above them what is wrong with it.
+    """Cards of the GPUs and the CPU of `host` ("" for this machine), below a message about its problems.
 
-    While nothing comes from another machine, none of its devices can be checked; those that are stay so, and can be
-    unchecked.
+    While another machine sends nothing, its devices can only be unchecked.
 
     Signals:
-        toggled(): the user has checked or unchecked something.
+        toggled(): the user has checked or unchecked a device.
     """
 
     toggled = Signal()
@@ -32,7 +31,7 @@ class MachineDevices(QWidget):
         super().__init__()
         self.host = host
         self.gpus: tuple[str, ...] = ()
-        """The UUIDs in the order of the cards."""
+        """UUIDs in the order of the cards."""
         self._history = history
         self._cards: dict[str, GpuCard] = {}
         self._awaited: tuple[str, ...] = ()
@@ -57,13 +56,13 @@ class MachineDevices(QWidget):
         self._list.addWidget(self._cpu)
 
     def selection(self) -> tuple[str, ...]:
-        """The devices that are checked: GPUs in the order of the cards, and the CPU once for each of its workers."""
+        """Return the checked devices: GPUs in the order of the cards, then the CPU once per worker."""
         gpus = tuple(uuid for uuid, card in self._cards.items() if card.check.isChecked())
         workers = self._cpu.workers.value() if self._cpu.check.isChecked() else 0
         return tuple(device_key(self.host, device) for device in gpus + self._awaited + (CPU,) * workers)
 
     def choose(self, devices: Sequence[str]) -> None:
-        """Checks those of `devices` that are this machine's, and nothing else; GPUs not seen yet once they appear."""
+        """Check this machine's devices among `devices` only; unknown GPUs once they appear."""
         own = [there(device) for device in devices if host_of(device) == self.host]
         workers = own.count(CPU)
         changed = [self._cpu.check, self._cpu.workers, *(card.check for card in self._cards.values())]
@@ -82,9 +81,9 @@ class MachineDevices(QWidget):
         self._allow()
 
     def update_snapshot(self, snapshot: Snapshot) -> None:
-        """Shows what the machine's sampler saw, which the history has taken in."""
+        """Show a snapshot that the history already contains."""
         gpus = sorted(snapshot.gpus, key=card_order)
-        known = snapshot.nvml.status != "not_answering"  # else a sampler that was started anew is still looking
+        known = snapshot.nvml.status != "not_answering"  # else a restarted sampler has found none yet
         if gpus or known:
             self._arrange(gpus)
         for gpu in gpus:
@@ -102,7 +101,7 @@ class MachineDevices(QWidget):
         self._allow()
 
     def show_trouble(self, message: str) -> None:
-        """Says why no snapshots come; "" once they come again."""
+        """Show why no snapshots come, "" once they come again."""
         self._trouble = message
         if message:
             self._message.setText(message)
@@ -110,7 +109,7 @@ class MachineDevices(QWidget):
         self._allow()
 
     def _arrange(self, gpus: list[Gpu]) -> None:
-        """Makes and removes cards so that they stand in the order of `gpus`, above the CPU's."""
+        """Create and remove cards to match `gpus`, in their order, above the CPU's."""
         wanted = tuple(gpu.uuid for gpu in gpus)
         if wanted == self.gpus:
             return
@@ -142,7 +141,7 @@ class MachineDevices(QWidget):
         self.toggled.emit()
 
     def _allow(self) -> None:
-        """Lets devices be checked where the machine is reached."""
+        """Enable the check boxes while the machine is reachable."""
         away = bool(self.host and self._trouble)
         for check in (self._cpu.check, *(card.check for card in self._cards.values())):
             check.setEnabled(not away or check.isChecked())

@@ -1,4 +1,4 @@
-"""The meters on the devices' cards: a bar for memory, a small graph for a quantity."""
+"""Meters of the device cards: a bar for memory, a small graph per quantity."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from gui.sources.columns import Floats
 from gui.style import theme
 
 CARD_SPAN_S = 120.0
-"""Seconds that a card's small graphs show; the Monitor page shows the rest."""
+"""Seconds shown by a card's small graphs; the Monitor page shows more."""
 
 
 class _Bar(QWidget):
-    """A filled share of a bar."""
+    """Bar that is filled to a fraction."""
 
     def __init__(self, color: Callable[[], str]) -> None:
         super().__init__()
@@ -27,7 +27,7 @@ class _Bar(QWidget):
         self.setFixedHeight(8)
 
     def set_share(self, share: float | None) -> None:
-        """0 to 1; None where it is not known."""
+        """Set the fraction from 0 to 1, None if unknown."""
         self._share = min(1.0, max(0.0, share or 0.0))
         self.update()
 
@@ -40,7 +40,7 @@ class _Bar(QWidget):
 
 
 class MemoryBar(QWidget):
-    """A device's memory usage, as a bar and in numbers."""
+    """Bar and numbers of a device's memory usage."""
 
     def __init__(self, color: Callable[[], str], parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -54,7 +54,7 @@ class MemoryBar(QWidget):
         row.addWidget(self._text)
 
     def set_memory(self, used_bytes: int | None, total_bytes: int | None) -> None:
-        """What is not known is None."""
+        """Show the memory usage, None for unknown values."""
         self._bar.set_share(used_bytes / total_bytes if used_bytes is not None and total_bytes else None)
         text = size_of(used_bytes, total_bytes)
         self._text.setText(text)
@@ -62,7 +62,7 @@ class MemoryBar(QWidget):
 
 
 class MiniGraph(QWidget):
-    """A caption, the latest value and a small graph of one quantity."""
+    """Caption, latest value and small graph of one quantity."""
 
     def __init__(self, caption: str, color: Callable[[], str], help_text: str, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -88,7 +88,7 @@ class MiniGraph(QWidget):
             theme.set_kind(self.value, "" if self.isEnabled() else "muted")
 
     def show_data(self, device: str, text: str, times: Floats, values: Floats, highest: float | None) -> None:
-        """`text` is the latest value in words, `highest` the graph's upper edge where it is known."""
+        """Show the latest value as `text` and the graph up to `highest`, None to follow the data."""
         self.value.setText(text)
         self.graph.set_highest(highest)
         self.graph.set_data(times, values)

@@ -1,6 +1,4 @@
-"""The devices of this machine and of the user's other ones, live, with a check box each: the left side of the
-window.
-"""
+"""Left side of the window: live cards with check boxes for the devices of all machines."""
 
 from __future__ import annotations
 
@@ -16,16 +14,16 @@ from gui.sources.devices.history import DeviceHistory
 from gui.widgets.scroll_panel import scroll_panel
 
 _WIDEST = 390
-"""Pixels that the cards can claim of the window: beyond, as with texts of twice the size, they scroll sideways."""
+"""Largest width that the cards claim; beyond, as with texts of twice the size, they scroll sideways."""
 
 
 class DevicesPanel(QWidget):
-    """A card for each GPU and for the CPU, by machine: this one first, then the hosts.
+    """Cards of the devices by machine: this one first, then the hosts.
 
-    Until somebody chooses, the first idle GPU of this machine is checked, or its CPU where there is none.
+    Until the user chooses, the first idle GPU of this machine is checked, or its CPU without one.
 
     Signals:
-        selection_changed(): `selection()` answers something else than before.
+        selection_changed(): `selection()` has changed.
     """
 
     selection_changed = Signal()
@@ -47,16 +45,14 @@ class DevicesPanel(QWidget):
         self._here = self._add("")
         self._here.choose((CPU,))
         self._list.addStrut(260)
-        scroll = scroll_panel(inside, whole_up_to=_WIDEST)
+        scroll = scroll_panel(inside, min_content_width=_WIDEST)
         outer = QVBoxLayout(self)
         outer.setContentsMargins(0, 0, 0, 0)
         outer.addWidget(scroll)
         self._announced = self.selection()
 
     def set_hosts(self, names: Sequence[str]) -> None:
-        """The other machines, in their order; the devices of those that are no longer among them are not chosen any
-        more.
-        """
+        """Set the other machines in order; devices of removed ones are unchecked."""
         for name in [name for name in self._machines if name and name not in names]:
             gone = self._machines.pop(name)
             self._list.removeWidget(gone)
@@ -67,18 +63,19 @@ class DevicesPanel(QWidget):
         self._announce()
 
     def selection(self) -> tuple[str, ...]:
-        """The chosen devices by machine: GPUs in the order of the cards, and "cpu" once for each CPU worker; with the
-        name of the machine before them where that is another.
+        """Return the checked devices by machine: GPUs in the order of the cards, then "cpu" once per worker.
+
+        Devices of other machines have the machine's name in front.
         """
         return tuple(device for machine in self._machines.values() for device in machine.selection())
 
     def set_selection(self, devices: tuple[str, ...]) -> None:
-        """Chooses `devices`. GPUs that have not been seen yet are chosen when they first appear."""
+        """Check `devices` only; unknown GPUs once they appear."""
         self._chosen, self._all = True, False
         self._apply(devices)
 
     def choose_all(self) -> None:
-        """Chooses all GPUs of this machine, as soon as it is known which there are; the CPU where there is none."""
+        """Check all GPUs of this machine once they are known, its CPU without one."""
         self._all = True
         if self._here.gpus:
             self._choose_all()
@@ -92,7 +89,7 @@ class DevicesPanel(QWidget):
         self._announce()
 
     def show_trouble(self, message: str, host: str = "") -> None:
-        """Says why no snapshots come from a machine; "" once they come again."""
+        """Show why a machine sends no snapshots, "" once they come again."""
         if host in self._machines:
             self._machines[host].show_trouble(message)
 
@@ -104,7 +101,7 @@ class DevicesPanel(QWidget):
         return machine
 
     def _settle(self, gpus: list[Gpu]) -> None:
-        """Chooses where nobody has, once it is known which GPUs this machine has."""
+        """Check the default devices once this machine's GPUs are known, unless the user has chosen."""
         if self._all and gpus:
             self._choose_all()
         if not self._chosen and gpus:

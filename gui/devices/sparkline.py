@@ -1,4 +1,4 @@
-"""A small graph of one quantity, cheap enough to have dozens of."""
+"""Small graph of one quantity, cheap enough for dozens of them."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _NOTHING: Floats = np.empty(0)
 
 
 class Sparkline(QWidget):
-    """The last `span_s` seconds of one quantity, newest at the right edge, gaps left open.
+    """Last `span_s` seconds of one quantity, newest at the right edge, with gaps.
 
-    The vertical range is fixed where `highest` is given; else it follows what is shown.
+    The vertical range is fixed by `highest`, else it follows the data.
     """
 
     def __init__(self, span_s: float, color: Callable[[], str], parent: QWidget | None = None) -> None:
@@ -37,11 +37,11 @@ class Sparkline(QWidget):
         return QSize(40, 30)
 
     def set_highest(self, highest: float | None) -> None:
-        """The value at the upper edge; 0 is at the lower."""
+        """Set the value at the upper edge; the lower is 0."""
         self._highest = highest
 
     def set_data(self, times: Floats, values: Floats) -> None:
-        """Shows the end of `values` at `times` (seconds); both are copied."""
+        """Show the end of `values` at `times` (seconds); both are copied."""
         if len(times):
             first = int(np.searchsorted(times, times[-1] - self._span_s))
             self._seconds_ago = times[-1] - times[first:]
@@ -49,7 +49,7 @@ class Sparkline(QWidget):
         self.update()
 
     def set_words(self, name: str, latest: str) -> None:
-        """Updates the text for screen readers: the graph's name, its latest value and its range."""
+        """Update the text for screen readers: the graph's name, its latest value and its range."""
         self.setAccessibleName(name)
         finite = self._values[np.isfinite(self._values)]
         over = f", over {len(self._values)} samples" if len(finite) else ", nothing to show"
@@ -82,7 +82,7 @@ class Sparkline(QWidget):
         painter.drawPolyline(QPolygonF(run))
 
     def _runs(self, width: int, height: int) -> list[list[QPointF]]:
-        """The points between gaps, in pixels; runs of a single point get a pixel's length."""
+        """Return the points between gaps, in pixels; a single point becomes a pixel wide."""
         finite = np.isfinite(self._values)
         if not finite.any():
             return []
@@ -98,7 +98,7 @@ class Sparkline(QWidget):
 
 
 class CoreBars(QWidget):
-    """The load of each core now, as a bar each."""
+    """Current load of each core as a bar."""
 
     def __init__(self, color: Callable[[], str], parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -111,7 +111,7 @@ class CoreBars(QWidget):
         return QSize(100, 30)
 
     def set_loads(self, loads: tuple[float, ...]) -> None:
-        """`loads` in percent of a core."""
+        """Show the loads in percent of a core."""
         self._loads = loads
         listed = ", ".join(f"{load:.0f}" for load in loads)
         self.setAccessibleDescription(f"Latest: {listed} percent")

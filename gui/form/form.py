@@ -321,7 +321,7 @@ class JobForm(QWidget):
 
     def _lay_out(self) -> None:
         column = QWidget()
-        self._area = scroll_panel(column, whole_up_to=_MAX_MIN_WIDTH)
+        self._area = scroll_panel(column, min_content_width=_MAX_MIN_WIDTH)
         outer = QVBoxLayout(self)
         outer.setContentsMargins(0, 0, 0, 0)
         outer.addWidget(self._area)

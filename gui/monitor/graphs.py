@@ -1,4 +1,4 @@
-"""All devices over one time axis: one graph for each quantity, one line for each device."""
+"""Graphs of all devices: one per quantity, with a line per device."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from gui.widgets.flow_layout import FlowLayout
 from gui.widgets.scroll_panel import scroll_panel
 
 FIRST = ("utilization_percent", "sm_active_percent", "memory_used_bytes", "power_w", "temperature_c")
-"""The graphs that are shown until the user chooses."""
+"""Default graphs."""
 ACTIVITY = ("sm_active_percent", "tensor_active_percent")
 """Quantities that the sampler reports only on request."""
 LEAST_HEIGHT = 120
 _HIGHEST = {"%": 100, "°C": 110}
-"""Where vertical axes end, by unit; the others follow the data. Limits of temperatures are always in sight."""
+"""Upper edges of vertical axes by unit; others follow the data. Temperature limits are always visible."""
 _KEPT_UNDER = "monitor_graphs"
 _NONE = "none"
 
@@ -39,9 +39,10 @@ _Made = TypeVar("_Made", bound=QWidget)
 
 
 class GraphsView(QWidget):
-    """A check box for each quantity that some device tells; those that are checked have a graph.
+    """Check boxes of the reported quantities, and a graph for each checked one.
 
-    Signals: chosen_changed() - other graphs are shown.
+    Signals:
+        chosen_changed(): other graphs are shown.
     """
 
     chosen_changed = Signal()
@@ -72,11 +73,11 @@ class GraphsView(QWidget):
 
     @property
     def chosen(self) -> tuple[str, ...]:
-        """The ids of the quantities whose graphs are shown, where some device tells them."""
+        """Ids of the checked quantities."""
         return tuple(quantity.id for quantity in QUANTITIES if quantity.id in self._chosen)
 
     def refresh(self) -> None:
-        """Shows what the history holds."""
+        """Show the readings in the history."""
         if not self.isVisible():
             return
         self._offer()
@@ -91,9 +92,9 @@ class GraphsView(QWidget):
         self.refresh()
 
     def _offer(self) -> None:
-        """Makes check boxes and graphs for what is told for the first time."""
+        """Create check boxes and graphs for newly reported quantities."""
         for quantity in QUANTITIES:
-            told = any(self._history.tells(key, quantity.id) for key in self._history.devices)
+            told = any(self._history.has_data(key, quantity.id) for key in self._history.devices)
             if told and quantity.id not in self.checks:
                 self._add_check(quantity)
         for quantity in QUANTITIES:
@@ -134,7 +135,7 @@ class GraphsView(QWidget):
         if renamed:
             plot.remove_lines()
         for key, title in self._titles:
-            if self._history.tells(key, quantity):
+            if self._history.has_data(key, quantity):
                 plot.add_line(key, _style(key, title))
                 plot.set_data(key, self._history.x(key), self._history.values(key, quantity))
         if quantity in _LEVELS:
@@ -178,13 +179,13 @@ def _memory_levels(gpus: Sequence[Gpu]) -> list[Level]:
 
 
 def _common(limits: Iterable[float | None]) -> float | None:
-    """What all GPUs that tell a limit tell alike; None where they differ."""
+    """Return the limit that all reporting GPUs share, None if they differ."""
     told = {limit for limit in limits if limit is not None}
     return told.pop() if len(told) == 1 else None
 
 
 _LEVELS = {"temperature_c": _core_levels, "memory_temperature_c": _memory_levels}
-"""The temperatures that GPUs should stay below, to be drawn into the graphs of these quantities."""
+"""Temperature limits in the graphs of these quantities."""
 
 
 def _in_order(made: dict[str, _Made]) -> list[_Made]:

@@ -1,4 +1,4 @@
-"""The Monitor page: everything about the GPUs of this machine and of others."""
+"""Monitor page: the GPUs of this machine and of others."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ class MonitorPage(QWidget):
 
     @property
     def shown(self) -> SnapshotRequest:
-        """What is in sight of that which is dear to ask for."""
+        """Request for expensive readings of visible views only."""
         visible, view = self.isVisible(), self._stack.currentIndex()
         charted = view == GRAPHS and any(quantity in self.graphs.chosen for quantity in ACTIVITY)
         return SnapshotRequest(
@@ -102,31 +102,31 @@ class MonitorPage(QWidget):
 
     @property
     def view(self) -> QWidget | None:
-        """What is shown below the bar."""
+        """View below the toolbar."""
         return self._stack.currentWidget()
 
     def show_view(self, view: int) -> None:
-        """Goes to one of the indices in `bar.VIEWS`."""
+        """Open the view at an index of `toolbar.VIEWS`."""
         self.bar.show_view(view)
 
     def show_gpu(self, key: str) -> None:
-        """Goes to the detail of the GPU of this key."""
+        """Open the detail of the GPU of this key."""
         self.show_view(GPUS)
         self.gpus.open(key)
 
     def set_panel_shown(self, shown: bool) -> None:
-        """Whether the cards of the devices, which say who uses each, are in sight beside this page."""
+        """Note if the device cards, which show who uses each GPU, are visible next to this page."""
         self._panel_shown = shown
-        self._tell_shown()
+        self._send_request()
 
     def close_work(self) -> None:
-        """Ends what a view does in the background, for the end of the window."""
+        """End the background work of the views, at the end of the window."""
         alerts = self._stack.widget(ALERTS)
         if isinstance(alerts, AlertsView):
             alerts.runs.close_work()
 
     def refresh(self) -> None:
-        """Shows what is known now."""
+        """Show the current state."""
         if not self.isVisible():
             return
         latest = self._last_seen.fill(self._hosts.latest)
@@ -144,11 +144,11 @@ class MonitorPage(QWidget):
     def showEvent(self, event: QShowEvent) -> None:
         super().showEvent(event)
         self.refresh()
-        self._tell_shown()
+        self._send_request()
 
     def hideEvent(self, event: QHideEvent) -> None:
         super().hideEvent(event)
-        self._tell_shown()
+        self._send_request()
 
     def _connect(self) -> None:
         bar = self.bar
@@ -159,18 +159,18 @@ class MonitorPage(QWidget):
         bar.acts["hosts"].on_trigger(self._show_hosts)
         bar.acts["csv"].on_trigger(self._save_csv)
         bar.acts["png"].on_trigger(lambda: self.saving.ask_png(self._stack))
-        bar.acts["energy"].on_trigger(self.gpus.count_anew)
+        bar.acts["energy"].on_trigger(self.gpus.reset_energy)
         bar.acts["newest"].on_trigger(self.group.follow)
         self.group.following_changed.connect(bar.show_following)
         self.alert_banner.show_wanted.connect(lambda: self.show_view(ALERTS))
         self.saving.message.connect(self.message)
-        self.gpus.looked_at.connect(self._tell_shown)
-        self.graphs.chosen_changed.connect(self._tell_shown)
+        self.gpus.looked_at.connect(self._send_request)
+        self.graphs.chosen_changed.connect(self._send_request)
         for source in (self._hosts.snapshot, self._hosts.trouble, self._hosts.changed, self._marks.changed):
             source.connect(self.refresh)
 
     def _restore(self) -> None:
-        """Takes up what was chosen when the window was last open."""
+        """Restore the choices of the last window."""
         self.bar.compact.setChecked(self._settings.flag("monitor_compact", False))
         self.bar.load.setChecked(self._settings.flag("monitor_by_load", False))
         titles = [title for title, _ in SPANS]
@@ -186,10 +186,10 @@ class MonitorPage(QWidget):
             self._put(view, self._makers.pop(view)())
         self._stack.setCurrentIndex(view)
         self.refresh()
-        self._tell_shown()
+        self._send_request()
 
     def _put(self, view: int, widget: QWidget) -> None:
-        """Puts a view where its place was kept."""
+        """Replace a placeholder with its view."""
         current = self._stack.widget(view)
         self._stack.insertWidget(view, widget)
         if current is not None:
@@ -246,7 +246,7 @@ class MonitorPage(QWidget):
             self.group.set_extent(float(min(first for first, _ in ends)), float(max(last for _, last in ends)))
 
     def _why_empty(self) -> str:
-        """What is wrong stands in the banner above."""
+        """Return the text of the empty view; errors are in the banner above."""
         here = self._hosts.latest.get("")
         if here is None:
             return _LOOKING
@@ -254,16 +254,16 @@ class MonitorPage(QWidget):
             return f"{_LOOKING}\n\n{here.nvml.message}"
         return f"{_NO_GPU if here.nvml.status == 'ok' else _NONE_SEEN}\n\n{_ELSEWHERE}"
 
-    def _tell_shown(self) -> None:
+    def _send_request(self) -> None:
         self._hosts.show(self.shown)
 
 
 def _marks_of(run: RunInterval, origin: float) -> list[Mark]:
-    """Where a run began to work and, if it has, ended, on the devices of this machine that it used."""
+    """Return marks for the start and the end of a run on its devices."""
     if run.state == "waiting":
         return []
     devices = frozenset(run.devices)
-    # In a graph of many devices, that of a single one is told by its colour.
+    # Among the lines of many devices, the color shows which one the run used.
     color = partial(theme.device_color, run.devices[0]) if len(devices) == 1 else _accent
     marks = [Mark(run.start - origin, run.name, color, of=devices)]
     if run.end is not None:

@@ -1,4 +1,4 @@
-"""Saving what is on screen: asks where to, and says what came of it."""
+"""Export of the visible readings and images."""
 
 from __future__ import annotations
 
@@ -16,7 +16,11 @@ from gui.widgets.file_dialogs import choose_target
 
 
 class Saving(QObject):
-    """Signals: message(str, str) - in plain words, what was saved or why not; "info" or "warning"."""
+    """Dialogs and messages of the export.
+
+    Signals:
+        message(str, str): the result, and "info" or "warning".
+    """
 
     message = Signal(str, str)
 
@@ -28,12 +32,12 @@ class Saving(QObject):
     def ask_csv(
         self, keys: Sequence[str], low: float, high: float, quantities: Sequence[str] | None = None
     ) -> QFileDialog:
-        """Asks for a file and writes the devices' numbers from `low` to `high` (seconds since the epoch) into it."""
+        """Ask for a file and write the readings from `low` to `high` (seconds since the epoch)."""
         wanted = [quantity.id for quantity in QUANTITIES] if quantities is None else list(quantities)
         return self._ask("Save numbers", "csv", lambda path: self.save_csv(path, keys, wanted, low, high))
 
     def ask_png(self, widget: QWidget) -> QFileDialog:
-        """Asks for a file and writes an image of `widget` into it."""
+        """Ask for a file and write an image of `widget`."""
         return self._ask("Save image", "png", lambda path: self.save_png(path, widget))
 
     def save_csv(self, path: Path, keys: Sequence[str], quantities: Sequence[str], low: float, high: float) -> None:

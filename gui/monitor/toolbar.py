@@ -1,4 +1,4 @@
-"""The top of the Monitor page: what is shown, how much of it, and what can be done with it."""
+"""Toolbar of the Monitor page: views, time range and actions."""
 
 from __future__ import annotations
 
@@ -7,22 +7,26 @@ from PySide6.QtWidgets import QComboBox, QLabel, QMenu, QPushButton, QTabBar, QT
 
 from gui.actions import Action, bind
 from gui.widgets.flow_layout import FlowLayout
-from gui.widgets.menu_button import opens_menu
+from gui.widgets.menu_button import make_menu_button
 
 VIEWS = ("GPUs", "Graphs", "Processes", "Topology", "Alerts")
 GPUS, GRAPHS, PROCESSES, TOPOLOGY, ALERTS = range(len(VIEWS))
 
 SPANS = (("10 min", 600.0), ("1 h", 3600.0), ("6 h", 21_600.0), ("24 h", 86_400.0))
-"""The choices of the time range, in seconds."""
+"""Time ranges, in seconds."""
 
 
 class Bar(QWidget):
-    """Signals:
-    view_chosen(int): one of the indices in `VIEWS`.
-    span_chosen(float): so many seconds are to be shown.
-    compact_toggled(bool), load_toggled(bool): a line for each GPU; those with the most to do first.
+    """Toolbar of the Monitor page.
 
-    Attributes: acts - what the buttons and the menu do: hosts, csv, png, energy and newest.
+    Signals:
+        view_chosen(int): the user chose an index of `VIEWS`.
+        span_chosen(float): the user chose a time range in seconds.
+        compact_toggled(bool): the user switched the compact rows.
+        load_toggled(bool): the user switched sorting by load.
+
+    Attributes:
+        acts: Actions of the buttons and the menu: hosts, csv, png, energy and newest.
     """
 
     view_chosen = Signal(int)
@@ -66,20 +70,20 @@ class Bar(QWidget):
         row = FlowLayout(controls, spacing=6)
         for widget in (self._span_label, self.span, self.compact, self.load, self.hosts, self.more, self.newest):
             row.addWidget(widget)
-        # Beside the tabs where there is room, else together below them.
+        # Next to the tabs if there is room, else below them.
         layout = FlowLayout(self, spacing=6)
         layout.addWidget(self.tabs)
         layout.addWidget(controls)
         self._offer(GPUS)
 
     def show_view(self, view: int) -> None:
-        """Chooses a view, as if its tab had been pressed."""
+        """Choose a view as if its tab had been pressed."""
         if view == self.tabs.currentIndex():
             self.view_chosen.emit(view)  # the detail of a GPU may be before it
         self.tabs.setCurrentIndex(view)
 
     def show_following(self, following: bool) -> None:
-        """Whether the graphs follow the newest data."""
+        """Note if the graphs follow the newest data."""
         self.acts["newest"].allow("The newest data is in view" if following else "")
 
     def _changed(self, view: int) -> None:
@@ -91,7 +95,7 @@ class Bar(QWidget):
             self.view_chosen.emit(view)
 
     def _offer(self, view: int) -> None:
-        """Shows what can be done with a view."""
+        """Show the controls of a view."""
         graphs = view in (GPUS, GRAPHS)
         for widget in (self._span_label, self.span, self.newest, self.more):
             widget.setVisible(graphs)
@@ -103,7 +107,7 @@ class Bar(QWidget):
         button.setText("More")
         button.setAccessibleName("More")
         button.setToolTip("Save the displayed data, or reset the energy counters")
-        opens_menu(button)
+        make_menu_button(button)
         menu = QMenu(button)
         menu.addActions([self.acts["csv"], self.acts["png"]])
         menu.addSeparator()
@@ -113,7 +117,7 @@ class Bar(QWidget):
 
 
 class _Tabs(QTabBar):
-    """Tabs that keep all of their titles in sight."""
+    """Tabs that never hide their titles."""
 
     def __init__(self) -> None:
         super().__init__()

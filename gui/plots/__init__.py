@@ -1,1 +1,1 @@
-"""Plots of lines over one another, and what is drawn across and beside them."""
+"""Line plots that share a time axis, with their axes, annotations and readouts."""

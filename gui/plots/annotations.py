@@ -17,7 +17,7 @@ from gui.style import theme
 
 _FONT_SHARE = 0.85
 _FLAG = 5.0
-"""Pixels that the triangle at the top of a mark is wide and high."""
+"""Width and height of the flag at the top of a mark, in pixels."""
 _PAD = 3.0
 _PADDING = QPointF(_PAD, 0)
 _GROUND_ALPHA = 200
@@ -25,7 +25,7 @@ _GROUND_ALPHA = 200
 
 @dataclass(frozen=True)
 class Level:
-    """A threshold at `value`, in the vertical axis's unit. `color` is asked anew when the scheme changes."""
+    """Threshold at `value`, in the vertical axis's unit. `color` is called again when the scheme changes."""
 
     value: float
     label: str
@@ -34,7 +34,7 @@ class Level:
 
 @dataclass(frozen=True)
 class _Drawn:
-    """A line and its label as they are painted; `flag` is a mark's, `room` where the label has some."""
+    """Line with its label, ready to paint; `flag` is a mark's, `room` is None if the label doesn't fit."""
 
     line: QLineF
     pen: QPen
@@ -44,11 +44,13 @@ class _Drawn:
 
 
 class Annotations(QGraphicsItem):
-    """Draws the crosshair, levels and marks over the curves of a box; those out of its range are left out, and so are
-    labels that would lie on others. A mark's flag points the way that time went on: to the right where something began,
-    back where it ended.
+    """Crosshair, levels and marks over the curves of a box.
 
-    `named` are the marks that carry their labels here.
+    Those out of range are left out, as are labels that would overlap. A mark's flag points to the right where something
+    began, back where it ended.
+
+    Attributes:
+        named: Marks that carry their labels here.
     """
 
     def __init__(self, box: ViewBox, font: QFont) -> None:
@@ -62,40 +64,40 @@ class Annotations(QGraphicsItem):
         self._font = theme.tabular(font)
         self._font.setPixelSize(round(_FONT_SHARE * QFontInfo(font).pixelSize()))
         self._metrics = QFontMetricsF(self._font)
-        self._drawn_levels: list[_Drawn] | None = None
-        self._drawn_marks: list[_Drawn] | None = None
+        self._level_items: list[_Drawn] | None = None
+        self._mark_items: list[_Drawn] | None = None
         box.geometryChanged.connect(self._resized)
-        box.up_changed.connect(self._renew_levels)
-        box.across_changed.connect(self._renew_marks)
+        box.y_range_changed.connect(self._invalidate_levels)
+        box.x_range_changed.connect(self._invalidate_marks)
         self.recolor()
 
     def recolor(self) -> None:
-        """Takes on the colours of the present scheme."""
+        """Apply the colors of the current scheme."""
         scheme = theme.colors()
         self._ground = QColor(scheme.panel)
         self._ground.setAlpha(_GROUND_ALPHA)
         self._cursor_pen = QPen(QColor(scheme.text), 1, Qt.PenStyle.DotLine)
-        self._renew()
+        self._invalidate()
 
     def show_cursor(self, x: float | None) -> None:
-        """Draws the crosshair at `x` on the horizontal axis; None puts it away."""
+        """Draw the crosshair at `x` on the horizontal axis, none for None."""
         if x != self._cursor:
             self._cursor = x
             self.update()
 
     def show_levels(self, levels: Sequence[Level]) -> None:
         self.levels = tuple(sorted(levels, key=lambda level: -level.value))
-        self._renew_levels()
+        self._invalidate_levels()
 
     def show_marks(self, marks: tuple[Mark, ...], named: frozenset[Mark]) -> None:
-        """`named` are those of them that carry their labels here."""
+        """Show marks; the `named` ones carry their labels here."""
         if (marks, named) != (self.marks, self.named):
             self.marks, self.named = marks, named
-            self._renew_marks()
+            self._invalidate_marks()
 
     def mark_at(self, x: float, within_px: float) -> Mark | None:
-        """The mark that is nearest to `x` on the horizontal axis, None where none is so close."""
-        within = self._box.x_at(within_px) - self._box.x_at(0)
+        """Return the mark nearest to `x` within that many pixels, else None."""
+        within = self._box.pixel_to_x(within_px) - self._box.pixel_to_x(0)
         near = min(self.marks, key=lambda mark: abs(mark.x - x), default=None)
         return near if near is not None and abs(near.x - x) <= within else None
 
@@ -103,19 +105,19 @@ class Annotations(QGraphicsItem):
         return self._box.rect()
 
     def paint(self, painter: QPainter, option: QStyleOptionGraphicsItem, widget: QWidget | None = None) -> None:
-        if self._drawn_levels is None:
-            self._drawn_levels = list(self._lay_out_levels(self.boundingRect()))
-        if self._drawn_marks is None:
-            self._drawn_marks = list(self._lay_out_marks(self.boundingRect()))
-        if not self._drawn_levels and not self._drawn_marks and self._cursor is None:
+        if self._level_items is None:
+            self._level_items = list(self._lay_out_levels(self.boundingRect()))
+        if self._mark_items is None:
+            self._mark_items = list(self._lay_out_marks(self.boundingRect()))
+        if not self._level_items and not self._mark_items and self._cursor is None:
             return
         painter.setRenderHint(QPainter.RenderHint.Antialiasing, False)
         if self._cursor is not None:
-            x = round(self._box.pixel_across(self._cursor))
+            x = round(self._box.x_to_pixel(self._cursor))
             painter.setPen(self._cursor_pen)
             painter.drawLine(QLineF(x, 0, x, self._box.height))
         painter.setFont(self._font)
-        for drawn in (*self._drawn_levels, *self._drawn_marks):
+        for drawn in (*self._level_items, *self._mark_items):
             painter.setPen(drawn.pen)
             painter.drawLine(drawn.line)
             if drawn.flag is not None:
@@ -125,14 +127,14 @@ class Annotations(QGraphicsItem):
                 painter.fillRect(drawn.room, self._ground)
                 painter.drawStaticText(drawn.room.topLeft() + _PADDING, laid_out(drawn.label))
 
-    def _renew_levels(self) -> None:
-        if self._drawn_levels or self.levels:
-            self._drawn_levels = None
+    def _invalidate_levels(self) -> None:
+        if self._level_items or self.levels:
+            self._level_items = None
             self.update()
 
-    def _renew_marks(self) -> None:
-        if self._drawn_marks or self.marks:
-            self._drawn_marks = None
+    def _invalidate_marks(self) -> None:
+        if self._mark_items or self.marks:
+            self._mark_items = None
             self.update()
 
     def _lay_out_levels(self, rect: QRectF) -> Iterator[_Drawn]:
@@ -142,7 +144,7 @@ class Annotations(QGraphicsItem):
             value = math.log10(level.value) if self.log and level.value > 0 else level.value
             if not low <= value <= high:
                 continue
-            y = round(self._box.pixel_down(value))
+            y = round(self._box.y_to_pixel(value))
             room = self._room(level.label)
             room.moveLeft(rect.left() + _PAD)  # the newest is at the right
             # The highest stands above its line and the others below, so that two that are close keep apart.
@@ -156,17 +158,17 @@ class Annotations(QGraphicsItem):
     def _lay_out_marks(self, rect: QRectF) -> Iterator[_Drawn]:
         low, high = self._box.across
         taken: list[QRectF] = []
-        seen = [mark for mark in self.marks if low <= mark.x <= high]
-        for mark in sorted(seen, key=lambda mark: -mark.x):  # the newest has the first choice of room
-            x = round(self._box.pixel_across(mark.x))
+        visible = [mark for mark in self.marks if low <= mark.x <= high]
+        for mark in sorted(visible, key=lambda mark: -mark.x):  # the newest has the first choice of room
+            x = round(self._box.x_to_pixel(mark.x))
             top, tip = rect.top(), -_FLAG if mark.ends else _FLAG
             flag = QPolygonF([QPointF(x, top), QPointF(x + tip, top + _FLAG / 2), QPointF(x, top + _FLAG)])
             line = QLineF(x, top, x, rect.bottom())
-            room = _free(self._beside(mark, x, rect), taken) if mark in self.named else None
+            room = _free(self._label_rect(mark, x, rect), taken) if mark in self.named else None
             yield _Drawn(line, QPen(QColor(mark.color()), 1), flag, mark.label, room)
 
-    def _beside(self, mark: Mark, x: float, rect: QRectF) -> QRectF:
-        """Where the label of a mark at `x` is to stand."""
+    def _label_rect(self, mark: Mark, x: float, rect: QRectF) -> QRectF:
+        """Return the rectangle for the label of a mark at `x`."""
         room = self._room(mark.label)
         room.moveTopLeft(QPointF(x + _FLAG + 1, rect.top()))
         if room.right() > rect.right() or (mark.ends and x - room.width() > rect.left()):
@@ -178,16 +180,16 @@ class Annotations(QGraphicsItem):
 
     def _resized(self) -> None:
         self.prepareGeometryChange()
-        self._renew()
+        self._invalidate()
 
-    def _renew(self) -> None:
-        """Lays everything out anew when it is next painted."""
-        self._renew_levels()
-        self._renew_marks()
+    def _invalidate(self) -> None:
+        """Lay everything out again at the next paint."""
+        self._invalidate_levels()
+        self._invalidate_marks()
 
 
 def _free(room: QRectF, taken: list[QRectF]) -> QRectF | None:
-    """`room`, which then is taken, unless something stands there."""
+    """Return `room` and mark it as taken, or None if it overlaps a taken one."""
     if any(room.intersects(other) for other in taken):
         return None
     taken.append(room)

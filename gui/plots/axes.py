@@ -1,4 +1,4 @@
-"""Axes that count time as people do, and numbers without scientific surprises."""
+"""Axes of a plot, with round times and plain numbers."""
 
 from __future__ import annotations
 
@@ -29,32 +29,32 @@ _LOG_FACTORS = (
     (math.log10(2), (1, 2, 5)),
     (math.log10(3), (1, 3)),
 )
-"""What stands between the powers of ten, by the least distance of two of them."""
+"""Factors labelled between powers of ten, by the least distance of two of them."""
 _OVERHANG = QMarginsF(20, 8, 10, 8)
-"""Pixels by which the numbers may stand out over the plot's edges: left, above, right and below."""
+"""Overhang of the numbers over the plot's edges, in pixels: left, top, right, bottom."""
 _TEXT_GAP = 5
 _BELOW_THE_CURVES = -1
-_PLACES_HEIGHT, _BARE_HEIGHT = 22, 6
-"""Of a horizontal axis with its numbers, and of one whose numbers the plot underneath shows."""
+_NUMBERS_HEIGHT, _BARE_HEIGHT = 22, 6
+"""Heights of a horizontal axis with numbers, and of one whose numbers are under the plot below."""
 
 
 def elapsed(seconds: float) -> str:
-    """Seconds since the start as "0:05", "12:40" or "3:04:10"."""
+    """Format seconds since the start as "0:05", "12:40" or "3:04:10"."""
     sign = "-" if seconds < -0.5 else ""
-    whole = round(abs(seconds))
-    hours, minutes, rest = whole // 3600, whole // 60 % 60, whole % 60
+    total = round(abs(seconds))
+    hours, minutes, rest = total // 3600, total // 60 % 60, total % 60
     return f"{sign}{hours}:{minutes:02}:{rest:02}" if hours else f"{sign}{minutes}:{rest:02}"
 
 
 def fine_elapsed(seconds: float, spacing: float) -> str:
-    """`elapsed`, or with decimals where ticks stand closer than a second."""
+    """Format seconds as `elapsed` does, with decimals if ticks are closer than a second."""
     return elapsed(seconds) if spacing >= 1 else f"{seconds:.{max(1, math.ceil(-math.log10(spacing)))}f} s"
 
 
 class Axis(QGraphicsWidget):
-    """An axis of `box` that draws its numbers and the grid behind the curves.
+    """Axis of `box` with its numbers and the grid behind the curves.
 
-    pyqtgraph's own records them as a QImage first, which took a third of a frame where time moves on.
+    pyqtgraph's axis records them as a QImage first, which took a third of a frame while time moves on.
     """
 
     def __init__(self, box: ViewBox) -> None:
@@ -72,7 +72,7 @@ class Axis(QGraphicsWidget):
         self.recolor()
 
     def recolor(self) -> None:
-        """Takes on the colours of the present scheme."""
+        """Apply the colors of the current scheme."""
         scheme = theme.colors()
         self._grid, self._rim, self._ink = QColor(scheme.grid), QColor(scheme.border), QColor(scheme.muted)
         self.update()
@@ -92,13 +92,11 @@ class Axis(QGraphicsWidget):
             painter.drawStaticText(corner, text)
 
     def spacing(self, low: float, high: float, size: float) -> tuple[float, float]:
-        """The distance of two numbers where `size` pixels show `low` to `high`, and how far past a multiple of it they
-        stand.
-        """
+        """Return the tick spacing of a range that is `size` pixels long, and the offset of the ticks."""
         raise NotImplementedError
 
     def words(self, values: list[float], spacing: float) -> list[str]:
-        """The labels of ticks at `values`, which are `spacing` apart."""
+        """Return the labels of ticks at `values`, which are `spacing` apart."""
         raise NotImplementedError
 
     def _measure(self) -> None:
@@ -109,11 +107,11 @@ class Axis(QGraphicsWidget):
             self._area, self._bounds = area, bounds
 
     def _lay_out(self, low: float, high: float, metrics: QFontMetrics) -> None:
-        """Finds what is to be drawn, unless that is what it was."""
-        asked = (low, high, self._area, self._bounds, metrics.height(), self.shows_numbers, *self._counted)
-        if asked == self._laid_for:
+        """Lay out the ticks and labels if anything has changed."""
+        key = (low, high, self._area, self._bounds, metrics.height(), self.shows_numbers, *self._label_key)
+        if key == self._laid_for:
             return
-        self._laid_for = asked
+        self._laid_for = key
         spacing, ticks = self._ticks(low, high)
         pixels = [self._pixel(tick) for tick in ticks]
         self._lines = [self._grid_line(pixel) for pixel in pixels]
@@ -125,19 +123,19 @@ class Axis(QGraphicsWidget):
         ]
 
     def _ticks(self, low: float, high: float) -> tuple[float, list[float]]:
-        """The distance of two numbers, and where they are."""
+        """Return the spacing of the ticks, and their values."""
         spacing, offset = self.spacing(low, high, self._length)
         first, last = math.ceil((low - offset) / spacing), math.floor((high - offset) / spacing)
         return spacing, [offset + number * spacing for number in range(first, last + 1)]
 
     @property
     def _range(self) -> Range:
-        """The visible range."""
+        """Visible range."""
         raise NotImplementedError
 
     @property
-    def _counted(self) -> tuple[object, ...]:
-        """What the labels depend on besides the range."""
+    def _label_key(self) -> tuple[object, ...]:
+        """Values that the labels depend on, apart from the range."""
         raise NotImplementedError
 
     @property
@@ -154,22 +152,22 @@ class Axis(QGraphicsWidget):
         raise NotImplementedError
 
     def _corner(self, metrics: QFontMetrics, pixel: float, text: str) -> Iterator[QPointF]:
-        """The upper left corner of what is written at `pixel`; none where there is no room for it."""
+        """Yield the upper left corner of the label at `pixel` if there is room for it."""
         raise NotImplementedError
 
 
 class BottomAxis(Axis):
-    """The horizontal axis of a plot in `group`, in whatever the group counts. The mouse moves it as it does the box."""
+    """Horizontal axis of a plot in `group`. The mouse moves it like the box."""
 
     def __init__(self, box: ViewBox, group: PlotGroup) -> None:
         super().__init__(box)
         self._group = group
         self.show_numbers(True)
-        box.across_changed.connect(self.update)
+        box.x_range_changed.connect(self.update)
 
     def show_numbers(self, shown: bool) -> None:
         self.shows_numbers = shown
-        height = _PLACES_HEIGHT if shown else _BARE_HEIGHT
+        height = _NUMBERS_HEIGHT if shown else _BARE_HEIGHT
         self.setMinimumHeight(height)
         self.setMaximumHeight(height)
         self.update()
@@ -205,7 +203,7 @@ class BottomAxis(Axis):
         return self._box.across
 
     @property
-    def _counted(self) -> tuple[object, ...]:
+    def _label_key(self) -> tuple[object, ...]:
         return self._group.axis, self._group.origin
 
     @property
@@ -213,7 +211,7 @@ class BottomAxis(Axis):
         return self._area.width()
 
     def _pixel(self, value: float) -> float:
-        return round(self._area.left() + self._box.pixel_across(value))
+        return round(self._area.left() + self._box.x_to_pixel(value))
 
     def _edge(self) -> QRectF:
         return QRectF(self._area.left(), self._area.bottom(), self._area.width(), 1)
@@ -228,7 +226,7 @@ class BottomAxis(Axis):
 
 
 def log_ticks(low: float, high: float, most: float) -> list[float]:
-    """Logarithms of round numbers from 10^`low` to 10^`high`, as many as have room where `most` would fill it."""
+    """Return logarithms of round numbers from 10^`low` to 10^`high`, at most about `most`."""
     room = (high - low) / max(1.0, most)
     factors = next((f for least, f in _LOG_FACTORS if room <= least), (1,))
     decades = max(1, math.ceil(room))
@@ -238,9 +236,7 @@ def log_ticks(low: float, high: float, most: float) -> list[float]:
 
 
 class LeftAxis(Axis):
-    """The vertical axis, of logarithms where `log` is set; its width is fixed, so that plots under one another stay
-    aligned.
-    """
+    """Vertical axis, logarithmic if `log`; its fixed width keeps stacked plots aligned."""
 
     WIDTH, NARROW = 58, 34
 
@@ -251,10 +247,10 @@ class LeftAxis(Axis):
         width = self.NARROW if narrow else self.WIDTH
         self.setMinimumWidth(width)
         self.setMaximumWidth(width)
-        box.up_changed.connect(self.update)
+        box.y_range_changed.connect(self.update)
 
     def keep_within(self, low: float | None, high: float | None) -> None:
-        """Leaves out numbers beyond what the values can be: there are no 105 %. None is no such edge."""
+        """Hide tick labels outside of `low` to `high`, such as 105 %; None is unbounded."""
         self._edges = (-math.inf if low is None else low, math.inf if high is None else high)
 
     def spacing(self, low: float, high: float, size: float) -> tuple[float, float]:
@@ -279,7 +275,7 @@ class LeftAxis(Axis):
         return self._box.up
 
     @property
-    def _counted(self) -> tuple[object, ...]:
+    def _label_key(self) -> tuple[object, ...]:
         return (self.log,)
 
     @property
@@ -287,7 +283,7 @@ class LeftAxis(Axis):
         return self._area.height()
 
     def _pixel(self, value: float) -> float:
-        return round(self._area.top() + self._box.pixel_down(value))
+        return round(self._area.top() + self._box.y_to_pixel(value))
 
     def _edge(self) -> QRectF:
         return QRectF(self._area.left() - 1, self._area.top(), 1, self._area.height())

@@ -1,7 +1,7 @@
-"""The curves of a plot, painted as one piece.
+"""Curves of a plot, painted as one item.
 
-A `pg.PlotCurveItem` for each spends far longer on asking for bounds, transforms and options than on drawing: eight
-plots of four lines took twice as long.
+A `pg.PlotCurveItem` per curve spends longer on bounds, transforms and options than on drawing: eight plots of four
+lines took twice as long.
 """
 
 from __future__ import annotations
@@ -19,27 +19,25 @@ from gui.plots.view_box import ViewBox
 from gui.sources.columns import Floats
 
 _ANTIALIASED_UP_TO = 400
-"""Curves of fewer points are drawn smoothly; with more the cost is felt and the gain is not seen."""
+"""Largest number of points for antialiasing, which is slow and invisible on longer curves."""
 _DOT = 7
 _FAR = 1e6
-"""Pixels beyond which it is all the same where a point lies."""
+"""Pixels beyond which coordinates are clipped."""
 
 _Mapping = tuple[float, float, float, float, float, float]
-"""The edges of both axes, and the box's width and height in pixels."""
+"""Edges of both axes, and the box's width and height in pixels."""
 
 
 @dataclass(eq=False)
 class Curve:
-    """One series in the terms of the axes: `x` rises, `y` may hold NaN, where the line is broken. `dots` draws a dot
-    at each point instead of the line.
-    """
+    """Series in axis units: `x` rises, `y` breaks the line at NaN. `dots` draws a dot per point instead of the line."""
 
     pen: QPen = field(default_factory=QPen)
     dots: bool = False
     x: Floats = field(default_factory=lambda: np.empty(0))
     y: Floats = field(default_factory=lambda: np.empty(0))
     _span: tuple[float, float] | None = None
-    _whole: bool = True
+    _is_finite: bool = True
     _pieces: list[QPolygonF] = field(default_factory=list)
     _mapped: _Mapping | None = None
 
@@ -47,12 +45,12 @@ class Curve:
         self.pen = QPen(color, _DOT, style, Qt.PenCapStyle.RoundCap) if self.dots else QPen(color, 1, style)
 
     def set_data(self, x: Floats, y: Floats) -> tuple[float, float] | None:
-        """Takes copies of nothing; returns the lowest and highest of `y`, None without any."""
+        """Set the points without copying; return the lowest and highest of `y`, None without any."""
         self.x, self.y = x, y
         self._mapped = None
         span = _span(y)  # which is finite where all is, and need not be looked for again then
-        self._whole = span is None or all(map(isfinite, span))
-        self._span = span if self._whole else _span(y[np.isfinite(y)])
+        self._is_finite = span is None or all(map(isfinite, span))
+        self._span = span if self._is_finite else _span(y[np.isfinite(y)])
         return self._span
 
     def paint(self, painter: QPainter, mapping: _Mapping) -> None:
@@ -68,16 +66,19 @@ class Curve:
                 painter.drawPolyline(piece)
 
     def _map(self, mapping: _Mapping) -> list[QPolygonF]:
-        """The points in pixels, in pieces without gaps."""
+        """Return the points in pixels, in pieces without gaps."""
         if self._span is None:
             return []
         left, right, low, high, width, height = mapping
         across, down = width / (right - left), height / (high - low)
         x, y = (self.x - left) * across, (high - self.y) * down
         lowest, highest = self._span
-        if not self._whole or max(abs(x[0]), abs(x[-1]), abs(high - lowest) * down, abs(high - highest) * down) > _FAR:
+        if (
+            not self._is_finite
+            or max(abs(x[0]), abs(x[-1]), abs(high - lowest) * down, abs(high - highest) * down) > _FAR
+        ):
             x, y = np.clip(x, -_FAR, _FAR), np.clip(y, -_FAR, _FAR)
-        if self._whole:
+        if self._is_finite:
             return [pg.functions.arrayToQPolygonF(x, y)]
         edges = np.flatnonzero(np.diff(np.isfinite(y), prepend=False, append=False))
         return [_piece(x[first:end], y[first:end]) for first, end in edges.reshape(-1, 2)]
@@ -88,22 +89,22 @@ def _span(y: Floats) -> tuple[float, float] | None:
 
 
 def _piece(x: Floats, y: Floats) -> QPolygonF:
-    """A piece between gaps; one that is a single point becomes a pixel, which is better than nothing."""
+    """Return a piece between gaps; a single point becomes a pixel wide."""
     if len(x) == 1:
         x, y = np.append(x, x + 1), np.append(y, y)
     return pg.functions.arrayToQPolygonF(x, y)
 
 
 class Curves(QGraphicsItem):
-    """All curves of a box, drawn in the order in which they were added."""
+    """All curves of a box, drawn in the order of their addition."""
 
     def __init__(self, box: ViewBox) -> None:
         super().__init__(box)
         self._box = box
         self._curves: list[Curve] = []
         box.geometryChanged.connect(self.prepareGeometryChange)
-        box.across_changed.connect(self.update)
-        box.up_changed.connect(self.update)
+        box.x_range_changed.connect(self.update)
+        box.y_range_changed.connect(self.update)
 
     def add(self, dots: bool = False) -> Curve:
         curve = Curve(dots=dots)

@@ -1,4 +1,4 @@
-"""The state that stacked plots share: the horizontal range, the crosshair and the redraw timer."""
+"""State shared by stacked plots: the horizontal range, the crosshair and the redraw timer."""
 
 from __future__ import annotations
 
@@ -11,24 +11,23 @@ from PySide6.QtCore import QObject, QTimer, Signal
 from shiboken6 import isValid
 
 AxisKind = Literal["clock", "elapsed", "count", "epochs"]
-"""What the horizontal axis counts: seconds shown as the time of day, seconds since the start, whole numbers, or epochs
-with fractions."""
+"""Unit of the horizontal axis: time of day, seconds since the start, whole numbers, or fractional epochs."""
 
 REDRAW_MS = 40
-"""Changes within so many milliseconds are drawn together."""
+"""Milliseconds within which changes are drawn together."""
 
 WORDS_EVERY_MS = 1000
-"""Screen readers are told new values at most so often."""
+"""Shortest interval between new descriptions for screen readers."""
 
 _HEADROOM = 0.04
-"""Share of the range that is kept free at the right, so that the axis need not move with every point."""
+"""Fraction of the range left free at the right, so that the axis need not move with every point."""
 
 _LEAST_ZOOM = 1e-4
-"""The smallest share of all data that may be zoomed into."""
+"""Smallest fraction of the data that can be zoomed into."""
 
 
 class Drawable(Protocol):
-    """A plot of a group: it can be redrawn, and describe its values for screen readers."""
+    """Plot of a group: it can be redrawn, and describe its values for screen readers."""
 
     def redraw(self) -> None: ...
 
@@ -41,9 +40,12 @@ class Drawable(Protocol):
 
 @dataclass(frozen=True)
 class Mark:
-    """A vertical line in the plots of a group, at `x` on the horizontal axis: something began there, or, with `ends`,
-    came to its end. `color` is asked anew when the scheme changes. It stands in every plot, or where `of` is given in
-    those alone that show something of it.
+    """Vertical line in the plots of a group, where something began or, with `ends`, ended.
+
+    Attributes:
+        x: Position on the horizontal axis.
+        color: Returns the color; called again when the scheme changes.
+        of: Lines whose plots show the mark, None for every plot.
     """
 
     x: float
@@ -54,15 +56,15 @@ class Mark:
 
 
 class PlotGroup(QObject):
-    """Keeps the newest data in sight until the user zooms or pans, and again after `follow`.
+    """Shared horizontal range of plots. It follows the newest data until the user zooms or pans.
 
-    Positions on the horizontal axis are in the axis's unit, less `origin`.
+    Positions on the horizontal axis are in its unit, relative to `origin`.
 
     Signals:
-        range_changed(): `range` is another one.
-        following_changed(bool): whether the newest data is kept in sight.
+        range_changed(): `range` has changed.
+        following_changed(bool): the group follows the newest data, or stopped doing so.
         cursor_changed(): the crosshair has moved; see `cursor`.
-        marks_changed(): `marks` are others.
+        marks_changed(): `marks` has changed.
     """
 
     range_changed = Signal()
@@ -71,7 +73,7 @@ class PlotGroup(QObject):
     marks_changed = Signal()
 
     def __init__(self, axis: AxisKind, *, span: float | None = None, parent: QObject | None = None) -> None:
-        """`span` is how much is shown, back from the newest; None for everything."""
+        """Create a group that shows the last `span` of the data, all of it for None."""
         super().__init__(parent)
         self.axis = axis
         self.origin = 0.0
@@ -84,54 +86,54 @@ class PlotGroup(QObject):
         self._first = 0.0
         self._last = 0.0
         self._dirty: dict[Drawable, None] = {}
-        self._untold: dict[Drawable, None] = {}
+        self._undescribed: dict[Drawable, None] = {}
         self._timer = QTimer(self, singleShot=True, interval=REDRAW_MS)
         self._timer.timeout.connect(self._drain)
-        self._teller = QTimer(self, singleShot=True, interval=WORDS_EVERY_MS)
-        self._teller.timeout.connect(self._tell)
+        self._describe_timer = QTimer(self, singleShot=True, interval=WORDS_EVERY_MS)
+        self._describe_timer.timeout.connect(self._describe)
 
     @property
     def extent(self) -> tuple[float, float]:
-        """Where the data begins and ends."""
+        """First and last position of the data."""
         return self._first, self._last
 
     def above(self, plot: Drawable) -> list[Drawable]:
-        """The plots in sight that joined before `plot`; each mark is named by the first that has it."""
+        """Return the visible plots that joined before `plot`; the first with a mark names it."""
         self._plots = [each for each in self._plots if isValid(each)]
         return [each for each in takewhile(lambda each: each is not plot, self._plots) if each.isVisible()]
 
     def join(self, plot: Drawable) -> None:
-        """Takes in another plot, below those there are."""
+        """Add a plot below the others."""
         self._plots.append(plot)
 
     def set_marks(self, marks: Sequence[Mark]) -> None:
-        """Replaces the markers of every plot."""
+        """Replace the marks of every plot."""
         if tuple(marks) != self.marks:
             self.marks = tuple(marks)
             self.marks_changed.emit()
 
     def set_span(self, span: float | None) -> None:
-        """Follows the newest data, showing that much before it (None for everything), and ends any zoom."""
+        """Follow the newest data, showing the last `span`, all of it for None."""
         self._span = span
         self.follow()
 
     def touch(self, plot: Drawable) -> None:
-        """Has `plot` redrawn soon, together with others, and later described anew."""
+        """Schedule a redraw of `plot`, and later a new description."""
         self._dirty[plot] = None
-        self._untold[plot] = None
+        self._undescribed[plot] = None
         if not self._timer.isActive():
             self._timer.start()
-        if not self._teller.isActive():
-            self._teller.start()
+        if not self._describe_timer.isActive():
+            self._describe_timer.start()
 
     def set_extent(self, first: float, last: float) -> None:
-        """Tells where the data begins and ends now."""
+        """Set the first and last position of the data."""
         self._first, self._last = first, max(first, last)
         if self.following:
             self._show_newest()
 
     def set_axis(self, axis: AxisKind) -> None:
-        """Counts something else from now on; what was zoomed into is given up."""
+        """Change the unit of the horizontal axis and show all data."""
         self.axis = axis
         self.cursor = None
         self.cursor_changed.emit()
@@ -139,17 +141,17 @@ class PlotGroup(QObject):
         self.follow()
 
     def follow(self) -> None:
-        """Goes back to the newest data and stays with it."""
-        was, self.following = self.following, True
+        """Follow the newest data again."""
+        was_following, self.following = self.following, True
         self._show_newest(exactly=True)
-        if not was:
+        if not was_following:
             self.following_changed.emit(True)
 
     def show_range(self, low: float, high: float) -> None:
-        """Shows the range that the user has zoomed or panned to, and stops following the newest data."""
-        whole = max(self._last - self._first, 1e-9)
-        middle, half = (low + high) / 2, max((high - low) / 2, whole * _LEAST_ZOOM / 2)
-        half = min(half, whole)
+        """Show the range that the user has zoomed or panned to, and stop following."""
+        length = max(self._last - self._first, 1e-9)
+        middle, half = (low + high) / 2, max((high - low) / 2, length * _LEAST_ZOOM / 2)
+        half = min(half, length)
         middle = min(max(middle, self._first), self._last)
         self._set_range((middle - half, middle + half))
         if self.following:
@@ -157,13 +159,13 @@ class PlotGroup(QObject):
             self.following_changed.emit(False)
 
     def zoom(self, factor: float) -> None:
-        """Shows `factor` times as much, around the crosshair where it is in sight, else around the middle."""
+        """Scale the range by `factor` around the visible crosshair, else around the middle."""
         low, high = self.range
         middle = self.cursor if self.cursor is not None and low <= self.cursor <= high else (low + high) / 2
         self.show_range(middle - (middle - low) * factor, middle + (high - middle) * factor)
 
     def pan(self, share: float) -> None:
-        """Moves by `share` of what is shown, to the right where it is positive."""
+        """Move the range by a fraction of its length, to the right if positive."""
         low, high = self.range
         move = (high - low) * share
         self.show_range(low + move, high + move)
@@ -183,9 +185,9 @@ class PlotGroup(QObject):
         if exactly or not fits:
             self._set_range((self._first, self._first + length * (1 + _HEADROOM)))
 
-    def _set_range(self, wanted: tuple[float, float]) -> None:
-        if wanted != self.range:
-            self.range = wanted
+    def _set_range(self, new_range: tuple[float, float]) -> None:
+        if new_range != self.range:
+            self.range = new_range
             self.range_changed.emit()
 
     def _drain(self) -> None:
@@ -193,7 +195,7 @@ class PlotGroup(QObject):
         for plot in filter(isValid, dirty):  # a plot may have gone with its page
             plot.redraw()
 
-    def _tell(self) -> None:
-        untold, self._untold = list(self._untold), {}
-        for plot in filter(isValid, untold):
+    def _describe(self) -> None:
+        plots, self._undescribed = list(self._undescribed), {}
+        for plot in filter(isValid, plots):
             plot.say()

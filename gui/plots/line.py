@@ -1,4 +1,4 @@
-"""One curve: where its numbers come from, how it is drawn, and what it says at an x."""
+"""One line of a plot: its data, its style, and its value at a position."""
 
 from __future__ import annotations
 
@@ -15,19 +15,23 @@ from gui.sources.columns import Floats, peaks
 from gui.style import theme
 
 _RAW_SHARE = 0.4
-"""How much of a line's colour the unsmoothed curve behind the smoothed one keeps."""
+"""Weight of a line's color in the unsmoothed curve behind it."""
 
 _LATEST_WITHIN = 100
-"""Values older than this many points no longer count as the latest."""
+"""Number of newest points searched for a finite value."""
 
 
 @dataclass(frozen=True)
 class LineStyle:
-    """`color` is asked anew when the scheme changes. `smooth` lets the smoothing slider act on the curve;
-    `markers` draws a dot at each point and dashes in between, for series of few points; `dashed` draws dashes alone.
+    """Style of a line.
 
-    A line may have a unit of its own: `scale` turns its values into the vertical axis's unit, where that is not the
-    plot's own scale, and `write` puts a value, as it was given and not scaled, into words for the readout.
+    Attributes:
+        color: Returns the color; called again when the scheme changes.
+        smooth: Let the smoothing slider act on the curve.
+        markers: Draw a dot per point and dashes between, for short series.
+        dashed: Draw dashes without dots.
+        scale: Factor to the vertical axis's unit, None for the plot's.
+        write: Formats an unscaled value for the readout, None for the plot's format.
     """
 
     label: str
@@ -41,9 +45,7 @@ class LineStyle:
 
 @dataclass(frozen=True)
 class Frame:
-    """What of a line is in sight: from `low` to `high`, `width` pixels wide; `scale` turns values into the
-    vertical axis's unit, of which the logarithm is drawn where `log` is set.
-    """
+    """Visible part of a line: from `low` to `high`, `width` pixels wide, scaled, and logarithmic if `log`."""
 
     low: float
     high: float
@@ -52,7 +54,7 @@ class Frame:
     log: bool
 
     def thin(self, x: Floats, y: Floats, scale: float) -> tuple[Floats, Floats]:
-        """The points to draw for `x` and `y` times `scale`: at most a few for each column of pixels."""
+        """Return the points to draw, with at most a few per column of pixels."""
         x, y = peaks(x, y, self.low, self.high, self.width)
         y = y * scale
         if self.log:
@@ -63,7 +65,7 @@ class Frame:
 
 
 class Line:
-    """A series and its curves in a plot. Arrays are kept as views: they are to change on the GUI thread only."""
+    """Series with its curves in a plot. It keeps views of the arrays, which may only change on the GUI thread."""
 
     def __init__(self, style: LineStyle, view: PlotView) -> None:
         self.style = style
@@ -85,7 +87,7 @@ class Line:
                 self._curves.remove(curve)
 
     def recolor(self) -> None:
-        """Takes on the colours of the present scheme."""
+        """Apply the colors of the current scheme."""
         color = QColor(self.style.color())
         broken = self.style.markers or self.style.dashed
         dash = Qt.PenStyle.DashLine if broken else Qt.PenStyle.SolidLine
@@ -97,7 +99,7 @@ class Line:
         self._curves.update()
 
     def set_data(self, x: Floats, y: Floats) -> None:
-        """`x` rises; `y` may hold NaN. Both begin with what was given before, unless `restart` came between."""
+        """Set the data: `x` rises, `y` may hold NaN. Both extend the previous data, unless `restart` was called."""
         self.x, self.y = x, y
         self.smoothed = self._smoother.update(y) if self._smoother.weight else y
 
@@ -108,21 +110,21 @@ class Line:
             self._drawn = None
 
     def restart(self) -> None:
-        """Forgets everything: the data to come is another."""
+        """Drop the data, since the next belongs to another series."""
         self._smoother = Smoother(self._smoother.weight)
         self._drawn = None
         self.set_data(np.empty(0), np.empty(0))
 
     @property
     def latest(self) -> float | None:
-        """The newest finite value, None where there is none."""
+        """Newest finite value, None if there is none."""
         finite = np.isfinite(self.y[-_LATEST_WITHIN:])
         if not finite.any():
             return None
         return float(self.smoothed[-_LATEST_WITHIN:][finite][-1])
 
     def value_at(self, x: float) -> float | None:
-        """The value at the point nearest to `x`, None where there is none."""
+        """Return the value at the point nearest to `x`, None if there is none."""
         if not len(self.x):
             return None
         after = int(self.x.searchsorted(x))
@@ -132,9 +134,9 @@ class Line:
         return value if np.isfinite(value) else None
 
     def draw(self, frame: Frame) -> tuple[float, float] | None:
-        """Hands what lies in `frame` to the curves, unless that is what they show already.
+        """Draw the part of the line in `frame` unless it is drawn already.
 
-        Returns the lowest and highest value drawn (in the vertical axis's terms), None without any.
+        Returns the lowest and highest value drawn, in the vertical axis's unit, None without any.
         """
         now = (frame, len(self.x), float(self.x[-1]) if len(self.x) else 0.0)
         if now != self._drawn:
@@ -159,7 +161,7 @@ class Line:
 
 
 def _faint(color: QColor) -> QColor:
-    """`color` as if it shone through; mixed beforehand, since drawing half transparent lines takes far longer."""
+    """Blend `color` with the panel; drawing half transparent lines takes far longer."""
     ground = QColor(theme.colors().panel)
     pairs = zip((color.red(), color.green(), color.blue()), (ground.red(), ground.green(), ground.blue()), strict=True)
     return QColor(*(round(_RAW_SHARE * own + (1 - _RAW_SHARE) * below) for own, below in pairs))

@@ -1,4 +1,4 @@
-"""A plot of lines that stays fast with hundreds of thousands of points and can be used without a mouse."""
+"""Line plot that stays fast with hundreds of thousands of points and works without a mouse."""
 
 from __future__ import annotations
 
@@ -20,16 +20,15 @@ from gui.style import theme
 
 _FOCUS_WIDTH = 2
 _NEAR_PX = 4
-"""A mark is pointed at from so many pixels on either side."""
+"""Distance in pixels within which the pointer is on a mark."""
 
 
 class LinePlot(QWidget):
-    """Lines over one horizontal axis, which it shares with the other plots of its group.
+    """Lines over a horizontal axis that is shared with the other plots of the group.
 
-    The mouse wheel zooms around the pointer, dragging pans, a double click goes back to the newest data. With
-    the keyboard: Left and Right move the crosshair, Shift+Left and Shift+Right pan, + and - zoom, Home goes back
-    to the newest, Escape puts the crosshair away. The title row reads the values at the crosshair, or the newest.
-    The group's marks stand in every plot that `has` them; the topmost of those names them, and so does the pointer.
+    The wheel zooms around the pointer, dragging pans, a double click follows the newest data. With the keyboard: Left and
+    Right move the crosshair, Shift+Left and Shift+Right pan, + and - zoom, Home follows the newest, Escape hides the
+    crosshair. The title row shows the values at the crosshair, or the newest. The topmost plot with a mark names it.
     """
 
     def __init__(
@@ -45,10 +44,18 @@ class LinePlot(QWidget):
         dense: bool = False,
         parent: QWidget | None = None,
     ) -> None:
-        """`scale` turns values into `unit`; `write` puts a value that is in `unit` into words.
+        """Create an empty plot.
 
-        `low` and `high` fix the edges of the vertical axis, in `unit`; None lets it follow the data in sight. A `dense`
-        plot has no title row and a narrower axis: what stands around it names it and says its values (see `read`).
+        Args:
+            title: Heading and accessible name.
+            group: Plots with the same horizontal axis.
+            unit: Unit of the vertical axis.
+            scale: Factor from values to `unit`.
+            write: Formats a value in `unit`.
+            low: Fixed lower edge in `unit`, None to follow the data.
+            high: Fixed upper edge in `unit`, None to follow the data.
+            dense: Leave out the title row and narrow the axis; the owner shows the values (see `read`).
+            parent: Owner of the widget.
         """
         super().__init__(parent)
         self.title = title
@@ -82,12 +89,12 @@ class LinePlot(QWidget):
         self.say()
 
     def add_line(self, key: str, style: LineStyle) -> None:
-        """Adds a line; an existing one of that key is left as it is."""
+        """Add a line unless there is one of that key."""
         if key not in self._lines:
             self._lines[key] = Line(style, self._view)
 
     def add_button(self, button: QAbstractButton) -> None:
-        """Puts a button at the end of the title row."""
+        """Add a button at the end of the title row."""
         self._readout.add_button(button)
 
     def remove_lines(self) -> None:
@@ -97,7 +104,7 @@ class LinePlot(QWidget):
         self.touch()
 
     def set_data(self, key: str, x: Floats, y: Floats) -> None:
-        """Shows `y` over `x`; views are kept, so that they may only change on the GUI thread."""
+        """Show `y` over `x`; views are kept, so that they may only change on the GUI thread."""
         line = self._lines[key]
         if len(x) < len(line.x):
             line.restart()
@@ -105,28 +112,28 @@ class LinePlot(QWidget):
         self.touch()
 
     def set_levels(self, levels: Sequence[Level]) -> None:
-        """Replaces the thresholds; the vertical axis does not stretch to include them."""
+        """Replace the thresholds; the vertical axis does not stretch to include them."""
         self._view.annotations.show_levels(levels)
 
     def read(self, key: str) -> str:
-        """A line's value at the crosshair, or the newest, in words; a dash where there is none."""
+        """Return a line's formatted value at the crosshair, or the newest; a dash if there is none."""
         line, cursor = self._lines[key], self.group.cursor
         return self._readout.write(line, line.latest if cursor is None else line.value_at(cursor))
 
     def restart(self) -> None:
-        """The data to come is another run's."""
+        """Drop the data, since the next belongs to another run."""
         for line in self._lines.values():
             line.restart()
         self._span = None
 
     def set_smoothing(self, weight: float) -> None:
-        """Sets the weight of the exponential moving average, 0 for none."""
+        """Set the weight of the exponential moving average, 0 for none."""
         for line in self._lines.values():
             line.set_smoothing(weight)
         self.touch()
 
     def set_log(self, log: bool) -> None:
-        """A logarithmic vertical axis; values of 0 and below are left out."""
+        """Set a logarithmic vertical axis, which leaves out values of 0 and below."""
         self._log = log
         self._span = None
         self._view.left_axis.log = log
@@ -134,7 +141,7 @@ class LinePlot(QWidget):
         self.touch()
 
     def set_title(self, title: str) -> None:
-        """Names the plot anew."""
+        """Set the heading and the accessible names."""
         if title == self.title:
             return
         self.title = title
@@ -143,11 +150,11 @@ class LinePlot(QWidget):
         self._readout.set_title(title)
 
     def hide_x(self, hidden: bool = True) -> None:
-        """Leaves out the numbers of the horizontal axis, where the plot underneath has the same."""
+        """Hide the numbers of the horizontal axis, since the plot below shows them."""
         self._view.bottom_axis.show_numbers(not hidden)
 
     def set_empty_text(self, text: str) -> None:
-        """Sets the text in the middle while there is no data."""
+        """Set the placeholder for missing data."""
         self._empty_text = text
         self._empty.setText(text)
 
@@ -156,7 +163,7 @@ class LinePlot(QWidget):
 
     @property
     def vertical_range(self) -> tuple[float, float]:
-        """The edges of the vertical axis (of the logarithm where that is shown)."""
+        """Edges of the vertical axis (of the logarithm if that is shown)."""
         return self._view.box.up
 
     @property
@@ -165,7 +172,7 @@ class LinePlot(QWidget):
         return self._view.box.across
 
     def redraw(self) -> None:
-        """Draws what has changed; a plot out of sight does so when it is next shown."""
+        """Draw all changes; a hidden plot does so when it is shown."""
         if not self.isVisible():
             return
         self._take_range()
@@ -179,7 +186,7 @@ class LinePlot(QWidget):
         self._write_values()
 
     def has(self, mark: Mark) -> bool:
-        """Whether a mark stands here: it is of everything, or of something that has a line."""
+        """Return True if a mark belongs here: to everything, or to one of the lines."""
         return mark.of is None or not mark.of.isdisjoint(self._lines)
 
     def _show_marks(self) -> None:
@@ -189,11 +196,11 @@ class LinePlot(QWidget):
         self._view.annotations.show_marks(marks, named)
 
     def describe(self) -> str:
-        """The latest values in words."""
+        """Describe the latest values."""
         return self._readout.describe(self._lines.values(), self.group.cursor, self._x_text) or self._empty_text
 
     def say(self) -> None:
-        """Tells screen readers the latest values."""
+        """Update the latest values for screen readers."""
         self.setAccessibleDescription(self.describe())
 
     def sizeHint(self) -> QSize:
@@ -253,8 +260,8 @@ class LinePlot(QWidget):
         self.touch()
 
     def _take_range(self) -> None:
-        """Shows the group's range, together with what else has changed, so that all is painted once."""
-        self._view.box.show_across(*self.group.range)
+        """Apply the group's range together with other changes, so that everything is painted once."""
+        self._view.box.set_x_range(*self.group.range)
 
     def _moved_by_mouse(self) -> None:
         self.group.show_range(*self._view.box.across)
@@ -263,13 +270,13 @@ class LinePlot(QWidget):
     def _mouse_moved(self, position: QPointF) -> None:
         box = self._view.box
         inside = box.sceneBoundingRect().contains(position)
-        pointed = box.x_at(box.mapFromScene(position).x()) if inside else None
+        pointed = box.pixel_to_x(box.mapFromScene(position).x()) if inside else None
         mark = self._view.annotations.mark_at(pointed, _NEAR_PX) if pointed is not None else None
         self._view.setToolTip(mark.label if mark is not None else "")
         self.group.set_cursor(pointed)
 
     def _step_cursor(self, direction: int) -> None:
-        """Moves the crosshair to the next point of the longest line, or to the newest where it is not shown."""
+        """Move the crosshair to the next point of the longest line, or to the newest if it is hidden."""
         longest = max(self._lines.values(), key=lambda line: len(line.x), default=None)
         if longest is None or not len(longest.x):
             return
@@ -293,7 +300,7 @@ class LinePlot(QWidget):
         self.touch()
 
     def _set_span(self, spans: list[tuple[float, float]]) -> None:
-        """Sets the vertical range to what is drawn, but keeps the present one while that fits well enough."""
+        """Set the vertical range to the drawn values, but keep the current one while it fits well enough."""
         low, high = (None, None) if self._log else self._edges
         if low is None or high is None:
             if not spans:
@@ -304,11 +311,11 @@ class LinePlot(QWidget):
                 self._span = _with_room(lowest, highest)
         else:
             self._span = _with_room(low, high)
-        self._view.box.show_up(*self._span)
+        self._view.box.set_y_range(*self._span)
 
     @property
     def _x_text(self) -> str:
-        """The crosshair's position in words, with the mark that it is on where this plot names the marks."""
+        """Description of the crosshair's position, with the mark at it if this plot names the marks."""
         cursor = self.group.cursor
         if cursor is None:
             return ""
@@ -324,11 +331,11 @@ class LinePlot(QWidget):
 
 
 def _fits(span: tuple[float, float], lowest: float, highest: float) -> bool:
-    """Whether data from `lowest` to `highest` is inside `span` and fills at least half of it."""
+    """Return True if data from `lowest` to `highest` is inside `span` and fills at least half of it."""
     return span[0] <= lowest and highest <= span[1] and (highest - lowest) >= 0.5 * (span[1] - span[0])
 
 
 def _with_room(lowest: float, highest: float) -> tuple[float, float]:
-    """A little more on either side, so that curves and numbers do not touch the edges."""
+    """Widen a range, so that curves and numbers don't touch the edges."""
     room = 0.06 * (highest - lowest) or 0.05 * abs(highest) or 1.0
     return lowest - room, highest + room

@@ -1,4 +1,4 @@
-"""The row above a plot: its title, its unit, and what its lines say at the crosshair or now."""
+"""Title row of a plot: its title, its unit, and the values of its lines."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from gui.widgets.rich_label import RichLabel, Span
 _FIGURE_SPACE = "\u2007"
 _NO_BREAK_SPACE = "\u00a0"
 _SMALL = 420
-"""Pixels at 100 per cent; over a wider plot the readout may take two rows."""
-_WHOLE = 24
-"""Longer labels, of so many letters, may be broken between words."""
+"""Width at 100 % above which the readout may take two rows."""
+_BREAK_FROM = 24
+"""Length above which labels may be broken between words."""
 _GAP = Span(f"{_NO_BREAK_SPACE}{_NO_BREAK_SPACE} ")
 
 
 class Readout(QWidget):
-    """Names the lines and reads their values; a number keeps the room that its longest form took."""
+    """Names and values of the lines; each number keeps the width of its longest form."""
 
     def __init__(self, title: str, unit: str, scale: float, write: Callable[[float], str]) -> None:
         super().__init__()
@@ -52,7 +52,7 @@ class Readout(QWidget):
 
     @property
     def text(self) -> str:
-        """The readout as rich text."""
+        """Readout as rich text."""
         return self._values.text()
 
     def add_button(self, button: QAbstractButton) -> None:
@@ -62,7 +62,7 @@ class Readout(QWidget):
         self._heading.setText(title)
 
     def show_values(self, lines: Iterable[Line], cursor: float | None, x: str) -> None:
-        """Reads the lines at `cursor`, which is `x` in words, or their newest values where it is None."""
+        """Show the values of the lines at `cursor`, described by `x`, or the newest for None."""
         self._read = [(line, line.latest if cursor is None else line.value_at(cursor)) for line in lines]
         self._x = x
         self._show()
@@ -72,16 +72,14 @@ class Readout(QWidget):
         self._show()
 
     def _show(self) -> None:
-        """A small plot, over which the names would take several rows, has the values alone; its tool tip has the
-        names.
-        """
+        """Show the values, in a small plot without the names, which are in the tool tip."""
         spans = self._spans(named=True)
         font = QFont(self._values.font())
         font.setBold(True)
         needed = QFontMetrics(font).horizontalAdvance("".join(span.text for span in spans))
-        whole = needed <= self._values.width() or self.width() > theme.scaled(_SMALL)
-        self._values.show_spans(spans if whole else self._spans(named=False))
-        self._values.setToolTip("" if whole else self._told(self._read))
+        named = needed <= self._values.width() or self.width() > theme.scaled(_SMALL)
+        self._values.show_spans(spans if named else self._spans(named=False))
+        self._values.setToolTip("" if named else self._value_words(self._read))
 
     def _spans(self, *, named: bool) -> list[Span]:
         spans = [Span(self._x, bold=True)] if self._x else []
@@ -91,26 +89,26 @@ class Readout(QWidget):
         return spans
 
     def describe(self, lines: Iterable[Line], cursor: float | None, x: str) -> str:
-        """The newest values in words, and those at the crosshair where there is one; "" where there are none."""
+        """Describe the newest values, and those at the crosshair; "" without any."""
         lines = list(lines)
-        latest = self._told((line, line.latest) for line in lines)
+        latest = self._value_words((line, line.latest) for line in lines)
         if not latest:
             return ""
-        at_cursor = "" if cursor is None else self._told((line, line.value_at(cursor)) for line in lines)
+        at_cursor = "" if cursor is None else self._value_words((line, line.value_at(cursor)) for line in lines)
         return f"Latest: {latest}" + (f". At {x}: {at_cursor}" if at_cursor else "")
 
-    def _told(self, values: Iterable[tuple[Line, float | None]]) -> str:
+    def _value_words(self, values: Iterable[tuple[Line, float | None]]) -> str:
         return ", ".join(f"{line.style.label} {self.write(line, value)}" for line, value in values if value is not None)
 
     def write(self, line: Line, value: float | None) -> str:
-        """A line's value in words; a dash where there is none."""
+        """Format a line's value, a dash for None."""
         if value is None:
             return "–"
-        own = line.style.write
-        return own(value) if own is not None else self._write(value * self._scale)
+        write = line.style.write
+        return write(value) if write is not None else self._write(value * self._scale)
 
     def _entry(self, line: Line, value: float | None, named: bool) -> list[Span]:
-        """The line's mark, its label if `named`, and its value, between which no line is broken."""
+        """Return the line's symbol, its label if `named`, and its value, without line breaks between."""
         written = self.write(line, value)
         label = line.style.label
         longest = self._longest[label] = max(self._longest.get(label, 0), len(written))
@@ -120,7 +118,7 @@ class Readout(QWidget):
             return [Span(mark, color=line.style.color()), Span(_NO_BREAK_SPACE), Span(_unbroken(bare), bold=True)]
         return [
             Span(mark, color=line.style.color()),
-            Span(_NO_BREAK_SPACE + (label if len(label) > _WHOLE else _unbroken(label)) + _NO_BREAK_SPACE),
+            Span(_NO_BREAK_SPACE + (label if len(label) > _BREAK_FROM else _unbroken(label)) + _NO_BREAK_SPACE),
             Span(_unbroken(written.rjust(longest, _FIGURE_SPACE)), bold=True),
         ]
 
@@ -130,7 +128,7 @@ def _unbroken(text: str) -> str:
 
 
 def x_words(group: PlotGroup, x: float) -> str:
-    """A position on the horizontal axis, as the axis counts."""
+    """Format a position on the horizontal axis."""
     if group.axis == "count":
         return f"step {localised(x)}"
     if group.axis == "epochs":

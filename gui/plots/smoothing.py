@@ -1,4 +1,4 @@
-"""The exponential moving average that a smoothing slider sets, debiased as TensorBoard does it."""
+"""Exponential moving average for the smoothing slider, debiased like TensorBoard's."""
 
 from __future__ import annotations
 
@@ -9,18 +9,21 @@ import numpy as np
 from gui.sources.columns import Column, Floats
 
 _LARGEST_EXPONENT = 200.0
-"""Weights are divided by their own powers block by block; e^200 leaves ample room in a float64."""
+"""Largest exponent of a block: weights are divided by their powers, and e^200 leaves room in a float64."""
 
 
 class Smoother:
-    """Smooths a series that grows, looking at new values only.
+    """Smoother of a growing series, which processes only its new values.
 
-    s_n = w s_(n-1) + (1 - w) v_n with s_0 = 0, shown as s_n / (1 - w^n): without the divisor the first
-    values would lean towards 0 (TensorBoard, `resmooth` in vz_line_chart). A NaN stays NaN and is not counted.
+    s_n = w s_(n-1) + (1 - w) v_n with s_0 = 0, shown as s_n / (1 - w^n): without the divisor the first values would lean
+    towards 0 (TensorBoard, `resmooth` in vz_line_chart). A NaN stays NaN and is not counted.
     """
 
     def __init__(self, weight: float) -> None:
-        """`weight` is 0 (no smoothing) up to, but not including, 1. Raises ValueError outside of that."""
+        """Create a smoother with a weight from 0 (no smoothing) up to, but not including, 1.
+
+        Raises ValueError outside.
+        """
         if not 0 <= weight < 1:
             raise ValueError(f"a smoothing weight is at least 0 and below 1, not {weight}")
         self.weight = weight
@@ -29,7 +32,7 @@ class Smoother:
         self._count = 0
 
     def update(self, values: Floats) -> Floats:
-        """The smoothed series for `values`, which must begin with what earlier calls were given."""
+        """Return the smoothed series of `values`, which must extend those of earlier calls."""
         fresh = values[len(self._smoothed) :]
         if len(fresh):
             self._smoothed.extend(self._extend(fresh))

@@ -1,4 +1,4 @@
-"""Texts that are drawn in every frame."""
+"""Cached texts that are drawn in every frame."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from PySide6.QtGui import QStaticText
 
 @lru_cache(maxsize=1024)
 def laid_out(text: str) -> QStaticText:
-    """`text` laid out once, which is most of what drawing it costs."""
+    """Return `text` laid out once, since that is most of the cost of drawing it."""
     made = QStaticText(text)
     made.setTextFormat(Qt.TextFormat.PlainText)
     return made

@@ -1,4 +1,4 @@
-"""pyqtgraph's own plot widget in the window's colours, for plots of few points."""
+"""pyqtgraph's plot widget in the window's colors, for plots of few points."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from gui.style import theme
 
 
 def plain_text(anchor: tuple[float, float]) -> pg.TextItem:
-    """A text for a plot, whose `setText` takes no HTML."""
+    """Return a text item for a plot, whose `setText` takes no HTML."""
     return pg.TextItem(anchor=anchor)
 
 
 class ThemedPlot(pg.PlotWidget):  # type: ignore[misc,unused-ignore]
-    """A plot that neither pans nor zooms. A subclass says in `draw` what is on it, in the colours of the scheme."""
+    """Plot that neither pans nor zooms. A subclass adds its items in `draw`."""
 
     def __init__(self, name: str) -> None:
-        """`name` is what screen readers call it."""
+        """Create a plot; `name` is its accessible name."""
         super().__init__()
         self.setAccessibleName(name)
         self.setFocusPolicy(Qt.FocusPolicy.NoFocus)
@@ -31,7 +31,7 @@ class ThemedPlot(pg.PlotWidget):  # type: ignore[misc,unused-ignore]
         theme.notifier.changed.connect(self.recolor)
 
     def recolor(self) -> None:
-        """Draws it anew in the colours of the scheme."""
+        """Draw everything in the colors of the current scheme."""
         colors = theme.colors()
         self.setBackground(colors.panel)
         self.showGrid(x=True, y=True, alpha=0.15)
@@ -42,14 +42,14 @@ class ThemedPlot(pg.PlotWidget):  # type: ignore[misc,unused-ignore]
         self.redraw()
 
     def label(self, side: str, text: str) -> None:
-        """Titles an axis, "bottom" or "left", with a plain text; pyqtgraph takes it for HTML."""
+        """Set the plain title of an axis, "bottom" or "left"; pyqtgraph would read HTML."""
         self.getAxis(side).setLabel(html.escape(text))
 
     def redraw(self) -> None:
-        """Draws anew what is on it."""
+        """Remove and draw all items."""
         self.clear()
         self.draw()
 
     def draw(self) -> None:
-        """Puts the items onto the plot, which is empty."""
+        """Add the items to the empty plot."""
         raise NotImplementedError

@@ -6,7 +6,7 @@ import math
 
 
 def round_step(least: float) -> float:
-    """The least of 1, 2, 5 times a power of ten that is not below `least`."""
+    """Return the least of 1, 2, 5 times a power of ten that is not below `least`."""
     if least <= 0 or not math.isfinite(least):
         return 1.0
     power = 10.0 ** math.floor(math.log10(least))
@@ -14,7 +14,7 @@ def round_step(least: float) -> float:
 
 
 def round_ticks(highest: float, most: int) -> list[float]:
-    """About `most` round numbers at equal distances from 0 up to `highest`."""
+    """Return about `most` equally spaced round numbers from 0 up to `highest`."""
     if highest <= 0 or not math.isfinite(highest):
         return [0.0]
     step = round_step(highest / max(1, most))

@@ -1,4 +1,4 @@
-"""The drawing area of a plot: two axes and a box of curves."""
+"""Drawing area of a plot: two axes and a box of curves."""
 
 from __future__ import annotations
 
@@ -16,10 +16,12 @@ from gui.style import theme
 
 
 class PlotView(pg.GraphicsView):  # type: ignore[misc,unused-ignore]
-    """A GraphicsView with one ViewBox: pyqtgraph's PlotWidget without the menus, buttons and hidden axes that make up
-    most of its cost.
+    """GraphicsView with one box: pyqtgraph's PlotWidget without the menus, buttons and hidden axes that cost most of its time.
 
-    Signals: double_clicked(); left(): the mouse has left; resized().
+    Signals:
+        double_clicked(): the user double-clicked.
+        left(): the pointer has left.
+        resized(): the size has changed.
     """
 
     double_clicked = Signal()
@@ -46,15 +48,15 @@ class PlotView(pg.GraphicsView):  # type: ignore[misc,unused-ignore]
         self.recolor()
 
     def sizeHint(self) -> QSize:
-        return QSize(256, 90)  # a view's own would be what it has now
+        return QSize(256, 90)  # GraphicsView returns its current size
 
     @property
     def columns(self) -> int:
-        """How many columns of pixels the curves have."""
+        """Number of pixel columns of the curves."""
         return max(2, int(self.box.width))
 
     def recolor(self) -> None:
-        """Takes on the colours of the present scheme."""
+        """Apply the colors of the current scheme."""
         self.setBackground(theme.colors().panel)
         for part in (self.left_axis, self.bottom_axis, self.annotations):
             part.recolor()

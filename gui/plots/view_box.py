@@ -1,4 +1,4 @@
-"""Where a plot's curves are: how much of both axes is in sight there, and how the mouse moves it."""
+"""Box of a plot's curves: its visible ranges, and the mouse that moves them."""
 
 from __future__ import annotations
 
@@ -12,25 +12,28 @@ from PySide6.QtWidgets import QGraphicsSceneWheelEvent, QGraphicsWidget, QSizePo
 Range = tuple[float, float]
 
 _ZOOM_PER_NOTCH = 1.35
-"""How many times as much is in sight after the wheel was turned by one notch towards the user."""
+"""Factor of the visible range per notch of the wheel towards the user."""
 _NOTCH = 120
-"""What Qt counts for it."""
+"""Qt's units per notch."""
 _DOTS_REACH = 4.0
-"""How far a dot reaches beyond its middle, in pixels."""
+"""Radius of a dot in pixels."""
 _PANS = Qt.MouseButton.LeftButton | Qt.MouseButton.MiddleButton
 
 
 class ViewBox(QGraphicsWidget):
-    """Shows `across` of the horizontal axis and `up` of the vertical one, which whoever draws in it asks for.
+    """Box that shows the ranges `across` and `up` of both axes.
 
-    The mouse moves the former: its wheel zooms around the pointer, and dragging pans. With pyqtgraph's box and axes,
-    which can do far more, a frame in which nothing but time moves on took a third longer.
+    The wheel zooms the horizontal range around the pointer, and dragging pans. With pyqtgraph's box and axes, a frame in
+    which only time moves on took a third longer.
 
-    Signals: across_changed(); up_changed(); moved_by_mouse(): `across` is what the user wants.
+    Signals:
+        x_range_changed(): the horizontal range has changed.
+        y_range_changed(): the vertical range has changed.
+        moved_by_mouse(): the user has changed `across`.
     """
 
-    across_changed = Signal()
-    up_changed = Signal()
+    x_range_changed = Signal()
+    y_range_changed = Signal()
     moved_by_mouse = Signal()
 
     def __init__(self) -> None:
@@ -40,47 +43,45 @@ class ViewBox(QGraphicsWidget):
         self.setFlag(ViewBox.GraphicsItemFlag.ItemClipsChildrenToShape)
         self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Expanding)
 
-    def show_across(self, low: float, high: float) -> None:
-        """Shows what lies from `low` to `high`, unless that is nothing."""
+    def set_x_range(self, low: float, high: float) -> None:
+        """Set the horizontal range unless it is empty."""
         if high > low and (low, high) != self.across:
             self.across = (low, high)
-            self.across_changed.emit()
+            self.x_range_changed.emit()
 
-    def show_up(self, low: float, high: float) -> None:
-        """Shows what lies from `low` to `high`, unless that is nothing."""
+    def set_y_range(self, low: float, high: float) -> None:
+        """Set the vertical range unless it is empty."""
         if high > low and (low, high) != self.up:
             self.up = (low, high)
-            self.up_changed.emit()
+            self.y_range_changed.emit()
 
     @property
     def width(self) -> float:
-        """In pixels."""
+        """Width in pixels."""
         return self.size().width()
 
     @property
     def height(self) -> float:
-        """In pixels."""
+        """Height in pixels."""
         return self.size().height()
 
-    def pixel_across(self, x: float) -> float:
-        """Where `x` lies, in pixels from the left edge."""
+    def x_to_pixel(self, x: float) -> float:
+        """Return the pixels from the left edge to `x`."""
         low, high = self.across
         return (x - low) / (high - low) * self.width
 
-    def pixel_down(self, value: float) -> float:
-        """Where `value` lies, in pixels from the upper edge."""
+    def y_to_pixel(self, value: float) -> float:
+        """Return the pixels from the upper edge to `value`."""
         low, high = self.up
         return (high - value) / (high - low) * self.height
 
-    def x_at(self, pixel: float) -> float:
-        """The x value that many pixels from the left edge."""
+    def pixel_to_x(self, pixel: float) -> float:
+        """Return the position that many pixels from the left edge."""
         low, high = self.across
         return low + pixel / max(1.0, self.width) * (high - low)
 
     def shape(self) -> QPainterPath:
-        """What is drawn inside it is clipped to; dots on its upper and lower edges are whole, and what lies on the right
-        one is in sight, too.
-        """
+        """Return the clip path, which includes dots on the upper and lower edges, and the right edge itself."""
         path = QPainterPath()
         path.addRect(self.rect().adjusted(0, -_DOTS_REACH, 0.5, _DOTS_REACH))
         return path
@@ -89,18 +90,18 @@ class ViewBox(QGraphicsWidget):
 
     def wheelEvent(self, event: QGraphicsSceneWheelEvent) -> None:
         factor = _ZOOM_PER_NOTCH ** (-event.delta() / _NOTCH)
-        around = self.x_at(event.pos().x())
+        around = self.pixel_to_x(event.pos().x())
         self._move(lambda x: around + (x - around) * factor)
         event.accept()
 
     def mouseDragEvent(self, event: Any) -> None:
-        """As pyqtgraph's scene hands it over, a `pg.GraphicsScene.mouseEvents.MouseDragEvent`."""
+        """Pan by a drag, a `pg.GraphicsScene.mouseEvents.MouseDragEvent` from pyqtgraph's scene."""
         if event.button() & _PANS:
-            by = self.x_at(event.lastPos().x()) - self.x_at(event.pos().x())
+            by = self.pixel_to_x(event.lastPos().x()) - self.pixel_to_x(event.pos().x())
             self._move(lambda x: x + by)
             event.accept()
 
     def _move(self, to: Callable[[float], float]) -> None:
         low, high = self.across
-        self.show_across(to(low), to(high))
+        self.set_x_range(to(low), to(high))
         self.moved_by_mouse.emit()

@@ -12,7 +12,7 @@ from engine.runs.folder import RunFolder
 from engine.runs.index import machine_of
 from gui.format import size, size_of
 from gui.sources.background import in_background
-from gui.sources.remote_runs import FileFetch, NotTold, files_of
+from gui.sources.remote_runs import FileFetch, QueryFailed, files_of
 
 
 class RemoteBar(QWidget):
@@ -89,7 +89,7 @@ class RemoteBar(QWidget):
         menu.popup(self.button.mapToGlobal(self.button.rect().bottomLeft()))
 
     def _not_told(self, error: Exception) -> None:
-        if not isinstance(error, NotTold):
+        if not isinstance(error, QueryFailed):
             raise error
         self._show_state(str(error))
 

@@ -31,7 +31,7 @@ from gui.style.icons import icon
 from gui.widgets.column_model import ColumnModel, Index
 from gui.widgets.flow_layout import FlowLayout
 from gui.widgets.question_bar import QuestionBar
-from gui.widgets.table_look import look_calm
+from gui.widgets.table_look import apply_table_style
 
 LOOK_EVERY_MS = 1000
 """While some wait and are in sight; else as often as the list of runs is read."""
@@ -103,7 +103,7 @@ class LineTable(QTableView):
         self._model = model
         self.setAccessibleName("Runs in line")
         self.setModel(model)
-        look_calm(self, padding=_PADDING, leading=10)
+        apply_table_style(self, padding=_PADDING, leading=10)
         self.setSelectionMode(QAbstractItemView.SelectionMode.SingleSelection)
         self.setFrameShape(QFrame.Shape.NoFrame)
         header = self.horizontalHeader()

@@ -22,7 +22,7 @@ from engine.runs.folder import RunSummary
 from gui.format import moment
 from gui.sources.background import in_background
 from gui.sources.devices.hosts import Hosts
-from gui.sources.remote_runs import NotTold, runs_of
+from gui.sources.remote_runs import QueryFailed, runs_of
 from gui.style import theme
 from gui.titles import model_title, run_title
 
@@ -119,7 +119,7 @@ class RemoteRunsDialog(QDialog):
         self._say("" if runs else f"There are no runs on {name}.")
 
     def _not_told(self, name: str, error: Exception) -> None:
-        if not isinstance(error, NotTold):
+        if not isinstance(error, QueryFailed):
             raise error
         if name == self.host.currentText():
             self._say(f"⚠ {error}", "warning")

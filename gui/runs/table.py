@@ -12,7 +12,7 @@ from PySide6.QtWidgets import QAbstractItemView, QHeaderView, QLineEdit, QTableV
 
 from engine.runs.folder import RunSummary
 from gui.runs.model import DEVICES, MODEL, NAME, STARTED, STRATEGY, RunsModel
-from gui.widgets.table_look import look_calm
+from gui.widgets.table_look import apply_table_style
 
 _ROWS_MEASURED = 40
 """Rows that decide how wide the columns are at first."""
@@ -39,7 +39,7 @@ class RunsTable(QTableView):
         self.setModel(model)
         self.setSortingEnabled(True)
         self.sortByColumn(STARTED, Qt.SortOrder.DescendingOrder)
-        look_calm(self, _PADDING, leading=14)
+        apply_table_style(self, _PADDING, leading=14)
         self.setSelectionMode(QAbstractItemView.SelectionMode.ExtendedSelection)
         self.setDragEnabled(True)
         self.setDragDropMode(QAbstractItemView.DragDropMode.DragOnly)

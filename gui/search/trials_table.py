@@ -8,7 +8,7 @@ from PySide6.QtCore import QAbstractItemModel, QItemSelectionModel, QModelIndex,
 from PySide6.QtGui import QKeyEvent
 from PySide6.QtWidgets import QAbstractItemView, QHeaderView, QTableView
 
-from gui.widgets.table_look import look_calm
+from gui.widgets.table_look import apply_table_style
 
 _ROWS_MEASURED = 40
 _PADDING = 6
@@ -25,7 +25,7 @@ class SearchTable(QTableView):
         super().__init__()
         self.setAccessibleName(name)
         self.setModel(model)
-        look_calm(self, _PADDING)
+        apply_table_style(self, _PADDING)
         self.setSelectionMode(QAbstractItemView.SelectionMode.ExtendedSelection)
         header = self.horizontalHeader()
         header.setResizeContentsPrecision(_ROWS_MEASURED)

@@ -1,1 +1,1 @@
-"""What the window knows: runs, and the processes that it asks. No widget is needed for it."""
+"""Data sources of the window, without widgets: runs, devices, and the child processes that work for it."""

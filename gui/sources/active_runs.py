@@ -1,5 +1,6 @@
-"""The runs that go on: who is ahead of a new one, and asking one to stop or to pause.
-To be called away from the window's thread, on which nothing of it is imported before the first paint.
+"""Commands to active runs, and the runs ahead of a new one in the queue.
+
+These functions may block, so they are called on threads; they import late to keep the window's start fast.
 """
 
 from __future__ import annotations
@@ -12,16 +13,14 @@ if TYPE_CHECKING:
 
 
 def ask_to_stop(run_id: str) -> RunFolder:
-    """Has the supervisor of a run stop it. Raises LookupError where there is no such run, OSError where it cannot be
-    told.
-    """
+    """Ask the supervisor of a run to stop it. Raises LookupError for an unknown run, OSError if it can't be reached."""
     from engine.contract.protocol import Stop
 
     return _ask(run_id, Stop())
 
 
 def ask_to_pause(run_id: str) -> RunFolder:
-    """Has the supervisor of a run pause it. Raises as `ask_to_stop`."""
+    """Ask the supervisor of a run to pause it. Raises as `ask_to_stop`."""
     from engine.contract.protocol import Pause
 
     return _ask(run_id, Pause())
@@ -39,8 +38,9 @@ def _ask(run_id: str, command: Command) -> RunFolder:
 
 
 def runs_ahead() -> dict[str, tuple[str, ...]]:
-    """The titles of the runs that a new one would stand behind, by device: first those that have it, then those in line
-    for it. Empty where there is no line to look at: the run itself will say so.
+    """Return the titles of the runs ahead of a new one, by device: first those that hold it, then those queued for it.
+
+    Empty if the queue is unavailable; the run itself will report that.
     """
     from engine.runs import queue
     from engine.runs.folder import RunFolder

@@ -1,4 +1,4 @@
-"""Numbers over time, kept so that a plot can take contiguous slices of them without copying."""
+"""Growing arrays of numbers over time; plots take contiguous slices without copying."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 Floats = NDArray[np.floating[Any]]
-"""float64 where it is made here; what others hand in may be float32."""
+"""Arrays of float64 made here, or of float32 passed in."""
 
 
 _THINNED_FROM = 3
-"""Points in each bucket below which thinning gains nothing."""
+"""Points per bucket below which thinning gains nothing."""
 
 
 class Column:
-    """A growing array of float64; appending is amortised O(1). A missing value is NaN."""
+    """Growing array of float64 with amortised O(1) appends. A missing value is NaN."""
 
     def __init__(self, reserve: int = 256) -> None:
         self._data: Floats = np.empty(max(1, reserve))
@@ -28,12 +28,12 @@ class Column:
 
     @property
     def values(self) -> Floats:
-        """A view of what is there; valid until the next append that has to grow."""
+        """View of the values; valid until the array has to grow."""
         return self._data[: self._length]
 
     @property
     def last(self) -> float:
-        """The newest value, NaN where there is none."""
+        """Newest value, NaN if there is none."""
         return float(self._data[self._length - 1]) if self._length else float("nan")
 
     def append(self, value: float | None) -> None:
@@ -51,7 +51,7 @@ class Column:
         self._length = 0
 
     def shorten(self, length: int) -> None:
-        """Keeps the first `length` values. A view that somebody holds goes on showing the others, too."""
+        """Keep the first `length` values. Existing views still show the dropped ones."""
         if length < self._length:
             self._renew(len(self._data), length)
 

@@ -1,6 +1,4 @@
-"""A run's kept evaluations as the window reads them, on a thread: in arrays, so that tens of thousands of samples
-sort at once.
-"""
+"""Saved evaluations of a run, read on a thread into arrays, so that tens of thousands of samples sort at once."""
 
 from __future__ import annotations
 
@@ -27,10 +25,9 @@ NO_CLASS = -1
 
 @dataclass(frozen=True)
 class SampleTable:
-    """The columns of `engine.contract.inference.evaluation.Samples`, those of numbers as float64 with NaN for what is
-    not known.
+    """Columns of `engine.contract.inference.evaluation.Samples`; numbers are float64 with NaN for unknown values.
 
-    `true_class` and `predicted_class` are those of tasks in which each sample has one of each, `NO_CLASS` for none.
+    `true_class` and `predicted_class` exist for tasks with one class per sample; `NO_CLASS` stands for none.
     """
 
     paths: tuple[str, ...] = ()
@@ -50,7 +47,7 @@ class SampleTable:
 
 @dataclass(frozen=True)
 class OpenedEvaluation:
-    """An evaluation with all that is kept of it but its resamples and probabilities."""
+    """Evaluation with its samples and curves, but without its resamples and probabilities."""
 
     kept: KeptEvaluation
     samples: SampleTable
@@ -62,14 +59,14 @@ class OpenedEvaluation:
 
 
 def open_evaluation(kept: KeptEvaluation) -> OpenedEvaluation:
-    """All that is kept of an evaluation. Raises DamagedEvaluation."""
+    """Read the samples and curves of an evaluation. Raises DamagedEvaluation."""
     return OpenedEvaluation(kept, read_samples(kept), kept.curves())
 
 
 def read_samples(kept: KeptEvaluation) -> SampleTable:
-    """How the model did on each sample. Raises DamagedEvaluation.
+    """Read the outcome of each sample. Raises DamagedEvaluation.
 
-    Column by column: while one is decoded, the window has to wait.
+    Columns are decoded one by one, since the window waits meanwhile.
     """
     file = kept.folder / SAMPLES_FILE
     try:
@@ -115,19 +112,17 @@ def _only(classes: Classes) -> Numbers:
 
 
 @dataclass(frozen=True)
-class Rival:
-    """An evaluation of the same samples as another, and the title of its run."""
+class ComparableEvaluation:
+    """Evaluation of the same samples as another, with the title of its run."""
 
     kept: KeptEvaluation
     title: str
 
 
-def rivals_of(evaluation: Evaluation) -> list[Rival]:
-    """The evaluations of all runs on the same split of the same folder by the same task, the newest first, but for
-    itself.
-    """
+def comparable_evaluations(evaluation: Evaluation) -> list[ComparableEvaluation]:
+    """Return all other evaluations of the same split, dataset and task, newest first."""
     found = [
-        Rival(kept, _title(run))
+        ComparableEvaluation(kept, _title(run))
         for run in list_runs()
         for kept in evaluations_of(run.path)
         if _same_samples(kept.evaluation, evaluation)
@@ -148,9 +143,9 @@ def _same_samples(one: Evaluation, other: Evaluation) -> bool:
 
 
 class Outcomes:
-    """How often one class is found by its probability: at a threshold, of those that have it and those that have not.
+    """Confusion counts of one class at any threshold of its probability.
 
-    `positive` and `negative` are the class's probabilities of the samples with and without it, float32, sorted.
+    `positive` and `negative` are the sorted float32 probabilities of the samples with and without the class.
     """
 
     def __init__(self, probabilities: Floats, has_it: npt.NDArray[np.bool_]) -> None:
@@ -158,21 +153,21 @@ class Outcomes:
         self.negative = np.sort(probabilities[~has_it])
 
     def at(self, threshold: float) -> Counts:
-        """What comes of predicting the class from that probability on."""
+        """Count the outcomes of predicting the class from that probability on."""
         missed = int(np.searchsorted(self.positive, np.float32(threshold), side="left"))
         right = int(np.searchsorted(self.negative, np.float32(threshold), side="left"))
         return Counts(len(self.positive) - missed, len(self.negative) - right, missed, right)
 
 
 class CurvePoints:
-    """The same of objects, by the points of their curve: there are no negatives, and it is as fine as the curve."""
+    """Confusion counts of detected objects at the points of their curve, without true negatives."""
 
     def __init__(self, curve: ClassCurves) -> None:
         self._curve = curve
         self._rising = np.array(curve.thresholds[::-1], np.float64)
 
     def at(self, threshold: float) -> Counts:
-        """What comes of counting detections from that score on."""
+        """Count the outcomes of accepting detections from that score on."""
         curve = self._curve
         point = len(self._rising) - int(np.searchsorted(self._rising, threshold, side="left")) - 1
         if point < 0:
@@ -185,8 +180,9 @@ class CurvePoints:
 
 @dataclass(frozen=True)
 class Counts:
-    """True and false positives, false and true negatives. None is what is not known: how many are wrong where none is
-    right, and of objects what is rightly not found.
+    """Confusion counts of one class.
+
+    `false_positives` is None if unknown, since nothing is right; `true_negatives` is None for objects.
     """
 
     true_positives: int
@@ -215,8 +211,9 @@ class Counts:
 
 
 def outcomes(opened: OpenedEvaluation, curve: ClassCurves) -> Outcomes | CurvePoints:
-    """Those of a curve's class. Of labels the class's column alone is read of what may be a large file. Raises
-    DamagedEvaluation.
+    """Return the outcomes of a curve's class, reading only its column of the probabilities.
+
+    Raises DamagedEvaluation.
     """
     file, true, class_index = opened.kept.probabilities_file, opened.samples.true, curve.class_index
     if not file.exists():
@@ -234,8 +231,9 @@ def outcomes(opened: OpenedEvaluation, curve: ClassCurves) -> Outcomes | CurvePo
 
 
 def confusion_at(samples: SampleTable, classes: int, threshold: float) -> Numbers | None:
-    """[n + 1, n + 1]: the confusion matrix where predictions with a lower confidence than `threshold` count as none
-    of the classes, which is the last column; None where samples have no single class.
+    """Return the confusion matrix [n + 1, n + 1] at a threshold of the confidence, None for samples without a single class.
+
+    Predictions with a lower confidence count as none of the classes, which is the last column.
     """
     true, predicted, confidence = samples.true_class, samples.predicted_class, samples.confidence
     if true is None or predicted is None or confidence is None:

@@ -1,4 +1,4 @@
-"""The executions of a run as its log tells of them: on which devices, from when, and to what end."""
+"""Executions of a run in its log: their devices, start, end and outcome."""
 
 from __future__ import annotations
 
@@ -24,16 +24,20 @@ from engine.runs.folder import RunFolder, State
 from engine.system.decode_errors import NOT_DECODED
 
 _BEGINNING = b'\n{"type":"run_started"'
-"""The encoder writes the tag first, so that it is searched for without decoding what lies between."""
+"""Tag that begins an execution; it is searched for without decoding the lines between."""
 
 _IN_LINE = (LogLine, Warned, CommandReceived, EventsLost)
-"""What a run may say without having left the line."""
+"""Events that a queued run may log."""
 
 
 @dataclass(frozen=True)
 class Execution:
-    """Times in seconds since the epoch. `start` is when it came to its devices, or when it began to wait for them where
-    it never did. `end` and `state` are None for the last one: what became of that is for `RunFolder.state` to say.
+    """One execution of a run, with times in seconds since the epoch.
+
+    Attributes:
+        start: Time at which it got its devices, or began to wait for them if it never did.
+        end: Time of its last event, None for the newest execution.
+        state: Outcome, None for the newest execution, whose state is `RunFolder.state`.
     """
 
     devices: tuple[str, ...]
@@ -43,7 +47,7 @@ class Execution:
 
 
 def executions(run: RunFolder) -> list[Execution]:
-    """All of them in order; none where the log tells of none. Raises OSError, but not where there is no log."""
+    """Return all executions in order, none without a log. Raises OSError."""
     try:
         log = run.events_file.open("rb")
     except FileNotFoundError:
@@ -51,53 +55,53 @@ def executions(run: RunFolder) -> list[Execution]:
     with log:
         if not os.fstat(log.fileno()).st_size:
             return []
-        offsets = _offsets(log) if _went_on(run) else [0]
-        found = [_execution(log, offset) for offset in offsets]
+        offsets = _offsets(log) if _has_several(run) else [0]
+        parsed = [_execution(log, offset) for offset in offsets]
         ends = [_last_before(log, offset) for offset in offsets[1:]]
-    told = [each for each in found if each is not None]
-    if len(told) != len(offsets):
-        return told[-1:]  # torn lines: only the newest is sure
-    return [_ended(each, end) for each, end in zip(told, ends, strict=False)] + told[-1:]
+    known = [each for each in parsed if each is not None]
+    if len(known) != len(offsets):
+        return known[-1:]  # torn lines: only the newest is sure
+    return [_ended(each, end) for each, end in zip(known, ends, strict=False)] + known[-1:]
 
 
-def _went_on(run: RunFolder) -> bool:
-    """Whether there is more than one, without which a long log need not be gone through."""
+def _has_several(run: RunFolder) -> bool:
+    """Return True if the run has several executions, without scanning a long log."""
     supervisor, last = run.supervisor(), run.last_event()
     known = [supervisor.execution if supervisor is not None else 1]
     return max(known + ([last.execution] if isinstance(last, RunFinished) else [])) > 1
 
 
 def _offsets(log: IO[bytes]) -> list[int]:
-    """Where in the log executions begin."""
-    with mmap.mmap(log.fileno(), 0, access=mmap.ACCESS_READ) as whole:
-        offsets, at = [0], whole.find(_BEGINNING)
+    """Find the offsets at which executions begin."""
+    with mmap.mmap(log.fileno(), 0, access=mmap.ACCESS_READ) as view:
+        offsets, at = [0], view.find(_BEGINNING)
         while at >= 0:
             offsets.append(at + 1)
-            at = whole.find(_BEGINNING, at + 1)
+            at = view.find(_BEGINNING, at + 1)
     return offsets
 
 
 def _execution(log: IO[bytes], offset: int) -> Execution | None:
-    """The one that begins at `offset`, None where that is no beginning."""
+    """Parse the execution at `offset`; return None if none starts there."""
     log.seek(offset)
     events = _events(log)
     started = next(events, None)
     if not isinstance(started, RunStarted):
         return None
-    return Execution(tuple(dict.fromkeys(started.job.parallel.devices)), _came(started, events))
+    return Execution(tuple(dict.fromkeys(started.job.parallel.devices)), _device_time(started, events))
 
 
-def _came(started: RunStarted, events: Iterator[AnyEvent]) -> float:
-    """When it came to its devices."""
-    came: float | None = started.time
+def _device_time(started: RunStarted, events: Iterator[AnyEvent]) -> float:
+    """Return the time at which the execution got its devices."""
+    start: float | None = started.time
     for event in events:
         if isinstance(event, Waiting):
-            came = None
+            start = None
         elif not isinstance(event, _IN_LINE):
-            came = event.time if came is None else came
+            start = event.time if start is None else start
             if not (isinstance(event, PhaseChanged) and event.phase == "starting"):
                 break
-    return started.time if came is None else came
+    return started.time if start is None else start
 
 
 def _ended(execution: Execution, last: AnyEvent | None) -> Execution:
@@ -110,14 +114,14 @@ _END_BYTES = 1 << 16
 
 
 def _last_before(log: IO[bytes], offset: int) -> AnyEvent | None:
-    """The event that ends at `offset`."""
+    """Parse the event that ends at `offset`."""
     log.seek(max(0, offset - _END_BYTES))
     line = log.read(min(offset, _END_BYTES)).rstrip(b"\n").rpartition(b"\n")[2]
     return next(_events([line]), None)
 
 
 def _events(lines: IO[bytes] | list[bytes]) -> Iterator[AnyEvent]:
-    """Those that can be understood."""
+    """Decode the lines, skipping damaged ones."""
     for line in lines:
         try:
             yield EVENT.decode(line)

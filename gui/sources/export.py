@@ -1,4 +1,4 @@
-"""What is on screen, as a table and as an image."""
+"""Export of the values and images on screen to CSV and PNG files."""
 
 from __future__ import annotations
 
@@ -24,22 +24,22 @@ from gui.sources.devices.history import DeviceHistory
 from gui.sources.devices.timeline import Values
 
 BREATHE_EVERY = 500
-"""Lines after which the writing thread lets the window have the interpreter."""
+"""Lines after which the writing thread yields the interpreter to the window."""
 
 
 class ExportError(Exception):
-    """Nothing was written; the text says why, in plain words."""
+    """Failed export; the text is a message for the user."""
 
 
 class Table(Protocol):
-    """What can be written as CSV."""
+    """Source of the rows of a CSV file."""
 
     def lines(self) -> Iterator[list[str]]: ...
 
 
 @dataclass(frozen=True)
 class _Series:
-    """One device's excerpt: times in seconds since the epoch, and a column for each quantity, copied."""
+    """Copied readings of one device: times in seconds since the epoch, and a column per quantity."""
 
     host: str
     device: str
@@ -50,35 +50,35 @@ class _Series:
 
 @dataclass(frozen=True)
 class Excerpt:
-    """A part of the history, copied, so that any thread may write it."""
+    """Copied part of the device history, safe to write on any thread."""
 
     quantities: tuple[str, ...]
     series: tuple[_Series, ...]
 
     def lines(self) -> Iterator[list[str]]:
-        """The header, then a line for each device and time. What is not known is empty."""
+        """Yield the header and a row per device and time. Unknown values are empty."""
         yield ["time", "time_s", "host", "device", "name", *self.quantities]
         for series in self.series:
             rows = zip(series.times.tolist(), *(column.tolist() for column in series.columns), strict=True)
             for moment, *values in rows:
-                told = [written(value) for value in values]
-                yield [_iso(moment), f"{moment:.3f}", series.host, series.device, series.title, *told]
+                reported = [written(value) for value in values]
+                yield [_iso(moment), f"{moment:.3f}", series.host, series.device, series.title, *reported]
 
 
 def excerpt(history: DeviceHistory, keys: Sequence[str], quantities: Sequence[str], low: float, high: float) -> Excerpt:
-    """What `history` holds of the devices `keys` from `low` to `high` (seconds since the epoch), at full rate.
+    """Copy the readings of devices from `low` to `high` (seconds since the epoch) at full rate.
 
-    Quantities, by their ids, that none of the devices tells are left out.
+    Quantities that none of the devices report are left out.
     """
-    told = tuple(quantity for quantity in quantities if any(history.tells(key, quantity) for key in keys))
+    reported = tuple(quantity for quantity in quantities if any(history.has_data(key, quantity) for key in keys))
     series = []
     for key in keys:
         times = history.times(key)
         part = slice(int(np.searchsorted(times, low)), int(np.searchsorted(times, high, side="right")))
-        columns = tuple(history.values(key, quantity)[part].copy() for quantity in told)
+        columns = tuple(history.values(key, quantity)[part].copy() for quantity in reported)
         host = history.host(key)
         series.append(_Series(host, there(key), history.titles[key], times[part], columns))
-    return Excerpt(told, tuple(series))
+    return Excerpt(reported, tuple(series))
 
 
 def export_csv(
@@ -93,18 +93,17 @@ def export_csv(
     done: Callable[[Path], None],
     failed: Callable[[str], None],
 ) -> Background:
-    """Writes the `excerpt` of these arguments as CSV (RFC 4180, UTF-8, a header) on a thread of its own.
+    """Write the `excerpt` of these arguments as CSV (RFC 4180, UTF-8, with a header) on a thread.
 
-    Then calls `done` with the path, or `failed` with why nothing was written, on the GUI thread, if `parent` still
-    lives.
+    Then call `done` with the path, or `failed` with a message, on the GUI thread if `parent` still exists.
     """
     part = excerpt(history, keys, quantities, low, high)
     return in_background(lambda: write_csv(path, part), parent, done, lambda error: failed(str(error)))
 
 
 def write_csv(path: Path, part: Table) -> Path:
-    """Writes `part` whole or not at all, and returns `path`. Raises ExportError."""
-    temporary = _beside(path)
+    """Write all of `part` or nothing, and return `path`. Raises ExportError."""
+    temporary = _part_file(path)
     try:
         with temporary.open("w", encoding="utf-8", newline="") as stream:
             writer = CsvWriter(stream)
@@ -120,12 +119,12 @@ def write_csv(path: Path, part: Table) -> Path:
 
 
 def export_png(path: Path, grabbed: QPixmap) -> Path:
-    """Writes the image of a widget, whole or not at all, and returns `path`. Raises ExportError."""
+    """Write the image of a widget, completely or not at all, and return `path`. Raises ExportError."""
     image = QBuffer()
     image.open(QIODevice.OpenModeFlag.WriteOnly)
     if not grabbed.save(image, "PNG"):
         raise ExportError(f"Could not save {path.name}: there is nothing to save as an image.")
-    temporary = _beside(path)
+    temporary = _part_file(path)
     try:
         with temporary.open("wb") as stream:
             stream.write(image.data().data())
@@ -137,23 +136,23 @@ def export_png(path: Path, grabbed: QPixmap) -> Path:
 
 
 def written(value: float) -> str:
-    """A number of the history as text: seven digits, which is what float32 holds; "" for NaN."""
+    """Format a reading with seven digits, the precision of float32; "" for NaN."""
     if math.isnan(value):
         return ""
     return f"{value:.0f}" if value.is_integer() else f"{value:.7g}"
 
 
 def _iso(moment: float) -> str:
-    """ "2026-03-01T14:02:31.250Z"."""
+    """Format a time such as "2026-03-01T14:02:31.250Z"."""
     return datetime.fromtimestamp(moment, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def _beside(path: Path) -> Path:
+def _part_file(path: Path) -> Path:
     return path.with_name(f".{path.name}.part")
 
 
 def _settle(descriptor: int, flush: Callable[[], None]) -> None:
-    """Has what was written reach the disk: some file systems tell only then that they are full."""
+    """Flush the file to the disk, since some file systems report only then that they are full."""
     flush()
     os.fsync(descriptor)
 

@@ -1,4 +1,4 @@
-"""Starting runs without holding up the window, and keeping a warm parent ready for the next."""
+"""Creation and start of runs in the background, with a preloaded parent process for the next one."""
 
 from __future__ import annotations
 
@@ -22,19 +22,21 @@ from gui.sources.background import Background, in_background
 log = logging.getLogger("footplate.window")
 
 IDLE_MS = 15 * 60 * 1000
-"""After so long without a touch of the form the warm parent is given back."""
+"""Idle time of the form after which the preloaded process is ended."""
 
 PATIENCE_MS = 15_000
-"""How long a run waits for the warm parent before it is started without."""
+"""Longest wait for the preloaded process before a run starts without it."""
 
 
 class Launcher(QObject):
-    """Makes runs, or has one go on, and starts their supervisors.
+    """Creates or resumes runs and starts their supervisors.
 
-    Signals: started(object) - the RunFolder of a run that has been started; failed(object) - the list of Problems for
-    which none could be.
+    Signals:
+        started(RunFolder): a run has been started.
+        failed(list[Problem]): a run could not be created or started.
 
-    Attributes: busy - whether a run is being made at this moment.
+    Attributes:
+        busy: True while a run is being created.
     """
 
     started = Signal(object)
@@ -48,9 +50,9 @@ class Launcher(QObject):
         self._idle = QTimer(self)
         self._idle.setSingleShot(True)
         self._idle.setInterval(IDLE_MS)
-        self._idle.timeout.connect(self._give_back)
+        self._idle.timeout.connect(self._end_preloader)
         self._closing = False
-        self._making: Background | None = None
+        self._creation: Background | None = None
         self._waiting: RunFolder | None = None
         self._patience = QTimer(self)
         self._patience.setSingleShot(True)
@@ -59,15 +61,15 @@ class Launcher(QObject):
 
     @property
     def ready(self) -> bool:
-        """Whether a run would start without delay."""
+        """True if a run would start without delay."""
         return self._preloader is not None and self._preloader.ready
 
     def touch(self) -> None:
-        """Has a warm parent stand ready, since a run may follow soon."""
+        """Start or keep the preloaded process, since a run may follow soon."""
         self._idle.start()
         if self._preloader is not None and self._preloader.alive:
             return
-        self._part()
+        self._detach_preloader()
         preloader = Preloader()
         try:
             preloader.start()
@@ -77,42 +79,40 @@ class Launcher(QObject):
         self._preloader = preloader
         if preloader.fileno() >= 0:
             self._notifier = QSocketNotifier(preloader.fileno(), QSocketNotifier.Type.Read, self)
-            self._notifier.activated.connect(self._heard)
+            self._notifier.activated.connect(self._on_preloader_ready)
 
     def start(self, job: Job) -> None:
-        """Makes a run of `job` and starts it; the answer comes as a signal."""
+        """Create a run of `job` and start it."""
         self._make(partial(create_run, resolved(job)))
 
     def resume(self, run: RunFolder, changes: Mapping[str, Any]) -> None:
-        """Has `run` go on in its own folder with `changes` of its job, plain values by field; answers as `start`
-        does.
-        """
-        self._make(partial(_job_written, run, changes))
+        """Resume `run` in its folder with changed job values, by field."""
+        self._make(partial(_save_job, run, changes))
 
     def close(self) -> None:
-        """Gives the memory of the warm parent back. Runs go on."""
+        """End the preloaded process; runs continue."""
         self._closing = True
-        if self._making is not None:
-            self._making.finish()
+        if self._creation is not None:
+            self._creation.finish()
         self._start_waiting()
         self._idle.stop()
-        preloader = self._part()
+        preloader = self._detach_preloader()
         if preloader is not None:
             preloader.close()
 
     def _make(self, make: Callable[[], RunFolder]) -> None:
         self.busy = True
-        self._making = in_background(make, self, self._made, self._not_made)
+        self._creation = in_background(make, self, self._on_created, self._on_failed)
 
-    def _made(self, run: RunFolder) -> None:
-        self._making = None
+    def _on_created(self, run: RunFolder) -> None:
+        self._creation = None
         if not self._closing:
             self.touch()
         self._waiting = run
         if self.ready or self._notifier is None:
             self._start_waiting()
         else:
-            # The parent is ahead with its imports: waiting for it is sooner than a supervisor that begins anew.
+            # The preloaded process has done part of its imports, so waiting for it is faster than a new supervisor.
             self._patience.start()
 
     def _start_waiting(self) -> None:
@@ -131,31 +131,31 @@ class Launcher(QObject):
             return
         self.started.emit(run)
 
-    def _not_made(self, error: Exception) -> None:
-        self._making = None
+    def _on_failed(self, error: Exception) -> None:
+        self._creation = None
         self.busy = False
-        if isinstance(error, OSError | _CannotGoOn):
-            self.failed.emit(error.problems if isinstance(error, _CannotGoOn) else [problem_of(error)])
+        if isinstance(error, OSError | _CannotResume):
+            self.failed.emit(error.problems if isinstance(error, _CannotResume) else [problem_of(error)])
             return
         self.failed.emit([Problem("run", "Could not create the run.", "See the window's log for details.")])
         raise error
 
-    def _heard(self) -> None:
+    def _on_preloader_ready(self) -> None:
         preloader = self._preloader
         if preloader is not None:
             preloader.poll()
             if not preloader.alive:
-                self._part()
+                self._detach_preloader()
             if preloader.ready or self._preloader is None:
                 self._start_waiting()
 
-    def _give_back(self) -> None:
-        preloader = self._part()
+    def _end_preloader(self) -> None:
+        preloader = self._detach_preloader()
         if preloader is not None:
             # Waiting for its end may take a moment.
             in_background(preloader.close, self, lambda _none: None, lambda error: log.warning("%s", error))
 
-    def _part(self) -> Preloader | None:
+    def _detach_preloader(self) -> Preloader | None:
         preloader, self._preloader = self._preloader, None
         if self._notifier is not None:
             self._notifier.setEnabled(False)
@@ -164,33 +164,33 @@ class Launcher(QObject):
         return preloader
 
 
-class _CannotGoOn(Exception):  # noqa: N818  (the user's mistake, not an error)
+class _CannotResume(Exception):  # noqa: N818  (the user's mistake, not an error)
     def __init__(self, problems: list[Problem]) -> None:
         super().__init__(*map(str, problems))
         self.problems = problems
 
 
-def _job_written(run: RunFolder, changes: Mapping[str, Any]) -> RunFolder:
-    """`run`, whose folder says that it goes on with `changes`. Raises _CannotGoOn, or OSError."""
+def _save_job(run: RunFolder, changes: Mapping[str, Any]) -> RunFolder:
+    """Save the job of `run` with `changes` for its next execution, and return `run`. Raises _CannotResume, OSError."""
     job, problems = job_to_resume(run, changes)
     if job is None:
-        raise _CannotGoOn(problems)
+        raise _CannotResume(problems)
     save_next_job(run, resolved(job))
     return run
 
 
 def resolved(job: Job) -> Job:
-    """The job with whole paths, which mean the same from every folder."""
+    """Return the job with absolute paths."""
     return job.with_fields(
-        dataset=_whole(job.data.dataset),
-        model=_whole(job.model.name) if job.model_is_file else job.model.name,
-        weights_file=_whole(job.model.weights_file) if job.model.weights_file else "",
-        resume_from=_whole(job.checkpoints.resume_from) if job.checkpoints.resume_from else "",
+        dataset=_absolute(job.data.dataset),
+        model=_absolute(job.model.name) if job.model_is_file else job.model.name,
+        weights_file=_absolute(job.model.weights_file) if job.model.weights_file else "",
+        resume_from=_absolute(job.checkpoints.resume_from) if job.checkpoints.resume_from else "",
     )
 
 
 def problem_of(error: OSError) -> Problem:
-    """Why no run could be made, with what to do about it."""
+    """Return the problem of an error while creating a run."""
     where = str(error.filename or paths.runs_folder())
     elsewhere = "set FOOTPLATE_HOME to another folder"
     if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
@@ -204,5 +204,5 @@ def problem_of(error: OSError) -> Problem:
     return Problem("run", f"Could not create the run in {where}: {error.strerror}.", f"Fix this, or {elsewhere}.")
 
 
-def _whole(path: str) -> str:
+def _absolute(path: str) -> str:
     return str(Path(path).expanduser().absolute())

@@ -1,4 +1,4 @@
-"""What the user wants opened: the path given to `footplate`, or what is dropped on the window."""
+"""Paths to open: the argument of `footplate`, or files dropped on the window."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gui.sources.prefill import Prefill
 
 @dataclass(frozen=True)
 class Opened:
-    """A dataset folder, or the job of a job file, or in `problem` why there is neither."""
+    """Dataset folder or job to open, else a `problem`."""
 
     folder: str = ""
     prefill: Prefill | None = None
@@ -21,7 +21,7 @@ class Opened:
 
 
 def read_paths(paths: Sequence[str]) -> Opened:
-    """What the first folder or job file (`*.toml`) among `paths` is; it may wait for the disk."""
+    """Read the first folder or job file (`*.toml`) among `paths`; may block on the disk."""
     folder_or_job = (path for path in paths if os.path.isdir(path) or path.endswith(".toml"))
     path = next(folder_or_job, "")
     if not path:
@@ -34,6 +34,6 @@ def _read_job(path: Path) -> Opened:
     job, problems = load_job(path)
     if job is None:
         return Opened(problem=f"The job in {path} can't be used. {' '.join(map(str, problems))}")
-    # Whoever wrote the file may not be the user, who alone says whether a model's code may run.
+    # The file may come from somebody else, and only the user may allow a model's code to run.
     job = job.with_fields(model_file_sha256="")
     return Opened(prefill=Prefill(said=f"A new run with the job in {path}.", job=job))

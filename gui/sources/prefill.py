@@ -1,4 +1,4 @@
-"""What the form is filled with to resume another run, to train it further or to fork it."""
+"""Values that fill the form to resume, train further or fork a run."""
 
 from __future__ import annotations
 
@@ -21,11 +21,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Prefill:
-    """`said` tells what stands in the form, above it; `action` is what the button says that starts it.
+    """Content of the form for a run based on another one.
 
-    A prefill with a `run` resumes in that run's folder, from its `checkpoint` (a path, "" for the start), and its
-    `job` is the run's own; one without is the job of a new run. `preset` holds values that the form begins with
-    instead of the job's, and `focus` is the field where the user is likely to begin.
+    Attributes:
+        said: Text above the form.
+        job: Job of the resumed run, or of the new one.
+        run: Run to resume in its folder, None for a new run.
+        checkpoint: Path that the run resumes from, "" for its start.
+        action: Text of the button.
+        preset: Values that replace those of the job at first.
+        focus: Field that the user is likely to change first.
     """
 
     said: str
@@ -38,7 +43,7 @@ class Prefill:
 
     @property
     def open_fields(self) -> frozenset[str]:
-        """The fields that may be changed."""
+        """Fields that may be changed."""
         if self.run is None:
             return frozenset(self.job.values())
         from engine.runs.resume import CHANGEABLE
@@ -46,37 +51,34 @@ class Prefill:
         return CHANGEABLE - {"name"}
 
     def values(self, shown: dict[str, Any], hidden: Set[str] = frozenset()) -> dict[str, Any]:
-        """The job's values with those that are `shown` in the form, where they may be changed.
+        """Return the job's values, updated by the values `shown` in changeable fields.
 
-        A number that the form shows rounded is thus left as it is, and so is what has no effect, in the job as it was
-        and in the form, where it is `hidden`.
+        Rounded numbers stay exact, and `hidden` fields without effect stay as they were.
         """
-        own = self._plain()
-        kept = hidden & idle_fields(own, load_catalogue()).keys()
-        return own | {name: value for name, value in shown.items() if name in self.open_fields - kept}
+        job_values = self._plain()
+        unchanged = hidden & idle_fields(job_values, load_catalogue()).keys()
+        return job_values | {name: value for name, value in shown.items() if name in self.open_fields - unchanged}
 
     def to_check(self, job: Job) -> Job:
-        """`job` as what it would be for a run that begins now: one that continues from the checkpoint."""
+        """Return `job` as a new run that starts from the checkpoint, for validation."""
         return job if self.run is None else job.with_fields(resume_from=self.checkpoint)
 
     def changes(self, values: dict[str, Any]) -> dict[str, Any]:
-        """What `values` change of the run's job."""
-        own = self._plain()
-        return {name: value for name, value in values.items() if own.get(name) != value}
+        """Return the `values` that differ from the run's job."""
+        job_values = self._plain()
+        return {name: value for name, value in values.items() if job_values.get(name) != value}
 
     def _plain(self) -> dict[str, Any]:
-        """The job's values as the form gives its own."""
+        """Return the job's values in the form's types."""
         values: dict[str, Any] = msgspec.to_builtins(self.job.values())
         return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
 
     def command(self, values: dict[str, Any]) -> str:
-        """The command that has the run go on so, "" for a new run."""
+        """Return the command that resumes the run with `values`, "" for a new run."""
         return resume_line(self.run.run_id, self.changes(values)) if self.run is not None else ""
 
     def problems(self, values: dict[str, Any], standing: ResumableRun | None) -> list[Problem]:
-        """What keeps the run from going on so, at the fields that it is owed to; none for a new run, or where
-        `standing`, how the run stands, is not known yet.
-        """
+        """Return the problems that prevent resuming with `values`; none for new runs or while the state is unknown."""
         if self.run is None or standing is None:
             return []
         from engine.runs.resume import changed_job

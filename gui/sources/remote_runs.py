@@ -1,4 +1,4 @@
-"""Runs of other machines: which there are, one that is followed, and files of it."""
+"""Runs on other machines: their list, one followed run, and transfers of its files."""
 
 from __future__ import annotations
 
@@ -22,25 +22,25 @@ _GOODBYE_MS = 3000
 _Line = TypeVar("_Line")
 
 
-class NotTold(OSError):  # noqa: N818  (a state of things more than an error)
-    """A machine has not told what it was asked; the text says why, in words for the user."""
+class QueryFailed(OSError):  # noqa: N818  (a state of things more than an error)
+    """Failed query of another machine; the text is a message for the user."""
 
 
 def runs_of(name: str) -> list[RunSummary]:
-    """The runs of a host, newest first. To be called away from the window's thread. Raises NotTold."""
-    return _asked(name, RunSummary, "runs", "--json")
+    """Query the runs of a host, newest first, on a worker thread. Raises QueryFailed."""
+    return _query(name, RunSummary, "runs", "--json")
 
 
 def files_of(name: str, run_id: str) -> list[RunFile]:
-    """What can be fetched of a run. To be called away from the window's thread. Raises NotTold."""
-    return _asked(name, RunFile, "node", "--files", run_id)
+    """Query the files of a run that can be transferred, on a worker thread. Raises QueryFailed."""
+    return _query(name, RunFile, "node", "--files", run_id)
 
 
-def _asked(name: str, kind: type[_Line], *words: str) -> list[_Line]:
+def _query(name: str, kind: type[_Line], *arguments: str) -> list[_Line]:
     where = host(name) or Host(name=name)
     try:
         done = subprocess.run(
-            ssh_command(where.reached_by, where.command(*words)),
+            ssh_command(where.reached_by, where.command(*arguments)),
             stdin=subprocess.DEVNULL,
             capture_output=True,
             check=False,
@@ -48,21 +48,22 @@ def _asked(name: str, kind: type[_Line], *words: str) -> list[_Line]:
             env=english_environment(),
         )
         if done.returncode:
-            raise NotTold(ssh_exit_reason(name, done.returncode, done.stderr.decode(errors="replace")))
+            raise QueryFailed(ssh_exit_reason(name, done.returncode, done.stderr.decode(errors="replace")))
         return [msgspec.json.decode(line, type=kind) for line in done.stdout.splitlines()]
     except subprocess.TimeoutExpired:
-        raise NotTold(f"{name} has not answered within {_ANSWER_S:.0f} s.") from None
+        raise QueryFailed(f"{name} has not answered within {_ANSWER_S:.0f} s.") from None
     except NOT_DECODED:
-        raise NotTold(f"{name} sent output that this window can't read. Update Footplate there, or here.") from None
+        raise QueryFailed(f"{name} sent output that this window can't read. Update Footplate there, or here.") from None
     except FileNotFoundError:
-        raise NotTold("ssh was not found on this machine.") from None
+        raise QueryFailed("ssh was not found on this machine.") from None
 
 
 class FollowedRun(QObject):
-    """Owns the process that follows a run of another machine for this window; one at a time.
+    """Child process that mirrors a run of another machine to a local folder, one at a time.
 
-    Signals: followed(RunFolder) - what the run says is in this folder from now on; failed(str) - why it can't be
-    followed.
+    Signals:
+        followed(RunFolder): the local folder with the run's log.
+        failed(str): the reason why the run can't be followed.
     """
 
     followed = Signal(object)
@@ -75,19 +76,19 @@ class FollowedRun(QObject):
         self._process: QProcess | None = None
 
     def follow(self, name: str, run_id: str) -> None:
-        """Begins to follow a run of the host of that name; the answer comes as a signal."""
+        """Mirror a run of the host of that name."""
         self.close()
         process = QProcess(self)
         process.setWorkingDirectory(str(paths.PACKAGES))
         process.setStandardErrorFile(QProcess.nullDevice())
         process.readyReadStandardOutput.connect(self._read)
-        process.finished.connect(self._ended)
+        process.finished.connect(self._on_exit)
         self._problem = f"{name}: {run_id} can't be followed."
         self._process = process
         process.start(sys.executable, ["-m", "engine.machines.follower", name, run_id])
 
     def close(self) -> None:
-        """Follows no longer, and returns once the process is gone. The run goes on."""
+        """Stop mirroring and wait for the process; the run continues."""
         process, self._process, self.run = self._process, None, None
         if process is not None:
             process.closeWriteChannel()  # which ends it
@@ -100,16 +101,16 @@ class FollowedRun(QObject):
         if self._process is None or not self._process.canReadLine():
             return
         try:
-            said = msgspec.json.decode(bytes(self._process.readLine().data()), type=Followed)
+            answer = msgspec.json.decode(bytes(self._process.readLine().data()), type=Followed)
         except NOT_DECODED:
             return
-        self._problem = said.problem
-        if not said.problem:
-            self.run = RunFolder(said.folder)
+        self._problem = answer.problem
+        if not answer.problem:
+            self.run = RunFolder(answer.folder)
             self.followed.emit(self.run)
 
-    def _ended(self) -> None:
-        """By itself, after it has said why."""
+    def _on_exit(self) -> None:
+        """Report the error of a process that ended."""
         process, self._process = self._process, None
         if process is not None:
             process.deleteLater()

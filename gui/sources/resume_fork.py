@@ -1,6 +1,4 @@
-"""Prefills of the form with the jobs of existing runs: to resume, train further or fork. Called in background
-threads.
-"""
+"""Prefills of the form with the jobs of existing runs, made on worker threads."""
 
 from __future__ import annotations
 
@@ -25,7 +23,7 @@ MORE_EPOCHS = 5
 _GREY = "Grey fields can't be changed when resuming."
 
 _MOST_NAME = 120
-"""Characters of a run's name at most, as in a job."""
+"""Longest name of a run, as in a job."""
 
 
 class CannotPrefill(Exception):  # noqa: N818  (a state of things more than an error)
@@ -33,7 +31,7 @@ class CannotPrefill(Exception):  # noqa: N818  (a state of things more than an e
 
 
 def to_resume(summary: RunSummary) -> Prefill:
-    """The run's job, to resume with changes; with more epochs if it has completed. Raises CannotPrefill."""
+    """Return the run's job to resume with changes, with more epochs if it has completed. Raises CannotPrefill."""
     run, job = _read(summary)
     named = f"“{run_title(summary)}”"
     checkpoint = checkpoint_of(run)
@@ -61,8 +59,9 @@ def to_resume(summary: RunSummary) -> Prefill:
 
 
 def to_fork(summary: RunSummary, checkpoint: Path | None = None) -> Prefill:
-    """The job of a new run that starts from `checkpoint` of this one, by default from its last. Raises
-    CannotPrefill.
+    """Return the job of a new run that starts from a checkpoint of this one, by default its last.
+
+    Raises CannotPrefill.
     """
     run, job = _read(summary)
     found = checkpoints_of(run)
@@ -118,7 +117,7 @@ def _read(summary: RunSummary) -> tuple[RunFolder, Job]:
 
 
 def _from(run: RunFolder, path: Path | None) -> str:
-    """ "from epoch 3, step 345 (last.pt, 14:05)", "from /runs/other/last.pt", or "from its start"."""
+    """Return words such as "from epoch 3, step 345 (last.pt, 14:05)" or "from /runs/other/last.pt"."""
     known: Checkpoint | None = next((each for each in checkpoints_of(run) if each.path == path), None)
     if known is not None:
         of = f"{known.name}, {lately(known.written)}"

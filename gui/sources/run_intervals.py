@@ -1,4 +1,4 @@
-"""When runs were at work on this machine, and on what."""
+"""Recent executions of runs on this machine, with their devices."""
 
 from __future__ import annotations
 
@@ -15,16 +15,18 @@ from gui.sources.executions import executions
 from gui.titles import run_title
 
 SHOWN_S = 86_400.0
-"""Runs that ended longer ago are no marks: the graphs reach no further back."""
+"""Age after which ended runs are not marked in graphs."""
 
 
 @dataclass(frozen=True)
 class RunInterval:
-    """One execution of a run: from `start`, when it came to its devices, to `end`, in seconds since the epoch; `end` is
-    None while it goes on. A run that was paused or stopped and goes on has several, each with a `state`.
+    """One execution of a run, in seconds since the epoch.
 
-    `devices` are those that it holds, or held; one that waits in line holds none. `supervisor` is the pid of the
-    process that runs it, None where none does.
+    Attributes:
+        devices: Devices that it holds or held; none while it is queued.
+        start: Time at which it got its devices.
+        end: Time of its end, None while it is active.
+        supervisor: Process id of the local supervisor, None without one.
     """
 
     run_id: str
@@ -41,11 +43,14 @@ class RunInterval:
 
 
 class RunIntervals(QObject):
-    """The executions of the last 24 hours and those going on, oldest first, as they were last read.
+    """Executions of the last 24 hours and active ones, oldest first.
 
-    `unread` says of runs whose files could not be understood, by their ids, why; what was known of them before stands.
+    Attributes:
+        marks: The executions.
+        unread: Errors of unreadable runs, by run id; their last known executions stay.
 
-    Signals: changed() - `marks` or `unread` are others.
+    Signals:
+        changed(): `marks` or `unread` has changed.
     """
 
     changed = Signal()
@@ -61,23 +66,24 @@ class RunIntervals(QObject):
             self.changed.emit()
 
     def holding(self) -> dict[str, str]:
-        """The GPUs that runs going on hold, those of other machines by "HOST:UUID": the name of the run."""
+        """Return the names of active runs by the GPUs that they hold, "HOST:UUID" for other machines."""
         return {device: mark.name for mark in self.marks if mark.going_on for device in mark.devices if is_gpu(device)}
 
     def supervisors(self) -> dict[int, str]:
-        """The processes that run the runs going on: pids, and the name of the run. Workers descend from them."""
+        """Return the names of active runs by the process ids of their supervisors, the ancestors of the workers."""
         return {mark.supervisor: mark.name for mark in self.marks if mark.going_on and mark.supervisor is not None}
 
 
 class IntervalReader:
-    """Reads the executions of runs; those of a run that has ended are read once, as long as its summary stays."""
+    """Reader of executions; those of an ended run are read once, until its summary changes."""
 
     def __init__(self) -> None:
         self._known: dict[str, tuple[RunSummary, tuple[RunInterval, ...]]] = {}
 
     def read(self, runs: Collection[RunSummary], unread: dict[str, str]) -> tuple[RunInterval, ...]:
-        """Those to show of `runs`, oldest first, and what was known of the runs in `unread`, to which those are added
-        whose executions cannot be understood.
+        """Return the executions of `runs` to show, oldest first.
+
+        Runs in `unread` show their last known executions; runs with unreadable executions are added to it.
         """
         known = {run_id: self._known[run_id] for run_id in unread if run_id in self._known}
         for run in runs:
@@ -89,30 +95,30 @@ class IntervalReader:
                 known[run.run_id] = run, _intervals_of(run)
             except (FileNotFoundError, PermissionError):
                 continue  # gone, or not ours to read
-            except Exception as error:  # whatever one run's files hold, the others are to be seen
+            except Exception as error:  # a damaged run must not hide the others
                 unread[run.run_id] = describe_error(error)
                 if before is not None:
                     known[run.run_id] = before
         self._known = known
         oldest = time.time() - SHOWN_S
         every = (interval for _run, intervals in known.values() for interval in intervals)
-        shown = (interval for interval in every if interval.end is None or interval.end >= oldest)
-        return tuple(sorted(shown, key=lambda interval: interval.start))
+        recent = (interval for interval in every if interval.end is None or interval.end >= oldest)
+        return tuple(sorted(recent, key=lambda interval: interval.start))
 
 
 def _intervals_of(summary: RunSummary) -> tuple[RunInterval, ...]:
-    """Raises OSError, and whatever damaged files may lead to."""
+    """Read the executions of a run. Raises OSError, and anything for damaged files."""
     run, name = RunFolder(summary.folder), run_title(summary)
-    if summary.state in ENDED and _silent_for_long(run):
+    if summary.state in ENDED and _is_too_old(run):
         return ()
-    last, told = run.last_event(), executions(run)
+    last, parsed = run.last_event(), executions(run)
     before = [
         RunInterval(summary.run_id, name, each.devices, each.state, each.start, each.end)
-        for each in told
+        for each in parsed
         if each.state is not None
     ]
-    devices = told[-1].devices if told else tuple(dict.fromkeys(summary.devices))
-    start = told[-1].start if told else summary.started
+    devices = parsed[-1].devices if parsed else tuple(dict.fromkeys(summary.devices))
+    start = parsed[-1].start if parsed else summary.started
     if summary.state in ENDED:
         end, supervisor = (max(last.time, start) if last is not None else start), None
     else:
@@ -129,8 +135,8 @@ def _intervals_of(summary: RunSummary) -> tuple[RunInterval, ...]:
     return (*before, newest)
 
 
-def _silent_for_long(run: RunFolder) -> bool:
-    """Whether the run's log was last written so long ago that nothing of it is shown."""
+def _is_too_old(run: RunFolder) -> bool:
+    """Return True if the log's last event is too old to be recent."""
     try:
         return run.events_file.stat().st_mtime < time.time() - SHOWN_S
     except FileNotFoundError:

@@ -1,6 +1,4 @@
-"""The line of waiting runs as the window shows it, and taking runs out of it. To be called away from the window's
-thread.
-"""
+"""The queue of runs for the window, and its operations, called on worker threads."""
 
 from __future__ import annotations
 
@@ -22,17 +20,17 @@ from gui.format import lately
 from gui.titles import devices_words, title_of
 
 PATIENCE_S = 30.0
-"""How long a run that waits may take to end."""
-_LOOK_S = 0.05
+"""Longest wait for a queued run to end."""
+_POLL_S = 0.05
 
 
 class CannotReturn(Exception):  # noqa: N818  (a state of things more than an error)
-    """The run cannot be put back into the line; the text says why, in words for the user."""
+    """Failed return of a run to the queue; the text is a message for the user."""
 
 
 @dataclass(frozen=True)
 class QueuePosition:
-    """A run in line, in words. `waits_for` is what stands between it and its devices."""
+    """Queued run as shown in the table; `waits_for` names the holders of its devices."""
 
     run_id: str
     folder: str
@@ -44,7 +42,7 @@ class QueuePosition:
 
 
 def line_now() -> list[QueuePosition]:
-    """The runs that wait, in their order. To be called away from the window's thread. Raises CannotQueue, OSError."""
+    """Return the queued runs in order. Raises CannotQueue, OSError."""
     tickets = queue.waiting()
     names: dict[str, str] = {}
     folders = {ticket.run_id: Path(ticket.folder) for ticket in tickets}
@@ -71,30 +69,28 @@ def _position(ticket: Ticket, names: dict[str, str]) -> QueuePosition:
 
 
 def take_out(folder: str) -> None:
-    """Stops a run that waits, and returns once nobody runs it any more. Raises OSError."""
+    """Stop a queued run and wait for its supervisor to exit. Raises OSError."""
     run = RunFolder(folder)
     deadline = time.monotonic() + PATIENCE_S
     with suppress(NotRunning), RunConnection(run, COMMANDS_ONLY) as connection:
         connection.send(Stop())
         while not connection.closed and time.monotonic() < deadline:
-            select.select([connection], [], [], _LOOK_S)
+            select.select([connection], [], [], _POLL_S)
             connection.receive_lines()
     supervisor = run.supervisor()
     while supervisor is not None and supervisor.alive():
         if time.monotonic() > deadline:
             raise TimeoutError(f"{run.run_id} has not ended {PATIENCE_S:.0f} s after the request.")
-        time.sleep(_LOOK_S)
+        time.sleep(_POLL_S)
 
 
 def put_back(folder: str) -> None:
-    """Has a run that was taken out stand in line again, at its end. Raises CannotReturn, OSError."""
+    """Append a removed run to the queue. Raises CannotReturn, OSError."""
     _resume(RunFolder(folder), {})
 
 
 def start_now(folder: str) -> None:
-    """Has a run that waits start beside those that have its devices, as its job then says. Raises CannotReturn,
-    OSError.
-    """
+    """Start a queued run now, sharing devices with their holders. Raises CannotReturn, OSError."""
     take_out(folder)
     _resume(RunFolder(folder), {"start": "at_once"})
 

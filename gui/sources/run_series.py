@@ -1,7 +1,6 @@
-"""A run's figures as columns that plots can show as they are.
+"""Numbers of a run as columns that plots can show without copying.
 
-A run that goes back to a checkpoint makes the steps after it again. What was told of them before is cut off, so that
-`step` always rises.
+A run that goes back to a checkpoint repeats the steps after it. The old ones are cut off, so that `step` always rises.
 """
 
 from __future__ import annotations
@@ -19,9 +18,9 @@ from gui.sources.columns import Column, Floats
 
 
 class Steps:
-    """A column for each figure of the training steps, all of one length.
+    """Columns of the training steps, all of one length.
 
-    `seconds` are the run's own (see `RunData`); `data_wait_s` and `compute_s` are seconds per step.
+    `seconds` are in the run's time (see `RunData`); `data_wait_s` and `compute_s` are seconds per step.
     """
 
     def __init__(self) -> None:
@@ -35,19 +34,19 @@ class Steps:
         self.compute_s = Column()
 
     @property
-    def told_accuracy(self) -> bool:
-        """Whether any of them has an accuracy: not every task and strategy has one."""
+    def has_accuracy(self) -> bool:
+        """True if any step has an accuracy; some tasks and strategies have none."""
         return bool(np.isfinite(self.accuracy.values).any())
 
     def extend(self, events: Sequence[StepMetrics], origin: float) -> None:
-        """Adds steps in order; `origin` is where their seconds count from, in seconds since the epoch."""
+        """Append steps in order; `origin` is the start of the run's time, in seconds since the epoch."""
         self.seconds.extend(_floats(events, "time") - origin)
         for name in _STEP_FIGURES:
             column: Column = getattr(self, name)
             column.extend(_floats(events, name))
 
     def cut(self, step: int) -> bool:
-        """Keeps what was told up to `step`; False where that is all there is."""
+        """Cut everything after `step`; return False if there was nothing."""
         return _cut(self.step, step, (self.seconds, *(getattr(self, name) for name in _STEP_FIGURES)))
 
 
@@ -55,7 +54,7 @@ _STEP_FIGURES = ("step", "loss", "accuracy", "learning_rate", "images_per_second
 
 
 class Validations:
-    """When the validation set was gone through, and a column for each measure, by its id."""
+    """Times of the validations, and a column per metric, by id."""
 
     def __init__(self) -> None:
         self.seconds = Column(16)
@@ -75,15 +74,18 @@ class Validations:
             column.append(event.measures.get(name))
 
     def cut(self, step: int) -> bool:
-        """As in `Steps`."""
+        """Cut everything after `step`; return False if there was nothing."""
         return _cut(self.step, step, (self.seconds, self.epoch, self.step, *self.measures.values()))
 
 
 @dataclass(frozen=True)
 class ClassFigures:
-    """What one validation found of each class: by title a share for each, NaN for a class that does not occur, and
-    how often each true class (a row) was found as each (a column), int64, None where that was not told. `intervals`
-    are, by title, the ends of a 95 % interval of each share, [n, 2], where there are such.
+    """Metrics of each class in one validation.
+
+    Attributes:
+        measures: Fractions of the classes by title, NaN for a class that does not occur.
+        confusion: Counts by true class (row) and predicted class (column), int64; None if not logged.
+        intervals: Ends of the 95 % interval of each fraction, [n, 2], by title.
     """
 
     epoch: int
@@ -93,17 +95,15 @@ class ClassFigures:
     intervals: dict[str, Floats] = field(default_factory=dict)
 
 
-class Looks:
-    """What validations told besides their measures, in the order of their steps: figures of each class and
-    predictions.
-    """
+class ValidationDetails:
+    """Details of the validations, in the order of their steps: class metrics and predictions."""
 
     def __init__(self) -> None:
         self.classes: list[ClassFigures] = []
         self.predicted: list[Predicted] = []
 
     def add_classes(self, event: ClassMeasures) -> None:
-        """Arrays take a fraction of what tuples of as many numbers take, of which a long run has many."""
+        """Append class metrics as arrays, which take a fraction of the memory of tuples."""
         _cut_after(self.classes, event.step - 1)
         measures: dict[str, Floats] = {title: np.array(values, np.float64) for title, values in event.measures.items()}
         width = max(map(len, event.confusion), default=0)
@@ -116,12 +116,12 @@ class Looks:
         self.predicted.append(event)
 
     def cut(self, step: int) -> bool:
-        """As in `Steps`."""
+        """Cut everything after `step`; return False if there was nothing."""
         return any([_cut_after(self.classes, step), _cut_after(self.predicted, step)])
 
 
 class DeviceColumns:
-    """A run's samples of one device; `step` is the training step at the time."""
+    """Samples of one device; `step` is the training step at the time."""
 
     def __init__(self) -> None:
         self.seconds = Column()
@@ -132,9 +132,9 @@ class DeviceColumns:
         self.temperature_c = Column()
         self.memory_total_bytes: int | None = None
 
-    def extend(self, told: Sequence[tuple[float, float, DeviceSample]]) -> None:
-        """Adds samples in order, each with its seconds and step."""
-        seconds, steps, samples = zip(*told, strict=True)
+    def extend(self, samples: Sequence[tuple[float, float, DeviceSample]]) -> None:
+        """Append samples in order, each with its time and step."""
+        seconds, steps, samples = zip(*samples, strict=True)
         self.seconds.extend(seconds)
         self.step.extend(steps)
         for name in _SAMPLE_FIGURES:
@@ -144,9 +144,7 @@ class DeviceColumns:
         self.memory_total_bytes = next(filter(None, totals), self.memory_total_bytes)
 
     def go_back(self, step: int) -> None:
-        """Training goes back to `step`. What the device did for the steps after it stays true over time; over steps
-        it is laid at `step`.
-        """
+        """Move samples after `step` to it, since training goes back; their times stay."""
         np.minimum(self.step.values, step, out=self.step.values)
 
 
@@ -154,16 +152,16 @@ _SAMPLE_FIGURES = ("utilization_percent", "memory_used_bytes", "power_w", "tempe
 
 
 def _cut(steps: Column, step: int, columns: Sequence[Column]) -> bool:
-    kept = int(np.searchsorted(steps.values, step, side="right"))
-    if kept == len(steps):
+    remaining = int(np.searchsorted(steps.values, step, side="right"))
+    if remaining == len(steps):
         return False
     for column in columns:
-        column.shorten(kept)
+        column.shorten(remaining)
     return True
 
 
 def _cut_after(entries: list[ClassFigures] | list[Predicted], step: int) -> bool:
-    """Drops those after `step` from the end; False where there are none. A validation may be told of twice."""
+    """Drop entries after `step` from the end; return False if there were none. A validation may be logged twice."""
     before = len(entries)
     while entries and entries[-1].step > step:
         entries.pop()
@@ -171,5 +169,5 @@ def _cut_after(entries: list[ClassFigures] | list[Predicted], step: int) -> bool
 
 
 def _floats(all_of_them: Sequence[StepMetrics | DeviceSample], name: str) -> Floats:
-    """One field of all of them, NaN for None."""
+    """Return one field of all entries, NaN for None."""
     return np.array(list(map(attrgetter(name), all_of_them)), np.float64)

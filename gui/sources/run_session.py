@@ -231,7 +231,7 @@ class RunSession(QObject):
             self._flight.request()
 
     def _read_on(self) -> None:
-        """Read what was added to the log, and the state."""
+        """Read the new part of the log, and the state."""
         if self._stage is not Stage.LIVE:
             self._enter(Stage.READING)
             self._poll_timer.stop()

@@ -1,4 +1,4 @@
-"""A run's state in plain words."""
+"""Status of a run in plain words."""
 
 from __future__ import annotations
 
@@ -42,9 +42,12 @@ _NO_STOP: dict[StatusWord, str] = {
 
 @dataclass(frozen=True)
 class RunStatus:
-    """`text` begins with `word`. `fraction` is 0 to 1; what is not known is None.
+    """Status of a run, None for unknown values.
 
-    `devices_free` is true once the workers have exited, false while they may hold devices, None where no run is open.
+    Attributes:
+        text: Sentence that begins with `word`.
+        fraction: Progress from 0 to 1.
+        devices_free: True once the workers have exited, None without a run.
     """
 
     word: StatusWord = "Idle"
@@ -60,22 +63,22 @@ class RunStatus:
 
     @property
     def active(self) -> bool:
-        """Whether a run is going on."""
+        """True while the run has not ended."""
         return self.word not in ("Idle", "Checking", *_ENDED.values())
 
     @property
     def resumable(self) -> bool:
-        """Whether it has ended before its time, so that it can be gone on with as it is."""
+        """True if the run ended before its last epoch and can be resumed."""
         return self.word in _ENDED.values() and self.word != "Completed"
 
     @property
     def why_no_pause(self) -> str:
-        """What keeps it from being paused, "" where nothing does."""
+        """Reason why the run can't be paused, "" if it can."""
         return _NO_PAUSE.get(self.word, "It has ended" if not self.active else "")
 
     @property
     def why_no_stop(self) -> str:
-        """The same of stopping it."""
+        """Reason why the run can't be stopped, "" if it can."""
         return _NO_STOP.get(self.word, "It has ended" if not self.active else "")
 
 
@@ -86,8 +89,9 @@ def status_of(
     in_line: str = "queued for its devices",
     interrupted: str = "the run's process exited without reporting an error",
 ) -> RunStatus:
-    """What to say of a run in `state` that has said `data`. `asked` is what it has been asked to do and need not have
-    answered yet; in words, `in_line` is what it waits for and `interrupted` why it was.
+    """Build the status from the state, the events and the pending request.
+
+    `in_line` describes what a queued run waits for, `interrupted` why a run was interrupted.
     """
     word = _word(data, state, asked)
     step = data.step or None
@@ -100,7 +104,7 @@ def status_of(
     epochs = data.plan.epochs if data.plan is not None else None
     if epochs is None and data.started is not None:
         epochs = data.started.job.training.epochs
-    told = len(data.steps.step) > data.fresh_from
+    told = len(data.steps.step) > data.current_attempt_start
     speed = data.steps.images_per_second.last if told and word in ("Running", "Pausing", "Stopping") else None
     return RunStatus(
         word=word,
@@ -120,7 +124,7 @@ def _word(data: RunData, state: State, asked: Asked) -> StatusWord:
     if state in _ENDED:
         return _ENDED[state]
     word: StatusWord = "Running"
-    over = data.finished is not None  # what it has said is of the execution before
+    over = data.finished is not None  # the data belongs to the previous execution
     if asked == "stop" or (not over and (data.asked == "stop" or data.phase == "stopping" or data.failure is not None)):
         word = "Stopping"
     elif asked == "pause" or (not over and (data.asked == "pause" or data.phase == "pausing")):
@@ -164,13 +168,13 @@ def _text(word: StatusWord, data: RunData, step: int | None, epochs: int | None,
 
 
 def _fetched(data: RunData) -> float | None:
-    """The share of the weights that has arrived."""
+    """Return the downloaded fraction of the weights."""
     latest = data.fetching[-1] if data.fetching else None
     return latest.done_bytes / latest.total_bytes if latest is not None and latest.total_bytes else None
 
 
 def _fetching(data: RunData) -> str:
-    """ "the pretrained weights timm/resnet50.a1_in1k from huggingface.co, 12.0 MiB of 97.8 MiB"."""
+    """Return words such as "the pretrained weights timm/resnet50.a1_in1k from huggingface.co, 12.0 MiB of 97.8 MiB"."""
     if not data.fetching:
         return data.phase_detail
     latest = data.fetching[-1]
@@ -196,7 +200,7 @@ def _running(data: RunData, epochs: int | None) -> str:
 
 
 def cause_of(data: RunData) -> str:
-    """Why the run failed, in one line."""
+    """Return the cause of a failure in one line."""
     # The supervisor weighs what all ranks said; until it has, the first to fail is taken at its word.
     if data.finished is not None and data.finished.cause:
         return data.finished.cause
@@ -206,7 +210,7 @@ def cause_of(data: RunData) -> str:
 
 
 def first_sentence(text: str) -> str:
-    """What goes before the details, without its full stop."""
+    """Return the first sentence without its full stop."""
     return text.split(". ", 1)[0].rstrip(".")
 
 
@@ -224,13 +228,14 @@ def _best(data: RunData) -> str:
 
 
 def _seconds_left(data: RunData, step: int | None, total: int | None) -> float | None:
-    """From how long steps took since the workers were last started, validations and checkpoints included; the first is
-    left out, since it carries the warming up.
+    """Estimate the remaining time from the steps of the current workers, validations and checkpoints included.
+
+    The first step is left out, since it includes the warm-up.
     """
-    times = data.steps.seconds.values[data.fresh_from :]
+    times = data.steps.seconds.values[data.current_attempt_start :]
     if step is None or not total or len(times) < 2:
         return None
-    first = data.steps.step.values[data.fresh_from]
+    first = data.steps.step.values[data.current_attempt_start]
     if step <= first:
         return None
     return float((times[-1] - times[0]) / (step - first) * (total - step))

@@ -1,6 +1,4 @@
-"""A search as its page draws it: what its trials tried and reached, in arrays that are made away from the window's
-thread.
-"""
+"""A search ready to be drawn: the parameters and results of its trials in arrays, made on a worker thread."""
 
 from __future__ import annotations
 
@@ -24,8 +22,9 @@ from gui.titles import CHOICES, model_title, strategy_title
 
 @dataclass(frozen=True)
 class Axis:
-    """A searched field as an axis. Positions are the values themselves, their decimal logarithms where `log`, or the
-    index in `choices` where these are given, by which they are titled.
+    """Axis of a searched field.
+
+    Positions are the values, their decimal logarithms if `log`, or indices in `choices`.
     """
 
     name: str
@@ -36,7 +35,7 @@ class Axis:
     choices: tuple[Any, ...] = ()
 
     def position(self, value: Any) -> float:
-        """Where a value stands; NaN where nowhere."""
+        """Return the position of a value, NaN if it has none."""
         if self.choices:
             return float(self.choices.index(value)) if value in self.choices else math.nan
         if not isinstance(value, int | float) or (self.log and value <= 0):
@@ -44,7 +43,7 @@ class Axis:
         return math.log10(value) if self.log else float(value)
 
     def ticks(self) -> list[tuple[float, str]]:
-        """The ends, or all choices, with their titles."""
+        """Return the ends, or all choices, with their titles."""
         if self.choices:
             return [(float(index), value_words(self.name, value)) for index, value in enumerate(self.choices)]
         ends = dict.fromkeys((self.low, self.high))
@@ -53,7 +52,7 @@ class Axis:
 
 @dataclass(frozen=True)
 class Lines:
-    """Curves one after the other, each ended by NaN, so that they are drawn as one."""
+    """Concatenated curves, separated by NaN, to be drawn at once."""
 
     x: Floats
     y: Floats
@@ -61,9 +60,13 @@ class Lines:
 
 @dataclass(frozen=True)
 class SearchData:
-    """One search with its own `trials`: repeats are no settings of their own, and stay out. `positions` are [trials,
-    axes], `values` [trials, goals] as `shown` writes them; NaN for what is not known. `pruned` are the curves of
-    trials that were stopped early or failed, `others` those of the rest, over epochs.
+    """One search with its `trials`, without repeats with other seeds.
+
+    Attributes:
+        positions: Parameters, [trials, axes], NaN if unknown.
+        values: Results, [trials, goals], in the units of `shown`.
+        pruned: Curves over epochs of trials that were stopped early or failed.
+        others: Curves of the other trials.
     """
 
     folder: SearchFolder
@@ -79,12 +82,12 @@ class SearchData:
 
     @property
     def confirms(self) -> bool:
-        """Whether trials are, or were, trained again with other seeds."""
+        """True if trials are, or were, repeated with other seeds."""
         return self.search.confirm > 0 or any(row.confirmed for row in self.trials)
 
     @property
     def best(self) -> TrialRow | None:
-        """The best trial by the first goal, be it one of several on the front."""
+        """Best trial by the first goal, also if the front has several."""
         if self.state.best is not None or not self.state.front:
             return self.state.row(self.state.best)
         goal = self.search.goals[0]
@@ -94,7 +97,7 @@ class SearchData:
 
 
 def data_of(folder: SearchFolder, search: Search, state: SearchState, status: Status) -> SearchData:
-    """A search ready to be drawn."""
+    """Prepare a search for drawing."""
     axes = tuple(_axis(name, dimension) for name, dimension in search.space.items())
     rows, goals = state.own, search.goals
     positions = np.array([[axis.position(row.params.get(axis.name)) for axis in axes] for row in rows], np.float64)
@@ -117,19 +120,19 @@ def data_of(folder: SearchFolder, search: Search, state: SearchState, status: St
 
 
 def lines_of(rows: Sequence[TrialRow], goal: Goal) -> Lines:
-    """The curves of the goal by epoch of some trials."""
+    """Return the goal's curves over epochs of the given trials."""
     x = np.fromiter(chain.from_iterable((*row.reported, math.nan) for row in rows), np.float64)
     y = np.fromiter(chain.from_iterable((*row.reported.values(), math.nan) for row in rows), np.float64)
     return Lines(x, y * shown(goal, 1.0))
 
 
 def shown(goal: Goal, value: float) -> float:
-    """A value as it is written: shares in percent."""
+    """Return a value in the unit of display: fractions in percent."""
     return 100 * value if goal.percent else value
 
 
 def goal_words(goal: Goal, value: float | None) -> str:
-    """ "93.4 %", "0.2134", "3:12 min", "11.2 M"; a dash where there is none."""
+    """Format a result such as "93.4 %", "0.2134", "3:12 min" or "11.2 M", a dash for None."""
     if value is None or math.isnan(value):
         return NOT_KNOWN
     if goal.percent:
@@ -140,7 +143,7 @@ def goal_words(goal: Goal, value: float | None) -> str:
 
 
 def field_label(name: str) -> str:
-    """What a searched field is called."""
+    """Return the label of a searched field."""
     if not name.startswith(OPTION):
         return FIELDS[name].label if name in FIELDS else name
     plain = name.removeprefix(OPTION)
@@ -148,7 +151,7 @@ def field_label(name: str) -> str:
 
 
 def value_words(name: str, value: Any) -> str:
-    """A field's value as the form titles it."""
+    """Return a field's value as the form shows it."""
     if value is None or value in ("", ()):
         return "none"
     if isinstance(value, bool):

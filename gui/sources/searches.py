@@ -95,7 +95,7 @@ class Searches(QObject):
             self.refresh()
 
     def refresh(self) -> None:
-        """Read what has changed, once more if a reading is under way."""
+        """Read changed files, once more if a reading is under way."""
         self._flight.request()
 
     def close(self) -> None:

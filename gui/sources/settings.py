@@ -1,4 +1,4 @@
-"""What the window remembers between its openings: a JSON file and the last job, in Footplate's home."""
+"""Persistent state of the window: a JSON file and the last job, in Footplate's home."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from engine.system.decode_errors import NOT_DECODED
 
 
 class Settings:
-    """Sizes and choices of the window. Whatever cannot be read counts as never set.
+    """Sizes and choices of the window. Unreadable values count as unset.
 
-    Not with QSettings, whose files may hold pickled objects of Python, which it unpickles whatever they do.
+    QSettings is not used since it unpickles Python objects in its files.
     """
 
     def __init__(self, folder: Path | None = None) -> None:
@@ -28,16 +28,16 @@ class Settings:
         return self._folder / "last-job.toml"
 
     def last_job(self) -> Job | None:
-        """The job that was last on screen, or None where there is none that can be read."""
+        """Return the job that was last on screen, None if there is none."""
         return load_job(self.job_file)[0] if self.job_file.is_file() else None
 
     def remember_job(self, job: Job) -> None:
-        """Keeps `job` for the next opening. Raises OSError where the home cannot be written."""
+        """Save `job` for the next start. Raises OSError if the home can't be written."""
         paths.make_folder(self._folder)
         save_job(job, self.job_file)
 
     def bytes(self, key: str) -> QByteArray | None:
-        """A geometry or splitter state kept under `key`."""
+        """Return the geometry or splitter state saved under `key`."""
         value = QByteArray.fromBase64(self.text(key).encode())
         return None if value.isEmpty() else value
 
@@ -46,7 +46,7 @@ class Settings:
         return value if isinstance(value, bool) else default
 
     def text(self, key: str, default: str = "") -> str:
-        """Words or JSON kept under `key`."""
+        """Return the text saved under `key`."""
         value = self._kept().get(key)
         return value if isinstance(value, str) else default
 
@@ -55,13 +55,13 @@ class Settings:
         return value if isinstance(value, int | float) and not isinstance(value, bool) else default
 
     def forget(self, key: str) -> None:
-        """Counts `key` as never set."""
+        """Remove the value saved under `key`."""
         if key in (kept := self._kept()):
             del kept[key]
             self._write(kept)
 
     def set(self, key: str, value: QByteArray | bool | float | str) -> None:
-        """Keeps `value`, where the home can be written; what other windows have kept meanwhile stays."""
+        """Save `value` if the home can be written, keeping values saved by other windows."""
         plain = value.toBase64().toStdString() if isinstance(value, QByteArray) else value
         self._write(self._kept() | {key: plain})
 

@@ -1,6 +1,4 @@
-"""Deleting runs and parts of them so that they can be had back: in the desktop's trash, or in one of Footplate's own
-where there is none.
-"""
+"""Undoable deletion of runs and evaluations, in the desktop's trash or in Footplate's."""
 
 from __future__ import annotations
 
@@ -16,14 +14,12 @@ from engine.system import paths
 
 
 class CannotTrash(Exception):  # noqa: N818  (a state of things more than an error)
-    """The folder stays where it is; the text says why, in words for the user."""
+    """Failed move; the text is a message for the user."""
 
 
 @dataclass(frozen=True)
 class Trashed:
-    """A folder in a trash. `location` is where it lies, `origin` where it was; `desktop` is whether it is the
-    desktop's trash, which the user empties there.
-    """
+    """Folder moved from `origin` to a `location` in a trash, which the user empties if it is the `desktop`'s."""
 
     origin: Path
     location: Path
@@ -31,9 +27,7 @@ class Trashed:
 
 
 def trash_run(run: RunFolder) -> Trashed:
-    """Moves a run's folder to a trash on its own disk. Raises CannotTrash where the run goes on, or the system does not
-    allow it.
-    """
+    """Move a run's folder to a trash on its own disk. Raises CannotTrash for an active run or a refused move."""
     supervisor = run.supervisor()
     if run.state() not in ENDED or (supervisor is not None and supervisor.alive()):
         raise CannotTrash(f"{run.run_id} is still running: stop it first.")
@@ -41,9 +35,7 @@ def trash_run(run: RunFolder) -> Trashed:
 
 
 def trash_folder(folder: Path) -> Trashed:
-    """Moves a folder to a trash on its own disk. Raises CannotTrash where it is gone or the system does not allow
-    it.
-    """
+    """Move a folder to a trash on its own disk. Raises CannotTrash if it is gone or the system refuses."""
     path = folder.absolute()
     if not path.is_dir():
         raise CannotTrash(f"{path.name} no longer exists.")
@@ -59,9 +51,7 @@ def trash_folder(folder: Path) -> Trashed:
 
 
 def put_back(thing: Trashed) -> None:
-    """Moves a folder from the trash to where it was. Raises CannotTrash where it is there no more, or its place is
-    taken.
-    """
+    """Move a folder from the trash back. Raises CannotTrash if it is gone from the trash or its path is taken."""
     if not thing.location.is_dir():
         raise CannotTrash(f"{thing.origin.name} is no longer in the trash.")
     if thing.origin.exists():
@@ -73,5 +63,5 @@ def put_back(thing: Trashed) -> None:
         raise CannotTrash(
             f"{thing.origin.name} could not be restored from the trash: {error.strerror} ({thing.origin})."
         ) from error
-    if thing.desktop:  # whose note of where it was lies beside, by the Trash specification of freedesktop.org
+    if thing.desktop:  # the Trash specification of freedesktop.org stores the original path in a file of its own
         (thing.location.parents[1] / "info" / f"{thing.location.name}.trashinfo").unlink(missing_ok=True)

@@ -1,1 +1,1 @@
-"""Colours, fonts, fills and icons, light and dark."""
+"""Colors, fonts, fills and icons, light and dark."""

@@ -1,4 +1,4 @@
-"""Fills that tell devices and kinds of work apart without colour alone."""
+"""Fills that distinguish devices and kinds of work without relying on color."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from engine.contract.events import Part
 from gui.style import theme
 
 LIGHT_SHARE = 0.38
-"""How much of the device's colour is in a light fill."""
+"""Weight of the device's color in a light fill."""
 
 _HATCHES = (
     Qt.BrushStyle.NoBrush,
@@ -34,44 +34,43 @@ _PARTS = {
     "logging": Qt.BrushStyle.FDiagPattern,
     "other": Qt.BrushStyle.Dense7Pattern,
 }
-"""The patterns of the parts of a step; those without one differ in lightness."""
+"""Patterns of the sections of a step; those without one differ in lightness."""
 
 
 def blend(front: str, back: str, share: float) -> QColor:
-    """`share` of `front` over `back`."""
+    """Blend `share` of `front` with `back`."""
     a, b = QColor(front), QColor(back)
     parts = ((a.red(), b.red()), (a.green(), b.green()), (a.blue(), b.blue()))
     return QColor(*(round(share * over + (1 - share) * under) for over, under in parts))
 
 
 def light(color: str) -> QColor:
-    """`color` as a fill on which the scheme's text can be read."""
+    """Return a light fill of `color` on which the scheme's text is readable."""
     return blend(color, theme.colors().panel, LIGHT_SHARE)
 
 
 def text_on(fill: QColor) -> QColor:
-    """Black or white, whichever stands out more against `fill` (the contrast of WCAG 2)."""
+    """Return black or white, whichever contrasts more with `fill` (WCAG 2)."""
     luminance = _luminance(fill)
     return QColor("#000000" if (luminance + 0.05) / 0.05 > 1.05 / (luminance + 0.05) else "#ffffff")
 
 
 def contrast(first: QColor, second: QColor) -> float:
-    """The contrast of two colours after WCAG 2, from 1 to 21."""
+    """Return the contrast of two colors after WCAG 2, from 1 to 21."""
     bright, dark = sorted((_luminance(first), _luminance(second)), reverse=True)
     return (bright + 0.05) / (dark + 0.05)
 
 
 def hatch(index: int, device: str) -> QBrush:
-    """A pattern over its colour for the CPU worker at `index`; none for a GPU, which has a colour of its own."""
+    """Return the pattern for the CPU worker at `index`; none for a GPU, which has its own color."""
     style = Qt.BrushStyle.NoBrush if is_gpu(device) else _HATCHES[index % len(_HATCHES)]
     return QBrush(QColor(theme.colors().panel), style)
 
 
 def part_fill(part: Part) -> tuple[QColor, QBrush]:
-    """The ground of a part of a step, and the pattern over it.
+    """Return the background of a section of a step, and the pattern over it.
 
-    What is waited for is the warning's colour, what the model computes the accent's: the forward pass light, the
-    backward pass full.
+    Waiting has the warning color, the model's computation the accent: light for the forward pass, full for the backward.
     """
     scheme = theme.colors()
     colors = {

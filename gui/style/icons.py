@@ -1,4 +1,4 @@
-"""Icons from `resources/icons`, in colours of the scheme that is in force whenever they are drawn."""
+"""Icons from `resources/icons`, drawn in colors of the current scheme."""
 
 from __future__ import annotations
 
@@ -14,15 +14,16 @@ from gui.style import theme
 
 
 def icon(name: str, color: str, on: str = "") -> QIcon:
-    """The icon in a colour of `theme.Colors`; `on` names the one that a checked button shows. Rows that are selected
-    show it in the colour of their text.
+    """Return an icon in a color of `theme.Colors`; `on` names the icon of a checked button.
+
+    Selected rows use the text color.
     """
     return QIcon(_Engine(name, color, on or name))
 
 
 @lru_cache(maxsize=128)
 def pixmap(name: str, color: str, side: int) -> QPixmap:
-    """The icon as a square image of so many pixels, in the colour `color`, such as "#000000"."""
+    """Return the icon as a square image with that side in pixels, in a color such as "#000000"."""
     source = files("resources").joinpath("icons", f"{name}.svg").read_text(encoding="utf-8")
     image = QPixmap(side, side)
     image.fill(Qt.GlobalColor.transparent)
@@ -33,7 +34,7 @@ def pixmap(name: str, color: str, side: int) -> QPixmap:
 
 
 class _Engine(QIconEngine):
-    """Draws `on` for `QIcon.State.On` and `name` otherwise."""
+    """Icon engine that draws `on` for `QIcon.State.On` and `name` otherwise."""
 
     def __init__(self, name: str, color: str, on: str) -> None:
         super().__init__()

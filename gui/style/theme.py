@@ -1,4 +1,4 @@
-"""Colours, fonts and the style sheet: one accent, one colour per device, light and dark with the desktop."""
+"""Colors, fonts and the style sheet: one accent and a color per device, light or dark like the desktop."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from engine.contract.devices import CPU, is_gpu
 
 @dataclass(frozen=True)
 class Colors:
-    """The colours of one scheme, as hex strings. Texts keep a contrast of 4.5 to 1 or more on `panel`."""
+    """Colors of one scheme, as hex strings. Texts have a contrast of at least 4.5 to 1 on `panel`."""
 
     window: str
     panel: str
@@ -65,16 +65,17 @@ DARK = Colors(
 
 # Okabe and Ito (2008), which the usual colour blindnesses tell apart, darkened or lightened until each
 # stands out against the panel of its scheme. Black and yellow are left out: one is the text, one the warning.
-# The CPU, of which there is one, has a grey of its own.
+# The single CPU is grey.
 _DEVICES_LIGHT = ("#0072b2", "#d55e00", "#008f6b", "#b3568f", "#2f93c8", "#a86f00", "#6a51a3", "#6b7a00")
 _DEVICES_DARK = ("#4da3e0", "#ff8a3c", "#2fc79b", "#e08fbd", "#8fd0f5", "#e5b24a", "#b09ce6", "#c3cf4e")
 _CPU_LIGHT, _CPU_DARK = "#4d5666", "#a9b4c4"
 
 
 class Notifier(QObject):
-    """Tells of a change between light and dark.
+    """Source of theme changes.
 
-    Signals: changed() - after the palette and the style sheet have been set anew.
+    Signals:
+        changed(): the palette, the font and the style sheet were replaced.
     """
 
     changed = Signal()
@@ -86,8 +87,9 @@ _order: dict[str, int] = {}
 
 @dataclass
 class _Chosen:
-    """What the user has chosen: "light", "dark", or "system" for whatever the desktop has; the size of texts in per
-    cent. `base` is the font at 100 per cent, None before the first `apply`.
+    """Choices of the user: the scheme ("light", "dark" or "system") and the text size in percent.
+
+    `base` is the font at 100 %, None before `apply`.
     """
 
     scheme: str = "system"
@@ -99,9 +101,7 @@ _chosen = _Chosen()
 
 
 def choose(scheme: str, text_percent: int) -> None:
-    """Draws everything in the colours of `scheme`, "system", "light" or "dark", and with texts of that size, from now
-    on.
-    """
+    """Set the scheme ("system", "light" or "dark") and the text size, and redraw everything."""
     if (scheme, text_percent) == (_chosen.scheme, _chosen.text_percent):
         return
     _chosen.scheme, _chosen.text_percent = scheme, text_percent
@@ -111,7 +111,7 @@ def choose(scheme: str, text_percent: int) -> None:
 
 
 def is_dark() -> bool:
-    """Whether the user, or else the desktop, asks for a dark scheme. Without an application: no."""
+    """Return True for the dark scheme, chosen by the user or else by the desktop."""
     if _chosen.scheme != "system":
         return _chosen.scheme == "dark"
     app = QGuiApplication.instance()
@@ -123,24 +123,24 @@ def is_dark() -> bool:
 
 @lru_cache(maxsize=1)
 def _first_palette_is_dark() -> bool:
-    """For desktops that do not name their scheme: whether they gave the program a dark palette to begin with."""
+    """Return True if the desktop's palette was dark at first, for desktops that don't name their scheme."""
     given = QGuiApplication.palette()
     return given.window().color().lightness() < given.windowText().color().lightness()
 
 
 def colors() -> Colors:
-    """The colours of the present scheme."""
+    """Return the colors of the current scheme."""
     return DARK if is_dark() else LIGHT
 
 
 def register_devices(keys: Iterable[str]) -> None:
-    """Gives devices their colours in the order of `keys`; those that have one keep it."""
+    """Assign colors to devices in the order of `keys`; those with a color keep it."""
     for key in keys:
         _order.setdefault(key, len(_order))
 
 
 def device_color(key: str) -> str:
-    """The colour of a device (a GPU's UUID, "cpu", or either after "host:"), the same in every graph of this window."""
+    """Return a device's color in all graphs of this window; keys are a GPU's UUID or "cpu", or either after "host:"."""
     if not is_gpu(key):
         return _CPU_DARK if is_dark() else _CPU_LIGHT
     register_devices([key])
@@ -148,9 +148,7 @@ def device_color(key: str) -> str:
 
 
 def device_is_dashed(key: str) -> bool:
-    """Whether a device's lines are dashed, since its colour was given to another before it: from the ninth GPU on,
-    and for the processors of other hosts.
-    """
+    """Return True if a device's lines are dashed, since its color repeats: from the ninth GPU on, and remote CPUs."""
     if not is_gpu(key):
         return key != CPU
     register_devices([key])
@@ -158,37 +156,37 @@ def device_is_dashed(key: str) -> bool:
 
 
 def series_color(index: int) -> str:
-    """The colour of the line at `index`, from 0, of several; the ninth has the first one's again, and is dashed."""
+    """Return the color of the series at `index`; the ninth repeats the first and is dashed."""
     wheel = _DEVICES_DARK if is_dark() else _DEVICES_LIGHT
     return wheel[index % len(wheel)]
 
 
 def series_is_dashed(index: int) -> bool:
-    """Whether the line at `index` is dashed, since its colour is another's."""
+    """Return True if the series at `index` is dashed, since its color repeats."""
     return index // len(_DEVICES_LIGHT) % 2 == 1
 
 
 def tabular(font: QFont) -> QFont:
-    """`font` with figures of equal width, so that changing numbers do not jump."""
+    """Return `font` with digits of equal width, so that changing numbers don't jump."""
     copy = QFont(font)
     copy.setFeature(QFont.Tag("tnum"), 1)
     return copy
 
 
 def scaled(pixels: int) -> int:
-    """A width that grows with the texts, `pixels` at 100 per cent."""
+    """Scale a width in pixels with the text size."""
     return round(pixels * _chosen.text_percent / 100)
 
 
 def set_kind(label: QLabel, kind: str) -> None:
-    """Colours a label as the style sheet does by that name: "muted", "warning", …; "" for plain text."""
+    """Style a label as "muted", "warning", … in the style sheet, "" for plain text."""
     if label.objectName() != kind:
         label.setObjectName(kind)
         label.style().polish(label)
 
 
 def apply(app: QApplication) -> None:
-    """Sets style, font, palette and style sheet, and follows the desktop from then on."""
+    """Set the style, font, palette and style sheet, and follow the desktop's scheme."""
     app.setStyle("Fusion")
     _chosen.base = _chosen.base or tabular(app.font())
     _paint(app)
@@ -209,14 +207,14 @@ def _paint(app: QApplication) -> None:
 
 
 def _font() -> QFont:
-    """The font of most texts."""
+    """Return the font of most texts."""
     font = QFont(_chosen.base or QFont())
     font.setPointSizeF(font.pointSizeF() * _chosen.text_percent / 100)
     return font
 
 
 def palette(scheme: Colors) -> QPalette:
-    """Qt's palette in the colours of `scheme`."""
+    """Return Qt's palette in the colors of `scheme`."""
     result = QPalette()
     role = QPalette.ColorRole
     for where, color in (
@@ -248,7 +246,7 @@ def palette(scheme: Colors) -> QPalette:
 
 
 def style_sheet(scheme: Colors) -> str:
-    """The application's style sheet in the colours of `scheme`."""
+    """Return the application's style sheet in the colors of `scheme`."""
     icons = Path(str(files("resources"))).as_posix() + "/icons"
     font = _font()
     points = font.pointSizeF()

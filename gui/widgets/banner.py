@@ -1,4 +1,4 @@
-"""One message where it belongs: how bad it is, what it says, and what can be done about it."""
+"""Inline message with a severity, and buttons for remedies."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ _SPOKEN: dict[Severity, str] = {"info": "Information", "ok": "Done", "warning": 
 
 
 class Banner(QFrame):
-    """Hidden until it says something, which it is not to do before it has its place in a layout: it shows itself. The
-    text wraps, so that all of it can be read.
+    """Inline message that wraps, hidden while empty. Add it to a layout first, since setting a text shows it.
 
-    Signals: closed() - its cross has been pressed.
+    Signals:
+        closed(): the user pressed the close button.
     """
 
     closed = Signal()
 
     def __init__(self, *buttons: QPushButton, name: str = "", close: str = "", parent: QWidget | None = None) -> None:
-        """`name` is what screen readers call it, and `close` the cross, which is there where that is given."""
+        """Create a banner with an accessible `name`; `close` names the close button, which is left out if empty."""
         super().__init__(parent)
         self.setObjectName("card")
         self._buttons = buttons
@@ -49,8 +49,9 @@ class Banner(QFrame):
         self.hide()
 
     def say(self, text: str, severity: Severity = "warning", *titles: str) -> None:
-        """Shows `text`, and with `titles` what the buttons say, of which an empty one hides its button. Hides itself
-        where there is no text. Screen readers are told what is new.
+        """Show `text`, or hide the banner if it is empty, and announce it to screen readers.
+
+        `titles` are the texts of the buttons; an empty one hides its button.
         """
         if severity != self._severity:
             self._severity = severity

@@ -14,7 +14,7 @@ RIGHT = Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter
 
 
 class HeaderColumn(Protocol):
-    """A column with a `title`, aligned right if it holds a `number`; `help` is the header's tool tip, "" for none."""
+    """Column of a table: its title, its alignment (right for a `number`), and the header's tool tip, "" for none."""
 
     @property
     def title(self) -> str: ...
@@ -25,7 +25,7 @@ class HeaderColumn(Protocol):
 
 
 def header_data(columns: Sequence[HeaderColumn], section: int, orientation: Qt.Orientation, role: int) -> Any:
-    """What an item model answers to `headerData` for the horizontal header over `columns`; None for all else."""
+    """Return an item model's `headerData` for the horizontal header over `columns`, None for other requests."""
     if orientation != Qt.Orientation.Horizontal or not 0 <= section < len(columns):
         return None
     column = columns[section]
@@ -39,12 +39,12 @@ def header_data(columns: Sequence[HeaderColumn], section: int, orientation: Qt.O
 
 
 class ColumnModel(QAbstractTableModel):
-    """Rows without children under `columns`. A subclass counts its rows and answers `data`."""
+    """Flat item model under `columns`. A subclass counts its rows and implements `data`."""
 
     columns: Sequence[HeaderColumn] = ()
 
     def count(self) -> int:
-        """How many rows there are."""
+        """Return the number of rows."""
         raise NotImplementedError
 
     def rowCount(self, parent: Index = NOTHING) -> int:
@@ -57,6 +57,6 @@ class ColumnModel(QAbstractTableModel):
         return header_data(self.columns, section, orientation, role)
 
     def row_changed(self, first: int, last: int | None = None) -> None:
-        """Tells the views that the cells of these rows are other than before."""
+        """Emit `dataChanged` for the cells of these rows."""
         last = first if last is None else last
         self.dataChanged.emit(self.index(first, 0), self.index(last, len(self.columns) - 1))

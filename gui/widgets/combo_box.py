@@ -1,4 +1,4 @@
-"""A drop-down list that gives way where there is no room."""
+"""Drop-down list that shrinks."""
 
 from __future__ import annotations
 
@@ -8,9 +8,7 @@ from PySide6.QtWidgets import QComboBox, QStyle, QStyleOptionComboBox
 
 
 class ComboBox(QComboBox):
-    """A drop-down list that the wheel changes only once it has the focus. A title that is too long ends with an
-    ellipsis, which a style sheet would cut off.
-    """
+    """Drop-down list that the wheel changes only with the focus. Long titles end with an ellipsis, not a cut."""
 
     def initStyleOption(self, option: QStyleOptionComboBox) -> None:
         super().initStyleOption(option)

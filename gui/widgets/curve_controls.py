@@ -1,4 +1,4 @@
-"""How curves are shown: over what, how smooth, and with a logarithmic loss."""
+"""Controls of curves: horizontal axis, smoothing, and a logarithmic loss."""
 
 from __future__ import annotations
 
@@ -12,14 +12,16 @@ from gui.style import theme
 from gui.widgets.flow_layout import FlowLayout
 
 _SMOOTHEST = 99
-"""The slider's end, in hundredths: a weight of 1 would never move."""
+"""End of the slider, in hundredths; a weight of 1 would never move."""
 
 
 class CurveControls(QWidget):
-    """Signals:
-    axis_chosen(str): the curves are to be drawn over that one of the axes.
-    smoothed(float): the weight of their moving average, from 0 on and below 1.
-    log_toggled(bool): whether the loss has a logarithmic axis.
+    """Row of controls for curves.
+
+    Signals:
+        axis_chosen(str): the user chose one of the axes.
+        smoothed(float): the user set the weight of the moving average, from 0 on and below 1.
+        log_toggled(bool): the user switched the logarithmic loss.
     """
 
     axis_chosen = Signal(str)
@@ -27,8 +29,12 @@ class CurveControls(QWidget):
     log_toggled = Signal(bool)
 
     def __init__(self, axes: Sequence[tuple[str, str]], *after: QWidget, of: str = "") -> None:
-        """`axes` are titles and what `axis_chosen` tells of each; `after` stands at the end of the row; `of` ends the
-        names that screen readers tell, such as " of the compared runs".
+        """Create the row of controls.
+
+        Args:
+            axes: Titles and values of the horizontal axes.
+            after: Widgets at the end of the row.
+            of: End of the accessible names, such as “ of the compared runs”.
         """
         super().__init__()
         self.axis = QComboBox()

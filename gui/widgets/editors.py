@@ -1,6 +1,4 @@
-"""One editor per kind of field. Each has `control` (what takes the focus and bears the name), `value`,
-`set_value`, and the signal `edited`, sent whenever the user or the program changes the value.
-"""
+"""Editors of values, one per kind of field."""
 
 from __future__ import annotations
 
@@ -32,9 +30,13 @@ SCROLL_BAR_WIDTH = 12
 
 
 class Editor(QWidget):
-    """What all editors have in common.
+    """Base of all editors.
 
-    Signals: edited() - the value may have changed.
+    Attributes:
+        control: Widget that takes the focus and has the accessible name.
+
+    Signals:
+        edited(): the user or the program may have changed the value.
     """
 
     edited = Signal()
@@ -49,7 +51,7 @@ class Editor(QWidget):
         self.setFocusProxy(control)
 
     def value(self) -> Any:
-        """The value as it would stand in a `job.toml`; what cannot be read comes as its text."""
+        """Return the value as in a `job.toml`, an unreadable one as its text."""
         raise NotImplementedError
 
     def set_value(self, value: Any) -> None:
@@ -57,7 +59,7 @@ class Editor(QWidget):
 
 
 class _SpinBox(QSpinBox):
-    """A spin box that the wheel changes only once it has the focus, so that scrolling past it is safe."""
+    """Spin box that the wheel changes only with the focus, so that scrolling past it is safe."""
 
     def wheelEvent(self, event: QWheelEvent) -> None:
         if self.hasFocus():
@@ -67,7 +69,7 @@ class _SpinBox(QSpinBox):
 
 
 class PathLine(QLineEdit):
-    """A line that shows the beginning and the end of a text that is too long for it, but while it is being edited."""
+    """Line that elides the middle of a long text, except while it is being edited."""
 
     def paintEvent(self, event: QPaintEvent) -> None:
         option = QStyleOptionFrame()
@@ -84,7 +86,7 @@ class PathLine(QLineEdit):
 
 
 class TextEditor(Editor):
-    """A line of text, completed from `known` where there is such."""
+    """Editor of a line of text, with completions from `known`."""
 
     def __init__(self, placeholder: str = "", known: Sequence[str] = (), line: QLineEdit | None = None) -> None:
         self.line = line or QLineEdit()
@@ -107,7 +109,7 @@ class TextEditor(Editor):
 
 
 class ListEditor(TextEditor):
-    """Texts, or whole numbers, with commas between them."""
+    """Editor of texts or whole numbers, separated by commas."""
 
     def __init__(self, kind: type[str] | type[int]) -> None:
         super().__init__("none")
@@ -125,7 +127,7 @@ class ListEditor(TextEditor):
 
 
 class PathEditor(TextEditor):
-    """A path, typed or browsed for."""
+    """Editor of a path, typed or browsed for."""
 
     def __init__(self, what: str, folder: bool, placeholder: str = "") -> None:
         super().__init__(placeholder, line=PathLine())
@@ -141,12 +143,12 @@ class PathEditor(TextEditor):
         layout.addWidget(self.browse)
 
     def open_browser(self) -> None:
-        """Opens a file dialog that leaves the rest of the window usable."""
+        """Open a file dialog that is not modal."""
         file_dialogs.choose(self, f"Choose {self._what}", self.value(), self._folder, self.set_value)
 
 
 class IntEditor(Editor):
-    """A whole number within the field's limits; where the field may be empty, one step below the least."""
+    """Editor of a whole number within the field's limits; an empty value is one below the least."""
 
     def __init__(self, field: Field, empty: str = "automatic") -> None:
         self.spin = _SpinBox()
@@ -173,9 +175,7 @@ class IntEditor(Editor):
 
 
 class FloatEditor(TextEditor):
-    """A number in any spelling that Python reads, such as 0.001 or 1e-3, or in the desktop's; where the field may be
-    empty, None.
-    """
+    """Editor of a number in Python's spelling, such as 0.001 or 1e-3, or the desktop's; None if optional and empty."""
 
     def __init__(self, optional: bool = False, empty: str = "") -> None:
         super().__init__(empty)
@@ -209,7 +209,7 @@ class BoolEditor(Editor):
 
 
 class ChoiceEditor(Editor):
-    """One of a list of (value, title, help). A value that is not in the list is shown as it is."""
+    """Editor of a choice of (value, title, help). An unknown value is shown as it is."""
 
     def __init__(self, choices: list[tuple[str, str, str]]) -> None:
         self.box = ComboBox()
@@ -222,7 +222,7 @@ class ChoiceEditor(Editor):
         self.box.currentIndexChanged.connect(lambda _index: self.edited.emit())
 
     def set_choices(self, choices: list[tuple[str, str, str]]) -> None:
-        """Offers these instead; the value stays, be it among them or not."""
+        """Replace the choices; the value stays, even if it is not among them."""
         chosen = self.box.currentData()
         with QSignalBlocker(self.box):
             self.box.clear()
@@ -244,9 +244,9 @@ class ChoiceEditor(Editor):
         self.box.setCurrentIndex(index)
 
     def set_marks(self, marks: dict[str, str], off: Container[str] = ()) -> None:
-        """Says in the list what stands against each value that is a key of `marks`; those in `off` are greyed.
+        """Append `marks` to the titles of the values in the list, and disable those in `off`.
 
-        The value chosen keeps its plain title: what is wrong with it is said below the field.
+        The current value keeps its plain title, since its problems are shown below the field.
         """
         for index in range(self.box.count()):
             value = self.box.itemData(index)

@@ -1,4 +1,4 @@
-"""A line of text that gives way where there is no room."""
+"""Line of text that shrinks."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from PySide6.QtWidgets import QLabel, QSizePolicy, QWidget
 
 
 class ElidedLabel(QLabel):
-    """A line of text that gives way: cut with an ellipsis where there is no room, whole in the tool tip."""
+    """Line of text that is elided if it doesn't fit; owners set a tool tip with the full text."""
 
     def __init__(
         self,
@@ -17,7 +17,7 @@ class ElidedLabel(QLabel):
         *,
         mode: Qt.TextElideMode = Qt.TextElideMode.ElideRight,
     ) -> None:
-        """`mode` says where it is cut: of a path the end matters, so that its middle gives way."""
+        """Create a label; `mode` says where the text is cut, for a path in the middle."""
         super().__init__(text, parent)
         self._mode = mode
         self.setTextFormat(Qt.TextFormat.PlainText)

@@ -1,4 +1,4 @@
-"""What stands where there is nothing to show yet, and what to do about it."""
+"""Placeholder for empty views."""
 
 from __future__ import annotations
 
@@ -9,9 +9,7 @@ _MARGIN = 16
 
 
 class EmptyState(QScrollArea):
-    """A muted message in the middle of its room. It wraps at any width, and scrolls where there is too little
-    height.
-    """
+    """Muted message in the middle of its room, which wraps, and scrolls if it is too high."""
 
     def __init__(self, text: str = "") -> None:
         super().__init__(widgetResizable=True)

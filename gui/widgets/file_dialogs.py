@@ -1,4 +1,4 @@
-"""Choosing files and folders without stopping the window, and showing them in the desktop's own program."""
+"""File dialogs that don't block the window."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ PATIENCE_S = 0.05
 
 
 def choose(parent: QWidget, title: str, start: str, folder: bool, chosen: Callable[[str], None]) -> QFileDialog:
-    """Opens a dialog that is not modal, and calls `chosen` with the path if one is picked. It begins at `start`, or
-    in the nearest folder above that there is, where the disk tells within a moment; else at home.
+    """Open a dialog that is not modal, and call `chosen` with the path.
+
+    It begins at `start`, or the nearest existing folder above, if the disk answers within a moment; else at home.
     """
     look = Background(lambda: _existing(start), parent)
     found: list[str] = []
@@ -35,7 +36,7 @@ def choose(parent: QWidget, title: str, start: str, folder: bool, chosen: Callab
 
 
 def choose_files(parent: QWidget, title: str, chosen: Callable[[list[str]], None]) -> QFileDialog:
-    """Opens a dialog that is not modal, and calls `chosen` with the paths of the files that are picked."""
+    """Open a dialog that is not modal, and call `chosen` with the paths of the files."""
     dialog = QFileDialog(parent, title, str(Path.home()))
     dialog.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
     dialog.setFileMode(QFileDialog.FileMode.ExistingFiles)
@@ -46,9 +47,7 @@ def choose_files(parent: QWidget, title: str, chosen: Callable[[list[str]], None
 
 
 def choose_target(parent: QWidget, title: str, name: str, chosen: Callable[[Path], None]) -> QFileDialog:
-    """Opens a dialog that is not modal and asks where to write a file, at first `name`, whose ending it keeps; calls
-    `chosen` with the path if one is given.
-    """
+    """Ask for a file to write, and call `chosen` with the path; the suffix of `name` is enforced."""
     suffix = Path(name).suffix.removeprefix(".")
     dialog = QFileDialog(parent, title, str(Path.home()))
     dialog.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
@@ -64,7 +63,7 @@ def choose_target(parent: QWidget, title: str, name: str, chosen: Callable[[Path
 
 
 def reveal(path: Path) -> bool:
-    """Opens a folder in the desktop's file manager; False where the desktop has none."""
+    """Open a folder in the desktop's file manager; return False without one."""
     return QDesktopServices.openUrl(QUrl.fromLocalFile(str(path)))
 
 

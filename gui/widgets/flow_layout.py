@@ -1,4 +1,4 @@
-"""A layout that goes on in the next line where a line is full, as words do."""
+"""Layout that wraps its widgets like words."""
 
 from __future__ import annotations
 
@@ -7,12 +7,10 @@ from PySide6.QtWidgets import QLayout, QLayoutItem, QWidget, QWidgetItem
 
 
 class FlowLayout(QLayout):
-    """Widgets side by side at their preferred size, in as many lines as the width asks for; hidden ones take no
-    room.
-    """
+    """Widgets side by side at their preferred size, wrapped to as many lines as needed. Hidden ones take no room."""
 
     def __init__(self, parent: QWidget | None = None, *, spacing: int = 8, line_spacing: int | None = None) -> None:
-        """`spacing` is between neighbours, and between lines unless `line_spacing` is given."""
+        """Create a layout with `spacing` between widgets and lines, unless `line_spacing` is given."""
         super().__init__(parent)
         self._line_spacing = spacing if line_spacing is None else line_spacing
         self._items: list[QLayoutItem] = []
@@ -63,7 +61,7 @@ class FlowLayout(QLayout):
         return least
 
     def _lay_out(self, rect: QRect, move: bool) -> int:
-        """Finds places for all items and returns the height that they need."""
+        """Lay out all items and return the required height."""
         left, top, height = rect.left(), rect.top(), 0
         line: list[tuple[QLayoutItem, int]] = []
         for item in (item for item in self._items if not item.isEmpty()):
@@ -79,7 +77,7 @@ class FlowLayout(QLayout):
 
     @staticmethod
     def _settle(line: list[tuple[QLayoutItem, int]], rect: QRect, top: int, height: int, move: bool) -> None:
-        """Gives the items of a finished line their places, each in the middle of the line's height."""
+        """Place the items of a finished line, vertically centered."""
         if move:
             for item, left in line:
                 size = _size(item, rect.width())
@@ -87,7 +85,7 @@ class FlowLayout(QLayout):
 
 
 def _size(item: QLayoutItem, width: int) -> QSize:
-    """The preferred size; for what can be narrower and higher, no wider than `width`."""
+    """Return the preferred size, no wider than `width` if the item can wrap."""
     size = item.sizeHint()
     if size.width() > width > 0 and item.hasHeightForWidth():
         return QSize(width, item.heightForWidth(width))

@@ -1,4 +1,4 @@
-"""The title of what can be folded away."""
+"""Button that folds a section."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from gui.style import icons
 
 
 class FoldButton(QToolButton):
-    """Shows `body` while it is checked; folded at first."""
+    """Title of a section, which shows `body` while it is checked; folded at first."""
 
     def __init__(self, title: str, body: QWidget) -> None:
         super().__init__()

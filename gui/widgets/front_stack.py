@@ -1,4 +1,4 @@
-"""Pages of which one at a time is seen."""
+"""Stack that is as small as its current page."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from PySide6.QtWidgets import QStackedWidget
 
 
 class FrontStack(QStackedWidget):
-    """Needs as little room as the page in front; a QStackedWidget needs that of its largest page."""
+    """Stack that needs only the room of its current page, not that of the largest one."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""An icon beside words."""
+"""Label with an icon."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from gui.style import icons
 
 
 class IconLabel(QLabel):
-    """An icon of 16 pixels, which follows the scheme; `spoken` is what screen readers call it."""
+    """Icon of 16 pixels that follows the scheme; `spoken` is its accessible name."""
 
     def __init__(self, name: str = "", color: str = "", spoken: str = "") -> None:
         super().__init__()

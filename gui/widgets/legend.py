@@ -1,4 +1,4 @@
-"""What the colours in images stand for."""
+"""Legend of the colors in images."""
 
 from __future__ import annotations
 
@@ -13,24 +13,22 @@ from gui.style import theme
 
 LINES = 2
 SWATCH = 11
-"""The side of a patch of colour, in pixels."""
+"""Side of a color patch, in pixels."""
 _GAP, _APART = 6, 16
 _LEADING = 4
 
 
 def draw_swatch(painter: QPainter, entry: LegendEntry, corner: QPoint) -> None:
-    """A patch of the entry's colour with its upper left corner there; empty where it has none. It has an edge, since
-    the colour may be that of the panel.
-    """
+    """Draw a patch of the entry's color with an edge, since it may be the panel's color; empty without a color."""
     painter.setPen(QPen(QColor(theme.colors().muted), 1))
     painter.setBrush(QColor(entry.colour) if entry.colour else Qt.BrushStyle.NoBrush)
     painter.drawRect(QRect(corner, QSize(SWATCH - 1, SWATCH - 1)))
 
 
 class Legend(QWidget):
-    """Shows a legend whole where it fits into two lines, with what is not in the images muted; of a longer one what
-    is in them, as far as there is room. Its height depends on its width alone, so that nothing jumps from image to
-    image.
+    """Legend of images: complete with absent entries muted if it fits into two lines, else the present entries.
+
+    Its height depends only on its width, so that nothing jumps from image to image.
     """
 
     def __init__(self, parent: QWidget | None = None) -> None:
@@ -44,7 +42,7 @@ class Legend(QWidget):
         self.hide()
 
     def show_legend(self, entries: Sequence[LegendEntry], present: Sequence[int]) -> None:
-        """Shows `entries`, of which those at the indices `present` are in the images; hides itself without any."""
+        """Show `entries`, those at the indices `present` being in the images; hide without any."""
         if tuple(entries) != self._entries:
             self._entries = tuple(entries)
             self.updateGeometry()
@@ -56,10 +54,10 @@ class Legend(QWidget):
         self.update()
 
     def shown(self) -> tuple[list[int], int]:
-        """The indices of the entries that there is room for, and how many more there are in the images."""
-        whole = list(range(len(self._entries)))
-        if self._rows(whole) <= LINES:
-            return whole, 0
+        """Return the indices of the entries that fit, and the number of other present ones."""
+        every_index = list(range(len(self._entries)))
+        if self._rows(every_index) <= LINES:
+            return every_index, 0
         fitting = list(self._present)
         while fitting and self._rows(fitting, len(self._present) - len(fitting)) > LINES:
             fitting.pop()
@@ -69,7 +67,7 @@ class Legend(QWidget):
         return True
 
     def heightForWidth(self, width: int) -> int:
-        rows = self._laid(self._widths(range(len(self._entries))), width)[1]
+        rows = self._wrap(self._widths(range(len(self._entries))), width)[1]
         return min(LINES, rows) * self._line() - _LEADING
 
     def sizeHint(self) -> QSize:
@@ -79,7 +77,7 @@ class Legend(QWidget):
         painter = QPainter(self)
         scheme, metrics = theme.colors(), self.fontMetrics()
         indices, more = self.shown()
-        corners, _ = self._laid(self._widths(indices, more), self.width())
+        corners, _ = self._wrap(self._widths(indices, more), self.width())
         for index, corner in zip(indices, corners, strict=False):
             entry = self._entries[index]
             draw_swatch(painter, entry, corner + QPoint(0, (metrics.height() - SWATCH) // 2))
@@ -95,16 +93,16 @@ class Legend(QWidget):
         return self.fontMetrics().height() + _LEADING
 
     def _rows(self, indices: Sequence[int], more: int = 0) -> int:
-        return self._laid(self._widths(indices, more), self.width())[1]
+        return self._wrap(self._widths(indices, more), self.width())[1]
 
     def _widths(self, indices: Sequence[int], more: int = 0) -> list[int]:
-        """Of the entries at `indices`, and of the words for so many `more`."""
+        """Return the widths of the entries at `indices`, and of the words for `more` others."""
         across = self.fontMetrics().horizontalAdvance
         widths = [SWATCH + _GAP + across(self._entries[index].name) for index in indices]
         return [*widths, across(_more(more))] if more else widths
 
-    def _laid(self, widths: Sequence[int], room: int) -> tuple[list[QPoint], int]:
-        """The upper left corners of parts of such widths in lines as wide as there is room, and the number of lines."""
+    def _wrap(self, widths: Sequence[int], room: int) -> tuple[list[QPoint], int]:
+        """Return the corners of parts with such widths in lines of `room` pixels, and the number of lines."""
         corners: list[QPoint] = []
         x = y = 0
         for width in widths:

@@ -1,4 +1,4 @@
-"""How a button looks that opens a menu."""
+"""Style of buttons that open a menu."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from PySide6.QtWidgets import QToolButton
 from gui.style import icons
 
 
-def opens_menu(button: QToolButton) -> None:
-    """Has `button` open its menu at once, and shows an arrow at the end of its text."""
+def make_menu_button(button: QToolButton) -> None:
+    """Let `button` open its menu at once, with an arrow behind its text."""
     button.setPopupMode(QToolButton.ToolButtonPopupMode.InstantPopup)
     button.setToolButtonStyle(Qt.ToolButtonStyle.ToolButtonTextBesideIcon)
     button.setIcon(icons.icon("down", "muted"))

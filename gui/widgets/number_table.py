@@ -1,4 +1,4 @@
-"""Tables of numbers: sorted by what is behind the cells, with bars under those that are shares."""
+"""Tables of numbers: sorted by value, with bars under fractions."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from PySide6.QtGui import QColor, QPainter, QPen
 from PySide6.QtWidgets import QAbstractItemView, QStyle, QStyledItemDelegate, QStyleOptionViewItem, QTableView
 
 from gui.style import fills, theme
-from gui.widgets.table_look import look_calm
+from gui.widgets.table_look import apply_table_style
 
 Index = QModelIndex | QPersistentModelIndex
 
 VALUE = int(Qt.ItemDataRole.UserRole)
-"""The number behind a cell, which rows are sorted by; NaN where there is none."""
+"""Role of the number behind a cell, for sorting; NaN if unknown."""
 BAR = VALUE + 1
-"""The length of the bar under a cell, from 0 to 1; None or NaN where there is none."""
+"""Role of the bar's length, from 0 to 1; None or NaN for no bar."""
 INTERVAL = VALUE + 2
-"""The ends of the interval that is drawn on the bar, a pair; None where there is none."""
+"""Role of the ends of the interval on the bar, a pair; None for no interval."""
 
 PAD = 8
 _THICKNESS = 4
 
 
 class NumberRows(QSortFilterProxyModel):
-    """Sorted by numbers; what has none comes last, whichever way it is sorted."""
+    """Rows sorted by number, with unknown ones always last."""
 
     def lessThan(self, left: Index, right: Index) -> bool:
         a, b = float(left.data(VALUE)), float(right.data(VALUE))
@@ -35,15 +35,15 @@ class NumberRows(QSortFilterProxyModel):
 
 
 def prepare(table: QTableView) -> None:
-    """Has `table` look and behave as tables of numbers do: one row is chosen, a click on a title sorts."""
+    """Apply the style and behavior of number tables to `table`: one selected row, sorting by header."""
     table.setItemDelegate(_Bars(table))
     table.setSortingEnabled(True)
-    look_calm(table, PAD)
+    apply_table_style(table, PAD)
     table.setSelectionMode(QAbstractItemView.SelectionMode.SingleSelection)
 
 
 class _Bars(QStyledItemDelegate):
-    """Draws a share as its number over a thin bar of that length, with its interval as a line on it."""
+    """Delegate that draws a thin bar under a fraction, with its interval as a line."""
 
     def paint(self, painter: QPainter, option: QStyleOptionViewItem, index: Index) -> None:
         super().paint(painter, option, index)

@@ -1,4 +1,4 @@
-"""How the pages are laid out that try something for the form and show what came of it: the cut and the finders."""
+"""Layout of the pages that try something for the form: the cut and the finders."""
 
 from __future__ import annotations
 
@@ -9,9 +9,7 @@ from gui.widgets.scroll_panel import scroll_panel
 
 
 def lay_out_page(page: QWidget, back: QPushButton, title: QLabel, subtitle: QLabel, *below: QWidget) -> None:
-    """Puts the way back and the titles at the top of `page`, and what is `below` under them; the last takes the
-    room.
-    """
+    """Lay out `page`: back button and titles on top, then the widgets `below`; the last one stretches."""
     texts = QVBoxLayout()
     texts.setSpacing(2)
     texts.addWidget(title)
@@ -29,7 +27,7 @@ def lay_out_page(page: QWidget, back: QPushButton, title: QLabel, subtitle: QLab
 
 
 def working_page(what: QLabel, progress: QProgressBar, cancel: QPushButton, name: str) -> QWidget:
-    """What is shown while something is tried; `name` is the progress bar's, for assistive technologies."""
+    """Return a page with the progress of a trial; `name` is the progress bar's accessible name."""
     progress.setRange(0, 100)
     progress.setFixedSize(320, 14)
     progress.setTextVisible(False)
@@ -38,7 +36,7 @@ def working_page(what: QLabel, progress: QProgressBar, cancel: QPushButton, name
 
 
 def fault_page(fault: QWidget, again: QPushButton) -> QWidget:
-    """What is shown where nothing came of it, with the button that tries again."""
+    """Return a page with the failure of a trial and a button to retry."""
     fault.setMaximumWidth(440)
     page = _in_the_middle(again)
     column = page.layout()

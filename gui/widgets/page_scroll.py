@@ -1,4 +1,4 @@
-"""Pages that scroll where there is too little room for the one in front."""
+"""Scroll area for a stack of pages."""
 
 from __future__ import annotations
 
@@ -8,10 +8,9 @@ from PySide6.QtWidgets import QScrollArea, QStackedWidget
 
 
 class PageScroll(QScrollArea):
-    """Filled by `pages`, whose page in front scrolls rather than being made smaller than its least size.
+    """Scroll area filled by `pages`; the current page scrolls if it needs more room.
 
-    A QScrollArea that resizes its widget would ask for the ideal height of wrapped texts, and for the room of the
-    largest page.
+    A resizable QScrollArea would use the ideal height of wrapped texts, and the room of the largest page.
     """
 
     def __init__(self, pages: QStackedWidget) -> None:

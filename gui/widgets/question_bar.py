@@ -1,4 +1,4 @@
-"""A banner that asks something where it is asked about, and then says what came of it: nothing modal."""
+"""Banner that asks a question in place, and then shows the result."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from gui.widgets.banner import Banner
 
 
 class QuestionBar(Banner):
-    """Has two buttons, `yes` and `no`, whose clicks the owner connects; Escape presses `no`."""
+    """Banner with the buttons `yes` and `no`, connected by the owner; Escape presses `no`."""
 
     def __init__(self, name: str, parent: QWidget | None = None) -> None:
-        """`name` is what screen readers call it."""
+        """Create a bar with an accessible name."""
         yes, no = QPushButton("Yes"), QPushButton("No")  # a control has a name before it is first asked, too
         super().__init__(yes, no, name=name, parent=parent)
         self.yes, self.no = yes, no

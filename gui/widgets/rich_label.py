@@ -1,4 +1,4 @@
-"""The one label that draws rich text; all others draw their text as it is (the application's style sheet)."""
+"""Label with rich text; all other labels are plain by the application's style sheet."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from PySide6.QtWidgets import QLabel
 
 
 class Span(NamedTuple):
-    """A piece of text that looks one way; whatever stands in `text` is shown as it is."""
+    """Piece of plain text with one style."""
 
     text: str
     bold: bool = False
@@ -19,7 +19,7 @@ class Span(NamedTuple):
 
 
 class RichLabel(QLabel):
-    """Shows spans one after the other. Only from them is its markup made, so that no name can bring its own."""
+    """Label that builds its markup from spans; all text is escaped."""
 
     def __init__(self, *, wordWrap: bool = False) -> None:  # noqa: N803  (Qt's own)
         super().__init__(wordWrap=wordWrap)

@@ -1,4 +1,4 @@
-"""Runs that are dragged: within the window by their ids, and to other programs as the files of their folders."""
+"""Dragging of runs, within the window by id, and to other programs as folders."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _IDS = "application/x-footplate-runs"
 
 
 def dragged_runs(runs: Iterable[RunSummary]) -> QMimeData:
-    """What is dragged with `runs`."""
+    """Return the drag data of `runs`."""
     runs = list(runs)
     data = QMimeData()
     data.setUrls([QUrl.fromLocalFile(run.folder) for run in runs])
@@ -24,9 +24,7 @@ def dragged_runs(runs: Iterable[RunSummary]) -> QMimeData:
 
 
 def run_ids_in(data: QMimeData) -> list[str]:
-    """The ids of the runs that are dragged, also by a file manager as folders with a job; none where it is something
-    else.
-    """
+    """Return the ids of dragged runs, also of folders with a job from a file manager; none for other data."""
     if data.hasFormat(_IDS):
         return bytes(data.data(_IDS).data()).decode(errors="replace").split("\n")
     folders = [Path(url.toLocalFile()) for url in data.urls() if url.isLocalFile()]
@@ -34,14 +32,15 @@ def run_ids_in(data: QMimeData) -> list[str]:
 
 
 def is_of_runs(data: QMimeData) -> bool:
-    """Whether runs of this window, or of another one, are dragged."""
+    """Return True if runs of a window are dragged."""
     return data.hasFormat(_IDS)
 
 
 class RunDrop(QWidget):
-    """Room for a widget on which runs can be dropped, whether or not it is switched on.
+    """Frame around a widget that accepts dropped runs, even while the widget is disabled.
 
-    Signals: dropped(list[str]) - the ids of the runs.
+    Signals:
+        dropped(list[str]): the ids of the runs.
     """
 
     dropped = Signal(list)

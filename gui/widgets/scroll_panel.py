@@ -1,4 +1,4 @@
-"""A panel that scrolls."""
+"""Panels that scroll."""
 
 from __future__ import annotations
 
@@ -7,9 +7,7 @@ from PySide6.QtWidgets import QHBoxLayout, QScrollArea, QWidget
 
 
 class _ScrollPanel(QScrollArea):
-    """Takes `inside` in when it gets its style itself. Qt gives a style to what is put into a scroll area at once, and
-    another each time the area gets a parent, until the window is whole.
-    """
+    """Scroll area that calls `setWidget` at its first polish, so that the content is styled only once."""
 
     def __init__(self, inside: QWidget) -> None:
         super().__init__(widgetResizable=True)
@@ -22,8 +20,8 @@ class _ScrollPanel(QScrollArea):
         return super().event(event)
 
 
-class _WholeWidth(_ScrollPanel):
-    """Is never narrower than what it scrolls, up to `widest` pixels."""
+class _MinimumWidth(_ScrollPanel):
+    """Scroll area that is at least as wide as its content, up to `widest` pixels."""
 
     def __init__(self, inside: QWidget, widest: int) -> None:
         super().__init__(inside)
@@ -39,18 +37,19 @@ class _WholeWidth(_ScrollPanel):
         return super().eventFilter(watched, event)
 
 
-def scroll_panel(inside: QWidget, *, whole_up_to: int = 0) -> QScrollArea:
-    """Scrolls `inside` on a panel's background, sideways only where it is narrower than `inside` can be. It can't be
-    made narrower than that, up to `whole_up_to` pixels. It takes no keyboard focus.
+def scroll_panel(inside: QWidget, *, min_content_width: int = 0) -> QScrollArea:
+    """Return a scroll area with a panel's background and no keyboard focus.
+
+    It can't be narrower than `inside`, up to `min_content_width` pixels.
     """
-    scroll = _WholeWidth(inside, whole_up_to) if whole_up_to else _ScrollPanel(inside)
+    scroll = _MinimumWidth(inside, min_content_width) if min_content_width else _ScrollPanel(inside)
     scroll.setObjectName("panel")
     scroll.setFocusPolicy(Qt.FocusPolicy.NoFocus)
     return scroll
 
 
 def scroll_column(inside: QWidget) -> QScrollArea:
-    """Scrolls `inside` vertically, in the middle of what is wider than its maximum width."""
+    """Return a vertical scroll area with `inside` in the middle."""
     middle = QWidget()
     row = QHBoxLayout(middle)
     row.setContentsMargins(0, 0, 0, 0)

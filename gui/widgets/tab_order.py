@@ -1,4 +1,4 @@
-"""The order in which Tab goes through the window: as it is read, whatever was made when."""
+"""Tab order of the window: the reading order, whatever was created when."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _BY_TAB = (Qt.FocusPolicy.TabFocus, Qt.FocusPolicy.StrongFocus, Qt.FocusPolicy.W
 
 
 def order_tabs(window: QWidget, parts: Sequence[QWidget]) -> None:
-    """Makes Tab go through `parts` one after the other, each in its own order."""
+    """Let Tab go through `parts` one after the other, each in its own order."""
     order = {part: index for index, part in enumerate(parts)}
     placed = [(index, widget) for widget in _chain(window) if (index := _position(widget, order)) is not None]
     ordered = [widget for _, widget in sorted(placed, key=itemgetter(0))]
@@ -22,11 +22,10 @@ def order_tabs(window: QWidget, parts: Sequence[QWidget]) -> None:
 
 
 def tab(window: QWidget, parts: Sequence[QWidget], forward: bool) -> bool:
-    """Moves the keyboard as Tab does, or Shift+Tab, through `parts` one after the other; False where there is nowhere
-    to go.
+    """Move the focus as Tab or Shift+Tab would, through `parts`; return False without a target.
 
-    What is made later has its place at once. Qt's own chain would have it after all else, and where that is a field
-    whose editor is its focus proxy, Tab would never come back to the beginning of the window.
+    Widgets created later have their position at once. Qt's own chain would put them last, and a field whose editor is its
+    focus proxy would end the cycle there.
     """
     here = window.focusWidget()
     own = next((index for index, part in enumerate(parts) if here is not None and part.isAncestorOf(here)), None)
@@ -46,7 +45,7 @@ def tab(window: QWidget, parts: Sequence[QWidget], forward: bool) -> bool:
 
 
 def _bring_into_sight(widget: QWidget) -> None:
-    """Qt scrolls only where the keyboard stays in the area that it was in."""
+    """Scroll `widget` into view; Qt does so only if the focus stays within a scroll area."""
     parent = widget.parentWidget()
     while parent is not None:
         if isinstance(parent, QScrollArea):
@@ -59,7 +58,7 @@ def _next_in(part: QWidget, chain: Iterable[QWidget]) -> QWidget | None:
 
 
 def _chain(window: QWidget, after: QWidget | None = None, forward: bool = True) -> Iterator[QWidget]:
-    """All that takes the keyboard by itself behind `after`, or before it, up to the end of Qt's chain; shown or not."""
+    """Yield the widgets that take the focus by Tab behind `after`, or before it, hidden ones included."""
     widget: QWidget | None = after or window
     while widget is not None:
         widget = widget.nextInFocusChain() if forward else widget.previousInFocusChain()
@@ -71,7 +70,7 @@ def _chain(window: QWidget, after: QWidget | None = None, forward: bool = True) 
 
 
 def _position(widget: QWidget | None, order: Mapping[QWidget, int]) -> int | None:
-    """The index of the part that `widget` is or is in."""
+    """Return the index of the part that contains `widget`, None without one."""
     while widget is not None and widget not in order:
         widget = widget.parentWidget()
     return None if widget is None else order[widget]

@@ -1,14 +1,12 @@
-"""How tables look and behave: whole rows are chosen, every other one is shaded, Tab goes on to the next control."""
+"""Style of tables: whole rows are selected, every other one is shaded, Tab leaves the table."""
 
 from __future__ import annotations
 
 from PySide6.QtWidgets import QAbstractItemView, QTableView
 
 
-def look_calm(table: QTableView, padding: int = 6, leading: int = 12) -> None:
-    """Gives `table` that look, with `padding` pixels at the sides of a cell and rows `leading` pixels higher than
-    their text.
-    """
+def apply_table_style(table: QTableView, padding: int = 6, leading: int = 12) -> None:
+    """Apply that style to `table`, with `padding` at the sides of cells and `leading` above and below their text."""
     table.setSelectionBehavior(QAbstractItemView.SelectionBehavior.SelectRows)
     table.setEditTriggers(QAbstractItemView.EditTrigger.NoEditTriggers)
     table.setHorizontalScrollMode(QAbstractItemView.ScrollMode.ScrollPerPixel)

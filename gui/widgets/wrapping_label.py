@@ -20,7 +20,7 @@ class WrappingLabel(QLabel):
     """
 
     def __init__(self, text: str = "", name: str = "") -> None:
-        """Create a label; `name` is its object name, by which it is styled."""
+        """Create a label; the style sheet uses its object name `name`."""
         super().__init__(wordWrap=True)
         self._text = ""
         self.setObjectName(name)

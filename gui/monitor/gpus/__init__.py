@@ -1,1 +1,1 @@
-"""The GPUs: tiles, lines, and one in detail."""
+"""Views of the GPUs: tiles, compact rows, and one GPU in detail."""

@@ -1,4 +1,4 @@
-"""One row per GPU, for an overview of many."""
+"""Overview of many GPUs with one row each."""
 
 from __future__ import annotations
 
@@ -25,8 +25,9 @@ _BAR = 5
 
 @dataclass(frozen=True)
 class Column:
-    """`share` of the width; what it says of a GPU, in `short` where there is no room, and how full its bar is (0 to 1),
-    None for no bar.
+    """Column with a `share` of the width.
+
+    Functions return its text, a `short` text, and the bar's fraction (None: no bar).
     """
 
     title: str
@@ -36,7 +37,7 @@ class Column:
     filled: Callable[[Gpu], float | None]
 
     def fitting(self, gpu: Gpu, fits: Callable[[str], bool]) -> str:
-        """What it says, in as many words as there is room for."""
+        """Return the longest text that fits."""
         text = self.text(gpu)
         return text if fits(text) else self.short(gpu)
 
@@ -62,7 +63,7 @@ def _told(quantity: str) -> Callable[[Gpu], str]:
 
 
 def _use(gpu: Gpu) -> str:
-    """The activity of the multiprocessors where the utilization is not told, as by MIG instances."""
+    """Return the utilization, or the activity of the multiprocessors for MIG instances, which report none."""
     return _told("utilization_percent")(gpu) or _told("sm_active_percent")(gpu)
 
 
@@ -91,7 +92,7 @@ _NAME_SHARE = 0.16
 
 
 def column_spans(width: float) -> list[tuple[float, float]]:
-    """Left edge and width of each column: the name, those of `COLUMNS`, and the rest for words."""
+    """Return the left edge and width of the name, of each of `COLUMNS`, and of the state."""
     found = []
     left = float(_PAD)
     room = width - _PAD
@@ -103,7 +104,11 @@ def column_spans(width: float) -> list[tuple[float, float]]:
 
 
 class CompactRow(QWidget):
-    """Signals: opened(str) - the detail of the GPU of this key is wanted."""
+    """Row of one GPU.
+
+    Signals:
+        opened(str): the user wants the detail of the GPU of this key.
+    """
 
     opened = Signal(str)
 
@@ -124,7 +129,7 @@ class CompactRow(QWidget):
         self.update()
 
     def describe(self) -> str:
-        """The row in words."""
+        """Describe the row."""
         if self._each is None:
             return ""
         told = [f"{column.title} {text}" for column in COLUMNS if (text := column.text(self._each.gpu))]
@@ -170,7 +175,7 @@ class CompactRow(QWidget):
             painter.drawRect(QRectF(1, 1, self.width() - 2, ROW - 3))
 
     def _draw_two(self, painter: QPainter, span: tuple[float, float], *lines: tuple[str, str]) -> None:
-        """One line of text in the middle, or two over one another."""
+        """Draw one line of text in the middle, or two lines."""
         left, width = span
         metrics = QFontMetricsF(painter.font())
         height = metrics.height()
@@ -197,7 +202,7 @@ class CompactRow(QWidget):
 
 
 class _Head(QWidget):
-    """The columns' titles."""
+    """Titles of the columns."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -213,7 +218,11 @@ class _Head(QWidget):
 
 
 class CompactView(QScrollArea):
-    """Signals: opened(str) - the detail of the GPU of this key is wanted."""
+    """List of the GPUs.
+
+    Signals:
+        opened(str): the user wants the detail of the GPU of this key.
+    """
 
     opened = Signal(str)
 
@@ -233,7 +242,7 @@ class CompactView(QScrollArea):
         self.setWidget(self._inside)
 
     def show_gpus(self, gpus: Sequence[WatchedGpu]) -> None:
-        """Shows `gpus` in this order."""
+        """Show `gpus` in this order."""
         wanted = [each.key for each in gpus]
         if wanted != list(self.rows):
             self._arrange(wanted)

@@ -1,4 +1,4 @@
-"""Everything that one GPU tells."""
+"""Detail of one GPU."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from PySide6.QtWidgets import QFrame, QGridLayout, QHBoxLayout, QLabel, QPushBut
 from engine.contract.devices import GpuProcess, NvLink
 from engine.gpus.xid_words import xid_words
 from gui.format import clock, percent, size, size_of, throughput
-from gui.monitor.gpus.energy import EnergyMarks
+from gui.monitor.gpus.energy import EnergyCounters
 from gui.monitor.gpus.gpu_fields import GROUPS, Group, at_time, groups, now
 from gui.monitor.gpus.gpu_plot import GpuPlot
 from gui.monitor.gpus.text_table import WordTable
@@ -26,11 +26,11 @@ from gui.widgets.scroll_panel import scroll_panel
 
 _PLOT_HEIGHT = 260
 _GROUP_WIDTH = 330
-"""Groups stand side by side where each has so many pixels."""
+"""Least width of a group in pixels."""
 
 
 class _GroupCard(QFrame):
-    """A titled group of figures."""
+    """Card with a titled group of values."""
 
     def __init__(self, title: str) -> None:
         super().__init__()
@@ -53,19 +53,19 @@ class _GroupCard(QFrame):
 
 
 class GpuDetail(QWidget):
-    """One GPU: its graph, all of its figures in groups, and tables of what it has several of.
+    """One GPU with its graph, all values in groups, and tables of processes, instances, links and errors.
 
-    Figures read the crosshair's time while there is one. Escape goes back.
+    Values are those at the crosshair while there is one. Escape goes back.
 
     Signals:
-        closed(): all GPUs are wanted again.
-        count_anew(str): the energy of the GPU of this key is to be counted from now on.
+        closed(): the user wants to see all GPUs.
+        reset_energy(str): the user wants to reset the energy counter of the GPU of this key.
     """
 
     closed = Signal()
-    count_anew = Signal(str)
+    reset_energy = Signal(str)
 
-    def __init__(self, group: PlotGroup, energy: EnergyMarks, parent: QWidget | None = None) -> None:
+    def __init__(self, group: PlotGroup, energy: EnergyCounters, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self._group = group
         self._energy = energy
@@ -79,7 +79,7 @@ class GpuDetail(QWidget):
         self.back.clicked.connect(self.closed)
         self.anew = QPushButton("Count energy from now")
         self.anew.setToolTip("Resets this GPU's energy counter")
-        self.anew.clicked.connect(lambda: self._each is not None and self.count_anew.emit(self._each.key))
+        self.anew.clicked.connect(lambda: self._each is not None and self.reset_energy.emit(self._each.key))
         self._title = QLabel()
         self._title.setObjectName("heading")
         self._chip = ElidedLabel()
@@ -97,11 +97,11 @@ class GpuDetail(QWidget):
 
     @property
     def key(self) -> str:
-        """The GPU on show, "" before there is one."""
+        """Key of the GPU on screen, "" before there is one."""
         return self._each.key if self._each is not None else ""
 
     def show_gpu(self, each: WatchedGpu, all_gpus: Sequence[WatchedGpu], history: DeviceHistory) -> None:
-        """Shows one of `all_gpus`."""
+        """Show one of `all_gpus`."""
         if each.key != self.key:
             self.plot.forget()
         self._each, self._history = each, history
@@ -111,7 +111,7 @@ class GpuDetail(QWidget):
         self._show_tables(each, all_gpus)
 
     def group_words(self) -> dict[str, str]:
-        """All figures in words, by the title of their group."""
+        """Describe the values, by the title of their group."""
         shown = ((title, self._cards.get(title)) for title in GROUPS)
         return {title: card.figures.words() for title, card in shown if card is not None and not card.isHidden()}
 
@@ -139,7 +139,7 @@ class GpuDetail(QWidget):
         self.anew.setVisible(each.gpu.energy_j is not None)
 
     def _show_figures(self) -> None:
-        """Those of now or of the crosshair."""
+        """Show the current values, or those at the crosshair."""
         each, history, cursor = self._each, self._history, self._group.cursor
         if each is None or history is None:
             return
@@ -170,7 +170,7 @@ class GpuDetail(QWidget):
             table.setVisible(table.rowCount() > 0)
 
     def _arrange(self) -> None:
-        """Gives the groups their places, in as many columns as there is room for."""
+        """Place the groups in as many columns as fit."""
         order = [title for title in GROUPS if title in self._cards]
         self._columns = max(1, min(len(order), self.width() // _GROUP_WIDTH))
         for row, title in enumerate(order):

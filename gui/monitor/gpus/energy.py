@@ -1,4 +1,4 @@
-"""The energy that GPUs have used since a moment that the user chooses."""
+"""Energy that GPUs have used since a moment of the user's choice."""
 
 from __future__ import annotations
 
@@ -15,28 +15,29 @@ class Used:
     since: float
 
 
-class EnergyMarks:
-    """Where each GPU's counter stood when counting began: when the GPU was first seen, until `start_anew`."""
+class EnergyCounters:
+    """Energy counters of the GPUs, counting since a GPU was first seen or since `reset`."""
 
     def __init__(self) -> None:
-        self._marks: dict[str, tuple[float, float]] = {}
+        self._starts: dict[str, tuple[float, float]] = {}
 
     def used(self, each: WatchedGpu) -> Used | None:
-        """None where the GPU does not count its energy. A counter that starts again, as with a driver that is loaded
-        anew, starts the count anew.
+        """Return the energy of a GPU, None if it reports none.
+
+        A counter that was reset by the driver starts again at 0.
         """
         counter = each.gpu.energy_j
         if counter is None:
             return None
-        since, joules = self._marks.get(each.key, (each.time, counter))
+        since, joules = self._starts.get(each.key, (each.time, counter))
         if counter < joules:
             since, joules = each.time, counter
-        self._marks[each.key] = since, joules
+        self._starts[each.key] = since, joules
         return Used(counter - joules, since)
 
-    def start_anew(self, key: str | None = None) -> None:
-        """Counts from the next reading on: one GPU, or all of them."""
+    def reset(self, key: str | None = None) -> None:
+        """Count from the next reading on, for one GPU or all of them."""
         if key is None:
-            self._marks.clear()
+            self._starts.clear()
         else:
-            self._marks.pop(key, None)
+            self._starts.pop(key, None)

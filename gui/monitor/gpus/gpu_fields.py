@@ -1,4 +1,4 @@
-"""The values that a GPU reports: the few of a tile, and all in groups. Unreported values are left out."""
+"""Values that a GPU reports: a few for its tile, all of them in groups. Unreported values are left out."""
 
 from __future__ import annotations
 
@@ -18,40 +18,34 @@ from gui.sources.devices.history import DeviceHistory
 from gui.style import theme
 
 Read = Callable[[str], float | None]
-"""From a quantity's id to its value, now or at the crosshair; None where the GPU does not tell it at all."""
+"""Function from a quantity's id to its value, now or at the crosshair; None if the GPU doesn't report it."""
 
 GROUPS = ("Work", "Memory", "Power and heat", "Clocks", "Links", "Memory errors", "Identity")
 
 
 @dataclass(frozen=True)
 class Group:
-    """A part of all that a GPU tells; `title` is one of `GROUPS`."""
+    """Group of values; `title` is one of `GROUPS`."""
 
     title: str
     figures: tuple[LabelledValue, ...]
 
 
 def lines_of(tells: Callable[[str], bool]) -> tuple[str, ...]:
-    """The quantities that are lines in a GPU's own graph, where it `tells` them. The activity of the multiprocessors
-    stands for the utilization where that is not told, as by MIG instances.
-    """
+    """Return the quantities in a GPU's graph; MIG instances report the activity instead of the utilization."""
     load = "utilization_percent" if tells("utilization_percent") else "sm_active_percent"
     return tuple(filter(tells, (load, "memory_used_bytes", "power_w", "temperature_c")))
 
 
 def line_color(key: str, quantity: str) -> str:
-    """The colour of a quantity in a GPU's own graph: its load has the device's colour, as everywhere, and the
-    others have none that a device may have.
-    """
+    """Return the color of a quantity in a GPU's graph: the device's for its load, others for the rest."""
     scheme = theme.colors()
     others = {"memory_used_bytes": scheme.text, "power_w": scheme.muted, "temperature_c": scheme.error}
     return others.get(quantity) or theme.device_color(key)
 
 
 def line_scale(gpu: Gpu, quantity: str) -> float | None:
-    """What turns a quantity into the 0 to 100 of a GPU's own graph: percent, share of the whole, and °C; None for
-    one of which the whole is not known.
-    """
+    """Return the factor that scales a quantity to 0 to 100: percent, fraction of the maximum, or °C; None if unknown."""
     if quantity in ("utilization_percent", "sm_active_percent", "temperature_c"):
         return 1.0
     highest = BY_ID[quantity].highest(gpu)
@@ -59,25 +53,25 @@ def line_scale(gpu: Gpu, quantity: str) -> float | None:
 
 
 def now(gpu: Gpu) -> Read:
-    """Reads what `gpu` tells."""
+    """Return a function that reads the current values of `gpu`."""
     return lambda quantity: BY_ID[quantity].read(gpu)
 
 
 def at_time(history: DeviceHistory, key: str, time: float) -> Read:
-    """Reads what the history holds at the row nearest to `time` (seconds since its origin); NaN where it has a gap."""
+    """Return a function that reads the values nearest to `time` (seconds since the origin), NaN in a gap."""
     times = history.x(key)
     row = int(np.searchsorted(times, time))
     if row == len(times) or (row > 0 and time - times[row - 1] < times[row] - time):
         row -= 1
 
     def read(quantity: str) -> float | None:
-        return float(history.values(key, quantity)[row]) if history.tells(key, quantity) else None
+        return float(history.values(key, quantity)[row]) if history.has_data(key, quantity) else None
 
     return read
 
 
 def tile_figures(each: WatchedGpu, read: Read, used: Used | None) -> list[LabelledValue]:
-    """The figures of a tile, the most important first."""
+    """Return the values of a tile, the most important first."""
     gpu = each.gpu
     pcie, links = _pcie_link(gpu), sum(link.active for link in gpu.nvlinks)
     drawn = each.key if read("utilization_percent") is None else ""
@@ -103,7 +97,7 @@ def tile_figures(each: WatchedGpu, read: Read, used: Used | None) -> list[Labell
 
 
 def groups(each: WatchedGpu, read: Read, used: Used | None) -> list[Group]:
-    """All that a GPU tells."""
+    """Return all values in groups."""
     gpu = each.gpu
     found = (
         _work(gpu, read),
@@ -240,7 +234,7 @@ def _quantity(label: str, quantity: str, read: Read, *, key: str = "") -> Labell
 def _of_highest(
     label: str, quantity: str, gpu: Gpu, read: Read, *, key: str = "", more: str = ""
 ) -> LabelledValue | None:
-    """ "41.2 of 140.4 GiB"."""
+    """Format a value such as "41.2 of 140.4 GiB"."""
     value, kind = read(quantity), BY_ID[quantity]
     if value is None:
         return None
@@ -270,7 +264,7 @@ def _figure(
 
 
 def _both_ways(label: str, link: str, read: Read) -> LabelledValue | None:
-    """ "↓ 1.20 ↑ 0.40 GB/s" of the quantities "…_received_…" and "…_sent_…"."""
+    """Format "↓ 1.20 ↑ 0.40 GB/s" from the quantities "…_received_…" and "…_sent_…"."""
     received, sent = read(f"{link}_received_bytes_per_s"), read(f"{link}_sent_bytes_per_s")
     if received is None and sent is None:
         return None
@@ -293,7 +287,7 @@ def _text(name: str, label: str, text: str, meaning: str = "") -> LabelledValue 
 def _number(
     name: str, label: str, value: float | None, unit: str, meaning: str, *, bad: bool = False
 ) -> LabelledValue | None:
-    """`bad` numbers alarm unless they are 0."""
+    """Return a number; a `bad` one is alarming unless it is 0."""
     if value is None:
         return None
     return LabelledValue(name, label, f"{localised(value)} {unit}".strip(), meaning, alarming=bad and value > 0)
@@ -312,7 +306,7 @@ def _of(name: str, label: str, value: int | None, highest: int | None, meaning: 
 def _flag(
     name: str, label: str, value: bool | None, said: tuple[str, str], meaning: str, *, bad: bool = False
 ) -> LabelledValue | None:
-    """`said` is how True and False are written."""
+    """Return a flag; `said` are the texts for True and False."""
     return None if value is None else LabelledValue(name, label, said[not value], meaning, alarming=bad and value)
 
 
@@ -323,14 +317,14 @@ def _reserved(gpu: Gpu) -> str:
 
 
 def _limits(gpu: Gpu) -> str:
-    """ "It slows down at 87 °C and shuts down at 92 °C."."""
+    """Return "It slows down at 87 °C and shuts down at 92 °C."."""
     told = (("slows down", gpu.slowdown_c), ("shuts down", gpu.shutdown_c))
     parts = [f"{what} at {limit:.0f} °C" for what, limit in told if limit is not None]
     return f"It {' and '.join(parts)}." if parts else ""
 
 
 def _pcie_link(gpu: Gpu) -> str:
-    """ "5 ×16": generation and lanes."""
+    """Return generation and lanes, such as "5 ×16"."""
     generation = "" if gpu.pcie.generation is None else f"{gpu.pcie.generation}"
     width = "" if gpu.pcie.width is None else f"×{gpu.pcie.width}"
     return f"{generation} {width}".strip()

@@ -1,4 +1,4 @@
-"""The graph of one GPU: its utilization, memory, power and temperature over one scale from 0 to 100."""
+"""Graph of one GPU: utilization, memory, power and temperature on one scale from 0 to 100."""
 
 from __future__ import annotations
 
@@ -21,15 +21,14 @@ from gui.style import theme
 
 _HIGHEST = 100.0
 _LABELLED_FROM = 150
-"""Pixels of height from which on there is room to name the thresholds."""
+"""Height in pixels above which thresholds are named."""
 MEANING = "Utilization in %, memory and power in % of their maximum, temperature in °C."
 
 
 class GpuPlot(LinePlot):
-    """Shows one GPU's part of a history.
+    """Graph of one GPU, with the temperatures at which it slows down and shuts down.
 
-    The temperatures at which it slows down and shuts down are drawn in. With `dense` what stands around the plot has
-    to say its values.
+    The owner of a `dense` graph shows its values.
     """
 
     def __init__(self, title: str, group: PlotGroup, *, dense: bool, parent: QWidget | None = None) -> None:
@@ -42,9 +41,9 @@ class GpuPlot(LinePlot):
         self.setToolTip(MEANING)
 
     def show_gpu(self, each: WatchedGpu, history: DeviceHistory) -> None:
-        """Takes over what the history holds of that GPU."""
+        """Show the readings of that GPU in the history."""
         self._key = each.key
-        told = [(line, line_scale(each.gpu, line)) for line in lines_of(partial(history.tells, each.key))]
+        told = [(line, line_scale(each.gpu, line)) for line in lines_of(partial(history.has_data, each.key))]
         scales = tuple((line, scale) for line, scale in told if scale is not None)
         self.set_empty_text("Asleep" if each.gpu.asleep else "No data")
         if scales != self._scales:
@@ -62,7 +61,7 @@ class GpuPlot(LinePlot):
         return mark.of is None or self._key in mark.of
 
     def forget(self) -> None:
-        """Another GPU is to be shown."""
+        """Drop the lines, since another GPU follows."""
         self._scales = ()
         self.remove_lines()
 
@@ -83,7 +82,7 @@ class GpuPlot(LinePlot):
 
 
 def temperature_levels(slowdown_c: float | None, shutdown_c: float | None, *, labelled: bool = True) -> list[Level]:
-    """The temperatures at which a GPU slows down and shuts down, to be drawn into a graph."""
+    """Return the temperatures at which a GPU slows down and shuts down as levels of a graph."""
     named = (("slows down", slowdown_c, _warning), ("shuts down", shutdown_c, _error))
     told = [(what, limit, color) for what, limit, color in named if limit is not None]
     return [Level(limit, f"{what} {limit:.0f} °C" if labelled else "", color) for what, limit, color in told]

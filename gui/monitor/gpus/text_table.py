@@ -1,4 +1,4 @@
-"""A small table of words, as high as its rows."""
+"""Small table of texts, as high as its rows."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _ROW = 26
 
 
 class WordTable(QTableWidget):
-    """Rows that are read, not edited. What has not changed is left as it is, so that a selection stays."""
+    """Table of texts. Unchanged cells are left alone, so that a selection stays."""
 
     def __init__(self, name: str, titles: Sequence[str], parent: QWidget | None = None) -> None:
         super().__init__(0, len(titles), parent)
@@ -45,7 +45,7 @@ class WordTable(QTableWidget):
                     item.setText(text)
 
     def rows(self) -> list[list[str]]:
-        """What stands there."""
+        """Return the texts."""
         items = [[self.item(row, column) for column in range(self.columnCount())] for row in range(self.rowCount())]
         return [[item.text() if item is not None else "" for item in row] for row in items]
 

@@ -1,4 +1,4 @@
-"""One GPU as a tile: what it is, what it does now, and what it has done."""
+"""Tile of one GPU: identity, current values and graph."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from PySide6.QtGui import (
 )
 from PySide6.QtWidgets import QAbstractButton, QFrame, QHBoxLayout, QLabel, QMenu, QVBoxLayout, QWidget
 
-from gui.monitor.gpus.energy import EnergyMarks
+from gui.monitor.gpus.energy import EnergyCounters
 from gui.monitor.gpus.gpu_fields import at_time, now, tile_figures
 from gui.monitor.gpus.gpu_plot import GpuPlot
 from gui.monitor.gpus.value_grid import ValueGrid
@@ -32,25 +32,27 @@ LEAST_HEIGHT = 140
 _STRIPE = 4
 _RADIUS = 6
 _PLOT_SHARE = 0.5
-"""A tile's graph is given at least so much of its height, or so many pixels, whichever is more."""
+"""Least fraction of a tile's height for its graph, if that is more than the least pixels."""
 _LEAST_PLOT = 62
 _MOST_ROWS = 4
 
 
 class Tile(QFrame):
-    """A GPU with its figures, which read the crosshair's time while there is one, and a graph.
+    """Tile of a GPU with its values, at the crosshair while there is one, and a graph.
 
-    Enter or a double click opens its detail. The stripe at the left is in the device's colour.
+    Enter or a double click opens the detail. The stripe at the left has the device's color.
 
     Signals:
-        opened(str): the detail of the GPU of this key is wanted.
-        count_anew(str): its energy is to be counted from now on.
+        opened(str): the user wants the detail of the GPU of this key.
+        reset_energy(str): the user wants to reset its energy counter.
     """
 
     opened = Signal(str)
-    count_anew = Signal(str)
+    reset_energy = Signal(str)
 
-    def __init__(self, each: WatchedGpu, group: PlotGroup, energy: EnergyMarks, parent: QWidget | None = None) -> None:
+    def __init__(
+        self, each: WatchedGpu, group: PlotGroup, energy: EnergyCounters, parent: QWidget | None = None
+    ) -> None:
         super().__init__(parent)
         self.setObjectName("card")
         self.key = each.key
@@ -73,7 +75,7 @@ class Tile(QFrame):
         self._lay_out()
 
     def show_gpu(self, each: WatchedGpu, history: DeviceHistory) -> None:
-        """Shows what is known of the GPU now; its numbers are those at the crosshair where there is one."""
+        """Show the GPU's current state, and its values at the crosshair if there is one."""
         self._show_names(each)
         self._show_states(each)
         self.show_figures(each, history)
@@ -115,7 +117,7 @@ class Tile(QFrame):
         menu.addAction("Details").triggered.connect(lambda: self.opened.emit(self.key))
         anew = menu.addAction("Reset its energy counter")
         anew.setEnabled(any(figure.id == "energy" for figure in self.figures.figures))
-        anew.triggered.connect(lambda: self.count_anew.emit(self.key))
+        anew.triggered.connect(lambda: self.reset_energy.emit(self.key))
         menu.popup(event.globalPos())
 
     def paintEvent(self, event: QPaintEvent) -> None:
@@ -176,7 +178,7 @@ class Tile(QFrame):
 
 
 class _Arrow(QAbstractButton):
-    """A small arrow that leads on. The keyboard has Enter for that."""
+    """Small arrow that opens the detail; the keyboard has Enter for that."""
 
     SIDE = 16
 

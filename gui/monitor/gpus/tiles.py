@@ -1,4 +1,4 @@
-"""One tile per GPU, laid out to show all of them at once if possible."""
+"""Tiles of the GPUs, laid out to show all of them at once if possible."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from PySide6.QtCore import Qt, Signal
 from PySide6.QtGui import QResizeEvent
 from PySide6.QtWidgets import QGridLayout, QScrollArea, QWidget
 
-from gui.monitor.gpus.energy import EnergyMarks
+from gui.monitor.gpus.energy import EnergyCounters
 from gui.monitor.gpus.tile import LEAST_HEIGHT, LEAST_WIDTH, Tile
 from gui.monitor.gpus.watched_gpu import WatchedGpu
 from gui.plots.group import PlotGroup
@@ -17,13 +17,11 @@ from gui.widgets.tab_order import order_tabs
 
 GAP = 8
 SHAPE = 2.2
-"""The width of a tile that looks best, in heights."""
+"""Best ratio of a tile's width to its height."""
 
 
 def columns_for(count: int, width: int, height: int) -> int:
-    """In how many columns `count` tiles are largest in a room of `width` by `height`; where they don't all fit, as many
-    as there is room for side by side.
-    """
+    """Return the number of columns that makes `count` tiles largest, or the most that fit side by side."""
     most = max(1, min(count, (width + GAP) // (LEAST_WIDTH + GAP)))
     best, best_size = most, 0.0
     for columns in range(1, most + 1):
@@ -37,15 +35,17 @@ def columns_for(count: int, width: int, height: int) -> int:
 
 
 class TilesView(QScrollArea):
-    """Signals:
-    opened(str): the detail of the GPU of this key is wanted.
-    count_anew(str): its energy is to be counted from now on.
+    """Grid of tiles.
+
+    Signals:
+        opened(str): the user wants the detail of the GPU of this key.
+        reset_energy(str): the user wants to reset its energy counter.
     """
 
     opened = Signal(str)
-    count_anew = Signal(str)
+    reset_energy = Signal(str)
 
-    def __init__(self, group: PlotGroup, energy: EnergyMarks, parent: QWidget | None = None) -> None:
+    def __init__(self, group: PlotGroup, energy: EnergyCounters, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self.setObjectName("panel")
         self.setWidgetResizable(True)
@@ -65,7 +65,7 @@ class TilesView(QScrollArea):
         group.cursor_changed.connect(self._read_cursor)
 
     def show_gpus(self, gpus: Sequence[WatchedGpu], history: DeviceHistory) -> None:
-        """Shows `gpus` in this order."""
+        """Show `gpus` in this order."""
         self._history = history
         order = list(self._shown)
         self._shown = {each.key: each for each in gpus}
@@ -87,14 +87,14 @@ class TilesView(QScrollArea):
         return columns_for(len(self._shown), self.viewport().width(), self.viewport().height())
 
     def _arrange(self) -> None:
-        """Makes and removes tiles, and gives each its place."""
+        """Create and remove tiles, and place them."""
         for key in [key for key in self.tiles if key not in self._shown]:
             self.tiles.pop(key).deleteLater()
         for key, each in self._shown.items():
             if key not in self.tiles:
                 tile = self.tiles[key] = Tile(each, self._group, self._energy)
                 tile.opened.connect(self.opened)
-                tile.count_anew.connect(self.count_anew)
+                tile.reset_energy.connect(self.reset_energy)
         before = self._columns
         self._columns = self._columns_now()
         for index, key in enumerate(self._shown):

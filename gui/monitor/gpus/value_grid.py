@@ -1,4 +1,4 @@
-"""Numbers with their labels, painted as one piece: hundreds of them change every second."""
+"""Labelled numbers, painted as one widget, since hundreds change every second."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from gui.style import theme
 
 GAP = 16
 _LABEL_SHARE = 0.86
-"""The size of labels, of that of the numbers."""
+"""Size of labels relative to the numbers."""
 _MARK = 10
-"""Pixels of the line that leads to the graph's line of that colour."""
+"""Length in pixels of the sample of a graph's line."""
 
 
 @dataclass(frozen=True)
 class LabelledValue:
-    """One number in words. `meaning` is shown on hover; `color` is that of its line in a graph beside."""
+    """One formatted number. `meaning` is its tool tip; `color` returns the color of its line in a graph."""
 
     id: str
     label: str
@@ -32,9 +32,9 @@ class LabelledValue:
 
 
 class ValueGrid(QWidget):
-    """Figures in columns, as many as there is room for; each keeps the room that its longest form took.
+    """Values in as many columns as fit; each keeps the width of its longest form.
 
-    The height follows; with `most_rows`, those that come last are left out where there is no room for all.
+    With `most_rows`, the last values are left out if there is no room.
     """
 
     def __init__(self, most_rows: int | None = None, parent: QWidget | None = None) -> None:
@@ -51,7 +51,7 @@ class ValueGrid(QWidget):
 
     @property
     def shown(self) -> tuple[LabelledValue, ...]:
-        """Those that there is room for."""
+        """Values that fit."""
         return self.figures[: self._count]
 
     @property
@@ -59,7 +59,7 @@ class ValueGrid(QWidget):
         return self._label_metrics.height() + self._value_metrics.height() + 3
 
     def show_figures(self, figures: Sequence[LabelledValue], faded: bool = False) -> None:
-        """`faded` figures are old ones."""
+        """Show the values; `faded` ones are old."""
         now = tuple(figures)
         if now == self.figures and faded == self._faded:
             return
@@ -79,7 +79,7 @@ class ValueGrid(QWidget):
         return next((figure for figure, rect in self._placed() if rect.contains(where)), None)
 
     def words(self) -> str:
-        """All figures in words, for screen readers."""
+        """Describe all values, for screen readers."""
         return ", ".join(f"{figure.label} {figure.text}".strip() for figure in self.figures)
 
     def sizeHint(self) -> QSize:
@@ -150,13 +150,13 @@ class ValueGrid(QWidget):
         return max(label, self._value_metrics.horizontalAdvance(figure.text))
 
     def _widen(self) -> bool:
-        """Makes room for figures that have grown longer than ever; whether there was any."""
+        """Reserve width for values that are longer than ever; return True if there are any."""
         widened = {f.id: n for f in self.figures if (n := self._needed(f)) > self._widest.get(f.id, 0)}
         self._widest |= widened
         return bool(widened)
 
     def _arrange(self) -> None:
-        """Finds the columns for as many figures as there is room for."""
+        """Compute the columns for as many values as fit."""
         needed = [self._widest[figure.id] for figure in self.figures]
         self._count, self._columns = len(needed), []
         while self._count:
@@ -183,9 +183,9 @@ class ValueGrid(QWidget):
 
 
 def columns_for(needed: Sequence[int], width: int) -> list[int]:
-    """The widths of as many columns as fit into `width` for pieces that need so much each, row by row; at least one.
+    """Return the widths of as many columns as fit for values of such widths, row by row; at least one.
 
-    What is left over is shared out, up to a gap more for each column, so that the columns breathe.
+    Spare width is distributed, up to a gap per column.
     """
     columns: list[int] = []
     for count in range(len(needed), 0, -1):

@@ -1,4 +1,4 @@
-"""All GPUs at a glance, as tiles or as lines, and one of them in detail."""
+"""GPUs as tiles or rows, and one of them in detail."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from PySide6.QtWidgets import QStackedWidget, QWidget
 
 from gui.monitor.gpus.compact import CompactView
 from gui.monitor.gpus.detail import GpuDetail
-from gui.monitor.gpus.energy import EnergyMarks
+from gui.monitor.gpus.energy import EnergyCounters
 from gui.monitor.gpus.tiles import TilesView
 from gui.monitor.gpus.watched_gpu import LoadOrder, WatchedGpu
 from gui.plots.group import PlotGroup
@@ -19,8 +19,10 @@ from gui.widgets.empty_state import EmptyState
 
 
 class GpusView(QStackedWidget):
-    """Signals: looked_at() - another of its faces is shown (tiles, lines, or a detail), or it shows other
-    quantities.
+    """Stack of the GPU views.
+
+    Signals:
+        looked_at(): another view is shown (tiles, rows, or a detail), or other quantities.
     """
 
     looked_at = Signal()
@@ -34,7 +36,7 @@ class GpusView(QStackedWidget):
         self._opened = ""
         self._looked_at: tuple[QWidget | None, bool] = (None, False)
         self._gpus: list[WatchedGpu] = []
-        self.energy = EnergyMarks()
+        self.energy = EnergyCounters()
         self.empty = EmptyState()
         self.tiles = TilesView(group, self.energy)
         self.lines = CompactView()
@@ -42,33 +44,31 @@ class GpusView(QStackedWidget):
             self.addWidget(widget)
         for view in (self.tiles, self.lines):
             view.opened.connect(self.open)
-        self.tiles.count_anew.connect(self.count_anew)
+        self.tiles.reset_energy.connect(self.reset_energy)
 
     @cached_property
     def detail(self) -> GpuDetail:
-        """The face of one GPU, made when it is first looked at."""
+        """Detail of one GPU, created on demand."""
         detail = GpuDetail(self._group, self.energy)
-        detail.count_anew.connect(self.count_anew)
+        detail.reset_energy.connect(self.reset_energy)
         detail.closed.connect(self.close_detail)
         self.addWidget(detail)
         return detail
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """The GPUs in sight."""
+        """Keys of the GPUs on screen."""
         return (self._opened,) if self._opened else tuple(each.key for each in self._gpus)
 
     @property
     def shows_activity(self) -> bool:
-        """Whether the figures of SMs and tensor cores have a place in what is shown: among the lines, for MIG
-        instances, which tell no utilization.
-        """
+        """True if activity is on screen; compact rows show it for MIG instances, which report no utilization."""
         if self.currentWidget() is self.lines:
             return any(each.gpu.mig is not None for each in self._gpus)
         return self.currentWidget() is not self.empty
 
     def show_gpus(self, gpus: Sequence[WatchedGpu], empty: str) -> None:
-        """Shows `gpus`; where there are none, `empty` says why."""
+        """Show `gpus`, or the text `empty` without any."""
         self._gpus = self._order.sort(list(gpus), self._history) if self._by_load else list(gpus)
         self.empty.setText(empty)
         self._show()
@@ -83,13 +83,13 @@ class GpusView(QStackedWidget):
         self._order = LoadOrder()
 
     def open(self, key: str) -> None:
-        """Shows the detail of one GPU."""
+        """Show the detail of one GPU."""
         self._opened = key
         self._show()
         self.detail.back.setFocus()
 
     def close_detail(self) -> None:
-        """Goes back to all GPUs, and to the one that was shown."""
+        """Show all GPUs again, with the focus on the previous one."""
         was, self._opened = self._opened, ""
         if was:
             self._show()
@@ -97,13 +97,13 @@ class GpusView(QStackedWidget):
             if was in there:
                 there[was].setFocus()
 
-    def count_anew(self, key: str = "") -> None:
-        """Counts the energy of one GPU, or of all, from now on."""
-        self.energy.start_anew(key or None)
+    def reset_energy(self, key: str = "") -> None:
+        """Reset the energy counter of one GPU, or of all."""
+        self.energy.reset(key or None)
         self._show()
 
     def _show(self) -> None:
-        """Brings the face that is wanted to the front, and up to date."""
+        """Bring the requested view to the front and up to date."""
         opened = next((each for each in self._gpus if each.key == self._opened), None)
         face: QWidget
         if not self._gpus:

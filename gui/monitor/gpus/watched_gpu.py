@@ -1,4 +1,4 @@
-"""The GPUs of all hosts as one list, in the order in which they are shown."""
+"""GPUs of all hosts as one list, in the order of display."""
 
 from __future__ import annotations
 
@@ -15,17 +15,22 @@ from gui.sources.devices.gpu_states import State, states
 from gui.sources.devices.history import DeviceHistory
 
 SORT_OVER_S = 30.0
-"""The load by which GPUs are sorted is the mean over so many seconds."""
+"""Seconds over which the load for sorting is averaged."""
 SORT_EVERY_S = 5.0
-"""Tiles that changed places every second could not be read."""
+"""Shortest interval between sorts; tiles that move every second can't be read."""
 
 
 @dataclass(frozen=True)
 class WatchedGpu:
-    """A GPU as it was last told of, at `time` (seconds since the epoch, by its host's clock).
+    """GPU in its last snapshot.
 
-    `key` is the history's. `silence` says why its numbers are old, "" where they are not; `run` is the run of ours that
-    holds it, "" for none. `driver` and `cuda` are its host's.
+    Attributes:
+        key: Key in the history.
+        time: Time of the snapshot in seconds since the epoch, by the host's clock.
+        silence: Reason why the values are old, "" for current ones.
+        run: Name of the user's run that holds the GPU, "" for none.
+        driver: Driver version of the host.
+        cuda: CUDA version of the host.
     """
 
     key: str
@@ -40,7 +45,7 @@ class WatchedGpu:
 
     @property
     def faded(self) -> bool:
-        """Whether its numbers are not those of now."""
+        """True if the values are old."""
         return self.gpu.lost or bool(self.silence)
 
     @property
@@ -49,12 +54,12 @@ class WatchedGpu:
 
     @property
     def shared(self) -> bool:
-        """Whether others are on a GPU that a run of ours holds."""
+        """True if other users are on a GPU that a run holds."""
         return bool(self.run and self._others)
 
     @property
     def who(self) -> str:
-        """Who holds it, in words, with a sign before it where it is `shared`; "" for nobody."""
+        """Description of who holds the GPU, with a sign if it is `shared`; "" for nobody."""
         used = device_format.busy(self.gpu.processes, device_format.own_user())
         if self.shared:
             return f"⚠ Run {self.run}, also used by {device_format.busy(self._others).removeprefix('busy: ')}"
@@ -71,9 +76,9 @@ class WatchedGpu:
 def watched_gpus(
     latest: Mapping[str, Snapshot], troubles: Mapping[str, str], titles: Mapping[str, str], runs: Mapping[str, str]
 ) -> list[WatchedGpu]:
-    """Every GPU of the hosts' `latest` snapshots: this machine's first, each host's in the order of its cards.
+    """Return the GPUs of the `latest` snapshots: this machine's first, each host's in the order of its cards.
 
-    `titles` are by key; `runs` name those that hold GPUs, by key.
+    `titles` and `runs` (the names of the runs on GPUs) are by key.
     """
     found = []
     for host in sorted(latest, key=lambda name: name != ""):
@@ -104,13 +109,13 @@ def _silence(snapshot: Snapshot, troubled: bool) -> str:
 
 
 class LastSeen:
-    """The hosts' snapshots, in which GPUs outlast a sampler that is started anew and has seen none yet."""
+    """Last snapshots with GPUs of each host, which outlast a restarted sampler that has found none."""
 
     def __init__(self) -> None:
         self._seen: dict[str, Snapshot] = {}
 
     def fill(self, latest: Mapping[str, Snapshot]) -> dict[str, Snapshot]:
-        """`latest`; what NVML has not been heard of yet is what was last seen of the host."""
+        """Return `latest`, with the previous GPUs of hosts whose NVML has not answered."""
         self._seen = {host: self._filled(host, snapshot) for host, snapshot in latest.items()}
         return self._seen
 
@@ -122,7 +127,7 @@ class LastSeen:
 
 
 class LoadOrder:
-    """Puts the GPUs with the most to do first, and keeps an order for a few seconds."""
+    """Order of the GPUs by load, stable for a few seconds."""
 
     def __init__(self) -> None:
         self._ranks: dict[str, int] = {}
@@ -138,13 +143,11 @@ class LoadOrder:
 
 
 def _load(each: WatchedGpu, history: DeviceHistory) -> float:
-    """Mean utilization in percent, or activity where that is not told; below 0 where neither is known, and lowest for
-    what is out of reach.
-    """
+    """Return the mean utilization in percent, or the activity; below 0 if unknown, lowest for unreachable GPUs."""
     if each.faded:
         return -2.0
     x = history.x(each.key)
-    quantity = "utilization_percent" if history.tells(each.key, "utilization_percent") else "sm_active_percent"
+    quantity = "utilization_percent" if history.has_data(each.key, "utilization_percent") else "sm_active_percent"
     recent = history.values(each.key, quantity)[int(np.searchsorted(x, x[-1] - SORT_OVER_S)) :]
     told = recent[np.isfinite(recent)]
     return float(told.mean()) if len(told) else -1.0

@@ -1,1 +1,1 @@
-"""Which hosts are watched, and what is wrong with one."""
+"""Management of the watched hosts, and their errors."""

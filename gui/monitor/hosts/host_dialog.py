@@ -1,4 +1,4 @@
-"""Adding and removing the hosts that are watched, and trained on."""
+"""Dialog to add and remove hosts."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _HINT = (
 
 
 class HostDialog(QDialog):
-    """The hosts that are watched besides this machine. Not modal."""
+    """List of the watched hosts except this machine, not modal."""
 
     def __init__(self, hosts: Hosts, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -69,7 +69,7 @@ class HostDialog(QDialog):
         self._list()
 
     def states(self) -> dict[str, str]:
-        """The status line of each host."""
+        """Return the status line of each host."""
         return {name: label.text() for name, label in self._states.items()}
 
     def showEvent(self, event: QShowEvent) -> None:
@@ -87,7 +87,7 @@ class HostDialog(QDialog):
         self.name.setFocus()
 
     def _list(self) -> None:
-        """Shows a row for each host."""
+        """Show a row per host."""
         for row in self._made:
             row.deleteLater()
         self._states = {}

@@ -1,4 +1,4 @@
-"""Why no numbers come from a host, in words."""
+"""Messages about hosts that send no values."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from engine.contract.devices import Snapshot
 
 
 def trouble_words(latest: Mapping[str, Snapshot], troubles: Mapping[str, str]) -> list[str]:
-    """A sentence for each host that is in trouble: its sampler's or connection's, else NVML's. That a host has not
-    answered for the first time yet is no trouble.
+    """Return a sentence per failing host: its connection's, its sampler's, or NVML's error.
+
+    Connecting hosts are left out.
     """
     names = sorted({*latest, *troubles}, key=lambda name: (name != "", name))
     found = []

@@ -1,1 +1,1 @@
-"""The processes on the GPUs, and ending one."""
+"""Processes on the GPUs, and their termination."""

@@ -1,4 +1,4 @@
-"""The processes on all GPUs as lines of a table or of a tree: what they use, and who belongs with whom."""
+"""Processes on all GPUs as rows of a table or tree, with usage and ancestry."""
 
 from __future__ import annotations
 
@@ -15,21 +15,26 @@ from gui.titles import gpu_names
 
 Number = TypeVar("Number", int, float)
 Key = tuple[str | int, ...]
-"""What a line is known by from one moment to the next."""
+"""Identity of a row from one moment to the next."""
 NameOf = Callable[[int], str | None]
-"""The name of a process of this machine, None where there is none, or nobody may know."""
+"""Function that returns the name of a local process, None if it is gone or hidden."""
 FIRST_PROCESS = 1
-"""Everything's ancestor, which tells nothing of what belongs together."""
+"""Ancestor of everything, which says nothing about a common origin."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Line:
-    """A process, or what several have in common: a run of Footplate's, or the process that started them.
+    """Process, or a group of processes: a run, or a common parent.
 
-    `host` is "" for this machine, `host_title` what it calls itself. `gpus` are the titles of the GPUs held, `devices`
-    their keys in the graphs. `sm_percent` is the mean over those GPUs; memory and the host's load are sums. `run` is
-    the run that a process belongs to, or that a group is. `note` says what deserves a warning. `parent` is the key of
-    the line that this one stands under, None at the top.
+    Attributes:
+        host: Host, "" for this machine.
+        host_title: Name of the host.
+        parent: Key of the parent row, None at the top.
+        gpus: Titles of the held GPUs.
+        devices: Their keys in the history.
+        sm_percent: Mean over those GPUs; memory and CPU load are sums.
+        run: Run of a process, or of a group.
+        note: Reason for a warning.
     """
 
     key: Key
@@ -58,11 +63,10 @@ class Line:
 def lines_of(
     host: str, snapshot: Snapshot, runs: Iterable[RunInterval], name_of: NameOf, *, tree: bool = True
 ) -> list[Line]:
-    """The lines of one host, groups before what stands under them; no groups unless it is a `tree`.
+    """Return the rows of one host, groups before their members; no groups unless it is a `tree`.
 
-    Under a run stand the processes that its supervisor started; under a process those that it started itself; else
-    processes of the same parent stand together. Processes of a lost GPU are left out, since nothing new is known of
-    them. `runs` are of this machine; the pids that a container sees are none of theirs.
+    A run contains the processes of its supervisor; a process contains its children; others with the same parent form a
+    group. Processes of lost GPUs are left out. `runs` are local; pids seen from a container belong to none of them.
     """
     going_on = [] if host or snapshot.foreign_pids else [run for run in runs if run.going_on]
     family = _Family(host, snapshot.gpus, going_on)
@@ -75,7 +79,7 @@ def lines_of(
 
 
 def sharing(lines: Sequence[Line], runs: Iterable[RunInterval]) -> str:
-    """Who else computes on the GPUs that this user's runs hold, a sentence for each run; "" for nobody."""
+    """Return a sentence per run about other users on its GPUs, "" for none."""
     strangers = _strangers(lines)
     titles = {device: title for line in lines for device, title in zip(line.devices, line.gpus, strict=True)}
     sentences = []
@@ -98,7 +102,7 @@ class _Use:
 
 
 class _Family:
-    """Which processes there are, and what each stands under.
+    """Ancestry of the processes of a host.
 
     `uses` are by pid; a process that holds several GPUs is listed by each.
     """
@@ -117,7 +121,7 @@ class _Family:
         )
 
     def run(self, process: GpuProcess) -> RunInterval | None:
-        """The run that a process, or what started it, belongs to."""
+        """Return the run that the process or one of its ancestors belongs to."""
         return next((self._supervisors[pid] for pid in self._lineage(process) if pid in self._supervisors), None)
 
     def parent(self, process: GpuProcess) -> Key | None:
@@ -136,15 +140,13 @@ class _Family:
         return process.pid, *process.ancestors
 
     def _nearest(self, process: GpuProcess) -> GpuProcess | None:
-        """The nearest ancestor that holds a GPU itself: one with fewer ancestors, lest a pid used again make a
-        circle.
-        """
+        """Return the nearest ancestor that holds a GPU, with fewer ancestors, so that reused pids form no cycle."""
         holders = (self.uses[pid][0].process for pid in process.ancestors if pid in self.uses)
         return next((each for each in holders if len(each.ancestors) < len(process.ancestors)), None)
 
 
 def process_key(host: str, process: GpuProcess) -> Key:
-    """A pid used again is another line."""
+    """Return the row key of a process; a reused pid gets another one."""
     return "process", host, process.pid, str(process.started)
 
 
@@ -179,7 +181,7 @@ def _flat_title(line: Line) -> str:
 
 
 def _groups(lines: Sequence[Line], runs: Iterable[RunInterval], name_of: NameOf) -> list[Line]:
-    """A line for each run and each parent that processes have in common."""
+    """Return a row per run and per common parent."""
     by_key = {line.key: line for line in lines}
     by_id = {run.run_id: run for run in runs}
     groups: dict[Key, list[Line]] = {}
@@ -223,7 +225,7 @@ def _group_line(key: Key, members: Sequence[Line], run: RunInterval | None, name
 
 
 def _group_title(host: str, pid: int | None, count: int, run: RunInterval | None, name_of: NameOf) -> str:
-    """ "Run flowers (2)", "torchrun (4)": with how many processes stand under it."""
+    """Return a group's title with the number of its processes, such as "Run flowers (2)" or "torchrun (4)"."""
     if run is not None:
         return f"Run {run.name} ({count})"
     name = name_of(pid) if pid is not None and not host else None
@@ -248,7 +250,7 @@ def _with_notes(lines: Sequence[Line], runs: Iterable[RunInterval]) -> list[Line
 
 
 def _strangers(lines: Iterable[Line]) -> dict[str, tuple[str, ...]]:
-    """Other users' names, by the devices that they compute on."""
+    """Return the names of other users computing on each device."""
     found: dict[str, dict[str, None]] = {}
     for line in lines:
         if line.user is not None and _is_stranger(line):
@@ -258,7 +260,7 @@ def _strangers(lines: Iterable[Line]) -> dict[str, tuple[str, ...]]:
 
 
 def _is_stranger(line: Line) -> bool:
-    """Whether it is another user's and computes. Desktops are drawn on any GPU: that is no news."""
+    """Return True for another user's computing process; desktops draw on any GPU."""
     known = line.user is not None and not line.mine
     return known and line.run is None and not line.group and line.kind != "graphics"
 
@@ -271,6 +273,6 @@ def _kind(kinds: Iterable[ProcessKind | None]) -> ProcessKind | None:
 
 
 def _sum(values: Iterable[Number | None]) -> Number | None:
-    """None where no value is known."""
+    """Return the sum of the known values, None without any."""
     told = [value for value in values if value is not None]
     return sum(told) if told else None

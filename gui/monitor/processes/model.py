@@ -1,4 +1,4 @@
-"""The processes on all GPUs as an item model that keeps its rows from one moment to the next."""
+"""Item model of the processes that keeps its rows from one snapshot to the next."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from gui.titles import gpu_names
 from gui.widgets.column_model import LEFT, RIGHT, header_data
 
 SORT_ROLE = Qt.ItemDataRole.UserRole
-"""A sort key: a number or a text."""
+"""Role of the sort key: a number or a text."""
 _UNKNOWN = -1.0
 _SWATCH_GAP = 2
 KINDS = {"compute": "Compute", "graphics": "Graphics", "both": "Both", None: ""}
@@ -31,8 +31,12 @@ _NOTHING = QModelIndex()
 
 @dataclass(frozen=True)
 class Column:
-    """`key` is what is sorted by; None and "" are what is not known. `widest` is the longest text to make room for.
-    `help` is the header's tool tip.
+    """Column of the table.
+
+    Attributes:
+        key: Returns the sort key, None or "" if unknown.
+        widest: Longest text to make room for.
+        help: Tool tip of the header.
     """
 
     title: str
@@ -115,7 +119,7 @@ COMMAND = len(COLUMNS) - 1
 
 @dataclass(eq=False)
 class _Node:
-    """`number` is what an index carries, so that one kept too long leads to nothing rather than astray."""
+    """Node of the tree; indexes carry its `number`, so that a stale one leads to nothing."""
 
     number: int
     line: Line | None
@@ -128,7 +132,7 @@ class _Node:
 
 
 class ProcessModel(QAbstractItemModel):
-    """One row for each `Line`, under that of its parent."""
+    """Model with a row per `Line`, under its parent's."""
 
     def __init__(self, parent: QObject | None = None) -> None:
         super().__init__(parent)
@@ -138,9 +142,7 @@ class ProcessModel(QAbstractItemModel):
         self._known: set[int] = set()
 
     def show_lines(self, lines: Iterable[Line]) -> None:
-        """Shows `lines` in place of those before: rows that stay keep their indexes. A parent that is not among them
-        counts as none.
-        """
+        """Replace the rows; remaining ones keep their indexes. Missing parents count as none."""
         lines = list(lines)
         keys = {line.key for line in lines}
         below: dict[Key | None, list[Line]] = {}
@@ -154,12 +156,12 @@ class ProcessModel(QAbstractItemModel):
         return node.line if node is not None else None
 
     def find(self, key: Key) -> QModelIndex:
-        """The index of a line; an invalid one where there is none."""
+        """Return the index of a row, an invalid one if it is gone."""
         node = next((node for node in self._nodes.values() if node.line is not None and node.line.key == key), None)
         return self._index_of(node) if node is not None else QModelIndex()
 
     def ever_known(self, column: int) -> bool:
-        """Whether anything was ever told in that column."""
+        """Return True if any process ever had a value in that column."""
         return column in self._known
 
     def index(self, row: int, column: int, parent: _Index = _NOTHING) -> QModelIndex:
@@ -221,7 +223,7 @@ class ProcessModel(QAbstractItemModel):
         changed = [row for row, child in enumerate(node.children) if child.line != wanted[_key(child)]]
         for child in node.children:
             child.line = wanted[_key(child)]
-        if changed:  # told at once: what is between them costs less to look at again than each by itself
+        if changed:  # one signal for the whole range is cheaper than one per row
             first, last = node.children[changed[0]], node.children[changed[-1]]
             self.dataChanged.emit(self._index_of(first), self._index_of(last).siblingAtColumn(len(COLUMNS) - 1))
         for child in node.children:
@@ -250,7 +252,7 @@ class ProcessModel(QAbstractItemModel):
 
 
 class ProcessRows(QSortFilterProxyModel):
-    """Those rows of a `ProcessModel` that the user wants to see, sorted. What a row stands under is kept with it."""
+    """Sorted and filtered rows of a `ProcessModel`; parents of visible rows stay visible."""
 
     def __init__(self, parent: QObject | None = None) -> None:
         super().__init__(parent)
@@ -261,9 +263,7 @@ class ProcessRows(QSortFilterProxyModel):
         self.setRecursiveFilteringEnabled(True)
 
     def choose(self, *, text: str, only_mine: bool, device: str) -> None:
-        """Keeps the processes with all words of `text` in their line, or in one above; of this user alone; on one GPU,
-        by its key in the graphs ("" for all).
-        """
+        """Filter by words in a row or its parents, by owner, and by GPU (its key in the history, "" for all)."""
         self._text, self._only_mine, self._device = text.lower(), only_mine, device
         self.setFilterFixedString(text)  # has all rows looked at again; invalidateFilter is gone from newer Qt
 
@@ -286,7 +286,7 @@ class ProcessRows(QSortFilterProxyModel):
 
 
 def _all_said(model: ProcessModel, index: QModelIndex) -> str:
-    """What a row and those that it stands under say, in small letters."""
+    """Return the text of a row and its parents in lower case."""
     said = []
     while (line := model.line(index)) is not None:
         said += [*(column.text(line) for column in COLUMNS), line.note]
@@ -295,7 +295,7 @@ def _all_said(model: ProcessModel, index: QModelIndex) -> str:
 
 
 def _sort_key(column: Column, line: Line) -> str | float:
-    """What is not known comes before all else. Qt takes a small and a large int for two types, and compares neither."""
+    """Return the sort key, unknown values first. As floats, since Qt doesn't compare small and large ints."""
     key = column.key(line)
     if column.number:
         return _UNKNOWN if key is None else float(key)
@@ -303,7 +303,7 @@ def _sort_key(column: Column, line: Line) -> str | float:
 
 
 def describe(line: Line) -> str:
-    """A line in full, for a tool tip."""
+    """Describe a row in full, for a tool tip."""
     what = line.title if line.group or line.pid is None else f"{line.title}, pid {line.pid}"
     return "\n".join(filter(None, (what, _noted(line), line.command)))
 
@@ -313,7 +313,7 @@ def _noted(line: Line) -> str:
 
 
 def _addition(line: Line, column: int) -> str:
-    """What a warning adds to a row's title."""
+    """Return the note appended to a row's title."""
     return f" · {line.note}" if column == PROCESS and line.note else ""
 
 
@@ -329,7 +329,7 @@ def _decoration(line: Line, column: int) -> QIcon | None:
 
 
 def swatches_width(count: int) -> int:
-    """Pixels of the squares for so many GPUs."""
+    """Return the width in pixels of the squares of `count` GPUs."""
     return count * (_swatch(count) + _SWATCH_GAP)
 
 
@@ -339,7 +339,7 @@ def _swatch(count: int) -> int:
 
 @lru_cache(maxsize=64)
 def _swatches(colors: tuple[str, ...]) -> QIcon:
-    """A square for each GPU, in its colour in the graphs; a bar each where there are many."""
+    """Return an icon with a square in the color of each GPU, narrow ones for many."""
     width, height = _swatch(len(colors)), 9
     image = QPixmap(max(1, swatches_width(len(colors))), height)
     image.fill(Qt.GlobalColor.transparent)

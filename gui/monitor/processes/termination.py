@@ -1,4 +1,4 @@
-"""Ending a process that holds a GPU: who may, asking first, and what became of it."""
+"""Termination of a process that holds a GPU: permission, question and result."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ _Done = Literal["nothing", "asked", "killed"]
 
 
 class CannotEnd(Exception):  # noqa: N818  (a state of things more than an error)
-    """The process is left alone; the text says why, in words for the user."""
+    """Refused termination; the text is a message for the user."""
 
 
 def disabled_reason(line: Line | None, foreign_pids: bool) -> str:
-    """Why a process cannot be ended from here, in plain words; "" where it can.
+    """Return the reason why a process can't be ended here, "" if it can.
 
-    `foreign_pids` is whether NVML names the host's processes from within a container (`Snapshot.foreign_pids`).
+    `foreign_pids` is True if NVML reports host pids inside a container (`Snapshot.foreign_pids`).
     """
     if line is None:
         return _CONTAINER if foreign_pids else "Choose a process to end it."
@@ -52,16 +52,16 @@ def disabled_reason(line: Line | None, foreign_pids: bool) -> str:
 
 
 def privileged() -> bool:
-    """Whether this user may end everybody's processes."""
+    """Return True if this user may end the processes of others."""
     if sys.platform == "win32":
         return bool(ctypes.windll.shell32.IsUserAnAdmin())
     return os.geteuid() == 0
 
 
 def end(pid: int, started: float, *, kill: bool = False) -> None:
-    """Asks a process to end (SIGTERM), or kills it (SIGKILL); on Windows both end it at once.
+    """Ask a process to end (SIGTERM) or kill it (SIGKILL); on Windows both end it at once.
 
-    Raises CannotEnd where it has ended, where `pid` is another's by now, or where the system does not allow it.
+    Raises CannotEnd if it has ended, its pid was reused, or the system refuses.
     """
     if not _is_there(pid, started):
         raise CannotEnd(f"Process {pid} has already ended.")
@@ -75,7 +75,7 @@ def end(pid: int, started: float, *, kill: bool = False) -> None:
 
 
 def _is_there(pid: int, started: float) -> bool:
-    """Whether the process that had `pid` and was started at `started`, as the snapshot told, still runs."""
+    """Return True if the process with `pid` and the start time `started` still runs."""
     try:
         process = psutil.Process(pid)
         return abs(process.create_time() - started) < 1.0 and process.status() != psutil.STATUS_ZOMBIE
@@ -84,13 +84,14 @@ def _is_there(pid: int, started: float) -> bool:
 
 
 class EndingBar(QuestionBar):
-    """One line that asks before it ends a process, and then says what became of it. Hidden until asked to.
+    """Bar that asks before it ends a process, and then shows the result.
 
-    Attributes: patience_s - how long a process may take to end before the next, harder step is offered.
+    Attributes:
+        patience_s: Time for a process to end before the next, harder step is offered.
 
     Signals:
-        stop_run(str): the run of that id is to be stopped.
-        closed(): nothing is asked any more.
+        stop_run(str): the user wants to stop the run of that id.
+        closed(): the bar was dismissed.
     """
 
     stop_run = Signal(str)
@@ -108,7 +109,7 @@ class EndingBar(QuestionBar):
         self.no.clicked.connect(self.dismiss)
 
     def ask(self, line: Line) -> None:
-        """Asks whether to end that process, or to stop the run that it belongs to."""
+        """Ask for permission to end a process, or to stop its run."""
         self._look.stop()
         self._line, self._done = line, "nothing"
         if line.run is not None:
@@ -118,14 +119,14 @@ class EndingBar(QuestionBar):
         self.no.setFocus()
 
     def dismiss(self) -> None:
-        """Asks and watches no more."""
+        """Hide the bar and stop watching."""
         self._look.stop()
         self._line = None
         self.hide()
         self.closed.emit()
 
     def _act(self) -> None:
-        """Does what was asked about."""
+        """Perform the confirmed action."""
         line = self._line
         if line is None:
             return
@@ -175,7 +176,7 @@ class EndingBar(QuestionBar):
             )
 
     def _tell(self, text: str, severity: Severity) -> None:
-        """Says how it ended; nothing is left to do."""
+        """Show the final result."""
         self._look.stop()
         self.say(text, severity, "", "Close")
 

@@ -1,4 +1,4 @@
-"""Who is on the GPUs: all processes of all hosts, as a tree or a table, and a way to end one."""
+"""Processes of all hosts on their GPUs, as a tree or a table, and the action to end one."""
 
 from __future__ import annotations
 
@@ -50,23 +50,23 @@ from gui.widgets.elided_label import ElidedLabel
 from gui.widgets.empty_state import EmptyState
 
 ASKING_S = 5.0
-"""Processes are asked for once they are in sight; until then a GPU that tells none says nothing of who is there."""
+"""Time for the sampler to report processes after the view was opened."""
 _CELL_PADDING = 5
-"""Pixels beside the text of a cell, which put it under its header's."""
+"""Padding of a cell, which aligns its text with the header's."""
 _PADDING, _TREE, _AFTER_ICON = 2 * _CELL_PADDING + 8, 60, 6
-"""Pixels that a column needs beside its text, for the tree's arrows and warnings, and between an icon and its text."""
+"""Widths for padding, for the tree's arrows and warnings, and between an icon and its text."""
 _LEAST = 180
-"""Pixels that the names of processes have at first, at the least, where that is less than they need."""
+"""Least initial width of the process names, if they need more."""
 
 ALL_GPUS = "All GPUs"
 _NOBODY = "No process holds a GPU.\n\nProcesses appear here when they start using one."
 
 
 class ProcessesView(QWidget):
-    """All processes that hold a GPU. Renewed with every snapshot while it is in sight.
+    """Table of all processes that hold a GPU, refreshed with every snapshot while visible.
 
     Signals:
-        stop_run(str): the run of that id is to be stopped.
+        stop_run(str): the user wants to stop the run of that id.
     """
 
     stop_run = Signal(str)
@@ -115,12 +115,12 @@ class ProcessesView(QWidget):
         self._show_buttons()
 
     def selected(self) -> Line | None:
-        """The line that is chosen, None where none or several are."""
+        """Return the selected row, None for none or several."""
         chosen = self.tree.selectionModel().selectedRows()
         return self.rows.line(chosen[0]) if len(chosen) == 1 else None
 
     def refresh(self) -> None:
-        """Shows the processes as last heard of."""
+        """Show the processes of the last snapshots."""
         seen = self._seen()
         lines = [
             line
@@ -218,7 +218,7 @@ class ProcessesView(QWidget):
             self.refresh()
 
     def _seen(self) -> dict[str, Snapshot]:
-        """The hosts of which something is known, this machine first."""
+        """Return the snapshots of all known hosts, this machine first."""
         latest = self._hosts.latest
         return {host: latest[host] for host in ("", *self._hosts.names) if host in latest}
 
@@ -229,7 +229,7 @@ class ProcessesView(QWidget):
         self.refresh()
 
     def _show_gpus(self, seen: dict[str, Snapshot]) -> None:
-        """Offers every GPU there is; one that is chosen stays so while it is there."""
+        """Offer every known GPU; the choice stays while its GPU exists."""
         offered = [(ALL_GPUS, "")]
         for host, snapshot in seen.items():
             before = f"{snapshot.host} · " if len(seen) > 1 else ""
@@ -248,7 +248,7 @@ class ProcessesView(QWidget):
             self._filter()
 
     def _fit(self, lines: list[Line]) -> None:
-        """Makes the columns wide enough for the first lines; from then on their widths are the user's."""
+        """Fit the column widths to the first rows; from then on they are the user's."""
         if not lines or self._fitted:
             return
         self._fitted = True
@@ -260,7 +260,7 @@ class ProcessesView(QWidget):
         self.tree.setColumnWidth(PROCESS, min(narrow, self.tree.columnWidth(PROCESS)))
 
     def _cell_width(self, number: int, line: Line) -> int:
-        """Pixels of what a line says in a column, with what stands before it."""
+        """Return the width of a cell's text and of the symbols before it."""
         font = QFont(self.tree.font())
         font.setBold(line.group)
         text = QFontMetrics(font).horizontalAdvance(COLUMNS[number].text(line))
@@ -283,7 +283,7 @@ class ProcessesView(QWidget):
         self._stack.setCurrentWidget(self._empty if empty else self.tree)
 
     def _why_empty(self, total: int, shown: int) -> str:
-        """What to say in place of the table; "" where there is something in it."""
+        """Return the text for an empty table, "" if it has rows."""
         seen = self._seen()
         if shown:
             return ""
@@ -332,7 +332,7 @@ class ProcessesView(QWidget):
             self.bar.ask(line)
 
     def copy_selected(self) -> None:
-        """Puts the chosen lines on the clipboard, with tabs between columns, the titles first."""
+        """Copy the selected rows as tab-separated text with titles."""
         columns = self._shown_columns()
         selected = self.tree.selectionModel().isSelected
         chosen = [index for index in _in_order(self.rows, QModelIndex()) if selected(index)]
@@ -363,7 +363,7 @@ class ProcessesView(QWidget):
         self._open_menu(self.tree.visualRect(self.tree.currentIndex()).center())
 
     def _add_sorting(self, menu: QMenu) -> None:
-        """What pressing a column's header does, for the keyboard."""
+        """Add entries that sort by a column, for the keyboard."""
         sorting = menu.addMenu("Sort by")
         for number in self._shown_columns():
             action = sorting.addAction(COLUMNS[number].title, partial(self.sort_by, number))
@@ -371,7 +371,7 @@ class ProcessesView(QWidget):
             action.setChecked(number == self.tree.header().sortIndicatorSection())
 
     def sort_by(self, column: int) -> None:
-        """Numbers with the highest first, texts from A on; the other way round where it is sorted by that already."""
+        """Sort by a column, numbers descending and texts ascending; the second time in reverse."""
         order = Qt.SortOrder.DescendingOrder if COLUMNS[column].number else Qt.SortOrder.AscendingOrder
         header = self.tree.header()
         if (header.sortIndicatorSection(), header.sortIndicatorOrder()) == (column, order):
@@ -392,7 +392,7 @@ class ProcessesView(QWidget):
 
 
 def _in_order(rows: ProcessRows, parent: QModelIndex) -> Iterator[QModelIndex]:
-    """All rows below one, as they stand on the screen."""
+    """Yield all rows below a parent in the order of display."""
     for row in range(rows.rowCount(parent)):
         index = rows.index(row, PROCESS, parent)
         yield index

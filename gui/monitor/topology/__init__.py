@@ -1,1 +1,1 @@
-"""How the GPUs of a host are connected."""
+"""Connections between the GPUs of a host."""

@@ -1,8 +1,8 @@
-"""What stands between the GPUs of a host, in words, and what that means for training on several of them.
+"""Descriptions of the connections between the GPUs of a host, with advice for training on several of them.
 
-What strategies send, for a model of P parameters on N devices (Rajbhandari et al., "ZeRO", 2020, section 7): DDP about
-2 P numbers a step and device, FSDP half as much again, a pipeline only the activations at its cuts. The codes of the
-paths are those of `nvidia-smi topo -m`.
+Communication of the strategies for P parameters on N devices (Rajbhandari et al., "ZeRO", 2020, section 7): about
+2 P numbers per step and device for DDP, half as much again for FSDP, only activations at the cuts for a pipeline. The
+codes of the paths are those of `nvidia-smi topo -m`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from engine.system.format import listed
 from gui.titles import gpu_names, recommended_strategy_title
 
 Kind = Literal["nvlink", "switch", "bridge", "nodes", "unknown"]
-"""Kinds of connections between two GPUs, the closest first."""
+"""Kinds of connections between two GPUs, closest first."""
 
 KINDS: dict[PciPath, Kind] = {
     "BOARD": "switch",
@@ -44,7 +44,7 @@ SHORT: dict[PciPath, str] = {
 
 
 class Site(NamedTuple):
-    """The GPUs of a host, in the order of their cards, and the pairs of them that are known, by NVML's indices."""
+    """GPUs of a host in the order of their cards, and the known pairs by NVML index."""
 
     gpus: tuple[Gpu, ...]
     pairs: dict[frozenset[int], GpuPair]
@@ -66,14 +66,14 @@ def kind(pair: GpuPair | None) -> Kind:
 
 
 def code(pair: GpuPair | None) -> str:
-    """ "NV18", "PIX", …; a dash where nothing is known."""
+    """Return the code of a path, such as "NV18" or "PIX", a dash if unknown."""
     if pair is not None and pair.nvlinks:
         return f"NV{pair.nvlinks}"
     return pair.path if pair is not None and pair.path is not None else "–"
 
 
 def short(pair: GpuPair | None) -> str:
-    """Two words for a cell: "18 NVLinks", "one switch"."""
+    """Return two words for a cell, such as "18 NVLinks" or "one switch"."""
     if pair is not None and pair.nvlinks:
         return links(pair.nvlinks)
     return SHORT[pair.path] if pair is not None and pair.path is not None else "unknown"
@@ -84,7 +84,7 @@ def links(count: int) -> str:
 
 
 def describe(pair: GpuPair | None, one: str, other: str) -> str:
-    """A sentence or two on a pair, for a tool tip."""
+    """Describe a pair for a tool tip."""
     if pair is None or (not pair.nvlinks and pair.path is None):
         sentences = [f"How {one} and {other} are connected is unknown."]
     elif pair.nvlinks:
@@ -99,13 +99,13 @@ def describe(pair: GpuPair | None, one: str, other: str) -> str:
 
 
 def advice(site: Site) -> str:
-    """Advice on strategies for the topology of two or more GPUs, in a few sentences."""
+    """Return advice on strategies for the topology of two or more GPUs."""
     sentences = [_by_nvlink(site) or _by_pcie(site), _peer_access(site)]
     return " ".join(sentence for sentence in sentences if sentence)
 
 
 def left_out(lost: Sequence[Gpu]) -> str:
-    """Which GPUs are not among those told of, since nothing new is known of them; "" for none."""
+    """Return a sentence about lost GPUs, "" for none."""
     if not lost:
         return ""
     return (
@@ -116,7 +116,7 @@ def left_out(lost: Sequence[Gpu]) -> str:
 
 
 def _by_nvlink(site: Site) -> str:
-    """ "" where there is no NVLink between GPUs."""
+    """Return the advice for GPUs with NVLink, "" without it."""
     groups = islands(site, lambda pair: pair.nvlinks > 0)
     if len(groups) == len(site.gpus):
         return ""
@@ -173,8 +173,9 @@ _BETWEEN: dict[Kind, str] = {
 
 
 def _in_groups(site: Site, groups: Sequence[Sequence[Gpu]], one: str, several: str) -> str:
-    """The advice for GPUs in closely connected groups, which begins with the sentence `one` on the group of several
-    GPUs that there is, or `several` on two or more.
+    """Return the advice for groups of closely connected GPUs.
+
+    `one` is the first sentence about a single group, `several` about more.
     """
     together = [_names(group) for group in groups if len(group) > 1]
     alone = [gpu for group in groups if len(group) == 1 for gpu in group]
@@ -216,7 +217,7 @@ def _peer_access(site: Site) -> str:
 
 
 def islands(site: Site, joined: Callable[[GpuPair], bool]) -> list[tuple[Gpu, ...]]:
-    """The GPUs in groups within which each reaches each by pairs that are `joined`; in the order of their first."""
+    """Return the GPUs in groups connected by `joined` pairs, in the order of their first GPU."""
     groups: list[list[Gpu]] = []
     for gpu in site.gpus:
         touching = [
@@ -245,7 +246,7 @@ def _every_pair(site: Site) -> list[frozenset[int]]:
 
 
 def _between(site: Site, groups: Sequence[Sequence[Gpu]]) -> list[GpuPair | None]:
-    """The pairs whose GPUs are of different groups."""
+    """Return the pairs across groups."""
     return [
         site.pair(one, other)
         for number, group in enumerate(groups)

@@ -1,4 +1,4 @@
-"""How the GPUs of a host reach each other: a matrix, and one plain sentence on what it means for training."""
+"""Matrix of the connections between GPUs, with advice for training."""
 
 from __future__ import annotations
 
@@ -32,22 +32,22 @@ _Index = QModelIndex | QPersistentModelIndex
 _NOTHING = QModelIndex()
 
 _ROOMY, _TIGHT = 92, 46
-"""Pixels of a cell with a word under its code, and of one with the code alone."""
+"""Widths in pixels of a cell with a word below its code, and of one with the code only."""
 _SHARES: dict[Kind, float] = {"nvlink": 0.4, "switch": 0.34, "bridge": 0.22, "nodes": 0.44, "unknown": 0.0}
-"""How much of its colour is in a cell's fill."""
+"""Weight of the color in a cell's fill."""
 
 
 def fill(kind: Kind) -> QColor:
-    """The ground of a cell, on which the scheme's text can be read."""
+    """Return the background of a cell, on which the scheme's text is readable."""
     scheme = theme.colors()
     front = {"nvlink": scheme.ok, "switch": scheme.accent, "bridge": scheme.warning, "nodes": scheme.warning}
     return fills.blend(front.get(kind, scheme.muted), scheme.panel, _SHARES[kind])
 
 
 class Matrix(QAbstractTableModel):
-    """A row and a column for each GPU, then its NUMA node and the processor's cores near it, where these are known.
+    """Model with a row and a column per GPU, then its NUMA node and nearest cores if known.
 
-    `roomy` is whether a cell has room for a word or two on what its code means.
+    `roomy` cells show a word or two below the code.
     """
 
     def __init__(self, parent: QObject | None = None) -> None:
@@ -126,7 +126,7 @@ class Matrix(QAbstractTableModel):
 
 
 class TopologyView(QWidget):
-    """The matrix of one host, with what it means above it and what its codes mean below."""
+    """Matrix of one host, with advice above and a legend below."""
 
     def __init__(self, hosts: Hosts, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -148,7 +148,7 @@ class TopologyView(QWidget):
         self.host.currentIndexChanged.connect(self.refresh)
 
     def refresh(self) -> None:
-        """Shows the topology as last heard of; nothing is redone where it is the same."""
+        """Show the topology of the last snapshot if it has changed."""
         latest = self._hosts.latest
         seen = {host: latest[host] for host in ("", *self._hosts.names) if host in latest}
         self._offer(seen)
@@ -210,7 +210,7 @@ class TopologyView(QWidget):
             self.refresh()
 
     def _offer(self, seen: dict[str, Snapshot]) -> None:
-        """A choice of hosts, where there are several."""
+        """Offer a choice of hosts if there are several."""
         offered = [(snapshot.host, host) for host, snapshot in seen.items()]
         if offered != [(self.host.itemText(n), self.host.itemData(n)) for n in range(self.host.count())]:
             chosen = self.host.currentData()
@@ -223,7 +223,7 @@ class TopologyView(QWidget):
         self.host.setVisible(len(offered) > 1)
 
     def _why_empty(self, snapshot: Snapshot | None, gpus: list[Gpu], left_out: str) -> str:
-        """What to say in place of the matrix; "" where there is one."""
+        """Return the text for a missing matrix, "" if there is one."""
         if snapshot is None:
             return "Looking for devices …"
         if not gpus:
@@ -239,7 +239,7 @@ class TopologyView(QWidget):
 
 
 class _Table(QTableView):
-    """As large as its cells, which are as wide as there is room for."""
+    """Table as large as its cells, which are as wide as possible."""
 
     def __init__(self, model: Matrix) -> None:
         super().__init__()
@@ -257,7 +257,7 @@ class _Table(QTableView):
         self.verticalHeader().setDefaultAlignment(Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignVCenter)
 
     def fit(self, room: int) -> None:
-        """Makes cells that go into `room` pixels, if they can, and the table as large as its cells."""
+        """Fit the cells into `room` pixels if possible, and the table to its cells."""
         count, columns = self._matrix.rowCount(), self._matrix.columnCount()
         if not count:
             return
@@ -278,7 +278,7 @@ class _Table(QTableView):
 
 
 class Legend(QWidget):
-    """The codes that occur, each with its colour and what it means."""
+    """Legend of the codes on screen."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -320,7 +320,7 @@ class Legend(QWidget):
 
 
 def _rank(pair: GpuPair) -> tuple[int, int]:
-    """The nearest first."""
+    """Return a sort key, closest first."""
     return 0 if pair.nvlinks else 1, list(connections.PATHS).index(pair.path) if pair.path is not None else 0
 
 
@@ -337,7 +337,7 @@ def _muted(text: str) -> QLabel:
 
 
 def _whole_gpus(snapshot: Snapshot | None) -> list[Gpu]:
-    """Without MIG instances, which are joined to nothing by themselves."""
+    """Return the GPUs without MIG instances, which have no connections."""
     gpus = snapshot.gpus if snapshot is not None else ()
     return sorted((gpu for gpu in gpus if gpu.mig is None), key=card_order)
 
@@ -347,7 +347,7 @@ def _describe_gpu(gpu: Gpu) -> str:
 
 
 def _alone(gpu: Gpu, snapshot: Snapshot) -> str:
-    """What to say of a single GPU."""
+    """Return the text about a single GPU."""
     affinities = snapshot.topology.affinities if snapshot.topology is not None else ()
     affinity = next((affinity for affinity in affinities if affinity.index == gpu.nvml_index), None)
     near = ""

@@ -29,7 +29,7 @@ from gui.sources.export import Table, write_csv
 from gui.sources.run_series import ClassFigures
 from gui.widgets.elided_label import ElidedLabel
 from gui.widgets.file_dialogs import choose_target
-from gui.widgets.menu_button import opens_menu
+from gui.widgets.menu_button import make_menu_button
 from gui.widgets.scroll_panel import scroll_panel
 
 _FILTERED_FROM = 12
@@ -162,7 +162,7 @@ class ClassFiguresView(QWidget):
         button.setText("Save")
         button.setAccessibleName("Save")
         button.setToolTip("Saves the displayed data as CSV")
-        opens_menu(button)
+        make_menu_button(button)
         menu = QMenu(button)
         measures = Action(self, f"save_{self._name}_measures", "Metrics per class as CSV …")
         measures.on_trigger(lambda: self._ask("classes", self.save_measures))

@@ -95,7 +95,7 @@ class RunCharts(QWidget):
         shares. `x` are the positions of the steps.
         """
         shares = _shares(data)
-        accuracy = data.steps.told_accuracy
+        accuracy = data.steps.has_accuracy
         if accuracy:
             self.accuracy.add_line("train", LineStyle("training", lambda: theme.colors().accent, smooth=True))
             self.accuracy.set_smoothing(self._smoothing)

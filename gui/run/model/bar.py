@@ -21,7 +21,7 @@ from gui.sources.evaluations import OpenedEvaluation
 from gui.sources.export import ExportError, Table, write_csv
 from gui.widgets.editors import ChoiceEditor
 from gui.widgets.file_dialogs import choose_target
-from gui.widgets.menu_button import opens_menu
+from gui.widgets.menu_button import make_menu_button
 
 
 class EvaluationBar(QWidget):
@@ -127,7 +127,7 @@ class EvaluationBar(QWidget):
         button.setText("Save")
         button.setAccessibleName("Save the evaluation")
         button.setToolTip("Saves the evaluation as CSV or JSON")
-        opens_menu(button)
+        make_menu_button(button)
         self.menu = QMenu(button)
         self._tables: dict[str, Action] = {}
         tables: tuple[tuple[str, str, Callable[[OpenedEvaluation], Table]], ...] = (

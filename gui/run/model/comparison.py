@@ -17,7 +17,7 @@ from gui.run.model.plain_table import PlainTable
 from gui.run.model.plot import caption
 from gui.run.model.words import evaluation_title, value_words
 from gui.sources.background import describe_error, in_background
-from gui.sources.evaluations import OpenedEvaluation, Rival, rivals_of
+from gui.sources.evaluations import ComparableEvaluation, OpenedEvaluation, comparable_evaluations
 from gui.titles import short_title
 from gui.widgets.editors import ChoiceEditor
 from gui.widgets.empty_state import EmptyState
@@ -42,7 +42,7 @@ class ComparisonPage(QWidget):
     def __init__(self) -> None:
         super().__init__()
         self._opened: OpenedEvaluation | None = None
-        self._rivals: dict[str, Rival] = {}
+        self._rivals: dict[str, ComparableEvaluation] = {}
         self.comparison: Comparison | None = None
         self.rival = ChoiceEditor([])
         self.rival.control.setAccessibleName("Evaluation to compare with")
@@ -69,10 +69,13 @@ class ComparisonPage(QWidget):
         opened = self._opened
         if opened is not None:
             in_background(
-                partial(rivals_of, opened.evaluation), self, partial(self._offer, opened), partial(self._fail, opened)
+                partial(comparable_evaluations, opened.evaluation),
+                self,
+                partial(self._offer, opened),
+                partial(self._fail, opened),
             )
 
-    def _offer(self, opened: OpenedEvaluation, rivals: Sequence[Rival]) -> None:
+    def _offer(self, opened: OpenedEvaluation, rivals: Sequence[ComparableEvaluation]) -> None:
         if opened is not self._opened:
             return
         chosen = self.rival.box.currentData()
@@ -172,7 +175,7 @@ class ComparisonPage(QWidget):
         self._clear()
 
 
-def _title(rival: Rival, opened: OpenedEvaluation) -> str:
+def _title(rival: ComparableEvaluation, opened: OpenedEvaluation) -> str:
     """With its run, where that is another."""
     title = evaluation_title(rival.kept.evaluation)
     return title if rival.kept.evaluation.run == opened.evaluation.run else f"{rival.title} · {title}"

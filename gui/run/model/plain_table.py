@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QAbstractItemView, QHeaderView, QTableWidget, QTableWidgetItem
 
-from gui.widgets.table_look import look_calm
+from gui.widgets.table_look import apply_table_style
 
 _WIDEST = 720
 """Pixels beyond which a line is hard to follow across the table."""
@@ -22,7 +22,7 @@ class PlainTable(QTableWidget):
         super().__init__(0, len(head))
         self.setAccessibleName(name)
         self.setHorizontalHeaderLabels(list(head))
-        look_calm(self, _PAD)
+        apply_table_style(self, _PAD)
         self.setSelectionMode(QAbstractItemView.SelectionMode.SingleSelection)
         self.setVerticalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
         header = self.horizontalHeader()

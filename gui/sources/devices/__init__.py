@@ -1,1 +1,1 @@
-"""What the window knows of the devices of this machine and of others."""
+"""Devices of this machine and of others."""

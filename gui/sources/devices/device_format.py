@@ -1,4 +1,4 @@
-"""How devices are described, in the panel, on the Monitor page and to screen readers."""
+"""Descriptions of devices, for the panel, the Monitor page and screen readers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from gui.titles import short_uuid
 
 
 def gpu_number_origin(gpu: Gpu) -> str:
-    """Whose number the title carries, and what the other one calls it."""
+    """Return which numbers CUDA and NVML give the GPU."""
     if gpu.cuda_index is None:
         return f"NVML calls it {gpu.nvml_index}; CUDA does not list it"
     if gpu.cuda_index == gpu.nvml_index:
@@ -20,23 +20,21 @@ def gpu_number_origin(gpu: Gpu) -> str:
 
 
 def short_identity(gpu: Gpu) -> str:
-    """ "GPU-1a2b3c4d…  CUDA 0 · NVML 2": what identifies the GPU, and what it is called in either order."""
+    """Return the start of the UUID and both numbers, such as "GPU-1a2b3c4d…  CUDA 0 · NVML 2"."""
     cuda = "not in CUDA" if gpu.cuda_index is None else f"CUDA {gpu.cuda_index}"
     return f"{short_uuid(gpu.uuid)}  {cuda} · NVML {gpu.nvml_index}"
 
 
 def card_order(gpu: Gpu) -> tuple[bool, int, int, int, int]:
-    """Sorts GPUs as CUDA counts them; those that CUDA does not list come last, as NVML counts them, and the instances
-    of a GPU after it.
-    """
+    """Return a sort key: by CUDA's number, then GPUs unknown to CUDA by NVML's; MIG instances after their GPU."""
     instance = (-1, 0) if gpu.mig is None else (gpu.mig.gpu_instance, gpu.mig.compute_instance or 0)
     return gpu.cuda_index is None, gpu.cuda_index if gpu.cuda_index is not None else 0, gpu.nvml_index, *instance
 
 
 def busy(processes: tuple[GpuProcess, ...] | None, me: str | None = None) -> str:
-    """Who holds the GPU: "busy: root, 12.0 GiB", or "in use by you, …" where it is `me` alone; "" for nobody.
+    """Return who holds the GPU: "busy: root, 12.0 GiB", "in use by you, …" if only `me` does, "" for nobody.
 
-    Processes of which nothing but the pid is known, as in a container, are counted.
+    Processes known only by their pid, as in a container, are counted.
     """
     if not processes:
         return ""
@@ -58,7 +56,7 @@ def _holding(who: str, held_bytes: int | None) -> str:
 
 @lru_cache(maxsize=1)
 def own_user() -> str | None:
-    """The name of the user who runs this window, None where the system does not tell."""
+    """Return the name of the user who runs this window, None if unknown."""
     try:
         return getpass.getuser()
     except (OSError, KeyError):
@@ -66,12 +64,12 @@ def own_user() -> str | None:
 
 
 def lost(gpu: Gpu) -> str:
-    """ "lost since 14:02:31"."""
+    """Return "lost since 14:02:31"."""
     return "lost" if gpu.lost_since is None else f"lost since {clock(gpu.lost_since)}"
 
 
 def describe_gpu(gpu: Gpu) -> str:
-    """A sentence for screen readers."""
+    """Return a sentence about a GPU for screen readers."""
     if gpu.lost:
         return f"{gpu.name} {gpu.uuid}: {lost(gpu)}"
     if gpu.asleep:
@@ -87,7 +85,7 @@ def describe_gpu(gpu: Gpu) -> str:
 
 
 def describe_cpu(cpu: Cpu) -> str:
-    """A sentence for screen readers."""
+    """Return a sentence about a processor for screen readers."""
     return (
         f"{cpu.name}, {len(cpu.core_load_percent)} cores: load {percent(cpu.load_percent)}, "
         f"memory {size_of(cpu.memory_used_bytes, cpu.memory_total_bytes)}"

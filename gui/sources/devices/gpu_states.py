@@ -1,4 +1,4 @@
-"""What state a GPU is in, in words: lost, asleep, held back, failing."""
+"""States of a GPU: lost, asleep, slowed down, failing."""
 
 from __future__ import annotations
 
@@ -11,21 +11,19 @@ from gui.format import clock, counted
 from gui.sources.devices import device_format
 
 XID_SHOWN_S = 3600.0
-"""For how long an Xid is part of a GPU's state; the detail lists them all."""
+"""Age after which an Xid is only in the detail of a GPU."""
 
 
 @dataclass(frozen=True)
 class State:
-    """`alarming` is what somebody should look into."""
+    """State of a GPU; `alarming` if somebody should look into it."""
 
     text: str
     alarming: bool = False
 
 
 def states(gpu: Gpu, now: float) -> tuple[State, ...]:
-    """What there is to say of `gpu` at `now` (seconds since the epoch), the alarming first; nothing where all is
-    usual.
-    """
+    """Return the unusual states of `gpu` at `now` (seconds since the epoch), alarming ones first."""
     if gpu.lost:
         return (State(device_format.lost(gpu), True),)
     if gpu.asleep:
@@ -35,7 +33,7 @@ def states(gpu: Gpu, now: float) -> tuple[State, ...]:
 
 
 def joined(found: tuple[State, ...]) -> str:
-    """All states as one line, with a sign before what alarms, so that colour is not needed to tell."""
+    """Join the states to one line, with a sign for alarming ones, so that color is not the only cue."""
     text = " · ".join(state.text for state in found)
     sign = "⚠ " if any(state.alarming for state in found) else ""
     return sign + text[:1].upper() + text[1:]
@@ -46,7 +44,7 @@ def _throttled(gpu: Gpu) -> list[State]:
 
 
 def _xid(gpu: Gpu, now: float) -> list[State]:
-    """The latest Xid, where it is recent."""
+    """Return the latest Xid if it is recent."""
     if not gpu.xids or now - gpu.xids[-1].time > XID_SHOWN_S:
         return []
     latest = gpu.xids[-1]
@@ -54,7 +52,7 @@ def _xid(gpu: Gpu, now: float) -> list[State]:
 
 
 def _errors(gpu: Gpu) -> list[State]:
-    """What is wrong with the memory, where anything is."""
+    """Return the faults of the memory."""
     ecc, retired = gpu.ecc, gpu.retired
     found = []
     if ecc.uncorrected:

@@ -1,4 +1,4 @@
-"""What the devices of this machine and of others have done in the last 24 hours."""
+"""Readings of the devices of all hosts over the last 24 hours."""
 
 from __future__ import annotations
 
@@ -13,21 +13,20 @@ from gui.sources.devices.device_format import card_order
 from gui.sources.devices.timeline import KEPT_S, Timeline, Values
 
 BUDGET_BYTES = 64 << 20
-"""What all numbers together may take: a day at one a second for eight GPUs that tell every quantity."""
+"""Memory of all readings: a day at one per second for eight GPUs that report every quantity."""
 
 
 class DeviceHistory:
-    """Times and all of `QUANTITIES` for each device, at full rate for a day, and never more than the budget.
+    """Time series of all `QUANTITIES` for each device, at full rate for a day, within a memory budget.
 
-    Devices are known by `device_key`. Numbers are float32 (memory in bytes is exact to 16 KiB at 256 GiB); what a
-    device could not tell is NaN, and so is everything of one that is lost or missing from a snapshot. The processor's
-    load is kept as its utilization. Times are those of each host's own clock. Past the budget (many GPUs, fast
-    sampling) the older part is thinned to lowest and highest values; see `Timeline`.
+    Devices are known by `device_key`. Values are float32 (memory in bytes is exact to 16 KiB at 256 GiB) and NaN if
+    unknown, as for a lost or missing device. A processor's load is its utilization. Times are by each host's clock. Past
+    the budget (many GPUs, fast sampling) the older half is thinned to lowest and highest values; see `Timeline`.
 
-    `titles` names each device as its card does now (CUDA's numbers come a little after the first snapshot), with the
-    host's name before it where that is another; this machine first, in the order of the cards, those no longer there
-    last, until nothing is left of them. `additions` counts the snapshots taken in. `origin` is where `x` count from,
-    in seconds since the epoch.
+    Attributes:
+        titles: Titles of the devices by key: this machine's first, in the order of its cards; removed devices last.
+        additions: Number of snapshots added.
+        origin: Time that `x` counts from, in seconds since the epoch.
     """
 
     def __init__(self, budget_bytes: int = BUDGET_BYTES) -> None:
@@ -43,23 +42,23 @@ class DeviceHistory:
         self.origin = 0.0
 
     def keep(self, seconds: float) -> None:
-        """Keeps what is so long past, from the next snapshot on."""
+        """Limit the age of the readings, beginning with the next snapshot."""
         self._kept_s = seconds
         for timeline in self._timelines.values():
             timeline.kept_s = seconds
 
     @property
     def devices(self) -> tuple[str, ...]:
-        """The keys of the devices seen so far, in the order of `titles`."""
+        """Keys of all devices, in the order of `titles`."""
         return tuple(self.titles)
 
     @property
     def allocated_bytes(self) -> int:
-        """How much room the numbers take, whether it is filled already or not."""
+        """Memory reserved for the readings."""
         return sum(timeline.allocated_bytes for timeline in self._timelines.values())
 
     def add(self, snapshot: Snapshot, host: str = "") -> None:
-        """Takes in what the sampler of `host` saw; "" is this machine."""
+        """Add a snapshot of `host`, "" for this machine."""
         if host not in self._timelines:
             self.origin = self.origin or snapshot.time
             self._timelines[host] = Timeline()
@@ -71,46 +70,44 @@ class DeviceHistory:
         self.additions += 1
         self._name(snapshot, host)
         if timeline.row_bytes != row_bytes or len(timeline) == 1:
-            self._share_out()
+            self._distribute_budget()
 
     def forget(self, host: str) -> None:
-        """Gives up all of a host that is not watched any more."""
+        """Drop the readings of a removed host."""
         if self._timelines.pop(host, None) is not None:
             self._forget(self._titles.pop(host))
             self._join_titles()
             self.additions += 1
-            self._share_out()
+            self._distribute_budget()
 
     def host(self, key: str) -> str:
-        """The host that a device belongs to; "" is this machine."""
+        """Return the host of a device, "" for this machine."""
         return self._hosts[key]
 
     def gpu(self, key: str) -> Gpu | None:
-        """What was last heard of a GPU; None for one that is not known, or for a processor."""
+        """Return the last known state of a GPU, None for other keys."""
         return self._gpus.get(key)
 
     def cpu(self, key: str) -> Cpu | None:
-        """What was last heard of a processor; None for one that is not known, or for a GPU."""
+        """Return the last known state of a processor, None for other keys."""
         return self._cpus.get(key)
 
     def times(self, key: str) -> Floats:
-        """Seconds since the epoch, oldest first; a copy."""
+        """Return the times of a device's readings in seconds since the epoch, oldest first; a copy."""
         return self.x(key) + self.origin
 
     def x(self, key: str) -> Floats:
-        """Seconds since `origin`, oldest first: what graphs are drawn over. A view that only grows old, in common to
-        all devices of a host.
-        """
+        """Return the times in seconds since `origin`, oldest first, shared by all devices of a host; a view."""
         return self._timelines[self._hosts[key]].x
 
     def values(self, key: str, quantity: str) -> Values:
-        """One of `QUANTITIES` by its id, in its basic unit, at `x(key)`: float32, and a view that only grows old."""
+        """Return the readings of a quantity in its basic unit, at the times `x(key)`; a float32 view."""
         timeline = self._timelines[self._hosts[key]]
         column = timeline.column((key, quantity))
         return np.full(len(timeline), np.nan, np.float32) if column is None else column
 
-    def tells(self, key: str, quantity: str) -> bool:
-        """Whether the device has told this quantity at all in the last 24 hours."""
+    def has_data(self, key: str, quantity: str) -> bool:
+        """Return True if the device has reported this quantity in the last 24 hours."""
         return self._timelines[self._hosts[key]].column((key, quantity)) is not None
 
     def _row(self, snapshot: Snapshot, host: str) -> dict[Hashable, float | None]:
@@ -129,9 +126,7 @@ class DeviceHistory:
         return row
 
     def _name(self, snapshot: Snapshot, host: str) -> None:
-        """Sets the titles of this host's devices: those in `snapshot` first, then those no longer there of which
-        something is left.
-        """
+        """Set the titles of a host's devices: those in `snapshot` first, then removed ones with remaining readings."""
         before = f"{host} " if host else ""
         gpus = sorted(snapshot.gpus, key=card_order)
         titles = {device_key(host, gpu.uuid): before + gpu_title(gpu) for gpu in gpus}
@@ -145,19 +140,19 @@ class DeviceHistory:
             self._join_titles()
 
     def _is_left(self, key: str) -> bool:
-        return any(self.tells(key, quantity.id) for quantity in QUANTITIES)
+        return any(self.has_data(key, quantity.id) for quantity in QUANTITIES)
 
     def _forget(self, keys: Iterable[str]) -> None:
         for key in keys:
-            for kept in (self._hosts, self._gpus, self._cpus):
-                kept.pop(key, None)
+            for mapping in (self._hosts, self._gpus, self._cpus):
+                mapping.pop(key, None)
 
     def _join_titles(self) -> None:
         hosts = sorted(self._titles, key=lambda host: host != "")
         self.titles = {key: title for host in hosts for key, title in self._titles[host].items()}
 
-    def _share_out(self) -> None:
-        """Allows each host as many rows as fit into the budget where all are given the same number."""
+    def _distribute_budget(self) -> None:
+        """Divide the budget among the hosts, with the same number of rows each."""
         row_bytes = sum(timeline.row_bytes for timeline in self._timelines.values())
         for timeline in self._timelines.values():
             timeline.allow(self._budget_bytes // row_bytes)

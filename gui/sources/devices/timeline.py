@@ -1,4 +1,4 @@
-"""Numbers over a day, many beside one another, within a given number of bytes."""
+"""Many time series over a day, within a given number of bytes."""
 
 from __future__ import annotations
 
@@ -14,30 +14,28 @@ _Pick = Callable[[Floats], Floats]
 
 KEPT_S = 86_400.0
 FIRST_ROOM = 100_000
-"""Rows that room is made for at first: a day at one a second, and an eighth more. Memory that no number has been
-written to yet is not taken from the system."""
+"""Rows allocated at first: a day at one per second, and an eighth more. Untouched memory is not taken from the system."""
 
 GAP_S = 10.0
-"""Silence of more than so many seconds is a gap in the graphs."""
+"""Silence of more seconds is a gap in the graphs."""
 _GAP_STEPS = 5.0
 _GAP_ROWS = 64
-"""A gap becomes so many empty rows over its length: one would be lost as soon as the rows around it are thinned."""
+"""Empty rows that represent a gap; a single one would vanish when its neighbours are thinned."""
 
 LEAST_ROWS = 64
-"""No timeline is given less room than this."""
+"""Least number of rows of a timeline."""
 
 _PLACE_BYTES = 8
 _VALUE_BYTES = 4
 
 
 class Timeline:
-    """Rows that share their places in time: seconds as float64, and any number of columns of float32.
+    """Time series that share one time column (seconds, float64); any number of float32 columns.
 
-    A day is kept, or `kept_s`. Where that does not fit into the rows allowed, the older half is thinned to the lowest
-    and highest of every four rows, again and again, so that what is long past grows coarse and no peak is lost. A
-    column takes room from its first number on, until it has told nothing for a day; what it lacks is NaN. There is an
-    eighth more room than needed, so that everything is moved but once in hours. Moving and thinning fill new arrays:
-    a view that was handed out keeps its numbers.
+    A day is rows, or `kept_s`. If that exceeds the allowed rows, the older half is thinned to the lowest and highest of
+    every four rows, repeatedly: the distant past grows coarse, but no peak is lost. A column exists from its first number
+    until it has been empty for a day; missing values are NaN. An eighth of spare room makes moves rare. Moving and thinning
+    fill new arrays, so that views keep their numbers.
     """
 
     def __init__(self) -> None:
@@ -54,11 +52,11 @@ class Timeline:
 
     @property
     def x(self) -> Floats:
-        """When the rows are from, rising; one contiguous view."""
+        """Times of the rows, rising; one contiguous view."""
         return self._x[self._start : self._end]
 
     def column(self, key: Hashable) -> Values | None:
-        """A contiguous view of a column, as long as `x`; None where no number has come yet."""
+        """Return a contiguous view of a column, as long as `x`; None before its first number."""
         column = self._columns.get(key)
         return None if column is None else column[self._start : self._end]
 
@@ -71,11 +69,12 @@ class Timeline:
         return self.row_bytes * len(self._x)
 
     def append(self, x: float, values: Mapping[Hashable, float | None]) -> None:
-        """Adds a row; a key that is new with a number makes a column. Where the clock was set back, the past moves
-        back with it, so that x always rises.
+        """Append a row; a new key with a number makes a column.
+
+        If the clock was set back, the past is moved back, so that x always rises.
         """
         if self._end > self._start:
-            self._come_to(x)
+            self._fill_gap(x)
         self._ensure_room()
         for key, value in values.items():
             if value is not None and key not in self._columns:
@@ -83,13 +82,13 @@ class Timeline:
         self._add(x, values)
 
     def allow(self, rows: int) -> None:
-        """Takes room for no more than `rows` from now on, thinning what does not fit."""
+        """Limit the rows, thinning what exceeds them."""
         self._allowed = max(LEAST_ROWS, rows)
         if len(self._x) > self._allowed:
             self._make_room()
 
-    def _come_to(self, x: float) -> None:
-        """Makes ready for a row at `x`: what lies between it and the last one."""
+    def _fill_gap(self, x: float) -> None:
+        """Prepare for a row at `x`, filling a gap since the last one."""
         last = float(self._x[self._end - 1])
         passed = x - last
         if passed <= 0:
@@ -123,15 +122,13 @@ class Timeline:
         return column
 
     def _make_room(self) -> None:
-        """Goes over to new arrays with an eighth more room than there are rows, after thinning where so many are not
-        allowed.
-        """
-        kept, times = len(self), 0
-        while kept > self._allowed * 8 // 9:
-            kept, times = _length_thinned(kept), times + 1
-        room = min(self._allowed, max(FIRST_ROOM, kept * 9 // 8))
+        """Move to new arrays with an eighth of spare room, thinning if the rows exceed the limit."""
+        rows, times = len(self), 0
+        while rows > self._allowed * 8 // 9:
+            rows, times = _length_thinned(rows), times + 1
+        room = min(self._allowed, max(FIRST_ROOM, rows * 9 // 8))
         old = slice(self._start, self._end)
-        self._start, self._end = 0, kept
+        self._start, self._end = 0, rows
         self._columns = {
             key: _moved(column[old], room, times, _lowest, _highest)
             for key, column in self._columns.items()
@@ -141,7 +138,7 @@ class Timeline:
 
 
 def _moved(rows: Floats, room: int, times: int, one: _Pick, other: _Pick) -> Floats:
-    """`rows` at the front of a new array, after their older half was thinned so many times."""
+    """Copy `rows` to the front of a new array after thinning their older half `times` times."""
     for _ in range(times):
         fours = rows[: _older(len(rows))].reshape(-1, 4)
         thin = np.empty((len(fours), 2), rows.dtype)
@@ -153,7 +150,7 @@ def _moved(rows: Floats, room: int, times: int, one: _Pick, other: _Pick) -> Flo
 
 
 def _older(rows: int) -> int:
-    """How many rows are the older half, in whole fours."""
+    """Return the number of rows in the older half, a multiple of four."""
     return rows // 8 * 4
 
 

@@ -32,7 +32,7 @@ class Machine:
         tells: bool = True,
         images: int = 0,
     ) -> None:
-        self.limit, self.fixed, self.each, self.curved, self.tells = limit, fixed, each, curved, tells
+        self.limit, self.fixed, self.each, self.curved, self.has_data = limit, fixed, each, curved, tells
         self.step, self.noise, self.seed, self.images = step, noise, seed, images
         self.tried: list[int] = []
 
@@ -52,7 +52,7 @@ class Machine:
         self.tried.append(size)
         if self.used(size) > self.limit:
             return None
-        memory = {"memory": (self.used(size) if self.tells else 0, self.limit)}
+        memory = {"memory": (self.used(size) if self.has_data else 0, self.limit)}
         return Probe(size / (size + 20), memory, self.images)
 
 

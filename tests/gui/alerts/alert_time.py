@@ -51,4 +51,4 @@ class Watched(QObject):
     @property
     def kinds(self) -> list[str]:
         """What is in force."""
-        return [alert.kind for alert in self.alerts.in_force]
+        return [alert.kind for alert in self.alerts.active_alerts]

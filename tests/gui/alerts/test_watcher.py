@@ -10,7 +10,7 @@ from pytestqt.qtbot import QtBot
 
 from engine.contract.devices import Ecc, Gpu, Retired, Xid
 from gui.alerts.rules import DEFAULTS
-from gui.alerts.watcher import CALM_S, GAP_S, KEPT, Alerts
+from gui.alerts.watcher import CALM_S, CAPACITY, GAP_S, Alerts
 from tests.gui.alerts.alert_time import START, Watched
 from tests.gui.sources.devices.snapshots import UUIDS, gpu
 
@@ -172,8 +172,8 @@ def test_that_one_more_xid_is_told_again_with_how_many_there_were(watched: Watch
         ("Xid error", "warning"),
         ("Xid error, 2 times", "error"),
     ]
-    assert len(watched.alerts.in_force) == 1
-    assert watched.alerts.in_force[0].text.startswith("Xid 94")
+    assert len(watched.alerts.active_alerts) == 1
+    assert watched.alerts.active_alerts[0].text.startswith("Xid 94")
 
 
 def test_that_only_new_memory_errors_are_told(watched: Watched) -> None:
@@ -194,7 +194,7 @@ def test_that_a_row_that_cannot_be_replaced_is_told_at_first_sight_and_once(watc
 def test_that_a_lost_gpu_is_told_and_its_return_ends_it(watched: Watched) -> None:
     watched.feed(gpu(0))
     watched.feed(gpu(0, lost=True, lost_since=START), gpu(1))
-    assert [(alert.kind, alert.device) for alert in watched.alerts.in_force] == [("lost", UUIDS[0])]
+    assert [(alert.kind, alert.device) for alert in watched.alerts.active_alerts] == [("lost", UUIDS[0])]
     watched.feed(gpu(0), gpu(1), seconds=CALM)
     assert watched.kinds == []
 
@@ -203,7 +203,7 @@ def test_that_a_silent_nvml_is_told_and_what_it_said_before_neither_holds_nor_en
     watched.feed(hot(), seconds=15)
     watched.feed(seconds=40, status="not_answering", message="NVML has not answered for 40 s.")
     assert watched.kinds == ["not_answering", "temperature"]
-    assert watched.alerts.in_force[0].text == "NVML has not answered for 40 s."
+    assert watched.alerts.active_alerts[0].text == "NVML has not answered for 40 s."
     watched.feed(hot(60), seconds=CALM)
     assert watched.kinds == []
 
@@ -305,18 +305,18 @@ def test_that_an_acknowledged_alert_stays_in_force_and_is_not_told_again(watched
 def test_that_errors_come_before_warnings_and_the_newest_first(watched: Watched) -> None:
     watched.feed(hot(xids=(Xid(START + 1, 79),)))
     watched.feed(hot(), gpu(1, temperature_c=95.0, slowdown_c=90.0, xids=(Xid(START + 50, 79),)), seconds=11)
-    assert [alert.kind for alert in watched.alerts.in_force] == ["xid", "xid", "temperature", "temperature"]
-    assert [alert.device for alert in watched.alerts.in_force[:2]] == [UUIDS[1], UUIDS[0]]
+    assert [alert.kind for alert in watched.alerts.active_alerts] == ["xid", "xid", "temperature", "temperature"]
+    assert [alert.device for alert in watched.alerts.active_alerts[:2]] == [UUIDS[1], UUIDS[0]]
 
 
 def test_that_the_history_holds_the_last_alerts_alone(watched: Watched) -> None:
     watched.feed(gpu(1, lost=True, lost_since=START))
-    for n in range(KEPT + 20):
+    for n in range(CAPACITY + 20):
         watched.feed(gpu(0, xids=(Xid(START + 10 + n, 79),)), gpu(1, lost=True, lost_since=START))
-        watched.alerts.acknowledge(watched.alerts.in_force[0].number)
+        watched.alerts.acknowledge(watched.alerts.active_alerts[0].number)
     history = watched.alerts.history
-    assert len(history) == KEPT
-    assert history[0].since == START + KEPT + 29
+    assert len(history) == CAPACITY
+    assert history[0].since == START + CAPACITY + 29
     assert history[-1].kind == "lost"  # what is in force is never dropped
 
 

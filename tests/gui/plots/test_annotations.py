@@ -81,7 +81,7 @@ def test_that_thresholds_lie_where_their_values_are(two: Two) -> None:
     (red,), (green,) = rows_of(image, RED), rows_of(image, GREEN)
     box = plot._view.box
     for value, row in ((83, red), (17, green)):
-        wanted = plot._view.mapFromScene(box.mapToScene(box.pixel_across(50), box.pixel_down(value))).y()
+        wanted = plot._view.mapFromScene(box.mapToScene(box.x_to_pixel(50), box.y_to_pixel(value))).y()
         assert abs(row - wanted) <= 1.5
     assert rows_of(two.image(1), RED) == []
     plot.set_levels([])
@@ -117,7 +117,7 @@ def test_that_marks_stand_in_every_plot_of_the_group_at_their_place(two: Two) ->
         for place, color in ((30, GREEN), (70, BLUE)):
             (column,) = columns_of(image, color)
             box = plot._view.box
-            wanted = plot._view.mapFromScene(box.mapToScene(box.pixel_across(place), 0)).x()
+            wanted = plot._view.mapFromScene(box.mapToScene(box.x_to_pixel(place), 0)).x()
             assert abs(column - wanted) <= 1.5
     two.group.set_marks([])
     two.redraw()
@@ -155,7 +155,7 @@ def test_that_the_pointer_on_a_mark_reads_its_name_in_any_plot(two: Two, qtbot: 
     two.group.set_marks([Mark(30, "flowers started", lambda: GREEN)])
     two.redraw()
     view = two.plots[1]._view
-    on = view.mapFromScene(view.box.mapToScene(view.box.pixel_across(30), view.box.pixel_down(50)))
+    on = view.mapFromScene(view.box.mapToScene(view.box.x_to_pixel(30), view.box.y_to_pixel(50)))
 
     rows = cycle((0, 1))
 

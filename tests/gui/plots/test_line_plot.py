@@ -92,11 +92,11 @@ def test_that_the_wheel_zooms_around_the_pointer_and_a_double_click_goes_back(sh
     viewport = shown.plot._view.viewport()
     place = QPointF(viewport.width() * 0.75, viewport.height() * height)
     box = shown.plot._view.box
-    before = box.x_at(box.mapFromScene(place).x())
+    before = box.pixel_to_x(box.mapFromScene(place).x())
     turn_wheel(viewport, place, 4)
     low, high = shown.seen
     assert high - low < 900
-    assert box.x_at(box.mapFromScene(place).x()) == pytest.approx(before, rel=0.01)
+    assert box.pixel_to_x(box.mapFromScene(place).x()) == pytest.approx(before, rel=0.01)
     assert shown.group.range == pytest.approx((low, high))
     shown.qtbot.mouseDClick(viewport, Qt.MouseButton.LeftButton, pos=place.toPoint())
     assert shown.group.following
@@ -113,7 +113,7 @@ def test_that_what_is_under_the_pointer_stays_there_as_it_is_dragged(
     shown.plot.redraw()
     viewport, box = shown.plot._view.viewport(), shown.plot._view.box
     begin = QPoint(viewport.width() // 2, int(viewport.height() * height))
-    held = box.x_at(box.mapFromScene(begin).x())
+    held = box.pixel_to_x(box.mapFromScene(begin).x())
     shown.qtbot.mousePress(viewport, button, pos=begin)
     rows = cycle((0, 1))
 
@@ -124,7 +124,7 @@ def test_that_what_is_under_the_pointer_stays_there_as_it_is_dragged(
         no_keys = Qt.KeyboardModifier.NoModifier
         move = QMouseEvent(QEvent.Type.MouseMove, local, viewport.mapToGlobal(local), button, buttons, no_keys)
         QApplication.sendEvent(viewport, move)
-        return box.x_at(box.mapFromScene(at).x()) == pytest.approx(held, abs=2)
+        return box.pixel_to_x(box.mapFromScene(at).x()) == pytest.approx(held, abs=2)
 
     shown.qtbot.waitUntil(dragged)
     shown.qtbot.mouseRelease(viewport, button, pos=begin + QPoint(-100, 0))
@@ -144,7 +144,7 @@ def test_that_the_crosshair_stands_at_its_place_and_goes_away(shown: Shown) -> N
     changed = {x for x in range(without.width()) if without.copy(x, 0, 1, 200) != with_it.copy(x, 0, 1, 200)}
     box = shown.plot._view.box
     (column,) = changed
-    assert abs(column - box.mapToScene(box.pixel_across(300.0), 0).x()) <= 1
+    assert abs(column - box.mapToScene(box.x_to_pixel(300.0), 0).x()) <= 1
     shown.group.set_cursor(None)
     shown.plot.redraw()
     assert shown.plot._view.grab().toImage() == without
@@ -278,6 +278,6 @@ def test_that_a_range_of_nothing_changes_nothing(shown: Shown) -> None:
     box = shown.plot._view.box
     before = (box.across, box.up)
     for low, high in ((5.0, 5.0), (6.0, 5.0)):
-        box.show_across(low, high)
-        box.show_up(low, high)
+        box.set_x_range(low, high)
+        box.set_y_range(low, high)
     assert (box.across, box.up) == before

@@ -14,7 +14,7 @@ from engine.contract.job import Job
 from engine.runs.folder import create_run
 from engine.runs.notes import change_notes, read_notes
 from gui.main_window import RUNS, MainWindow
-from gui.sources.launcher import Launcher, _job_written, problem_of, resolved
+from gui.sources.launcher import Launcher, _save_job, problem_of, resolved
 from gui.sources.prefill import Prefill
 from gui.sources.settings import Settings
 from tests.gui.sources.written_runs import a_run, job
@@ -56,7 +56,7 @@ def test_that_a_run_that_goes_on_does_not_go_on_a_second_time(qtbot: QtBot) -> N
 def test_that_a_run_that_goes_on_is_news_again_should_it_be_interrupted() -> None:
     run = a_run(8, "paused")
     change_notes(run.path, set_aside=True, tags=("paper",))
-    _job_written(run, {"epochs": 9})
+    _save_job(run, {"epochs": 9})
     assert read_notes(run.path).set_aside is False
     assert read_notes(run.path).tags == ("paper",)
     assert run.job() == job(epochs=9)

@@ -130,4 +130,4 @@ def test_that_a_library_that_crashes_is_asked_again_and_a_lost_gpu_keeps_its_til
     assert "Use" in tiles[uuid_of(1)].figures.words()
     qtbot.waitUntil(page.alert_banner.isVisible)
     assert window.workspace is not None
-    assert [alert.kind for alert in window.workspace.alerts.in_force] == ["lost"]
+    assert [alert.kind for alert in window.workspace.alerts.active_alerts] == ["lost"]

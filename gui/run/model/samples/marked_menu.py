@@ -21,7 +21,7 @@ from gui.sources.evaluations import OpenedEvaluation
 from gui.sources.export import write_csv
 from gui.sources.inference_child import InferenceChild
 from gui.widgets.file_dialogs import choose, choose_target
-from gui.widgets.menu_button import opens_menu
+from gui.widgets.menu_button import make_menu_button
 
 NONE = "Mark samples first, with Space"
 
@@ -41,7 +41,7 @@ class MarkedMenu(QToolButton):
         self.leave_out = Action(self, "copy_without_marked", "Copy the dataset without them …")
         self.correct = Action(self, "copy_corrected", "Copy the dataset with their labels corrected …")
         self.setAccessibleName("Marked samples")
-        opens_menu(self)
+        make_menu_button(self)
         menu = QMenu(self)
         menu.addActions([self.save, self.leave_out, self.correct])
         self.setMenu(menu)

@@ -11,7 +11,7 @@ from pytestqt.qtbot import QtBot
 
 from engine.contract.devices import Gpu
 from gui.format import clock, energy
-from gui.monitor.gpus.energy import EnergyMarks
+from gui.monitor.gpus.energy import EnergyCounters
 from gui.monitor.gpus.gpu_fields import line_scale, lines_of
 from gui.monitor.gpus.tile import Tile
 from gui.monitor.gpus.watched_gpu import WatchedGpu, watched_gpus
@@ -31,7 +31,7 @@ def tile_of(each: WatchedGpu, group: PlotGroup, qtbot: QtBot, *, width: int = 70
     history = kept(each.gpu)
     group.origin = history.origin
     group.set_extent(0.0, 59.0)
-    tile = Tile(each, group, EnergyMarks())
+    tile = Tile(each, group, EnergyCounters())
     qtbot.addWidget(tile)
     tile.resize(width, height)
     tile.show_gpu(each, history)
@@ -158,7 +158,7 @@ def test_that_figures_keep_their_places_where_the_crosshair_is_in_a_gap(
     history = kept(full_gpu(), seconds=5)
     history.add(snapshot(full_gpu(lost=True), time=START + 5))
     each = watched(full_gpu())
-    tile = Tile(each, group, EnergyMarks())
+    tile = Tile(each, group, EnergyCounters())
     qtbot.addWidget(tile)
     tile.show_gpu(each, history)
     ids = [figure.id for figure in tile.figures.figures]
@@ -175,7 +175,7 @@ def test_that_figures_read_the_crosshairs_place(styled: QApplication, group: Plo
     each = watched(full_gpu(utilization_percent=90.0))
     group.origin = history.origin
     group.set_extent(0.0, 30.0)
-    tile = Tile(each, group, EnergyMarks())
+    tile = Tile(each, group, EnergyCounters())
     qtbot.addWidget(tile)
     tile.show_gpu(each, history)
     assert figures(tile)["Use"] == "90 %"
@@ -229,14 +229,14 @@ def test_that_a_menu_leads_to_the_detail_and_begins_to_count_energy_anew(
     with qtbot.waitSignal(tile.opened):
         details.trigger()
     assert anew.isEnabled()
-    with qtbot.waitSignal(tile.count_anew) as wanted:
+    with qtbot.waitSignal(tile.reset_energy) as wanted:
         anew.trigger()
     assert wanted.args == [tile.key]
     menu.close()
 
 
 def test_that_energy_is_counted_from_a_mark_that_can_be_set_anew() -> None:
-    energy = EnergyMarks()
+    energy = EnergyCounters()
     seen = watched(full_gpu(energy_j=1000.0))
     later = watched(full_gpu(energy_j=4600.0), time=START + 60)
     used = energy.used(seen)
@@ -245,7 +245,7 @@ def test_that_energy_is_counted_from_a_mark_that_can_be_set_anew() -> None:
     used = energy.used(later)
     assert used is not None
     assert (used.joules, used.since) == (3600.0, START)
-    energy.start_anew(seen.key)
+    energy.reset(seen.key)
     used = energy.used(later)
     assert used is not None
     assert (used.joules, used.since) == (0.0, START + 60)

@@ -161,7 +161,7 @@ def test_that_energy_is_counted_anew_for_one_or_for_all(watching: Watching) -> N
     watching.see(full_gpu(0, energy_j=7e4), full_gpu(1, energy_j=7e4), at=60)
     assert told() == ["70.0 kJ", "70.0 kJ"]
     tile = watching.page.gpus.tiles.tiles[full_gpu(1).uuid]
-    tile.count_anew.emit(tile.key)
+    tile.reset_energy.emit(tile.key)
     assert told() == ["70.0 kJ", "0.0 kJ"]
     watching.page.bar.acts["energy"].trigger()
     assert told() == ["0.0 kJ", "0.0 kJ"]

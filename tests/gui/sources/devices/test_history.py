@@ -29,7 +29,7 @@ def test_that_everything_a_gpu_tells_is_kept() -> None:
     history.add(snapshot(told))
     for quantity in QUANTITIES:
         value = quantity.read(told)
-        assert history.tells(UUIDS[0], quantity.id) == (value is not None)
+        assert history.has_data(UUIDS[0], quantity.id) == (value is not None)
         assert history.values(UUIDS[0], quantity.id).tolist() == pytest.approx([value or np.nan], nan_ok=True)
     assert history.gpu(UUIDS[0]) is told
     assert history.gpu(CPU) is None
@@ -40,7 +40,7 @@ def test_that_the_processors_load_counts_as_its_utilization() -> None:
     history.add(snapshot(load=37.0))
     assert history.values(CPU, "utilization_percent").tolist() == [37]
     assert history.values(CPU, "memory_used_bytes").tolist() == [8 << 30]
-    assert not history.tells(CPU, "power_w")
+    assert not history.has_data(CPU, "power_w")
     assert history.cpu(CPU) is not None
 
 
@@ -108,7 +108,7 @@ def test_that_eight_gpus_that_tell_everything_need_no_thinning_at_one_a_second()
     history = DeviceHistory()
     links = (NvLink(link=0, received_bytes_per_s=1.0, sent_bytes_per_s=1.0),)
     history.add(snapshot(*(telling_all(uuid, n, nvlinks=links) for n, uuid in enumerate(UUIDS))))
-    assert all(history.tells(uuid, quantity.id) for uuid in UUIDS for quantity in QUANTITIES)
+    assert all(history.has_data(uuid, quantity.id) for uuid in UUIDS for quantity in QUANTITIES)
     per_row = history.allocated_bytes // FIRST_ROOM
     assert history.allocated_bytes == per_row * FIRST_ROOM  # all the room that a day at full rate wants
     assert history.allocated_bytes <= BUDGET_BYTES
