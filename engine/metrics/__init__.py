@@ -1,1 +1,1 @@
-"""What validations measure."""
+"""Metrics of validations."""

@@ -16,11 +16,11 @@ from engine.metrics.base import Metric
 from engine.metrics.class_counts import Shares, shares
 
 DILATION = 0.02
-"""How far from the outline a pixel may be, as a share of the image's diagonal: the paper's, and its code's, default."""
+"""Width of the strip along the outline, as a fraction of the image diagonal; the default of the paper and its code."""
 
 
 def width_of(height: int, width: int) -> int:
-    """How many pixels wide the strip along an outline is in an image of that size."""
+    """Return the width in pixels of the strip along an outline in an image of this size."""
     return max(1, round(DILATION * math.hypot(height, width)))
 
 

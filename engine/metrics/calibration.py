@@ -19,7 +19,7 @@ _TINY = 1e-12
 
 
 class Bins(NamedTuple):
-    """How much weight each bin holds, the sum of its confidences, and how much of it is right, all [15]."""
+    """Weight of each bin, the sum of its confidences, and its correct weight, all [15]."""
 
     weight: Floats
     confidence: Floats

@@ -1,4 +1,4 @@
-"""How often each class was found for each other: what the measures of classes are made of."""
+"""Counts of true and predicted classes, and loss weights from class frequencies."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class ClassCounts:
 
     @property
     def length(self) -> int:
-        """How many numbers `of` gives."""
+        """Number of values that `of` returns."""
         return self.classes**2 if self.whole else 3 * self.classes
 
     def of(self, true: Tensor, found: Tensor) -> Tensor:
@@ -46,7 +46,7 @@ class ClassCounts:
         return counts.flatten()
 
     def sums(self, counts: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Of each class how often it was right, true and found, float64 [classes]."""
+        """Return how often each class was correct, true and predicted, float64 [classes]."""
         if self.whole:
             matrix = counts.view(self.classes, self.classes)
             return matrix.diag(), matrix.sum(1), matrix.sum(0)

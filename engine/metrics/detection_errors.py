@@ -78,7 +78,7 @@ def judge_errors(classes: Ints, scores: Floats, true_classes: Ints, ignored: Boo
 
 
 def _kinds(outcome: Floats, classes: Ints, true_classes: Ints, used: Bools, overlaps: Floats) -> tuple[Ints, Ints]:
-    """Of each detection the kind of its error, and the object that it is nearly right about, -1 for none."""
+    """Return the kind of each detection's error, and the object that it nearly matches, -1 for none."""
     if not len(true_classes):
         background = np.where(outcome == WRONG, KINDS.index("background"), NO_ERROR)
         return background, np.full(len(outcome), -1)

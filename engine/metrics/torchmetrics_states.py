@@ -1,4 +1,4 @@
-"""What torchmetrics' metrics have counted, put together over the ranks.
+"""Merging of the states of torchmetrics metrics over the ranks.
 
 torchmetrics does that itself in `compute` if every rank holds as many tensors, of as many dimensions
 (torchmetrics/metric.py, `_sync_dist`); a rank that saw fewer batches does not, nor do the first stages of a pipeline,
@@ -24,7 +24,7 @@ def parts_of(metric: object) -> list[Any]:
 
 
 def keep_apart(metric: nn.Module) -> None:
-    """Has `compute` tell of this rank's own batches, until it holds those of others."""
+    """Keep `compute` from merging states itself; it returns the value of this rank's batches until `take_over`."""
     for part in parts_of(metric):
         part.distributed_available_fn = bool  # which, called without arguments, says False
 
@@ -36,7 +36,7 @@ def states_of(metric: nn.Module) -> list[State]:
 
 
 def take_over(metric: nn.Module, by_rank: Sequence[list[State]]) -> None:
-    """Has `metric` hold the states of all ranks, which are what `states_of` gave on each."""
+    """Load the merged states of all ranks, as `states_of` returned them on each, into `metric`."""
     for part, states in zip(parts_of(metric), zip(*by_rank, strict=True), strict=True):
         seen = [named for count, named in states if count]
         if seen:

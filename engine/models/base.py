@@ -1,4 +1,4 @@
-"""What the catalogue is told of a model, and what says that a model cannot be had."""
+"""Facts about a model for the catalogue, and the error for a model that cannot be built."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from engine.contract.weights import Weights
 
 
 class TaskError(Exception):
-    """A model cannot be had as the job asks. Carries the job's field and the remedy."""
+    """Error for a model that cannot be built as the job says, with the job's field and a remedy."""
 
     def __init__(self, field: str, message: str, remedy: str = "") -> None:
         super().__init__(f"{message} {remedy}".strip())
@@ -27,7 +27,7 @@ class TaskError(Exception):
 
 
 class ModelInfo(NamedTuple):
-    """A model of the catalogue, its fields as in `ModelEntry`; it is described for so many `classes` and `channels`."""
+    """Model of the catalogue, with the fields of `ModelEntry`, described for these numbers of `classes` and `channels`."""
 
     title: str
     family: str

@@ -9,10 +9,10 @@ _ROWS = (nn.Sequential, nn.ModuleList)
 
 
 def blocks(model: nn.Module) -> list[tuple[str, nn.Module]]:
-    """The blocks of `model` by their dotted paths, in order: ResNet's BasicBlocks, ViT's encoder layers and so on.
+    """Return the blocks of `model` by dotted path, in order: ResNet's BasicBlocks, ViT's encoder layers and so on.
 
-    A block is an item of a Sequential or ModuleList that holds several layers with weights of their own, and is
-    not itself a row of such; of blocks within blocks the outermost counts. Empty where there are none.
+    A block is an item of a Sequential or ModuleList that contains several layers with weights, and is not itself a row of
+    such items; of nested blocks the outermost counts.
     """
     found: list[tuple[str, nn.Module]] = []
     _visit(model, "", found, set())
@@ -33,7 +33,7 @@ def _visit(module: nn.Module, path: str, found: list[tuple[str, nn.Module]], see
 
 
 def _has_layers(module: nn.Module) -> bool:
-    """Whether several modules in it have weights of their own."""
+    """Return True if several modules in it have weights."""
     return sum(any(True for _ in part.parameters(recurse=False)) for part in module.modules()) > 1
 
 

@@ -13,8 +13,8 @@ from engine.contract.job import TIMM, Job
 from engine.data.transforms.device_transforms import Statistics
 from engine.models import timm_models, torchvision_models, user_file, weights
 from engine.models.base import TaskError
+from engine.models.mnist_cnn import MIN_SIZE, MnistCnn
 from engine.models.model_surgery import adapt_first_conv, begin_small, find_head, set_heads
-from engine.models.networks.mnist_cnn import MIN_SIZE, MnistCnn
 from engine.models.registry import MODELS, build_foreign, is_foreign
 
 MNIST_CNN = "mnist_cnn"
@@ -23,12 +23,12 @@ FILE_IMAGE_SIZE = 224
 
 
 def names() -> tuple[str, ...]:
-    """The ids of all models that come with Footplate or torchvision; timm's are apart (`timm_models.names`)."""
+    """Return the ids of Footplate's and torchvision's models; for timm's see `timm_models.names`."""
     return (MNIST_CNN, *torchvision_models.names())
 
 
 def default_image_size(model: str) -> int:
-    """The side of the images, in pixels, where the job leaves it open."""
+    """Return the default side of images in pixels."""
     if model == MNIST_CNN:
         return 28
     if timm_models.is_timm(model):
@@ -41,7 +41,7 @@ def default_image_size(model: str) -> int:
 
 
 def min_image_size(model: str) -> int:
-    """The least side of the images that the model takes, in pixels."""
+    """Return the smallest side of images that the model takes, in pixels."""
     if timm_models.is_timm(model):
         return timm_models.min_image_size(model)
     return MIN_SIZE if model == MNIST_CNN else torchvision_models.min_image_size(model)
@@ -56,7 +56,7 @@ def title_and_family(model: str) -> tuple[str, str]:
 
 
 def statistics(model: str) -> Statistics | None:
-    """The statistics of the colours that the model is made for, or None where it is made for none."""
+    """Return the mean and standard deviation of the colors that the model's weights expect; None if it has no weights."""
     if model in MODELS:
         return MODELS[model].statistics
     if timm_models.is_timm(model):
@@ -65,7 +65,7 @@ def statistics(model: str) -> Statistics | None:
 
 
 def build(job: Job, classes: int, channels: int, size: int) -> nn.Module:
-    """The job's model, on the CPU, in training mode; its fresh weights depend on the job's seed alone.
+    """Build the job's model on the CPU, in training mode; fresh weights depend on the job's seed only.
 
     Raises TaskError.
     """
@@ -138,7 +138,7 @@ def _of_timm(job: Job, classes: int, channels: int, size: int, dropped: Mapping[
 
 
 def _drops(model: nn.Module, name: str, rate: float) -> bool:
-    """Whether a layer goes by the job's field; the rate of stochastic depth rises up to the last block."""
+    """Return True if the job's field applies to a layer; the rate of stochastic depth rises up to the last block."""
     if name == "dropout":
         return any(
             vars(module).get("p" if isinstance(module, nn.Dropout) else "drop_rate") == rate
@@ -194,8 +194,9 @@ def _load_weights(job: Job, model: nn.Module, head: str | None, channels: int, s
 
 
 def _as_timm_has_them(job: Job, state: weights.State, size: int) -> weights.State:
-    """timm's own weights by its model's names and for its size; those of a model with another head, which only a file
-    has, are taken as they are.
+    """Return timm's weights by the names and for the size of its model.
+
+    Weights with another head, which only a file has, are returned unchanged.
     """
     name = job.model.name.removeprefix(TIMM)
     try:

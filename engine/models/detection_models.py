@@ -44,7 +44,7 @@ class _Known(NamedTuple):
     head: tuple[str, ...] = _REGION_HEADS
     """Parameters whose shape depends on the number of classes."""
     frozen_norms: bool = False
-    """Whether torchvision builds the backbone with frozen BatchNorm when it has pretrained weights."""
+    """Return True if torchvision freezes the BatchNorm of the backbone when it has pretrained weights."""
     encoder: bool = False
     """True for a model on the job's encoder, False for one that torchvision has a function for."""
 
@@ -111,7 +111,7 @@ def statistics(job: Job) -> Statistics:
 
 
 def build(job: Job, classes: int, channels: int, size: int, known: dict[str, _Known]) -> nn.Module:
-    """The job's model, one of `known`, on the CPU, in training mode. Its fresh weights depend on the job's seed alone.
+    """Build the job's model, one of `known`, on the CPU, in training mode; fresh weights depend on the job's seed only.
 
     Raises TaskError.
     """
@@ -153,7 +153,7 @@ def _on_pyramid(job: Job, title: str, classes: int, channels: int, size: int) ->
 
 
 def _most(plain: nn.Module) -> int:
-    """The detections of an image that a detector gives at most."""
+    """Return the maximum number of detections of a detector in an image."""
     holder: Any = getattr(plain, "roi_heads", plain)
     return int(holder.detections_per_img)
 
@@ -195,8 +195,9 @@ _RENAMED = (
 
 
 def todays_names(state: weights.State, *, retinanet: bool) -> weights.State:
-    """The weights of a detector by the names that torchvision gives them today, which its own files partly precede: as
-    the `_load_from_state_dict` of its modules do.
+    """Return a detector's weights by torchvision's current names, which some of its files precede.
+
+    The `_load_from_state_dict` of its modules renames them likewise.
     """
     renamed = {}
     for name, tensor in state.items():
@@ -213,7 +214,7 @@ def todays_names(state: weights.State, *, retinanet: bool) -> weights.State:
 
 
 def _freeze_norms(body: nn.Module) -> None:
-    """Puts a FrozenBatchNorm2d, with the same values under the same names, where there is a BatchNorm2d."""
+    """Replace each BatchNorm2d by a FrozenBatchNorm2d with the same values and names."""
     for name, norm in list(body.named_modules()):
         if isinstance(norm, nn.BatchNorm2d):
             frozen = FrozenBatchNorm2d(norm.num_features, norm.eps)

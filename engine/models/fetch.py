@@ -1,7 +1,8 @@
-"""Fetches the pretrained weights of a job into the caches of the libraries that read them: `python -m
-engine.models.fetch`. A process of its own, without torch, that is given the weights as JSON and says what it does as
-events, one a line: how far it is, and why it cannot, in which case it ends with 1. What has arrived is compared with
-its hash before anybody finds it, and so is what lies in the cache already or comes with the installation.
+"""Download of a job's pretrained weights into the caches of the libraries that read them.
+
+``python -m engine.models.fetch`` is a process without torch. It takes the weights as JSON, and writes its progress and
+any failure as events, one a line; after a failure it exits with 1. Downloads, cached files and files that come with the
+installation are compared with their hashes before they are used.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from engine.system import linux
 TOLD_S = 0.5
 """Seconds between two reports of progress."""
 ANSWER_S = 30.0
-"""How long a server may send nothing."""
+"""Timeout in seconds of a server that sends nothing."""
 _CHUNK = 1 << 18
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _HASH_IN_NAME = re.compile(r"-([0-9a-f]{8,64})\.")
@@ -50,7 +51,7 @@ class CannotFetch(Exception):  # noqa: N818  (it says what happened)
 
 
 def fetch(weights: Weights, on_progress: OnProgress) -> Path:
-    """The file of `weights`, which is fetched where it is not on this machine. Raises CannotFetch."""
+    """Return the file of `weights`, downloaded unless it is on this machine. Raises CannotFetch."""
     here = find(weights).path
     if here:
         if _is_damaged(Path(here), weights):
@@ -140,7 +141,7 @@ def _no_hub(weights: Weights) -> CannotFetch:
 
 
 def _bar(on_progress: OnProgress) -> Any:
-    """A class of progress bars that draw nothing, which huggingface_hub makes one of for each download."""
+    """Return a class of invisible progress bars, of which huggingface_hub creates one for each download."""
     from tqdm import tqdm
 
     class Bar(tqdm):
@@ -188,7 +189,7 @@ def _from_url(weights: Weights, on_progress: OnProgress) -> Path:
 
 @contextmanager
 def _taking_shape(path: Path) -> Iterator[Any]:
-    """A file beside `path` that takes its place once it is whole, and is gone otherwise."""
+    """Open a file next to `path` that replaces it when it is complete, and is deleted otherwise."""
     partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
     try:
         with partial.open("wb") as stream:
@@ -227,7 +228,7 @@ def _is_other_than(path: Path, sha256: str) -> bool:
 
 
 def _forget(path: Path) -> None:
-    """Removes a file from the hub's cache, with what it leads to."""
+    """Delete a file from the hub's cache, with the files that it links to."""
     blob = path.resolve()
     path.unlink()
     blob.unlink(missing_ok=True)

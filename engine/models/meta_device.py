@@ -13,10 +13,10 @@ _MAKERS = (torch.empty, torch.zeros, torch.ones)
 
 
 class _NoMemory(TorchFunctionMode):
-    """Sends what `torch.empty`, `torch.zeros` and `torch.ones` make, which is every parameter and the statistics of
-    BatchNorm, to the meta device: SSDlite computes an image while it is built.
+    """Mode that moves tensors of `torch.empty`, `torch.zeros` and `torch.ones` to the meta device.
 
-    Not `torch.device("meta")`: RegNet computes its widths with tensors while it is built.
+    These are all parameters and the statistics of BatchNorm. SSDlite runs an image through its layers while it is built, so
+    that they must be there already; `torch.device("meta")` would move too much, since RegNet computes its widths with tensors.
     """
 
     def __torch_function__(
@@ -33,7 +33,7 @@ class _NoMemory(TorchFunctionMode):
 
 
 def on_meta(build: Callable[[], nn.Module]) -> nn.Module:
-    """What `build` makes, with all parameters and buffers on the meta device."""
+    """Return the model that `build` makes, with all parameters and buffers on the meta device."""
     with _NoMemory():
         model = build()
     return model.to("meta")

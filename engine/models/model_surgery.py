@@ -15,7 +15,7 @@ LARGE = 1.5
 
 
 def find_head(model: nn.Module, classes: int) -> str | None:
-    """The name of the layer that gives one output per class: the last Linear or Conv2d that does."""
+    """Return the name of the last Linear or Conv2d with one output per class."""
     found = None
     for name, module in model.named_modules():
         outputs = getattr(module, "out_features", None) if isinstance(module, nn.Linear) else None
@@ -38,7 +38,7 @@ def begin_small(model: nn.Module, head: str) -> None:
 
 
 def find_first_conv(model: nn.Module) -> str | None:
-    """The name of the first convolution, the one that sees the image."""
+    """Return the name of the first convolution, which takes the image."""
     return next((name for name, module in model.named_modules() if isinstance(module, nn.Conv2d)), None)
 
 
@@ -58,10 +58,9 @@ def match_channels(weight: Tensor, channels: int) -> Tensor:
 
 
 def adapt_first_conv(model: nn.Module, channels: int) -> bool:
-    """Makes the first convolution take `channels`; False where it isn't one of 1 or 3 channels.
+    """Make the first convolution take `channels`; return False if it doesn't take 1 or 3 channels.
 
-    Fresh weights are those of the model's own channels in turn, which keeps the spread that its initialisation gave
-    them.
+    Fresh weights repeat those of the model's channels in turn, which preserves the spread of their initialization.
     """
     name = find_first_conv(model)
     if name is None:
@@ -93,8 +92,9 @@ def adapt_first_conv(model: nn.Module, channels: int) -> bool:
 
 
 def set_heads(model: nn.Module, heads: Sequence[str], *, freeze: bool = False) -> None:
-    """Says which modules of `model` are its head, all else being its backbone, which is frozen where `freeze` says so:
-    its parameters, and the statistics of its BatchNorm.
+    """Mark modules as the model's head; the rest is its backbone.
+
+    With `freeze`, parameters and BatchNorm statistics of the backbone are frozen.
     """
     model.heads_of_footplate = tuple(heads)  # type: ignore[assignment]
     if not freeze:
@@ -106,12 +106,12 @@ def set_heads(model: nn.Module, heads: Sequence[str], *, freeze: bool = False) -
 
 
 def heads_of(model: nn.Module) -> tuple[str, ...]:
-    """The modules that `set_heads` named; none where it was not called."""
+    """Return the modules that `set_heads` marked."""
     return getattr(model, "heads_of_footplate", ())
 
 
 def still_norms(model: nn.Module, but: Sequence[str] = ()) -> None:
-    """Keeps the statistics of BatchNorm as they are, outside of the modules named in `but`."""
+    """Freeze the statistics of BatchNorm outside the modules named in `but`."""
     inside = tuple(f"{name}." for name in but)
     for name, module in model.named_modules():
         if isinstance(module, nn.modules.batchnorm._BatchNorm) and not f"{name}.".startswith(inside):

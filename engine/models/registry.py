@@ -62,13 +62,14 @@ MODELS: Registry[Model] = Registry("footplate.models", {}, _accept, _taken)
 
 
 def is_foreign(job: Job) -> bool:
-    """Whether the job's model may hold anything, since Footplate did not make it."""
+    """Return True if the job's model is from a plug-in or a user's file, and may contain anything."""
     return job.model_is_file or job.model.name in MODELS
 
 
 def build_foreign(job: Job, classes: int, channels: int, *, images: bool = True) -> nn.Module:
-    """Such a model on the CPU for samples with so many `channels`, of which a file that is to learn from `images` is
-    not told. Raises TaskError.
+    """Build a model of a plug-in or a user's file on the CPU for samples with `channels`. Raises TaskError.
+
+    Without `images`, the first convolution of a file's model is not adapted to the channels.
     """
     if not job.model_is_file:
         return _of_plugin(job, classes, channels).cpu().train()
@@ -79,14 +80,14 @@ def build_foreign(job: Job, classes: int, channels: int, *, images: bool = True)
 
 
 def image_size(job: Job, usual: int) -> int:
-    """The side of the job's images in pixels; `usual` is that of the task's own models where the job leaves it open."""
+    """Return the side of the job's images in pixels; `usual` is the default of the task's models."""
     if job.data.image_size is not None:
         return job.data.image_size
     return MODELS[job.model.name].image_size if job.model.name in MODELS else usual
 
 
 def statistics(model: str, usual: Statistics) -> Statistics:
-    """The statistics of the colours that the model is made for; `usual` are those of the task."""
+    """Return the mean and standard deviation of colors that the model expects; `usual` are those of the task."""
     return (MODELS[model].statistics if model in MODELS else None) or usual
 
 

@@ -1,6 +1,4 @@
-"""The models of semantic segmentation: torchvision's, and the decoders of segmentation_models_pytorch on any
-encoder.
-"""
+"""Models of semantic segmentation: torchvision's, and decoders of segmentation_models_pytorch on any encoder."""
 
 from __future__ import annotations
 
@@ -65,8 +63,9 @@ def model_info(name: str) -> ModelInfo:
 
 
 def build(job: Job, classes: int, channels: int, size: int) -> nn.Module:
-    """The job's model on the CPU, in training mode: [n, channels, s, s] to [n, classes, s, s]. Its fresh weights
-    depend on the job's seed alone. Raises TaskError.
+    """Build the job's model on the CPU, in training mode: [n, channels, s, s] to [n, classes, s, s].
+
+    Fresh weights depend on the job's seed only. Raises TaskError.
     """
     if not is_foreign(job) and job.model.name not in names():
         raise TaskError("model", f"There is no model “{job.model.name}”.", did_you_mean(job.model.name, list(names())))

@@ -89,7 +89,7 @@ MIN_SIZE = 32
 
 
 def names() -> tuple[str, ...]:
-    """The ids of those that the catalogue lists."""
+    """Return the ids of timm's models in the catalogue."""
     return tuple(f"{TIMM}{name}" for name in _LISTED)
 
 
@@ -98,7 +98,7 @@ def is_timm(model: str) -> bool:
 
 
 def is_known(name: str) -> bool:
-    """Whether the timm that is installed has a model of this name."""
+    """Return True if the installed timm has a model of this name."""
     import timm
 
     return bool(timm.is_model(name))
@@ -110,12 +110,12 @@ def title_and_family(model: str) -> tuple[str, str]:
 
 
 def image_size(model: str) -> int:
-    """The side in pixels that the model is made for; timm's usual one for a name that it does not know."""
+    """Return the side in pixels that the model is made for; timm's default for an unknown name."""
     return int(max(_config(model).get("input_size", (3, 224, 224))[1:]))
 
 
 def min_image_size(model: str) -> int:
-    """The least side in pixels: one patch for a model that is built for one size."""
+    """Return the smallest side in pixels: one patch for a model that is built for one size."""
     patch = re.search(r"patch(\d+)", model)
     return int(patch[1]) if patch else MIN_SIZE
 
@@ -127,7 +127,7 @@ def statistics(model: str) -> Statistics | None:
 
 
 def tags() -> dict[str, tuple[str, ...]]:
-    """The tags of the weights that timm has for each of its models, the default first, "" for one without a name."""
+    """Return the tags of timm's weights for each model, the default first; "" for weights without a tag."""
     import timm
 
     found: dict[str, tuple[str, ...]] = {}
@@ -140,7 +140,7 @@ def tags() -> dict[str, tuple[str, ...]]:
 
 
 def weights() -> dict[str, Weights]:
-    """Where all of timm's weights come from, by the model's name and tag."""
+    """Return the source of all of timm's weights, by the model's name and tag."""
     import timm
 
     names = [f"{name}.{tag}" for name, all_tags in tags().items() for tag in all_tags]
@@ -175,9 +175,10 @@ def included_by_timms_names(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def by_own_names(name: str, state: dict[str, Tensor], **given: Any) -> dict[str, Tensor]:
-    """Pretrained weights of a model of timm's as `timm.create_model(name, **given)` has them: by today's names, and
-    with positions resampled where `img_size` is given. Raises what timm does where they are not those of the whole
-    model.
+    """Return pretrained weights as `timm.create_model(name, **given)` has them.
+
+    They have current names, and resampled positions if `img_size` is given. Raises timm's errors unless the weights are
+    those of the entire model.
     """
     import timm
 
@@ -190,7 +191,7 @@ def by_own_names(name: str, state: dict[str, Tensor], **given: Any) -> dict[str,
 
 @contextmanager
 def _quietly() -> Iterator[None]:
-    """timm logs what it does with weights and sizes, which is what it was asked for."""
+    """Silence timm's log messages about weights and sizes."""
     logger = logging.getLogger("timm")
     level = logger.level
     logger.setLevel(logging.ERROR)
@@ -201,18 +202,18 @@ def _quietly() -> Iterator[None]:
 
 
 def sized(model: str, size: int) -> dict[str, Any]:
-    """What a model that is built for one size is told of it."""
+    """Return the arguments for a model that is built for one size."""
     return {"img_size": size} if has_one_size(model) else {}
 
 
 def has_one_size(model: str) -> bool:
-    """Whether the model is built for images of one size."""
+    """Return True if the model is built for images of one size."""
     return bool(_config(model).get("fixed_input_size"))
 
 
 @lru_cache(maxsize=256)
 def _config(model: str) -> dict[str, Any]:
-    """timm's description of the model's weights; empty for a name that it does not know."""
+    """Return timm's description of the model's weights; empty for an unknown name."""
     import timm
 
     name = model.removeprefix(TIMM)
@@ -223,8 +224,9 @@ def _config(model: str) -> dict[str, Any]:
 
 
 def construct(model: str, classes: int, channels: int, size: int, **dropped: Any) -> nn.Module:
-    """The model with random weights; `dropped` are its builder's rates of dropout. Raises TaskError, and TypeError for
-    a rate that the builder does not take.
+    """Construct the model with random weights; `dropped` are dropout rates for its builder.
+
+    Raises TaskError, and TypeError for a rate that the builder does not take.
     """
     import timm
 

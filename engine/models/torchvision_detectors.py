@@ -27,8 +27,13 @@ Wanted = list[dict[str, Tensor]]
 
 
 class Instances(NamedTuple):
-    """The objects of one image: `boxes` [k, 4] around their pixels, `classes` [k], `ignored` [k], `masks` bool [k, h,
-    w].
+    """Objects of one image.
+
+    Attributes:
+        boxes: Boxes around their pixels, [k, 4].
+        classes: Classes, [k].
+        ignored: Ignored objects, bool [k].
+        masks: Pixels, bool [k, h, w].
     """
 
     boxes: Tensor
@@ -38,8 +43,9 @@ class Instances(NamedTuple):
 
 
 def instances(planes: Tensor) -> Instances:
-    """The objects in an image's planes, int64 [2, h, w]: the number of each pixel's object, 0 where there is none, and
-    its class. An object without a class is to be ignored.
+    """Return the objects in an image's planes, int64 [2, h, w]: the number of each pixel's object or 0, and its class.
+
+    An object without a class is ignored.
     """
     numbers, classes = planes
     present = numbers.unique()
@@ -52,8 +58,9 @@ def instances(planes: Tensor) -> Instances:
 
 
 def wanted_boxes(targets: Tensor) -> Wanted:
-    """Of targets [n, m, 6], x1, y1, x2, y2 in pixels, class, ignored. What is to be ignored is left out, as in
-    torchvision's own training (references/detection).
+    """Return torchvision's targets for targets [n, m, 6]: x1, y1, x2, y2 in pixels, class, ignored.
+
+    Ignored objects are left out, as in torchvision's training (references/detection).
     """
     wanted = []
     for target in targets:
@@ -63,7 +70,7 @@ def wanted_boxes(targets: Tensor) -> Wanted:
 
 
 def wanted_instances(targets: Tensor) -> Wanted:
-    """The same of planes, int64 [n, 2, h, w]."""
+    """Return torchvision's targets for planes, int64 [n, 2, h, w], like `wanted_boxes`."""
     wanted = []
     for planes in targets:
         found = instances(planes)
@@ -74,7 +81,7 @@ def wanted_instances(targets: Tensor) -> Wanted:
 
 
 class _OneTensor(nn.Module):
-    """Comes before one of torchvision's detectors in the order of its classes.
+    """Mixin for torchvision's detectors, before them in the order of base classes.
 
     Takes images [n, c, h, w], and in training targets; gives in training the loss of each image [n], which is the sum
     of the detector's losses over the batch for all alike, and in evaluation the detections [n, k, 6 or 6 + 28 * 28].
@@ -95,8 +102,9 @@ class _OneTensor(nn.Module):
         return _joined(self.detections(inputs), self.most, inputs)
 
     def detections(self, inputs: Tensor) -> Wanted:
-        """In evaluation, those of each image as torchvision gives them, with "scores" [k]: these have gradients where
-        those are enabled.
+        """Return each image's detections as torchvision gives them in evaluation.
+
+        "scores" [k] have gradients if those are enabled.
         """
         found: Wanted = super().forward(inputs)
         return found
@@ -104,7 +112,7 @@ class _OneTensor(nn.Module):
 
 @torch.no_grad()
 def _joined(found: Wanted, most: int, inputs: Tensor) -> Tensor:
-    """The detections of each image in one tensor, filled up to `most`."""
+    """Return the detections of each image in one tensor, padded to `most`."""
     width = BOX + (MASK_SIDE**2 if any("masks" in each for each in found) else 0)
     joined = inputs.new_zeros((len(found), most, width), dtype=torch.float32)
     joined[..., 4] = NONE
@@ -117,8 +125,9 @@ def _joined(found: Wanted, most: int, inputs: Tensor) -> Tensor:
 
 
 class _AsGiven(GeneralizedRCNNTransform):
-    """Takes images that are normalised and of their size already, filled up at the right and below as torchvision does;
-    masks stay in their boxes.
+    """Transform for images that are normalized and resized already.
+
+    It pads them at the right and bottom like torchvision's; masks stay in their boxes.
     """
 
     def forward(self, images: Tensor, targets: Wanted | None = None) -> tuple[ImageList, Wanted | None]:
@@ -131,10 +140,10 @@ class _AsGiven(GeneralizedRCNNTransform):
 
 
 def tensors_alone(plain: nn.Module, most: int) -> nn.Module:
-    """Makes one of torchvision's detectors, in place, one that knows tensors alone; its state keeps its names.
+    """Make one of torchvision's detectors take and return tensors only, in place; the names of its state stay.
 
-    Under autocast its layers compute in fewer bits, but what leaves them is taken to fp32: torchvision gives boxes
-    the type of the layers' outputs, and bf16 knows no pixel beyond the 256th.
+    Under autocast its outputs become fp32: torchvision gives boxes the type of the outputs, and bf16 can't represent pixel
+    positions beyond 256.
     """
     kind = type(plain)
     plain.__class__ = type(kind.__name__, (_OneTensor, kind), {"most": most})

@@ -55,7 +55,7 @@ def names() -> tuple[str, ...]:
 
 
 def title_and_family(name: str) -> tuple[str, str]:
-    """A name for people, and the family that the model belongs to; the id itself for a model newer than this list."""
+    """Return the model's title and family; the id itself for a model that is newer than this list."""
     for pattern, title, family in _TITLES:
         match = re.fullmatch(pattern, name)
         if match:
@@ -71,7 +71,7 @@ def _capitals(part: str) -> str:
 
 
 def weights(name: str) -> tuple[WeightsEnum, ...]:
-    """The pretrained weights of a model, torchvision's default first."""
+    """Return the pretrained weights of a model, torchvision's default first."""
     known = models.get_model_weights(name)
     default = known.DEFAULT if "DEFAULT" in known.__members__ else None
     rest = [each for each in known if each is not default and each.name not in _FEATURES_ONLY]
@@ -79,15 +79,15 @@ def weights(name: str) -> tuple[WeightsEnum, ...]:
 
 
 def image_size(name: str) -> int:
-    """The side in pixels that the default weights were measured with; 224 for a model without weights."""
+    """Return the side in pixels that the default weights were evaluated with; 224 for a model without weights."""
     known = weights(name)
     return int(known[0].transforms.keywords["crop_size"]) if known else 224
 
 
 def min_image_size(name: str) -> int:
-    """The least side in pixels: one patch for a vision transformer, else as torchvision's weights state.
+    """Return the smallest side in pixels: one patch for a vision transformer, else as torchvision's weights state.
 
-    Those of Swin state the size that they were trained with, but the model pads what is smaller.
+    Those of Swin state their training size, but the model pads smaller images.
     """
     if name in PATCH_SIZES:
         return PATCH_SIZES[name]
@@ -111,7 +111,7 @@ def statistics(name: str) -> Statistics | None:
 
 
 def arguments(name: str, classes: int, size: int) -> dict[str, Any]:
-    """What the model's builder in torchvision is called with."""
+    """Return the arguments of the model's builder in torchvision."""
     given: dict[str, Any] = {"num_classes": classes}
     if name in INCEPTION_FAMILY:
         given["aux_logits"] = False
@@ -121,7 +121,7 @@ def arguments(name: str, classes: int, size: int) -> dict[str, Any]:
 
 
 def construct(name: str, given: dict[str, Any]) -> nn.Module:
-    """The model with random weights."""
+    """Construct the model with random weights."""
     if name in INCEPTION_FAMILY:
         given = {**given, "init_weights": True}
     model: nn.Module = models.get_model(name, weights=None, **given)

@@ -24,7 +24,7 @@ MODULE = "footplate_model_file"
 
 
 def build(path: str, agreed_sha256: str, classes: int) -> nn.Module:
-    """What `build_model(classes)` of the file returns. Raises TaskError."""
+    """Return the result of `build_model(classes)` of the file. Raises TaskError."""
     file, module = opened(path, agreed_sha256)
     function = getattr(module, "build_model", None)
     if not callable(function):
@@ -39,10 +39,10 @@ def build(path: str, agreed_sha256: str, classes: int) -> nn.Module:
 
 
 def opened(path: str, agreed_sha256: str) -> tuple[Path, types.ModuleType]:
-    """The file and what it defines, once it has run. Raises TaskError where its contents are not those that the job
-    was made with, or the user has not agreed to run them.
+    """Run a file, and return it with its module.
 
-    The file is read once, and what runs is what was hashed.
+    The file is read once, so that the code that runs is the code that was hashed. Raises TaskError if its contents differ
+    from those that the job was made with, or the user has not allowed them.
     """
     file = Path(path).expanduser()
     try:
@@ -61,8 +61,9 @@ def opened(path: str, agreed_sha256: str) -> tuple[Path, types.ModuleType]:
 
 
 def try_out(path: str, model: nn.Module, image: tuple[int, int, int], wanted: tuple[int, ...], remedy: str) -> None:
-    """Gives the file's model two empty images of [channels, height, width], so that a wrong shape is told before the
-    training starts: of each it is to make a tensor of the shape `wanted`. Raises TaskError.
+    """Run the file's model on two empty images [channels, height, width], to find a wrong shape before the training.
+
+    Each result must have the shape `wanted`. Raises TaskError.
     """
     channels, size = image[:2]
     asked = f"images of {size} px with {counted(channels, 'channel')}"
@@ -90,8 +91,9 @@ def _run(file: Path, source: bytes) -> types.ModuleType:
 
 
 def guarded(file: Path, when: str, function: Any, *given: Any) -> Any:
-    """What `function` of the file's returns for `given`. Raises TaskError with the file's line at which it fails, and
-    lets those through that tell already what is wrong with a dataset or the file.
+    """Call `function` of a file, and return its result.
+
+    Raises TaskError with the line of the file that fails; errors that already explain a dataset or the file pass.
     """
     try:
         return function(*given)

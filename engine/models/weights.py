@@ -52,7 +52,7 @@ def initial(job: Job, title: str) -> Initial | None:
 
 
 def of_torchvision(known: WeightsEnum) -> Weights:
-    """What torchvision says of weights of its own: licences of the data they were trained on it leaves to the user."""
+    """Return torchvision's description of weights; the licenses of their training data are left to the user."""
     licence = "cc-by-nc-4.0" if _SWAG in str(known.meta.get("license", "")) else ""
     measured = known.transforms()
     crop = {}
@@ -99,7 +99,7 @@ def _included(known: Weights) -> State:
 
 
 def from_file(path: str) -> State:
-    """The weights in a local file: a plain state dict, or a checkpoint that holds one as "model". Raises TaskError."""
+    """Return the weights in a local file, a plain state dict or a checkpoint with one as "model". Raises TaskError."""
     try:
         return _read(Path(path).expanduser())
     except FileNotFoundError:
@@ -134,7 +134,7 @@ class NoWeightsError(ValueError):
 
 
 def _read(file: Path) -> State:
-    """The weights in a file, which is never unpickled. Raises NoWeightsError, and what the libraries raise."""
+    """Return the weights in a file, without unpickling it. Raises NoWeightsError, and the errors of the libraries."""
     open_regular(file).close()
     content: Any
     if file.suffix == ".safetensors":
@@ -151,7 +151,7 @@ def _read(file: Path) -> State:
 
 
 def _read_safetensors(file: Path) -> State:
-    """What a file of safetensors holds. Raises OSError, and RuntimeError for one that is damaged."""
+    """Return the contents of a safetensors file. Raises OSError, and RuntimeError if it is damaged."""
     from safetensors import SafetensorError
     from safetensors.torch import load_file
 
@@ -162,9 +162,9 @@ def _read_safetensors(file: Path) -> State:
 
 
 def load(model: nn.Module, state: State, *, head: str | None, channels: int, field: str, source: str) -> None:
-    """Puts `state` into the model. The head is taken over where its shape fits and left as it is otherwise.
+    """Load `state` into the model; the head only if its shape fits.
 
-    Raises TaskError (at `field`) where anything else of the model is missing in `state` or has another shape.
+    Raises TaskError (at `field`) if any other tensor of the model is missing in `state` or has another shape.
     """
     state = dict(state)
     first = find_first_conv(model)
@@ -186,7 +186,7 @@ def load(model: nn.Module, state: State, *, head: str | None, channels: int, fie
 
 
 def resize_positions(name: str, state: State, size: int) -> State:
-    """A vision transformer's weights for images of another size, their positions interpolated as torchvision does."""
+    """Return a vision transformer's weights for another image size, with positions interpolated as torchvision does."""
     if name not in torchvision_models.PATCH_SIZES or "encoder.pos_embedding" not in state:
         return state
     patch = torchvision_models.PATCH_SIZES[name]

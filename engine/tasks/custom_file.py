@@ -1,4 +1,4 @@
-"""What a Python file with a task of one's own defines: one class, derived from `OwnTask`.
+"""Interface of custom tasks: a Python file with one class that is derived from `OwnTask`.
 
 A worked example is `counting.py` in `resources/examples`.
 """
@@ -89,7 +89,7 @@ class OwnTask(ABC):
         return means
 
     def correct(self, outputs: Tensor, targets: Tensor) -> Tensor | None:
-        """How many samples of the batch are right, where that can be said."""
+        """Return the number of correct samples of the batch; None if it is undefined."""
         return None
 
     def show(self, image: npt.NDArray[np.uint8], value: Tensor, *, predicted: bool) -> Visualization:

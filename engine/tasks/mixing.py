@@ -25,7 +25,7 @@ class Window(NamedTuple):
 
 
 def mixes(job: Job) -> bool:
-    """Whether the job's targets are shares of classes [n, C]."""
+    """Return True if the job's targets are fractions of classes, [n, C]."""
     return bool(job.augmentation.mixup or job.augmentation.cutmix)
 
 
@@ -40,7 +40,7 @@ def mixing(job: Job, entry: TaskEntry, classes: int, streams: RandomStreams, *, 
 
 
 class OneHot:
-    """Gives targets int64 [n] as float32 [n, C], and leaves those as they are that tell shares already."""
+    """Transform of targets int64 [n] into float32 [n, C]; targets with fractions are unchanged."""
 
     def __init__(self, classes: int) -> None:
         self._classes = classes

@@ -77,7 +77,7 @@ Scores = LabelScores | PixelScores | LineScores | ObjectScores | PointScores | R
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Prediction(ABC):
-    """What was predicted of one sample. `classes` are the names of all classes, of which numbers count from 0."""
+    """Prediction for one sample. `classes` are the names of all classes, numbered from 0."""
 
     classes: tuple[str, ...]
 
@@ -122,7 +122,7 @@ class Labels(Prediction):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Mask(Prediction):
-    """Of each pixel of an image: `plane` uint8 [h, w] is its class, `probability` float32 [h, w] how likely that is."""
+    """Classes of the pixels of an image, `plane` uint8 [h, w], and their `probability`, float32 [h, w]."""
 
     plane: Bytes
     probability: Floats

@@ -25,7 +25,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from engine.contract.events import Failed, Validation
 from engine.contract.job import Job
-from engine.models.networks.mnist_cnn import MnistCnn
+from engine.models.mnist_cnn import MnistCnn
 from tests.support.worker_group import Forker, WorkerGroup
 
 DATASETS = Path(__file__).resolve().parents[3] / "shared/datasets"

@@ -20,7 +20,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from engine.advisor.advice.machines import PAYLOAD, Step, last_bucket, predict
 from engine.contract.advice import Network
 from engine.contract.events import TimeSpent
-from engine.models.networks.mnist_cnn import MnistCnn
+from engine.models.mnist_cnn import MnistCnn
 from engine.runs.folder import RunFolder
 from tests.support.machines import Machines, step_s, why_not
 from tests.support.timed_runs import make_images, where

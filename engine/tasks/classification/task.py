@@ -82,7 +82,7 @@ class Classification(Task):
         size, least = classification_models.default_image_size(model), classification_models.min_image_size(model)
         if model == classification_models.MNIST_CNN:
             network = "MnistCnn({classes}, channels={channels})"
-            construction = f"import torch; from engine.models.networks.mnist_cnn import MnistCnn; model = {network}"
+            construction = f"import torch; from engine.models.mnist_cnn import MnistCnn; model = {network}"
             return ModelInfo(title, family, size, least, classes=10, channels=1, construction=construction)
         if timm_models.is_timm(model):
             return ModelInfo(title, family, size, least, IMAGENET_CLASSES)
@@ -102,7 +102,7 @@ class Classification(Task):
         )
 
     def normalisation(self, job: Job, channels: int) -> Statistics:
-        """Those that the model's weights were trained with; a grey image takes the mean over the colours."""
+        """Return the statistics that the model's weights expect; a gray image takes the mean over the colors."""
         if job.model.name == classification_models.MNIST_CNN and channels == 1:
             return MNIST
         mean, std = classification_models.statistics(job.model.name) or IMAGENET
@@ -161,7 +161,7 @@ class ClassOfImage(Objective):
         )
 
     def correct(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """Of mixed images the share of the class that was found."""
+        """Return the number of correct samples; mixed images count by the fraction of the predicted class."""
         found = outputs.argmax(1)
         return targets.gather(1, found[:, None]).sum() if self._mixed else (found == targets).sum()
 

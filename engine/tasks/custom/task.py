@@ -157,7 +157,7 @@ class Opened:
         return self._example
 
     def try_out(self, model: nn.Module, channels: int) -> None:
-        """Goes through the file with two samples, so that what is wrong in it is told before the training starts."""
+        """Run the functions of the file on two samples, so that errors are reported before the training."""
         given, target = self.example()
         inputs, targets = torch.stack([given, given]), torch.stack([target, target])
         inputs = inputs.float() if inputs.is_floating_point() else inputs
@@ -350,7 +350,7 @@ class OwnMetric(Metric):
 
 
 class OwnObjective(Objective):
-    """What the file's task learns."""
+    """Objective of the file's task."""
 
     def __init__(self, own: Opened) -> None:
         measures = (*(measure for measure in own.task.measures if measure.id != LOSS.id), LOSS)

@@ -158,7 +158,7 @@ class Detection(Task):
         return detection_models.image_size(job)
 
     def normalisation(self, job: Job, channels: int) -> Statistics:
-        """Those that the model's weights were trained with; a grey image takes the mean over the colours."""
+        """Return the statistics that the model's weights expect; a gray image takes the mean over the colors."""
         mean, std = detection_models.statistics(job)
         return (mean, std) if channels == 3 else ((sum(mean) / 3,), (sum(std) / 3,))
 
@@ -167,7 +167,7 @@ class Detection(Task):
 
 
 class FoundInImage(Objective):
-    """What a detector learns, whose loss comes from itself."""
+    """Objective of a detector, which computes its loss."""
 
     loss_in_model = True
     compiles = False  # how many boxes there are differs from step to step
@@ -206,7 +206,7 @@ class FoundInImage(Objective):
         ]
 
     def counted(self, classes: Iterable[int]) -> str:
-        """How many there are of each class, in words."""
+        """Return the number of objects of each class as text."""
         counts = sorted(Counter(classes).items())
         return ", ".join(f"{count} {self._classes[number]}" for number, count in counts) or "nothing"
 

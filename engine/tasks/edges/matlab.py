@@ -13,7 +13,7 @@ from math import prod
 from engine.data.decoding.reading import MAX_PIXELS, Unfit
 
 MAX_BYTES = 256 << 20
-"""Of what a file holds once it is unpacked: eight people's edges in an image of 30 megapixels."""
+"""Size of an unpacked file, at most: the edges of eight annotators in an image of 30 megapixels."""
 _HEADER_BYTES = 128
 _DIMENSIONS, _MATRIX, _COMPRESSED = 5, 14, 15
 _SPARSE = 5

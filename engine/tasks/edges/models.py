@@ -37,7 +37,7 @@ class _OnVgg(NamedTuple):
 
     @property
     def backbone(self) -> str:
-        """torchvision's name of the backbone."""
+        """Name of the backbone in torchvision."""
         return "vgg16_bn" if self.batch_norm else "vgg16"
 
     @property

@@ -78,7 +78,7 @@ class MultiLabelMetric(Metric):
         )
 
     def _sums(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Of each label how often it was right, true and found."""
+        """Return how often each label was correct, true and predicted."""
         right, true, found = self.counters[_SUMS:].view(3, self._classes)
         return right, true, found
 

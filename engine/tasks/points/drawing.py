@@ -18,7 +18,7 @@ BACKGROUND = 245
 FAR, NEAR = 200, 70
 """The grey levels of points without a colour of their own."""
 TILT = np.deg2rad(40)
-"""How far a view leans."""
+"""Tilt of a view in radians."""
 
 
 def point_legend(classes: Sequence[str]) -> tuple[LegendEntry, ...]:

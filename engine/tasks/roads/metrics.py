@@ -111,7 +111,7 @@ def _middles(found: Mask, true: Mask) -> Tensor:
 
 
 def _directed(found: Tensor, true: Tensor) -> Tensor:
-    """How many pixels have a direction in truth, and of how many the one that was found is right."""
+    """Return the number of pixels with a true direction, and of those whose predicted direction is correct."""
     has = true < DIRECTIONS
     apart = (found - true).abs()
     apart = torch.minimum(apart, DIRECTIONS - apart)

@@ -90,7 +90,7 @@ class SegmentationMetric(Metric):
         return self.counters[2:].reshape(self._classes, self._classes)
 
     def _sums(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Of each class how many pixels were right, true and found."""
+        """Return the correct, true and predicted pixels of each class."""
         return self._matrix.diag(), self._matrix.sum(1), self._matrix.sum(0)
 
 

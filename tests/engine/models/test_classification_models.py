@@ -15,8 +15,8 @@ from engine.contract.job import Job
 from engine.models import classification_models, timm_models, torchvision_models
 from engine.models.base import TaskError
 from engine.models.meta_device import on_meta
+from engine.models.mnist_cnn import MnistCnn
 from engine.models.model_surgery import find_first_conv, find_head, match_channels
-from engine.models.networks.mnist_cnn import MnistCnn
 from engine.models.weights import resize_positions
 from engine.tasks.registry import TASKS
 from tests.support import consent

@@ -1,1 +1,0 @@
-"""Networks of Footplate's own, after their papers."""
