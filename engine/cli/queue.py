@@ -33,7 +33,7 @@ _ACTIONS = {
 }
 
 
-class _Row(msgspec.Struct, rename={"position": "place"}):
+class _Row(msgspec.Struct):
     """What is told of a run that waits: `since` in seconds since the epoch, `others` as in `Waiting`."""
 
     position: int

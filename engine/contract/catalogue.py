@@ -125,14 +125,7 @@ ANY_SIZE = -1
 """Images of every size."""
 
 
-class ModelEntry(
-    msgspec.Struct,
-    frozen=True,
-    forbid_unknown_fields=True,
-    omit_defaults=True,
-    kw_only=True,
-    rename={"split_points": "cut_places"},
-):
+class ModelEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, kw_only=True):
     """A model. Sizes are of the sides of square images, in pixels.
 
     `split_points` names the points where it may be cut, in order; none with `uncuttable` saying why. `blocks` counts

@@ -32,9 +32,7 @@ class Segment(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_field
     """The submodule at its beginning."""
 
 
-class Cut(
-    msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, rename={"stage_ranks": "stage_places"}
-):
+class Cut(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A model's segments, and where it is cut.
 
     `stage_ranks` are those of `Layout`; `devices` the device of each rank in the group. `state_bytes` counts per

@@ -210,7 +210,7 @@ class GpuAffinity(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True)
     numa_node: int | None = None
 
 
-class Topology(msgspec.Struct, frozen=True, rename={"affinities": "places"}):
+class Topology(msgspec.Struct, frozen=True):
     """Every pair of GPUs once, the lower `nvml_index` first, and every GPU's affinity."""
 
     pairs: tuple[GpuPair, ...]

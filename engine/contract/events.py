@@ -58,7 +58,7 @@ class RunStarted(Event, tag="run_started", kw_only=True):
     worked_s: float = 0.0
 
 
-class Waiting(Event, tag="waiting", kw_only=True, rename={"position": "place"}):
+class Waiting(Event, tag="waiting", kw_only=True):
     """The run stands in line for its devices and holds nothing; told whenever what it waits for has changed.
 
     `position` is 1 for the next in line. `behind` are the ids of the runs that hold its devices or stand before it,
@@ -86,12 +86,7 @@ class Fetching(Event, tag="fetching", kw_only=True):
     total_bytes: int | None = None
 
 
-class Planned(
-    Event,
-    tag="planned",
-    kw_only=True,
-    rename={"train_images": "train_pictures", "val_images": "val_pictures"},
-):
+class Planned(Event, tag="planned", kw_only=True):
     """What lies ahead, once the data and the model are known.
 
     Training goes on after `from_step`: what was told of later steps before is void, and they are made again.
@@ -231,7 +226,7 @@ class Chosen(Event, tag="chosen", kw_only=True):
         return f"{label}: {self.choice}. {why[:1].upper()}{why[1:]}."
 
 
-class Validation(Event, tag="validation", kw_only=True, rename={"images": "pictures"}):
+class Validation(Event, tag="validation", kw_only=True):
     """Measures over the whole validation set, each image once, by the ids of the task's measures."""
 
     epoch: int

@@ -76,7 +76,7 @@ def test_that_the_line_is_shown_with_what_each_run_waits_for(stand: Stand, ask: 
     assert rows[1].split()[:4] == ["2", third.run_id, "third", "GPU-1a2b3c4d,cpu"]
     assert rows[1].endswith(f"{first.run_id} and {second.run_id}, {others[0]}")
     told = [json.loads(line) for line in ask("queue", "--json").out.splitlines()]
-    assert [(one["place"], one["run_id"], one["name"], one["held"]) for one in told] == [
+    assert [(one["position"], one["run_id"], one["name"], one["held"]) for one in told] == [
         (1, second.run_id, "renamed", False),
         (2, third.run_id, "third", False),
     ]
