@@ -49,7 +49,7 @@ def _rates(schedule: str, epochs: int) -> list[float]:
     return rates
 
 
-def test_that_each_schedule_moves_as_it_should() -> None:
+def test_schedules_change_the_learning_rate() -> None:
     assert _rates("none", 3) == [0.1] * 12
     assert _rates("step", 6) == pytest.approx([0.1] * 8 + [0.01] * 8 + [0.001] * 8)
     expected = [0.05 * (1 + math.cos(math.pi * step / 12)) for step in range(12)]
@@ -72,7 +72,7 @@ def _factors(epochs: int, **fields: Any) -> list[float]:
     return factors
 
 
-def test_that_the_rate_warms_up_before_any_schedule() -> None:
+def test_learning_rate_warms_up_before_any_schedule() -> None:
     rising = [0.1 + 0.9 * step / 6 for step in range(6)]
     assert _factors(3, schedule="none", warmup_epochs=1.5, warmup_start=0.1) == pytest.approx(rising + [1] * 6)
     falling = [0.5 * (1 + math.cos(math.pi * step / 6)) for step in range(6)]
@@ -80,7 +80,7 @@ def test_that_the_rate_warms_up_before_any_schedule() -> None:
     assert _factors(3, schedule="cosine", warmup_steps=6, warmup_epochs=0.5)[5:7] == pytest.approx([0.835, 1])
 
 
-def test_that_schedules_end_where_the_job_says() -> None:
+def test_schedules_end_at_the_final_rate() -> None:
     assert _factors(2, schedule="linear", final_rate=0.2) == pytest.approx([1 - 0.1 * step for step in range(8)])
     poly = [(1 - step / 8) ** 0.9 for step in range(8)]
     assert _factors(2, schedule="poly") == pytest.approx(poly)
@@ -204,7 +204,7 @@ def test_that_the_schedule_can_be_set_to_any_place() -> None:
         assert groups[0]["betas"] == groups[1]["betas"]
 
 
-def test_that_gradients_add_up_until_the_step() -> None:
+def test_gradients_accumulate_until_the_step() -> None:
     whole, parts = _model(), _model()
     one, two = _optimizer_step(whole), _optimizer_step(parts)
     inputs = torch.randn(8, 5)
@@ -290,7 +290,7 @@ def test_that_ranks_that_hold_a_layer_each_or_nothing_clip_by_the_norm_of_all() 
         torch.testing.assert_close(ours, theirs, rtol=1e-6, atol=0)
 
 
-def test_that_all_ranks_leave_a_step_out_where_one_overflows() -> None:
+def test_scaler_skips_on_all_ranks_if_one_overflows() -> None:
     def work(rank: int, sum_over_shards: Callable[[Tensor], Tensor]) -> tuple[list[bool], list[float]]:
         model = _model()
         # The last rank holds nothing.
@@ -316,7 +316,7 @@ def test_that_all_ranks_leave_a_step_out_where_one_overflows() -> None:
     assert empty == ([False] * 3, first[1])
 
 
-def test_that_the_loss_scale_goes_on_where_it_was() -> None:
+def test_loss_scale_is_restored() -> None:
     model = _model()
     optimizer_step = _optimizer_step(model, precision="fp16")
     for overflows in (True, True, False):
@@ -408,7 +408,7 @@ def test_that_averages_go_on_from_a_state_and_begin_at_the_weights_without_one()
     assert all(map(torch.equal, three.state_dict()["ema"].values(), first.parameters()))
 
 
-def test_that_the_states_of_parts_join_to_that_of_the_whole() -> None:
+def test_merge_states_gives_the_full_state() -> None:
     model = _model()
     optimizer_step = _optimizer_step(model, ema_decay=0.5)
     _step(model, optimizer_step)
@@ -440,9 +440,7 @@ SKIPPING: dict[str, Any] = {"on_not_finite": "skip", "optimizer": "adamw", "lear
         (None, 1.0, False),
     ],
 )
-def test_that_a_step_that_is_not_finite_moves_the_schedule_alone_where_it_is_to_be_skipped(
-    loss: float | None, gradient: float, skipped: bool
-) -> None:
+def test_skipped_step_moves_only_the_schedule(loss: float | None, gradient: float, skipped: bool) -> None:
     model = _model()
     optimizer_step = _optimizer_step(model, **SKIPPING)
     _step(model, optimizer_step)
@@ -475,7 +473,7 @@ def test_that_fp16s_scaler_sees_to_gradients_and_never_to_a_loss_that_is_not_fin
 
 
 @pytest.mark.parametrize("optimizer", ["sgd", "adam", "adamw"])
-def test_that_what_is_held_stays_as_it_is_until_it_is_released_and_then_moves_as_from_the_start(optimizer: str) -> None:
+def test_frozen_parameters_do_not_move_until_released(optimizer: str) -> None:
     model, begun = _model(), _model()
     fields = {"optimizer": optimizer, "weight_decay": 0.1, "schedule": "none", "freeze_epochs": 1}
     optimizer_step = OptimizerStep(

@@ -69,14 +69,14 @@ def test_that_a_union_covers_what_its_intervals_cover() -> None:
     assert union([(0, 9), (1, 2)]) == [(0, 9)]
 
 
-def test_that_what_lies_outside_is_what_nothing_covers() -> None:
+def test_length_outside_of_covered_intervals() -> None:
     covered = [(0.0, 2.0), (3.0, 4.0)]
     assert length_outside((1.0, 5.0), covered) == 2.0
     assert length_outside((0.5, 1.5), covered) == 0.0
     assert length_outside((5.0, 6.0), covered) == 1.0
 
 
-def test_that_a_collective_beside_a_computation_costs_nothing() -> None:
+def test_blocked_times_exclude_overlapping_computation() -> None:
     computing = [(0.0, 4.0), (7.0, 8.0)]
     # One is hidden, one is half exposed, two overlap each other, in the order in which they began.
     assert blocked_times([(3.0, 6.0), (1.0, 2.0), (5.0, 9.0)], computing) == (0.0, 2.0, 2.0)
@@ -84,7 +84,7 @@ def test_that_a_collective_beside_a_computation_costs_nothing() -> None:
     assert blocked_times([], computing) == ()
 
 
-def test_that_the_last_to_come_to_a_collective_tells_what_it_takes() -> None:
+def test_communication_is_the_last_ranks_blocked_time() -> None:
     event = ranks_timed(7, [Spent(10.0, (1.0, 2.0)), Spent(10.0, (4.0, 0.5)), Spent(9.0, (1.0, 1.5))])
     assert event == RanksTimed(
         step=7,
@@ -97,7 +97,7 @@ def test_that_the_last_to_come_to_a_collective_tells_what_it_takes() -> None:
     )
 
 
-def test_that_a_straggler_is_who_everyone_else_waits_for() -> None:
+def test_straggler_is_the_rank_that_all_others_wait_for() -> None:
     def waiting(*seconds: float) -> list[RankTimes]:
         return [RankTimes(compute_s=1.0, communication_s=0.1, waiting_s=each) for each in seconds]
 

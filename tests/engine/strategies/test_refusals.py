@@ -25,12 +25,12 @@ def _spec(job: Job) -> WorkerSpec:
     )
 
 
-def test_that_dataparallel_refuses_the_cpu(job: Callable[..., Job]) -> None:
+def test_data_parallel_refuses_the_cpu(job: Callable[..., Job]) -> None:
     with pytest.raises(StrategyError, match="CUDA GPUs only"):
         STRATEGIES["dp"](_spec(job(cpus=2, strategy="dp"))).setup()
 
 
-def test_that_dataparallel_refuses_one_gpu(job: Callable[..., Job]) -> None:
+def test_data_parallel_refuses_one_gpu(job: Callable[..., Job]) -> None:
     with pytest.raises(StrategyError, match="at least two GPUs"):
         STRATEGIES["dp"](_spec(job(strategy="dp", devices=("GPU-1",)))).setup()
 
@@ -43,12 +43,12 @@ def test_that_dataparallel_refuses_one_gpu(job: Callable[..., Job]) -> None:
         ({"activation_checkpointing": True, "pipeline_schedule": "zbv"}, "activation checkpointing"),
     ],
 )
-def test_that_a_pipeline_refuses_what_it_cannot_do(job: Callable[..., Job], fields: dict[str, Any], words: str) -> None:
+def test_pipeline_refuses_impossible_settings(job: Callable[..., Job], fields: dict[str, Any], words: str) -> None:
     with pytest.raises(StrategyError, match=words):
         STRATEGIES["pipeline"](_spec(job(cpus=2, strategy="pipeline", **fields))).setup()
 
 
-def test_that_synchronized_batch_norm_is_refused_on_the_cpu(job: Callable[..., Job]) -> None:
+def test_sync_batchnorm_is_refused_on_the_cpu(job: Callable[..., Job]) -> None:
     with pytest.raises(StrategyError, match="runs on GPUs only"):
         STRATEGIES["ddp"](_spec(job(cpus=2, strategy="ddp", sync_batchnorm=True))).setup()
 

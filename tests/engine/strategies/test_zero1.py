@@ -44,7 +44,7 @@ def build_model(num_classes):
 SIZES = [768 * 64, 64, 64, 64 * 384, 384, 384 * 64, 64, 64 * 3, 3]
 
 
-def test_that_parameters_are_divided_among_ranks_by_their_sizes() -> None:
+def test_owners_balance_parameter_sizes() -> None:
     assert owners([5, 1, 4, 2], 2) == [0, 0, 1, 1]
     assert owners([1, 1], 3) == [0, 1]
     assert owners([], 2) == []

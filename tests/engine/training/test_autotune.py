@@ -90,7 +90,7 @@ class Decided:
 
 
 @pytest.mark.parametrize("chosen", ["contiguous", "channels_last"])
-def test_that_the_faster_memory_format_is_chosen(chosen: str) -> None:
+def test_autotune_chooses_the_faster_memory_format(chosen: str) -> None:
     model = SlowWhen(lambda x: _lies_channels_last(x) != (chosen == "channels_last"))
     decided = Decided(model)
     assert decided.job.precision.memory_format == chosen
@@ -102,7 +102,7 @@ def test_that_the_faster_memory_format_is_chosen(chosen: str) -> None:
     assert _lies_channels_last(weight) == (chosen == "channels_last")
 
 
-def test_that_a_trial_leaves_no_trace() -> None:
+def test_autotune_has_no_side_effects() -> None:
     model = SlowWhen(lambda _: False)
     before = copy.deepcopy(model.state_dict())
     random = torch.get_rng_state()
@@ -114,7 +114,7 @@ def test_that_a_trial_leaves_no_trace() -> None:
     assert all(module.training for module in model.modules())
 
 
-def test_that_a_model_that_cannot_have_its_channels_last_trains_contiguous() -> None:
+def test_autotune_keeps_contiguous_if_channels_last_fails() -> None:
     class Viewing(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -133,7 +133,7 @@ def test_that_a_model_that_cannot_have_its_channels_last_trains_contiguous() -> 
     assert model.conv.weight.is_contiguous()
 
 
-def test_that_a_short_run_is_spared_the_trials() -> None:
+def test_autotune_skips_trials_of_short_runs() -> None:
     model = SlowWhen(lambda _: False)
     decided = Decided(model, steps=100)
     assert model.calls == 0
@@ -143,7 +143,7 @@ def test_that_a_short_run_is_spared_the_trials() -> None:
     assert "a run of 100 steps is too short" in decided.told["memory_format"][1]
 
 
-def test_that_what_the_job_says_is_not_tried() -> None:
+def test_autotune_keeps_explicit_settings() -> None:
     model = SlowWhen(lambda _: True)
     decided = Decided(model, memory_format="channels_last", precision="bf16", compile="off")
     assert model.calls == 0
@@ -152,13 +152,13 @@ def test_that_what_the_job_says_is_not_tried() -> None:
     assert [decided.job.value(name) for name in fields] == ["channels_last", "bf16", "off"]
 
 
-def test_that_a_model_without_convolutions_is_not_tried() -> None:
+def test_autotune_skips_models_without_convolutions() -> None:
     decided = Decided(nn.Sequential(nn.Flatten(), nn.Linear(768, 5)))
     assert decided.told["memory_format"] == ("contiguous", "the model has no convolutions that would benefit")
 
 
 @pytest.mark.parametrize("strategy", ["fsdp", "pipeline"])
-def test_that_a_divided_model_stays_contiguous(strategy: str) -> None:
+def test_autotune_keeps_divided_models_contiguous(strategy: str) -> None:
     model = SlowWhen(lambda _: False)
     decided = Decided(model, strategy=strategy, devices=("cpu", "cpu"))
     assert model.calls == 0
@@ -166,7 +166,7 @@ def test_that_a_divided_model_stays_contiguous(strategy: str) -> None:
     assert (decided.job.precision.memory_format, decided.job.precision.compile) == ("contiguous", "off")
 
 
-def test_that_a_run_that_goes_on_computes_as_the_one_before_it() -> None:
+def test_autotune_restores_choices_when_resuming() -> None:
     before = Decided(SlowWhen(lambda x: not _lies_channels_last(x)))
     model = SlowWhen(_lies_channels_last)
     decided = Decided(model, before=msgspec.to_builtins(before.job.values()))
@@ -176,7 +176,7 @@ def test_that_a_run_that_goes_on_computes_as_the_one_before_it() -> None:
 
 
 @pytest.mark.parametrize("choice", ["on", "off"])
-def test_that_a_run_that_goes_on_is_compiled_if_the_one_before_it_was(choice: str) -> None:
+def test_autotune_restores_compile_when_resuming(choice: str) -> None:
     before = Decided(nn.Sequential(nn.Flatten(), nn.Linear(768, 5))).job
     fields = msgspec.to_builtins(before.values()) | {"compile": choice}
     decided = Decided(nn.Sequential(nn.Flatten(), nn.Linear(768, 5)), before=fields)
@@ -184,7 +184,7 @@ def test_that_a_run_that_goes_on_is_compiled_if_the_one_before_it_was(choice: st
     assert decided.told["compile"] == (choice, "the resumed run used this setting")
 
 
-def test_that_the_choices_of_a_run_on_other_batches_are_not_taken_over() -> None:
+def test_autotune_ignores_choices_for_other_batches() -> None:
     before = msgspec.to_builtins(
         Job.from_fields(batch_size=8, devices=("cpu",), memory_format="channels_last", precision="fp32").values()
     )
@@ -194,7 +194,7 @@ def test_that_the_choices_of_a_run_on_other_batches_are_not_taken_over() -> None
 @pytest.mark.parametrize(
     ("capabilities", "precision"), [([(9, 0)], "bf16"), ([(8, 0), (8, 6)], "bf16"), ([(8, 0), (7, 5)], "fp32")]
 )
-def test_that_bf16_is_chosen_where_all_gpus_have_it(
+def test_precision_is_bf16_if_all_gpus_support_it(
     monkeypatch: pytest.MonkeyPatch, capabilities: list[tuple[int, int]], precision: str
 ) -> None:
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda index: capabilities[index])

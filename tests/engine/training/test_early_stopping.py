@@ -18,13 +18,13 @@ def told(patience: int | None, judge: Measure, values: list[float]) -> list[bool
     return found
 
 
-def test_that_patience_ends_after_as_many_validations_that_are_no_better() -> None:
+def test_early_stopping_ends_when_patience_is_exhausted() -> None:
     assert told(2, ACCURACY, [0.5, 0.4, 0.6, 0.6, 0.5]) == [False, False, False, False, True]
     assert told(2, LOSS, [0.5, 0.4, 0.6, 0.6, 0.5]) == [False, False, False, True, True]
     assert not any(told(None, LOSS, [1.0] * 9))
 
 
-def test_that_what_was_counted_goes_on_from_a_checkpoint_judged_by_the_same_measure_alone() -> None:
+def test_early_stopping_resumes_with_the_same_metric() -> None:
     before = EarlyStopping(None, ACCURACY)
     for epoch, value in enumerate((0.7, 0.6, 0.65), 1):
         before.add(epoch, {"top1": value, "loss": 1.0})

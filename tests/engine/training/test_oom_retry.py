@@ -18,7 +18,7 @@ from engine.training.oom_retry import SKIPS, ResilientStep
 from tests.support.dataset_infos import class_of_image
 
 
-def test_that_a_training_is_given_up_for_skipped_steps_in_a_row_alone() -> None:
+def test_step_raises_after_too_many_skips_in_a_row() -> None:
     job = Job.from_fields(on_not_finite="skip", batch_size=4)
     spec = WorkerSpec(run_folder="", job=job, rank=0, world_size=1, devices=("cpu",), rendezvous="", threads=1)
     strategy = SingleDevice(spec)

@@ -52,7 +52,7 @@ def ends() -> Iterator[Ends]:
     ends.reporter.close()
 
 
-def test_that_training_never_waits_and_only_metrics_are_dropped(ends: Ends) -> None:
+def test_reporter_drops_only_metrics_without_blocking(ends: Ends) -> None:
     count = QUEUE_LIMIT * 20
     for step in range(count):
         ends.reporter.send(StepMetrics(step=step, compute_s=0.1, **METRICS))
@@ -69,7 +69,7 @@ def test_that_training_never_waits_and_only_metrics_are_dropped(ends: Ends) -> N
     assert [m.text for m in received if isinstance(m, LogLine)] == [f"line {number}" for number in range(50)]
 
 
-def test_that_the_heart_beats_with_the_step(ends: Ends) -> None:
+def test_heartbeat_has_the_step(ends: Ends) -> None:
     ends.reporter.set_step(7)
     beat = ends.receive()
     while beat.step != 7:
@@ -77,7 +77,7 @@ def test_that_the_heart_beats_with_the_step(ends: Ends) -> None:
     assert isinstance(beat, Heartbeat)
 
 
-def test_that_the_heart_tells_what_the_main_thread_is_about_and_for_how_long(ends: Ends) -> None:
+def test_heartbeat_has_activity_and_duration(ends: Ends) -> None:
     def next_beat(activity: str) -> Heartbeat:
         while True:
             beat = ends.receive()
@@ -104,7 +104,7 @@ def test_that_the_heart_tells_what_the_main_thread_is_about_and_for_how_long(end
     assert next_beat("step").longest_step_s == longest, "what lies between two epochs is no step"
 
 
-def test_that_the_only_step_of_an_epoch_is_timed_from_the_second_epoch_on(ends: Ends) -> None:
+def test_heartbeat_times_single_steps_from_the_second_epoch(ends: Ends) -> None:
     def longest() -> float:
         beat = ends.receive()
         while not isinstance(beat, Heartbeat):
@@ -121,7 +121,7 @@ def test_that_the_only_step_of_an_epoch_is_timed_from_the_second_epoch_on(ends: 
         continue
 
 
-def test_that_the_end_of_the_preparations_is_told_at_once(ends: Ends, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reporter_sends_the_end_of_preparation_at_once(ends: Ends, monkeypatch: pytest.MonkeyPatch) -> None:
     while not isinstance(ends.receive(), Heartbeat):
         continue
     monkeypatch.setattr(report, "HEARTBEAT_S", 3600.0)
@@ -130,7 +130,7 @@ def test_that_the_end_of_the_preparations_is_told_at_once(ends: Ends, monkeypatc
         continue
 
 
-def test_that_a_main_thread_that_stays_has_its_place_told(ends: Ends, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_heartbeat_locates_a_stuck_main_thread(ends: Ends, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(report, "INSPECT_S", 0.2)
     ends.reporter.set_activity("step")
     while Path(__file__).name not in (beat := ends.receive()).location:
@@ -139,17 +139,17 @@ def test_that_a_main_thread_that_stays_has_its_place_told(ends: Ends, monkeypatc
 
 
 @pytest.mark.parametrize("data", [b"{}\n", b"garbage\n", b'{"type":"stop","extra":1}\n', b"x" * (1 << 20)])
-def test_that_garbage_from_the_supervisor_ends_the_worker(ends: Ends, data: bytes) -> None:
+def test_reporter_exits_on_invalid_commands(ends: Ends, data: bytes) -> None:
     ends.supervisor.sendall(data)
     assert ends.ended.wait(120)
 
 
-def test_that_the_end_of_the_channel_ends_the_worker(ends: Ends) -> None:
+def test_reporter_exits_with_its_channel(ends: Ends) -> None:
     ends.supervisor.close()
     assert ends.ended.wait(120)
 
 
-def test_that_commands_set_their_flags(ends: Ends) -> None:
+def test_reporter_commands_set_flags(ends: Ends) -> None:
     from engine.contract.protocol import ENCODE
 
     seen = threading.Event()

@@ -44,7 +44,7 @@ def _buffers(model: nn.Module) -> dict[str, Any]:
     return {name: buffer.clone() for name, buffer in model.named_buffers()}
 
 
-def test_that_buffers_are_as_they_were_however_a_model_moves_them() -> None:
+def test_saved_buffers_restore_changed_and_replaced_buffers() -> None:
     model = Counting()
     kept = SavedBuffers(model)
     for _ in range(3):
@@ -63,7 +63,7 @@ def test_that_buffers_are_as_they_were_however_a_model_moves_them() -> None:
 
 
 @pytest.mark.parametrize("untrusted_model", [True, False])
-def test_that_streams_go_back_to_where_they_stood(untrusted_model: bool) -> None:
+def test_saved_streams_restore_generators(untrusted_model: bool) -> None:
     streams = SavedStreams(torch.device("cpu"), untrusted_model=untrusted_model)
     streams.save()
     drawn = torch.rand(1), np.random.rand(), random.random()
@@ -88,11 +88,11 @@ def test_that_streams_go_back_to_where_they_stood(untrusted_model: bool) -> None
         ({"mask": torch.tensor([INF])}, ""),
     ],
 )
-def test_that_numbers_that_are_not_finite_are_found_wherever_they_are(state: dict[str, Any], name: str) -> None:
+def test_first_nonfinite_finds_any_position(state: dict[str, Any], name: str) -> None:
     assert first_nonfinite(state, {"mask"}) == name
 
 
-def test_that_buffers_that_are_not_finite_are_named() -> None:
+def test_nonfinite_buffers_returns_names() -> None:
     model = nn.Sequential(nn.BatchNorm1d(2), nn.Linear(2, 2))
     model[1].register_buffer("mask", torch.tensor([0.0, -INF]))
     assert nonfinite_buffers(model) == ["1.mask"]

@@ -21,7 +21,7 @@ def taking(model: nn.Module) -> set[str]:
     return {name for name, parameter in model.named_parameters() if parameter.grad is not None}
 
 
-def test_that_a_held_backbone_takes_gradients_unless_it_rests_and_keeps_its_statistics_until_it_is_thawed() -> None:
+def test_frozen_backbone_until_unfrozen() -> None:
     model = frozen()
     names = {name for name, _ in model.named_parameters()}
     held = mark_frozen(model)

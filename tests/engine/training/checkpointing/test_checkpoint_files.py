@@ -35,7 +35,7 @@ def _epoch(path: Path) -> int:
     return int(content["epoch"])
 
 
-def test_that_a_checkpoint_is_an_archive_with_its_checksum_as_the_comment(tmp_path: Path) -> None:
+def test_checkpoint_is_a_zip_with_checksum_comment(tmp_path: Path) -> None:
     path = tmp_path / "checkpoints/last.pt"
     written = write_checkpoint(_content(), path)
     assert written.bytes == path.stat().st_size
@@ -50,7 +50,7 @@ def test_that_a_checkpoint_is_an_archive_with_its_checksum_as_the_comment(tmp_pa
     assert digest == hashlib.sha256(as_torch_wrote_it).hexdigest()
 
 
-def test_that_a_byte_which_is_not_as_it_was_is_found_wherever_it_is(tmp_path: Path) -> None:
+def test_read_checkpoint_detects_any_changed_byte(tmp_path: Path) -> None:
     path = tmp_path / "last.pt"
     size = write_checkpoint(_content(), path).bytes
     whole = path.read_bytes()
@@ -60,7 +60,7 @@ def test_that_a_byte_which_is_not_as_it_was_is_found_wherever_it_is(tmp_path: Pa
             read_checkpoint(path)
 
 
-def test_that_a_checkpoint_cut_short_at_any_place_is_refused(tmp_path: Path) -> None:
+def test_read_checkpoint_detects_truncation(tmp_path: Path) -> None:
     path = tmp_path / "last.pt"
     size = write_checkpoint(_content(), path).bytes
     for left in (size - 1, size - 81, size // 2, 90, 82, 1, 0):
@@ -79,7 +79,7 @@ class _Plants:
         return open, (self.path, "w")
 
 
-def test_that_a_file_with_a_fitting_checksum_runs_no_code_either(tmp_path: Path) -> None:
+def test_read_checkpoint_runs_no_code(tmp_path: Path) -> None:
     planted = tmp_path / "planted"
     write_checkpoint(_content() | {"best": _Plants(str(planted))}, tmp_path / "last.pt")
     with pytest.raises(DamagedCheckpoint, match="it contains more than tensors and plain values"):
@@ -87,7 +87,7 @@ def test_that_a_file_with_a_fitting_checksum_runs_no_code_either(tmp_path: Path)
     assert not planted.exists()
 
 
-def test_that_what_was_there_is_kept_under_the_name_that_is_given(tmp_path: Path) -> None:
+def test_write_checkpoint_keeps_the_previous_file(tmp_path: Path) -> None:
     path = tmp_path / "last.pt"
     write_checkpoint(_content(1), path, aside="epoch-0-step-0.pt")
     assert older_checkpoints(tmp_path) == {}
@@ -99,7 +99,7 @@ def test_that_what_was_there_is_kept_under_the_name_that_is_given(tmp_path: Path
     assert [_epoch(file) for file in (path, *older)] == [4, 1, 2]
 
 
-def test_that_an_end_between_setting_aside_and_replacing_leaves_nothing_in_the_way(tmp_path: Path) -> None:
+def test_write_checkpoint_after_an_interrupted_write(tmp_path: Path) -> None:
     path = tmp_path / "last.pt"
     write_checkpoint(_content(1), path)
     os.link(path, tmp_path / older_name(1, 9))
@@ -107,9 +107,7 @@ def test_that_an_end_between_setting_aside_and_replacing_leaves_nothing_in_the_w
     assert [_epoch(file) for file in (path, *older_checkpoints(tmp_path).values())] == [2, 1]
 
 
-def test_that_a_file_system_without_hard_links_keeps_the_older_one_too(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_write_checkpoint_without_hard_links(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object) -> None:
         raise PermissionError(1, "Operation not permitted")  # as Linux says of FAT
 
@@ -120,7 +118,7 @@ def test_that_a_file_system_without_hard_links_keeps_the_older_one_too(
     assert [_epoch(file) for file in (path, *older_checkpoints(tmp_path).values())] == [2, 1]
 
 
-def test_that_a_failure_leaves_what_was_there(tmp_path: Path) -> None:
+def test_write_checkpoint_failure_keeps_files(tmp_path: Path) -> None:
     path = tmp_path / "last.pt"
     write_checkpoint(_content(1), path)
     (tmp_path / ".last.pt.part").mkdir()
@@ -130,7 +128,7 @@ def test_that_a_failure_leaves_what_was_there(tmp_path: Path) -> None:
     assert older_checkpoints(tmp_path) == {}
 
 
-def test_that_all_but_the_newest_older_ones_are_dropped(tmp_path: Path) -> None:
+def test_drop_older_keeps_the_newest(tmp_path: Path) -> None:
     kept = ["best.pt", "last.pt", "my-epoch-1-step-1.pt", "epoch-3-step-30.pt", "epoch-2-step-4.pt"]
     for name in (*kept, "epoch-1-step-3.pt", "epoch-1-step-2.pt"):
         (tmp_path / name).touch()
@@ -141,9 +139,7 @@ def test_that_all_but_the_newest_older_ones_are_dropped(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="files are named by /proc")
-def test_that_a_checkpoint_and_then_its_name_are_brought_to_the_disk(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_write_checkpoint_syncs_file_then_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with synced(monkeypatch) as names:
         write_checkpoint({"step": 1}, tmp_path / "last.pt")
     assert names == [(str(tmp_path / ".last.pt.part"), []), (str(tmp_path), ["last.pt"])]
@@ -159,7 +155,7 @@ class _MetsAFullDisk:
             raise RuntimeError("unexpected position") from None
 
 
-def test_that_a_full_disk_is_told_of_where_another_error_hides_it(tmp_path: Path) -> None:
+def test_write_checkpoint_reports_a_hidden_full_disk(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match=r"the disk \(or the quota\) of .* is full"):
         write_checkpoint({"weights": _MetsAFullDisk()}, tmp_path / "last.pt")
     assert list(tmp_path.iterdir()) == []

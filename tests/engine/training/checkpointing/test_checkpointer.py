@@ -76,7 +76,7 @@ def _saving(_: int, message: Any) -> bool:
 
 
 @pytest.mark.parametrize(("strategy", "cpus"), [("single", 1), ("ddp", 2)])
-def test_that_training_goes_on_while_a_checkpoint_is_written(
+def test_checkpointer_writes_during_training(
     job: Make, start: Start, held_up: Callable[[str], Path], strategy: str, cpus: int
 ) -> None:
     pipe = held_up("best")
@@ -98,9 +98,7 @@ def test_that_training_goes_on_while_a_checkpoint_is_written(
     assert (_last(group)["best"], _last(group)["best_epoch"]) == (group.done.best, group.done.best_epoch)
 
 
-def test_that_waiting_for_a_slow_disk_is_told_as_saving_and_so_is_no_hang(
-    job: Make, start: Start, held_up: Callable[[str], Path]
-) -> None:
+def test_waiting_for_a_slow_disk_counts_as_saving(job: Make, start: Start, held_up: Callable[[str], Path]) -> None:
     pipe = held_up("best")
     group = start(job(epochs=2, ema_decay=0.5))
     # Whether the averages are the best so far depends on the checkpoint before.
@@ -111,9 +109,7 @@ def test_that_waiting_for_a_slow_disk_is_told_as_saving_and_so_is_no_hang(
     assert group.done.best_epoch == _best_epoch(group)
 
 
-def test_that_the_end_of_a_run_waits_for_its_checkpoint(
-    job: Make, start: Start, held_up: Callable[[str], Path]
-) -> None:
+def test_run_end_waits_for_its_checkpoint(job: Make, start: Start, held_up: Callable[[str], Path]) -> None:
     pipe = held_up("best")
     group = start(job())
     group.read(_saving)
@@ -127,9 +123,7 @@ def test_that_the_end_of_a_run_waits_for_its_checkpoint(
     )
 
 
-def test_that_a_stop_waits_for_the_checkpoint_under_way_and_saves_its_own(
-    job: Make, start: Start, held_up: Callable[[str], Path]
-) -> None:
+def test_stop_waits_for_the_pending_write_and_saves(job: Make, start: Start, held_up: Callable[[str], Path]) -> None:
     pipe = held_up("best")
     group = start(job(epochs=1000), every_step=True)
     group.read_steps(8)
@@ -140,7 +134,7 @@ def test_that_a_stop_waits_for_the_checkpoint_under_way_and_saves_its_own(
     assert _last(group)["step"] == group.of(StepMetrics)[-1].step > 6
 
 
-def test_that_a_failed_run_waits_for_its_checkpoint_which_holds_the_state_of_its_own_step(
+def test_failed_run_completes_its_pending_checkpoint(
     job: Make, start: Start, held_up: Callable[[str], Path], model_file: Write
 ) -> None:
     pipe = held_up("best")
@@ -156,7 +150,7 @@ def test_that_a_failed_run_waits_for_its_checkpoint_which_holds_the_state_of_its
     assert all(torch.equal(weights[name], expected[name]) for name in expected)
 
 
-def test_that_short_epochs_are_not_each_written_and_the_best_of_them_is_kept(
+def test_short_epochs_are_skipped_but_the_best_is_saved(
     job: Make, start: Start, held_up: Callable[[str], Path]
 ) -> None:
     pipe = held_up("last")
@@ -172,7 +166,7 @@ def test_that_short_epochs_are_not_each_written_and_the_best_of_them_is_kept(
     assert group.done.best_epoch == _last(group)["best_epoch"] == best
 
 
-def test_that_a_failed_run_leaves_the_best_state_that_was_not_written_yet(
+def test_failed_run_writes_the_unsaved_best_state(
     job: Make, start: Start, held_up: Callable[[str], Path], model_file: Write
 ) -> None:
     pipe = held_up("last")
@@ -187,9 +181,7 @@ def test_that_a_failed_run_leaves_the_best_state_that_was_not_written_yet(
     assert all(torch.equal(best[name], weight) for name, weight in _last(shorter)["model"].items())
 
 
-def test_that_a_run_that_vanishes_while_it_writes_leaves_the_checkpoint_before(
-    job: Make, start: Start, held_up: Callable[[str], Path]
-) -> None:
+def test_killed_writer_keeps_the_previous_checkpoint(job: Make, start: Start, held_up: Callable[[str], Path]) -> None:
     pipe = held_up("last")
     good = pipe.with_name("last.pt")
     good.write_bytes(b"the last good one")
@@ -202,7 +194,7 @@ def test_that_a_run_that_vanishes_while_it_writes_leaves_the_checkpoint_before(
     assert good.read_bytes() == b"the last good one"
 
 
-def test_that_checkpoints_are_taken_by_steps_and_as_many_older_ones_kept_as_wanted(job: Make, start: Start) -> None:
+def test_checkpoints_by_steps_and_number_of_older_ones(job: Make, start: Start) -> None:
     group = start(job(epochs=3, checkpoint_steps=4, keep_checkpoints=2)).completed()
     assert {4, 8, 12, 16, 18} <= set(_saved(group)) <= {4, 6, 8, 12, 16, 18}
     assert _names(group) == {"last.pt", "best.pt", "epoch-2-step-12.pt", "epoch-3-step-16.pt"}
@@ -217,7 +209,7 @@ def test_that_checkpoints_are_taken_by_steps_and_as_many_older_ones_kept_as_want
 
 
 @pytest.mark.parametrize(("strategy", "cpus"), [("single", 1), ("ddp", 2)])
-def test_that_checkpoints_by_the_clock_are_taken_within_epochs_and_do_not_wait_for_a_slow_disk(
+def test_checkpoints_by_minutes_do_not_wait_for_a_slow_disk(
     job: Make, start: Start, held_up: Callable[[str], Path], strategy: str, cpus: int
 ) -> None:
     pipe = held_up("last")
