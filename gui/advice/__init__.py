@@ -1,1 +1,1 @@
-"""The page that advises on strategy, devices and settings."""
+"""Advisor page: strategy, devices and settings that train a job fastest."""

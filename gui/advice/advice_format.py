@@ -1,4 +1,4 @@
-"""What the advisor found, in words and numbers."""
+"""Texts of the advisor's answer."""
 
 from __future__ import annotations
 
@@ -12,34 +12,34 @@ from gui.format import counted, energy, lately, localised, size_of
 from gui.titles import CHOICES, changes_words, devices_words, strategy_title
 
 STATES: dict[State, str] = {
-    "waiting": "not tried yet",
-    "trying": "being tried …",
+    "waiting": "not tried",
+    "trying": "running…",
     "measured": "",
     "slower": "slower",
-    "too_large": "does not fit",
+    "too_large": "doesn't fit",
     "failed": "failed",
 }
 ENDED = {
-    "settled": "The order of the fastest is settled at {confidence:.0f} % confidence.",
-    "time": "The time was up before the order was settled: a longer time may change it.",
-    "stopped": "It was stopped before the order was settled: this is what was known by then.",
+    "settled": "The ranking of the fastest is certain at {confidence:.0f} %.",
+    "time": "Time ran out before the ranking was certain; longer trials may change it.",
+    "stopped": "Stopped before the ranking was certain; these are the results so far.",
 }
 MEMORY_BY = {
-    "one_device": "Memory that was not measured is estimated from what one device used.",
-    "fake_tensors": "Memory that was not measured is estimated from the shapes of the tensors.",
+    "one_device": "Memory that wasn't measured is estimated from the use of one device.",
+    "fake_tensors": "Memory that wasn't measured is estimated from tensor shapes.",
     "none": "",
 }
 _NAMES = 8
-"""The most names that are told of those that were left out for one reason."""
+"""Maximum number of names listed for one reason."""
 
 
 def number(value: float) -> str:
-    """ "1,234" and "8.4"."""
+    """Return a number such as "1,234" or "8.4"."""
     return localised(value) if value >= 10 else localised(value, 1)
 
 
 def speed(of: Candidate) -> str:
-    """ "1,234 ± 20": with half of the interval's width."""
+    """Return the speed and half of its interval, as in "1,234 ± 20"."""
     if of.images_per_second is None:
         return NOT_KNOWN
     if of.low is None or of.high is None:
@@ -48,14 +48,14 @@ def speed(of: Candidate) -> str:
 
 
 def speed_help(of: Candidate) -> str:
-    """ "Between 1,214 and 1,254 images/s, from 40 steps"."""
+    """Return the interval, as in "Between 1,214 and 1,254 images/s, from 40 steps"."""
     if of.low is None or of.high is None:
         return ""
     return f"Between {number(of.low)} and {number(of.high)} images/s, from {counted(of.timed_steps, 'step')}"
 
 
 def memory(of: Candidate) -> str:
-    """ "12.3 of 79.2 GiB", and "≈ 12.3 of 79.2 GiB" where it is estimated."""
+    """Return the memory use, as in "12.3 of 79.2 GiB"; with "≈" if it is estimated."""
     if of.memory_bytes is not None:
         return size_of(of.memory_bytes, of.limit_bytes)
     return f"≈ {size_of(of.estimated_bytes, of.limit_bytes)}" if of.estimated_bytes is not None else NOT_KNOWN
@@ -73,8 +73,10 @@ def whole_job(of: Candidate) -> str:
 
 
 def whole_job_help(of: Candidate) -> str:
-    """ "20 s to start, then 5 epochs of 1,200 steps of 12.3 ms and 3 s of validation. Measured: step. Estimated:
-    start.".
+    """Return the parts of the job's duration.
+
+    For example "20 s to start, then 5 epochs of 1,200 steps of 12.3 ms and 3 s of validation. Measured: step. Estimated:
+    start."
     """
     time = of.time
     if time is None:
@@ -92,11 +94,11 @@ def efficiency(of: Candidate) -> str:
 
 
 def joules(of: Candidate) -> str:
-    """ "644 J", "12.4 kJ"."""
-    told = of.joules_per_thousand_images
-    if told is None:
+    """Return the energy per thousand images, as in "644 J" or "12.4 kJ"."""
+    value = of.joules_per_thousand_images
+    if value is None:
         return NOT_KNOWN
-    return f"{localised(told)} J" if told < 10_000 else energy(told)
+    return f"{localised(value)} J" if value < 10_000 else energy(value)
 
 
 def name(of: Candidate) -> str:
@@ -104,12 +106,12 @@ def name(of: Candidate) -> str:
 
 
 def note(of: Candidate) -> str:
-    """What became of it, in short or with the reason."""
+    """Return the reason or the state of a candidate."""
     return of.why or STATES[of.state]
 
 
 def changes(of: Candidate) -> str:
-    """ "strategy DistributedDataParallel, devices 2 GPUs"."""
+    """Return the changes of the job, as in "strategy DistributedDataParallel, devices 2 GPUs"."""
     words: dict[str, object] = {}
     for field, value in of.changes.items():
         if isinstance(value, tuple):
@@ -122,8 +124,8 @@ def changes(of: Candidate) -> str:
 
 
 def details(of: Candidate) -> Iterator[str]:
-    """Sentences on one candidate, for below the table."""
-    yield f"Sets {changes(of)}." if of.changes else "This is your job as it is."
+    """Yield sentences about one candidate."""
+    yield f"Sets {changes(of)}." if of.changes else "This is your current job."
     if of.why:
         yield of.why
     waits = round(100 * (of.data_wait_share or 0.0))
@@ -136,7 +138,7 @@ def details(of: Candidate) -> Iterator[str]:
 
 
 def progress(message: AdviceProgress) -> str:
-    """ "34 s left · 5 more to try in this round · 41 considered"."""
+    """Return the progress, as in "34 s left · 5 more to try in this round · 41 considered"."""
     words = [f"{duration(message.seconds_left)} left"]
     words += [f"{localised(message.left)} more to try in this round"] if message.left else []
     words += [f"{localised(message.considered)} considered"] if message.considered else []
@@ -144,7 +146,7 @@ def progress(message: AdviceProgress) -> str:
 
 
 def how(of: Advice) -> Iterator[str]:
-    """Sentences on how the answer came about, for below it."""
+    """Yield sentences about the measurement."""
     if of.fits:
         yield ENDED[of.ended_by].format(confidence=100 * of.confidence)
     versions = ", ".join(f"{name} {version}" for name, version in of.versions.items())
@@ -155,14 +157,14 @@ def how(of: Advice) -> Iterator[str]:
 
 
 def left_out(reason: LeftOut) -> str:
-    """ "12 ways: By the estimate they need more memory than a device has. (Pipeline, 2 GPUs; …)"."""
+    """Return the number, the reason and the names of candidates that were left out."""
     more = len(reason.names) - _NAMES
     names = "; ".join([*reason.names[:_NAMES], *([f"and {localised(more)} more"] if more > 0 else [])])
     return f"{counted(len(reason.names), 'way')}: {reason.why}\n{names}"
 
 
 def as_text(answer: Advice, titles: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """The whole answer as plain text; `titles` and `rows` are the table's, with tabs between cells."""
+    """Return the answer as plain text, with the table as tab-separated values."""
     table = io.StringIO()
     writer = CsvWriter(table, delimiter="\t", line_end="\n")
     for row in (titles, *rows):

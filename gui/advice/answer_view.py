@@ -1,4 +1,4 @@
-"""The answer of the advisor: its sentence, the table, and what else is known, from top to bottom."""
+"""View of the advisor's answer."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ from gui.widgets.banner import Banner
 from gui.widgets.fold import FoldButton
 from gui.widgets.problem_label import ProblemLabel
 
-NO_PREDICTION = "This kept answer says nothing of several machines. Measure again to have them predicted."
+NO_PREDICTION = "The saved result has no multi-machine prediction. Measure again."
 
 
 class AnswerView(QWidget):
-    """Shows one `Advice`; `table` holds its candidates."""
+    """Sentence, table and details of one `Advice`."""
 
     def __init__(self) -> None:
         super().__init__()
         self.answer: Advice | None = None
-        self.kept = Banner(name="A kept answer")
+        self.saved = Banner(name="Saved answer")
         self.sentence = _text("title")
         self.sentence.setAccessibleName("The advice")
         self.more = _text()
         self.remarks = ProblemLabel()
         self.count = _text("muted")
-        self.table = AdviceTable("Ways to train that were tried")
+        self.table = AdviceTable("Candidates that were tried")
         copying = Action(
-            self.table, "copy_advice", "Copy as text", "Copies the whole answer", "Ctrl+C", icon="copy", context=HERE
+            self.table, "copy_advice", "Copy as text", "Copies the answer", "Ctrl+C", icon="copy", context=HERE
         )
         copying.on_trigger(self.copy_answer)
         self.copy = bind(QPushButton(), copying, "Copy the advice as text")
@@ -45,21 +45,21 @@ class AnswerView(QWidget):
         self.machines = _Section("On several machines")
         self.how = _Section("How it was measured")
         self.left_out = _text("muted")
-        self.fold = FoldButton("Left out", self.left_out)
+        self.fold = FoldButton("Not tried", self.left_out)
         self._lay_out()
 
     def show_answer(self, answer: Advice, machines: int) -> None:
-        """`machines` is how many were asked for."""
+        """Show an answer; `machines` is the requested number of machines."""
         self.answer = answer
-        kept = f"Measured {lately(answer.measured_at)} and kept. Measure again for a fresh answer."
-        self.kept.say(kept if answer.kept else "", "info")
+        saved = f"Saved result, measured {lately(answer.measured_at)}. Measure again to update it."
+        self.saved.say(saved if answer.kept else "", "info")
         first, _, rest = answer.sentence.partition(". ")
         self.sentence.setText(f"{first}." if rest else first)
         self.more.setText(rest)
         self.more.setVisible(bool(rest))
         nothing = not answer.fits and bool(answer.remedies)
         self.remarks.show_problems(tuple(_remarks(answer)))
-        tried = f"{localised(len(answer.table))} of {localised(answer.considered)} ways were tried"
+        tried = f"{localised(len(answer.table))} of {localised(answer.considered)} candidates were tried"
         self.count.setText(f"{tried}; fastest first" if answer.fits else tried)
         self.table.setVisible(bool(answer.table))
         self.table.show_candidates(answer.table, answer.fits)
@@ -69,19 +69,19 @@ class AnswerView(QWidget):
         self.machines.say([each.sentence for each in answer.machines] or lacking)
         self.how.say(words.how(answer))
         left = sum(len(reason.names) for reason in answer.left_out)
-        self.fold.setText(f"Left out: {localised(left)} that were not tried, and why")
+        self.fold.setText(f"Not tried: {localised(left)}")
         self.fold.setVisible(bool(left))
         self.fold.setChecked(False)
         self.left_out.setText("\n\n".join(map(words.left_out, answer.left_out)))
 
     def show_details(self) -> None:
-        """Says more of the row that is chosen."""
+        """Show details of the selected row."""
         chosen = self.table.chosen()
         self.details.heading.setText(words.name(chosen) if chosen is not None else "")
         self.details.say(words.details(chosen) if chosen is not None else ())
 
     def copy_answer(self) -> None:
-        """Puts all of it on the clipboard."""
+        """Copy the answer as text."""
         if self.answer is not None:
             titles, *rows = self.table.texts()
             QGuiApplication.clipboard().setText(words.as_text(self.answer, titles, rows))
@@ -93,7 +93,7 @@ class AnswerView(QWidget):
         layout = QVBoxLayout(self)
         layout.setContentsMargins(0, 0, 8, 0)
         layout.setSpacing(8)
-        head: tuple[QWidget, ...] = (self.kept, self.sentence, self.more, self.remarks)
+        head: tuple[QWidget, ...] = (self.saved, self.sentence, self.more, self.remarks)
         below: tuple[QWidget, ...] = (self.table, self.details, self.fitting, self.change, self.machines, self.how)
         for widget in head:
             layout.addWidget(widget)
@@ -106,14 +106,14 @@ class AnswerView(QWidget):
 
 
 class _Section(QWidget):
-    """A title over sentences; hidden where there are none."""
+    """Title above sentences; hidden without any."""
 
     def __init__(self, title: str) -> None:
         super().__init__()
         self.heading = QLabel(title, wordWrap=True)
         self.heading.setObjectName("heading")
         self.body = _text()
-        self.body.setAccessibleName(title or "The chosen row")
+        self.body.setAccessibleName(title or "Selected row")
         layout = QVBoxLayout(self)
         layout.setContentsMargins(0, 6, 0, 0)
         layout.setSpacing(2)
@@ -132,13 +132,11 @@ def _text(kind: str = "") -> QLabel:
 
 
 def _remarks(answer: Advice) -> Iterable[Problem]:
-    """What is to be known before the table is believed: that nothing fits, with what helps, or where it comes from."""
+    """Yield warnings above the table: remedies if nothing fits, or an uncertain ranking."""
     if not answer.fits:
         for remedy in answer.remedies:
             yield Problem("", remedy, "", "warning")
         if answer.ended_by == "time" and not answer.remedies:
-            yield Problem(
-                "", "The time was up before anything was measured.", "Choose more time for trials.", "warning"
-            )
+            yield Problem("", "Time ran out before anything was measured.", "Choose more time for trials.", "warning")
     elif answer.ended_by != "settled":
         yield Problem("", words.ENDED[answer.ended_by], "", "warning")

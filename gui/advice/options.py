@@ -1,4 +1,4 @@
-"""How long the advisor may try, and of how many machines it is to tell."""
+"""Options of the advisor: time for trials, number of machines, and network."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ GIGABIT = 1e9
 
 
 class AdviceOptions(QWidget):
-    """A line of fields, and a button to ask again with what they say.
+    """Line of fields with a button that asks again with them.
 
-    Signals: changed() - one of them says something else.
+    Signals:
+        changed(): A field changed.
     """
 
     changed = Signal()
@@ -28,14 +29,14 @@ class AdviceOptions(QWidget):
         for seconds, title in TIMES.items():
             self.time.addItem(title, seconds)
         self.time.setCurrentIndex(self.time.findData(int(BUDGET_S)))
-        self.time.setToolTip("The time for all trials. More time settles more.")
+        self.time.setToolTip("Time for all trials. Longer trials give more reliable results.")
         self.machines = QSpinBox(minimum=1, maximum=1024)
         self.machines.setToolTip(
-            "With more than one, the answer also predicts what so many machines like this one bring"
+            "With more than one, the answer also predicts the speed on several machines like this one"
         )
         self.network = QDoubleSpinBox(minimum=0.1, maximum=3200, value=10, decimals=1, suffix=" Gbit/s")
         self.network.setLocale(locale())
-        self.network.setToolTip("The speed of the network between the machines, in each direction")
+        self.network.setToolTip("Network speed between the machines, in each direction")
         self.ask = QPushButton("Ask again")
         self.ask.setToolTip("Asks with these settings")
         layout = FlowLayout(self, spacing=14, line_spacing=6)
@@ -47,10 +48,10 @@ class AdviceOptions(QWidget):
         self._network.hide()
         self.time.currentIndexChanged.connect(lambda _index: self.changed.emit())
         self.network.valueChanged.connect(lambda _value: self.changed.emit())
-        self.machines.valueChanged.connect(self._count)
+        self.machines.valueChanged.connect(self._on_machines_changed)
 
     def order(self, job: Job, *, again: bool = False) -> AdviceOrder:
-        """What is asked for `job`; `again` measures what has been measured before."""
+        """Return the order for `job`; `again` ignores saved measurements."""
         machines = self.machines.value()
         network = Network(self.network.value() * GIGABIT) if machines > 1 else None
         return AdviceOrder(
@@ -58,11 +59,11 @@ class AdviceOptions(QWidget):
         )
 
     def differs(self, order: AdviceOrder) -> bool:
-        """Whether they say something else than was asked."""
+        """Return True if the options differ from those of `order`."""
         now = self.order(order.job)
         return (now.seconds, now.machines, now.network) != (order.seconds, order.machines, order.network)
 
-    def _count(self, machines: int) -> None:
+    def _on_machines_changed(self, machines: int) -> None:
         self._network.setVisible(machines > 1)
         self.changed.emit()
 

@@ -1,4 +1,4 @@
-"""The page of the advisor: what it tries, what it advises, and the row to take."""
+"""Page of the advisor: trials, answer, and the row to use."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from gui.advice.answer_view import AnswerView
 from gui.advice.options import AdviceOptions
 from gui.advice.table import AdviceTable
 from gui.finders.child import FinderChild
-from gui.finders.page import EMPTY, WITHOUT_EFFECT, FinderPage, alike
+from gui.finders.page import EMPTY, WITHOUT_EFFECT, FinderPage, are_equal
 from gui.format import localised
 from gui.titles import devices_words, model_title
 from gui.widgets.scroll_panel import scroll_panel
 
 NOTHING_YET = (
     "No advice yet.\n\n"
-    "Press Advise … beside Strategy in the form: short trials on the ticked devices show which\nstrategy, how many "
+    "Press Advise… next to Strategy in the form: short trials on the checked devices show which\nstrategy, how many "
     "devices and which settings train this job fastest. Nothing is saved."
 )
 
 
 class AdvicePage(FinderPage):
-    """Tries ways to train the job, and lets one of them be taken."""
+    """Finder of the strategy, devices and settings."""
 
     varied = frozenset({"strategy", "devices", "accumulation"}) | {
         name for name, field in FIELDS.items() if field.group == "parallel"
@@ -46,22 +46,22 @@ class AdvicePage(FinderPage):
         self.try_again.setText("Measure again")
         self.try_again.clicked.disconnect()
         self.try_again.clicked.connect(lambda: self._ask(again=True))
-        self.options.ask.clicked.connect(self._ask_otherwise)
-        self.options.changed.connect(self._offer_asking)
-        self._stack.currentChanged.connect(lambda _index: self._offer_asking())
-        self._offer_asking()
+        self.options.ask.clicked.connect(self._ask_with_options)
+        self.options.changed.connect(self._update_ask_button)
+        self._stack.currentChanged.connect(lambda _index: self._update_ask_button())
+        self._update_ask_button()
 
     def order(self, job: Job) -> AdviceOrder:
         self._order, self._again = self.options.order(job, again=self._again), False
         return self._order
 
     def covers(self, job: Job) -> bool:
-        """The job that was tried, or one that follows the advice."""
+        """Return True for the job that was tried, and for jobs that follow the advice."""
         if self._tried is None:
             return False
         same = WITHOUT_EFFECT - {"epochs"}
-        ways = [changed(self._tried, each) for each in self.found.table] if self.found is not None else []
-        return any(alike(job, each, same) for each in (self._tried, *ways))
+        advised = [changed(self._tried, each) for each in self.found.table] if self.found is not None else []
+        return any(are_equal(job, each, same) for each in (self._tried, *advised))
 
     def above(self) -> tuple[QWidget, ...]:
         self.options = AdviceOptions()
@@ -69,7 +69,7 @@ class AdvicePage(FinderPage):
 
     def trying_page(self) -> QWidget:
         self.cancel.setText("Stop")
-        self.cancel.setToolTip("Ends the trials and answers with what is known by then")
+        self.cancel.setToolTip("Ends the trials and shows the results so far")
         self.cancel.setAccessibleName("Stop trying")
         self.progress.setRange(0, 100)
         self.progress.setTextVisible(False)
@@ -79,8 +79,8 @@ class AdvicePage(FinderPage):
         self.what.setAlignment(Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignVCenter)
         self.left = QLabel(wordWrap=True)
         self.left.setObjectName("muted")
-        self.so_far = AdviceTable("Ways to train, as far as tried")
-        self.so_far.setSelectionMode(AdviceTable.SelectionMode.NoSelection)
+        self.partial = AdviceTable("Candidates tried so far")
+        self.partial.setSelectionMode(AdviceTable.SelectionMode.NoSelection)
         line = QHBoxLayout()
         line.addWidget(self.what, 1)
         line.addWidget(self.cancel)
@@ -88,7 +88,7 @@ class AdvicePage(FinderPage):
         layout = QVBoxLayout(page)
         layout.setContentsMargins(0, 0, 0, 0)
         layout.addLayout(line)
-        for widget in (self.progress, self.left, self.so_far):
+        for widget in (self.progress, self.left, self.partial):
             layout.addWidget(widget)
         layout.addStretch(1)
         return page
@@ -98,7 +98,7 @@ class AdvicePage(FinderPage):
         table = self.view.table
         table.selectionModel().selectionChanged.connect(lambda _now, _before: self.show_choice())
         table.doubleClicked.connect(lambda _index: self.use.click())
-        take = Action(table, "use_advice", "Use this way to train", "", "Return", "Enter", context=HERE)
+        take = Action(table, "use_advice", "Use this candidate", "", "Return", "Enter", context=HERE)
         take.on_trigger(self.use.click)
         return scroll_panel(self.view)
 
@@ -106,12 +106,12 @@ class AdvicePage(FinderPage):
         self.view.show_answer(found, self._order.machines if self._order is not None else 1)
 
     def chosen(self) -> Candidate | None:
-        """The row to take; None where it could not train."""
+        """Return the selected row if it was measured; None otherwise."""
         row = self.view.table.chosen() if self.found is not None else None
         return row if row is not None and row.images_per_second is not None else None
 
     def values(self) -> dict[str, Any]:
-        """All that any row sets, as the chosen one has it, so that it may follow upon another."""
+        """Return the chosen row's value for every field that any row sets, so that it can replace another row."""
         row = self.chosen()
         if row is None or self._tried is None:
             return {}
@@ -124,21 +124,21 @@ class AdvicePage(FinderPage):
         self.view.show_details()
         self.use.setText("Use this")
         self.use.setEnabled(row is not None)
-        about = "Choose a row that was measured." if row is None else "This is your job as it is."
+        about = "Choose a row that was measured." if row is None else "This is your current job."
         self.use.setToolTip(f"Sets {words.changes(row)} in the form" if row is not None and row.changes else about)
 
-    # What happens
+    # Trials
 
     def _ask(self, *, again: bool = False) -> None:
         self._again = again
         super()._ask()
 
-    def _ask_otherwise(self) -> None:
-        """Another time is for new trials; of other machines a kept answer tells as well."""
+    def _ask_with_options(self) -> None:
+        """Ask with changed options; only a different time needs new trials."""
         before = self._order.seconds if self._order is not None else None
         self._ask(again=before is not None and self.options.time.currentData() != before)
 
-    def _offer_asking(self) -> None:
+    def _update_ask_button(self) -> None:
         idle = self._stack.currentIndex() == EMPTY and self._job is not None
         self.options.ask.setVisible(idle or (self._order is not None and self.options.differs(self._order)))
 
@@ -147,29 +147,29 @@ class AdvicePage(FinderPage):
         self.cancel.setText("Stop")
         self.cancel.setEnabled(True)
         self.left.setText("")
-        self.so_far.hide()
+        self.partial.hide()
         super()._try(job)
         self.subtitle.setText(
             f"{model_title(job.model.name)}, batch size {localised(job.training.batch_size)}, {devices_words(job.parallel.devices)}"
         )
-        self._offer_asking()
+        self._update_ask_button()
 
-    def _progress(self, message: FinderProgress | AdviceProgress) -> None:
-        super()._progress(message)
+    def _on_progress(self, message: FinderProgress | AdviceProgress) -> None:
+        super()._on_progress(message)
         if isinstance(message, AdviceProgress):
-            self.what.setText(f"{message.what} …")
+            self.what.setText(f"{message.what}…")
             self.left.setText(words.progress(message))
-            self.so_far.setVisible(bool(message.table))
-            self.so_far.show_candidates(message.table)
+            self.partial.setVisible(bool(message.table))
+            self.partial.show_candidates(message.table)
 
     def end(self) -> None:
         self._stopping = True
-        self.cancel.setText("Stopping …")
+        self.cancel.setText("Stopping…")
         self.cancel.setEnabled(False)
         self.child.stop()
 
-    def _failed(self, why: str) -> None:
-        if self._stopping:  # before it had begun
+    def _on_failed(self, reason: str) -> None:
+        if self._stopping:  # before the trials started
             self._stack.setCurrentIndex(EMPTY)
         else:
-            super()._failed(why)
+            super()._on_failed(reason)

@@ -1,4 +1,4 @@
-"""About Footplate: its version, and the version and licence of each package that it stands on."""
+"""About dialog: Footplate's version, and versions and licenses of its packages."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from PySide6.QtWidgets import (
 _NAME = re.compile(r"[\w.-]+")
 _LICENCE_FILE = re.compile(r"(licen[cs]e|copying|notice)", re.IGNORECASE)
 _LONGEST_LICENCE = 60
-"""Characters of the field License beyond which it holds the licence's text, as older packages have it."""
+"""Maximum characters of a license name; longer fields of old packages contain the license text."""
 
 
 class Package(NamedTuple):
-    """An installed package: its name, version and licence in a few words."""
+    """Installed package with its version and the name of its license."""
 
     name: str
     version: str
@@ -34,7 +34,7 @@ class Package(NamedTuple):
 
 
 def packages(root: str = "footplate") -> list[Package]:
-    """What is installed of everything that `root` needs, itself first, then by name."""
+    """Return the installed dependencies of `root`, itself first, then by name."""
     found: dict[str, Package] = {}
     waiting = [root]
     while waiting:
@@ -54,7 +54,7 @@ def packages(root: str = "footplate") -> list[Package]:
 
 
 def licence(dist: Distribution) -> str:
-    """A distribution's licence: its SPDX expression, or its short field, or its classifiers; "" where it names none."""
+    """Return the license by SPDX expression, license field or classifiers; "" if there is none."""
     given = dist.metadata.json
     short = str(given.get("license", "")).removeprefix("UNKNOWN")  # what old setuptools writes for none
     if expression := given.get("license_expression", ""):
@@ -66,17 +66,17 @@ def licence(dist: Distribution) -> str:
 
 
 def licence_text(name: str) -> str:
-    """The text of a package's licence files, one after the other; where it ships none, a sentence that says so."""
+    """Return the license files of a package, or a sentence if it ships none."""
     dist = distribution(name)
     files = [
         file for file in dist.files or () if _LICENCE_FILE.search(file.name) and file.suffix not in (".py", ".pyc")
     ]
     texts = [text for file in files if (text := file.read_text())]
-    return "\n\n".join(texts) or str(dist.metadata.json.get("license") or "This package ships no text of its licence.")
+    return "\n\n".join(texts) or str(dist.metadata.json.get("license") or "This package contains no license text.")
 
 
 class AboutDialog(QDialog):
-    """Not modal; reads the packages when it is made."""
+    """Non-modal dialog with the packages and their license texts."""
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -89,12 +89,12 @@ class AboutDialog(QDialog):
         heading = QLabel(f"Footplate {version}")
         heading.setObjectName("heading")
         about = QLabel(
-            "Watches the GPUs of a workstation and trains vision models on them. It stands on these packages:",
+            "Monitors the GPUs of a workstation and trains vision models on them. Built with:",
             wordWrap=True,
         )
         self.table = QTableWidget(len(self._packages), 3)
-        self.table.setAccessibleName("Packages and their licences")
-        self.table.setHorizontalHeaderLabels(["Package", "Version", "Licence"])
+        self.table.setAccessibleName("Packages and their licenses")
+        self.table.setHorizontalHeaderLabels(["Package", "Version", "License"])
         self.table.verticalHeader().hide()
         self.table.setShowGrid(False)
         self.table.setSelectionBehavior(QTableWidget.SelectionBehavior.SelectRows)
@@ -106,11 +106,11 @@ class AboutDialog(QDialog):
         self.table.horizontalHeader().setStretchLastSection(True)
         for row, package in enumerate(self._packages):
             for column, text in enumerate(package):
-                item = QTableWidgetItem(text or "not named")
+                item = QTableWidgetItem(text or "unknown")
                 item.setToolTip(text)
                 self.table.setItem(row, column, item)
         self.text = QPlainTextEdit(readOnly=True)
-        self.text.setAccessibleName("Text of the licence")
+        self.text.setAccessibleName("License text")
         self.text.setTabChangesFocus(True)
         self.table.currentCellChanged.connect(lambda row, *_rest: self._show(row))
         parts = QSplitter(Qt.Orientation.Vertical)

@@ -1,6 +1,4 @@
-"""What the command palette finds: commands, settings, GPUs, datasets, runs and models, as they are when it is
-opened.
-"""
+"""Entries of the command palette."""
 
 from __future__ import annotations
 
@@ -21,7 +19,7 @@ from gui.titles import model_title, run_title, strategy_title
 
 
 def of_actions(actions: Iterable[Action], window: QWidget) -> Iterator[Entry]:
-    """The window's own commands, and those of the page that is on screen."""
+    """Yield the window's commands, and those of the page on screen."""
     for action in actions:
         place = action.parent()
         if place is window or (isinstance(place, QWidget) and place.isVisible()):
@@ -42,7 +40,7 @@ def of_settings(show: Callable[[str], object]) -> Iterator[Entry]:
 
 
 def of_models(catalogue: Catalogue, choose: Callable[[str, str], object]) -> Iterator[Entry]:
-    """`choose` is given the task and the model."""
+    """Yield the models; `choose` takes a task and a model."""
     tasks = {task.id: task.title for task in catalogue.tasks}
     for model in catalogue.models:
         task = tasks.get(model.task, model.task)
@@ -63,7 +61,7 @@ def of_datasets(folders: Sequence[str], choose: Callable[[str], object]) -> Iter
 
 
 def of_gpus(titles: dict[str, str], show: Callable[[str], object]) -> Iterator[Entry]:
-    """`titles` are by the GPUs' keys in the history."""
+    """Yield GPUs, whose titles are given by their keys in the history."""
     for key, title in titles.items():
         yield Entry("GPU", title, partial(show, key), "Shows it in the Monitor")
 

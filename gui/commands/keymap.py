@@ -1,4 +1,4 @@
-"""Which keys belong to which command: the user's own over the standard ones, kept from one opening to the next."""
+"""Keys of the commands: the user's choices over the defaults."""
 
 from __future__ import annotations
 
@@ -11,50 +11,50 @@ from engine.system.decode_errors import NOT_DECODED
 from gui.actions import Action, Actions, chosen_keys
 from gui.sources.settings import Settings
 
-_KEPT_UNDER = "shortcuts"
+_KEY = "shortcuts"
 
 
 class Keymap(QObject):
-    """Changes the keys of commands and remembers those that are not the standard ones."""
+    """Assigns keys to commands and saves those that differ from the defaults."""
 
     def __init__(self, acts: Actions, settings: Settings, parent: QObject) -> None:
         super().__init__(parent)
         self._acts, self._settings = acts, settings
         chosen_keys.clear()
         try:
-            kept = msgspec.json.decode(settings.text(_KEPT_UNDER, "{}"), type=dict[str, tuple[str, ...]])
+            saved = msgspec.json.decode(settings.text(_KEY, "{}"), type=dict[str, tuple[str, ...]])
         except NOT_DECODED:
-            kept = {}
-        chosen_keys.update(kept)
+            saved = {}
+        chosen_keys.update(saved)
         for action in acts.all():
-            if action.objectName() in kept:
-                action.set_keys(kept[action.objectName()])
+            if action.objectName() in saved:
+                action.set_keys(saved[action.objectName()])
 
     def commands(self) -> list[Action]:
-        """Every command that there is now, by its title."""
+        """Return all existing commands, sorted by title."""
         return sorted(self._acts.all(), key=lambda action: (action.title.lower(), action.objectName()))
 
     def holder(self, action: Action, keys: str) -> Action | None:
-        """Another command that these keys would belong to with the focus somewhere, if there is one."""
-        wanted = QKeySequence(keys)
+        """Return another command that reacts to these keys with the same focus; None if there is none."""
+        sequence = QKeySequence(keys)
         return next(
             (
                 other
                 for other in self._acts.all()
-                if other is not action and wanted in other.shortcuts() and overlap(action, other)
+                if other is not action and sequence in other.shortcuts() and overlap(action, other)
             ),
             None,
         )
 
-    def give(self, action: Action, keys: str) -> Action | None:
-        """Gives the command these keys alone, "" for none; or answers which command has them, and changes nothing."""
+    def assign(self, action: Action, keys: str) -> Action | None:
+        """Assign keys ("" for none); if another command has them, return it and change nothing."""
         other = self.holder(action, keys) if keys else None
         if other is None:
             self._set(action, (keys,) if keys else ())
         return other
 
     def reset(self, action: Action) -> Action | None:
-        """Gives the command its standard keys back; or answers which command has one of them, and changes nothing."""
+        """Restore the default keys; if another command has one of them, return it and change nothing."""
         others = [self.holder(action, keys) for keys in action.standard_keys]
         other = next(filter(None, others), None)
         if other is None:
@@ -65,21 +65,21 @@ class Keymap(QObject):
         for action in self._acts.all():
             action.set_keys(action.standard_keys)
         chosen_keys.clear()
-        self._settings.forget(_KEPT_UNDER)
+        self._settings.forget(_KEY)
 
     def _set(self, action: Action, keys: tuple[str, ...]) -> None:
         action.set_keys(keys)
         chosen_keys.pop(action.objectName(), None)
         if keys != action.standard_keys:
             chosen_keys[action.objectName()] = keys
-        self._settings.set(_KEPT_UNDER, msgspec.json.encode(chosen_keys).decode())
+        self._settings.set(_KEY, msgspec.json.encode(chosen_keys).decode())
 
 
 def overlap(one: Action, other: Action) -> bool:
-    """Whether the keys of both act with the focus somewhere."""
-    places = one.parent(), other.parent()
-    assert isinstance(places[0], QWidget)
-    assert isinstance(places[1], QWidget)
+    """Return True if the keys of both work with the same focus."""
+    first, second = one.parent(), other.parent()
+    assert isinstance(first, QWidget)
+    assert isinstance(second, QWidget)
     if Qt.ShortcutContext.WindowShortcut in (one.shortcutContext(), other.shortcutContext()):
         return True
-    return places[0] is places[1] or places[0].isAncestorOf(places[1]) or places[1].isAncestorOf(places[0])
+    return first is second or first.isAncestorOf(second) or second.isAncestorOf(first)

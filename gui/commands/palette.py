@@ -1,4 +1,4 @@
-"""The command palette: one field that finds everything by any part of its words."""
+"""Command palette that finds commands, settings, GPUs, datasets, runs and models by words."""
 
 from __future__ import annotations
 
@@ -23,18 +23,16 @@ from gui import format as window_format
 from gui.style import theme
 
 MOST_SHOWN = 100
-"""The most entries that are listed; further words find the rest."""
+"""Maximum number of listed entries."""
 KINDS = ("Command", "Setting", "GPU", "Dataset", "Run", "Model")
-"""What is found, in the order in which equally good matches are listed."""
+"""Kinds of entries, in the order of equally good matches."""
 _ORDER = {kind: number for number, kind in enumerate(KINDS)}
 _KIND_WIDTH, _PADDING = 84, 10
 
 
 @dataclass(slots=True)
 class Entry:
-    """Something that can be found and done. `detail` is told in small, and searched, too; `why` says why it can't be
-    done now, "" where it can.
-    """
+    """Entry of the palette. `detail` is its second line, and `why` the reason while it is disabled."""
 
     kind: str
     title: str
@@ -43,7 +41,7 @@ class Entry:
     key: str = ""
     why: str = ""
     hay: str = field(init=False)
-    """All that is searched, in small letters, with a space before the title, which ends at `head`."""
+    """Searched text in lower case; the title starts after a space and ends at `head`."""
     head: int = field(init=False)
     order: int = field(init=False)
 
@@ -54,9 +52,10 @@ class Entry:
 
 
 def find(entries: Sequence[Entry], text: str) -> list[Entry]:
-    """The entries that have all words of `text` somewhere, the best first: those whose title begins with a word, then
-    those one of whose words does, then those that have it within the title, then within the rest; what can be done
-    before what cannot; then by kind, and as they stand.
+    """Return the entries that contain all words of `text`, best first.
+
+    Matches at the start of the title rank before those at the start of a word of it, within it, and elsewhere; then enabled
+    entries before disabled ones, then by kind and the given order.
     """
     words = [(f" {word}", word) for word in text.lower().split()]
     if not words:
@@ -81,7 +80,7 @@ def find(entries: Sequence[Entry], text: str) -> list[Entry]:
 
 
 class EntryModel(QAbstractListModel):
-    """The entries that match what is typed. `count` says how many there are, listed or not."""
+    """Entries that match the typed words."""
 
     def __init__(self, parent: QObject | None = None) -> None:
         super().__init__(parent)
@@ -89,7 +88,7 @@ class EntryModel(QAbstractListModel):
         self.shown: list[Entry] = []
 
     def offer(self, entries: Sequence[Entry]) -> None:
-        """Searches these from now on."""
+        """Search these entries from now on."""
         self._all = entries
         self.search("")
 
@@ -115,7 +114,7 @@ class EntryModel(QAbstractListModel):
 
 
 class _Row(QStyledItemDelegate):
-    """Draws an entry: its kind, its title, what it is about or why it can't be done, and its key."""
+    """Delegate that paints an entry: kind, title, detail or reason, and key."""
 
     def sizeHint(self, option: QStyleOptionViewItem, _index: QModelIndex | QPersistentModelIndex) -> QSize:
         return QSize(100, 2 * option.fontMetrics.height() + 12)
@@ -123,7 +122,7 @@ class _Row(QStyledItemDelegate):
     def paint(
         self, painter: QPainter, option: QStyleOptionViewItem, index: QModelIndex | QPersistentModelIndex
     ) -> None:
-        # Through the model itself, since Qt would turn the entry into a variant and back.
+        # Not through index.data(), because Qt would convert the entry to a variant and back.
         model = index.model()
         assert isinstance(model, EntryModel)
         entry, colors, metrics = model.shown[index.row()], theme.colors(), option.fontMetrics
@@ -142,7 +141,7 @@ class _Row(QStyledItemDelegate):
         painter.drawText(
             QRect(area.right() - key_width, area.top(), key_width, line), Qt.AlignmentFlag.AlignRight, entry.key
         )
-        second = f"Not now: {entry.why}" if entry.why else entry.detail
+        second = f"Unavailable: {entry.why}" if entry.why else entry.detail
         painter.drawText(
             below,
             Qt.AlignmentFlag.AlignLeft,
@@ -155,7 +154,7 @@ class _Row(QStyledItemDelegate):
 
 
 class Palette(QDialog):
-    """Made once and shown again, over the top of the window. Escape closes it, and so does a click elsewhere."""
+    """Popup over the top of the window."""
 
     def __init__(self, parent: QWidget) -> None:
         super().__init__(parent, Qt.WindowType.Popup)
@@ -163,28 +162,28 @@ class Palette(QDialog):
         self.setObjectName("palette")
         self.setAttribute(Qt.WidgetAttribute.WA_StyledBackground)
         self.field = QLineEdit()
-        self.field.setPlaceholderText("Commands, settings, models, runs, datasets, GPUs …")
+        self.field.setPlaceholderText("Commands, settings, models, runs, datasets, GPUs…")
         self.field.setAccessibleName("Find anything")
         self.field.installEventFilter(self)
         self.field.textChanged.connect(self._search)
         self.model = EntryModel(self)
         self.list = QListView()
-        self.list.setAccessibleName("What is found")
+        self.list.setAccessibleName("Matches")
         self.list.setModel(self.model)
         self.list.setItemDelegate(_Row(self.list))
         self.list.setUniformItemSizes(True)
         self.list.setFocusPolicy(Qt.FocusPolicy.NoFocus)
-        self.list.clicked.connect(self._do)
-        self.said = QLabel()
-        self.said.setObjectName("muted")
+        self.list.clicked.connect(self._run)
+        self.hint = QLabel()
+        self.hint.setObjectName("muted")
         layout = QVBoxLayout(self)
         layout.setContentsMargins(10, 10, 10, 8)
         layout.setSpacing(8)
-        for widget in (self.field, self.list, self.said):
+        for widget in (self.field, self.list, self.hint):
             layout.addWidget(widget)
 
     def offer(self, entries: Sequence[Entry]) -> None:
-        """Comes forward with `entries`, nothing typed yet."""
+        """Open the palette with `entries` and an empty search."""
         self.model.offer(entries)
         self.field.clear()
         self._search("")
@@ -197,7 +196,7 @@ class Palette(QDialog):
         self.field.setFocus()
 
     def eventFilter(self, watched: QObject, event: QEvent) -> bool:
-        """Keys that move the choice act while the field keeps the keyboard."""
+        """Move the selection by keys while the search field keeps the focus."""
         if watched is not self.field or not isinstance(event, QKeyEvent) or event.type() != QEvent.Type.KeyPress:
             return super().eventFilter(watched, event)
         page = max(1, self.list.viewport().height() // max(1, self.list.sizeHintForRow(0)))
@@ -206,7 +205,7 @@ class Palette(QDialog):
         if key in steps:
             self._choose(self.list.currentIndex().row() + steps[key], around=abs(steps[key]) == 1)
         elif key in (Qt.Key.Key_Return, Qt.Key.Key_Enter):
-            self._do(self.list.currentIndex())
+            self._run(self.list.currentIndex())
         else:
             return super().eventFilter(watched, event)
         return True
@@ -215,11 +214,11 @@ class Palette(QDialog):
         self.model.search(text)
         self._choose(0)
         if not self.model.shown:
-            self.said.setText(f"Nothing matches “{text.strip()}”.")
+            self.hint.setText(f"Nothing matches “{text.strip()}”.")
         elif len(self.model.shown) == MOST_SHOWN:
-            self.said.setText(f"The best {window_format.localised(MOST_SHOWN)} are listed. Type more words for fewer.")
+            self.hint.setText(f"Showing the best {window_format.localised(MOST_SHOWN)}. Keep typing to narrow.")
         else:
-            self.said.setText("↑ ↓ choose · Enter does it · Esc closes")
+            self.hint.setText("↑↓ Select · Enter Run · Esc Close")
 
     def _choose(self, row: int, *, around: bool = False) -> None:
         count = len(self.model.shown)
@@ -227,13 +226,13 @@ class Palette(QDialog):
             row = row % count if around else min(max(0, row), count - 1)
             self.list.setCurrentIndex(self.model.index(row))
 
-    def _do(self, index: QModelIndex) -> None:
-        """Does what is chosen; says why where that can't be done."""
+    def _run(self, index: QModelIndex) -> None:
+        """Run the selected entry, or show why it is disabled."""
         if not index.isValid():
             return
         entry = self.model.shown[index.row()]
         if entry.why:
-            self.said.setText(entry.why)
+            self.hint.setText(entry.why)
             return
         self.hide()
         entry.act()

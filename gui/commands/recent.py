@@ -1,4 +1,4 @@
-"""Which datasets and runs were used lately."""
+"""Recent datasets and runs."""
 
 from __future__ import annotations
 
@@ -13,38 +13,38 @@ from gui.sources.settings import Settings
 from gui.titles import run_title
 
 MOST = 10
-_KEPT_UNDER = "recent_datasets"
+_KEY = "recent_datasets"
 
 
 class RecentDatasets:
-    """The folders that were chosen and could be read, the last first, kept from one opening to the next."""
+    """Saved list of dataset folders that could be read, newest first."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
 
     def folders(self) -> list[str]:
         try:
-            return msgspec.json.decode(self._settings.text(_KEPT_UNDER, "[]"), type=list[str])[:MOST]
+            return msgspec.json.decode(self._settings.text(_KEY, "[]"), type=list[str])[:MOST]
         except NOT_DECODED:
             return []
 
     def add(self, folder: str) -> None:
         known = self.folders()
         if folder and known[:1] != [folder]:
-            kept = [folder, *(each for each in known if each != folder)][:MOST]
-            self._settings.set(_KEPT_UNDER, msgspec.json.encode(kept).decode())
+            folders = [folder, *(each for each in known if each != folder)][:MOST]
+            self._settings.set(_KEY, msgspec.json.encode(folders).decode())
 
     def forget(self) -> None:
-        self._settings.forget(_KEPT_UNDER)
+        self._settings.forget(_KEY)
 
 
 def datasets_of(runs: Sequence[RunSummary], recent: Sequence[str]) -> list[str]:
-    """All datasets that are known: those chosen lately, then those of runs, the newest first."""
+    """Return all known datasets: the recent ones, then those of runs, newest first."""
     return list(dict.fromkeys([*recent, *(run.dataset for run in runs if run.dataset)]))
 
 
 def titles_of(folders: Sequence[str]) -> dict[str, str]:
-    """What each folder is called: its own name, with that of the folder above it where two share it."""
+    """Return the name of each folder, with its parent's name if two folders share it."""
     names = [Path(folder).name for folder in folders]
     return {
         folder: name if names.count(name) == 1 else f"{name} ({Path(folder).parent.name})"
@@ -53,5 +53,5 @@ def titles_of(folders: Sequence[str]) -> dict[str, str]:
 
 
 def run_line(run: RunSummary) -> str:
-    """A run in a menu: its title and how it ended."""
+    """Return the title and state of a run, for menus."""
     return f"{run_title(run)} · {run.state}"

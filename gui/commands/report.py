@@ -1,4 +1,4 @@
-"""Reporting a problem: the report is made, looked through, and only then saved."""
+"""Dialog that creates a problem report and saves it after review."""
 
 from __future__ import annotations
 
@@ -34,8 +34,9 @@ NAME = "footplate-report.zip"
 
 
 class ReportDialog(QDialog):
-    """Makes a report by ``footplate doctor --report`` and shows all of its texts. Not modal; deletes itself when
-    closed, and ends what is still at work on the report.
+    """Non-modal dialog with the texts of a report from ``footplate doctor --report``.
+
+    Closing it ends the command and deletes the dialog.
     """
 
     def __init__(self, parent: QWidget | None = None) -> None:
@@ -46,7 +47,7 @@ class ReportDialog(QDialog):
         self.setAttribute(Qt.WidgetAttribute.WA_StyledBackground)
         self.resize(820, 600)
         self.texts: dict[str, str] = {}
-        self.state = QLabel("Checking this machine and collecting the logs …", wordWrap=True)
+        self.state = QLabel("Checking this machine and collecting logs…", wordWrap=True)
         self.files = QListWidget()
         self.files.setAccessibleName("Files of the report")
         self.files.currentTextChanged.connect(self._show)
@@ -55,9 +56,9 @@ class ReportDialog(QDialog):
         self.text.setFont(QFontDatabase.systemFont(QFontDatabase.SystemFont.FixedFont))
         self.text.setTabChangesFocus(True)
         self.problem = ProblemLabel()
-        self.save = QPushButton("&Save …")
+        self.save = QPushButton("&Save…")
         self.save.setEnabled(False)
-        self.save.clicked.connect(self._ask_where)
+        self.save.clicked.connect(self._choose_target)
         self.cancel = QPushButton("Cancel")
         self.cancel.clicked.connect(self.close)
         parts = QSplitter(Qt.Orientation.Horizontal)
@@ -80,12 +81,13 @@ class ReportDialog(QDialog):
         self._file = Path(self._folder.name) / NAME
         self._process = QProcess(self)
         self._process.setWorkingDirectory(str(paths.PACKAGES))
-        self._process.finished.connect(self._made)
+        self._process.finished.connect(self._on_finished)
+        self._process.errorOccurred.connect(self._on_error)
         self._process.start(sys.executable, ["-m", "footplate", "doctor", "--report", str(self._file)])
         QTimer.singleShot(1000 * _MAKING_S, self, self._process.kill)
 
     def hideEvent(self, event: QHideEvent) -> None:
-        """Nobody waits for the report any more."""
+        """End the command and delete its files."""
         super().hideEvent(event)
         if not event.spontaneous():
             self._process.blockSignals(True)
@@ -93,42 +95,46 @@ class ReportDialog(QDialog):
             self._process.waitForFinished()
             self._folder.cleanup()
 
-    def _made(self) -> None:
+    def _on_finished(self) -> None:
         try:
-            self._take(self._file.read_bytes())
-        except OSError:
-            said = bytes(self._process.readAllStandardError().data()).decode(errors="replace").strip().splitlines()
-            self._failed(said[-1].rstrip(".") if said else "The command failed")
+            self._show_report(self._file.read_bytes())
+        except (OSError, zipfile.BadZipFile):
+            lines = bytes(self._process.readAllStandardError().data()).decode(errors="replace").strip().splitlines()
+            self._show_failure(lines[-1].rstrip(".") if lines else "The command failed")
 
-    def _take(self, archive: bytes) -> None:
+    def _on_error(self, error: QProcess.ProcessError) -> None:
+        if error == QProcess.ProcessError.FailedToStart:  # other errors also finish the process
+            self._show_failure(self._process.errorString().rstrip("."))
+
+    def _show_report(self, archive: bytes) -> None:
         self._archive = archive
         with zipfile.ZipFile(io.BytesIO(archive)) as packed:
             self.texts = {name.partition("/")[2]: packed.read(name).decode() for name in packed.namelist()}
         self.state.setText(
-            "This is all that the report holds. Names, paths and addresses are replaced, but logs may say more than can be "
-            "recognised: look it through before you save it. Nothing is sent."
+            "This is the full report. Names, paths and addresses are replaced, but logs may contain more than can be "
+            "recognized: review it before you save it. Nothing is sent."
         )
         self.files.addItems(list(self.texts))
         self.files.setCurrentRow(0)
         self.save.setEnabled(True)
 
-    def _failed(self, cause: str) -> None:
-        self.state.setText("The report could not be made.")
+    def _show_failure(self, cause: str) -> None:
+        self.state.setText("Couldn't create the report.")
         self.problem.show_problems((Problem("", f"{cause}.", "Try “footplate doctor” in a terminal."),))
 
     def _show(self, name: str) -> None:
         self.text.setPlainText(self.texts.get(name, "")[:_SHOWN_CHARACTERS])
 
-    def _ask_where(self) -> None:
+    def _choose_target(self) -> None:
         choose_target(self, "Save the report", NAME, self.write)
 
     def write(self, target: Path) -> None:
-        """Writes what has been looked through, as it was."""
+        """Save the reviewed report."""
         try:
             paths.write_atomically(target, self._archive)
         except OSError as error:
             self.problem.show_problems(
-                (Problem("", f"Could not save it: {describe_error(error)}.", "Choose another folder."),)
+                (Problem("", f"Couldn't save the report: {describe_error(error)}.", "Choose another folder."),)
             )
         else:
             self.close()

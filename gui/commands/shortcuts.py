@@ -1,4 +1,4 @@
-"""The dialog of keyboard shortcuts: every command, its keys, and a field that changes them."""
+"""Dialog that lists and changes keyboard shortcuts."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from gui.commands.keymap import Keymap
 from gui.widgets.problem_label import ProblemLabel
 
 _NATIVE = QKeySequence.SequenceFormat.NativeText
-_STANDARD = "Alt+arrows, Tab and what is typed into a field keep their meaning."
+_STANDARD = "Alt+arrows, Tab and typing into fields can't be reassigned."
 
 
 class ShortcutsDialog(QDialog):
-    """Not modal; made once and shown again."""
+    """Non-modal dialog with all commands and a field for new keys."""
 
     def __init__(self, keymap: Keymap, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -39,12 +39,12 @@ class ShortcutsDialog(QDialog):
         self._keymap = keymap
         self._commands: list[Action] = []
         self.search = QLineEdit(clearButtonEnabled=True)
-        self.search.setPlaceholderText("Search commands and keys …")
+        self.search.setPlaceholderText("Search commands and keys…")
         self.search.setAccessibleName("Search shortcuts")
         self.search.textChanged.connect(self._list)
         self.table = QTableWidget(0, 3)
         self.table.setAccessibleName("Shortcuts")
-        self.table.setHorizontalHeaderLabels(["Command", "What it does", "Keys"])
+        self.table.setHorizontalHeaderLabels(["Command", "Description", "Keys"])
         self.table.verticalHeader().hide()
         self.table.setShowGrid(False)
         self.table.setSelectionBehavior(QTableWidget.SelectionBehavior.SelectRows)
@@ -61,16 +61,16 @@ class ShortcutsDialog(QDialog):
         self.keys.setMaximumSequenceLength(1)
         self.keys.setClearButtonEnabled(True)
         self.keys.setAccessibleName("New keys")
-        self.keys.setAccessibleDescription("Takes the keys that are pressed")
+        self.keys.setAccessibleDescription("Records the keys that you press")
         line = self.keys.findChild(QLineEdit)
         assert line is not None
         line.setAccessibleName("New keys")
         line.setPlaceholderText("Press the new keys")
         self.keys.keySequenceChanged.connect(lambda _keys: self._check())
-        self.assign = _button("&Assign", "Gives the command these keys", self._assign)
-        self.none = _button("&Remove", "Leaves the command without keys", self._remove)
-        self.reset = _button("&Default", "Gives the command its default keys back", self._reset)
-        self.reset_all = _button("Reset a&ll", "Gives every command its default keys back", self._reset_all)
+        self.assign = _button("&Assign", "Assigns these keys to the command", self._assign)
+        self.none = _button("&Remove", "Removes the keys of the command", self._remove)
+        self.reset = _button("&Default", "Restores the default keys of the command", self._reset)
+        self.reset_all = _button("Reset a&ll", "Restores the default keys of every command", self._reset_all)
         self.problem = ProblemLabel()
         self._lay_out()
 
@@ -81,12 +81,12 @@ class ShortcutsDialog(QDialog):
 
     @property
     def chosen(self) -> Action | None:
-        """The command of the chosen row."""
+        """Command of the selected row."""
         row = self.table.currentRow()
         return self._commands[row] if 0 <= row < len(self._commands) else None
 
     def choose(self, action_id: str) -> None:
-        """Chooses the row of the command of that id."""
+        """Select the command with that id."""
         for row, action in enumerate(self._commands):
             if action.objectName() == action_id:
                 self.table.setCurrentCell(row, 0)
@@ -114,18 +114,18 @@ class ShortcutsDialog(QDialog):
         layout.addLayout(foot)
 
     def _list(self) -> None:
-        """Lists the commands that have all words of the search."""
+        """List the commands that contain all words of the search."""
         words = self.search.text().lower().split()
         chosen = self.chosen
         self._commands = [
             action
             for action in self._keymap.commands()
-            if all(word in f"{action.title} {action.tip} {_shown(action)}".lower() for word in words)
+            if all(word in f"{action.title} {action.tip} {_keys_text(action)}".lower() for word in words)
         ]
         self.table.setRowCount(len(self._commands))
         for row, action in enumerate(self._commands):
             changed = action.keys != tuple(QKeySequence(key).toString() for key in action.standard_keys)
-            for column, text in enumerate((action.title, action.tip, _shown(action))):
+            for column, text in enumerate((action.title, action.tip, _keys_text(action))):
                 item = QTableWidgetItem(text)
                 item.setToolTip(text)
                 font = item.font()
@@ -142,29 +142,29 @@ class ShortcutsDialog(QDialog):
         self._check()
 
     def _check(self) -> None:
-        """Says at once whose keys are typed."""
+        """Show which command has the typed keys."""
         action, keys = self.chosen, self.keys.keySequence().toString()
         other = self._keymap.holder(action, keys) if action is not None and keys else None
-        self.problem.show_problems(_taken(other, keys))
+        self.problem.show_problems(_conflict(other, keys))
         self.assign.setEnabled(action is not None and bool(keys) and other is None)
         self.none.setEnabled(action is not None and bool(action.keys))
         self.reset.setEnabled(action is not None)
 
     def _assign(self) -> None:
         if self.chosen is not None:
-            self._keymap.give(self.chosen, self.keys.keySequence().toString())
+            self._keymap.assign(self.chosen, self.keys.keySequence().toString())
             self._list()
 
     def _remove(self) -> None:
         if self.chosen is not None:
-            self._keymap.give(self.chosen, "")
+            self._keymap.assign(self.chosen, "")
             self._list()
 
     def _reset(self) -> None:
         if self.chosen is not None:
             other = self._keymap.reset(self.chosen)
             self._list()
-            self.problem.show_problems(_taken(other, ", ".join(self.chosen.standard_keys)))
+            self.problem.show_problems(_conflict(other, ", ".join(self.chosen.standard_keys)))
 
     def _reset_all(self) -> None:
         self._keymap.reset_all()
@@ -172,7 +172,7 @@ class ShortcutsDialog(QDialog):
 
 
 class _KeysEdit(QKeySequenceEdit):
-    """Takes any keys but Tab, which goes on to the next control, and Escape, which closes the dialog."""
+    """Records all keys except Tab, which moves the focus, and Escape, which closes the dialog."""
 
     def event(self, event: QEvent) -> bool:
         if isinstance(event, QKeyEvent) and event.type() == QEvent.Type.KeyPress:
@@ -188,14 +188,14 @@ class _KeysEdit(QKeySequenceEdit):
             super().keyPressEvent(event)
 
 
-def _taken(other: Action | None, keys: str) -> tuple[Problem, ...]:
+def _conflict(other: Action | None, keys: str) -> tuple[Problem, ...]:
     if other is None:
         return ()
     native = QKeySequence(keys).toString(_NATIVE)
     return (Problem("keys", f"{native} belongs to “{other.title}”.", "Press other keys, or remove it there first."),)
 
 
-def _shown(action: Action) -> str:
+def _keys_text(action: Action) -> str:
     return ", ".join(key.toString(_NATIVE) for key in action.shortcuts())
 
 

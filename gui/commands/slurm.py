@@ -1,4 +1,4 @@
-"""Submitting the form's job to SLURM: what is asked of it, the script that comes of that, and what SLURM says."""
+"""Dialog that submits the job in the form to SLURM."""
 
 from __future__ import annotations
 
@@ -37,24 +37,25 @@ from gui.widgets.problem_label import ProblemLabel
 _KEY = "slurm"
 _SETUP = "Lines before the run, as\nmodule load cuda"
 _TEXTS = {
-    "partition": ("&Partition", "the site's"),
-    "account": ("&Account", "yours"),
-    "time": ("&Time limit", "the partition's; as 8:00:00"),
+    "partition": ("&Partition", "site default"),
+    "account": ("&Account", "your default"),
+    "time": ("&Time limit", "partition default, e.g. 8:00:00"),
     "host": ("SLURM's &host (ssh)", "this machine"),
 }
-"""The title of each field, and what holds where it is empty."""
+"""Title of each text field, and the meaning of an empty one."""
 _NUMBERS = {
     "nodes": ("&Nodes", 1, 1000, ""),
-    "gpus_per_node": ("&GPUs of each node", 0, 64, "none: a CPU worker"),
-    "cpus_per_task": ("&CPUs of each node", 0, 4096, "the site's"),
+    "gpus_per_node": ("&GPUs per node", 0, 64, "none (CPU worker)"),
+    "cpus_per_task": ("&CPUs per node", 0, 4096, "site default"),
 }
-"""The title of each, the least and the most, and what the least means."""
+"""Title, minimum and maximum of each number, and the meaning of the minimum."""
 
 
 class SlurmDialog(QDialog):
-    """Not modal. `job` gives what is to be submitted, or None. What is asked for is remembered.
+    """Non-modal dialog with the options, which it remembers, and the script made from them.
 
-    Signals: submitted(RunFolder) - SLURM has taken that run.
+    Signals:
+        submitted(RunFolder): SLURM accepted this run.
     """
 
     submitted = Signal(object)
@@ -74,7 +75,7 @@ class SlurmDialog(QDialog):
         self.script.setFont(QFontDatabase.systemFont(QFontDatabase.SystemFont.FixedFont))
         self.script.setAccessibleName("Script")
         self.problem = ProblemLabel()
-        self.afresh = QPushButton("Discard &edits")
+        self.discard = QPushButton("Discard &edits")
         self.submit = QPushButton("&Submit")
         self._lay_out()
         self._fill()
@@ -83,12 +84,12 @@ class SlurmDialog(QDialog):
         for spin in self.numbers.values():
             spin.valueChanged.connect(self._write)
         self.setup.textChanged.connect(self._write)
-        self.script.textChanged.connect(self._judge)
-        self.afresh.clicked.connect(self._discard)
+        self.script.textChanged.connect(self._validate)
+        self.discard.clicked.connect(self._discard)
         self.submit.clicked.connect(self._submit)
 
     def options(self) -> SlurmOptions:
-        """What the fields ask for."""
+        """Return the options in the fields."""
         texts = {name: edit.text().strip() for name, edit in self.texts.items()}
         numbers = {name: spin.value() for name, spin in self.numbers.items()}
         setup = tuple(line for line in self.setup.toPlainText().splitlines() if line.strip())
@@ -96,10 +97,10 @@ class SlurmDialog(QDialog):
 
     def showEvent(self, event: QShowEvent) -> None:
         super().showEvent(event)
-        self._write()  # of the form as it is by now
+        self._write()  # the job may have changed
 
     def close_work(self) -> None:
-        """Returns once nothing is being submitted."""
+        """Wait until a running submission is done."""
         if self._submitting is not None:
             self._submitting.finish()
 
@@ -115,7 +116,7 @@ class SlurmDialog(QDialog):
         buttons = QHBoxLayout()
         buttons.addWidget(self.problem, 1)
         buttons.addStretch()
-        for button in (self.afresh, self.submit, cancel := QPushButton("Close")):
+        for button in (self.discard, self.submit, cancel := QPushButton("Close")):
             button.setAutoDefault(False)
             buttons.addWidget(button)
         cancel.clicked.connect(self.close)
@@ -130,28 +131,28 @@ class SlurmDialog(QDialog):
 
     def _fill(self) -> None:
         try:
-            kept = msgspec.json.decode(self._settings.text(_KEY, "{}"), type=SlurmOptions)
+            saved = msgspec.json.decode(self._settings.text(_KEY, "{}"), type=SlurmOptions)
         except NOT_DECODED:
-            kept = SlurmOptions()
+            saved = SlurmOptions()
         for name, edit in self.texts.items():
-            edit.setText(getattr(kept, name))
+            edit.setText(getattr(saved, name))
         for name, spin in self.numbers.items():
-            spin.setValue(getattr(kept, name))
-        self.setup.setPlainText("\n".join(kept.setup))
+            spin.setValue(getattr(saved, name))
+        self.setup.setPlainText("\n".join(saved.setup))
 
     def _write(self) -> None:
-        """Has the script follow the fields, unless the user has changed it."""
+        """Write the script from the options, unless the user edited it."""
         job = self._job()
         if not self.script.document().isModified() and job is not None:
             self.script.setPlainText(self.options().script(job.name or Path(job.model.name).stem))
-        self._judge()
+        self._validate()
 
     def _discard(self) -> None:
         self.script.document().setModified(False)
         self._write()
 
-    def _judge(self) -> None:
-        self.afresh.setEnabled(self.script.document().isModified())
+    def _validate(self) -> None:
+        self.discard.setEnabled(self.script.document().isModified())
         self._show([*self.options().problems(), *script_problems(self.script.toPlainText())])
 
     def _show(self, found: list[Problem]) -> None:
@@ -164,7 +165,7 @@ class SlurmDialog(QDialog):
             self._show([Problem("", "The form has errors.", "Fix them first.")])
             return
         self._settings.set(_KEY, msgspec.json.encode(asked).decode())
-        self._submitting = in_background(lambda: _submitted(job, asked, script), self, self._done, self._failed)
+        self._submitting = in_background(lambda: _submit_job(job, asked, script), self, self._done, self._failed)
         self.submit.setEnabled(False)
 
     def _done(self, made: RunFolder | list[Problem]) -> None:
@@ -174,17 +175,17 @@ class SlurmDialog(QDialog):
             self.submit.setEnabled(True)
             return
         self.script.document().setModified(False)
-        self._judge()
+        self._validate()
         self.close()
         self.submitted.emit(made)
 
     def _failed(self, error: Exception) -> None:
-        self._done([Problem("", "The run could not be submitted.", "See the window's log for details.")])
+        self._done([Problem("", "The run couldn't be submitted.", "See the window's log for details.")])
         raise error
 
 
-def _submitted(job: Job, asked: SlurmOptions, script: str) -> RunFolder | list[Problem]:
-    """The run, once SLURM has taken it, or why it has not."""
+def _submit_job(job: Job, asked: SlurmOptions, script: str) -> RunFolder | list[Problem]:
+    """Submit the job; return the run, or the problems that prevented it."""
     wanted = asked.job(resolved(job))
     if wrong := errors(problems(wanted, load_catalogue())):
         return wrong

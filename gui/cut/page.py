@@ -27,7 +27,7 @@ from gui.widgets.scroll_panel import scroll_panel
 EMPTY = (
     "No cut to show yet.\n\n"
     "Choose a model, devices and a strategy that cuts the model (such as a pipeline),\n"
-    "then press Show the cut… under Strategy options."
+    "then press Show partition… under Strategy options."
 )
 MEASURED_BY = (
     "dataset", "task", "model", "model_file_sha256", "strategy", "devices", "batch_size", "optimizer", "accumulation",

@@ -1,4 +1,4 @@
-"""The page of the batch-size finder: the sizes that were tried, with their memory and speed, and the one to take."""
+"""Page of the batch-size finder: memory and speed of the sizes that were tried."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ from gui.widgets.problem_label import ProblemLabel
 
 EMPTY = (
     "No batch size found yet.\n\n"
-    "Press the magnifying glass beside Batch size in the form: a few steps at each of several\nsizes show the largest "
+    "Press the magnifying glass next to Batch size in the form: a few steps at each of several\nsizes show the largest "
     "that fits and the smallest that is fast enough."
 )
 HEAD = ("Batch size", "Memory", "Images/s", "")
 ADAPTIVE = ("adam", "adamw", "nadam", "radam", "rmsprop", "adagrad")
-"""Optimizers whose rate is usually scaled by the square root."""
+"""Optimizers whose learning rate usually scales with the square root of the batch size."""
 
 
 class BatchPage(FinderPage):
-    """Tries batches of several sizes, and lets one of them be chosen."""
+    """Finder of a batch size."""
 
     def __init__(self, child: FinderChild | None = None) -> None:
         super().__init__("batch_size", "Finding the batch size", EMPTY, child)
@@ -49,7 +49,7 @@ class BatchPage(FinderPage):
         self.none = ProblemLabel()
         self.table = QTableWidget(0, len(HEAD))
         self.table.setHorizontalHeaderLabels(HEAD)
-        self.table.setAccessibleName("Batch sizes that were tried")
+        self.table.setAccessibleName("Tested batch sizes")
         self.table.setSelectionBehavior(QAbstractItemView.SelectionBehavior.SelectRows)
         self.table.setSelectionMode(QAbstractItemView.SelectionMode.SingleSelection)
         self.table.setEditTriggers(QAbstractItemView.EditTrigger.NoEditTriggers)
@@ -85,10 +85,10 @@ class BatchPage(FinderPage):
         return page
 
     def show_found(self, found: BatchFound) -> None:
-        there = found.largest is not None
+        has_size = found.largest is not None
         self.why.setText(found.why)
-        self.why.setVisible(there)
-        self.none.show_problems(() if there else (Problem("", found.why, found.remedy, "warning"),))
+        self.why.setVisible(has_size)
+        self.none.show_problems(() if has_size else (Problem("", found.why, found.remedy, "warning"),))
         self.table.setRowCount(len(found.trials))
         for row, trial in enumerate(found.trials):
             for column, text in enumerate(_cells(trial, found)):
@@ -135,13 +135,13 @@ class BatchPage(FinderPage):
         )
         powers = (2**power for power in range(21))
         within = [size for size in powers if fitting and fitting[0].size <= size <= fitting[-1].size]
-        # As batch sizes are mostly chosen; pyqtgraph's own marks run into one another here.
+        # Powers of two, because pyqtgraph's own ticks overlap here.
         self.plot.getAxis("bottom").setTicks([[(math.log10(size), localised(size)) for size in within]])
         self.plot.setYRange(0, max((trial.images_per_second or 0 for trial in fitting), default=1), padding=0.05)
 
 
 def scaled_rate(optimizer: str, rate: float, before: int, size: int) -> str:
-    """The usual learning rate scaling when the batch size changes from `before` to `size`."""
+    """Return a sentence about the usual scaling of the learning rate from batch size `before` to `size`."""
     if size == before:
         return ""
     root = optimizer in ADAPTIVE
@@ -155,7 +155,7 @@ def scaled_rate(optimizer: str, rate: float, before: int, size: int) -> str:
 
 def _cells(trial: BatchTrial, found: BatchFound) -> tuple[str, ...]:
     if not trial.fits:
-        return localised(trial.size), "does not fit", "–", ""
+        return localised(trial.size), "doesn't fit", "–", ""
     marks = [word for word, at in (("fast enough", found.knee), ("largest", found.largest)) if at == trial.size]
     memory = size_of(trial.memory_bytes, trial.limit_bytes)
     return localised(trial.size), memory, localised(trial.images_per_second or 0), ", ".join(marks)

@@ -1,4 +1,4 @@
-"""The page of the learning-rate finder: losses over a rising rate, and the rate to take from them."""
+"""Page of the learning-rate finder: losses over a rising learning rate."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from gui.widgets.problem_label import ProblemLabel
 
 EMPTY = (
     "No learning rate found yet.\n\n"
-    "Press the magnifying glass beside Learning rate in the form: a short training with a\nrising rate shows where "
-    "the loss falls fastest. It saves nothing."
+    "Press the magnifying glass next to Learning rate in the form: a short training with a\nrising rate shows where "
+    "the loss falls fastest. Nothing is saved."
 )
 STEP = 0.05
 """Step of the arrow keys, in decades."""
@@ -33,9 +33,10 @@ MARKS = {"suggestion": "Minimum / 10", "steepest": "Steepest", "valley": "fastai
 
 
 class RatePlot(ThemedPlot):
-    """The losses of a `RateFound`, with a line at the rate that is chosen; a click or the arrow keys choose another.
+    """Losses of a `RateFound` with a line at the chosen rate, which a click or the arrow keys move.
 
-    Signals: chosen(float) - the rate that the user chose.
+    Signals:
+        chosen(float): The user chose this rate.
     """
 
     chosen = Signal(float)
@@ -59,7 +60,7 @@ class RatePlot(ThemedPlot):
         self.recolor()
 
     def choose(self, rate: float) -> None:
-        """Moves the line to `rate`, within the curve."""
+        """Choose the nearest rate within the curve."""
         if self._found is None or not self._found.points:
             return
         points = self._found.points
@@ -101,7 +102,7 @@ class RatePlot(ThemedPlot):
 
 
 class RatePage(FinderPage):
-    """Trains with a rising learning rate, and lets one be chosen from the losses."""
+    """Finder of a learning rate."""
 
     def __init__(self, child: FinderChild | None = None) -> None:
         super().__init__("learning_rate", "Finding the learning rate", EMPTY, child)
@@ -137,10 +138,10 @@ class RatePage(FinderPage):
 
     def show_found(self, found: RateFound) -> None:
         self.plot.show_found(found)
-        there = found.suggestion is not None
+        has_suggestion = found.suggestion is not None
         self.why.setText(found.why)
-        self.why.setVisible(there)
-        self.none.show_problems(() if there else (Problem("", found.why, found.remedy, "warning"),))
+        self.why.setVisible(has_suggestion)
+        self.none.show_problems(() if has_suggestion else (Problem("", found.why, found.remedy, "warning"),))
         for name, button in self.marks.items():
             rate = getattr(found, name)
             button.setVisible(rate is not None)

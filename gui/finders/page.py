@@ -1,4 +1,4 @@
-"""The base of the finder pages: tries a job with progress, then shows the results."""
+"""Base of the finder pages, which try a job and show the results."""
 
 from __future__ import annotations
 
@@ -27,18 +27,20 @@ WITHOUT_EFFECT = frozenset(
     | {name for name, field in FIELDS.items() if field.group in ("checkpoints", "faults") and name != "resume_from"}
     | {name for name in FIELDS if name.startswith("warmup")}
 )
-"""Fields that do not affect a trial."""
+"""Fields that don't affect a trial."""
 NOTHING_CHOSEN = "Choose a value"
 
 EMPTY, TRYING, FAULT, FOUND = range(4)
 
 
 class FinderPage(QWidget):
-    """Tries the form's job when asked, and offers what was found for its field `target`.
+    """Page that tries the job on request and offers values for its field `target`.
 
-    Signals: closed() - back to where one came from; used(object) - the values to set (a dict), by field; wanted() -
-    the job as it now stands is to be tried: `show_job` is the answer; refused(object) - the Problems (a tuple) for
-    which it could not be tried. Attribute: found - what is on screen, None where nothing is.
+    Signals:
+        closed(): Return to the previous page.
+        used(dict): Set these values, by field.
+        wanted(): Try the current job; the owner calls `show_job`.
+        refused(tuple): Problems that prevent a trial.
     """
 
     closed = Signal()
@@ -46,7 +48,7 @@ class FinderPage(QWidget):
     wanted = Signal()
     refused = Signal(object)
     varied = frozenset[str]()
-    """Fields that other values are tried for, so that what is wrong with their own does not matter."""
+    """Fields whose values the trials replace, so that their problems don't matter."""
     stale = Problem("", "The job has changed since this trial; the result may be out of date.", "Try again.", "warning")
 
     def __init__(self, target: str, title: str, empty: str, child: FinderChild | None = None) -> None:
@@ -57,6 +59,7 @@ class FinderPage(QWidget):
         self.child = child or FinderChild(self)
         self.target = target
         self.found: Any = None
+        """Result on screen; None without one."""
         self._job: Job | None = None
         self._tried: Job | None = None
         self.leave = back_action(self, f"leave_{self.target}")
@@ -83,8 +86,11 @@ class FinderPage(QWidget):
         self.child.close()
 
     def show_job(self, job: Job | None, problems: Sequence[Problem]) -> None:
-        """Shows what was found for `job`: at once where it has been tried, else after that. `problems` are all of
-        it.
+        """Show the result for `job`, after a trial if there is none.
+
+        Args:
+            job: Job in the form; None if it is invalid.
+            problems: All problems of the job.
         """
         self.set_job(job)
         wrong = [problem for problem in errors(problems) if problem.field not in self.varied]
@@ -99,35 +105,35 @@ class FinderPage(QWidget):
             self._try(job)
 
     def set_job(self, job: Job | None) -> None:
-        """The job in the form, which may have moved on from the one that was tried."""
+        """Take the job in the form, and mark the result as stale if the job changed."""
         self._job = job
         self.notice.show_problems((self.stale,) if self.found is not None and self._stale else ())
 
     def order(self, job: Job) -> FinderOrder | AdviceOrder:
-        """What the child is asked."""
+        """Return the order for the child process."""
         raise NotImplementedError
 
     def results(self) -> QWidget:
-        """The widget that shows what was found; made once."""
+        """Create the widget that shows results; called once."""
         raise NotImplementedError
 
     def show_found(self, found: Any) -> None:
-        """Puts what was found on screen."""
+        """Show a result."""
         raise NotImplementedError
 
     def chosen(self) -> Any:
-        """The value that the button takes; None while there is none."""
+        """Return the value that the Use button sets; None without a choice."""
         raise NotImplementedError
 
     def values(self) -> dict[str, Any]:
-        """What the button sets, by field."""
+        """Return the values that the Use button sets, by field."""
         return {self.target: self.chosen()}
 
     def covers(self, job: Job) -> bool:
-        """Whether what was tried holds for `job`, too."""
-        return self._tried is not None and alike(job, self._tried, WITHOUT_EFFECT | {self.target})
+        """Return True if the last trial is valid for `job`."""
+        return self._tried is not None and are_equal(job, self._tried, WITHOUT_EFFECT | {self.target})
 
-    # Making it
+    # Layout
 
     def _lay_out(self, empty: str) -> None:
         nothing = EmptyState(empty)
@@ -136,12 +142,12 @@ class FinderPage(QWidget):
         lay_out_page(self, self.back, self.title, self.subtitle, *self.above(), self.notice, self._stack)
 
     def trying_page(self) -> QWidget:
-        """What is in sight while the job is tried; made once."""
+        """Create the page that is shown during a trial; called once."""
         self.cancel.setAccessibleName("Cancel trying")
         return working_page(self.what, self.progress, self.cancel, "Trying the job")
 
     def above(self) -> tuple[QWidget, ...]:
-        """What stands above all that is tried and found; made once."""
+        """Create widgets above the trial and the results; called once."""
         return ()
 
     def _result_page(self) -> QWidget:
@@ -162,13 +168,13 @@ class FinderPage(QWidget):
         for button in (self.again, self.try_again):
             button.clicked.connect(self._ask)
         self.use.clicked.connect(self._use)
-        self.child.progress.connect(self._progress)
-        self.child.done.connect(self._done)
+        self.child.progress.connect(self._on_progress)
+        self.child.done.connect(self._on_done)
         self.child.refused.connect(self._show_fault)
         self.child.refused.connect(self.refused)
-        self.child.failed.connect(self._failed)
+        self.child.failed.connect(self._on_failed)
 
-    # What happens
+    # Trials
 
     def _ask(self) -> None:
         self.found = None
@@ -184,12 +190,12 @@ class FinderPage(QWidget):
         self.child.start(self.order(job))
         self.cancel.setFocus()
 
-    def _progress(self, message: FinderProgress | AdviceProgress) -> None:
+    def _on_progress(self, message: FinderProgress | AdviceProgress) -> None:
         left = f", {duration(message.seconds_left)} left" if message.seconds_left is not None else ""
-        self.what.setText(f"{message.what}{left}" if left else f"{message.what} …")
+        self.what.setText(f"{message.what}{left}" if left else f"{message.what}…")
         self.progress.setValue(round(100 * message.fraction))
 
-    def _done(self, found: Any) -> None:
+    def _on_done(self, found: Any) -> None:
         self.found = found
         self.set_job(self._job)
         self.show_found(found)
@@ -199,7 +205,7 @@ class FinderPage(QWidget):
             (self.use if self.use.isEnabled() else self.try_again).setFocus()
 
     def show_choice(self) -> None:
-        """Has the button say what it takes."""
+        """Show the chosen value on the Use button."""
         value = self.chosen()
         self.use.setText(
             NOTHING_CHOSEN
@@ -210,8 +216,8 @@ class FinderPage(QWidget):
         )
         self.use.setEnabled(value is not None)
 
-    def _failed(self, why: str) -> None:
-        self._show_fault([Problem("", why, "Try again.")])
+    def _on_failed(self, reason: str) -> None:
+        self._show_fault([Problem("", reason, "Try again.")])
 
     def _show_fault(self, problems: Sequence[Problem]) -> None:
         self.found = None
@@ -226,11 +232,11 @@ class FinderPage(QWidget):
         self.closed.emit()
 
     def end(self) -> None:
-        """The user has seen enough."""
+        """End the trial, when the user presses the Cancel button."""
         self._close()
 
     def _close(self) -> None:
-        """Nobody waits for what is still being tried."""
+        """Leave the page and cancel a running trial."""
         if self.child.running:
             self.child.cancel()
             self._stack.setCurrentIndex(EMPTY)
@@ -241,6 +247,6 @@ class FinderPage(QWidget):
         return self._job is None or not self.covers(self._job)
 
 
-def alike(one: Job, other: Job, but_for: Set[str]) -> bool:
-    """Whether two jobs are the same, `but_for` some fields."""
-    return one.with_fields(**{name: other.value(name) for name in but_for}) == other
+def are_equal(one: Job, other: Job, ignored: Set[str]) -> bool:
+    """Return True if two jobs are equal in all fields except `ignored`."""
+    return one.with_fields(**{name: other.value(name) for name in ignored}) == other

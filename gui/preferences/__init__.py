@@ -1,1 +1,1 @@
-"""The settings: what can be set, where it is kept, what it acts on, and the dialog that shows it."""
+"""Settings: declarations, storage, effects and dialog."""

@@ -1,4 +1,4 @@
-"""The dialog of settings: a search at the top, and every setting below it, by section."""
+"""Settings dialog with a search and all settings by section."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gui.widgets.scroll_panel import scroll_panel
 
 
 class PreferencesDialog(QDialog):
-    """Not modal; made once and shown again. Every change acts at once, so that there is nothing to apply."""
+    """Non-modal dialog whose changes apply at once."""
 
     def __init__(self, preferences: Preferences, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -22,27 +22,27 @@ class PreferencesDialog(QDialog):
         self.setAttribute(Qt.WidgetAttribute.WA_StyledBackground)
         self.resize(700, 640)
         self.search = QLineEdit(clearButtonEnabled=True)
-        self.search.setPlaceholderText("Search settings …")
+        self.search.setPlaceholderText("Search settings…")
         self.search.setAccessibleName("Search settings")
         self.search.textChanged.connect(self._search)
         self.rows = {setting.key: SettingRow(setting, preferences) for setting in SETTINGS}
         self._headings = {title: QLabel(title) for title in sections()}
-        self._none = QLabel()
-        self._none.setObjectName("muted")
-        self._none.hide()
+        self._no_match = QLabel()
+        self._no_match.setObjectName("muted")
+        self._no_match.hide()
         self._lay_out()
-        QShortcut(QKeySequence(QKeySequence.StandardKey.Find), self).activated.connect(self._go_to_search)
+        QShortcut(QKeySequence(QKeySequence.StandardKey.Find), self).activated.connect(self._focus_search)
         preferences.changed.connect(lambda key: self.rows[key].show_value())
 
     def showEvent(self, event: QShowEvent) -> None:
-        """Other parts of the window, another window and the terminal may have changed something."""
+        """Refresh the values, which other windows and the terminal may have changed."""
         super().showEvent(event)
         for row in self.rows.values():
             row.show_value()
-        self._go_to_search()
+        self._focus_search()
 
     def choose(self, key: str) -> None:
-        """Brings one setting into view, with the keyboard on it."""
+        """Scroll a setting into view and focus it."""
         self.search.clear()
         row = self.rows[key]
         self._scroll.ensureWidgetVisible(row, 0, 60)
@@ -60,7 +60,7 @@ class PreferencesDialog(QDialog):
             for row in self.rows.values():
                 if row.setting.section == title:
                     column.addWidget(row)
-        column.addWidget(self._none)
+        column.addWidget(self._no_match)
         column.addStretch(1)
         self._scroll = scroll_panel(inside)
         layout = QVBoxLayout(self)
@@ -79,9 +79,9 @@ class PreferencesDialog(QDialog):
         for title, heading in self._headings.items():
             heading.setVisible(any(row.matches(words) for row in self.rows.values() if row.setting.section == title))
         found = any(row.matches(words) for row in self.rows.values())
-        self._none.setText(f"No setting matches “{text.strip()}”.")
-        self._none.setVisible(not found)
+        self._no_match.setText(f"No setting matches “{text.strip()}”.")
+        self._no_match.setVisible(not found)
 
-    def _go_to_search(self) -> None:
+    def _focus_search(self) -> None:
         self.search.setFocus()
         self.search.selectAll()

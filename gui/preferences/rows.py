@@ -1,28 +1,33 @@
-"""One row of the settings: its title, an editor, the way back to the default, what it does, and what is wrong with
-it.
-"""
+"""Row of one setting: title, editor, reset button, help and problem."""
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
-from PySide6.QtCore import QSignalBlocker, Qt
+from PySide6.QtCore import QSignalBlocker, Qt, QTimer
 from PySide6.QtWidgets import QGridLayout, QHBoxLayout, QLabel, QLineEdit, QSizePolicy, QToolButton, QWidget
 
 from engine.contract.problems import Problem
 from gui.format import significant
 from gui.preferences.declared import Setting, Value
 from gui.preferences.store import Preferences
+from gui.sources.background import in_background, reraise
 from gui.style import icons, theme
 from gui.widgets.editors import BoolEditor, ChoiceEditor, Editor, FloatEditor, PathEditor, TextEditor
 from gui.widgets.problem_label import ProblemLabel
 
 TITLE_WIDTH = 210
 _NUMBER_WIDTH = 110
+_TYPING_MS = 250
+"""Pause in typing after which a folder is checked."""
 
 
 class SettingRow(QWidget):
-    """Keeps what is chosen at once; what is typed, once it is entered or left. A bad value is not kept, and says so."""
+    """Editor of one setting.
+
+    Choices are saved at once, typed values when Enter is pressed or the field is left. Wrong values are not saved.
+    """
 
     def __init__(self, setting: Setting, preferences: Preferences) -> None:
         super().__init__()
@@ -39,7 +44,7 @@ class SettingRow(QWidget):
         self.reset.setObjectName("flat")
         self.reset.setIcon(icons.icon("reset", "accent"))
         self.reset.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
-        self.reset.setAccessibleName(f"{setting.title}: back to the default")
+        self.reset.setAccessibleName(f"Reset {setting.title}")
         self.reset.clicked.connect(self._reset)
         policy = self.reset.sizePolicy()
         policy.setRetainSizeWhenHidden(True)
@@ -51,22 +56,24 @@ class SettingRow(QWidget):
         self.problem = ProblemLabel()
         self._lay_out()
         self.show_value()
+        self._check_timer = QTimer(self, interval=_TYPING_MS, singleShot=True)
+        self._check_timer.timeout.connect(self._check_folder)
         if isinstance(self.editor, TextEditor):
             self.editor.line.editingFinished.connect(self.commit)
             self.editor.edited.connect(self._check)
             if isinstance(self.editor, PathEditor):
-                self.editor.edited.connect(self._chosen_in_dialog)
+                self.editor.edited.connect(self._on_path_edited)
         else:
             self.editor.edited.connect(self.commit)
 
     def matches(self, words: list[str]) -> bool:
-        """Whether all of these words, in small letters, are somewhere in it."""
+        """Return True if the row contains all of these lower-case words."""
         hay = f"{self.setting.section} {self.setting.title} {self.setting.help}".lower()
         hay += " ".join(self.setting.offered().values()).lower()
         return all(word in hay for word in words)
 
     def show_value(self) -> None:
-        """Shows what is set now, unless something that cannot be kept is being typed."""
+        """Show the current value."""
         value = self._preferences.value(self.setting.key)
         with QSignalBlocker(self.editor):
             if self.editor.value() != value:
@@ -74,18 +81,18 @@ class SettingRow(QWidget):
         overridden = self.setting.overridden()
         self.editor.setEnabled(not overridden)
         self.editor.control.setAccessibleDescription(overridden or self.setting.help)
-        self._say(overridden, "warning")
+        self._show_problem(overridden, "warning")
         standard = self._preferences.is_standard(self.setting.key)
         self.label.setObjectName("" if standard else "heading")
         self.label.style().polish(self.label)
         self.reset.setVisible(not standard and not overridden)
-        self.reset.setToolTip(f"Back to the default ({self._written(self.setting.standard)})")
+        self.reset.setToolTip(f"Reset to the default ({self._value_text(self.setting.standard)})")
 
     def commit(self) -> None:
-        """Keeps what the editor has; says why where that can't be."""
+        """Save the value of the editor, or show its problem."""
         problem = self._preferences.set(self.setting.key, self._typed())
         if problem:
-            self._say(problem, "error")
+            self._show_problem(problem, "error")
         else:
             self.show_value()
 
@@ -96,10 +103,21 @@ class SettingRow(QWidget):
         return value
 
     def _check(self) -> None:
-        """Says what is wrong while it is being typed."""
-        self._say(self.setting.problem(self._typed()), "error")
+        """Show the problem of the typed value; folders are checked in the background once typing pauses."""
+        if self.setting.kind == "folder":
+            self._check_timer.start()
+        else:
+            self._show_problem(self.setting.problem(self._typed()), "error")
 
-    def _chosen_in_dialog(self) -> None:
+    def _check_folder(self) -> None:
+        typed = self._typed()
+        in_background(partial(self.setting.problem, typed), self, partial(self._on_checked, typed), reraise)
+
+    def _on_checked(self, checked: Value, problem: str) -> None:
+        if checked == self._typed() and not self.setting.overridden():
+            self._show_problem(problem, "error")
+
+    def _on_path_edited(self) -> None:
         if not self.editor.control.hasFocus():
             self.commit()
 
@@ -108,7 +126,7 @@ class SettingRow(QWidget):
         self.commit()
         self.editor.control.setFocus()
 
-    def _say(self, text: str, severity: str) -> None:
+    def _show_problem(self, text: str, severity: str) -> None:
         message, _, remedy = text.partition(". ")
         found = (Problem(self.setting.key, message.rstrip(".") + ".", remedy, severity),) if text else ()  # type: ignore[arg-type]
         self.problem.show_problems(found)
@@ -118,8 +136,7 @@ class SettingRow(QWidget):
             control.style().unpolish(control)
             control.style().polish(control)
 
-    def _written(self, value: Value) -> str:
-        """A value in words."""
+    def _value_text(self, value: Value) -> str:
         if isinstance(value, bool):
             return "on" if value else "off"
         if isinstance(value, str):
@@ -157,7 +174,7 @@ def _editor(setting: Setting) -> Editor:
         case "number" | "whole":
             return FloatEditor()
         case "folder":
-            return PathEditor(f"the {setting.title[:1].lower()}{setting.title[1:]}", True, "the usual place")
+            return PathEditor(f"the {setting.title[:1].lower()}{setting.title[1:]}", True, "the default folder")
     editor = TextEditor("none")
     assert isinstance(editor.line, QLineEdit)
     return editor

@@ -1,4 +1,4 @@
-"""What is set now, wherever it is kept, and news of each change."""
+"""Current values of the settings, wherever they are stored."""
 
 from __future__ import annotations
 
@@ -19,8 +19,11 @@ _CACHE_S = 60
 
 
 class Preferences(QObject):
-    """Signals: changed(str) - the setting of that key has another value now; failed(str) - one could not be kept;
-    why.
+    """Reader and writer of all settings.
+
+    Signals:
+        changed(str): The setting with this key has a new value.
+        failed(str): A setting could not be saved; a sentence about it.
     """
 
     changed = Signal(str)
@@ -30,12 +33,12 @@ class Preferences(QObject):
         super().__init__(parent)
         self._settings = settings
         self._limiting: float | None = None
-        """The limit of the cache while the engine is setting it."""
+        """New limit of the cache in GiB while the engine applies it."""
 
     def value(self, key: str) -> Value:
-        """What is set; the default where nothing is, or nothing that can be used."""
+        """Return the value of a setting; its default if none or a wrong one is stored."""
         setting = BY_KEY[key]
-        value = self._kept(setting)
+        value = self._stored(setting)
         return setting.standard if setting.place == "window" and setting.problem(value) else value
 
     def text(self, key: str) -> str:
@@ -50,24 +53,24 @@ class Preferences(QObject):
         return self.value(key) == BY_KEY[key].standard
 
     def set(self, key: str, value: Value) -> str:
-        """Keeps `value` from now on; what is wrong with it, with nothing kept, or ""."""
+        """Save a value; return its problem, and save nothing, if it is wrong."""
         setting = BY_KEY[key]
         problem = setting.problem(value)
         if problem or value == self.value(key):
             return problem
         try:
-            self._keep(setting, value)
+            self._save(setting, value)
         except OSError as error:
-            return f"Could not save this setting: {describe_error(error)}."
+            return f"Couldn't save this setting: {describe_error(error)}."
         if setting.place != "cache":
             self.changed.emit(key)
         return ""
 
     def reset(self, key: str) -> str:
-        """Goes back to the default; why that could not be, or ""."""
+        """Reset to the default; return an error message or ""."""
         return self.set(key, BY_KEY[key].standard)
 
-    def _kept(self, setting: Setting) -> Value:
+    def _stored(self, setting: Setting) -> Value:
         key, standard = setting.key, setting.standard
         if setting.place == "notices":
             value: Value = getattr(load_notices()[0], key)
@@ -83,8 +86,8 @@ class Preferences(QObject):
             return self._settings.flag(key, standard)
         return self._settings.text(key, standard) if isinstance(standard, str) else self._settings.number(key, standard)
 
-    def _keep(self, setting: Setting, value: Value) -> None:
-        """Raises OSError."""
+    def _save(self, setting: Setting, value: Value) -> None:
+        """Save a value. Raises OSError."""
         if setting.place == "notices":
             save_notices(msgspec.structs.replace(load_notices()[0], **{setting.key: value}))
         elif setting.place == "folders":
@@ -97,7 +100,7 @@ class Preferences(QObject):
             self._settings.set(setting.key, value)
 
     def _limit_cache(self, gib: float) -> None:
-        """By the terminal's command, which makes room, too; only the engine may look into the cache."""
+        """Set the limit with the terminal's command, which also deletes old entries; the window never reads the cache."""
         command = [sys.executable, "-m", "footplate", "cache", "--limit", f"{gib:g}"]
 
         def limit() -> str:
@@ -115,7 +118,7 @@ class Preferences(QObject):
             self.changed.emit("cache_gib")
 
         def failed(error: Exception) -> None:
-            limited(f"The cache could not be limited: {describe_error(error)}.")
+            limited(f"Couldn't limit the cache: {describe_error(error)}.")
 
         self._limiting = gib
         in_background(limit, self, limited, failed)

@@ -1,1 +1,1 @@
-"""What greets where no run is on screen yet: what the machine offers, and the ways in."""
+"""Welcome page, shown until there is a run."""

@@ -1,4 +1,4 @@
-"""One thing that was found of the machine, and what to do about it."""
+"""Row of one finding about the machine."""
 
 from __future__ import annotations
 
@@ -13,14 +13,13 @@ _TOPIC_WIDTH = 84
 
 
 class FindingRow(QWidget):
-    """An icon, the topic and what was found, and below it the remedy, whose command a button copies."""
+    """Icon, topic, finding and remedy, with a button that copies the remedy's command."""
 
     def __init__(self, finding: Finding) -> None:
         super().__init__()
         topic = QLabel(finding.topic)
         topic.setObjectName("heading")
         topic.setMinimumWidth(_TOPIC_WIDTH)
-        # A label with a name of its own tells its text to nobody else.
         self.text = QLabel(_sentence(finding.text), wordWrap=True)
         self.text.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
         self.text.setAccessibleName(str(finding))
@@ -38,8 +37,8 @@ class FindingRow(QWidget):
         grid.addWidget(topic, 0, 1, top)
         grid.addWidget(self.text, 0, 2, top)
         if finding.remedy:
-            said = finding.remedy.removesuffix(finding.command).rstrip()
-            self.text.setText(f"{self.text.text()} {said}")
+            remedy = finding.remedy.removesuffix(finding.command).rstrip()
+            self.text.setText(f"{self.text.text()} {remedy}")
         if finding.command:
             command = QLabel(_breakable(finding.command), wordWrap=True)
             command.setObjectName("muted")
@@ -61,5 +60,5 @@ def _sentence(text: str) -> str:
 
 
 def _breakable(command: str) -> str:
-    """`command` to be looked at, with line breaks within long paths and none after the hyphens of flags."""
+    """Return `command` for display, with line breaks within long paths but not after hyphens."""
     return command.replace("/", "/\u200b").replace("-", "\u2011")

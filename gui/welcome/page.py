@@ -1,4 +1,4 @@
-"""The first start: what was found of the machine, and three ways in."""
+"""Welcome page: findings about the machine, and three ways to begin."""
 
 from __future__ import annotations
 
@@ -27,15 +27,17 @@ from gui.widgets.scroll_panel import scroll_column
 _WIDTH = 720
 _BUTTON_HEIGHT = 38
 _SAMPLE = "A part of Fashion-MNIST, ten classes of small images."
-_OPEN = "A folder of your own, in any of the formats that Footplate reads. You can also drop it on the window."
-_LOOKING = "Looking at this machine …"
+_OPEN = "Your own folder in any supported format. You can also drop it on the window."
+_CHECKING = "Checking this machine…"
 
 
 class WelcomePage(QWidget):
-    """Greets until there is a run to show.
+    """Page that is shown until there is a run.
 
-    Signals: sample_wanted(bool) - the sample is to be trained, on GPUs where that is true, else on the CPU;
-    folder_wanted() - a dataset folder is to be chosen; monitor_wanted() - the devices are to be watched.
+    Signals:
+        sample_wanted(bool): Train the sample, on GPUs if True, else on the CPU.
+        folder_wanted(): Choose a dataset folder.
+        monitor_wanted(): Show the Monitor.
     """
 
     sample_wanted = Signal(bool)
@@ -50,14 +52,14 @@ class WelcomePage(QWidget):
         self.rows: list[FindingRow] = []
         title = QLabel("Welcome to Footplate", wordWrap=True)
         title.setObjectName("welcome")
-        about = QLabel("Train vision models on this machine, and watch what its devices do.", wordWrap=True)
+        about = QLabel("Train vision models on this machine and monitor its devices.", wordWrap=True)
         about.setObjectName("muted")
         self.sample = QPushButton("Train the sample")
         self.sample.setObjectName("primary")
         self.sample.clicked.connect(lambda: self.sample_wanted.emit(self.has_usable_gpu))
-        self.open = QPushButton("Open a folder …")
+        self.open = QPushButton("Open a folder…")
         self.open.clicked.connect(self.folder_wanted)
-        self.watch = QPushButton("Watch the devices")
+        self.watch = QPushButton("Monitor the devices")
         self.watch.clicked.connect(self.monitor_wanted)
         column = QWidget()
         column.setMaximumWidth(_WIDTH)
@@ -68,7 +70,7 @@ class WelcomePage(QWidget):
         layout.addWidget(title)
         layout.addWidget(about)
         layout.addSpacing(16)
-        layout.addLayout(self._ways())
+        layout.addLayout(self._choices_grid())
         layout.addSpacing(20)
         layout.addWidget(self._card())
         layout.addStretch(3)
@@ -78,11 +80,11 @@ class WelcomePage(QWidget):
 
     @property
     def has_usable_gpu(self) -> bool:
-        """Whether a training can use one of the machine's GPUs, as far as is known by now."""
+        """Return True if training can use a GPU of the machine."""
         return any(finding.topic == "Training" and finding.grade == "fine" for finding in self._machine)
 
     def set_machine(self, snapshot: Snapshot) -> None:
-        """What the machine has; told anew where its driver or its GPUs are others than before."""
+        """Take a snapshot of the machine, and update the findings if its driver or GPUs changed."""
         known = (snapshot.nvml, [(gpu.uuid, gpu.lost, gpu.mig_enabled, gpu.compute_mode) for gpu in snapshot.gpus])
         if known == self._known or snapshot.nvml.status == "not_answering":
             return
@@ -93,8 +95,8 @@ class WelcomePage(QWidget):
             *training_findings(snapshot, installed_torch(), os.environ),
             *memory_findings(snapshot.cpu),
         ]
-        on = "" if self.has_usable_gpu else " It takes a minute or two on the CPU."
-        self.about_sample.setText(_SAMPLE + on)
+        note = "" if self.has_usable_gpu else " It takes a minute or two on the CPU."
+        self.about_sample.setText(_SAMPLE + note)
         self._show_findings()
 
     def showEvent(self, event: QShowEvent) -> None:
@@ -107,15 +109,15 @@ class WelcomePage(QWidget):
         self._disk = findings
         self._show_findings()
 
-    def _ways(self) -> QGridLayout:
+    def _choices_grid(self) -> QGridLayout:
         grid = QGridLayout()
         grid.setHorizontalSpacing(14)
         grid.setVerticalSpacing(10)
         grid.setColumnStretch(1, 1)
         self.about_sample = QLabel(_SAMPLE)
         about_watch = QLabel("Load, memory, temperature, power and processes, live and for the last 24 hours.")
-        ways = ((self.sample, self.about_sample), (self.open, QLabel(_OPEN)), (self.watch, about_watch))
-        for number, (button, about) in enumerate(ways):
+        choices = ((self.sample, self.about_sample), (self.open, QLabel(_OPEN)), (self.watch, about_watch))
+        for number, (button, about) in enumerate(choices):
             about.setWordWrap(True)
             about.setBuddy(button)
             button.setAutoDefault(True)  # Enter presses it, as in a dialog
@@ -134,23 +136,23 @@ class WelcomePage(QWidget):
         self._list.setSpacing(9)
         heading = QLabel("This machine")
         heading.setObjectName("heading")
-        self._looking = QLabel(_LOOKING)
-        self._looking.setObjectName("muted")
+        self._checking_label = QLabel(_CHECKING)
+        self._checking_label.setObjectName("muted")
         self._list.addWidget(heading)
-        self._list.addWidget(self._looking)
+        self._list.addWidget(self._checking_label)
         return card
 
     def _show_findings(self) -> None:
-        """What is wrong comes first."""
+        """List the findings, errors first."""
         if not self._machine:
             return
-        self._looking.hide()
+        self._checking_label.hide()
         for row in self.rows:
             self._list.removeWidget(row)
             row.deleteLater()
         found = [*self._machine, *(self._disk or ())]
         if any(finding.topic == "Training" and finding.grade == "cpu_only" for finding in found):
-            # The driver answers, and yet nobody should take it for what is wanted.
+            # The driver works, but a green mark would suggest that training uses the GPU.
             found = [msgspec.structs.replace(f, grade="limited") if f.topic == "Driver" else f for f in found]
         found.sort(key=lambda finding: finding.grade not in ("broken", "cpu_only"))
         self.rows = [FindingRow(finding) for finding in found]

@@ -104,10 +104,10 @@ def test_that_progress_tells_what_is_tried_what_is_left_and_the_table_so_far(pag
             fraction=0.4, what="Trying FSDP", seconds_left=36.0, considered=9, left=3, table=(TABLE[0], trying)
         )
     )
-    assert (page.what.text(), page.progress.value()) == ("Trying FSDP …", 40)
+    assert (page.what.text(), page.progress.value()) == ("Trying FSDP…", 40)
     assert page.left.text() == "36 s left · 3 more to try in this round · 9 considered"
-    assert page.so_far.isVisible()
-    assert page.so_far.texts()[2][-1] == "being tried …"
+    assert page.partial.isVisible()
+    assert page.partial.texts()[2][-1] == "running…"
     assert not page.options.ask.isVisible()
 
 
@@ -124,7 +124,7 @@ def test_that_the_answer_stands_in_a_sentence_and_a_table_and_its_first_row_is_t
     assert "They need more memory" in page.view.left_out.text()
     assert not page.view.left_out.isVisible()
     assert "2 × NVIDIA H200, with torch 2.9" in page.view.how.body.text()
-    assert not page.view.kept.isVisible()
+    assert not page.view.saved.isVisible()
     with qtbot.waitSignal(page.closed), qtbot.waitSignal(page.used) as used:
         page.view.table.setFocus()
         qtbot.keyClick(page.view.table, Qt.Key.Key_Return)
@@ -163,7 +163,7 @@ def test_that_where_nothing_fits_the_remedies_are_told(page: AdvicePage) -> None
 
 def test_that_a_kept_answer_says_so_and_can_be_measured_again(page: AdvicePage) -> None:
     page.child.done.emit(an_answer(kept=True))
-    assert "and kept" in page.view.kept.text()
+    assert "Saved" in page.view.saved.text()
     page.wanted.connect(lambda: page.show_job(JOB, []))
     page.try_again.click()
     assert page.child.running
@@ -220,7 +220,7 @@ def test_that_the_whole_answer_is_copied_as_text(page: AdvicePage) -> None:
 def test_that_stopping_before_anything_is_known_leaves_an_empty_page(page: AdvicePage, qtbot: QtBot) -> None:
     page.show_job(JOB.with_fields(batch_size=8), [])
     page.cancel.click()
-    assert page.cancel.text() == "Stopping …"
+    assert page.cancel.text() == "Stopping…"
     qtbot.waitUntil(lambda: not page.child.running)
     assert page._stack.currentIndex() in (EMPTY, FOUND)  # it had begun, or not
     assert page.chosen() is None
@@ -265,7 +265,7 @@ def test_that_the_advisor_itself_advises_on_the_form_s_job(open_window: Callable
     page.options.time.addItem("20 seconds", 20)
     page.options.time.setCurrentIndex(page.options.time.findData(20))
     window.form.find_buttons["strategy"].click()
-    qtbot.waitUntil(lambda: not page.child.running or bool(page.so_far.model_.candidates))
+    qtbot.waitUntil(lambda: not page.child.running or bool(page.partial.model_.candidates))
     qtbot.waitUntil(lambda: not page.child.running)
     assert page.fault.text() == ""
     assert page.found is not None

@@ -121,7 +121,7 @@ def test_that_what_cannot_be_done_says_why_and_stays(palette: Palette, qtbot: Qt
     assert said == "Stop, Command, Ctrl+., Nothing is running"
     qtbot.keyClick(palette.field, Qt.Key.Key_Return)
     assert palette.isVisible()
-    assert palette.said.text() == "Nothing is running"
+    assert palette.hint.text() == "Nothing is running"
     qtbot.keyClick(palette.field, Qt.Key.Key_Escape)
     assert not palette.isVisible()
 

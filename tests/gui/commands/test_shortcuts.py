@@ -54,14 +54,14 @@ def test_that_keys_of_another_command_are_refused_and_it_is_named(window: MainWi
     assert not dialog.assign.isEnabled()
     assert "belongs to “Stop”" in dialog.problem.text()
     keymap = window.commands.keymap
-    assert keymap.give(window.acts.help, "Ctrl+.") is window.acts.stop
+    assert keymap.assign(window.acts.help, "Ctrl+.") is window.acts.stop
     assert window.acts.help.keys == ("F1",)
     # A command of one table alone gets in the way of the window's, and not of another page's.
     assert window.workspace is not None
     runs = window.workspace.runs.acts
     assert keymap.holder(window.acts.help, "Ctrl+R") is runs.resume
-    keymap.give(window.acts.stop, "")
-    assert keymap.give(window.acts.help, "Ctrl+.") is None
+    keymap.assign(window.acts.stop, "")
+    assert keymap.assign(window.acts.help, "Ctrl+.") is None
     assert keymap.reset(window.acts.stop) is window.acts.help
     keymap.reset_all()
     assert (window.acts.help.keys, window.acts.stop.keys) == (("F1",), ("Ctrl+.",))

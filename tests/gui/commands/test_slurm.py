@@ -32,7 +32,7 @@ def test_that_a_script_is_made_changed_and_submitted_as_it_stands(
     dialog.texts["account"].setText("vision")
     assert "# mine" in dialog.script.toPlainText()
     assert "vision" not in dialog.script.toPlainText()
-    dialog.afresh.click()
+    dialog.discard.click()
     assert "--account=vision" in dialog.script.toPlainText()
     assert "# mine" not in dialog.script.toPlainText()
     (tmp_path / "bin").mkdir()

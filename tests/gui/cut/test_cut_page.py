@@ -83,7 +83,7 @@ def test_that_a_model_that_cannot_be_cut_is_answered_with_the_problem(planner: P
 
 def test_that_the_empty_page_says_how_to_get_a_cut(page: CutPage) -> None:
     label = page._stack.currentWidget()
-    assert "Show the cut…" in label.text()  # type: ignore[attr-defined]
+    assert "Show partition…" in label.text()  # type: ignore[attr-defined]
 
 
 def test_that_while_measuring_the_page_tells_how_far_it_is(page: CutPage) -> None:

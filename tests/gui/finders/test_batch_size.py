@@ -55,7 +55,7 @@ def test_that_all_sizes_are_shown_and_the_fastest_of_few_is_chosen(page: BatchPa
     texts = [[page.table.item(row, column).text() for column in range(4)] for row in range(4)]
     assert texts[1] == ["256", "0.2 of 1.0 GiB", "590", "fast enough"]
     assert texts[2][3] == "largest"
-    assert texts[3][1] == "does not fit"
+    assert texts[3][1] == "doesn't fit"
     assert page.use.text() == "Use 256"
     with qtbot.waitSignal(page.closed), qtbot.waitSignal(page.used) as used:
         page.use.click()

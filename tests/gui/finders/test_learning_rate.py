@@ -58,7 +58,7 @@ def found(page: RatePage) -> RatePage:
 
 
 def test_that_the_empty_page_says_how_to_find_a_rate(page: RatePage) -> None:
-    assert "magnifying glass beside Learning rate" in page._stack.currentWidget().text()  # type: ignore[attr-defined]
+    assert "magnifying glass next to Learning rate" in page._stack.currentWidget().text()  # type: ignore[attr-defined]
 
 
 def test_that_progress_is_told_with_the_time_left_and_can_be_cancelled(page: RatePage, qtbot: QtBot) -> None:
