@@ -1,4 +1,4 @@
-"""The window's process: checks that there is a screen, and opens the window."""
+"""Process of the window: checks the display, then opens the window."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ X_LIBRARIES = (
     "libxcb-xkb.so.1",
     "libxkbcommon-x11.so.0",
 )
-"""Libraries that Qt's xcb plugin loads and a minimal Debian or Ubuntu lacks."""
+"""Libraries of Qt's xcb plugin that a minimal Debian or Ubuntu lacks."""
 
 
 def why_no_window() -> str | None:
-    """Why no window can be opened here, in words, or None where one can.
+    """Return why no window can be opened, None if it can.
 
-    Qt itself ends the process with abort() where its platform plugin cannot load, so that it has to be told before.
+    Checked beforehand, because Qt calls abort() if its platform plugin can't be loaded.
     """
     if not sys.platform.startswith("linux"):
         return None
@@ -46,14 +46,14 @@ def why_no_window() -> str | None:
     if not platform and not os.environ.get("DISPLAY") and not os.environ.get("WAYLAND_DISPLAY"):
         return NO_DISPLAY
     if platform.startswith("xcb") or (not platform and not os.environ.get("WAYLAND_DISPLAY")):
-        missing = next((library for library in X_LIBRARIES if not _loads(library)), None)
+        missing = next((library for library in X_LIBRARIES if not _can_load(library)), None)
         if missing:
             return NO_LIBRARY.format(library=missing)
-        return None if _x_answers() else NO_ANSWER.format(display=os.environ.get("DISPLAY", ""))
+        return None if _x_server_responds() else NO_ANSWER.format(display=os.environ.get("DISPLAY", ""))
     return None
 
 
-def _loads(library: str) -> bool:
+def _can_load(library: str) -> bool:
     try:
         ctypes.CDLL(library)
     except OSError:
@@ -61,29 +61,29 @@ def _loads(library: str) -> bool:
     return True
 
 
-def _x_answers() -> bool:
-    """Whether the X server that DISPLAY names takes a connection (it does not in a terminal left from an old
-    session).
-    """
+def _x_server_responds() -> bool:
+    """Return True if the X server in DISPLAY accepts connections; that of an old session doesn't."""
     xcb = ctypes.CDLL("libxcb.so.1")
     xcb.xcb_connect.restype = ctypes.c_void_p
     connection = ctypes.c_void_p(xcb.xcb_connect(None, None))
-    refused = xcb.xcb_connection_has_error(connection)
+    has_error = xcb.xcb_connection_has_error(connection)
     xcb.xcb_disconnect(connection)
-    return not refused
+    return not has_error
 
 
 def main(path: str = "") -> int:
-    """Opens the window, with the dataset folder or job file at `path` if there is one; returns the exit code, 2 where
-    there is no screen for it. Where a window is open already, that one does it.
+    """Open the window, or bring an open one to the front; return the exit code, 2 without a display.
+
+    Args:
+        path: Dataset folder or job file to open; "" for none.
     """
-    why = why_no_window()
-    if why is not None:
-        print(why, file=sys.stderr)
+    problem = why_no_window()
+    if problem is not None:
+        print(problem, file=sys.stderr)
         return 2
     try:
         import PySide6.QtWidgets  # noqa: F401
-    except ImportError as error:  # libEGL and its like, which even Qt's own libraries need
+    except ImportError as error:  # libraries such as libEGL, which Qt's own need
         print(NO_LIBRARY.format(library=str(error).partition(":")[0]), file=sys.stderr)
         return 2
     from gui.single_instance import SingleInstance, this_start
@@ -96,22 +96,22 @@ def main(path: str = "") -> int:
         print(f"footplate: opening another window, since {error}.", file=sys.stderr)
 
     from engine.contract.catalogue import load_catalogue
-    from gui import error_log as faults
-    from gui import interruptions as signals
+    from gui import error_log
     from gui.garbage_collector import GarbageCollector
+    from gui.interruptions import Interruptions
     from gui.main_window import MainWindow
     from gui.sources.inspector import PluginReader
     from gui.style import theme
 
     app = _application()
     window = MainWindow()
-    # After the window is made: each of its parts is styled once then, rather than at every change of parent.
+    # After the window is created, so that each part is styled once and not at every change of its parent.
     theme.apply(app)
-    faults.install(window.show_message)
-    interruptions = signals.Interruptions(app)
+    error_log.install(window.show_message)
+    interruptions = Interruptions(app)
     interruptions.interrupted.connect(window.quit)
     window.closed.connect(app.quit)
-    window.completed.connect(faults.open_log)
+    window.completed.connect(error_log.open_log)
     plugins = PluginReader()
     plugins.done.connect(lambda: window.form.set_catalogue(load_catalogue()))
     plugins.failed.connect(window.show_message)
@@ -138,7 +138,7 @@ def _application() -> QApplication:
     from gui.style import icons
 
     app = QApplication(sys.argv[:1])
-    # Qt may set the user's number format for the whole process; engine and files speak with a point.
+    # Qt may set the user's number format for the whole process; the engine and files need points.
     locale.setlocale(locale.LC_NUMERIC, "C")
     use_locale(QLocale.system())
     app.setApplicationName("Footplate")

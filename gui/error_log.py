@@ -1,4 +1,4 @@
-"""Where the window's own faults go: a log file, and one line in the window."""
+"""Log of the window's uncaught exceptions and Qt's warnings."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from engine.system import paths
 from gui.sources.background import emit_safely
 
 LOG_NAME = "footplate.window"
-KEPT_BYTES = 1 << 20
+MAX_BYTES = 1 << 20
 LEVELS = {
     QtMsgType.QtDebugMsg: "DEBUG",
     QtMsgType.QtInfoMsg: "INFO",
@@ -29,55 +29,53 @@ def log_file() -> Path:
     return paths.home() / "logs" / "window.log"
 
 
-class _Teller(QObject):
-    """Says something on the window's thread, whichever thread it is told on."""
+class _Notifier(QObject):
+    """Signal that calls a function on the GUI thread."""
 
     message = Signal(str)
 
-    def __init__(self, say: Callable[[str], None]) -> None:
+    def __init__(self, show: Callable[[str], None]) -> None:
         super().__init__()
-        self._say = say
-        self.message.connect(self._pass_on)
+        self._show = show
+        self.message.connect(self._on_message)
 
     @Slot(str)
-    def _pass_on(self, text: str) -> None:
-        self._say(text)
+    def _on_message(self, text: str) -> None:
+        self._show(text)
 
 
-def install(say: Callable[[str], None]) -> None:
-    """Sends exceptions that nothing catches, on whatever thread, and Qt's warnings to the log; tells `say` of the
-    exceptions, on the thread that calls this.
-    """
-    teller = _Teller(say)
+def install(show: Callable[[str], None]) -> None:
+    """Log Qt's warnings and the uncaught exceptions of all threads; `show` is called for exceptions, on this thread."""
+    notifier = _Notifier(show)
 
-    def caught(kind: type[BaseException], error: BaseException | None, trace: TracebackType | None) -> None:
+    def on_exception(kind: type[BaseException], error: BaseException | None, trace: TracebackType | None) -> None:
         if issubclass(kind, KeyboardInterrupt):
             sys.__excepthook__(kind, error or kind(), trace)
             return
-        where = record(error or kind())
+        path = record(error or kind())
         emit_safely(
-            teller.message, f"Something went wrong in the window ({kind.__name__}: {error}). Details are in {where}."
+            notifier.message, f"Something went wrong in the window ({kind.__name__}: {error}). Details are in {path}."
         )
 
-    sys.excepthook = caught
-    threading.excepthook = lambda given: caught(given.exc_type, given.exc_value, given.exc_traceback)
-    qInstallMessageHandler(_qt_said)
+    sys.excepthook = on_exception
+    threading.excepthook = lambda given: on_exception(given.exc_type, given.exc_value, given.exc_traceback)
+    qInstallMessageHandler(_on_qt_message)
 
 
 def record(error: BaseException) -> str:
-    """Writes an exception with its traceback to the log; where that is."""
+    """Log an exception with its traceback; return the path of the log."""
     import logging
 
-    where = open_log()
+    path = open_log()
     logging.getLogger(LOG_NAME).critical("unexpected", exc_info=error)
-    return where
+    return path
 
 
 @lru_cache(maxsize=1)
 def open_log() -> str:
-    """Opens the log file once, or leaves standard error where it cannot be written; answers where the log is.
+    """Open the log file once, or use standard error if it can't be written; return its path.
 
-    Logging is imported here alone, since a window should be on screen before that.
+    Logging is imported here, because its import would delay the window.
     """
     import logging
     from logging.handlers import RotatingFileHandler
@@ -85,7 +83,7 @@ def open_log() -> str:
     handler: logging.Handler
     try:
         paths.private_folder(log_file().parent)
-        handler = RotatingFileHandler(log_file(), maxBytes=KEPT_BYTES, backupCount=3, encoding="utf-8")
+        handler = RotatingFileHandler(log_file(), maxBytes=MAX_BYTES, backupCount=3, encoding="utf-8")
         where = str(log_file())
     except OSError:
         handler = logging.StreamHandler()
@@ -97,7 +95,7 @@ def open_log() -> str:
     return where
 
 
-def _qt_said(kind: QtMsgType, _context: QMessageLogContext, text: str) -> None:
+def _on_qt_message(kind: QtMsgType, _context: QMessageLogContext, text: str) -> None:
     import logging
 
     open_log()

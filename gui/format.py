@@ -1,4 +1,4 @@
-"""The one way in which the window writes the numbers of devices and times of day."""
+"""Texts of numbers, quantities and times in the window."""
 
 from __future__ import annotations
 
@@ -19,18 +19,16 @@ if TYPE_CHECKING:
 
 _JOULES_PER_KWH = 3_600_000
 _FIGURE_SPACE = "\u2007"
-"""As wide as a digit, so that a number keeps its place as it gains and loses digits."""
+"""Space as wide as a digit, which keeps numbers aligned."""
 _DECIMAL = {"B": "B", "KiB": "kB", "MiB": "MB", "GiB": "GB", "TiB": "TB"}
 
 
 @dataclass
 class _Style:
-    """How the desktop writes numbers and dates; None for as files and terminals have them. `marks` translates a
-    number's comma and point.
-    """
+    """Number format: locale (None as in files), translation of comma and point, and decimal units."""
 
     locale: QLocale | None = None
-    marks: Mapping[int, str] = field(default_factory=dict)
+    separators: Mapping[int, str] = field(default_factory=dict)
     decimal: bool = False
 
 
@@ -38,52 +36,50 @@ _style = _Style()
 
 
 def use_locale(locale: QLocale) -> None:
-    """Writes numbers and dates as `locale` does from now on; the language stays English."""
-    plain_one = locale.language() == QLocale.Language.C
-    _style.locale = None if plain_one else locale
-    _style.marks = {} if plain_one else {ord(","): locale.groupSeparator(), ord("."): locale.decimalPoint()}
+    """Use the numbers and dates of `locale`; the language stays English."""
+    is_plain = locale.language() == QLocale.Language.C
+    _style.locale = None if is_plain else locale
+    _style.separators = {} if is_plain else {ord(","): locale.groupSeparator(), ord("."): locale.decimalPoint()}
 
 
 def use_decimal_units(decimal: bool) -> None:
-    """Writes sizes in GB of 1,000,000,000 bytes from now on, or in GiB again."""
+    """Use decimal (GB) or binary (GiB) sizes."""
     _style.decimal = decimal
 
 
 def locale() -> QLocale:
-    """For editors of Qt's own."""
+    """Return the locale for Qt's editors."""
     return _style.locale or QLocale.c()
 
 
 @contextmanager
 def as_in_files() -> Iterator[None]:
-    """Numbers and dates are written meanwhile as files have them, whatever the desktop."""
-    of_window = locale()
+    """Write numbers and dates as in files in this context."""
+    previous = locale()
     use_locale(QLocale.c())
     try:
         yield
     finally:
-        use_locale(of_window)
+        use_locale(previous)
 
 
 def _localised(number: str) -> str:
-    """A number as Python writes it, such as "1,234.5", as the desktop does."""
-    return number.translate(_style.marks)
+    """Translate a number in Python's format, such as "1,234.5"."""
+    return number.translate(_style.separators)
 
 
 def localised(value: float, digits: int = 0) -> str:
-    """ "12,345", or "1,234.5" with one digit, as the desktop groups and separates them."""
+    """Return a number such as "12,345", or "1,234.5" with one digit."""
     return _localised(f"{value:,.{digits}f}")
 
 
 def significant(value: float, digits: int = 6) -> str:
-    """ "0.0012", "3e-05": `value` rounded to that many significant digits."""
+    """Return `value` with that many significant digits, as in "0.0012" or "3e-05"."""
     return _localised(f"{value:.{digits}g}")
 
 
 def number_in(text: str) -> float:
-    """The number that `text` is, written as the desktop does or as Python reads it; raises ValueError where it is
-    none.
-    """
+    """Parse a number in the desktop's or Python's format; raises ValueError for other texts."""
     try:
         return float(text)
     except ValueError:
@@ -91,13 +87,13 @@ def number_in(text: str) -> float:
 
 
 def counted(number: int, noun: str) -> str:
-    """ "1 run", "3,000 runs"."""
+    """Return a number with its noun, as in "1 run" or "3,000 runs"."""
     written, _, rest = plain.counted(number, noun).partition(" ")
     return f"{_localised(written)} {rest}"
 
 
 def size(count: float | None, unit: str = "") -> str:
-    """ "44.9 MiB", or "47.1 MB" where the user prefers decimal units; see `engine.system.format.size`."""
+    """Return a size such as "44.9 MiB", or "47.1 MB" in decimal units; see `engine.system.format.size`."""
     if not _style.decimal or count is None or math.isnan(count):
         return _localised(plain.size(count, unit))
     units = list(_DECIMAL)
@@ -107,12 +103,12 @@ def size(count: float | None, unit: str = "") -> str:
 
 
 def measured(quantity: Quantity, value: float | None) -> str:
-    """A quantity of NVML's in its basic unit, in words: "41.2 GiB", "215 W"."""
+    """Return an NVML quantity in its basic unit, as in "41.2 GiB" or "215 W"."""
     return size(value, quantity.unit) if quantity.unit in _DECIMAL else _localised(quantity.write(value))
 
 
 def size_of(used: float | None, total: float | None) -> str:
-    """ "41.2 of 140.4 GiB"."""
+    """Return two sizes, as in "41.2 of 140.4 GiB"."""
     return size(used, "GiB") if total is None else f"{size(used, 'GiB').rpartition(' ')[0]} of {size(total, 'GiB')}"
 
 
@@ -121,7 +117,7 @@ def known(value: float | None) -> bool:
 
 
 def number(value: float | None, digits: int = 0, width: int = 0) -> str:
-    """`value` rounded, padded on the left to `width` figures; a dash where it is not known."""
+    """Return `value` rounded and padded to `width` digits; a dash if unknown."""
     text = _localised(f"{value:.{digits}f}") if value is not None and known(value) else NOT_KNOWN
     return text.rjust(width, _FIGURE_SPACE)
 
@@ -131,7 +127,7 @@ def percent(value: float | None, width: int = 0) -> str:
 
 
 def share(used: float | None, total: float | None) -> str:
-    """ "40 %", as wide as "100 %"."""
+    """Return a percentage padded to the width of "100 %"."""
     return percent(100 * used / total if used is not None and total else None, 3)
 
 
@@ -144,21 +140,19 @@ def celsius(value: float | None, width: int = 0) -> str:
 
 
 def energy(joules: float) -> str:
-    """ "41.2 kJ" for what takes minutes, "1.24 kWh" for what takes hours."""
+    """Return an energy, as in "41.2 kJ" or, for large ones, "1.24 kWh"."""
     if joules < _JOULES_PER_KWH / 10:
         return f"{localised(joules / 1000, 1)} kJ"
     return f"{localised(joules / _JOULES_PER_KWH, 2)} kWh"
 
 
 def throughput(bytes_per_s: float) -> str:
-    """ "1.20 GB/s": decimal, as links are rated."""
+    """Return a transfer rate, as in "1.20 GB/s"; decimal like the ratings of links."""
     return f"{localised(bytes_per_s / 1e9, 2)} GB/s"
 
 
 def clock(seconds: float, now: float | None = None) -> str:
-    """Seconds since the epoch as the time of day: "14:02:31", with the date where that is not today: "21 Nov
-    14:02:31".
-    """
+    """Return seconds since the epoch as a time of day, as in "14:02:31"; with the date if it isn't today."""
     at, today = time.localtime(seconds), time.localtime(now)
     if _style.locale is not None and at[:3] != today[:3]:
         return _written(seconds)
@@ -166,18 +160,18 @@ def clock(seconds: float, now: float | None = None) -> str:
 
 
 def moment(seconds: float) -> str:
-    """Seconds since the epoch as "2026-11-21 14:05"."""
+    """Return seconds since the epoch as "2026-11-21 14:05"."""
     return time.strftime("%Y-%m-%d %H:%M", time.localtime(seconds)) if _style.locale is None else _written(seconds)
 
 
 def _written(seconds: float) -> str:
-    """A date and a time as the desktop writes them in short."""
+    """Return a date and time in the desktop's short format."""
     assert _style.locale is not None
     return _style.locale.toString(QDateTime.fromSecsSinceEpoch(int(seconds)), QLocale.FormatType.ShortFormat)
 
 
 def lately(seconds: float) -> str:
-    """Seconds since the epoch as "14:05" where that is today, else as "2026-11-20"."""
+    """Return seconds since the epoch as "14:05" if that is today, else as "2026-11-20"."""
     day, now = time.localtime(seconds), time.localtime()
     if _style.locale is not None:
         at, short = QDateTime.fromSecsSinceEpoch(int(seconds)), QLocale.FormatType.ShortFormat

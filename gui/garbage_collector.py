@@ -1,8 +1,7 @@
-"""Garbage collection on the GUI thread alone.
+"""Garbage collection on the GUI thread.
 
-Python collects on whichever thread allocates when it is time. A widget, timer or notifier that is only left in a
-cycle of references would then be destroyed on a thread that reads a log, while Qt's event loop still has it: that
-crashes.
+Python collects on whatever thread allocates. Destroying a widget, timer or notifier in a reference cycle on another
+thread, while Qt's event loop still uses it, would crash.
 """
 
 from __future__ import annotations
@@ -12,12 +11,12 @@ import gc
 from PySide6.QtCore import QObject, QTimer
 
 _EVERY_MS = 1000
-_WHOLE_EVERY = 60
-"""Collections of the young objects between two of all, which take a tenth of a second with a day of history."""
+_FULL_EVERY = 60
+"""Collections of young objects per full one, which takes a tenth of a second with a day of history."""
 
 
 class GarbageCollector(QObject):
-    """Collects on the thread that it lives on, and on no other, for as long as it is not closed."""
+    """Timer that collects on its own thread until it is closed."""
 
     def __init__(self, parent: QObject | None = None) -> None:
         super().__init__(parent)
@@ -28,11 +27,11 @@ class GarbageCollector(QObject):
         gc.disable()
 
     def collect(self) -> None:
-        """Collects the young objects, and now and then all."""
+        """Collect young objects, and all objects now and then."""
         self._count += 1
-        gc.collect(2 if self._count % _WHOLE_EVERY == 0 else 1)
+        gc.collect(2 if self._count % _FULL_EVERY == 0 else 1)
 
     def close(self) -> None:
-        """Gives Python its own ways back."""
+        """Restore Python's own collection."""
         self._timer.stop()
         gc.enable()

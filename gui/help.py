@@ -1,4 +1,4 @@
-"""The user's guide: the pages of `resources/docs`, a search over all of them, and links between them."""
+"""User's guide: pages of `resources/docs` with a search and links."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ from gui.style import theme
 
 CONTENTS = "index.md"
 WIDEST = 84
-"""Average characters in a line of text; longer ones are hard to follow."""
+"""Maximum average characters per line, for readability."""
 _LINK = re.compile(r"\]\(([\w-]+\.md)\)")
 _FILE = Qt.ItemDataRole.UserRole
 
@@ -57,7 +57,7 @@ def folder() -> Path:
 
 @cache
 def pages() -> dict[str, str]:
-    """The title of each page by its file's name, in the order of the contents, which come first."""
+    """Return the titles of the pages by file name, the contents first, in their order."""
     contents = folder().joinpath(CONTENTS).read_text(encoding="utf-8")
     names = dict.fromkeys([CONTENTS, *_LINK.findall(contents)])
     return {name: _text(name).partition("\n")[0].removeprefix("# ") for name in names}
@@ -68,7 +68,7 @@ def _text(name: str) -> str:
 
 
 class HelpWindow(QDialog):
-    """Not modal; made once and shown again. Closed by Escape."""
+    """Non-modal window; Escape closes it."""
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent, Qt.WindowType.Window)
@@ -77,7 +77,7 @@ class HelpWindow(QDialog):
         self.setAttribute(Qt.WidgetAttribute.WA_StyledBackground)
         self.resize(1040, 740)
         self.page = ""
-        """The file's name of the page that is shown."""
+        """File name of the page on screen."""
         self._documents: dict[str, QTextDocument] = {}
         self.search = QLineEdit(clearButtonEnabled=True)
         self.search.setPlaceholderText("Search all pages …")
@@ -148,7 +148,7 @@ class HelpWindow(QDialog):
     # The pages
 
     def _list_pages(self, counts: dict[str, int]) -> None:
-        """Lists these pages, with how many matches each has."""
+        """List pages with their numbers of matches."""
         self.list.blockSignals(True)
         self.list.clear()
         for name, count in counts.items():
@@ -175,7 +175,7 @@ class HelpWindow(QDialog):
         self._highlight()
 
     def recolor(self) -> None:
-        """Shows the page again, in the colours of the scheme, where it stands."""
+        """Show the page again with the colors of the theme, at the same position."""
         at = self.browser.verticalScrollBar().value()
         self.browser.reload()
         self.browser.verticalScrollBar().setValue(at)
@@ -201,9 +201,7 @@ class HelpWindow(QDialog):
             self._go_to(matches(self.browser.document(), text)[0])
 
     def _step(self, by: int) -> None:
-        """Goes to the next match (`by` 1) or the one before (-1), on the next page that has any where this has no
-        more.
-        """
+        """Go to the next (`by` 1) or previous (-1) match, on another page if this one has no more."""
         text = self.search.text().strip()
         names = [self.list.item(row).data(_FILE) for row in range(self.list.count())]
         if not text or not names:
@@ -218,7 +216,7 @@ class HelpWindow(QDialog):
         self._go_to(rest[0] if by > 0 else rest[-1])
 
     def _go_to(self, match: QTextCursor) -> None:
-        """Puts the cursor behind the match, and what stands around it into view."""
+        """Move the cursor behind a match and scroll its surroundings into view."""
         self.browser.setTextCursor(match)
         top = self.browser.cursorRect(match).top()
         if not 0 < top < self.browser.viewport().height() - 60:
@@ -238,7 +236,7 @@ class HelpWindow(QDialog):
         self.browser.setExtraSelections(marked)
 
     def _document(self, name: str) -> QTextDocument:
-        """A page as it reads, read when it is first searched."""
+        """Return the plain text of a page, cached."""
         if name not in self._documents:
             self._documents[name] = QTextDocument(self)
             self._documents[name].setMarkdown(_text(name))
@@ -246,7 +244,7 @@ class HelpWindow(QDialog):
 
 
 def matches(document: QTextDocument, text: str) -> list[QTextCursor]:
-    """A cursor over each place where `text` stands, whatever the case of its letters."""
+    """Yield a cursor for each occurrence of `text`, ignoring case."""
     found = []
     cursor = document.find(text)
     while not cursor.isNull():
@@ -256,16 +254,14 @@ def matches(document: QTextDocument, text: str) -> list[QTextCursor]:
 
 
 def _widths(table: QTextTable) -> list[QTextLength]:
-    """For each column a share of the width that grows with how much it holds: by its root, so that short ones stay
-    readable.
-    """
+    """Return a fraction of the width for each column, by the square root of its text length."""
     cells = [[table.cellAt(row, column) for row in range(table.rows())] for column in range(table.columns())]
     roots = [math.sqrt(sum(cell.lastPosition() - cell.firstPosition() + 1 for cell in column)) for column in cells]
     return [QTextLength(QTextLength.Type.PercentageLength, 100 * root / sum(roots)) for root in roots]
 
 
 def _fragments(block: QTextBlock) -> list[QTextFragment]:
-    """The pieces of a block that look one way each."""
+    """Yield the fragments of a block, each with one format."""
     found = []
     each = block.begin()
     while not each.atEnd():
@@ -275,7 +271,7 @@ def _fragments(block: QTextBlock) -> list[QTextFragment]:
 
 
 class Browser(QTextBrowser):
-    """Shows pages of the guide in the program's own type. Links to other places open outside of the window."""
+    """Browser for pages of the guide; other links open outside the window."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -297,7 +293,7 @@ class Browser(QTextBrowser):
             self._go_to_heading(fragment)
 
     def loadResource(self, type: int, name: QUrl | str, /) -> object:
-        """Pictures are made no wider than a line of text, smoothly, which Qt would not do."""
+        """Scale images down smoothly to the width of a line."""
         loaded = super().loadResource(type, name)
         if type != QTextDocument.ResourceType.ImageResource.value or not isinstance(loaded, QByteArray):
             return loaded
@@ -313,14 +309,14 @@ class Browser(QTextBrowser):
         return self.fontMetrics().averageCharWidth() * WIDEST
 
     def resizeEvent(self, event: QResizeEvent) -> None:
-        """Keeps lines short enough to read, and in the middle of a wide window."""
+        """Limit the length of lines and center them in a wide window."""
         room = self.width() - self.verticalScrollBar().sizeHint().width()
         side = max(16, (room - self._widest) // 2)
         self.setViewportMargins(side, 0, side, 0)
         super().resizeEvent(event)
 
     def _go_to_heading(self, fragment: str) -> None:
-        """Scrolls to the heading that is called so, as such links are written: in small letters, joined by hyphens."""
+        """Scroll to the heading with this anchor (lower case, joined by hyphens)."""
         block = self.document().begin()
         while block.isValid():
             if block.blockFormat().headingLevel() and re.sub(r"[^\w]+", "-", block.text().lower()) == fragment:
@@ -329,7 +325,7 @@ class Browser(QTextBrowser):
             block = block.next()
 
     def _dress(self) -> None:
-        """Sets spaces, tables and code, which Qt leaves bare."""
+        """Format spaces, tables and code."""
         all_at_once = QTextCursor(self.document())
         all_at_once.beginEditBlock()
         block = self.document().begin()

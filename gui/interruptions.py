@@ -1,4 +1,4 @@
-"""Ctrl+C in the terminal, and a session's end, close the window in good order."""
+"""Clean shutdown on SIGINT, SIGTERM and the end of the session."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from PySide6.QtCore import QObject, QSocketNotifier, Signal
 
 
 class Interruptions(QObject):
-    """Turns SIGINT and SIGTERM into a Qt signal. Python alone would see them only when it next runs some Python.
+    """Converter of SIGINT and SIGTERM to a Qt signal, because Python handles signals only while it runs Python code.
 
-    Signals: interrupted() - the process was asked to end.
+    Signals:
+        interrupted(): The process was asked to exit.
     """
 
     interrupted = Signal()
@@ -25,8 +26,8 @@ class Interruptions(QObject):
             signal.signal(number, lambda _number, _frame: None)
         signal.set_wakeup_fd(self._write.fileno())
         self._notifier = QSocketNotifier(self._read.fileno(), QSocketNotifier.Type.Read, self)
-        self._notifier.activated.connect(self._heard)
+        self._notifier.activated.connect(self._on_readable)
 
-    def _heard(self) -> None:
+    def _on_readable(self) -> None:
         self._read.recv(64)
         self.interrupted.emit()

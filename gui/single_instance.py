@@ -1,6 +1,4 @@
-"""One window for each user, home and display: a second start brings the first window forward and hands its argument
-over.
-"""
+"""One window per user, home and display: a second start passes its argument to the open window."""
 
 from __future__ import annotations
 
@@ -16,16 +14,16 @@ from PySide6.QtNetwork import QLocalServer, QLocalSocket
 from engine.system import file_locks, paths
 from engine.system.decode_errors import NOT_DECODED
 
-PATIENCE_S = 5.0
-"""How long an open window, which may still be starting, is waited for."""
-MOST_BYTES = 64 << 10
+TIMEOUT_S = 5.0
+"""Seconds to wait for an open window, which may still be starting."""
+MAX_BYTES = 64 << 10
 _POLL_S = 0.05
 _TOKENS = ("XDG_ACTIVATION_TOKEN", "DESKTOP_STARTUP_ID")
-"""By which a desktop lets a window come forward that a program started for the user asks to."""
+"""Variables with the desktop's permission to take the focus."""
 
 
 class OpenRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a start asks of the window: to show itself, and to open the folder or job file at `path` if there is one."""
+    """Request to bring the window to the front, and to open the folder or job file at `path` if it isn't empty."""
 
     path: str = ""
     activation_token: str = ""
@@ -35,26 +33,29 @@ _REQUEST = msgspec.json.Decoder(OpenRequest)
 
 
 def this_start(path: str) -> OpenRequest:
-    """What this process was started for; a relative path is meant from its own working directory."""
+    """Return the request of this process, with an absolute path."""
     token = next(filter(None, map(os.environ.get, _TOKENS)), "")
     return OpenRequest(os.path.abspath(path) if path else "", token)
 
 
 def socket_path() -> Path:
-    """Where the window listens, in the folder that is the user's alone. A home of its own and another display have each
-    a window of their own. Raises PermissionError where there is no such folder.
+    """Return the socket of the window for this home and display.
+
+    Raises:
+        PermissionError: There is no folder that only the user can access.
     """
     display = os.environ.get("WAYLAND_DISPLAY") or os.environ.get("DISPLAY", "")
-    which = hashlib.sha256(f"{paths.home().resolve()}\0{display}".encode()).hexdigest()[:16]
-    return paths.runtime_folder() / f"window-{which}.sock"
+    digest = hashlib.sha256(f"{paths.home().resolve()}\0{display}".encode()).hexdigest()[:16]
+    return paths.runtime_folder() / f"window-{digest}.sock"
 
 
 class SingleInstance(QObject):
-    """Whether this process has the window, and in that which has, the ear for later starts.
+    """Lock of the window's process, and its server for later starts.
 
-    Only the kernel's lock decides: a socket that a killed window has left is cleared by the next one.
+    The file lock decides; the next window removes the socket of a killed one.
 
-    Signals: requested(OpenRequest) - a later start asks for something.
+    Signals:
+        requested(OpenRequest): A later start has a request.
     """
 
     requested = Signal(object)
@@ -65,16 +66,17 @@ class SingleInstance(QObject):
         self._lock: int | None = None
         self._server: QLocalServer | None = None
 
-    def handed_over(self, request: OpenRequest, patience_s: float = PATIENCE_S) -> bool:
-        """Whether an open window has taken `request`; else this process is to open one.
+    def handed_over(self, request: OpenRequest, timeout_s: float = TIMEOUT_S) -> bool:
+        """Pass `request` to an open window; return False if this process should open one.
 
-        Raises TimeoutError where there is a window that does not answer, OSError where there is no folder of the user's
-        alone or files can't be locked in it.
+        Raises:
+            TimeoutError: The open window doesn't respond.
+            OSError: There is no private folder, or files in it can't be locked.
         """
         self._socket = socket_path()
-        deadline = time.monotonic() + patience_s
+        deadline = time.monotonic() + timeout_s
         while not self._take_lock():
-            if self._sent(request, max(1, int(1000 * (deadline - time.monotonic())))):
+            if self._send(request, max(1, int(1000 * (deadline - time.monotonic())))):
                 return True
             if time.monotonic() > deadline:
                 raise TimeoutError("the open window does not respond")
@@ -82,17 +84,17 @@ class SingleInstance(QObject):
         return False
 
     def listen(self) -> None:
-        """Takes requests from now on, in the process that has the lock."""
+        """Accept requests of later starts, in the process that has the lock."""
         if self._lock is None:
             return
         QLocalServer.removeServer(str(self._socket))
         self._server = QLocalServer(self)
         self._server.setSocketOptions(QLocalServer.SocketOption.UserAccessOption)
-        self._server.newConnection.connect(self._connected)
+        self._server.newConnection.connect(self._on_connection)
         self._server.listen(str(self._socket))
 
     def close(self) -> None:
-        """Lets the next start open a window."""
+        """Release the lock."""
         if self._server is not None:
             self._server.close()
         if self._lock is not None:
@@ -112,16 +114,16 @@ class SingleInstance(QObject):
             os.close(descriptor)
         return taken
 
-    def _sent(self, request: OpenRequest, patience_ms: int) -> bool:
-        """Whether a window has taken it, which answers with an empty line."""
+    def _send(self, request: OpenRequest, timeout_ms: int) -> bool:
+        """Send a request; return True if the window confirmed it with an empty line."""
         connection = QLocalSocket()
         connection.connectToServer(str(self._socket))
-        if not connection.waitForConnected(patience_ms):
+        if not connection.waitForConnected(timeout_ms):
             return False
         connection.write(msgspec.json.encode(request) + b"\n")
-        return connection.waitForReadyRead(patience_ms)
+        return connection.waitForReadyRead(timeout_ms)
 
-    def _connected(self) -> None:
+    def _on_connection(self) -> None:
         assert self._server is not None
         while (connection := self._server.nextPendingConnection()) is not None:
             connection.readyRead.connect(lambda connection=connection: self._read(connection))
@@ -129,7 +131,7 @@ class SingleInstance(QObject):
 
     def _read(self, connection: QLocalSocket) -> None:
         if not connection.canReadLine():
-            if connection.bytesAvailable() > MOST_BYTES:
+            if connection.bytesAvailable() > MAX_BYTES:
                 connection.abort()
             return
         try:

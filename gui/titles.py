@@ -1,4 +1,4 @@
-"""What runs, models, strategies, measures, devices and the choices of a job's fields are called."""
+"""Titles of runs, models, strategies, metrics, devices and choices of a job's fields."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SCHEDULES = {
     "zb1p": "ZB1P (zero bubble)",
     "zbv": "ZBV (zero bubble)",
 }
-"""The titles of the pipeline schedules, by the job's names for them."""
+"""Titles of the pipeline schedules."""
 
 CHOICES = {
     "sgd": "SGD",
@@ -67,7 +67,7 @@ CHOICES = {
     "roll_back": "Roll back",
     "skip": "Skip the step",
 }
-"""The titles of what fields of a job may be set to; a value that is not here is its own title."""
+"""Titles of the choices of a job's fields; other values are their own titles."""
 
 EMPTY = {
     "image_size": "model default",
@@ -80,7 +80,7 @@ EMPTY = {
     "stochastic_depth": "model default",
     "ignore_value": "as found in the folder",
 }
-"""What an empty field means, where it is not "automatic"."""
+"""Meaning of an empty field, if it isn't "automatic"."""
 
 MOST_UNREAD = 3
 _DOING = {
@@ -96,21 +96,19 @@ _DOING = {
 
 
 def short_title(title: str) -> str:
-    """A measure's title within a line: "top-1", "mean IoU"; names that are abbreviations stay as they are, such as
-    "IoU".
-    """
+    """Return a metric's title within a sentence, as in "top-1" or "mean IoU"; abbreviations keep their capitals."""
     first = title.partition(" ")[0]
     written = title[:1].lower() + title[1:] if first[1:].islower() else title
     return written.replace(" accuracy", "")
 
 
 def short_measure(task: str, name: str, value: float) -> str:
-    """ "top-1 93.4 %"."""
+    """Return a metric with its value, as in "top-1 93.4 %"."""
     return short_title(measure_words(task, name, value, localised))
 
 
 def changes_words(changes: Mapping[str, object]) -> str:
-    """ "augmentation light, oversample rare classes on": fields of a job and what they are to be."""
+    """Return changed fields of a job, as in "augmentation light, oversample rare classes on"."""
     labels = ((FIELDS[name].label if name in FIELDS else name, value) for name, value in changes.items())
     on = {True: "on", False: "off"}
     return ", ".join(
@@ -119,7 +117,7 @@ def changes_words(changes: Mapping[str, object]) -> str:
 
 
 def devices_words(devices: tuple[str, ...], names: dict[str, str] | None = None) -> str:
-    """ "CPU", "2 CPU workers", "2 × NVIDIA H200"; "2 GPUs" where `names` does not know them all; "CPU on ws1"."""
+    """Return devices as in "2 CPU workers", "2 × NVIDIA H200", "2 GPUs" (if a name is unknown) or "CPU on ws1"."""
     machines = by_host(devices)
     return ", ".join(
         f"{_devices_words(tuple(own), None)} on {host.replace(SLURM, 'node ')}"
@@ -130,7 +128,7 @@ def devices_words(devices: tuple[str, ...], names: dict[str, str] | None = None)
 
 
 def _devices_words(devices: tuple[str, ...], names: dict[str, str] | None) -> str:
-    """Those of one machine, as it calls them itself."""
+    """Return the devices of one machine."""
     workers = devices.count(CPU)
     if workers:
         return "CPU" if workers == 1 else f"{workers} CPU workers"
@@ -141,12 +139,12 @@ def _devices_words(devices: tuple[str, ...], names: dict[str, str] | None) -> st
 
 
 def short_uuid(uuid: str) -> str:
-    """ "GPU-1a2b3c4d…": enough to tell GPUs apart."""
+    """Return the start of a UUID, as in "GPU-1a2b3c4d…"."""
     return f"{uuid[:12]}…" if len(uuid) > 13 else uuid
 
 
 def rank_titles(devices: Sequence[str], names: Mapping[str, str] | None = None) -> tuple[str, ...]:
-    """What the device of each rank is called: "GPU 0" where `names` knows it, "CPU", "ws1 CPU", or "CPU worker 1"."""
+    """Return the title of each rank's device, as in "GPU 0", "ws1 CPU" or "CPU worker 1"."""
     titles = []
     for rank, device in enumerate(devices):
         if not is_gpu(device) and devices.count(device) > 1:
@@ -157,7 +155,7 @@ def rank_titles(devices: Sequence[str], names: Mapping[str, str] | None = None) 
 
 
 def device_title(device: str) -> str:
-    """ "CPU", "ws1 CPU" or "ws1 GPU-1a2b3c4d…", for a device of which nothing is known but its id."""
+    """Return the title of a device by its id alone, as in "CPU" or "ws1 GPU-1a2b3c4d…"."""
     own = short_uuid(there(device)) if is_gpu(device) else "CPU"
     return f"{host_of(device)} {own}".strip()
 
@@ -175,18 +173,18 @@ def recommended_strategy_title(*mesh: MeshDimension) -> str:
 
 @cache
 def model_title(model: str) -> str:
-    """The catalogue's title, or the file's name where the model is a file."""
+    """Return the title in the catalogue, or the name of a model file."""
     entry = load_catalogue().model(model)
     return entry.title if entry is not None else Path(model).name
 
 
 def run_title(run: RunSummary) -> str:
-    """The run's own name, else the dataset's with enough of the run's id to tell runs apart."""
+    """Return the run's name, or the dataset's name with the end of the run's id."""
     return run.name or f"{shortened(Path(run.dataset).name)} · {run.run_id[-4:]}"
 
 
 def title_of(run: RunFolder) -> str:
-    """The title of the run in a folder; its id where its job is gone, not ours to read, or damaged. Raises OSError."""
+    """Return the title of the run in a folder; its id if its job can't be read. Raises OSError."""
     try:
         return run_title(run.summary())
     except (FileNotFoundError, PermissionError, UnreadableJob):
@@ -194,7 +192,7 @@ def title_of(run: RunFolder) -> str:
 
 
 def doing(run: RunSummary) -> str:
-    """What a run that has not finished was at, by the end of its log: "training, epoch 3 of 5, step 345"."""
+    """Return the last activity of an unfinished run, as in "training, epoch 3 of 5, step 345"."""
     parts = [_DOING.get(run.phase, "starting")]
     if run.epoch is not None and run.step is not None:
         parts += [f"epoch {run.epoch} of {run.epochs}", f"step {localised(run.step)}"]
@@ -202,14 +200,14 @@ def doing(run: RunSummary) -> str:
 
 
 def unread_words(unread: Mapping[str, str]) -> str:
-    """Which runs cannot be read and why, a line each; at most `MOST_UNREAD` of them."""
+    """Return a line for each unreadable run with the reason, at most `MOST_UNREAD`."""
     lines = [f"{run_id} can't be read: {why}." for run_id, why in list(unread.items())[:MOST_UNREAD]]
     left = len(unread) - len(lines)
     return "\n".join([*lines, *([f"{counted(left, 'run')} more can't be read."] if left else [])])
 
 
 def gpu_names(titles: Sequence[str]) -> str:
-    """ "GPU 0", "GPU 0–3, 6", and "GPU 0 MIG 1, GPU 0 MIG 2" for what is not a plain number."""
+    """Return a list of GPUs, as in "GPU 0–3, 6" or "GPU 0 MIG 1, GPU 0 MIG 2"."""
     numbers = [title.removeprefix("GPU ") for title in titles]
     if not titles or not all(number.isdigit() for number in numbers):
         return ", ".join(titles)
@@ -219,13 +217,11 @@ def gpu_names(titles: Sequence[str]) -> str:
             spans[-1].append(number)
         else:
             spans.append([number])
-    # Two in a row are read faster one by one.
+    # Two consecutive numbers are easier to read without a dash.
     parts = [f"{span[0]}–{span[-1]}" if len(span) > 2 else ", ".join(map(str, span)) for span in spans]
     return f"GPU {', '.join(parts)}"
 
 
 def option_fields(job: Job) -> dict[str, Field]:
-    """The options that the job's task, model and strategy declare, by name. A plug-in's are known while it is
-    installed.
-    """
+    """Return the options of the job's task, model and strategy by name; plug-ins must be installed."""
     return {field.name: field for field in load_catalogue().options_of(job.task, job.model.name, job.parallel.strategy)}

@@ -1,1 +1,1 @@
-"""The dataset looked at: examples, classes, augmentation."""
+"""Page of the dataset: examples, classes and augmentation."""

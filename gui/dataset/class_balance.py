@@ -1,4 +1,4 @@
-"""How often each class occurs, as bars: training above, validation below it."""
+"""Bar chart of class counts, training above validation."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from gui.widgets.legend import SWATCH, draw_swatch
 ROW, HEAD = 24, 20
 _GAP, _TRAIN, _VAL = 8, 9, 5
 _EDGE = 4
-"""Pixels free at either side."""
+"""Pixels of the margins."""
 
 
 class ClassBalance(QWidget):
@@ -44,7 +44,7 @@ class ClassBalance(QWidget):
         self.update()
 
     def share(self, row: int, split: int) -> float:
-        """The length of a bar, from 0 to 1."""
+        """Return the length of a bar, from 0 to 1."""
         longest = max((values[split] for values in self._values), default=0.0)
         return self._values[row][split] / longest if longest else 0.0
 

@@ -13,11 +13,11 @@ from gui.format import localised
 
 NAMED_UNREADABLE = 200
 VALUES_SHOWN = 24
-"""Values of masks that are listed, at most."""
+"""Maximum number of listed mask values."""
 
 
 def samples(report: DatasetReport, count: int) -> str:
-    """ "1,204 images", "1 cloud"."""
+    """Return a number of samples, as in "1,204 images" or "1 cloud"."""
     noun = _kind(report).sample
     return f"{localised(count)} {noun if count == 1 else f'{noun}s'}"
 
@@ -33,7 +33,7 @@ def element(report: DatasetReport) -> str:
 
 
 def summary(report: DatasetReport) -> str:
-    """ "5 classes, 3,670 images"; without the classes where nothing is told apart by them."""
+    """Return the size, as in "5 classes, 3,670 images"; tasks without classes omit them."""
     counted = samples(report, sum(split.images for split in report.splits))
     if not report.classes:
         return counted[:1].upper() + counted[1:]
@@ -71,7 +71,7 @@ def recognized_by(report: DatasetReport) -> str:
 
 
 def _format_and_kind(report: DatasetReport) -> str:
-    """ "COCO JSON: images with boxes, colour"; the kind is left out if the format's title names it already."""
+    """Return format and kind, as in "COCO JSON: images with boxes, color"; the kind is omitted if the title names it."""
     kind = _kind(report).title
     text = title(report)
     if kind and kind != report.title:
@@ -127,7 +127,7 @@ def _chooses(choice: Choice, reading: Reading) -> bool:
 
 
 def sizes(told: ImageSizes) -> str:
-    """ "720 x 576 pixels", or "From 240 x 180 to 1,024 x 768 pixels, mostly about 500 x 375"."""
+    """Return the image sizes, as in "720 x 576 pixels" or "From 240 x 180 to 1,024 x 768 pixels, mostly about 500 x 375"."""
     smallest, middle, largest = (
         f"{localised(width)} x {localised(height)}" for width, height in (told.smallest, told.middle, told.largest)
     )
@@ -137,7 +137,7 @@ def sizes(told: ImageSizes) -> str:
 
 
 def objects(split: SplitReport) -> str:
-    """How many things are marked in a split and how large they are; "" where that is not told."""
+    """Return the number and the sizes of annotations in a split; "" if unknown."""
     if not split.objects:
         return ""
     text = f"{split.name}: {localised(sum(split.objects.values()))} marked"
@@ -162,7 +162,7 @@ def mask_values(report: DatasetReport) -> str:
 
 
 def counts(report: DatasetReport) -> str:
-    """Counts per class and split, a class a line."""
+    """Return counts per class and split, one class per line."""
     return "\n".join(
         f"{name}: {', '.join(f'{split.name} {of_class(split, name)}' for split in report.splits)}"
         for name in report.classes
@@ -170,12 +170,12 @@ def counts(report: DatasetReport) -> str:
 
 
 def unreadable(report: DatasetReport) -> str:
-    """The unreadable files by name, one a line; "" where there are none."""
+    """Return the unreadable files, one per line; "" if there are none."""
     return "\n".join(f"{bad.path}: {bad.reason}" for bad in report.unreadable[:NAMED_UNREADABLE])
 
 
 def of_class(split: SplitReport, name: str) -> str:
-    """ "1,204", "31.2 % of the pixels, in 60 images" or "412 marked, in 60 images"."""
+    """Return a count, as in "1,204", "31.2 % of the pixels, in 60 images" or "412 marked, in 60 images"."""
     count = localised(split.counts.get(name, 0))
     if name in split.objects:
         return f"{localised(split.objects[name])} marked, in {count} images"

@@ -1,4 +1,4 @@
-"""Examples of a dataset as a list of images: a strip that scrolls, or a wall of them."""
+"""List of example images: a scrolling strip or a wall."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from gui.style import theme
 
 _PAD = 4
 _STRIP_MARGIN = 14
-"""Pixels of a strip's height for its scroll bar and frame."""
+"""Pixels of a strip's scroll bar and frame."""
 
 
 class ExampleList(QListWidget):
@@ -82,7 +82,7 @@ class ExampleList(QListWidget):
         self.setCurrentRow(row)  # the one that was looked at, in another way
 
     def give(self, image: PreviewImage) -> None:
-        """One more of those that training is given is there."""
+        """Show another rendered training image."""
         if self._given is None:
             return
         self._given[image.sample] = image
@@ -94,11 +94,11 @@ class ExampleList(QListWidget):
         self.viewport().update()
 
     def awaits(self, row: int) -> bool:
-        """Whether the example at `row` is yet to be rendered."""
+        """Return True if the example at `row` isn't rendered."""
         return self._given is not None and self.examples[row].sample not in self._given
 
     def image(self, row: int) -> QPixmap:
-        """What is shown of the example at `row`; a null one where it cannot be read."""
+        """Return the image of the example at `row`; a null image if it can't be read."""
         if row not in self._pixmaps:
             self._pixmaps[row] = self._fitted(self._image(row))
         return self._pixmaps[row]
@@ -109,12 +109,12 @@ class ExampleList(QListWidget):
         return self._images[row]
 
     def png(self, row: int) -> bytes:
-        """What is shown of an example, as the content of a PNG file; empty where it is yet to be rendered."""
+        """Return the PNG data of an example; empty if it isn't rendered."""
         shown = self._shown(row)
         return b"" if shown is None else shown.png
 
     def _shown(self, row: int) -> Example | PreviewImage | None:
-        """What is shown of an example; None where it is yet to be rendered."""
+        """Return the image of an example; None if it isn't rendered."""
         example = self.examples[row]
         if self._given is None:
             return example
@@ -139,7 +139,7 @@ class ExampleList(QListWidget):
         super().resizeEvent(event)
 
     def _fit(self) -> None:
-        """Gives the images the size that they are to have on screen."""
+        """Scale the images to their size on screen."""
         self._side = self._side_that_fits()
         self._pixmaps.clear()
         wide, caption = self._side + 2 * _PAD, self._caption_height()
@@ -179,7 +179,7 @@ class ExampleList(QListWidget):
 
 
 class _Images(QStyledItemDelegate):
-    """Draws an image in the middle of its square, over its class; the one that is chosen has a frame."""
+    """Delegate that paints an image above its class, with a frame around the selected one."""
 
     def __init__(self, examples: ExampleList) -> None:
         super().__init__(examples)
@@ -216,5 +216,5 @@ class _Images(QStyledItemDelegate):
 
 
 def describe(example: Example) -> str:
-    """ "rose (train)"."""
+    """Return a caption such as "rose (train)"."""
     return f"{example.class_name} ({example.split})" if example.class_name else example.split

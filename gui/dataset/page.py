@@ -40,18 +40,18 @@ from gui.widgets.wrapping_label import WrappingLabel
 
 EMPTY = "No dataset to show yet.\n\nChoose a folder in the form to see its images and classes here."
 SIDE = 144
-"""The least side of an example, in pixels."""
+"""Minimum side of an example in pixels."""
 _NARROW = 450
-"""Pixels at 100 per cent below which examples and facts don't fit next to each other."""
+"""Pixels at a text size of 100 % below which examples and facts don't fit next to each other."""
 _SIZES = [400, 210]
 ALL = "All classes"
 RENDERED_BY = (
     "dataset", "task", "model", "model_file_sha256", "encoder", "image_size", "progressive_from", "augmentation",
     "transforms", "mirror", "seed", "epochs", "val_fraction", "ignore_value",
 )  # fmt: skip
-"""The fields on which it depends what images training is given."""
+"""Fields that the rendering of training images depends on."""
 _EDITING_MS = 400
-"""Images are rendered anew once nothing has been changed for so long."""
+"""Pause in editing after which images are rendered again."""
 
 
 class DatasetPage(QWidget):
@@ -159,7 +159,7 @@ class DatasetPage(QWidget):
         self.renderer.close()
 
     def set_job(self, job: Job | None) -> None:
-        """The form's job, by which images are rendered; None where it is not right yet."""
+        """Take the job that images are rendered for; None if it is invalid."""
         if _rendered_by(job) != _rendered_by(self._job):
             self._job = job
             self._forget()
@@ -168,7 +168,7 @@ class DatasetPage(QWidget):
                 self._show_examples()
 
     def show_augmented(self, augmented: bool) -> None:
-        """Shows the examples as training is given them, where there are such, or as they are."""
+        """Show the examples with or without augmentation."""
         self.shown_as.setCurrentIndex(1 if augmented and self.shown_as.count() > 1 else 0)
 
     def choose(self, index: int) -> None:
@@ -253,7 +253,7 @@ class DatasetPage(QWidget):
         return [example.sample for example in examples if example.sample is not None and _is_rendered(example)]
 
     def _forget(self) -> None:
-        """What was rendered, or is being rendered, is of another job."""
+        """Drop the images that were rendered for another job."""
         self._soon.stop()
         self.renderer.cancel()
         self._rendered.clear()
@@ -364,10 +364,10 @@ def _rendered_by(job: Job | None) -> tuple[object, ...] | None:
 
 
 def _is_rendered(example: Example) -> bool:
-    """Whether it is a training image whose index in the split is known."""
+    """Return True for a training image with a known index in the split."""
     return example.split == "train" and example.sample is not None
 
 
 def _classes_of(example: Example) -> set[str]:
-    """Its class, or all of them where it has several."""
+    """Return the class of an example, or all of its classes."""
     return {example.class_name, *example.class_name.split(", ")} - {""}

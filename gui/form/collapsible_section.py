@@ -1,4 +1,4 @@
-"""A group of fields that can be collapsed, with a mark where one of them was changed."""
+"""Collapsible group of fields with the number of changed ones."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from gui.widgets.fold import FoldButton
 
 
 class CollapsibleSection(QWidget):
-    """A titled group of rows, closed at first."""
+    """Titled group of rows, collapsed at first."""
 
     def __init__(self, title: str, rows: Sequence[FieldRow]) -> None:
         super().__init__()
@@ -36,7 +36,7 @@ class CollapsibleSection(QWidget):
         self.button.setChecked(opened)
 
     def reveal_problem(self) -> None:
-        """Opens where a field of the group is marked as wrong."""
+        """Open the section if one of its fields has an error."""
         if any(row.editor.control.property("severity") == "error" for row in self.rows):
             self.set_open(True)
 
@@ -61,10 +61,10 @@ class CollapsibleSection(QWidget):
         count = sum(row.changed for row in self.rows)
         self.mark.setText(f"● {count} changed" if count else "")
         self.reset.setVisible(count > 0)
-        said = f"{count} changed" if count else "no changes"
-        # Not the title alone: there are fields called Model, Strategy and Precision.
+        state = f"{count} changed" if count else "no changes"
+        # The title alone would also be the name of the fields Model, Strategy and Precision.
         self.button.setAccessibleName(f"{self.title} options")
-        self.button.setAccessibleDescription(f"{'Open' if self.button.isChecked() else 'Folded'}, {said}")
+        self.button.setAccessibleDescription(f"{'Open' if self.button.isChecked() else 'Folded'}, {state}")
 
     def _reset_all(self) -> None:
         for row in self.rows:

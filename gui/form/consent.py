@@ -1,4 +1,4 @@
-"""The question whether a model file may be run, asked in the form and bound to the file's contents."""
+"""Consent to run a model file, bound to the contents of the file."""
 
 from __future__ import annotations
 
@@ -25,9 +25,7 @@ _LINE_END = re.compile(r"\r\n|\r|\n")
 
 
 class _Program(NamedTuple):
-    """The beginning of a file's text, with what could hide a part of it shown in place; and what is left of the
-    file.
-    """
+    """Beginning of a file's text, with hidden characters escaped, and the size of the rest."""
 
     path: str
     text: str
@@ -36,9 +34,10 @@ class _Program(NamedTuple):
 
 
 class ConsentBar(QFrame):
-    """Asks about one file at a time; hidden where there is nothing to ask.
+    """Question about one file; hidden without a question.
 
-    Signals: allowed(str) - the SHA-256 of the contents that the user agreed to run.
+    Signals:
+        allowed(str): The user allowed the contents with this SHA-256.
     """
 
     allowed = Signal(str)
@@ -62,7 +61,7 @@ class ConsentBar(QFrame):
         self._text.setTabChangesFocus(True)
         self._text.setAccessibleName("Text of the model file")
         self._text.setFont(QFontDatabase.systemFont(QFontDatabase.SystemFont.FixedFont))
-        self._text.setFixedHeight(180)  # its lines are wrapped, so that nothing stands out of sight at their ends
+        self._text.setFixedHeight(180)  # lines are wrapped, so that nothing hides at their ends
         self._cut = QLabel()
         self._cut.setObjectName("warning")
         self._cut.setWordWrap(True)
@@ -80,8 +79,12 @@ class ConsentBar(QFrame):
         self.hide()
 
     def ask(self, path: str, sha256: str | None, *, agreed: bool) -> None:
-        """Shows the question where the contents of the model file `path` are not `agreed` to; `sha256` is None where
-        it is none, or cannot be read.
+        """Ask about a model file unless its contents are allowed.
+
+        Args:
+            path: Path of the file.
+            sha256: Hash of its contents; None if there is no readable file.
+            agreed: The user allowed these contents.
         """
         if sha256 is None or agreed:
             self._path = ""
@@ -115,7 +118,7 @@ class ConsentBar(QFrame):
         self._cut.setVisible(found.left_bytes > 0 and self._show.isChecked())
 
     def _agree(self) -> None:
-        """The user agrees to what the question was about, which may not be what is in the file by now."""
+        """Allow the contents that the question was about, which may have changed meanwhile."""
         in_background(partial(_agreed_to, self._path, self._sha256), self, self._agreed, reraise)
 
     def _agreed(self, found: tuple[str, str | None, str]) -> None:
@@ -131,7 +134,7 @@ class ConsentBar(QFrame):
 
 
 def _agreed_to(path: str, asked_sha256: str | None) -> tuple[str, str | None, str]:
-    """Notes the user's consent where the file is still the one that was asked about; its hash, and what went wrong."""
+    """Save the consent if the file is unchanged; return the path, the current hash and an error message."""
     sha256 = model_file_sha256(path)
     if sha256 is not None and sha256 == asked_sha256:
         try:
@@ -140,7 +143,7 @@ def _agreed_to(path: str, asked_sha256: str | None) -> tuple[str, str | None, st
             return (
                 path,
                 sha256,
-                f"Your consent can't be saved: {error}. Set FOOTPLATE_HOME to a folder that you can write to.",
+                f"Couldn't save your consent: {error}. Set FOOTPLATE_HOME to a folder that you can write to.",
             )
     return path, sha256, ""
 

@@ -50,17 +50,17 @@ class DatasetCard(QFrame):
         self.readings.chosen.connect(self.chosen)
         self.readings.opened.connect(lambda: self.gallery_wanted.emit(0))
         self._progress = QProgressBar()
-        self._progress.setAccessibleName("Looking through the folder")
+        self._progress.setAccessibleName("Inspecting the folder")
         self._progress.setMaximumHeight(14)
         self._progress.setTextVisible(False)
         self._cancel = QPushButton("Cancel")
-        self._cancel.setAccessibleName("Cancel looking through the folder")
+        self._cancel.setAccessibleName("Cancel the inspection")
         self._cancel.clicked.connect(self.cancelled)
         self.strip = ExampleList(THUMBNAIL, strip=True, captions=False)
         self.strip.opened.connect(self.gallery_wanted)
         self.open = QToolButton()
         self.open.setObjectName("flat")
-        self.open.setText("Look closer …")
+        self.open.setText("Look closer…")
         self.open.clicked.connect(lambda: self.gallery_wanted.emit(max(0, self.strip.currentRow())))
         self._more = QToolButton()
         self._more.setObjectName("fold")
@@ -85,13 +85,13 @@ class DatasetCard(QFrame):
         self.clear()
 
     def clear(self, text: str = "Choose a folder, or drop one on the window.") -> None:
-        """Shows no findings, only `text`."""
+        """Show `text` instead of findings."""
         self._fill(text, "", None)
 
     def show_progress(self, done: int, total: int) -> None:
-        """Tells how far looking through has come; `total` is 0 while it is not known."""
+        """Show the progress of the inspection; `total` is 0 while unknown."""
         if self._progress.isHidden():
-            self._fill("Inspecting the folder …", "", None)
+            self._fill("Inspecting the folder…", "", None)
             self._progress.show()
             self._cancel.show()
         self._progress.setRange(0, total)
@@ -110,7 +110,7 @@ class DatasetCard(QFrame):
         self._fill(dataset_format.summary(report), dataset_format.describe(report), report)
 
     def text(self) -> str:
-        """All that the card says, in words."""
+        """Return the text of the card."""
         return " ".join(filter(None, (self._summary.text(), self._detail.text())))
 
     def _fill(self, summary: str, detail: str, report: DatasetReport | None) -> None:

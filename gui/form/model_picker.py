@@ -1,4 +1,4 @@
-"""The model: typed in part and completed from the catalogue, or a Python file of the user's own."""
+"""Picker of a model from the catalogue, or of a Python file."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from gui.widgets.editors import Editor, PathLine
 
 
 def describe(entry: ModelEntry) -> str:
-    """The model's title, size and family, for lists."""
+    """Return the model's title, size and family for lists."""
     return f"{entry.title} · {_millions(entry.parameters)} parameters · {entry.family}"
 
 
@@ -25,7 +25,7 @@ def _millions(count: int) -> str:
 
 
 class ModelPicker(Editor):
-    """A search field over the catalogue's models. Its value is the model's id, or the path of a file."""
+    """Search field over the models; its value is the id of a model or the path of a file."""
 
     def __init__(self, models: tuple[ModelEntry, ...]) -> None:
         self.line = PathLine()
@@ -51,7 +51,7 @@ class ModelPicker(Editor):
         self.set_models(models)
 
     def set_models(self, models: tuple[ModelEntry, ...], of_file: bool = False) -> None:
-        """Offers these models; what is typed stays. `of_file`: there are none, a Python file says what is learnt."""
+        """Offer models and keep the text; with `of_file`, the task itself is a Python file."""
         self._wanted = (
             "Choose your task's Python file" if of_file else "Choose a Python file with build_model(num_classes)"
         )
@@ -70,10 +70,10 @@ class ModelPicker(Editor):
 
     def set_value(self, value: Any) -> None:
         self.line.setText(str(value))
-        self.line.setCursorPosition(0)  # a long name is told by its beginning
+        self.line.setCursorPosition(0)  # show the beginning of a long name
 
     def show_all(self) -> None:
-        """Opens the whole list, whatever is typed."""
+        """Open the list of all models."""
         self.line.setFocus(Qt.FocusReason.OtherFocusReason)
         self._completer.setCompletionPrefix("")
         self._completer.complete()
@@ -93,5 +93,5 @@ class ModelPicker(Editor):
         return completer
 
     def _picked(self, text: str) -> None:
-        # The completer writes its own text after this signal, so that the id has to come a turn later.
+        # The completer writes its text after this signal, so the id is set in the next turn of the event loop.
         QTimer.singleShot(0, self, lambda: self.set_value(self._by_text.get(text, text)))

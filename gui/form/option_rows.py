@@ -1,4 +1,4 @@
-"""The rows of what the job's task, model and strategy declare beside themselves."""
+"""Rows for the options that the task, the model and the strategy declare."""
 
 from __future__ import annotations
 
@@ -19,9 +19,11 @@ PREFIX = "options."
 
 
 class OptionRows(QWidget):
-    """A row for each option; hidden where there are none. What was set of one stays for when it is offered again.
+    """Row for each option; hidden without any. Values are remembered while their options are not offered.
 
-    Signals: edited() - a value may have changed; chosen(Choice) - a remedy for a problem of an option.
+    Signals:
+        edited(): A value may have changed.
+        chosen(Choice): The user chose a remedy for a problem.
     """
 
     edited = Signal()
@@ -38,7 +40,7 @@ class OptionRows(QWidget):
         self.hide()
 
     def offer(self, fields: tuple[Field, ...], catalogue: Catalogue) -> None:
-        """Shows the rows of these options alone."""
+        """Show the rows of these options."""
         if fields == self._fields:
             return
         self._fields = fields
@@ -56,16 +58,16 @@ class OptionRows(QWidget):
         self.setVisible(bool(fields))
 
     def values(self) -> dict[str, Any]:
-        """The options that are not at their defaults."""
+        """Return the options with non-default values."""
         return {name: row.value() for name, row in self.rows.items() if row.value() != row.default}
 
     def set_values(self, values: Mapping[str, Any]) -> None:
-        """Shows these values, and the defaults of all others."""
+        """Show these values, and the defaults of other options."""
         self._set = dict(values)
         self._show_set()
 
     def label(self, field: str) -> str | None:
-        """What the row of the `field` that a problem names is called; None where there is none."""
+        """Return the label of a problem's field; None if it is no option on screen."""
         row = self.rows.get(field.removeprefix(PREFIX)) if field.startswith(PREFIX) else None
         return row.field.label if row is not None else None
 
@@ -74,9 +76,9 @@ class OptionRows(QWidget):
             row.show_problems(tuple(problem for problem in problems if problem.field == PREFIX + name))
 
     def _show_set(self) -> None:
-        given = dict(self._set)  # setting one row notes what all of them show
+        values = dict(self._set)  # each edit below overwrites it
         for name, row in self.rows.items():
-            row.set_value(given.get(name, row.default))
+            row.set_value(values.get(name, row.default))
 
     def _edited(self) -> None:
         self._set = {name: value for name, value in self._set.items() if name not in self.rows} | self.values()

@@ -103,7 +103,7 @@ def test_that_the_first_start_names_what_it_found_and_fits_the_screen(day: Day) 
     assert " free" in found["Memory"]
     assert " free for runs in " in found["Disk"]
     ways = {node.name: node.description for node in day.greeting if node.role == "push button"}
-    for way in ("Train the sample", "Open a folder …", "Watch the devices"):
+    for way in ("Train the sample", "Open a folder…", "Monitor the devices"):
         assert ways[way]
     assert day.misplaced == []
 
@@ -190,7 +190,7 @@ def test_that_every_menu_opens_by_keys_and_its_entries_can_be_read(window: Windo
     window.keys("Escape")
     until(lambda: window.open_menu(MENUS[-1]) is None, "the end of the menu")
     assert {"New job", "Recent datasets", "Quit"} <= set(seen["File"])
-    assert {"Settings …", "Command palette …"} <= set(seen["Tools"])
+    assert {"Settings…", "Command palette…"} <= set(seen["Tools"])
 
 
 def test_that_help_is_found_by_a_word(window: Window) -> None:
@@ -295,7 +295,7 @@ def test_that_all_controls_of_all_pages_have_a_name_and_a_role(window: Window) -
     window.wait_for("Back from the searches")
     look("searches")
     window.keys("Escape", "ctrl+1")
-    window.press("Look closer …", "push button")
+    window.press("Look closer…", "push button")
     until(lambda: any(node.name.startswith("Back") for node in window.nodes()), "the page of the dataset")
     look("dataset")
     window.keys("Escape")

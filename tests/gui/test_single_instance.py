@@ -15,7 +15,7 @@ from pytestqt.qtbot import QtBot
 
 from engine.contract.job import Job, save_job
 from gui.main_window import MainWindow
-from gui.single_instance import MOST_BYTES, OpenRequest, SingleInstance, socket_path
+from gui.single_instance import MAX_BYTES, OpenRequest, SingleInstance, socket_path
 from tests.support.nobody import as_nobody
 
 ROOT = Path(__file__).parents[2]
@@ -89,7 +89,7 @@ def test_that_a_second_start_hands_its_folder_over_and_a_killed_window_does_not_
 def test_that_a_request_is_taken_as_it_was_sent_and_garbage_ends_its_client_alone(
     first: SingleInstance, qtbot: QtBot
 ) -> None:
-    for garbage in (b"{}x\n", b'{"path": 3}\n', b'{"run": "rm"}\n', b"x" * (MOST_BYTES + 1)):
+    for garbage in (b"{}x\n", b'{"path": 3}\n', b'{"run": "rm"}\n', b"x" * (MAX_BYTES + 1)):
         client = QLocalSocket()
         client.connectToServer(str(socket_path()))
         with qtbot.waitSignal(client.disconnected), qtbot.assertNotEmitted(first.requested):
@@ -131,7 +131,7 @@ except PermissionError:
 
 def test_that_a_window_that_does_not_answer_is_told_of(first: SingleInstance) -> None:
     with pytest.raises(TimeoutError, match="does not respond"):  # this thread is the one that would answer
-        SingleInstance().handed_over(OpenRequest(), patience_s=0.2)
+        SingleInstance().handed_over(OpenRequest(), timeout_s=0.2)
 
 
 def test_that_a_job_file_becomes_the_form_without_its_consent_and_a_wrong_one_is_told_of(
