@@ -24,6 +24,7 @@ from gui.format import counted
 from gui.style import theme
 from gui.widgets.banner import Banner
 from gui.widgets.elided_label import ElidedLabel
+from gui.widgets.labels import muted_label
 from gui.widgets.scroll_panel import scroll_panel
 
 SIDE_BY_SIDE = 980
@@ -49,8 +50,8 @@ class AlertsView(QWidget):
         self.rows: dict[KindId, RuleRow] = {}
         self.runs = RunNotifications()
         self.runs.settings.clicked.connect(lambda: self.settings_requested.emit("ended"))
-        self._count = _muted()
-        self._kept = _muted()
+        self._count = muted_label()
+        self._kept = muted_label()
         self._problem = Banner(parent=self)
         self._tested = ElidedLabel()
         self._tested.setObjectName("muted")
@@ -102,7 +103,7 @@ class AlertsView(QWidget):
             rules.addWidget(row)
         self.recolor()
         rules.addSpacing(10)
-        about = _muted()
+        about = muted_label()
         about.setText("sent even when no window is open")
         rules.addLayout(_heading("Runs", about, self.runs.settings, self.runs.test))
         rules.addWidget(self.runs)
@@ -159,9 +160,3 @@ def _heading(title: str, said: QLabel, *buttons: QPushButton) -> QHBoxLayout:
     for button in buttons:
         row.addWidget(button)
     return row
-
-
-def _muted() -> QLabel:
-    label = QLabel()
-    label.setObjectName("muted")
-    return label

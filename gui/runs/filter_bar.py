@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Collection
 
 from PySide6.QtCore import QTimer, Signal
-from PySide6.QtWidgets import QComboBox, QHBoxLayout, QLabel, QLineEdit, QToolButton, QWidget
+from PySide6.QtWidgets import QComboBox, QLineEdit, QToolButton, QWidget
 
 from engine.runs.folder import RunSummary
 from gui.format import localised
@@ -15,6 +15,7 @@ from gui.runs.run_filter import RunFilter
 from gui.titles import model_title, strategy_title
 from gui.widgets.combo_box import ComboBox
 from gui.widgets.flow_layout import FlowLayout
+from gui.widgets.labels import labelled
 
 _DAY_S = 86_400.0
 _PERIODS = (
@@ -67,15 +68,15 @@ class FilterBar(QWidget):
         self._waiting = QTimer(self, interval=_TYPING_MS, singleShot=True)
         self._waiting.timeout.connect(self._tell)
         self._told = RunFilter()
-        self._tag_row = _labelled("Tag", self.tag)
+        self._tag_row = labelled("Tag", self.tag)
         row = FlowLayout(self, spacing=8)
         for widget in (
-            _labelled("&Search", self.text),
-            _labelled("State", self.state),
-            _labelled("Model", self.model),
-            _labelled("Strategy", self.strategy),
+            labelled("&Search", self.text),
+            labelled("State", self.state),
+            labelled("Model", self.model),
+            labelled("Strategy", self.strategy),
             self._tag_row,
-            _labelled("Started", self.period),
+            labelled("Started", self.period),
         ):
             row.addWidget(widget)
         policy = self.sizePolicy()
@@ -141,19 +142,6 @@ class FilterBar(QWidget):
         if wanted != self._told:
             self._told = wanted
             self.changed.emit(wanted)
-
-
-def _labelled(text: str, field: QWidget) -> QWidget:
-    label = QLabel(text)
-    label.setObjectName("muted")
-    label.setBuddy(field)
-    together = QWidget()
-    row = QHBoxLayout(together)
-    row.setContentsMargins(0, 0, 0, 0)
-    row.setSpacing(5)
-    row.addWidget(label)
-    row.addWidget(field)
-    return together
 
 
 def _combo(what: str) -> QComboBox:

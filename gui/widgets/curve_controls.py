@@ -10,6 +10,7 @@ from PySide6.QtWidgets import QCheckBox, QComboBox, QHBoxLayout, QLabel, QSlider
 from gui.format import localised
 from gui.style import theme
 from gui.widgets.flow_layout import FlowLayout
+from gui.widgets.labels import labelled
 
 _SMOOTHEST = 99
 """End of the slider, in hundredths; a weight of 1 would never move."""
@@ -57,8 +58,8 @@ class CurveControls(QWidget):
         self.log_scale.toggled.connect(self.log_toggled)
         inside = QWidget()
         flow = FlowLayout(inside, spacing=12, line_spacing=4)
-        flow.addWidget(_labelled("&Over", self.axis))
-        flow.addWidget(_labelled("S&moothing", self.smoothing, self._weight))
+        flow.addWidget(labelled("&Over", self.axis, spacing=8))
+        flow.addWidget(labelled("S&moothing", self.smoothing, self._weight, spacing=8))
         flow.addWidget(self.log_scale)
         row = QHBoxLayout(self)
         row.setContentsMargins(0, 0, 0, 0)
@@ -70,16 +71,3 @@ class CurveControls(QWidget):
     def _smooth(self, hundredths: int) -> None:
         self._weight.setText(localised(hundredths / 100, 2))
         self.smoothed.emit(hundredths / 100)
-
-
-def _labelled(text: str, control: QWidget, *after: QWidget) -> QWidget:
-    together = QWidget()
-    row = QHBoxLayout(together)
-    row.setContentsMargins(0, 0, 0, 0)
-    row.setSpacing(8)
-    label = QLabel(text)
-    label.setObjectName("muted")
-    label.setBuddy(control)
-    for widget in (label, control, *after):
-        row.addWidget(widget)
-    return together

@@ -26,6 +26,7 @@ from gui.sources.devices.device_format import card_order
 from gui.sources.devices.hosts import Hosts
 from gui.style import fills, theme
 from gui.widgets.empty_state import EmptyState
+from gui.widgets.labels import muted_label
 from gui.widgets.scroll_panel import scroll_panel
 
 _Index = QModelIndex | QPersistentModelIndex
@@ -306,12 +307,14 @@ class Legend(QWidget):
             swatch.setMinimumWidth(_TIGHT)
             self._swatches.append((swatch, connections.kind(pair)))
             self._grid.addWidget(swatch, row, 0)
-            self._grid.addWidget(_muted(_meaning(pair)), row, 1)
+            self._grid.addWidget(muted_label(_meaning(pair), word_wrap=True), row, 1)
         if any(pair.peer_access is False for pair in pairs):
             cross = QLabel("✕")
             cross.setAlignment(Qt.AlignmentFlag.AlignCenter)
             self._grid.addWidget(cross, len(entries), 0)
-            self._grid.addWidget(_muted("neither can read the other's memory directly"), len(entries), 1)
+            self._grid.addWidget(
+                muted_label("neither can read the other's memory directly", word_wrap=True), len(entries), 1
+            )
         self.recolor()
 
     def recolor(self) -> None:
@@ -328,12 +331,6 @@ def _meaning(pair: GpuPair) -> str:
     if pair.nvlinks:
         return "number of NVLinks"
     return connections.PATHS[pair.path] if pair.path is not None else ""
-
-
-def _muted(text: str) -> QLabel:
-    label = QLabel(text, wordWrap=True)
-    label.setObjectName("muted")
-    return label
 
 
 def _whole_gpus(snapshot: Snapshot | None) -> list[Gpu]:
