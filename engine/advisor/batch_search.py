@@ -19,11 +19,13 @@ GROWTH = 4
 MAX_EXTRAPOLATION = 8
 """Maximum extrapolation of a line through two sizes, as a multiple of their distance."""
 ROOM = 0.98
-"""Maximum result relative to the least size that is known or predicted not to fit, while trials are left to test it; the
-memory of a run varies a little."""
+"""Maximum result relative to the least size known or predicted not to fit, while trials are left to test it.
+
+The memory of a run varies a little."""
 NEAR = 0.97
-"""Ratio of the largest size that fits to the least that does not at which the search ends. Times `ROOM` it is 0.95: a size
-that fits although it was predicted not to leaves the result that much below it."""
+"""Ratio of the largest size that fits to the least that does not that ends the search.
+
+Times `ROOM` it is 0.95: a size that fits although it was predicted not to leaves the result that much below it."""
 AIM = (NEAR + ROOM) / 2
 """Next size to try relative to the one that would fill the memory; the result if the line is accurate."""
 STEP_BACK = 0.3

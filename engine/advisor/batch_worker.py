@@ -22,7 +22,7 @@ from engine.training.report import Reporter
 WARM_UP, MIN_STEPS, MAX_STEPS = 1, 1, 5
 """Untimed steps, and the least and most timed ones; the second step is the first with the optimizer's state."""
 WARM_UP_GPU = 3
-"""Untimed steps on GPUs: cuDNN tries algorithms in the first, and may retain more memory from it than later steps use."""
+"""Untimed steps on GPUs; cuDNN tries algorithms in the first, and may retain memory that later steps don't use."""
 ENOUGH_S = 0.5
 ENOUGH_CPU_S = 5.0
 """Seconds after which the timed steps end. They are more on a CPU, since a fragmenting heap grows over its first steps,

@@ -40,7 +40,7 @@ class MainMemory:
         self._limit = psutil.Process().memory_info().rss + free
 
     def peak(self) -> dict[str, tuple[int, int]]:
-        """Return the peak use and the limit in bytes, of memory, and of address space if that is limited."""
+        """Return peak use and limit in bytes of memory, and of address space if that is limited."""
         if sys.platform != "linux":
             info = psutil.Process().memory_info()
             return {"memory": (getattr(info, "peak_wset", info.rss), self._limit)}

@@ -1,11 +1,9 @@
-"""``footplate review``: where a model is wrong, which labels may be, which images occur twice, and what is done about
-them.
-"""
+"""``footplate review``: where a model is wrong, which labels may be, and which images occur twice."""
 
 from __future__ import annotations
 
 import argparse
-import csv
+import io
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,12 +17,15 @@ from engine.cli.exit_codes import BAD_REQUEST, COMPLETED, FAILED
 from engine.cli.table import table
 from engine.cli.terminal import say
 from engine.contract.inference.evaluation import EvaluateOrder
-from engine.contract.inference.review import Mark, MarkOrder, Review, ReviewOrder, decode_marked, decode_review
+from engine.contract.inference.review import Mark, Review, ReviewOrder, decode_review
 from engine.runs.evaluations import FOLDER, evaluations_of
 from engine.runs.folder import RunFolder
+from engine.system import paths
+from engine.system.csv_writer import CsvWriter
 from engine.system.format import counted
 
 SHOWN = 20
+_COLUMNS = ("file", "reason", "label", "prediction", "new_label")
 
 
 def add_review(parser: argparse.ArgumentParser) -> None:
@@ -48,53 +49,24 @@ def add_review(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--labels", action="store_true", help="list the labels that are probably wrong")
     parser.add_argument("--duplicates", action="store_true", help="list images that occur twice, or nearly")
     parser.add_argument("--csv", metavar="FILE", type=Path, help="write the listed samples as a table")
-    parser.add_argument(
-        "--marks", metavar="FILE", type=Path, help="use the samples of such a table, which you may have edited"
-    )
-    parser.add_argument(
-        "--copy-without",
-        metavar="FOLDER",
-        type=Path,
-        help="write a copy of the dataset without the marked samples: those with wrong labels, one of each pair of "
-        "duplicates, or those of --marks",
-    )
-    parser.add_argument(
-        "--relabel", action="store_true", help="in the copy, correct wrong labels as the model suggests"
-    )
-    parser.add_argument("--undo", metavar="FOLDER", type=Path, help="undo all changes in such a copy")
     parser.set_defaults(command=review)
 
 
 def review(options: argparse.Namespace) -> int:
-    """Reviews what is asked for, prints what was found, and writes what is asked for."""
+    """Review as requested, print the result, and write the table."""
     values = inference.model_values(options)
     if values is None:
         return BAD_REQUEST
-    if options.undo is not None:
-        return _mark(MarkOrder(undo=str(options.undo.expanduser().absolute()), **values), options)
-    marks: tuple[Mark, ...] | None = None
-    if options.marks is None:
-        found = _reviewed(options, values)
-        if isinstance(found, int):
-            return found
-        if options.json:
-            say(msgspec.json.encode(found).decode())
-        else:
-            say(*_told(found, options))
-        marks = tuple(_marks(found, options))
+    found = _reviewed(options, values)
+    if isinstance(found, int):
+        return found
+    if options.json:
+        say(msgspec.json.encode(found).decode())
     else:
-        marks = _read(options.marks)
-    if marks is None:
-        return BAD_REQUEST
-    if options.csv is None and options.copy_without is None:
-        return COMPLETED
-    order = MarkOrder(
-        marks=marks,
-        csv=str(options.csv.expanduser().absolute()) if options.csv is not None else "",
-        copy=str(options.copy_without.expanduser().absolute()) if options.copy_without is not None else "",
-        **values,
+        say(*_told(found, options))
+    return (
+        _write_table(options.csv.expanduser(), tuple(_marks(found)), options) if options.csv is not None else COMPLETED
     )
-    return _mark(order, options)
 
 
 def _reviewed(options: argparse.Namespace, values: dict[str, Any]) -> Review | int:
@@ -124,7 +96,7 @@ def _reviewed(options: argparse.Namespace, values: dict[str, Any]) -> Review | i
 
 
 def _told(found: Review, options: argparse.Namespace) -> Iterator[str]:
-    """What was found, for people."""
+    """Yield the lines of the report."""
     only = options.labels or options.duplicates
     yield found.origin
     yield from found.missing
@@ -171,23 +143,20 @@ def _told(found: Review, options: argparse.Namespace) -> Iterator[str]:
         yield from table(("Image", "Other image", "", ""), pairs) if pairs else ()
 
 
-def _marks(found: Review, options: argparse.Namespace) -> Iterator[Mark]:
-    """What is listed, but the worst samples only where they alone were asked for: a loss is no reason to leave a
-    sample out.
-    """
+def _marks(found: Review) -> Iterator[Mark]:
+    """Yield the listed samples; the worst ones only without others, since a high loss is no defect."""
     marked: set[str] = set()
     for issue in found.label_issues:
         sample = issue.sample
         if sample.file in marked:
             continue
         marked.add(sample.file)
-        correct = issue.suggested if options.relabel and issue.given and issue.suggested else ""
         yield Mark(
             file=sample.file,
             reason="probably a wrong label",
             label=issue.given or ", ".join(sample.true or ()),
             prediction=issue.suggested,
-            new_label=correct,
+            new_label=issue.suggested if issue.given else "",
         )
     for pair in found.duplicates:
         gone = pair.first if pair.first.split == "train" else pair.second
@@ -195,48 +164,22 @@ def _marks(found: Review, options: argparse.Namespace) -> Iterator[Mark]:
         if gone.file not in marked and other.file not in marked:
             marked.add(gone.file)
             yield Mark(file=gone.file, reason=f"a duplicate of {other.path}", label=", ".join(gone.true or ()))
-    if not marked and options.copy_without is None:
+    if not marked:
         for sample in found.worst:
             true, predicted = ", ".join(sample.true or ()), ", ".join(sample.predicted or ())
             yield Mark(file=sample.file, reason="among the worst", label=true, prediction=predicted)
 
 
-def _read(file: Path) -> tuple[Mark, ...] | None:
-    """The marks in a table; None once it has been said why there are none."""
+def _write_table(file: Path, marks: tuple[Mark, ...], options: argparse.Namespace) -> int:
+    stream = io.StringIO()
+    writer = CsvWriter(stream)
+    writer.row(_COLUMNS)
+    for each in marks:
+        writer.row(getattr(each, name) for name in _COLUMNS)
     try:
-        with open(file, newline="", encoding="utf-8-sig") as stream:
-            rows = list(csv.DictReader(stream))
-        return tuple(msgspec.convert({name: row[name] for name in row if name in _COLUMNS}, Mark) for row in rows)
-    except (OSError, UnicodeDecodeError, csv.Error, msgspec.ValidationError) as error:
-        say(f"footplate: --marks: {file} can't be read: {error}", to=sys.stderr)
-        say("  Give a table that --csv has written.", to=sys.stderr)
-        return None
-
-
-_COLUMNS = frozenset(msgspec.structs.asdict(Mark(file="")))
-
-
-def _mark(order: MarkOrder, options: argparse.Namespace) -> int:
-    path = inference.done(order)
-    if isinstance(path, int):
-        return path
-    try:
-        done = decode_marked(path.read_bytes())
-        path.unlink()
-        path.parent.rmdir()
+        paths.write_atomically(file, stream.getvalue().encode())
     except OSError as error:
-        say(f"footplate: {error}", to=sys.stderr)
+        say(f"footplate: The table can't be written: {error}", to=sys.stderr)
         return FAILED
-    to = sys.stderr if options.json else None
-    if done.restored:
-        say(f"Restored {counted(done.restored, 'sample')} in {done.copy}.", to=to)
-    if done.csv:
-        say(f"Wrote {counted(len(order.marks), 'sample')} to {done.csv}.", to=to)
-    if done.files:
-        how = f"{done.linked:,} of them as links to the same data" if done.linked else "as copies"
-        say(
-            f"Wrote {counted(done.files, 'file')} to {done.copy}, {how}: without {counted(done.removed, 'sample')}, with new "
-            f"labels for {done.relabelled:,}. Undo it there with: footplate review {options.run} --undo {done.copy}",
-            to=to,
-        )
+    say(f"Wrote {counted(len(marks), 'sample')} to {file}.", to=sys.stderr if options.json else None)
     return COMPLETED

@@ -1,7 +1,6 @@
-"""What is done with a trained model: it is loaded, evaluated, explained, converted, and asked for predictions.
+"""Use of trained models: load, evaluate, explain, convert, review and predict.
 
-`Run` opens a run from Python, `frames` reads a video or a camera. They need torch, and are imported when they are
-asked for.
+`Run` opens a run from Python, `frames` reads a video or a camera. Both need torch and are imported on demand.
 """
 
 from __future__ import annotations

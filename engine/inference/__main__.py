@@ -1,6 +1,6 @@
-"""``python -m engine.inference``: reads an order as JSON, prints a `Message` a line, the answer last.
+"""``python -m engine.inference``: read an order as JSON, print a `Message` per line, the answer last.
 
-Ctrl+C, SIGTERM, the end of its parent and of who reads its lines end it and its workers.
+Ctrl+C, SIGTERM and the end of its parent or of the reader of its output end it with its workers.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from engine.contract.inference.explanation import ExplainOrder
 from engine.contract.inference.live import LiveOrder
 from engine.contract.inference.messages import Done, Order, Refused
 from engine.contract.inference.prediction import PredictOrder
-from engine.contract.inference.review import MarkOrder, ReviewOrder
+from engine.contract.inference.review import ReviewOrder
 from engine.contract.inference.showing import ShowOrder
 from engine.contract.problems import Problem
 from engine.inference.devices import Say
@@ -25,7 +25,7 @@ from engine.inference.trained_model import CannotLoad
 from engine.system.child_work import serve_order
 
 _ORDER = msgspec.json.Decoder(
-    EvaluateOrder | PredictOrder | ExplainOrder | ConvertOrder | ReviewOrder | MarkOrder | ShowOrder | LiveOrder
+    EvaluateOrder | PredictOrder | ExplainOrder | ConvertOrder | ReviewOrder | ShowOrder | LiveOrder
 )
 _WORK: dict[type[Order], str] = {
     EvaluateOrder: "engine.inference.evaluation.evaluate:evaluate",
@@ -33,12 +33,12 @@ _WORK: dict[type[Order], str] = {
     ExplainOrder: "engine.inference.explanation.explain:explain",
     ConvertOrder: "engine.inference.conversion.convert:convert",
     ReviewOrder: "engine.inference.review.review:review",
-    MarkOrder: "engine.inference.review.marks:mark",
     ShowOrder: "engine.inference.showing.show:show",
     LiveOrder: "engine.inference.live:live",
 }
-"""What does each kind of work, as MODULE:NAME: takes the order and `Say`, and gives the path of the file that tells
-what came of it. Raises CannotLoad."""
+"""Function for each order, as MODULE:NAME, which takes the order and `Say`, and returns the path of its result file.
+
+Raises CannotLoad."""
 
 
 def main() -> int:
@@ -47,9 +47,9 @@ def main() -> int:
 
 def _answer(order: bytes, say: Say) -> Done | Refused:
     try:
-        wanted = _ORDER.decode(order)
-        module, _, name = _WORK[type(wanted)].partition(":")
-        return Done(path=str(getattr(importlib.import_module(module), name)(wanted, say)))
+        decoded = _ORDER.decode(order)
+        module, _, name = _WORK[type(decoded)].partition(":")
+        return Done(path=str(getattr(importlib.import_module(module), name)(decoded, say)))
     except msgspec.DecodeError as error:
         return Refused(problems=(Problem("", f"Invalid request: {error}.", "Pass one as JSON."),))
     except CannotLoad as error:
@@ -60,4 +60,4 @@ if __name__ == "__main__":
     code = main()
     sys.stdout.flush()
     sys.stderr.flush()
-    os._exit(code)  # threads of torch's may hold up an orderly end
+    os._exit(code)  # threads of PyTorch may delay an orderly exit

@@ -1,4 +1,4 @@
-"""Work with a model on the devices of its order: waited for in the queue like a run's, with a worker on each."""
+"""Execution of work on the order's devices, after waiting in the queue, with a worker on each."""
 
 from __future__ import annotations
 
@@ -23,22 +23,21 @@ from engine.supervisor.environment import usable_cores
 from engine.system import paths
 from engine.system.format import counted
 
-LOOK_S = 0.5
+POLL_S = 0.5
 """Seconds between checks of the queue."""
 
 Say = Callable[[Progress], object]
 
 
 def on_devices(order: Order, folder: Path, function: str, say: Say, *, total: int, what: str) -> None:
-    """Runs `function`, given as MODULE:NAME, as a worker on each of the order's devices, in `folder`, where it finds
-    the order.
+    """Run `function` (MODULE:NAME) as a worker on each of the order's devices in `folder`, which contains the order.
 
-    `total` counts the samples of all workers, 0 where nobody knows, `what` names the work in the progress that is
-    said. Raises CannotLoad with what the workers failed of, or where there is no queue.
+    `total` is the number of samples, 0 if unknown, and `what` describes the work. Raises CannotLoad if the workers fail
+    or there is no queue.
     """
     run = RunFolder(order.run)
     job = run.job()
-    assert job is not None  # whoever gives the order has seen it
+    assert job is not None  # checked before the order was given
     job = job.with_fields(devices=order.devices, start="when_free", wait_for_others=False)
     paths.write_atomically(folder / ORDER_FILE, msgspec.json.encode(order))
     count = len(order.devices)
@@ -61,7 +60,7 @@ def on_devices(order: Order, folder: Path, function: str, say: Say, *, total: in
             )
             for rank in range(count)
         ]
-        failed = run_workers(specs, function, _Progress(total, what, say).take)
+        failed = run_workers(specs, function, _Progress(total, what, say).on_event)
     finally:
         slot.close()
     if failed is not None:
@@ -69,7 +68,7 @@ def on_devices(order: Order, folder: Path, function: str, say: Say, *, total: in
 
 
 def _wait(slot: QueueSlot, say: Say) -> None:
-    """Until the devices are free."""
+    """Wait until the devices are free."""
     while True:
         try:
             waiting = slot.poll()
@@ -80,30 +79,30 @@ def _wait(slot: QueueSlot, say: Say) -> None:
         if waiting is not None:
             behind = f": {counted(len(waiting.behind), 'run')} before this" if waiting.behind else ""
             say(Progress(fraction=0.0, what=f"Waiting for the devices{behind}"))
-        time.sleep(LOOK_S)
+        time.sleep(POLL_S)
 
 
 class _Progress:
-    """Adds up what the workers have done."""
+    """Progress summed over the workers."""
 
     def __init__(self, total: int, what: str, say: Say) -> None:
         self._total = total
         self._what = what
         self._say = say
         self._done: dict[int, int] = {}
-        self._begun: float | None = None
+        self._started: float | None = None
 
-    def take(self, event: AnyEvent) -> None:
+    def on_event(self, event: AnyEvent) -> None:
         if isinstance(event, Warned):
-            self._tell((event.message,))
+            self._report((event.message,))
         elif isinstance(event, StepMetrics):
-            self._begun = self._begun or time.monotonic()
+            self._started = self._started or time.monotonic()
             self._done[event.epoch] = event.step
-            self._tell()
+            self._report()
 
-    def _tell(self, warnings: tuple[str, ...] = ()) -> None:
+    def _report(self, warnings: tuple[str, ...] = ()) -> None:
         done = sum(self._done.values())
-        seconds = time.monotonic() - self._begun if self._begun is not None else 0.0
+        seconds = time.monotonic() - self._started if self._started is not None else 0.0
         rate = done / seconds if done and seconds else None
         self._say(
             Progress(

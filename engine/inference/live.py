@@ -1,4 +1,4 @@
-"""A model at work on a camera or a video: each frame is predicted for, and the newest is kept to be looked at."""
+"""Live predictions on a camera or a video, with the latest frame saved for display."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ from engine.runs.folder import RunFolder
 from engine.system import paths
 
 WORKER = "engine.inference.live:worker"
-_SPEED_OF = 30
+_SPEED_FRAMES = 30
 """Frames over which the speed is measured."""
 _QUALITY = 85
-"""Of the JPEGs, which are looked at for a moment."""
+"""JPEG quality."""
 
 
 def live(order: LiveOrder, say: Say) -> Path:
-    """Watches the order's source to its end; the path of the last `LiveFrame`. Raises CannotLoad."""
+    """Watch the order's source to its end, and return the path of the last `LiveFrame`. Raises CannotLoad."""
     run = RunFolder(order.run)
     checkpoint_path(run, order.checkpoint)
     job = run.job()
@@ -55,26 +55,26 @@ def live(order: LiveOrder, say: Say) -> Path:
 
 
 def worker(spec: WorkerSpec, channel: socket.socket) -> int:
-    """What the worker on the device does; its exit code."""
+    """Run the worker on the device, and return its exit code."""
     return serve(spec, channel, LiveOrder, _watch)
 
 
 def _watch(order: LiveOrder, model: TrainedModel, share: Share) -> None:
-    apart_s = 0.0 if order.source.startswith(CAMERA) else 1 / rate_of(order.source)
-    begun = time.monotonic()
-    times = deque([begun], maxlen=_SPEED_OF)
+    interval_s = 0.0 if order.source.startswith(CAMERA) else 1 / rate_of(order.source)
+    started = time.monotonic()
+    times = deque([started], maxlen=_SPEED_FRAMES)
     for number, image in enumerate(frames(order.source, model.channels), 1):
-        shown, words = _predicted(model, image)
+        shown, words = _predict(model, image)
         times.append(time.monotonic())
         speed = (len(times) - 1) / (times[-1] - times[0])
         frame = LiveFrame(number=number, jpeg=_jpeg(shown), words=words, images_per_second=speed)
         paths.write_atomically(Path(order.out) / FRAME_FILE, msgspec.msgpack.encode(frame))
-        share.progressed(1)
-        time.sleep(max(0.0, begun + number * apart_s - time.monotonic()))
+        share.advance(1)
+        time.sleep(max(0.0, started + number * interval_s - time.monotonic()))
 
 
-def _predicted(model: TrainedModel, image: Bytes) -> tuple[Bytes, str]:
-    """The frame as the model is given it, with its prediction drawn on it, uint8 [h, w, 3], and in words."""
+def _predict(model: TrainedModel, image: Bytes) -> tuple[Bytes, str]:
+    """Return the model's input with the prediction drawn on it, uint8 [h, w, 3], and in words."""
     pixels = model.framed(image)
     (output,) = model.outputs(model.normalised(torch.from_numpy(pixels[None]))).cpu()
     shown = model.objective.show_prediction(seen(pixels.astype("float32") / 255), output)

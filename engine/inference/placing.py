@@ -1,4 +1,4 @@
-"""From what an output says of the model's square to what is predicted of the image that lies in it."""
+"""Projection of a model's outputs for its square input onto the original image."""
 
 from __future__ import annotations
 
@@ -29,12 +29,13 @@ from engine.tasks.predictions import (
 )
 
 BAND_VALUES = 1 << 24
-"""So many values of an image are computed at once."""
+"""Values of an image that are computed at once."""
 
 
 def place(scores: Scores, view: View, sides: tuple[int, int], classes: tuple[str, ...], threshold: float) -> Prediction:
-    """What `scores` say of the image of `sides`, its height and width, that lies in the square as `view` says. Raises
-    TypeError for scores that are not of an image.
+    """Convert `scores` to a prediction for the image with the given height and width, positioned by `view`.
+
+    Raises TypeError for scores that are not of an image.
     """
     if isinstance(scores, LabelScores):
         return labels(scores, classes, threshold)
@@ -47,9 +48,7 @@ def place(scores: Scores, view: View, sides: tuple[int, int], classes: tuple[str
 
 
 def of_bands(parts: Iterable[Tensor], *, lines: bool, classes: tuple[str, ...], threshold: float) -> Mask | Lines:
-    """What maps of an image say that come in parts from its top to its bottom, as of `bands`: of `lines` [1, rows,
-    width], else of classes [C, rows, width].
-    """
+    """Merge maps that come in bands from top to bottom: [1, rows, width] for `lines`, else [C, rows, width]."""
     if lines:
         likelihood = np.concatenate([part[0].numpy() for part in parts])
         return Lines(classes=classes, likelihood=likelihood, threshold=threshold)
@@ -59,7 +58,7 @@ def of_bands(parts: Iterable[Tensor], *, lines: bool, classes: tuple[str, ...], 
 
 
 def labels(scores: LabelScores, classes: tuple[str, ...], threshold: float) -> Labels:
-    """Of the image as a whole, in which nothing lies anywhere."""
+    """Convert the scores of a full image."""
     return Labels(
         classes=classes,
         probabilities=scores.probabilities.numpy(),
@@ -69,9 +68,9 @@ def labels(scores: LabelScores, classes: tuple[str, ...], threshold: float) -> L
 
 
 def bands(values: Tensor, view: View, height: int, width: int) -> Iterator[Tensor]:
-    """Maps [k, s, s] of the square as those of the image, float32 [k, rows, width], from its top to its bottom, some
-    rows at a time so that a large image takes little memory. Between the middles of pixels they are interpolated,
-    linearly along both axes; beyond the outermost they go on as they are.
+    """Yield maps [k, s, s] of the square projected onto the image, float32 [k, rows, width], from top to bottom.
+
+    Bands limit the memory for large images. Values are interpolated linearly between pixel centers, constant outside.
     """
     count, side = values.shape[0], values.shape[-1]
     if (view, height, width) == (View(1.0, 1.0, 0, 0), side, side):
@@ -88,16 +87,14 @@ def bands(values: Tensor, view: View, height: int, width: int) -> Iterator[Tenso
 
 
 def _between(where: npt.NDArray[np.floating], side: int) -> tuple[Tensor, Tensor, Tensor]:
-    """The two middles between which each lies, among `side` of them, and how far it is from the first to the second."""
+    """Return the two neighboring pixel centers of each position, and the fraction of the way between them."""
     inside = torch.from_numpy(np.clip(where, 0, side - 1))
     first = inside.floor().long()
     return first, (first + 1).clamp(max=side - 1), (inside - first).float()
 
 
 def of_band(band: Tensor) -> tuple[Bytes, npt.NDArray[np.float32]]:
-    """Probabilities of classes [C, rows, width] as the likeliest of each pixel, uint8, and how likely it is,
-    float32.
-    """
+    """Return the most likely class of each pixel, uint8, and its probability, float32, from [C, rows, width]."""
     best = band.max(0)
     return best.indices.to(torch.uint8).numpy(), best.values.numpy()
 
@@ -105,35 +102,33 @@ def of_band(band: Tensor) -> tuple[Bytes, npt.NDArray[np.float32]]:
 def objects(
     scores: ObjectScores, view: View, sides: tuple[int, int], classes: tuple[str, ...], threshold: float
 ) -> Objects:
-    """Those with a score of at least `threshold` and some part in the image."""
+    """Convert the objects with a score of at least `threshold` and some part in the image."""
     height, width = sides
     boxes = view.boxes(scores.boxes, height, width)
-    kept = (scores.scores >= threshold) & (boxes[:, 2:] > boxes[:, :2]).all(1)
-    boxes = boxes[kept]
+    is_selected = (scores.scores >= threshold) & (boxes[:, 2:] > boxes[:, :2]).all(1)
+    boxes = boxes[is_selected]
     windows = None
     if scores.masks is not None:
         windows = tuple(
-            _pasted(mask, box, height, width)
-            for mask, box in zip(scores.masks[kept], _uncut(scores.boxes[kept], view), strict=True)
+            _paste(mask, box, height, width)
+            for mask, box in zip(scores.masks[is_selected], _unclipped(scores.boxes[is_selected], view), strict=True)
         )
     return Objects(
         classes=classes,
         size=sides,
         boxes=boxes.astype(np.float32),
-        scores=scores.scores[kept].astype(np.float32),
-        numbers=scores.classes[kept],
+        scores=scores.scores[is_selected].astype(np.float32),
+        numbers=scores.classes[is_selected],
         windows=windows,
     )
 
 
-def _uncut(boxes: npt.NDArray[np.float64], view: View) -> npt.NDArray[np.float64]:
+def _unclipped(boxes: npt.NDArray[np.float64], view: View) -> npt.NDArray[np.float64]:
     return (boxes - np.array([view.left, view.top] * 2)) / np.array([view.scale_x, view.scale_y] * 2)
 
 
-def _pasted(mask: npt.NDArray[np.float64], box: npt.NDArray[np.float64], height: int, width: int) -> Window:
-    """An instance's pixels in the image, of how likely each part [p, p] of its box is of it: as torchvision lays
-    masks.
-    """
+def _paste(mask: npt.NDArray[np.float64], box: npt.NDArray[np.float64], height: int, width: int) -> Window:
+    """Return an instance's pixels in the image from probabilities [p, p] in its box, as torchvision pastes masks."""
     margin = np.ceil((box[2:] - box[:2]) / len(mask)) + 1  # that its outermost part reaches beyond the box
     left, top = (int(max(0, math.floor(edge))) for edge in box[:2] - margin)
     right, bottom = (

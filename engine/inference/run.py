@@ -1,4 +1,4 @@
-"""A run by its id, its name or its folder, and its model to be used from Python."""
+"""Access to a run and its model from Python."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from engine.runs.index import find_run
 
 
 class Run:
-    """A run of Footplate's: "last" for the newest, its id or the beginning of one, its name, or its folder.
+    """Run of Footplate, given as "last", an id or its beginning, a name or a folder.
 
-    `job` is what was trained, `classes` the names of what was learnt, `checkpoints` what `load` can take, `folder`
-    where it all is. Raises CannotLoad where there is no such run, or it has not begun to train.
+    `job` is its job, `classes` the names of its classes. Raises CannotLoad if there is no such run, or it has not
+    started training.
     """
 
     def __init__(self, run: str | Path) -> None:
@@ -37,17 +37,17 @@ class Run:
 
     @property
     def folder(self) -> Path:
-        """Its folder."""
+        """Folder of the run."""
         return self._run.path
 
     @property
     def checkpoints(self) -> tuple[str, ...]:
-        """The checkpoints that there are: "best", "last", and those of single epochs."""
+        """Available checkpoints: "best", "last" and those of single epochs."""
         return tuple(path.stem for path in sorted(self._run.checkpoints.glob("*.pt")))
 
     def load(self, checkpoint: str = "best", device: str | None = None) -> TrainedModel:
-        """Its model with the weights of a checkpoint ("best", "last", or the number of an epoch), in evaluation mode
-        on `device`, which is what torch.device takes: by default the first GPU if there is one, else the CPU. Raises
-        CannotLoad.
+        """Load the model with the weights of a checkpoint ("best", "last" or an epoch) in evaluation mode.
+
+        `device` is for torch.device; the default is the first GPU, if any, else the CPU. Raises CannotLoad.
         """
         return load(self._run, checkpoint, device or ("cuda:0" if torch.cuda.is_available() else "cpu"))

@@ -1,6 +1,4 @@
-"""A model gone over the samples of a split, batch by batch, and over a share of them where several devices do it
-together.
-"""
+"""Iteration of a model over the samples of a split by batches, partitioned over several devices."""
 
 from __future__ import annotations
 
@@ -21,10 +19,8 @@ from engine.inference.trained_model import TrainedModel
 from engine.strategies.base import memory_format
 
 
-class Swept(NamedTuple):
-    """A batch that the model has seen: the numbers of its `samples` in their split, int64 [n]; its inputs, targets
-    and outputs, as its objective takes them, on the model's device.
-    """
+class BatchOutput(NamedTuple):
+    """Batch with the numbers of its `samples` in their split, int64 [n], and its tensors on the model's device."""
 
     samples: Labels
     inputs: Tensor
@@ -33,7 +29,7 @@ class Swept(NamedTuple):
 
 
 class Part(NamedTuple):
-    """The share of all samples that the `rank`th of `world` devices has."""
+    """Partition of all samples for device `rank` of `world`."""
 
     rank: int = 0
     world: int = 1
@@ -50,16 +46,16 @@ def sweep(
     part: Part = ALONE,
     start: int = 0,
     on_unreadable: Callable[[str, str], None] = lambda path, reason: None,
-) -> Iterator[Swept]:
-    """The model's part of each batch of `batch_size` a device, but for the first `start` batches.
+) -> Iterator[BatchOutput]:
+    """Yield the outputs of this partition of each batch, from batch `start` on; `batch_size` is per device.
 
-    Samples are read and made into inputs as in validation, some batches ahead. An unreadable one is left out, after
-    `on_unreadable(path, why)`.
+    Samples are preprocessed as in validation, and prefetched. Unreadable ones are skipped after
+    `on_unreadable(path, reason)`.
     """
     for batch in batches(model, samples, batch_size=batch_size, part=part, start=start, on_unreadable=on_unreadable):
         assert batch.samples is not None
         if len(batch.samples):
-            yield Swept(batch.samples, batch.inputs, batch.targets, model.outputs(batch.inputs))
+            yield BatchOutput(batch.samples, batch.inputs, batch.targets, model.outputs(batch.inputs))
 
 
 def batches(
@@ -72,9 +68,7 @@ def batches(
     on_unreadable: Callable[[str, str], None] = lambda path, reason: None,
     only: Labels | None = None,
 ) -> Iterator[Batch]:
-    """What `sweep` gives to the model, which sees nothing of it here; of the samples numbered `only`, in this order,
-    where they are given.
-    """
+    """Yield batches like `sweep` without running the model, of the samples numbered `only` in this order, if given."""
     length = len(samples) if only is None else len(only)
     sampler = _InOrder(
         length, batch_size * part.world, part.rank, part.world, RandomStreams(model.job.training.seed), shuffle=False

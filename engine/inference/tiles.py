@@ -1,6 +1,4 @@
-"""Large images looked at in overlapping tiles, of which one result is made: maps are blended, objects that were found
-twice are joined.
-"""
+"""Predictions for large images by overlapping tiles: maps are blended, duplicate objects are merged."""
 
 from __future__ import annotations
 
@@ -21,49 +19,46 @@ from engine.inference.placing import bands, objects
 from engine.tasks.base import Objective
 from engine.tasks.predictions import LineScores, Objects, ObjectScores, PixelScores, Scores
 
-SAME = 0.5
-"""Two boxes of a class with at least this IoU are of one object: torchvision's threshold for its detectors,
-"box_nms_thresh"."""
-PART = 0.5
-"""A box that an edge of its tile cuts is a part of an object found whole, if so much of it lies within that one's
-box."""
-LEAST_WEIGHT = 1e-3
-"""The weight of a tile's outermost pixels, as a share of that of its middle, before all weights are made to sum up to
-1."""
+SAME_IOU = 0.5
+"""Least IoU of two boxes of the same object: torchvision's "box_nms_thresh" of detectors."""
+MIN_INSIDE = 0.5
+"""Least fraction of a clipped box inside a full object's box for which it is part of that object."""
+MIN_WEIGHT = 1e-3
+"""Weight of a tile's outermost pixels relative to its center, before normalization."""
 EDGE_PX = 1.5
-"""A box that comes so near to its tile's edge is cut by it."""
+"""Distance from its tile's edge up to which a box counts as clipped."""
 
 
 class ImageModel(Protocol):
-    """A model of images, as `engine.inference.trained_model.TrainedModel` is one."""
+    """Interface of image models such as `engine.inference.trained_model.TrainedModel`."""
 
     objective: Objective
     classes: tuple[str, ...]
     size: int
 
     def view(self, height: int, width: int) -> View:
-        """How an image of that size lies in the square that the model is given."""
+        """Return how an image of that size is positioned in the model's square."""
 
     def inputs(self, images: Sequence[Bytes]) -> Tensor:
-        """What the model is given for images uint8 [h, w, channels]."""
+        """Return model inputs for images uint8 [h, w, channels]."""
 
     def outputs(self, inputs: Tensor) -> Tensor:
-        """The model's outputs, on its device."""
+        """Return the model's outputs on its device."""
 
 
 class Picture(Protocol):
-    """An image that is read in parts."""
+    """Image that is read by rows."""
 
     @property
     def sides(self) -> tuple[int, int]:
         """Height and width."""
 
     def rows(self, first: int, last: int) -> Bytes:
-        """Its rows from `first` to `last`, uint8 [rows, width, channels]."""
+        """Return its rows from `first` to `last`, uint8 [rows, width, channels]."""
 
 
 class InMemory:
-    """An image that is in memory, uint8 [h, w, c]."""
+    """Image in memory, uint8 [h, w, c]."""
 
     def __init__(self, pixels: Bytes) -> None:
         self._pixels = pixels
@@ -78,7 +73,7 @@ class InMemory:
 
 
 class _Tile(NamedTuple):
-    """A tile with its upper left corner in the image, its own height and width, and what the model says of it."""
+    """Tile with its upper left corner in the image, its height and width, and its scores."""
 
     top: int
     left: int
@@ -88,9 +83,7 @@ class _Tile(NamedTuple):
 
 
 class Tiling(NamedTuple):
-    """How an image is looked at: in squares of `side` of its pixels, neighbours of which overlap by the share
-    `overlap` of it, `batch_size` at once.
-    """
+    """Squares of `side` pixels that overlap by the fraction `overlap`, processed by `batch_size`."""
 
     side: int
     overlap: float = 0.2
@@ -98,7 +91,7 @@ class Tiling(NamedTuple):
 
 
 def corners(length: int, side: int, overlap: float) -> list[int]:
-    """Where the tiles begin along an axis of `length`: evenly spread from its beginning to its end."""
+    """Return the positions of tiles along an axis of `length`, evenly spaced."""
     if length <= side:
         return [0]
     step = max(1, int(side * (1 - overlap)))
@@ -107,8 +100,9 @@ def corners(length: int, side: int, overlap: float) -> list[int]:
 
 
 def tiled_maps(model: ImageModel, picture: Picture, tiling: Tiling) -> Iterator[Tensor]:
-    """The probabilities of a model of pixels, float32 [k, rows, width] from the top of the image to its bottom: the
-    weighted mean of all tiles that see a pixel, by weights that fall smoothly from a tile's middle to its edges.
+    """Yield the probabilities of a pixel model, float32 [k, rows, width], from top to bottom.
+
+    They are means over all tiles that contain a pixel, with weights that decrease smoothly from a tile's center.
     """
     height, width = picture.sides
     tops = corners(height, tiling.side, tiling.overlap)
@@ -131,8 +125,9 @@ def tiled_maps(model: ImageModel, picture: Picture, tiling: Tiling) -> Iterator[
 
 
 def tiled_objects(model: ImageModel, picture: Picture, tiling: Tiling, threshold: float) -> Objects:
-    """The objects in all tiles, each once: of those of one class with much the same box the one with the highest
-    score stays (NMS), and what an edge of a tile cut off gives way to the whole object.
+    """Return the objects of all tiles without duplicates.
+
+    Overlapping boxes of a class are reduced to the highest score (NMS), and clipped parts give way to the full object.
     """
     height, width = picture.sides
     found: list[tuple[_Tile, Objects]] = []
@@ -144,8 +139,8 @@ def tiled_objects(model: ImageModel, picture: Picture, tiling: Tiling, threshold
     boxes = np.concatenate(moved)
     scores = np.concatenate([each.scores for _, each in found])
     numbers = np.concatenate([each.numbers for _, each in found])
-    cut = np.concatenate([_cut(tile, each, height, width) for tile, each in found])
-    kept = _once(*map(torch.from_numpy, (boxes, scores, numbers, cut)))
+    cut = np.concatenate([_is_clipped(tile, each, height, width) for tile, each in found])
+    kept = _unique(*map(torch.from_numpy, (boxes, scores, numbers, cut)))
     windows = None
     if found[0][1].windows is not None:
         every = [
@@ -165,14 +160,14 @@ def tiled_objects(model: ImageModel, picture: Picture, tiling: Tiling, threshold
 
 
 def _rows_of_tiles(model: ImageModel, picture: Picture, tiling: Tiling) -> Iterator[Iterator[_Tile]]:
-    """The tiles of each row of them. The next row is read meanwhile."""
+    """Yield the tiles of each row of tiles, while the next row is read."""
     height, width = picture.sides
     tops = corners(height, tiling.side, tiling.overlap)
     lefts = corners(width, tiling.side, tiling.overlap)
     tall, wide = min(height, tiling.side), min(width, tiling.side)
     view = model.view(tall, wide)
 
-    def seen(top: int, pixels: Bytes) -> Iterator[_Tile]:
+    def predict(top: int, pixels: Bytes) -> Iterator[_Tile]:
         for first in range(0, len(lefts), tiling.batch_size):
             some = lefts[first : first + tiling.batch_size]
             outputs = model.outputs(model.inputs([pixels[:, left : left + wide] for left in some])).cpu()
@@ -180,23 +175,23 @@ def _rows_of_tiles(model: ImageModel, picture: Picture, tiling: Tiling) -> Itera
                 yield _Tile(top, left, (tall, wide), view, model.objective.scores(output, model.size))
 
     with ThreadPoolExecutor(1, "tiles") as reader:
-        ahead = reader.submit(picture.rows, tops[0], tops[0] + tall)
+        prefetched = reader.submit(picture.rows, tops[0], tops[0] + tall)
         for top, following in pairwise((*tops, None)):
             assert top is not None
-            pixels = ahead.result()
+            pixels = prefetched.result()
             if following is not None:
-                ahead = reader.submit(picture.rows, following, following + tall)
-            yield seen(top, pixels)
+                prefetched = reader.submit(picture.rows, following, following + tall)
+            yield predict(top, pixels)
 
 
 def _window(length: int) -> Tensor:
-    """The weights along a side of a tile: a sine's square, but never nothing."""
-    places = (torch.arange(length) + 0.5) / length
-    return torch.sin(torch.pi * places).square().clamp(min=LEAST_WEIGHT)
+    """Return the weights along a tile's side: a squared sine, bounded from below."""
+    positions = (torch.arange(length) + 0.5) / length
+    return torch.sin(torch.pi * positions).square().clamp(min=MIN_WEIGHT)
 
 
-def _cut(tile: _Tile, found: Objects, height: int, width: int) -> np.ndarray:
-    """Whether an edge of the tile that is no edge of the image cuts each of its boxes, bool [n]."""
+def _is_clipped(tile: _Tile, found: Objects, height: int, width: int) -> np.ndarray:
+    """Return a mask, bool [n], of boxes that are clipped by a tile edge inside the image."""
     tall, wide = tile.sides
     low = np.where([tile.left > 0, tile.top > 0], EDGE_PX, -1.0)
     inner = np.array([tile.left + wide < width, tile.top + tall < height])
@@ -204,17 +199,17 @@ def _cut(tile: _Tile, found: Objects, height: int, width: int) -> np.ndarray:
     return np.asarray((found.boxes[:, :2] < low).any(1) | (found.boxes[:, 2:] > high).any(1))
 
 
-def _once(boxes: Tensor, scores: Tensor, numbers: Tensor, cut: Tensor) -> np.ndarray:
-    """The indices of the objects that stay, those with the highest scores first."""
-    kept = batched_nms(boxes, scores, numbers, SAME)
-    stays = torch.ones(len(kept), dtype=torch.bool)
+def _unique(boxes: Tensor, scores: Tensor, numbers: Tensor, cut: Tensor) -> np.ndarray:
+    """Return the indices of objects to retain, highest scores first."""
+    kept = batched_nms(boxes, scores, numbers, SAME_IOU)
+    is_retained = torch.ones(len(kept), dtype=torch.bool)
     areas = box_area(boxes[kept])
     for index in torch.flatten(cut[kept].nonzero()).tolist():
         one = boxes[kept[index]]
         others = boxes[kept]
         sides = (torch.minimum(one[2:], others[:, 2:]) - torch.maximum(one[:2], others[:, :2])).clamp(min=0)
-        within = sides.prod(1) >= PART * areas[index]
-        larger = (areas > areas[index]) & (numbers[kept] == numbers[kept[index]]) & stays
-        stays[index] = not bool((within & larger).any())
-    indices: np.ndarray = kept[stays].numpy()
+        within = sides.prod(1) >= MIN_INSIDE * areas[index]
+        larger = (areas > areas[index]) & (numbers[kept] == numbers[kept[index]]) & is_retained
+        is_retained[index] = not bool((within & larger).any())
+    indices: np.ndarray = kept[is_retained].numpy()
     return indices

@@ -1,4 +1,4 @@
-"""A run's model with its weights, and what its inputs are made by."""
+"""Model of a run with its weights and preprocessing."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ from engine.training.checkpointing.checkpoint_files import DamagedCheckpoint, re
 from engine.training.dataloaders import preprocessing
 
 
-class CannotLoad(Exception):  # noqa: N818 - the texts say what stands in the way
-    """A run's model can't be used; `problems` say why and what to do."""
+class CannotLoad(Exception):  # noqa: N818
+    """A run's model can't be used; `problems` state reasons and remedies."""
 
     def __init__(self, *problems: Problem) -> None:
         super().__init__(" ".join(map(str, problems)))
@@ -53,8 +53,8 @@ class CannotLoad(Exception):  # noqa: N818 - the texts say what stands in the wa
 
 
 @dataclass(frozen=True)
-class Learnt:
-    """What a run has learnt from; its fields are as in `TrainedModel`."""
+class Learned:
+    """Facts about a run's training; the fields are as in `TrainedModel`."""
 
     job: Job
     task: Task
@@ -64,7 +64,7 @@ class Learnt:
     preprocessing: Preprocessing
 
     def objective(self) -> Objective:
-        """What it learnt, without weights of classes. Raises CannotLoad."""
+        """Return its objective without class weights. Raises CannotLoad."""
         counts = [0.0] * len(self.classes)
         about = DatasetInfo(self.classes, self.channels, lambda: counts)
         with reasons():
@@ -73,10 +73,10 @@ class Learnt:
 
 @dataclass(eq=False)
 class TrainedModel:
-    """The plain model of a run, in evaluation mode on `device`, with the weights of one of its checkpoints.
+    """Model of a run in evaluation mode on `device`, with the weights of a checkpoint.
 
-    `classes` and `channels` are those of the training's dataset; `size` is the side of the square images that the
-    model is given, in pixels, 0 of samples that are not images. `sha256` tells the checkpoint from others.
+    `classes` and `channels` are those of the training data; `size` is the side of the square inputs in pixels, 0 for
+    samples that are not images. `sha256` identifies the checkpoint.
     """
 
     run: RunFolder
@@ -99,7 +99,7 @@ class TrainedModel:
 
     @property
     def resized(self) -> int:
-        """The side of the square that an image is made into, of which the middle of `size` is given to the model."""
+        """Side of the square that images are resized to before the center of `size` is cropped."""
         return validation_side(self.job, self.task.entry, self.size)
 
     def predict(
@@ -111,7 +111,7 @@ class TrainedModel:
         overlap: float = 0.2,
         batch_size: int | None = None,
     ) -> list[Prediction]:
-        """What the model predicts for images, each uint8 [h, w, channels] or a file's path. See `predictions`."""
+        """Predict for images, each uint8 [h, w, channels] or a file's path. See `predictions`."""
         return list(self.predictions(images, threshold=threshold, tile=tile, overlap=overlap, batch_size=batch_size))
 
     def predictions(
@@ -123,13 +123,18 @@ class TrainedModel:
         overlap: float = 0.2,
         batch_size: int | None = None,
     ) -> Iterator[Prediction]:
-        """What the model predicts for each of the images, as they come: an image's numbers are those of its own
-        pixels. They go through the model by `batch_size`, the training's unless given.
+        """Yield predictions for images in order, in pixels of the original image.
 
-        `threshold` is the score from which a detection counts, and the probability from which a label or a line does.
-        An image with a side longer than `tile` is looked at in squares of so many of its pixels, which overlap by the
-        share `overlap`. Raises ValueError for images that the model does not take, UnreadableImage for a file that
-        can't be read.
+        Args:
+            images: Arrays uint8 [h, w, channels] or paths of files.
+            threshold: Least score of detections, and least probability of labels and lines.
+            tile: Images with a longer side are processed in squares of this many pixels.
+            overlap: Fraction of the side by which tiles overlap.
+            batch_size: The training's batch size by default.
+
+        Raises:
+            ValueError: The model does not take such images.
+            UnreadableImage: A file can't be read.
         """
         if not self.preprocessing.framing:
             raise ValueError(f"A model of {self.task.entry.title} takes no images; give `outputs` its inputs.")
@@ -147,9 +152,7 @@ class TrainedModel:
                     yield next(whole)
 
     def in_tiles(self, picture: Picture, tiling: Tiling, threshold: float = 0.5) -> Prediction:
-        """What the model predicts for a large image, looked at in tiles. Raises ValueError where its task is not of
-        pixels or objects.
-        """
+        """Predict for a large image by tiles. Raises ValueError if the task predicts neither pixels nor objects."""
         predicts = self.task.entry.predicts
         if predicts not in TILED:
             raise ValueError(f"{self.task.entry.title} does not look at images in tiles; leave out `tile`.")
@@ -159,8 +162,9 @@ class TrainedModel:
         return of_bands(parts, lines=predicts == "lines", classes=self.classes, threshold=threshold)
 
     def prediction(self, output: Tensor, given: Tensor, sides: tuple[int, int], threshold: float = 0.5) -> Prediction:
-        """What the model's output for one sample, on the CPU, says of an image of `sides`, its height and width, from
-        which its input `given` was made. Raises TypeError for what is not of an image.
+        """Convert the output for one sample, on the CPU, to a prediction for its image with the given height and width.
+
+        `given` is the model's input. Raises TypeError if it is not of an image.
         """
         scores = self.objective.scores(output, self.size)
         if isinstance(scores, RawScores):
@@ -169,8 +173,9 @@ class TrainedModel:
         return place(scores, self.view(*sides), sides, self.classes, threshold)
 
     def seen(self, given: Tensor) -> npt.NDArray[Any]:
-        """An input as people see it, uint8 [h, w, 3]: grey ones in three equal channels, of many channels the first
-        three; of what is no image the input itself.
+        """Convert an input for display, uint8 [h, w, 3], with the first three of many channels.
+
+        Inputs that are not images are returned unchanged.
         """
         if not self.preprocessing.framing:
             return given.cpu().numpy()
@@ -194,34 +199,35 @@ class TrainedModel:
         if isinstance(image, str | Path):
             try:
                 return decode_pixels(read_image(str(image)), self.channels, self.bands)
-            except Exception as error:  # a broken file may raise nearly anything in a decoder
+            except Exception as error:  # decoders raise many errors for broken files
                 raise UnreadableImage(printable(str(image)), describe_failure(error)) from error
         return image[:, :, None] if image.ndim == 2 else image
 
     @property
     def bands(self) -> Bands | None:
-        """How the bands of TIFFs become channels, where the training's were of bands."""
+        """Mapping of TIFF bands to channels, if the training used bands."""
         return bands_of(self.preprocessing)
 
     def view(self, height: int, width: int) -> View:
-        """How an image of that size lies in the square that the model is given."""
+        """Return how an image of that size is positioned in the model's square."""
         return View.of(height, width, self.size, self.resized, self.preprocessing.framing)
 
     def inputs(self, images: Sequence[Bytes]) -> Tensor:
-        """What the model is given for images, each uint8 [h, w, channels] or, of one channel, [h, w]: float32 [n,
-        channels, size, size] on its device. Raises ValueError for images of other channels or another type.
+        """Convert images, uint8 [h, w, channels] or [h, w], to inputs, float32 [n, channels, size, size] on the device.
+
+        Raises ValueError for images with other channels or types.
         """
         return self.normalised(torch.from_numpy(np.stack([self.framed(image) for image in images])))
 
     def normalised(self, pixels: Tensor) -> Tensor:
-        """uint8 [n, channels, size, size] as the model's inputs, on its device."""
+        """Normalize uint8 [n, channels, size, size] to inputs on the model's device."""
         return self._normalise(pixels.to(self.device), self._format)
 
     @torch.inference_mode()
     def outputs(self, inputs: Tensor) -> Tensor:
-        """The model's outputs for a batch of inputs, float32 on its device, in the precision of the training. Where
-        memory runs out, the batch goes through it in smaller parts. Raises DoesNotFit where a single sample does not
-        fit.
+        """Return the outputs for a batch of inputs, float32 on the device, computed in the training's precision.
+
+        The batch is split if memory runs out. Raises DoesNotFit if a single sample does not fit.
         """
         made, _ = run_in_parts(
             lambda parts: torch.cat([self._forward(part) for part in inputs.tensor_split(parts)]), 1, len(inputs)
@@ -235,8 +241,9 @@ class TrainedModel:
         return outputs.float()
 
     def framed(self, image: Bytes) -> Bytes:
-        """An image uint8 [h, w, channels] or, of one channel, [h, w] as the square that the model sees, uint8
-        [channels, size, size]. Raises ValueError for images of other channels or another type.
+        """Resize and crop an image, uint8 [h, w, channels] or [h, w], to uint8 [channels, size, size].
+
+        Raises ValueError for images with other channels or types.
         """
         image = image[:, :, None] if image.ndim == 2 else image
         if image.dtype != np.uint8 or image.ndim != 3 or image.shape[2] != self.channels:
@@ -248,14 +255,13 @@ class TrainedModel:
 
 
 def load(run: RunFolder, checkpoint: str = "best", device: str = CPU) -> TrainedModel:
-    """The model of `run` with the weights of its `checkpoint`: "best", "last", the number of an epoch whose
-    checkpoint was kept, or a file's name in the run's folder of checkpoints. `device` is "cpu" or one that
-    torch.device knows.
+    """Load the model of `run` with the weights of `checkpoint` onto `device` ("cpu" or a name for torch.device).
 
-    Nothing is unpickled, and a model file of the user's runs only where its content was agreed to. Raises CannotLoad.
+    `checkpoint` is "best", "last", the number of a saved epoch or a file name. Nothing is unpickled, and a user's model
+    file only runs if its content was approved. Raises CannotLoad.
     """
     path = checkpoint_path(run, checkpoint)
-    known = learnt(run)
+    known = read_training(run)
     job, task = known.job, known.task
     state, sha256 = _state(path)
     with reasons(), torch.random.fork_rng(devices=[]):
@@ -279,20 +285,20 @@ def load(run: RunFolder, checkpoint: str = "best", device: str = CPU) -> Trained
     )
 
 
-def learnt(run: RunFolder) -> Learnt:
-    """What `run` has learnt from, without its weights. Raises CannotLoad."""
-    job, planned = _told(run)
+def read_training(run: RunFolder) -> Learned:
+    """Return the facts about the training of `run`, without weights. Raises CannotLoad."""
+    job, planned = _read_plan(run)
     task = TASKS.get(job.task)
     if task is None:
         raise CannotLoad(Problem("task", f"The run's task “{job.task}” is not installed.", "Install its package."))
     with reasons():
-        made_by = planned.preprocessing or _by_dataset(job, task)
-    return Learnt(job, task, planned.classes, planned.channels, planned.image_size, made_by)
+        input_preprocessing = planned.preprocessing or _by_dataset(job, task)
+    return Learned(job, task, planned.classes, planned.channels, planned.image_size, input_preprocessing)
 
 
 @contextmanager
 def reasons() -> Iterator[None]:
-    """What is wrong with a task or a dataset stands in the way of a run's model: as CannotLoad."""
+    """Convert errors of tasks and datasets to CannotLoad."""
     try:
         yield
     except TaskError as error:
@@ -302,12 +308,12 @@ def reasons() -> Iterator[None]:
 
 
 def torch_device(device: str, number: int) -> str:
-    """What torch calls a device of a job: a GPU is the `number`th that the process sees."""
+    """Return torch's name of a job's device; a GPU is the `number`th that the process sees."""
     return f"cuda:{number}" if is_gpu(device) else CPU
 
 
 def checkpoint_path(run: RunFolder, checkpoint: str) -> Path:
-    """The file of a checkpoint, named as for `load`. Raises CannotLoad."""
+    """Return the file of a checkpoint, named as for `load`. Raises CannotLoad."""
     files = {path.name: path for path in sorted(run.checkpoints.glob("*.pt"))}
     named = {name.removesuffix(".pt"): path for name, path in files.items()}
     of_epoch = {match["epoch"]: path for name, path in files.items() if (match := OLDER_CHECKPOINT.fullmatch(name))}
@@ -318,17 +324,19 @@ def checkpoint_path(run: RunFolder, checkpoint: str) -> Path:
     return path
 
 
-def _told(run: RunFolder) -> tuple[Job, Planned]:
+def _read_plan(run: RunFolder) -> tuple[Job, Planned]:
     job, planned = run.job(), run.planned()
     if job is None:
         raise CannotLoad(Problem("run", f"The job of {run.run_id} can't be read.", "Choose another run."))
     if planned is None:
-        raise CannotLoad(Problem("run", f"{run.run_id} has not begun to train.", "Choose a run that has a checkpoint."))
+        raise CannotLoad(
+            Problem("run", f"{run.run_id} has not started training.", "Choose a run that has a checkpoint.")
+        )
     return job, planned
 
 
 def _by_dataset(job: Job, task: Task) -> Preprocessing:
-    """Of a run that did not keep it, by its dataset."""
+    """Return the preprocessing according to the dataset."""
     return preprocessing(job, task, task.splits(job))
 
 

@@ -1,4 +1,4 @@
-"""The frames of videos and cameras, and videos of drawn ones, by OpenCV (`pip install 'footplate[video]'`)."""
+"""Reading of videos and cameras, and writing of videos, with OpenCV (`pip install 'footplate[video]'`)."""
 
 from __future__ import annotations
 
@@ -15,36 +15,37 @@ from engine.contract.inference.prediction import CAMERA
 from engine.data.decoding.idx import Bytes
 
 ENDINGS = frozenset({".mp4", ".avi", ".mov", ".mkv", ".webm", ".m4v", ".mpg", ".mpeg", ".wmv", ".ts"})
-USUAL_RATE = 25.0
-"""Frames per second of a drawn video whose source does not say."""
+DEFAULT_RATE = 25.0
+"""Frames per second of a video if its source does not state them."""
 
 
 class NoVideo(Exception):  # noqa: N818 - it describes the source
-    """A video or a camera can't be read, or a video can't be written; the text says why and what to do."""
+    """A video or a camera can't be read, or a video can't be written."""
 
 
 def is_video(path: str) -> bool:
-    """Whether a path is a video by its name, or a camera."""
+    """Return True for the name of a video file or a camera."""
     return path.startswith(CAMERA) or os.path.splitext(path)[1].lower() in ENDINGS
 
 
 def frames(source: str | Path, channels: int = 3) -> Iterator[Bytes]:
-    """The frames of a video file, or of a camera ("camera:0"), each uint8 [h, w, channels] with 3 channels (RGB) or
-    1, as they are asked for. Raises NoVideo.
+    """Yield the frames of a video file or a camera ("camera:0"), uint8 [h, w, channels] with 3 channels (RGB) or 1.
+
+    Raises NoVideo.
     """
     for image, _ in _read(str(source)):
         yield image if channels == 3 else image.mean(2, keepdims=True).round().astype(np.uint8)
 
 
 def rate_of(source: str) -> float:
-    """The frames per second of a source. Raises NoVideo."""
+    """Return the frames per second of a source. Raises NoVideo."""
     for _, rate in _read(source):
         return rate
-    return USUAL_RATE
+    return DEFAULT_RATE
 
 
 def _read(source: str) -> Iterator[tuple[Bytes, float]]:
-    """The frames, in RGB, and how many there are in a second."""
+    """Yield the frames in RGB, and the frames per second."""
     cv2 = _opencv()
     camera = source.startswith(CAMERA)
     if camera and not source.removeprefix(CAMERA).isdecimal():
@@ -60,11 +61,11 @@ def _read(source: str) -> Iterator[tuple[Bytes, float]]:
         rate = video.get(cv2.CAP_PROP_FPS)
         count = 0
         while True:
-            there, image = video.read()
-            if not there:
+            has_frame, image = video.read()
+            if not has_frame:
                 break
             count += 1
-            yield cv2.cvtColor(image, cv2.COLOR_BGR2RGB), rate if rate > 0 else USUAL_RATE
+            yield cv2.cvtColor(image, cv2.COLOR_BGR2RGB), rate if rate > 0 else DEFAULT_RATE
         if not count:
             raise NoVideo("it has no frames")
     finally:
@@ -72,7 +73,7 @@ def _read(source: str) -> Iterator[tuple[Bytes, float]]:
 
 
 def _check(path: str) -> None:
-    """Raises NoVideo for what is no file with something in it."""
+    """Raise NoVideo for missing, irregular and empty files."""
     try:
         info = os.stat(path)
     except OSError as error:
@@ -84,7 +85,7 @@ def _check(path: str) -> None:
 
 
 class VideoWriter:
-    """A video of images uint8 [h, w, 3], all of one size, at `path`, which is there whole or not at all."""
+    """Writer of images uint8 [h, w, 3] of one size into a video at `path`, which appears when complete."""
 
     def __init__(self, path: Path, rate: float) -> None:
         self._path = path
@@ -96,7 +97,7 @@ class VideoWriter:
         return self
 
     def add(self, image: Bytes) -> None:
-        """Raises NoVideo."""
+        """Add a frame. Raises NoVideo."""
         cv2 = _opencv()
         if self._writer is None:
             height, width = image.shape[:2]
@@ -121,7 +122,7 @@ class VideoWriter:
 
 
 def _opencv() -> ModuleType:
-    os.environ.setdefault("OPENCV_LOG_LEVEL", "SILENT")  # what it says of a broken file is told in our words
+    os.environ.setdefault("OPENCV_LOG_LEVEL", "SILENT")  # broken files are reported by our own messages
     os.environ.setdefault("OPENCV_FFMPEG_LOGLEVEL", "-8")
     try:
         import cv2

@@ -1,6 +1,4 @@
-"""What every worker does that goes over samples with a trained model: it takes its orders and loads the model on its
-device.
-"""
+"""Worker that processes samples with a trained model: read the order, load the model on the device."""
 
 from __future__ import annotations
 
@@ -25,15 +23,13 @@ from engine.training import worker
 from engine.training.report import Reporter
 
 ORDER_FILE = "order.json"
-_TOLD_S = 0.2
+_REPORT_S = 0.2
 
-Given = TypeVar("Given", bound=Order)
+AnyOrder = TypeVar("AnyOrder", bound=Order)
 
 
 class Share:
-    """A worker's `part` of the samples, and how it says how far it has come; `rank` tells its files from those of
-    others.
-    """
+    """Partition of the samples for a worker, with its progress; `rank` distinguishes its files."""
 
     def __init__(self, spec: WorkerSpec, reporter: Reporter) -> None:
         self.part = Part(spec.rank, spec.world_size)
@@ -41,27 +37,27 @@ class Share:
         self.folder = Path(spec.run_folder)
         self._reporter = reporter
         self._done = 0
-        self._told = 0.0
+        self._reported_at = 0.0
 
-    def progressed(self, count: int) -> None:
-        """Says that so many more samples are done."""
+    def advance(self, count: int) -> None:
+        """Report `count` more completed samples."""
         now = time.monotonic()
         self._done += count
         self._reporter.set_activity("evaluate")
-        if now - self._told >= _TOLD_S:
-            self._told = now
-            self._tell()
+        if now - self._reported_at >= _REPORT_S:
+            self._reported_at = now
+            self._report()
 
     def warn(self, message: str) -> None:
-        """Says what the user should know, in a sentence."""
+        """Send a warning for the user."""
         self._reporter.send(Warned(code="inference", message=message, rank=self.rank))
 
     def finish(self) -> None:
-        """Says how many samples were done."""
-        self._tell()
+        """Report the final number of completed samples."""
+        self._report()
 
-    def _tell(self) -> None:
-        """In the event that says how far a run has come; its `epoch` is this worker's number, from 1 on."""
+    def _report(self) -> None:
+        """Send the progress as step metrics whose `epoch` is this worker's number, from 1 on."""
         self._reporter.send(
             StepMetrics(
                 epoch=self.rank + 1,
@@ -75,14 +71,20 @@ class Share:
         )
 
     def skip(self, path: str, reason: str) -> None:
-        """Says that a sample can't be read."""
+        """Warn of a sample that can't be read."""
         self.warn(f"Skipping {path}: {reason}")
 
 
 def serve(
-    spec: WorkerSpec, channel: socket.socket, kind: type[Given], work: Callable[[Given, TrainedModel, Share], None]
+    spec: WorkerSpec,
+    channel: socket.socket,
+    kind: type[AnyOrder],
+    work: Callable[[AnyOrder, TrainedModel, Share], None],
 ) -> int:
-    """Does `work` with the order in the worker's folder; its exit code (see `engine.training.worker.reported`)."""
+    """Do `work` with the order in the worker's folder, and return the exit code.
+
+    See `engine.training.worker.reported`.
+    """
 
     def do(reporter: Reporter) -> WorkerDone:
         reporter.set_phase("preparing")
@@ -101,6 +103,6 @@ def serve(
 
 
 def _device(spec: WorkerSpec) -> str:
-    """What torch calls the device of the worker's rank: a GPU is numbered among those that it sees."""
+    """Return torch's name of the rank's device; GPUs are numbered among those it sees."""
     device = spec.devices[spec.rank]
     return f"cuda:{[each for each in spec.devices if is_gpu(each)].index(device)}" if is_gpu(device) else CPU

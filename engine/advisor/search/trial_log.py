@@ -63,7 +63,7 @@ class TrialLog:
         return bool(data)
 
     def row(self, trial: Trial, alive: bool) -> TrialRow:
-        """Return the row that reports the trial; `alive` is True if its run's supervisor is alive or may be starting."""
+        """Return the trial's row; `alive` is True if its run's supervisor is alive or may be starting."""
         row = TrialRow(
             number=trial.number,
             run_id=self._run.run_id,

@@ -346,7 +346,7 @@ def _check_falling(run: _Run, *, is_completed: bool) -> Verdict | None:
 
 
 def _worthwhile_epochs(curve: _Curve, rate: float) -> int:
-    """Predict the number of epochs until the exponentially shrinking gain is not worthwhile, at most doubling the run."""
+    """Predict how many epochs are worthwhile as the gain shrinks exponentially, at most doubling the run."""
     ratio = DEFAULT_GAIN_RATIO
     if len(curve.costs) >= STEADY_EPOCHS:
         first, middle, last = curve.costs[-STEADY_EPOCHS::2]

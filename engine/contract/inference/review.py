@@ -1,7 +1,6 @@
-"""How the samples of an evaluation are reviewed: where the model is wrong, where the labels may be, what occurs twice.
+"""Review of an evaluation's samples: mistakes of the model, probably wrong labels and duplicates.
 
-A review is a file, `<run>/reviews/<id>.json` (`Review`). What a user then marks is written as a table, or into a copy
-of the dataset, whose changes are kept in `CHANGES_FILE` in it, so that they can be undone.
+A review is saved in `<run>/reviews/<id>.json` (`Review`). Samples that the user marks are exported as a table.
 """
 
 from __future__ import annotations
@@ -11,9 +10,6 @@ from typing import Literal
 import msgspec
 
 from engine.contract.inference.messages import Order
-
-CHANGES_FILE = "footplate-changes.json"
-"""In a copy of a dataset: `Changes`, what makes it differ from the dataset."""
 
 Split = Literal["train", "val", "test"]
 
@@ -119,8 +115,9 @@ class Review(_Kept, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Mark(_Kept, frozen=True, kw_only=True, omit_defaults=True):
-    """A sample that a user has marked. `reason` is in words; `label` and `prediction` are for the table. With a
-    `new_label` its label is to be that, else the sample is to go.
+    """Marked sample, a row of the exported table.
+
+    `label` and `prediction` are class names, `new_label` is the suggested label, if any.
     """
 
     file: str
@@ -130,48 +127,4 @@ class Mark(_Kept, frozen=True, kw_only=True, omit_defaults=True):
     new_label: str = ""
 
 
-class MarkOrder(Order, tag="mark", frozen=True, kw_only=True):
-    """Writes `marks` as the table `csv`, and a copy of the run's dataset without the samples that are to go, and with
-    the new labels of others, into the new folder `copy`; "" for neither. `undo` is such a copy, in which all is to be
-    as in the dataset again. The path of a `Marked` is the answer. Nothing of the dataset itself is changed.
-    """
-
-    marks: tuple[Mark, ...] = ()
-    csv: str = ""
-    copy: str = ""
-    undo: str = ""
-
-
-class Change(_Kept, frozen=True, kw_only=True, omit_defaults=True):
-    """A sample that differs in a copy. `original` is its file in the dataset, `path` where an unchanged copy has it,
-    and `moved_to` where it lies now, "" where it was left out; both are relative to the copy.
-    """
-
-    original: str
-    path: str
-    moved_to: str = ""
-    reason: str = ""
-
-
-class Changes(_Kept, frozen=True, kw_only=True, omit_defaults=True):
-    """All that makes a copy differ from the folder `dataset`."""
-
-    dataset: str
-    changes: tuple[Change, ...] = ()
-
-
-class Marked(_Kept, frozen=True, kw_only=True, omit_defaults=True):
-    """What came of a `MarkOrder`: what was written, and how many samples were left out, relabelled, or put back."""
-
-    csv: str = ""
-    copy: str = ""
-    files: int = 0
-    linked: int = 0
-    removed: int = 0
-    relabelled: int = 0
-    restored: int = 0
-
-
 decode_review = msgspec.json.Decoder(Review).decode
-decode_changes = msgspec.json.Decoder(Changes).decode
-decode_marked = msgspec.json.Decoder(Marked).decode

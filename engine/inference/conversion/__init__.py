@@ -1,1 +1,1 @@
-"""A model in files for other programs: written, opened again there, and compared with the model."""
+"""Conversion of a model into files for other programs, with a comparison of their outputs and the model's."""

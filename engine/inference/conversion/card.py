@@ -1,4 +1,4 @@
-"""A model's card: Markdown with the metadata that the Hugging Face Hub reads."""
+"""Model card: Markdown with the metadata that the Hugging Face Hub reads."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from engine.system.plain_text import escaped
 
 CARD = "README.md"
 _METRICS = {"top1": "accuracy", "miou": "mean_iou", "map": "map"}
-"""The Hub's names of measures, where it has one."""
+"""Names of metrics on the Hub, if it has one."""
 _ALWAYS = ("epochs", "batch_size", "optimizer", "learning_rate", "schedule")
-"""Settings of the training that are told even where they are the usual ones."""
-_TO_WRITE = "*To be written by whoever publishes this model.*"
+"""Training settings that are listed even with default values."""
+_PLACEHOLDER = "*To be written by whoever publishes this model.*"
 
 
 def card(
@@ -33,12 +33,12 @@ def card(
     library: Library | None,
     commands: Sequence[NextCommand],
 ) -> str:
-    """The card of a model in a folder with these `files`, whose weights `library` loads."""
+    """Return the card of a model in a folder with `files`, whose weights `library` loads."""
     planned = model.run.planned()
     parts = [
         f"---\n{_metadata(model, files, library)}\n---\n\n# {_title(model)}\n\n{_summary(model)}",
         *(f"![Training curves]({each.name})" for each in files if each.name == CURVES),
-        f"## Intended use\n\n{_TO_WRITE}",
+        f"## Intended use\n\n{_PLACEHOLDER}",
         f"## Data\n\n{_data(model, planned)}",
         f"## Measures\n\n{_measures(model, compared)}",
         f"## How to use it\n\n{_usage(files, library)}",
@@ -47,8 +47,8 @@ def card(
         f"## License\n\n{_license(model)}",
     ]
     if commands:
-        shown = "\n".join(f"# {each.purpose}\n{each.command}" for each in commands)
-        parts.append(f"## Next\n\n```sh\n{shown}\n```")
+        text = "\n".join(f"# {each.purpose}\n{each.command}" for each in commands)
+        parts.append(f"## Next\n\n```sh\n{text}\n```")
     return "\n\n".join(parts) + "\n"
 
 
@@ -59,18 +59,18 @@ def _metadata(model: TrainedModel, files: Sequence[WrittenFile], library: Librar
     metrics = [_METRICS[each.id] for each in task.metrics if each.id in _METRICS]
     onnx = any(each.name.endswith(".onnx") for each in files)
     names = {"segmentation_models_pytorch": "segmentation-models-pytorch"}
-    told: dict[str, Any] = {
+    metadata: dict[str, Any] = {
         "library_name": names.get(library.name, library.name) if library else "onnx" if onnx else None,
         "pipeline_tag": task.hub_task or None,
         "tags": [task.id.replace("_", "-"), *(["onnx"] if onnx else []), "footplate"],
         "metrics": metrics or None,
         "datasets": [dataset_name(model)] if dataset_name(model) else None,
     }
-    return ModelCardData(**{name: value for name, value in told.items() if value is not None}).to_yaml()
+    return ModelCardData(**{name: value for name, value in metadata.items() if value is not None}).to_yaml()
 
 
 def dataset_name(model: TrainedModel) -> str:
-    """The last part of the folder's path: the others may tell of its owner."""
+    """Return the last part of the dataset's path; the others may reveal its owner."""
     return escaped(PurePath(model.job.data.dataset).name)
 
 
@@ -88,7 +88,7 @@ def _summary(model: TrainedModel) -> str:
     shape = f" for images of {model.size} x {model.size} px" if model.size and model.preprocessing.framing else ""
     return (
         f"{_model_title(model)} with {parameters:,} parameters{shape}, trained with Footplate {footplate_version()} on "
-        f"{dataset_name(model) or 'data of its own'}."
+        f"{dataset_name(model) or 'custom data'}."
     )
 
 
@@ -101,11 +101,11 @@ def _data(model: TrainedModel, planned: Planned | None) -> str:
         )
     if model.classes:
         lines.append(f"Classes: {escaped(', '.join(model.classes))}.")
-    return "\n\n".join(lines) or _TO_WRITE
+    return "\n\n".join(lines) or _PLACEHOLDER
 
 
 def _measures(model: TrainedModel, compared: Sequence[ComparedFile]) -> str:
-    """Of the run's last validation, of the files beside the model, and of evaluations."""
+    """Return a table with metrics of the run's last validation, of the compared files and of evaluations."""
     last = None
     for event in model.run.events():
         last = event if isinstance(event, Validation) else last
@@ -118,7 +118,7 @@ def _measures(model: TrainedModel, compared: Sequence[ComparedFile]) -> str:
     columns += [(f"{each.name}, {each.samples} samples", each.measures) for each in measured]
     columns += _evaluations(model).items()
     if not columns:
-        return "*None were kept.*"
+        return "*None were saved.*"
     rows = [
         f"| {measure.title} | " + " | ".join(_value(measure, values) for _, values in columns) + " |"
         for measure in model.objective.entry.metrics
@@ -128,14 +128,14 @@ def _measures(model: TrainedModel, compared: Sequence[ComparedFile]) -> str:
 
 
 def _evaluations(model: TrainedModel) -> dict[str, dict[str, float]]:
-    """The measures of this checkpoint's kept evaluations by what they are of, the newest of each."""
-    found: dict[str, dict[str, float]] = {}
-    for kept in evaluations_of(model.run.path):
-        each = kept.evaluation
+    """Return the metrics of the latest saved evaluation of this checkpoint on each dataset and split."""
+    evaluations: dict[str, dict[str, float]] = {}
+    for saved in evaluations_of(model.run.path):
+        each = saved.evaluation
         if each.sha256 == model.sha256:
             name = f"{escaped(PurePath(each.dataset).name)} ({each.split}), {each.samples} samples"
-            found.setdefault(name, {measure: interval.value for measure, interval in each.measures.items()})
-    return found
+            evaluations.setdefault(name, {measure: interval.value for measure, interval in each.measures.items()})
+    return evaluations
 
 
 def _value(measure: Measure, values: dict[str, float]) -> str:
@@ -160,7 +160,7 @@ def _usage(files: Sequence[WrittenFile], library: Library | None) -> str:
 
 def _files(files: Sequence[WrittenFile]) -> str:
     rows = [f"| {each.name} | {each.what} | {size(each.size_bytes)} |" for each in files]
-    return "\n".join(["| file | what it is | size |", "|---|---|---|", *rows])
+    return "\n".join(["| file | contents | size |", "|---|---|---|", *rows])
 
 
 def _comparison(compared: Sequence[ComparedFile]) -> str:
@@ -184,8 +184,8 @@ def _recipe(model: TrainedModel) -> str:
     for name, field in FIELDS.items():
         value = model.job.value(name)
         if "recipe" in field.traits and (name in _ALWAYS or value != field.default):
-            shown = ", ".join(map(str, value)) if isinstance(value, tuple) else value
-            rows.append(f"| {field.label} | {shown} |")
+            text = ", ".join(map(str, value)) if isinstance(value, tuple) else value
+            rows.append(f"| {field.label} | {text} |")
     return "\n".join(["| setting | value |", "|---|---|", *rows])
 
 
@@ -196,6 +196,6 @@ def _license(model: TrainedModel) -> str:
         else None
     )
     if weights is None:
-        return _TO_WRITE
+        return _PLACEHOLDER
     licence = weights.licence_title or "of unknown license"
-    return f"The training began with the weights {weights.title} ({licence}).\n\n{_TO_WRITE}"
+    return f"The training started from the weights {weights.title} ({licence}).\n\n{_PLACEHOLDER}"

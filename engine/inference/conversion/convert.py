@@ -1,4 +1,4 @@
-"""Converts a run's model: writes it, opens what was written again, compares both, and describes it."""
+"""Conversion of a run's model: write files, open them again, compare and describe them."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ from engine.contract.inference.messages import Progress
 from engine.contract.problems import Problem, errors
 from engine.inference.conversion import comparison
 from engine.inference.conversion.card import CARD, card
-from engine.inference.conversion.comparison import Samples, samples_of
+from engine.inference.conversion.comparison import Samples, load_samples
 from engine.inference.conversion.curves import CURVES, write_curves
 from engine.inference.conversion.example import write_example
 from engine.inference.conversion.exportable import Exportable, exportable
 from engine.inference.conversion.failure import CannotConvert
 from engine.inference.conversion.next_steps import onnx_commands, upload_command
-from engine.inference.conversion.output import folder_for, put_folder, put_zip, written_file
+from engine.inference.conversion.output import move_folder, temporary_folder, write_zip, written_file
 from engine.inference.conversion.weights_file import CONFIG, WEIGHTS, Library, library_outputs, write_weights
 from engine.inference.devices import Say
 from engine.inference.trained_model import CannotLoad, TrainedModel, load
@@ -44,13 +44,13 @@ from engine.system import paths
 from engine.system.format import counted
 
 ONNX, INT8 = "model.onnx", "model-int8.onnx"
-WORTH_SAYING = 0.01
-"""A loss of a measure by 8 bits that the user is told of as a problem."""
+REPORTED_LOSS = 0.01
+"""Least loss of a metric by int8 that is reported as a problem."""
 
 
 def convert(order: ConvertOrder, say: Say) -> Path:
-    """Does what `order` asks; the file that holds the `Converted`. Raises CannotLoad, with nothing left behind."""
-    begun = time.monotonic()
+    """Convert as ordered, and return the file with the `Converted`. Raises CannotLoad, without leaving files behind."""
+    started = time.monotonic()
     run = RunFolder(order.run)
     target = Path(order.out).expanduser().absolute()
     problems = _problems(order, run)
@@ -61,11 +61,11 @@ def convert(order: ConvertOrder, say: Say) -> Path:
     stages.begin("Loading the model")
     model = load(run, order.checkpoint)
     model.module.to(memory_format=torch.contiguous_format)
-    samples = samples_of(model)
+    samples = load_samples(model)
     try:
-        with folder_for(target) as folder:
+        with temporary_folder(target) as folder:
             done = _Conversion(model, samples, order, folder, stages, list(problems))
-            made = done.carried_out(target, begun)
+            made = done.run(target, started)
             return _put(made, folder, target, order, run)
     except OSError as error:
         where = f" ({error.filename})" if error.filename else ""
@@ -83,22 +83,20 @@ def _problems(order: ConvertOrder, run: RunFolder) -> list[Problem]:
 
 
 def _put(made: Converted, folder: Path, target: Path, order: ConvertOrder, run: RunFolder) -> Path:
-    """Puts what was written to where it was wanted; the file that tells of it, which is kept with the run where that
-    is a zip file.
-    """
+    """Move the output to `target`, and return the file that describes it; for a zip file, that is stored with the run."""
     paths.write_atomically(folder / CONVERTED_FILE, msgspec.json.format(msgspec.json.encode(made)))
     if not order.packed:
-        put_folder(folder, target)
+        move_folder(folder, target)
         return target / CONVERTED_FILE
     kept = paths.private_folder(run.path / "exports" / f"{time.strftime('%Y%m%d-%H%M%S')}-{target.stem}")
-    put_zip(folder, target)
+    write_zip(folder, target)
     shutil.copyfile(folder / CONVERTED_FILE, kept / CONVERTED_FILE)
     (kept / CONVERTED_FILE).chmod(0o600)
     return kept / CONVERTED_FILE
 
 
 class _Stages:
-    """How far a conversion has come: each stage takes a part of the whole, by what it usually takes."""
+    """Progress of a conversion, with a weight for each stage's usual duration."""
 
     def __init__(self, order: ConvertOrder, say: Say) -> None:
         self._say = say
@@ -110,23 +108,23 @@ class _Stages:
         if "safetensors" in order.to:
             weights |= {"Writing the weights": 1.0}
         self._weights = weights | {"Writing the card": 1.0}
-        self._now = ""
+        self._current = ""
 
     def begin(self, name: str) -> None:
-        self._now = name
-        self.at(0.0)
+        self._current = name
+        self.report(0.0)
 
-    def at(self, share: float) -> None:
-        """Says that so much of the present stage is done."""
+    def report(self, fraction: float) -> None:
+        """Report the completed fraction of the current stage."""
         names = list(self._weights)
-        before = sum(self._weights[name] for name in names[: names.index(self._now)])
-        done = before + share * self._weights[self._now]
-        self._say(Progress(fraction=done / sum(self._weights.values()), what=self._now))
+        before = sum(self._weights[name] for name in names[: names.index(self._current)])
+        done = before + fraction * self._weights[self._current]
+        self._say(Progress(fraction=done / sum(self._weights.values()), what=self._current))
 
 
 @dataclass
 class _Conversion:
-    """One model on its way into `folder`."""
+    """Conversion of one model into `folder`."""
 
     model: TrainedModel
     samples: Samples
@@ -138,8 +136,8 @@ class _Conversion:
     compared: list[ComparedFile] = field(default_factory=list)
     commands: list[NextCommand] = field(default_factory=list)
 
-    def carried_out(self, target: Path, begun: float) -> Converted:
-        """Raises CannotLoad where the model can be had in none of the formats, OSError."""
+    def run(self, target: Path, started: float) -> Converted:
+        """Convert into all formats. Raises CannotLoad if none is possible, OSError."""
         if self.samples.kind == "random":
             message = "The run's dataset can't be read: the files were compared on random inputs, and no metrics were computed."
             self.problems.append(Problem("dataset", message, "", "warning"))
@@ -174,7 +172,7 @@ class _Conversion:
             classes=model.classes,
             out=str(target),
             made=time.time(),
-            seconds=time.monotonic() - begun,
+            seconds=time.monotonic() - started,
             files=tuple(self.files),
             compared=tuple(self.compared),
             problems=tuple(self.problems),
@@ -191,11 +189,11 @@ class _Conversion:
         path = self.folder / ONNX
         made = write_onnx(path, export, self.samples.inputs, metadata_of(self.model, export), options)
         self.stages.begin(f"Comparing {ONNX} with the model")
-        compared = self._compared(path, export)
-        if not comparison.holds(compared.differences, comparison.width_of(self.model)):
+        compared = self._compare(path, export)
+        if not comparison.is_equivalent(compared.differences, comparison.max_detections(self.model)):
             for each in made:
                 each.unlink()
-            raise CannotConvert(_differs(compared))
+            raise CannotConvert(_difference_problem(compared))
         for each in made:
             self._add(each.name, "the model as ONNX" if each == path else "the weights of the ONNX file")
         self.compared.append(compared)
@@ -211,7 +209,7 @@ class _Conversion:
         self.commands += onnx_commands(self.model, export, names)
 
     def _int8(self, source: Path, export: Exportable) -> list[str]:
-        """The name of the file, or nothing where there can be none, which is then among the problems."""
+        """Return the name of the int8 file; empty if it can't be made, which is added to the problems."""
         from engine.inference.conversion.quantisation import write_int8
 
         self.stages.begin("Converting to int8")
@@ -219,25 +217,25 @@ class _Conversion:
         try:
             write_int8(path, source, self.model, export, self.samples)
             self.stages.begin(f"Comparing {INT8} with the model")
-            compared = self._compared(path, export)
+            compared = self._compare(path, export)
         except CannotConvert as error:
             path.unlink(missing_ok=True)
             self.problems.append(msgspec.structs.replace(error.problem, severity="warning"))
             return []
         self.compared.append(compared)
         self._add(INT8, "the model as ONNX in 8 bits")
-        self.problems += _lost(self.model, compared)
+        self.problems += _int8_losses(self.model, compared)
         return [INT8]
 
-    def _compared(self, path: Path, export: Exportable) -> ComparedFile:
+    def _compare(self, path: Path, export: Exportable) -> ComparedFile:
         from engine.inference.conversion.onnx_session import OnnxSession
 
         run = OnnxSession(path)
         model, samples = self.model, self.samples
-        found = comparison.differences(model, export, run, samples.inputs)
+        found = comparison.compare_outputs(model, export, run, samples.inputs)
         measured = comparison.Measured({}, {}, 0)
         if samples.val is not None:
-            measured = comparison.measured(model, export, run, samples.val, self.stages.at)
+            measured = comparison.compare_metrics(model, export, run, samples.val, self.stages.report)
         file_ms, torch_ms = comparison.latencies(model, export, run, samples.inputs)
         return ComparedFile(
             name=path.name,
@@ -252,7 +250,7 @@ class _Conversion:
         )
 
     def _weights(self) -> Library | None:
-        """The library that loads the weights, where there is one."""
+        """Write the weights, and return the library that loads them, if any."""
         self.stages.begin("Writing the weights")
         library, problem = write_weights(self.folder, self.model)
         if problem is not None:
@@ -262,45 +260,48 @@ class _Conversion:
         if library is None:
             return None
         try:
-            self.compared.append(self._of_library(library))
-        except CannotConvert as error:  # the weights are there all the same
+            self.compared.append(self._compare_library(library))
+        except CannotConvert as error:  # the weights are written nevertheless
             self.problems.append(msgspec.structs.replace(error.problem, severity="warning"))
             return None
         return library
 
-    def _of_library(self, library: Library) -> ComparedFile:
-        """The library's model beside ours; of detectors only that it loads: they take images, and post-process, in
-        ways of their own. Raises CannotConvert.
+    def _compare_library(self, library: Library) -> ComparedFile:
+        """Compare the library's model with the run's; detectors are only loaded.
+
+        Their inputs and post-processing differ. Raises CannotConvert.
         """
         run = library_outputs(library, self.folder)
         found: tuple[Difference, ...] = ()
         if self.model.task.entry.predicts != "objects":
             export = Exportable(self.model.module, "inputs", "outputs", {}, lambda inputs: inputs)
-            found = comparison.differences(self.model, export, run, self.samples.inputs)
+            found = comparison.compare_outputs(self.model, export, run, self.samples.inputs)
         compared = ComparedFile(name=WEIGHTS, runtime=library.version, compared_on=self.samples.kind, differences=found)
-        if not comparison.holds(found, 0):
-            raise CannotConvert(_differs(compared))
+        if not comparison.is_equivalent(found, 0):
+            raise CannotConvert(_difference_problem(compared))
         return compared
 
     def _add(self, name: str, what: str) -> None:
         self.files.append(written_file(self.folder / name, what))
 
 
-def _differs(compared: ComparedFile) -> Problem:
+def _difference_problem(compared: ComparedFile) -> Problem:
     worst = max(compared.differences, key=lambda each: (each.unmatched, each.difference))
-    begun = f"{compared.name} does not give what the model gives, and was not kept:"
+    started = f"{compared.name} does not give what the model gives, and was not kept:"
     if worst.unmatched:
-        message = f"{begun} {counted(worst.unmatched, 'detection')} of {counted(worst.batch_size, 'image')} differ."
+        message = f"{started} {counted(worst.unmatched, 'detection')} of {counted(worst.batch_size, 'image')} differ."
         return Problem("model", message, "Train longer: where many boxes have the same score, others are chosen.")
-    return Problem("model", f"{begun} outputs differ by up to {worst.difference:.1e}.", "Convert into another format.")
+    return Problem(
+        "model", f"{started} outputs differ by up to {worst.difference:.1e}.", "Convert into another format."
+    )
 
 
-def _lost(model: TrainedModel, compared: ComparedFile) -> list[Problem]:
-    """What the 8 bits cost, where that is worth saying."""
+def _int8_losses(model: TrainedModel, compared: ComparedFile) -> list[Problem]:
+    """Return a problem for each metric that int8 noticeably lowers."""
     found = []
     for measure in model.objective.entry.metrics:
         before, after = (values.get(measure.id) for values in (compared.torch_measures, compared.measures))
-        if measure.percent and before is not None and after is not None and before - after > WORTH_SAYING:
+        if measure.percent and before is not None and after is not None and before - after > REPORTED_LOSS:
             message = f"In int8, {measure.title} falls from {100 * before:.1f} % to {100 * after:.1f} %."
             found.append(Problem("int8", message, f"Use {ONNX}, or fp16.", "warning"))
     return found

@@ -1,4 +1,4 @@
-"""A run's validation curves as a small image, for its model's card."""
+"""Plot of a run's validation curves for its model card."""
 
 from __future__ import annotations
 
@@ -10,20 +10,21 @@ from engine.contract.events import Validation
 from engine.inference.trained_model import TrainedModel
 
 CURVES = "curves.png"
-LEAST_POINTS = 3
-"""A curve of fewer validations says no more than the table of measures."""
+MIN_POINTS = 3
+"""Fewest validations for a plot."""
 _WIDTH, _HEIGHT, _MARGIN = 640, 320, 48
-_COLOURS = ("#1f77b4", "#d62728")
+_COLORS = ("#1f77b4", "#d62728")
 
 
 def write_curves(path: Path, model: TrainedModel) -> bool:
-    """Draws the first of the task's measures and the validation loss over the epochs, each on a scale of its own;
-    False where the run has too few validations. Raises OSError.
+    """Plot the task's first metric and the validation loss by epoch, each with its own scale.
+
+    Returns False if the run has too few validations. Raises OSError.
     """
     validations = [event for event in model.run.events() if isinstance(event, Validation)]
     measures = model.objective.entry.metrics
-    shown = list(dict.fromkeys((measures[0], measures[-1])))
-    if len(validations) < LEAST_POINTS:
+    plotted = list(dict.fromkeys((measures[0], measures[-1])))
+    if len(validations) < MIN_POINTS:
         return False
     image = Image.new("RGB", (_WIDTH, _HEIGHT), "white")
     draw, font = ImageDraw.Draw(image), ImageFont.load_default(13)
@@ -32,21 +33,21 @@ def write_curves(path: Path, model: TrainedModel) -> bool:
     first, last = validations[0].epoch, validations[-1].epoch
     draw.text((_MARGIN, bottom + 8), f"epoch {first}", "black", font)
     draw.text((right, bottom + 8), f"{last}", "black", font, anchor="ra")
-    for column, (measure, colour) in enumerate(zip(shown, _COLOURS, strict=False)):
+    for column, (measure, color) in enumerate(zip(plotted, _COLORS, strict=False)):
         points = [(each.epoch, each.measures[measure.id]) for each in validations if measure.id in each.measures]
         if not points:
             continue
-        least, most = min(value for _, value in points), max(value for _, value in points)
-        scale = (most - least) or 1.0
+        lowest, highest = min(value for _, value in points), max(value for _, value in points)
+        scale = (highest - lowest) or 1.0
         line = [
             (
                 _MARGIN + (right - _MARGIN) * (epoch - first) / max(1, last - first),
-                bottom - (bottom - _MARGIN) * (value - least) / scale,
+                bottom - (bottom - _MARGIN) * (value - lowest) / scale,
             )
             for epoch, value in points
         ]
-        draw.line(line, colour, 2)
+        draw.line(line, color, 2)
         at, anchor = (_MARGIN, "ls") if column == 0 else (right, "rs")
-        draw.text((at, _MARGIN - 8), f"{measure.title}: {least:.4g} to {most:.4g}", colour, font, anchor=anchor)
+        draw.text((at, _MARGIN - 8), f"{measure.title}: {lowest:.4g} to {highest:.4g}", color, font, anchor=anchor)
     image.save(path)
     return True

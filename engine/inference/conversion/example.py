@@ -1,4 +1,4 @@
-"""A sample to try the model on, as it is handed over beside it."""
+"""Example sample for trying the converted model."""
 
 from __future__ import annotations
 
@@ -20,26 +20,27 @@ NAME = "example"
 
 
 def write_example(folder: Path, model: TrainedModel, samples: Samples, export: Exportable) -> Path | None:
-    """A validation sample as the script takes it, without what its file tells beside the pixels (such as where a
-    photograph was taken); None where the dataset is gone. Raises OSError.
+    """Write a validation sample in the script's input format, without metadata such as a photograph's location.
+
+    Returns None if the dataset can't be read. Raises OSError.
     """
     if samples.val is None:
         return None
     if isinstance(samples.val, ImageSet) and samples.val.files and samples.val.bands is None:
-        with suppress(Exception):  # the sample as the model sees it is left
+        with suppress(Exception):  # otherwise, the preprocessed sample is used
             pixels = decode_pixels(read_image(samples.val.files[0]), model.channels)
             upright = Image.fromarray(pixels[:, :, 0] if model.channels == 1 else pixels)
             upright.thumbnail((LONG_SIDE, LONG_SIDE))
-            return _image(folder, np.asarray(upright))
-    given = export.given(samples.inputs[:1])[0].numpy()
-    if export.input_name == "images" and given.shape[2] in (1, 3):
-        return _image(folder, given[..., 0] if given.shape[2] == 1 else given)
+            return _write_png(folder, np.asarray(upright))
+    sample = export.to_input(samples.inputs[:1])[0].numpy()
+    if export.input_name == "images" and sample.shape[2] in (1, 3):
+        return _write_png(folder, sample[..., 0] if sample.shape[2] == 1 else sample)
     path = folder / f"{NAME}.npy"
-    np.save(path, given)
+    np.save(path, sample)
     return path
 
 
-def _image(folder: Path, pixels: np.ndarray) -> Path:
+def _write_png(folder: Path, pixels: np.ndarray) -> Path:
     path = folder / f"{NAME}.png"
     Image.fromarray(pixels).save(path)
     return path

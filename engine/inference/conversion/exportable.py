@@ -1,6 +1,4 @@
-"""A run's model as it is put into a file: with its preprocessing in front where that is wanted, and with what it
-gives made plain.
-"""
+"""Model prepared for export, with preprocessing if requested, and with a single output tensor."""
 
 from __future__ import annotations
 
@@ -23,19 +21,20 @@ BATCH, HEIGHT, WIDTH = "batch", "height", "width"
 
 @dataclass(frozen=True)
 class Exportable:
-    """`module` takes one tensor, named `input_name`, and gives one, named `output_name`. `given` makes what it takes
-    of what the model is given; `axes` names the dimensions that may have any size.
+    """Module with one input and one output tensor.
+
+    `axes` names the dimensions that may have any size; `to_input` converts model inputs to inputs of `module`.
     """
 
     module: nn.Module
     input_name: str
     output_name: str
     axes: dict[int, str]
-    given: Callable[[Tensor], Tensor]
+    to_input: Callable[[Tensor], Tensor]
 
 
 def exportable(model: TrainedModel, options: OnnxOptions) -> Exportable:
-    """The model in fp32 on the CPU. Raises CannotConvert for a detector that is not one of torchvision's."""
+    """Prepare the model in fp32 on the CPU. Raises CannotConvert for a detector that is not one of torchvision's."""
     core: nn.Module = _Plain(_core(model), model.objective)
     prepared = _preparation(model) if options.preprocessing else None
     axes = {0: BATCH}
@@ -47,7 +46,7 @@ def exportable(model: TrainedModel, options: OnnxOptions) -> Exportable:
         input_name=name,
         output_name=_OUTPUT_NAMES.get(model.task.entry.predicts, "logits"),
         axes=axes,
-        given=prepared.undone if prepared is not None else Tensor.contiguous,
+        to_input=prepared.invert if prepared is not None else Tensor.contiguous,
     )
 
 
@@ -55,8 +54,8 @@ _OUTPUT_NAMES: dict[PredictionKind, str] = {"objects": "detections", "raw": "out
 """Names of outputs that are not logits."""
 
 
-def widened(inputs: Tensor) -> Tensor:
-    """Images [n, c, h, w] twice as wide: of another size than those of the training, and not square."""
+def double_width(inputs: Tensor) -> Tensor:
+    """Return images [n, c, h, w] of twice the width: not square, and of another size than in training."""
     return torch.cat([inputs, inputs], 3)
 
 
@@ -85,7 +84,7 @@ def _core(model: TrainedModel) -> nn.Module:
 
 
 def _preparation(model: TrainedModel) -> _Preparation | None:
-    """What comes before the model; nothing for samples of the user's own."""
+    """Return the preprocessing module; None for user-defined samples."""
     mean, std = (torch.tensor(each) for each in (model.preprocessing.mean, model.preprocessing.std))
     if model.task.entry.predicts == "points":
         return _FromPoints(mean, std)
@@ -95,12 +94,12 @@ def _preparation(model: TrainedModel) -> _Preparation | None:
 class _Preparation(nn.Module):
     input_name: str
 
-    def undone(self, inputs: Tensor) -> Tensor:
+    def invert(self, inputs: Tensor) -> Tensor:
         raise NotImplementedError
 
 
 class _FromPixels(_Preparation):
-    """uint8 [n, h, w, channels] to what the model is given, as `Normalisation` makes it."""
+    """Converts uint8 [n, h, w, channels] to model inputs, like `Normalisation`."""
 
     input_name = "images"
 
@@ -110,19 +109,19 @@ class _FromPixels(_Preparation):
         self.register_buffer("scale", (1 / (std * 255)).reshape(1, -1, 1, 1))
 
     def forward(self, images: Tensor) -> Tensor:
-        held: Any = self
-        return (images.permute(0, 3, 1, 2).float() - held.mean) * held.scale
+        buffers: Any = self
+        return (images.permute(0, 3, 1, 2).float() - buffers.mean) * buffers.scale
 
-    def undone(self, inputs: Tensor) -> Tensor:
-        held: Any = self
-        pixels = (inputs / held.scale + held.mean).round().clamp(0, 255)
+    def invert(self, inputs: Tensor) -> Tensor:
+        buffers: Any = self
+        pixels = (inputs / buffers.scale + buffers.mean).round().clamp(0, 255)
         return pixels.to(torch.uint8).permute(0, 2, 3, 1).contiguous()
 
 
 class _FromPoints(_Preparation):
-    """float32 [n, points, 3 + f], positions and features as they stand in files, to what the model is given, as
-    `PointBlocks` makes it. Positions of many digits lose some in float32 unless a number near them was taken off
-    before.
+    """Converts float32 [n, points, 3 + f], positions and features as in files, to model inputs, like `PointBlocks`.
+
+    Large positions lose digits in float32 unless an offset is subtracted before.
     """
 
     input_name = "points"
@@ -133,11 +132,11 @@ class _FromPoints(_Preparation):
         self.register_buffer("std", std.reshape(1, -1, 1))
 
     def forward(self, points: Tensor) -> Tensor:
-        held: Any = self
+        buffers: Any = self
         values = points.transpose(1, 2)
         positions = values[:, :3] - values[:, :3].mean(2, keepdim=True)
-        return (torch.cat([positions, values[:, 3:]], 1) - held.mean) / held.std
+        return (torch.cat([positions, values[:, 3:]], 1) - buffers.mean) / buffers.std
 
-    def undone(self, inputs: Tensor) -> Tensor:
-        held: Any = self
-        return (inputs * held.std + held.mean).transpose(1, 2).contiguous()
+    def invert(self, inputs: Tensor) -> Tensor:
+        buffers: Any = self
+        return (inputs * buffers.std + buffers.mean).transpose(1, 2).contiguous()

@@ -1,4 +1,4 @@
-"""The commands by which others take a converted model on: TensorRT, OpenVINO, and the Hugging Face Hub."""
+"""Commands that process a converted model with TensorRT, OpenVINO and the Hugging Face Hub."""
 
 from __future__ import annotations
 
@@ -7,35 +7,35 @@ from engine.inference.conversion.exportable import Exportable
 from engine.inference.trained_model import TrainedModel
 
 BATCHES = (1, 8, 32)
-"""The smallest, the usual and the largest batch that an engine of TensorRT is built for."""
+"""Smallest, usual and largest batch of a TensorRT engine."""
 
 
 def onnx_commands(model: TrainedModel, export: Exportable, names: list[str]) -> list[NextCommand]:
-    """What to run with the ONNX files `names`, the one in fp32 first.
+    """Return the commands for the ONNX files `names`, the first of them in fp32.
 
-    TensorRT 11's trtexec has neither --fp16 nor --int8: the types are those of the file, which nvidia-modelopt makes
+    TensorRT 11's trtexec has neither --fp16 nor --int8. It uses the types of the file; nvidia-modelopt converts it to
     fp16.
     """
     shapes = _shapes(model, export)
-    found = [
+    commands = [
         NextCommand(purpose="TensorRT engine, fp32", command=_trtexec(names[0], "model.plan", shapes)),
         NextCommand(
-            purpose="TensorRT engine, fp16: first the file",
+            purpose="TensorRT engine, fp16: convert the file",
             command='pip install "nvidia-modelopt[onnx]" && python -m modelopt.onnx.autocast '
             f"--onnx_path {names[0]} --output_path model-fp16.onnx",
         ),
         NextCommand(
-            purpose="TensorRT engine, fp16: then the engine",
+            purpose="TensorRT engine, fp16: build the engine",
             command=_trtexec("model-fp16.onnx", "model-fp16.plan", shapes),
         ),
     ]
-    found += [
+    commands += [
         NextCommand(purpose="TensorRT engine, int8", command=_trtexec(name, "model-int8.plan", shapes))
         for name in names[1:]
     ]
     openvino = f"import openvino; openvino.save_model(openvino.convert_model('{names[0]}'), 'model.xml')"
-    found.append(NextCommand(purpose="OpenVINO model", command=f'pip install openvino && python -c "{openvino}"'))
-    return found
+    commands.append(NextCommand(purpose="OpenVINO model", command=f'pip install openvino && python -c "{openvino}"'))
+    return commands
 
 
 def upload_command() -> NextCommand:

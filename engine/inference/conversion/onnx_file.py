@@ -1,4 +1,4 @@
-"""A model as an ONNX file, written by torch's exporter."""
+"""Export of a model to an ONNX file."""
 
 from __future__ import annotations
 
@@ -10,29 +10,29 @@ import torch
 from torch import Tensor
 
 from engine.contract.inference.conversion import OnnxOptions
-from engine.inference.conversion.exportable import WIDTH, Exportable, widened
-from engine.inference.conversion.failure import CannotConvert, not_exported
-from engine.inference.conversion.quiet import quietly
+from engine.inference.conversion.exportable import WIDTH, Exportable, double_width
+from engine.inference.conversion.failure import CannotConvert, describe_export_failure
+from engine.inference.conversion.quiet import suppress_output
 from engine.inference.trained_model import TrainedModel
 from engine.tasks.detection.task import SHOWN
 from engine.tasks.multilabel.task import THRESHOLD
 
 ONE_FILE_BYTES = 1_900_000_000
-"""Weights of more than this lie in a file beside the graph: protobuf's messages end at 2 GiB."""
+"""Size of weights above which they are stored in a separate file; protobuf messages end at 2 GiB."""
 EXAMPLES = 2
-"""The exporter takes what it sees of one sample for what holds of any one alone."""
+"""Samples for the export; with a single sample, the exporter would assume a fixed batch size."""
 
 
 def write_onnx(
     path: Path, export: Exportable, inputs: Tensor, metadata: dict[str, str], options: OnnxOptions
 ) -> list[Path]:
-    """Writes `export`, as tried with model inputs [n, ...]; the files that were made. Raises CannotConvert, OSError."""
+    """Export with model inputs [n, ...] as examples, and return the written files. Raises CannotConvert, OSError."""
     from engine.inference.conversion.static_detectors import TRANSLATIONS
 
-    seen = inputs[torch.arange(EXAMPLES) % len(inputs)]
-    # Height and width that are alike would be taken for one.
-    example = export.given(widened(seen) if WIDTH in export.axes.values() else seen)
-    with quietly():
+    samples = inputs[torch.arange(EXAMPLES) % len(inputs)]
+    # The exporter would treat an equal height and width as one dimension.
+    example = export.to_input(double_width(samples) if WIDTH in export.axes.values() else samples)
+    with suppress_output():
         try:
             program = torch.onnx.export(
                 export.module,
@@ -45,28 +45,28 @@ def write_onnx(
                 opset_version=options.opset,
                 custom_translation_table=TRANSLATIONS,
             )
-        except Exception as error:  # it fails in as many ways as there are models
-            raise CannotConvert(not_exported(error)) from error
+        except Exception as error:  # models fail in many ways
+            raise CannotConvert(describe_export_failure(error)) from error
         assert program is not None
         program.model.metadata_props.update(metadata)
-        apart = sum(each.numel() * each.element_size() for each in export.module.state_dict().values())
-        program.save(str(path), external_data=apart > ONE_FILE_BYTES)
+        weight_bytes = sum(each.numel() * each.element_size() for each in export.module.state_dict().values())
+        program.save(str(path), external_data=weight_bytes > ONE_FILE_BYTES)
     return sorted(path.parent.glob(f"{path.name}*"))
 
 
 def metadata_of(model: TrainedModel, export: Exportable) -> dict[str, str]:
-    """What a program needs to know to use the file: kept in it under these names; lists are JSON."""
-    made_by, entry = model.preprocessing, model.task.entry
-    told: dict[str, object] = {
+    """Return the metadata that a program needs to use the file; lists are JSON."""
+    preprocessing, entry = model.preprocessing, model.task.entry
+    metadata: dict[str, object] = {
         "task": entry.id,
         "classes": model.classes,
         "colours": [entry.colour for entry in model.objective.legend],
         "size": model.size,
         "resized": model.resized,
         "channels": model.channels,
-        "framing": made_by.framing,
-        "mean": made_by.mean,
-        "std": made_by.std,
+        "framing": preprocessing.framing,
+        "mean": preprocessing.mean,
+        "std": preprocessing.std,
         "normalised_in_file": export.input_name != "inputs",
         "run": model.run.run_id,
         "model": model.job.model.name,
@@ -74,15 +74,15 @@ def metadata_of(model: TrainedModel, export: Exportable) -> dict[str, str]:
         "checkpoint_sha256": model.sha256,
         "made_by": f"Footplate {footplate_version()}",
     }
-    if made_by.low:
-        told |= {"low": made_by.low, "high": made_by.high}
+    if preprocessing.low:
+        metadata |= {"low": preprocessing.low, "high": preprocessing.high}
     if entry.predicts == "points":
-        told["points"] = model.job.data.points
-    if made_by.features:
-        told["features"] = made_by.features
+        metadata["points"] = model.job.data.points
+    if preprocessing.features:
+        metadata["features"] = preprocessing.features
     if entry.predicts in ("objects", "labels"):
-        told["score_threshold"] = SHOWN if entry.predicts == "objects" else THRESHOLD
-    return {name: value if isinstance(value, str) else json.dumps(value) for name, value in told.items()}
+        metadata["score_threshold"] = SHOWN if entry.predicts == "objects" else THRESHOLD
+    return {name: value if isinstance(value, str) else json.dumps(value) for name, value in metadata.items()}
 
 
 def footplate_version() -> str:

@@ -1,4 +1,4 @@
-"""An ONNX file opened in onnxruntime, as another program would."""
+"""Execution of an ONNX file with onnxruntime."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _ERRORS = 3
 
 
 class OnnxSession:
-    """The file on the CPU, with as many threads as torch has. Raises CannotConvert where onnxruntime can't open it."""
+    """Session on the CPU with torch's number of threads. Raises CannotConvert if onnxruntime can't open the file."""
 
     def __init__(self, path: Path) -> None:
         import onnxruntime
@@ -27,20 +27,20 @@ class OnnxSession:
             self._session: Any = onnxruntime.InferenceSession(
                 str(path), sess_options=options, providers=["CPUExecutionProvider"]
             )
-        except Exception as error:  # onnxruntime's errors have no base of their own
+        except Exception as error:  # onnxruntime's errors have no common base class
             raise CannotConvert(_refused("opened", error)) from error
         self._input = self._session.get_inputs()[0].name
         self.runtime = f"onnxruntime {onnxruntime.__version__}"
 
-    def __call__(self, given: Tensor) -> Tensor:
-        """What the file gives for a batch of what it takes."""
+    def __call__(self, batch: Tensor) -> Tensor:
+        """Return the file's output for a batch. Raises CannotConvert."""
         try:
-            (output,) = self._session.run(None, {self._input: given.numpy()})
+            (output,) = self._session.run(None, {self._input: batch.numpy()})
         except Exception as error:
-            raise CannotConvert(_refused(f"run on {list(given.shape)}", error)) from error
+            raise CannotConvert(_refused(f"run on {list(batch.shape)}", error)) from error
         return torch.from_numpy(output)
 
 
-def _refused(what: str, error: Exception) -> Problem:
-    message = f"The written file can't be {what} in onnxruntime: {first_line(error)}"
+def _refused(action: str, error: Exception) -> Problem:
+    message = f"The written file can't be {action} in onnxruntime: {first_line(error)}"
     return Problem("model", message, "Convert into safetensors, or try another opset.")

@@ -1,4 +1,4 @@
-"""Where a conversion writes: a folder that is there whole or not at all, or one zip file of it."""
+"""Atomic output of a conversion, as a folder or a zip file."""
 
 from __future__ import annotations
 
@@ -15,16 +15,14 @@ from engine.system import paths
 
 _BLOCK_BYTES = 1 << 20
 _STORED = (".onnx", ".data", ".safetensors", ".png", ".npy")
-"""Weights and images don't get smaller."""
+"""Suffixes of files that compression does not shrink."""
 
 
 @contextmanager
-def folder_for(target: Path) -> Iterator[Path]:
-    """A new folder beside `target` to write into; whatever happens, it is gone afterwards unless `put_folder` has
-    moved it. Raises OSError.
-    """
+def temporary_folder(target: Path) -> Iterator[Path]:
+    """Create a folder next to `target`, and delete it at the end unless `move_folder` has moved it. Raises OSError."""
     paths.make_folder(target.parent)
-    temporary = _beside(target)
+    temporary = _temporary_path(target)
     temporary.mkdir(mode=0o700)
     try:
         yield temporary
@@ -32,16 +30,16 @@ def folder_for(target: Path) -> Iterator[Path]:
         shutil.rmtree(temporary, ignore_errors=True)
 
 
-def put_folder(written: Path, target: Path) -> None:
-    """Moves the folder to `target`, which is not there or empty. Raises OSError."""
+def move_folder(written: Path, target: Path) -> None:
+    """Move the folder to `target`, which is missing or empty. Raises OSError."""
     with suppress(FileNotFoundError):
         target.rmdir()
     written.rename(target)
 
 
-def put_zip(written: Path, target: Path) -> None:
-    """Packs the folder into the zip file `target`, in which everything lies in a folder of its name. Raises OSError."""
-    temporary = _beside(target).with_suffix(".zip.part")
+def write_zip(written: Path, target: Path) -> None:
+    """Pack the folder into the zip file `target`, in a folder named like it. Raises OSError."""
+    temporary = _temporary_path(target).with_suffix(".zip.part")
     try:
         with (
             open(temporary, "xb", opener=paths.open_private) as stream,
@@ -57,7 +55,7 @@ def put_zip(written: Path, target: Path) -> None:
 
 
 def written_file(path: Path, what: str) -> WrittenFile:
-    """What there is to say of a file, which is its user's alone from now on. Raises OSError."""
+    """Make a file private, and return its description. Raises OSError."""
     path.chmod(0o600)
     digest = hashlib.sha256()
     with path.open("rb") as stream:
@@ -66,5 +64,5 @@ def written_file(path: Path, what: str) -> WrittenFile:
     return WrittenFile(name=path.name, what=what, size_bytes=path.stat().st_size, sha256=digest.hexdigest())
 
 
-def _beside(target: Path) -> Path:
+def _temporary_path(target: Path) -> Path:
     return target.with_name(f".{target.name}.{os.getpid()}.part")

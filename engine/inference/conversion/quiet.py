@@ -1,4 +1,4 @@
-"""Libraries kept from remarks on how they go about what they were asked for."""
+"""Suppression of library output."""
 
 from __future__ import annotations
 
@@ -9,10 +9,8 @@ from contextlib import contextmanager
 
 
 @contextmanager
-def quietly() -> Iterator[None]:
-    """Without warnings and log lines of exporters and of what loads files: what they made is compared with the model
-    afterwards.
-    """
+def suppress_output() -> Iterator[None]:
+    """Suppress warnings and log messages of exporters and loaders, whose results are verified afterwards."""
     disabled = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
     try:

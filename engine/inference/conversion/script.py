@@ -1,4 +1,4 @@
-"""The script that uses an ONNX file without Footplate, as it lies beside the file."""
+"""Script that runs an ONNX file without Footplate."""
 
 from __future__ import annotations
 
@@ -25,27 +25,25 @@ _IMPORT = re.compile(r"^(?:import|from) .*\n", re.MULTILINE)
 
 
 def script_for(model: TrainedModel) -> str:
-    """The script of the model's task; those for images have the part in them that they share."""
-    own = _read(_SCRIPTS[model.task.entry.predicts])
-    if f"from {_HELPER} import" not in own:
-        return own
-    docstring, own = _parted(own)
-    _, shared = _parted(_read(_HELPER))
-    own = re.sub(rf"^from {_HELPER} import .*\n", "", own, flags=re.MULTILINE)
-    body = [_IMPORT.sub("", part).strip("\n") for part in (shared, own)]
+    """Return the script for the model's task; scripts for images include the shared helper module."""
+    code = _read(_SCRIPTS[model.task.entry.predicts])
+    if f"from {_HELPER} import" not in code:
+        return code
+    docstring, code = _split_docstring(code)
+    _, helper = _split_docstring(_read(_HELPER))
+    code = re.sub(rf"^from {_HELPER} import .*\n", "", code, flags=re.MULTILINE)
+    body = [_IMPORT.sub("", part).strip("\n") for part in (helper, code)]
     return (
-        f'"""{docstring}"""\n\n{_merged({*_IMPORT.findall(shared), *_IMPORT.findall(own)})}\n'
+        f'"""{docstring}"""\n\n{_merge_imports({*_IMPORT.findall(helper), *_IMPORT.findall(code)})}\n'
         + "\n\n\n".join(body)
         + "\n"
     )
 
 
-def _merged(imports: set[str]) -> str:
-    """The lines of both parts, the standard library's first; one that imports more of a module stands for one that
-    imports less.
-    """
-    kept = {line for line in imports if not any(other.startswith(f"{line.strip()},") for other in imports)}
-    groups = [sorted((line for line in kept if _third_party(line) == third), key=_order) for third in (False, True)]
+def _merge_imports(imports: set[str]) -> str:
+    """Merge import lines, the standard library's first; a line is dropped if another imports more from the same module."""
+    lines = {line for line in imports if not any(other.startswith(f"{line.strip()},") for other in imports)}
+    groups = [sorted((line for line in lines if _is_third_party(line) == third), key=_order) for third in (False, True)]
     return "\n".join("".join(group) for group in groups)
 
 
@@ -53,14 +51,14 @@ def _order(line: str) -> tuple[bool, str]:
     return line.startswith("from "), line
 
 
-def _parted(text: str) -> tuple[str, str]:
-    """The docstring of a module, and what follows it."""
-    found = _DOCSTRING.match(text)
-    assert found is not None
-    return found[1], text[found.end() :]
+def _split_docstring(text: str) -> tuple[str, str]:
+    """Split a module into its docstring and its code."""
+    match = _DOCSTRING.match(text)
+    assert match is not None
+    return match[1], text[match.end() :]
 
 
-def _third_party(line: str) -> bool:
+def _is_third_party(line: str) -> bool:
     return line.split()[1] in ("numpy", "onnxruntime", "PIL")
 
 

@@ -1,7 +1,7 @@
-"""torchvision's detectors with post-processing of fixed shapes, as torch.export and ONNX need them.
+"""Torchvision's detectors with post-processing of fixed shapes, as torch.export and ONNX need it.
 
-torchvision keeps as many boxes as there happen to be, which its exporter can't follow (pytorch/vision#9306). Here
-boxes that are dropped stay where they are, with a score of -1, and the best of them are taken at the end.
+torchvision selects variable numbers of boxes, which the exporter can't follow (pytorch/vision#9306). Here, rejected
+boxes keep their position with a score of -1, and the best ones are selected at the end.
 """
 
 from __future__ import annotations
@@ -25,14 +25,15 @@ op: Any = opset18
 
 @torch.library.custom_op("footplate::nms_mask", mutates_args=())
 def nms_mask(boxes: Tensor, scores: Tensor, threshold: float) -> Tensor:
-    """Which of the boxes [n, k, 4] with scores [n, k] non-maximum suppression keeps, bool [n, k]; none with a score
-    that is not positive.
+    """Apply non-maximum suppression to boxes [n, k, 4] with scores [n, k]; return a mask, bool [n, k].
+
+    Boxes without a positive score are never selected.
     """
-    kept = torch.zeros_like(scores, dtype=torch.bool)
-    for row, of_image, likely in zip(kept, boxes, scores, strict=True):
-        there = likely > 0
-        row[there.nonzero()[:, 0][nms(of_image[there], likely[there], threshold)]] = True
-    return kept
+    mask = torch.zeros_like(scores, dtype=torch.bool)
+    for row, image_boxes, probabilities in zip(mask, boxes, scores, strict=True):
+        is_valid = probabilities > 0
+        row[is_valid.nonzero()[:, 0][nms(image_boxes[is_valid], probabilities[is_valid], threshold)]] = True
+    return mask
 
 
 @nms_mask.register_fake
@@ -40,20 +41,20 @@ def _(boxes: Tensor, scores: Tensor, threshold: float) -> Tensor:
     return torch.empty_like(scores, dtype=torch.bool)
 
 
-def _nms_mask_in_onnx(boxes: Any, scores: Any, threshold: float) -> Any:
+def _nms_mask_onnx(boxes: Any, scores: Any, threshold: float) -> Any:
     most = op.Slice(op.Shape(scores), [1], [2])
     selected = op.NonMaxSuppression(boxes, op.Unsqueeze(scores, [1]), most, [threshold], [0.0])
-    places = op.Gather(selected, [0, 2], axis=1)
+    positions = op.Gather(selected, [0, 2], axis=1)
     ones = op.Expand([1.0], op.Slice(op.Shape(selected), [0], [1]))
-    return op.Cast(op.ScatterND(op.ConstantOfShape(op.Shape(scores)), places, ones), to=9)  # to bool
+    return op.Cast(op.ScatterND(op.ConstantOfShape(op.Shape(scores)), positions, ones), to=9)  # to bool
 
 
-TRANSLATIONS: dict[Callable[..., Any], Callable[..., Any]] = {torch.ops.footplate.nms_mask.default: _nms_mask_in_onnx}
-"""What the exporter puts for the operations defined here."""
+TRANSLATIONS: dict[Callable[..., Any], Callable[..., Any]] = {torch.ops.footplate.nms_mask.default: _nms_mask_onnx}
+"""ONNX translations of the operations defined here."""
 
 
 class _Boxes(NamedTuple):
-    """`boxes` [n, k, 4], their `scores` [n, k], -1 where there is none, and `classes` int64 [n, k]."""
+    """Boxes [n, k, 4], scores [n, k], -1 for rejected boxes, and classes int64 [n, k]."""
 
     boxes: Tensor
     scores: Tensor
@@ -61,18 +62,19 @@ class _Boxes(NamedTuple):
 
 
 def static_detector(plain: nn.Module, channels: int, size: int) -> nn.Module | None:
-    """A module that gives what `plain`, one of torchvision's detectors made by `tensors_alone`, gives for images [n,
-    channels, size, size] in evaluation, [n, most, 6 or 6 + 28 * 28]; None for a detector of another kind.
+    """Return a module with the outputs of `plain`, a torchvision detector made by `tensors_alone`, in evaluation mode.
+
+    It takes images [n, channels, size, size] and returns [n, most, 6 or 6 + 28 * 28]. Returns None for other detectors.
     """
     for kind, static in ((FasterRCNN, _RCNN), (RetinaNet, _RetinaNet), (FCOS, _Fcos), (SSD, _Ssd)):
         if isinstance(plain, kind):
-            made: nn.Module = static(plain, channels, size)
-            return made.eval()
+            decoded: nn.Module = static(plain, channels, size)
+            return decoded.eval()
     return None
 
 
 class _Static(nn.Module):
-    """`anchors` [a, 4], of which each level of features has as many as `counts` says."""
+    """Detector with `anchors` [a, 4]; `counts` holds their number for each feature level."""
 
     anchors: Tensor
 
@@ -82,8 +84,8 @@ class _Static(nn.Module):
         self.size = size
         generator = plain.rpn.anchor_generator if isinstance(plain, FasterRCNN) else plain.anchor_generator
         with torch.no_grad():
-            images = self._padded(torch.zeros(1, channels, size, size))
-            plain(torch.zeros(1, channels, size, size))  # sets what poolers find out from the first images
+            images = self._pad(torch.zeros(1, channels, size, size))
+            plain(torch.zeros(1, channels, size, size))  # poolers set their scales at the first call
             features = self._features(images)
             (anchors,) = generator(ImageList(images, [(size, size)]), features)
         self.register_buffer("anchors", anchors, persistent=False)
@@ -94,79 +96,83 @@ class _Static(nn.Module):
     def forward(self, inputs: Tensor) -> Tensor:
         raise NotImplementedError
 
-    def _padded(self, inputs: Tensor) -> Tensor:
+    def _pad(self, inputs: Tensor) -> Tensor:
         return functional.pad(inputs, (0, -self.size % self.plain.transform.size_divisible) * 2)
 
     def _features(self, images: Tensor) -> list[Tensor]:
         features = self.plain.backbone(images)
         return [features] if isinstance(features, Tensor) else list(features.values())
 
-    def _decoded(self, deltas: Tensor, anchors: Tensor, coder: Any) -> Tensor:
-        """Deltas [n, k, 4] from anchors [n, k, 4], within the image."""
-        made = coder(deltas.reshape(-1, 4), anchors.reshape(-1, 4))
-        return made.reshape(deltas.shape).clamp(0, self.size)
+    def _decode(self, deltas: Tensor, anchors: Tensor, coder: Any) -> Tensor:
+        """Decode deltas [n, k, 4] relative to anchors [n, k, 4], clipped to the image."""
+        decoded = coder(deltas.reshape(-1, 4), anchors.reshape(-1, 4))
+        return decoded.reshape(deltas.shape).clamp(0, self.size)
 
-    def _best(self, found: _Boxes, threshold: float, most: int) -> _Boxes:
-        """The `most` best after suppression within each class, whose boxes are moved apart for it."""
-        apart = found.classes[..., None].to(found.boxes.dtype) * (self.size + 1)
-        kept = nms_mask(found.boxes + apart, found.scores, threshold)
-        scores, at = torch.where(kept, found.scores, NONE).topk(min(most, found.scores.shape[1]), dim=1)
-        boxes = found.boxes.gather(1, at[..., None].expand(-1, -1, 4))
-        there = scores > 0
-        return _Boxes(boxes * there[..., None], scores, found.classes.gather(1, at) * there)
+    def _select(self, candidates: _Boxes, threshold: float, most: int) -> _Boxes:
+        """Return the `most` best boxes after suppression within each class, for which classes are moved apart."""
+        apart = candidates.classes[..., None].to(candidates.boxes.dtype) * (self.size + 1)
+        mask = nms_mask(candidates.boxes + apart, candidates.scores, threshold)
+        scores, at = torch.where(mask, candidates.scores, NONE).topk(min(most, candidates.scores.shape[1]), dim=1)
+        boxes = candidates.boxes.gather(1, at[..., None].expand(-1, -1, 4))
+        is_valid = scores > 0
+        return _Boxes(boxes * is_valid[..., None], scores, candidates.classes.gather(1, at) * is_valid)
 
-    def _joined(self, found: _Boxes, *more: Tensor) -> Tensor:
-        return torch.cat([found.boxes, found.scores[..., None], found.classes[..., None].float(), *more], 2)
+    def _concatenate(self, candidates: _Boxes, *more: Tensor) -> Tensor:
+        return torch.cat(
+            [candidates.boxes, candidates.scores[..., None], candidates.classes[..., None].float(), *more], 2
+        )
 
 
 class _RCNN(_Static):
     """Faster and Mask R-CNN: `RegionProposalNetwork.filter_proposals` and `RoIHeads.postprocess_detections`."""
 
     def forward(self, inputs: Tensor) -> Tensor:
-        images = self._padded(inputs)
+        images = self._pad(inputs)
         named = self.plain.backbone(images)
         named = {"0": named} if isinstance(named, Tensor) else named
         heads = self.plain.roi_heads
         proposals = self._proposals(list(named.values()))
-        pooled = heads.box_head(self._pooled(heads.box_roi_pool, named, proposals.boxes))
-        found = self._detections(proposals, *heads.box_predictor(pooled))
+        pooled = heads.box_head(self._pool(heads.box_roi_pool, named, proposals.boxes))
+        candidates = self._detections(proposals, *heads.box_predictor(pooled))
         if not heads.has_mask():
-            return self._joined(found)
-        masks = heads.mask_predictor(heads.mask_head(self._pooled(heads.mask_roi_pool, named, found.boxes)))
-        own = (found.classes.reshape(-1, 1, 1, 1) + 1).expand(-1, 1, *masks.shape[-2:])
-        likely = masks.gather(1, own).sigmoid().reshape(*found.classes.shape, -1)
-        return self._joined(found, likely * (found.scores > 0)[..., None])
+            return self._concatenate(candidates)
+        masks = heads.mask_predictor(heads.mask_head(self._pool(heads.mask_roi_pool, named, candidates.boxes)))
+        index = (candidates.classes.reshape(-1, 1, 1, 1) + 1).expand(-1, 1, *masks.shape[-2:])
+        probabilities = masks.gather(1, index).sigmoid().reshape(*candidates.classes.shape, -1)
+        return self._concatenate(candidates, probabilities * (candidates.scores > 0)[..., None])
 
     def _proposals(self, features: list[Tensor]) -> _Boxes:
         rpn = self.plain.rpn
-        parts = []
-        begin = 0
+        level_boxes = []
+        first_anchor = 0
         for level, (scores, deltas) in enumerate(zip(*rpn.head(features), strict=True)):
             scores = scores.permute(0, 2, 3, 1).flatten(1)  # noqa: PLW2901
             count = scores.shape[1]
             deltas = deltas.unflatten(1, (-1, 4)).permute(0, 3, 4, 1, 2).flatten(1, 3)  # noqa: PLW2901
             scores, at = scores.topk(min(rpn.pre_nms_top_n(), count), dim=1)  # noqa: PLW2901
-            boxes = self._decoded(
+            boxes = self._decode(
                 deltas.gather(1, at[..., None].expand(-1, -1, 4)),
-                self.anchors[begin : begin + count][at],
+                self.anchors[first_anchor : first_anchor + count][at],
                 rpn.box_coder.decode_single,
             )
-            likely = scores.sigmoid()
-            likely = torch.where(_large(boxes, rpn.min_size) & (likely >= rpn.score_thresh), likely, NONE)
-            parts.append(_Boxes(boxes, likely, torch.full_like(at, level)))
-            begin += count
-        return self._best(_together(parts), rpn.nms_thresh, rpn.post_nms_top_n())
+            probabilities = scores.sigmoid()
+            probabilities = torch.where(
+                _is_large(boxes, rpn.min_size) & (probabilities >= rpn.score_thresh), probabilities, NONE
+            )
+            level_boxes.append(_Boxes(boxes, probabilities, torch.full_like(at, level)))
+            first_anchor += count
+        return self._select(_concatenate_levels(level_boxes), rpn.nms_thresh, rpn.post_nms_top_n())
 
-    def _pooled(self, pooler: Any, named: dict[str, Tensor], boxes: Tensor) -> Tensor:
-        """`MultiScaleRoIAlign`, of every level for all boxes, of which each takes its own."""
+    def _pool(self, pooler: Any, named: dict[str, Tensor], boxes: Tensor) -> Tensor:
+        """Apply `MultiScaleRoIAlign` with every level to all boxes, and select the level of each."""
         number = torch.arange(boxes.shape[0], device=boxes.device, dtype=boxes.dtype)[:, None, None]
         regions = torch.cat([number.expand(-1, boxes.shape[1], 1), boxes], 2).flatten(0, 1)
         levels = [named[name] for name in pooler.featmap_names if name in named]
-        own = pooler.map_levels([boxes.flatten(0, 1)])[:, None, None, None]
+        index = pooler.map_levels([boxes.flatten(0, 1)])[:, None, None, None]
         pooled = None
-        for number_of, (level, scale) in enumerate(zip(levels, pooler.scales, strict=True)):
-            part = roi_align(level, regions, pooler.output_size, scale, pooler.sampling_ratio)
-            pooled = part if pooled is None else torch.where(own == number_of, part, pooled)
+        for level_index, (level, scale) in enumerate(zip(levels, pooler.scales, strict=True)):
+            aligned = roi_align(level, regions, pooler.output_size, scale, pooler.sampling_ratio)
+            pooled = aligned if pooled is None else torch.where(index == level_index, aligned, pooled)
         assert pooled is not None
         return pooled
 
@@ -176,36 +182,44 @@ class _RCNN(_Static):
         boxes = heads.box_coder.decode_single(deltas, proposals.boxes.reshape(-1, 4))
         boxes = boxes.reshape(-1, count, classes, 4)[:, :, 1:].clamp(0, self.size)
         scores = logits.softmax(1).reshape(-1, count, classes)[:, :, 1:]
-        there = (scores > heads.score_thresh) & _large(boxes, 1e-2) & (proposals.scores > 0)[..., None]
+        is_valid = (scores > heads.score_thresh) & _is_large(boxes, 1e-2) & (proposals.scores > 0)[..., None]
         numbers = torch.arange(classes - 1, device=scores.device).expand_as(scores)
-        found = _Boxes(boxes.flatten(1, 2), torch.where(there, scores, NONE).flatten(1), numbers.flatten(1))
-        return self._best(found, heads.nms_thresh, heads.detections_per_img)
+        candidates = _Boxes(boxes.flatten(1, 2), torch.where(is_valid, scores, NONE).flatten(1), numbers.flatten(1))
+        return self._select(candidates, heads.nms_thresh, heads.detections_per_img)
 
 
 class _Dense(_Static):
-    """Detectors that judge each anchor by itself, level by level: RetinaNet's `postprocess_detections`."""
+    """Detectors that classify each anchor on its own, level by level: RetinaNet's `postprocess_detections`."""
 
     def forward(self, inputs: Tensor) -> Tensor:
         plain = self.plain
-        given = plain.head(self._features(self._padded(inputs)))
-        scores = self._scores(given)
+        outputs = plain.head(self._features(self._pad(inputs)))
+        scores = self._scores(outputs)
         classes = scores.shape[2]
-        parts = []
-        begin = 0
+        level_boxes = []
+        first_anchor = 0
         for count in self.counts:
-            likely, at = scores[:, begin : begin + count].flatten(1).topk(min(plain.topk_candidates, count * classes))
+            probabilities, at = (
+                scores[:, first_anchor : first_anchor + count]
+                .flatten(1)
+                .topk(min(plain.topk_candidates, count * classes))
+            )
             anchor = at // classes
-            boxes = self._decoded(
-                given["bbox_regression"][:, begin : begin + count].gather(1, anchor[..., None].expand(-1, -1, 4)),
-                self.anchors[begin : begin + count][anchor],
+            boxes = self._decode(
+                outputs["bbox_regression"][:, first_anchor : first_anchor + count].gather(
+                    1, anchor[..., None].expand(-1, -1, 4)
+                ),
+                self.anchors[first_anchor : first_anchor + count][anchor],
                 self._coder(),
             )
-            parts.append(_Boxes(boxes, torch.where(likely > plain.score_thresh, likely, NONE), at % classes))
-            begin += count
-        found = self._best(_together(parts), plain.nms_thresh, plain.detections_per_img)
-        return self._joined(_without_background(found))
+            level_boxes.append(
+                _Boxes(boxes, torch.where(probabilities > plain.score_thresh, probabilities, NONE), at % classes)
+            )
+            first_anchor += count
+        candidates = self._select(_concatenate_levels(level_boxes), plain.nms_thresh, plain.detections_per_img)
+        return self._concatenate(_without_background(candidates))
 
-    def _scores(self, given: dict[str, Tensor]) -> Tensor:
+    def _scores(self, outputs: dict[str, Tensor]) -> Tensor:
         raise NotImplementedError
 
     def _coder(self) -> Any:
@@ -213,16 +227,16 @@ class _Dense(_Static):
 
 
 class _RetinaNet(_Dense):
-    def _scores(self, given: dict[str, Tensor]) -> Tensor:
-        return given["cls_logits"].sigmoid()
+    def _scores(self, outputs: dict[str, Tensor]) -> Tensor:
+        return outputs["cls_logits"].sigmoid()
 
     def _coder(self) -> Any:
         return self.plain.box_coder.decode_single
 
 
 class _Fcos(_Dense):
-    def _scores(self, given: dict[str, Tensor]) -> Tensor:
-        return (given["cls_logits"].sigmoid() * given["bbox_ctrness"].sigmoid()).sqrt()
+    def _scores(self, outputs: dict[str, Tensor]) -> Tensor:
+        return (outputs["cls_logits"].sigmoid() * outputs["bbox_ctrness"].sigmoid()).sqrt()
 
     def _coder(self) -> Any:
         return self.plain.box_coder.decode
@@ -233,29 +247,29 @@ class _Ssd(_Static):
 
     def forward(self, inputs: Tensor) -> Tensor:
         plain = self.plain
-        given = plain.head(self._features(self._padded(inputs)))
-        scores = given["cls_logits"].softmax(2)[:, :, 1:].transpose(1, 2)  # [n, classes, anchors]
-        deltas = given["bbox_regression"]
-        boxes = self._decoded(deltas, self.anchors.expand_as(deltas), plain.box_coder.decode_single)
-        likely, at = scores.topk(min(plain.topk_candidates, scores.shape[2]), dim=2)
+        outputs = plain.head(self._features(self._pad(inputs)))
+        scores = outputs["cls_logits"].softmax(2)[:, :, 1:].transpose(1, 2)  # [n, classes, anchors]
+        deltas = outputs["bbox_regression"]
+        boxes = self._decode(deltas, self.anchors.expand_as(deltas), plain.box_coder.decode_single)
+        probabilities, at = scores.topk(min(plain.topk_candidates, scores.shape[2]), dim=2)
         numbers = torch.arange(scores.shape[1], device=scores.device)[:, None].expand_as(at)
-        found = _Boxes(
+        candidates = _Boxes(
             boxes.gather(1, at.flatten(1)[..., None].expand(-1, -1, 4)),
-            torch.where(likely > plain.score_thresh, likely, NONE).flatten(1),
+            torch.where(probabilities > plain.score_thresh, probabilities, NONE).flatten(1),
             numbers.flatten(1),
         )
-        return self._joined(self._best(found, plain.nms_thresh, plain.detections_per_img))
+        return self._concatenate(self._select(candidates, plain.nms_thresh, plain.detections_per_img))
 
 
-def _large(boxes: Tensor, least: float) -> Tensor:
-    """Whether both sides of boxes [..., 4] are at least so long."""
+def _is_large(boxes: Tensor, least: float) -> Tensor:
+    """Return a mask of the boxes [..., 4] whose sides are at least `least` long."""
     return ((boxes[..., 2:] - boxes[..., :2]) >= least).all(-1)
 
 
-def _together(parts: list[_Boxes]) -> _Boxes:
-    return _Boxes(*(torch.cat(each, 1) for each in zip(*parts, strict=True)))
+def _concatenate_levels(level_boxes: list[_Boxes]) -> _Boxes:
+    return _Boxes(*(torch.cat(each, 1) for each in zip(*level_boxes, strict=True)))
 
 
-def _without_background(found: _Boxes) -> _Boxes:
-    """Classes from 0 on, where the detector counts them with background as the first."""
-    return found._replace(classes=(found.classes - 1) * (found.scores > 0))
+def _without_background(candidates: _Boxes) -> _Boxes:
+    """Shift classes to start from 0 for detectors that count background as the first."""
+    return candidates._replace(classes=(candidates.classes - 1) * (candidates.scores > 0))

@@ -1,6 +1,4 @@
-"""A model's weights as safetensors, with a config.json by which the library that its architecture comes from loads
-them.
-"""
+"""Weights as safetensors, with a config.json that lets the architecture's library load them."""
 
 from __future__ import annotations
 
@@ -19,14 +17,14 @@ from torch import Tensor, nn
 from engine.contract.job import TIMM
 from engine.contract.problems import Problem
 from engine.inference.conversion.failure import CannotConvert, first_line
-from engine.inference.conversion.quiet import quietly
+from engine.inference.conversion.quiet import suppress_output
 from engine.inference.trained_model import TrainedModel
 from engine.models import detection_models, segmentation_models, timm_models, torchvision_models
 from engine.system import paths
 
 WEIGHTS, CONFIG = "model.safetensors", "config.json"
 TORCHVISION, TIMM_LIBRARY, SMP = "torchvision", "timm", "segmentation_models_pytorch"
-_OF_TORCHVISION = """\
+_TORCHVISION_CODE = """\
 import json
 from pathlib import Path
 
@@ -41,8 +39,9 @@ model.eval()"""
 
 @dataclass(frozen=True)
 class Library:
-    """What loads the weights: its `name` and its `code`, which runs in the folder; `load` does the same and gives the
-    plain model.
+    """Library that loads the weights.
+
+    `code` loads them in the current folder; `load` does the same for a given folder, and returns the model.
     """
 
     name: str
@@ -55,16 +54,15 @@ class Library:
 
 
 def write_weights(folder: Path, model: TrainedModel) -> tuple[Library | None, Problem | None]:
-    """Writes `WEIGHTS` and `CONFIG`; what loads them, or a problem that says that only the code which builds the
-    model can.
+    """Write `WEIGHTS` and `CONFIG`; return the library that loads them, or a problem if only Footplate's code does.
 
-    Raises OSError, and CannotConvert where the library does not take what was written.
+    Raises OSError, and CannotConvert if the weights can't be read back.
     """
     state = {name: tensor.contiguous().clone() for name, tensor in model.module.state_dict().items()}
     paths.write_atomically(folder / WEIGHTS, save(state, {"format": "pt"}))
     library, config = _library(model)
-    told = config | _told(model)
-    paths.write_atomically(folder / CONFIG, json.dumps(told, indent=2).encode())
+    merged = config | _preprocessing_config(model)
+    paths.write_atomically(folder / CONFIG, json.dumps(merged, indent=2).encode())
     written = load_file(folder / WEIGHTS)
     if written.keys() != state.keys() or not all(torch.equal(written[name], state[name]) for name in state):
         raise CannotConvert(Problem("out", "The weights read back differ from those written.", "Check the disk."))
@@ -75,11 +73,11 @@ def write_weights(folder: Path, model: TrainedModel) -> tuple[Library | None, Pr
 
 
 def library_outputs(library: Library, folder: Path) -> Callable[[Tensor], Tensor]:
-    """What the library's model gives for a batch of inputs. Raises CannotConvert where it can't be loaded."""
+    """Return a function that runs the library's model on a batch. Raises CannotConvert if it can't be loaded."""
     try:
-        with quietly():
+        with suppress_output():
             module = library.load(folder).eval()
-    except Exception as error:  # it fails in as many ways as there are models
+    except Exception as error:  # models fail in many ways
         message = f"{library.name} can't load the weights: {first_line(error)}"
         raise CannotConvert(Problem("model", message, "Convert into ONNX.")) from error
 
@@ -93,7 +91,7 @@ def library_outputs(library: Library, folder: Path) -> Callable[[Tensor], Tensor
 
 
 def _library(model: TrainedModel) -> tuple[Library | None, dict[str, Any]]:
-    """What builds the model elsewhere, and what its config holds for that."""
+    """Return the library that can build the model, and its config."""
     job = model.job
     if job.model.name.startswith(TIMM):
         return Library(TIMM_LIBRARY, _timm_code(model), _load_timm), _timm_config(model)
@@ -105,19 +103,24 @@ def _library(model: TrainedModel) -> tuple[Library | None, dict[str, Any]]:
     config = {"library": TORCHVISION, "architecture": job.model.name, "arguments": arguments}
     if arguments is None:
         return None, {"library": "footplate", "architecture": job.model.name}
-    return Library(TORCHVISION, _OF_TORCHVISION, _load_torchvision), config
+    return Library(TORCHVISION, _TORCHVISION_CODE, _load_torchvision), config
 
 
-def _told(model: TrainedModel) -> dict[str, Any]:
-    made_by = model.preprocessing
-    told: dict[str, Any] = {"label_names": list(model.classes)}
-    if not model.job.model.name.startswith(TIMM):  # whose pretrained_cfg says it
-        told |= {"mean": made_by.mean, "std": made_by.std, "image_size": model.size, "channels": model.channels}
-    return told
+def _preprocessing_config(model: TrainedModel) -> dict[str, Any]:
+    preprocessing = model.preprocessing
+    merged: dict[str, Any] = {"label_names": list(model.classes)}
+    if not model.job.model.name.startswith(TIMM):  # timm's pretrained_cfg includes it
+        merged |= {
+            "mean": preprocessing.mean,
+            "std": preprocessing.std,
+            "image_size": model.size,
+            "channels": model.channels,
+        }
+    return merged
 
 
 def _timm_config(model: TrainedModel) -> dict[str, Any]:
-    """As timm's own `save_for_hf` writes it."""
+    """Return a config like timm's `save_for_hf`."""
     from timm.models._hub import save_config_for_hf
 
     name = model.job.model.name.removeprefix(TIMM)
@@ -133,7 +136,7 @@ def _timm_config(model: TrainedModel) -> dict[str, Any]:
         "license": None,
     }
     sized = timm_models.sized(model.job.model.name, model.size)
-    with tempfile.TemporaryDirectory() as folder, quietly():
+    with tempfile.TemporaryDirectory() as folder, suppress_output():
         file = Path(folder, CONFIG)
         save_config_for_hf(model.module, str(file), model_config={"pretrained_cfg": given}, model_args=sized)
         made: dict[str, Any] = json.loads(file.read_bytes())
@@ -178,7 +181,7 @@ def _load_torchvision(folder: Path) -> nn.Module:
 
 
 def _torchvision_arguments(model: TrainedModel) -> dict[str, Any] | None:
-    """What torchvision's builder is called with; None for models that it has not, or has only for coloured images."""
+    """Return the arguments of torchvision's builder; None for models it lacks, or has only for color images."""
     job, classes = model.job, len(model.classes)
     if model.channels != 3:
         return None

@@ -1,1 +1,1 @@
-"""How good a model is on a split of a dataset, and how sure that is."""
+"""Evaluation of a model on a split of a dataset, with confidence intervals."""

@@ -1,4 +1,4 @@
-"""A folder's classes made those of a model, by their names. Torch-free."""
+"""Mapping of a folder's classes to a model's classes by name, without torch."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from engine.data.formats.shared.instances import Instance, InstanceSplit, Source
 from engine.data.splits import FileSplit, IdxSplit, Labels, LabelSplit, MaskCode, RecognizedDataset, Split
 
 UNKNOWN = -1
-"""What a class becomes that the model does not know."""
+"""Index of a class that the model does not know."""
 _NO_VALUE = -(1 << 62)
 """Value that no mask has, for a class that the folder lacks."""
 _BY_VALUE = re.compile(r"(?:class|value) (\d+)")
-"""Names of classes of masks, or of points, of which nothing but the value is known."""
+"""Names of mask or point classes for which only the value is known."""
 _OF_TWO_VALUES = ("background", "foreground")
-"""What the classes of masks are called that have no other values than 0 and one more."""
+"""Names of mask classes that have no values except 0 and another."""
 
 
 class _Renumbered(NamedTuple):
@@ -31,8 +31,9 @@ class _Renumbered(NamedTuple):
 
 
 def map_classes(found: RecognizedDataset, classes: Sequence[str]) -> tuple[RecognizedDataset, ClassMapping]:
-    """`found` with `classes` for its own, and what has become of these. Images of an unknown class are left out, and
-    so are its labels, boxes and outlines; its pixels and points are of no class.
+    """Return the dataset with the model's `classes`, and a report of the mapping.
+
+    Images, labels, boxes and outlines of unknown classes are left out; their pixels and points get no class.
     """
     if found.classes == tuple(classes):
         return found, ClassMapping()
@@ -43,7 +44,7 @@ def map_classes(found: RecognizedDataset, classes: Sequence[str]) -> tuple[Recog
     unknown = tuple(name for name in found.classes if name not in known)
     ignored = 0
 
-    def renumbered(split: Split | None) -> Split | None:
+    def renumber(split: Split | None) -> Split | None:
         nonlocal ignored
         if split is None:
             return None
@@ -53,10 +54,10 @@ def map_classes(found: RecognizedDataset, classes: Sequence[str]) -> tuple[Recog
         return made
 
     if found.code is not None:
-        mapped = replace(found, code=_recoded(found.code, numbers, len(classes)))
+        mapped = replace(found, code=_recode(found.code, numbers, len(classes)))
     else:
-        train, val = renumbered(found.train), renumbered(found.val)
-        test = val if found.test is found.val else renumbered(found.test)
+        train, val = renumber(found.train), renumber(found.val)
+        test = val if found.test is found.val else renumber(found.test)
         mapped = replace(found, train=train, val=val, test=test)
     counted = not unknown or not (found.code is not None or isinstance(found.train, InstanceSplit))
     missing = tuple(name for name in classes if name not in found.classes)
@@ -69,13 +70,13 @@ def _by_value(names: tuple[str, ...], code: MaskCode, classes: Sequence[str]) ->
 
     A folder in which some values do not occur may have other names for the rest.
     """
-    of_model = {int(match[1]): name for name in classes if (match := _BY_VALUE.fullmatch(name))}
-    if len(of_model) < len(classes) or not (names == _OF_TWO_VALUES or all(map(_BY_VALUE.fullmatch, names))):
+    model_names = {int(match[1]): name for name in classes if (match := _BY_VALUE.fullmatch(name))}
+    if len(model_names) < len(classes) or not (names == _OF_TWO_VALUES or all(map(_BY_VALUE.fullmatch, names))):
         return names
-    return tuple(of_model.get(value, f"class {value}") for value in code.values)
+    return tuple(model_names.get(value, f"class {value}") for value in code.values)
 
 
-def _recoded(code: MaskCode, numbers: Labels, classes: int) -> MaskCode:
+def _recode(code: MaskCode, numbers: Labels, classes: int) -> MaskCode:
     values, palette = [_NO_VALUE] * classes, [-1] * classes
     ignored = list(code.ignored)
     colors = code.palette or (-1,) * len(code.values)
@@ -123,27 +124,27 @@ def _boxes(split: BoxSplit, numbers: Labels, classes: int) -> _Renumbered:
 
 
 def _instances(split: InstanceSplit, numbers: Labels, classes: int) -> _Renumbered:
-    return _Renumbered(replace(split, sources=[_Relabelled(source, numbers) for source in split.sources]), 0)
+    return _Renumbered(replace(split, sources=[_Relabeled(source, numbers) for source in split.sources]), 0)
 
 
 @dataclass(frozen=True, eq=False)
-class _Relabelled:
-    """A source of instances whose classes become `numbers[class]`."""
+class _Relabeled:
+    """Source of instances whose classes are mapped to `numbers[class]`."""
 
     source: Source
     numbers: npt.NDArray[np.int64]
 
     def instances(self, height: int, width: int) -> list[Instance]:
         there = self.source.instances(height, width)
-        renumbered = [each._replace(label=int(self.numbers[each.label])) for each in there if not each.ignored]
+        renumber = [each._replace(label=int(self.numbers[each.label])) for each in there if not each.ignored]
         return [
-            *(each for each in renumbered if each.label != UNKNOWN),
+            *(each for each in renumber if each.label != UNKNOWN),
             *(each._replace(label=0) for each in there if each.ignored),
         ]
 
     def labels(self) -> list[int]:
-        renumbered: list[int] = self.numbers[self.source.labels()].tolist()
-        return [label for label in renumbered if label != UNKNOWN]
+        renumber: list[int] = self.numbers[self.source.labels()].tolist()
+        return [label for label in renumber if label != UNKNOWN]
 
     def sizes(self) -> list[tuple[int, int]]:
         return self.source.sizes()

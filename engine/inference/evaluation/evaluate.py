@@ -1,6 +1,4 @@
-"""A run's model evaluated: the workers' parts joined, measured, and kept in the run's folder as a whole or not at
-all.
-"""
+"""Evaluation of a run's model, saved atomically in the run's folder."""
 
 from __future__ import annotations
 
@@ -33,11 +31,11 @@ from engine.contract.inference.messages import Progress
 from engine.contract.problems import Problem
 from engine.inference.devices import Say, on_devices
 from engine.inference.evaluation.analyses import analysis_of
-from engine.inference.evaluation.bootstrap import Resampled, intervals_of, resampled
+from engine.inference.evaluation.bootstrap import Resampled, intervals_of, resample
 from engine.inference.evaluation.dataset import EvaluationData, open_data
 from engine.inference.evaluation.measure import part_name
 from engine.inference.evaluation.parts import Joined, join
-from engine.inference.trained_model import CannotLoad, Learnt, checkpoint_path, learnt
+from engine.inference.trained_model import CannotLoad, Learned, checkpoint_path, read_training
 from engine.runs.evaluations import FOLDER
 from engine.runs.folder import RunFolder
 from engine.system import paths
@@ -49,17 +47,17 @@ WORK = "engine.inference.evaluation.measure:run"
 
 
 def evaluate(order: EvaluateOrder, say: Say) -> Path:
-    """Evaluates the model of the order's run; the path of the Evaluation. Raises CannotLoad."""
+    """Evaluate as ordered, and return the path of the `Evaluation`. Raises CannotLoad."""
     run = RunFolder(order.run)
-    known = learnt(run)
+    training = read_training(run)
     checkpoint = checkpoint_path(run, order.checkpoint)
     say(Progress(fraction=0.0, what="Opening the dataset"))
-    data = open_data(known, order.dataset, order.split)
+    data = open_data(training, order.dataset, order.split)
     say(Progress(fraction=0.0, what="Opening the dataset", warnings=data.warnings))
-    with _kept(run) as folder:
+    with _work_folder(run) as folder:
         sha256 = verify_checkpoint(checkpoint)
         on_devices(order, folder, WORK, say, total=len(data), what=f"Evaluating {counted(len(data), 'sample')}")
-        say(Progress(fraction=0.0, what="Computing measures"))
+        say(Progress(fraction=0.0, what="Computing metrics"))
         files = [folder / part_name(rank) for rank in range(len(order.devices))]
         joined = join(files)
         if not len(joined.samples):
@@ -68,33 +66,31 @@ def evaluate(order: EvaluateOrder, say: Say) -> Path:
             id="",
             date=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
             run=run.run_id,
-            task=known.job.task,
+            task=training.job.task,
             checkpoint=checkpoint.name,
             sha256=sha256,
             dataset=data.folder,
             split=data.split,
-            classes=known.classes,
+            classes=training.classes,
             samples=len(joined.samples),
             skipped=joined.skipped,
             mapping=data.mapping,
             warnings=data.warnings,
         )
-        contents = _measured(evaluation, known, joined, say)
+        contents = _compute(evaluation, training, joined, say)
         for path in (*files, *folder.iterdir()):
             path.unlink(missing_ok=True)
         contents[SAMPLES_FILE] = msgspec.msgpack.encode(_samples(data, joined))
-        return _written(folder, contents, data.split)
+        return _save(folder, contents, data.split)
 
 
 @contextmanager
-def _kept(run: RunFolder) -> Iterator[Path]:
-    """A new folder to work in beside the run's evaluations, which is gone in the end unless it was moved. Raises
-    CannotLoad.
-    """
+def _work_folder(run: RunFolder) -> Iterator[Path]:
+    """Create a folder next to the run's evaluations, and delete it at the end unless it was moved. Raises CannotLoad."""
     try:
         parent = run.path / FOLDER
         paths.make_folder(parent)
-        if parent.is_symlink():  # in a folder that comes from elsewhere it may lead anywhere
+        if parent.is_symlink():  # a link in a copied run folder could lead anywhere
             raise NotADirectoryError(errno.ENOTDIR, "it is a link", str(parent))
         folder = Path(tempfile.mkdtemp(prefix=".part-", dir=parent))
     except OSError as error:
@@ -110,28 +106,28 @@ def _kept(run: RunFolder) -> Iterator[Path]:
 
 
 def _unwritable(folder: Path, error: OSError) -> CannotLoad:
-    message = f"The evaluation can't be kept in {folder}: {error.strerror or error}."
+    message = f"The evaluation can't be saved in {folder}: {error.strerror or error}."
     return CannotLoad(Problem("run", message, "Free some space there, or give yourself permission to write to it."))
 
 
-def _measured(evaluation: Evaluation, known: Learnt, joined: Joined, say: Say) -> dict[str, bytes]:
-    """The files that hold what came of it, but for the samples; the evaluation has no id yet."""
-    objective = known.objective()
-    analysis = analysis_of(objective, known.classes)
+def _compute(evaluation: Evaluation, training: Learned, joined: Joined, say: Say) -> dict[str, bytes]:
+    """Return the contents of all files except the samples; the evaluation has no id."""
+    objective = training.objective()
+    analysis = analysis_of(objective, training.classes)
     analysis.begin(joined.columns)
     count = len(joined.samples)
 
-    def filled(weights: np.ndarray) -> Measured:
+    def fill(weights: np.ndarray) -> Measured:
         metrics = {name: joined.states[name].fill(metric, weights) for name, metric in analysis.metrics(1.0).items()}
         return Measured(metrics, weights, joined.columns)
 
     def values(weights: np.ndarray) -> Values:
-        return analysis.values(filled(weights))
+        return analysis.values(fill(weights))
 
-    whole = filled(np.ones(count, np.int64))
-    of_all = analysis.values(whole)
-    draws = resampled(count, values, lambda share: say(Progress(fraction=share, what="Computing intervals")))
-    intervals = Intervals(*intervals_of(of_all, draws))
+    full = fill(np.ones(count, np.int64))
+    values_of_all = analysis.values(full)
+    draws = resample(count, values, lambda share: say(Progress(fraction=share, what="Computing intervals")))
+    intervals = Intervals(*intervals_of(values_of_all, draws))
     known_ids = {entry.id for entry in objective.entry.metrics}
     added = (entry for entry in analysis.entries if entry.id not in known_ids)
     entries = tuple(entry for entry in (*objective.entry.metrics, *added) if entry.id in intervals.measures)
@@ -140,12 +136,12 @@ def _measured(evaluation: Evaluation, known: Learnt, joined: Joined, say: Say) -
         entries=entries,
         measures={entry.id: intervals.measures[entry.id] for entry in entries},
         per_class=dict(intervals.per_class),
-        confusion=whole.own.confusion(),
-        resamples=draws.drawn,
-        **analysis.details(whole, intervals),
+        confusion=full.own.confusion(),
+        resamples=draws.resamples,
+        **analysis.details(full, intervals),
     )
     contents = {EVALUATION_FILE: msgspec.json.encode(evaluation), RESAMPLES_FILE: _resamples(evaluation, draws)}
-    curves = analysis.curves(whole, intervals)
+    curves = analysis.curves(full, intervals)
     if curves:
         contents[CURVES_FILE] = msgspec.msgpack.encode(Curves(classes=curves))
     if joined.columns.probabilities is not None:
@@ -165,7 +161,7 @@ def _resamples(evaluation: Evaluation, draws: Resampled) -> bytes:
 
 
 def _samples(data: EvaluationData, joined: Joined) -> Samples:
-    """How the model did on each sample."""
+    """Return the results of each sample."""
     firsts = np.cumsum([0, *(len(samples) for _, samples in data.parts)])
     of = np.searchsorted(firsts, joined.samples, side="right") - 1
     indices = (joined.samples - firsts[of]).tolist()
@@ -182,10 +178,8 @@ def _samples(data: EvaluationData, joined: Joined) -> Samples:
     )
 
 
-def _written(folder: Path, contents: dict[str, bytes], split: str) -> Path:
-    """Moves the evaluation to where it is kept, once all its files are on the disk; the path of its first. Raises
-    OSError.
-    """
+def _save(folder: Path, contents: dict[str, bytes], split: str) -> Path:
+    """Move the evaluation to its final folder once all files are on the disk, and return its path. Raises OSError."""
     parent = folder.parent
     evaluation = msgspec.json.decode(contents.pop(EVALUATION_FILE), type=Evaluation)
     plain = f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}-{split}"

@@ -1,4 +1,4 @@
-"""Classes and labels of images: curves, calibration, and what a threshold leaves."""
+"""Analyses of classes and labels of images: curves, calibration and thresholds."""
 
 from __future__ import annotations
 
@@ -20,15 +20,16 @@ from engine.metrics.label_curves import RankedScores, average_precision, roc, ro
 from engine.tasks.analysis import Analysis, Columns, Intervals, Measured, Values
 from engine.tasks.multilabel.task import THRESHOLD
 
-MOST_CELLS = 1 << 21
-"""Samples times classes up to which curves are computed again for resamples; of more their areas have no intervals."""
+MAX_CELLS = 1 << 21
+"""Samples times classes up to which curves are resampled; otherwise their areas have no intervals."""
 
 Floats = npt.NDArray[np.float64]
 
 
 class Predictions(NamedTuple):
-    """The `confidence` of each prediction and whether it is `right`, both [n * each], of which a sample has `each`;
-    `there` is how many could be right.
+    """Confidence of each prediction and whether it is `right`, both [n * each].
+
+    `each` is the number of predictions per sample, `positives` how many can be right.
     """
 
     confidence: Floats
@@ -38,7 +39,7 @@ class Predictions(NamedTuple):
 
 
 class LabelAnalysis(Analysis):
-    """What classes and labels have in common: each has a probability for each sample."""
+    """Analysis of a probability for each class and sample."""
 
     entries = (
         Measure("map", "Mean average precision", higher_is_better=True, percent=True),
@@ -48,11 +49,11 @@ class LabelAnalysis(Analysis):
 
     @abstractmethod
     def predictions(self, columns: Columns) -> Predictions:
-        """What is predicted of each sample."""
+        """Return the predictions of all samples."""
 
     @abstractmethod
     def fitted(self, columns: Columns) -> Fitted | None:
-        """The temperature that suits the probabilities."""
+        """Return the temperature that calibrates the probabilities."""
 
     def begin(self, columns: Columns) -> None:
         assert columns.true is not None
@@ -67,7 +68,7 @@ class LabelAnalysis(Analysis):
         predictions, weights = self._predictions, measured.weights
         binned = calibration.bins(predictions.confidence, predictions.right, weights.repeat(predictions.each))
         measures = {**measures, "ece": calibration.expected_error(binned)}
-        if (weights != 1).any() and weights.size * len(self.classes) > MOST_CELLS:
+        if (weights != 1).any() and weights.size * len(self.classes) > MAX_CELLS:
             return Values(measures, per_class)
         counts = [ranked.counts(weights) for ranked in self._ranked]
         precisions, areas = tuple(map(average_precision, counts)), tuple(map(roc_area, counts))
@@ -77,7 +78,7 @@ class LabelAnalysis(Analysis):
     def details(self, measured: Measured, intervals: Intervals) -> dict[str, Any]:
         predictions, fitted = self._predictions, self._fitted
         binned = calibration.bins(predictions.confidence, predictions.right)
-        told = Calibration(
+        report = Calibration(
             ece=intervals.measures["ece"],
             bins=tuple(
                 _reliability(*each) for each in enumerate(zip(*(sums.tolist() for sums in binned), strict=True))
@@ -89,7 +90,7 @@ class LabelAnalysis(Analysis):
             loss_after=fitted.loss[1] if fitted else None,
         )
         rows = threshold_rows(predictions.confidence, predictions.right > 0, predictions.there)
-        return {"calibration": told, "thresholds": rows}
+        return {"calibration": report, "thresholds": rows}
 
     def curves(self, measured: Measured, intervals: Intervals) -> tuple[ClassCurves, ...]:
         precisions, areas = intervals.per_class["AP"], intervals.per_class["AUC"]
@@ -99,18 +100,18 @@ class LabelAnalysis(Analysis):
 
 
 class ClassAnalysis(LabelAnalysis):
-    """One class for each image."""
+    """Analysis of one class per image."""
 
     def columns(self, outputs: Tensor, targets: Tensor) -> Columns:
-        likely = outputs.float().softmax(1)
-        confidence, found = likely.max(1)
+        probabilities = outputs.float().softmax(1)
+        confidence, found = probabilities.max(1)
         true = targets.argmax(1) if targets.dim() == 2 else targets
         return Columns(
             correct=(found == true).double().tolist(),
             true=[(number,) for number in true.tolist()],
             predicted=[(number,) for number in found.tolist()],
             confidence=confidence.tolist(),
-            probabilities=likely.cpu().numpy(),
+            probabilities=probabilities.cpu().numpy(),
         )
 
     def predictions(self, columns: Columns) -> Predictions:
@@ -123,19 +124,19 @@ class ClassAnalysis(LabelAnalysis):
 
 
 class MultiLabelAnalysis(LabelAnalysis):
-    """Any number of labels for each image."""
+    """Analysis of any number of labels per image."""
 
     def columns(self, outputs: Tensor, targets: Tensor) -> Columns:
-        likely, true = outputs.float().sigmoid(), targets > 0.5
-        found = likely >= THRESHOLD
-        decided = likely.where(found, 1 - likely).amin(1)
+        probabilities, true = outputs.float().sigmoid(), targets > 0.5
+        found = probabilities >= THRESHOLD
+        decided = probabilities.where(found, 1 - probabilities).amin(1)
         either, both = (found | true).sum(1), (found & true).sum(1)
         return Columns(
             correct=(both / either.clamp(min=1)).where(either > 0, 1.0).double().tolist(),
             true=[tuple(row.nonzero().flatten().tolist()) for row in true.cpu()],
             predicted=[tuple(row.nonzero().flatten().tolist()) for row in found.cpu()],
             confidence=decided.tolist(),
-            probabilities=likely.cpu().numpy(),
+            probabilities=probabilities.cpu().numpy(),
         )
 
     def predictions(self, columns: Columns) -> Predictions:
@@ -153,7 +154,7 @@ class MultiLabelAnalysis(LabelAnalysis):
 
 
 def truth_of(true: list[tuple[int, ...]], classes: int) -> npt.NDArray[np.bool_]:
-    """Which of the classes each sample has, [n, classes]."""
+    """Return the classes of each sample as a mask, [n, classes]."""
     truth = np.zeros((len(true), classes), bool)
     rows = np.repeat(np.arange(len(true)), [len(each) for each in true])
     truth[rows, [number for each in true for number in each]] = True

@@ -1,4 +1,4 @@
-"""What a worker of an evaluation does: the model goes over its share of the samples, and what came of each is kept."""
+"""Worker of an evaluation: run the model on its partition of the samples, and save the results of each."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from engine.inference.evaluation.analyses import analysis_of
 from engine.inference.evaluation.dataset import open_data
 from engine.inference.evaluation.parts import Part
 from engine.inference.evaluation.sample_states import Recorder
-from engine.inference.sweep import Swept, sweep
+from engine.inference.sweep import BatchOutput, sweep
 from engine.inference.trained_model import TrainedModel
 from engine.inference.worker import Share, serve
 from engine.models.base import TaskError
@@ -31,7 +31,7 @@ def run(spec: WorkerSpec, channel: socket.socket) -> int:
 
 
 def part_name(rank: int) -> str:
-    """The file of a worker's part, in the folder where it works."""
+    """Return the name of a worker's result file."""
     return f"part-{rank}.pt"
 
 
@@ -45,7 +45,7 @@ def _measure(order: EvaluateOrder, model: TrainedModel, share: Share) -> None:
     for _, samples in data.parts:
         for swept in sweep(model, samples, batch_size=batch_size, part=share.part, on_unreadable=worker.skip):
             worker.add(swept, samples, first)
-            share.progressed(len(swept.samples))
+            share.advance(len(swept.samples))
         first += len(samples)
     try:
         worker.part.write(share.folder / part_name(share.rank))
@@ -54,7 +54,7 @@ def _measure(order: EvaluateOrder, model: TrainedModel, share: Share) -> None:
 
 
 class _Measurer:
-    """Adds batches to a worker's part."""
+    """Collector of a worker's results."""
 
     def __init__(self, model: TrainedModel, share: Share) -> None:
         self.part = Part()
@@ -64,15 +64,15 @@ class _Measurer:
         self.part.recorders = {name: Recorder() for name in self._analysis.metrics(1.0)}
 
     def skip(self, path: str, reason: str) -> None:
-        """Takes note of a sample that can't be read."""
+        """Record a sample that can't be read."""
         self.part.skipped.append((path, reason))
         self._share.skip(path, reason)
 
     @torch.inference_mode()
-    def add(self, swept: Swept, samples: ImageSet | SampleSet, first: int) -> None:
-        """Adds a batch of `samples`, the first of which is the `first` of all."""
+    def add(self, swept: BatchOutput, samples: ImageSet | SampleSet, first: int) -> None:
+        """Add a batch of `samples`, whose first sample has the overall number `first`."""
         outputs, targets = swept.outputs, swept.targets
-        if outputs.dim() == 2:  # small, and slow to be looked at one by one on a GPU
+        if outputs.dim() == 2:  # small, and slow to process one by one on a GPU
             outputs, targets = outputs.cpu(), targets.cpu()
         numbers: list[int] = swept.samples.tolist()
         columns = self._analysis.columns(outputs, targets)
@@ -83,7 +83,7 @@ class _Measurer:
                 self.part.recorders[name].add(metric)
 
     def _scale(self, samples: ImageSet | SampleSet, number: int) -> float:
-        """How many of its own pixels an image has for each of those that the model was given."""
+        """Return the number of an image's pixels per pixel of the model's input."""
         if not self._analysis.scaled or not isinstance(samples, ImageSet):
             return 1.0
         size = upright_size(samples.files[number])
@@ -91,7 +91,7 @@ class _Measurer:
 
 
 def _losses(objective: Objective, outputs: Tensor, targets: Tensor) -> Tensor | None:
-    """The loss of each sample of a batch, [n]; None where only the model itself can tell it."""
+    """Return the loss of each sample of a batch, [n]; None if only the model can compute it."""
     if objective.loss_in_model:
         return None
     losses, _ = run_in_parts(

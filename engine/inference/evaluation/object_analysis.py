@@ -1,4 +1,4 @@
-"""Boxes and outlined objects: average precision by size, kinds of errors, and what a threshold of the score leaves."""
+"""Analysis of boxes and outlined objects: average precision by size, kinds of errors and thresholds."""
 
 from __future__ import annotations
 
@@ -36,12 +36,13 @@ from engine.tasks.instances.task import masks_of, outlined_in
 
 SIZES: tuple[SizeName, ...] = get_args(SizeName)
 AREAS = ((0.0, 32.0**2), (32.0**2, 96.0**2), (96.0**2, 1e10))
-"""COCO's sizes: from the least to the most pixels, both included (pycocotools' `areaRng`)."""
+"""COCO's ranges of areas in pixels, inclusive (pycocotools' `areaRng`)."""
 
 
 class Compared(NamedTuple):
-    """An image's detections and objects: `overlaps` [d, g], and what each has for an area, in pixels of what the
-    model was given; `classes` [g] and `ignored` [g] are the objects'.
+    """Detections and objects of an image with their `overlaps` [d, g].
+
+    Areas are in pixels of the model's input; `classes` [g] and `ignored` [g] belong to the objects.
     """
 
     found: Found
@@ -53,9 +54,10 @@ class Compared(NamedTuple):
 
 
 class ObjectMetric(Metric):
-    """`counters` [2 + 3, C]: of each class the objects that count, those that were missed, and those of each of
-    `SIZES`. `rows`: those of `judge_errors`, and for each size the ten outcomes, in which objects and detections of
-    other sizes are left out.
+    """Metric of detections by size.
+
+    `counters` [2 + 3, C] count the objects of each class, the missed ones, and those of each of `SIZES`. `rows` hold
+    those of `judge_errors`, and the ten outcomes for each size, without objects and detections of other sizes.
     """
 
     def __init__(self, classes: int, scale: float) -> None:
@@ -65,7 +67,7 @@ class ObjectMetric(Metric):
 
     @abstractmethod
     def compared(self, found: Found, target: Tensor) -> Compared:
-        """One image's detections beside its objects."""
+        """Compare one image's detections with its objects."""
 
     @torch.no_grad()
     def update(self, outputs: Tensor, targets: Tensor) -> None:
@@ -84,7 +86,7 @@ class ObjectMetric(Metric):
             )
 
     def compute(self) -> dict[str, float]:
-        """The average precision of each size of which there are objects."""
+        """Return the mean average precision of each size that has objects."""
         found = {}
         for size, precisions in self.by_size().items():
             there = precisions[~np.isnan(precisions[:, 0])]
@@ -93,7 +95,7 @@ class ObjectMetric(Metric):
         return found
 
     def by_size(self) -> dict[SizeName, Floats]:
-        """Of each class at each threshold, NaN for a class that has no such objects."""
+        """Return the average precision of each class at each threshold; NaN for a class without such objects."""
         rows, counters = self.rows.numpy(), self.counters.numpy()
         parts = np.split(rows[:, COLUMNS:], len(SIZES), axis=1)
         return {
@@ -102,8 +104,9 @@ class ObjectMetric(Metric):
         }
 
     def _outcomes(self, each: Compared, least: float, most: float) -> Floats:
-        """As pycocotools' `evaluateImg` does: objects of other sizes are ignored, and so are detections that take
-        none and are of another size themselves. In the order of `judge_errors`.
+        """Return the outcomes like pycocotools' `evaluateImg`, in the order of `judge_errors`.
+
+        Objects of other sizes are ignored, as are unmatched detections of another size.
         """
         areas, found_areas = each.areas * self._scale**2, each.found_areas * self._scale**2
         ignored = each.ignored | (areas < least) | (areas > most)
@@ -137,7 +140,7 @@ class MaskObjects(ObjectMetric):
 
 
 class ObjectAnalysis(Analysis):
-    """Boxes or outlines around objects, which `kind` compares; `first` is what the ids of their measures begin with."""
+    """Analysis of boxes, or of outlines if `kind` compares these."""
 
     entries = tuple(
         Measure(f"{name}_{size}", f"{title}, {size} objects", higher_is_better=True, percent=True)
@@ -188,7 +191,7 @@ class ObjectAnalysis(Analysis):
         }
 
     def curves(self, measured: Measured, intervals: Intervals) -> tuple[ClassCurves, ...]:
-        """At an IoU of 0.5."""
+        """Return the curves at an IoU of 0.5."""
         metric = measured.metrics["objects"]
         rows, counts = metric.rows.numpy(), metric.counters.numpy()[0]
         titles = (title for title in intervals.per_class if title.endswith("AP50"))

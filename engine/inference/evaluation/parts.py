@@ -1,4 +1,4 @@
-"""What each worker finds out of its share of the samples, and how its parent puts the shares together."""
+"""Results of each worker of an evaluation, and their merging."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _LISTS = ("correct", "true", "predicted", "confidence")
 
 @dataclass
 class Part:
-    """A worker's samples, by their numbers among all, in the order in which it came to them."""
+    """Results of a worker's samples, by their overall numbers, in the order of processing."""
 
     samples: list[int] = field(default_factory=list)
     losses: list[float] | None = field(default_factory=list)
@@ -32,7 +32,7 @@ class Part:
     _probabilities: list[npt.NDArray[np.float32]] = field(default_factory=list)
 
     def add(self, samples: Sequence[int], losses: Tensor | None, columns: Columns) -> None:
-        """Adds a batch, but for its states, which are for the recorders."""
+        """Add a batch; its metric states are added to the recorders."""
         self.samples += samples
         if losses is None:
             self.losses = None
@@ -46,7 +46,7 @@ class Part:
             self._probabilities.append(columns.probabilities)
 
     def write(self, path: Path) -> None:
-        """Raises CheckpointError."""
+        """Write the part. Raises CheckpointError."""
         content: dict[str, Any] = {
             "samples": self.samples,
             "losses": self.losses,
@@ -60,7 +60,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Joined:
-    """All samples, in the order of the split. `samples` are their numbers, without those of what was skipped."""
+    """Results of all samples in the order of the split; `samples` holds their numbers, without skipped ones."""
 
     samples: npt.NDArray[np.int64]
     losses: list[float] | None
@@ -70,20 +70,20 @@ class Joined:
 
 
 def join(paths: Sequence[Path]) -> Joined:
-    """The parts in `paths` together. Raises OSError, or DamagedCheckpoint."""
+    """Merge the parts in `paths`. Raises OSError, DamagedCheckpoint."""
     parts: list[dict[str, Any]] = [read_checkpoint(path)[0] for path in paths]
-    there = [part for part in parts if part["samples"]]
-    numbers = np.array([number for part in there for number in part["samples"]], np.int64)
+    nonempty = [part for part in parts if part["samples"]]
+    numbers = np.array([number for part in nonempty for number in part["samples"]], np.int64)
     order = np.argsort(numbers, kind="stable")
-    probabilities = [part["probabilities"].numpy() for part in there if part["probabilities"] is not None]
-    columns = {name: _ordered([part["columns"][name] for part in there], order) for name in _LISTS}
+    probabilities = [part["probabilities"].numpy() for part in nonempty if part["probabilities"] is not None]
+    columns = {name: _ordered([part["columns"][name] for part in nonempty], order) for name in _LISTS}
     return Joined(
         numbers[order],
-        _ordered([part["losses"] for part in there], order),
+        _ordered([part["losses"] for part in nonempty], order),
         Columns(**columns, probabilities=np.concatenate(probabilities)[order] if probabilities else None),
         {
-            name: States([Packed(*part["states"][name]) for part in there], order)
-            for name in (there[0]["states"] if there else ())
+            name: States([Packed(*part["states"][name]) for part in nonempty], order)
+            for name in (nonempty[0]["states"] if nonempty else ())
         },
         tuple(Skipped(path=path, reason=reason) for part in parts for path, reason in part["skipped"]),
     )
@@ -92,5 +92,5 @@ def join(paths: Sequence[Path]) -> Joined:
 def _ordered(lists: Sequence[list[Any] | None], order: npt.NDArray[np.int64]) -> list[Any] | None:
     if any(each is None for each in lists):
         return None
-    together = [each for part in lists for each in part or ()]
-    return [together[index] for index in order.tolist()]
+    merged = [each for part in lists for each in part or ()]
+    return [merged[index] for index in order.tolist()]

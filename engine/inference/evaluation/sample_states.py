@@ -1,7 +1,7 @@
-"""The state of a metric for each sample alone, of which that for any choice of samples can be put together.
+"""Metric states of single samples, which can be combined for any selection of samples.
 
-So what is measured can be measured again of resamples, whatever the task: counters are added, rows put one after
-another, and what is in neither goes by the metric's own `sync`, as if each sample had been another rank's.
+This allows metrics of any task to be recomputed for resamples: counters are added, rows concatenated, and other state
+is merged by the metric's `sync`, as if each sample had been on another rank.
 """
 
 from __future__ import annotations
@@ -22,8 +22,10 @@ AnyMetric = TypeVar("AnyMetric", bound=Metric)
 
 
 class Packed(NamedTuple):
-    """States as they are written to a file: counters as those of a sparse matrix [n, k], `rows` [r, w] with how many
-    each sample has, and what else there is of each sample, by the calls of `sync`.
+    """States as stored in a file.
+
+    Counters form a sparse matrix [n, k]; `rows` [r, w] belong to samples by `row_counts`; `others` holds the remaining
+    state of each sample by the calls of `sync`.
     """
 
     width: int
@@ -36,7 +38,7 @@ class Packed(NamedTuple):
 
 
 class Recorder:
-    """Collects the states of one metric, sample by sample."""
+    """Collector of a metric's states, sample by sample."""
 
     def __init__(self) -> None:
         self._width = 0
@@ -46,12 +48,12 @@ class Recorder:
         self._others: list[list[Any]] = []
 
     def add(self, metric: Metric) -> None:
-        """Adds the next sample's, whose metric has seen it alone."""
+        """Add the state of a metric that has seen only the next sample."""
         counters = metric.counters.detach().cpu().flatten()
         self._width = len(counters)
-        there = counters.nonzero().flatten()
-        self._indices.append(there)
-        self._values.append(counters[there])
+        nonzero = counters.nonzero().flatten()
+        self._indices.append(nonzero)
+        self._values.append(counters[nonzero])
         self._rows.append(metric.rows.detach().cpu())
         others: list[Any] = []
 
@@ -64,25 +66,23 @@ class Recorder:
 
     def packed(self) -> Packed:
         counts = torch.tensor([0, *map(len, self._indices)], dtype=torch.int64)
-        there = [rows for rows in self._rows if len(rows)]
+        nonzero = [rows for rows in self._rows if len(rows)]
         return Packed(
             self._width,
             counts.cumsum(0),
             torch.cat([torch.empty(0, dtype=torch.int64), *self._indices]),
             torch.cat([torch.empty(0, dtype=torch.float64), *self._values]),
-            torch.cat(there) if there else torch.empty((0, 0), dtype=torch.float64),
+            torch.cat(nonzero) if nonzero else torch.empty((0, 0), dtype=torch.float64),
             torch.tensor([len(rows) for rows in self._rows], dtype=torch.int64),
             self._others if any(self._others) else [],
         )
 
 
 class States:
-    """The states of one metric for all samples, in their order."""
+    """States of a metric for all samples, in order."""
 
     def __init__(self, parts: Sequence[Packed], order: Ints) -> None:
-        """`order` [n] says where the samples of the parts, one after another, are to stand: the `order[i]`th is the
-        ith.
-        """
+        """Merge the parts; sample `order[i]` of the concatenated parts becomes sample i."""
         matrices = [
             csr_array(
                 (part.values.numpy(), part.indices.numpy(), part.indptr.numpy()), (len(part.row_counts), part.width)
@@ -102,7 +102,7 @@ class States:
         self._others = [others[index] for index in order.tolist()] if others else []
 
     def fill(self, metric: AnyMetric, weights: Ints) -> AnyMetric:
-        """`metric`, a new one, as if it had seen each sample as often as `weights` [n] says."""
+        """Fill a new metric as if it had seen each sample as often as `weights` [n] says."""
         summed = np.asarray(weights @ self._counters, dtype=np.float64)
         metric.counters = torch.from_numpy(summed).view(metric.counters.shape)
         if self._rows is not None:
@@ -114,7 +114,7 @@ class States:
         return metric
 
     def _gather(self, drawn: list[int]) -> Callable[[Any], list[Any]]:
-        """What gives the `drawn` samples' values, call by call in the order in which they were recorded."""
+        """Return a function that yields the values of the `drawn` samples, call by call in the order of recording."""
         calls = iter(range(len(self._others[0])))
 
         def gather(_: Any) -> list[Any]:

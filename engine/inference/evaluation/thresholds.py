@@ -1,4 +1,4 @@
-"""What is left of predictions above a threshold, and their curve of precision by recall."""
+"""Precision and recall above thresholds, and precision-recall curves."""
 
 from __future__ import annotations
 
@@ -12,30 +12,30 @@ THRESHOLDS = tuple(round(0.05 * step, 2) for step in range(20))
 
 
 def threshold_rows(
-    confidence: npt.NDArray[np.float64], right: npt.NDArray[np.bool_], there: float
+    confidence: npt.NDArray[np.float64], right: npt.NDArray[np.bool_], positives: float
 ) -> tuple[ThresholdRow, ...]:
-    """A row for each of `THRESHOLDS`, of predictions [n]; `there` is how many could be right."""
+    """Return a row for each of `THRESHOLDS` for predictions [n]; `positives` is how many can be right."""
     rows = []
     for threshold in THRESHOLDS:
-        kept = confidence >= threshold
-        found, count = float(right[kept].sum()), float(kept.sum())
+        is_above = confidence >= threshold
+        found, count = float(right[is_above].sum()), float(is_above.sum())
         rows.append(
             ThresholdRow(
                 threshold=threshold,
                 share=count / max(len(confidence), 1),
                 precision=found / count if count else None,
-                recall=found / there if there else None,
-                f1=2 * found / (count + there) if count + there else None,
+                recall=found / positives if positives else None,
+                f1=2 * found / (count + positives) if count + positives else None,
             )
         )
     return tuple(rows)
 
 
 def class_curves(number: int, counts: Counts, positives: int, precision: Interval | None) -> ClassCurves:
-    """The curve of precision by recall of the class of that number, of which there are so many `positives`."""
-    whole = precision_recall(counts, positives)
-    threshold, f1 = best_f1(whole)
-    curve = thinned(whole)
+    """Return the precision-recall curve of a class with `positives` samples."""
+    full = precision_recall(counts, positives)
+    threshold, f1 = best_f1(full)
+    curve = thinned(full)
     return ClassCurves(
         class_index=number,
         positives=positives,

@@ -1,4 +1,4 @@
-"""Explains a run's model on images: as the order says, by a worker on one device, into a folder."""
+"""Explanation of a run's model on images, by a worker on one device, written into a folder."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ WORKER = "engine.inference.explanation.explain:worker"
 
 
 def explain(order: ExplainOrder, say: Say) -> Path:
-    """Explains what the order asks for; the path of an `Explanation`. Raises CannotLoad."""
+    """Explain as ordered, and return the path of an `Explanation`. Raises CannotLoad."""
     found = _problems(order)
     files = [file for path in order.paths for file in _files(path)]
     if not files:
@@ -59,27 +59,27 @@ def explain(order: ExplainOrder, say: Say) -> Path:
 
 
 def worker(spec: WorkerSpec, channel: object) -> int:
-    """What the worker on the device does; its exit code."""
+    """Run the worker on the device, and return its exit code."""
     return serve(spec, channel, ExplainOrder, explain_images)  # type: ignore[arg-type]
 
 
 def explain_images(order: ExplainOrder, model: TrainedModel, share: Share) -> None:
-    """Explains the order's images one by one, and writes the `Explanation` last. Raises CannotLoad."""
+    """Explain the order's images one by one, and write the `Explanation` last. Raises CannotLoad."""
     torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark = True, False
     explainer = Explainer(model, order.method)
-    wanted = [model.classes.index(name) for name in order.classes]
+    classes = [model.classes.index(name) for name in order.classes]
     writer = _Writer(Path(order.out), model)
     images = []
     for number, path in enumerate(order.paths):
         try:
-            given = _given(model, path)
-            images.append(writer.write(number, path, given, explainer.explain(given.inputs, wanted)))
+            example = _load_example(model, path)
+            images.append(writer.write(number, path, example, explainer.explain(example.inputs, classes)))
         except UnreadableImage as error:
             share.skip(error.path, error.reason)
             images.append(ExplainedImage(path=error.path, reason=f"It can't be read: {error.reason}."))
         except NoFeatureMap as error:
             raise CannotLoad(Problem("run", str(error), "Choose a run of another model.")) from error
-        share.progressed(1)
+        share.advance(1)
     layer = explainer.layer
     explanation = Explanation(
         run=order.run,
@@ -93,10 +93,8 @@ def explain_images(order: ExplainOrder, model: TrainedModel, share: Share) -> No
     paths.write_atomically(writer.folder / EXPLANATION_FILE, msgspec.json.encode(explanation))
 
 
-class _Given(NamedTuple):
-    """An image as the model is given it, [1, C, s, s], and as it is drawn; its `size`, height and width, and where it
-    lies.
-    """
+class _Example(NamedTuple):
+    """Image as model input [1, C, s, s] and as RGB, with its `size` (height, width) and position in the input."""
 
     inputs: Tensor
     image: Bytes
@@ -104,20 +102,20 @@ class _Given(NamedTuple):
     view: View
 
 
-def _given(model: TrainedModel, path: str) -> _Given:
-    """Raises UnreadableImage."""
+def _load_example(model: TrainedModel, path: str) -> _Example:
+    """Load an image. Raises UnreadableImage."""
     if not model.preprocessing.framing:
-        return _sample(model, path)
+        return _load_sample(model, path)
     try:
         pixels = decode_pixels(read_image(path), model.channels, bands_of(model.preprocessing))
-    except Exception as error:  # a broken file may raise nearly anything in a decoder
+    except Exception as error:  # decoders raise many errors for broken files
         raise UnreadableImage(printable(path), describe_failure(error)) from error
     size = (pixels.shape[0], pixels.shape[1])
-    return _Given(model.inputs([pixels]), drawing.shown(pixels), size, model.view(*size))
+    return _Example(model.inputs([pixels]), drawing.to_rgb(pixels), size, model.view(*size))
 
 
-def _sample(model: TrainedModel, path: str) -> _Given:
-    """Of a task of the user's own, which makes its inputs itself: a sample of its dataset. Raises UnreadableImage."""
+def _load_sample(model: TrainedModel, path: str) -> _Example:
+    """Load a sample of a user-defined task, which makes its inputs itself. Raises UnreadableImage."""
     splits = model.task.splits(model.job)
     for split in (splits.val, splits.train):
         assert isinstance(split, SampleSet)
@@ -128,32 +126,32 @@ def _sample(model: TrainedModel, path: str) -> _Given:
                     raise UnreadableImage(printable(path), "it is not an image as the task loads it")
                 image = as_image(inputs.numpy())
                 size = (image.shape[0], image.shape[1])
-                return _Given(inputs[None].to(model.device), image, size, View(1.0, 1.0, 0.0, 0.0))
+                return _Example(inputs[None].to(model.device), image, size, View(1.0, 1.0, 0.0, 0.0))
     raise UnreadableImage(
         printable(path), "it is not a sample of the run's dataset, and the task makes its inputs itself"
     )
 
 
 class _Writer:
-    """Writes the maps of images into a folder."""
+    """Writer of heat maps into a folder."""
 
     def __init__(self, folder: Path, model: TrainedModel) -> None:
         self.folder = folder
         self._model = model
 
-    def write(self, number: int, path: str, given: _Given, explained: Sequence[Explained]) -> ExplainedImage:
+    def write(self, number: int, path: str, example: _Example, explained: Sequence[Explained]) -> ExplainedImage:
         stem = f"{number:04d}-{Path(printable(path)).stem[:80]}"
-        side = given.inputs.shape[-1]
-        maps, drawn = [], [given.image]
+        side = example.inputs.shape[-1]
+        maps, drawn = [], [example.image]
         for place, each in enumerate(explained):
-            laid, seen = drawing.laid_back(each.heat, given.view, given.size, drawn[0].shape[:2])
+            laid, seen = drawing.project(each.heat, example.view, example.size, drawn[0].shape[:2])
             target = each.target
-            over = drawing.overlay(given.image, laid, seen)
+            over = drawing.overlay(example.image, laid, seen)
             box = None
             if target.box is not None:
-                left, top, right, bottom = given.view.boxes(np.array([target.box]), *given.size)[0].tolist()
+                left, top, right, bottom = example.view.boxes(np.array([target.box]), *example.size)[0].tolist()
                 box = (left, top, right, bottom)
-                scale = over.shape[0] / given.size[0]
+                scale = over.shape[0] / example.size[0]
                 over = outline(over, np.array([box]) * scale, [0], [f"{target.class_name} {target.score:.0%}"])
             drawn.append(over)
             maps.append(
@@ -172,8 +170,8 @@ class _Writer:
             path=printable(path),
             maps=tuple(maps),
             side_by_side=together,
-            seen=drawing.seen_part(given.view, given.size, side),
-            predicted=self._predicted(given.inputs),
+            seen=drawing.seen_part(example.view, example.size, side),
+            predicted=self._predicted(example.inputs),
             reason="" if maps else "The model detects nothing in it, or nothing of the classes asked for.",
         )
 
@@ -191,7 +189,7 @@ def _problems(order: ExplainOrder) -> list[Problem]:
     run = RunFolder(order.run)
     job, planned = run.job(), run.planned()
     if job is None or planned is None:
-        return [Problem("run", f"{run.run_id} has no model yet.", "Choose a run that has a checkpoint.")]
+        return [Problem("run", f"{run.run_id} has no model.", "Choose a run that has a checkpoint.")]
     found = []
     if predictions_of(job.task) == "points":
         message = "A model of point clouds can't be explained: it has no map of features over an image."
@@ -203,12 +201,12 @@ def _problems(order: ExplainOrder) -> list[Problem]:
             found.append(Problem("classes", message, remedy))
     out = Path(order.out)
     if out.exists() and (not out.is_dir() or (any(out.iterdir()) and not (out / EXPLANATION_FILE).exists())):
-        found.append(Problem("out", f"{out} already exists and holds something else.", "Choose a new folder."))
+        found.append(Problem("out", f"{out} already exists and contains other files.", "Choose a new folder."))
     return found
 
 
 def _files(path: str) -> Iterator[str]:
-    """A file, or the images in a folder and the folders in it, by their names."""
+    """Yield a file, or all images in a folder and its subfolders, sorted by name."""
     path = os.path.abspath(os.path.expanduser(path))
     if not os.path.isdir(path):
         yield path

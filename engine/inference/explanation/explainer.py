@@ -1,4 +1,4 @@
-"""The heat maps of one image after another, of one model."""
+"""Heat maps of a model for one image after another."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ import torch
 from torch import Tensor
 
 from engine.contract.inference.explanation import Method
-from engine.inference.explanation.feature_maps import LEAST, Layer, NoFeatureMap, choose_layer, maps_of, recorded
+from engine.inference.explanation.feature_maps import MIN_CELLS, Layer, NoFeatureMap, choose_layer, maps_of, recorded
 from engine.inference.explanation.methods import eigen_cam, grad_cam, heat, local_grad_cam
 from engine.inference.trained_model import TrainedModel
 from engine.tasks.explanation import Target
 
 PYRAMID = "backbone"
-"""What torchvision's detectors call the module that gives their maps."""
+"""Name of the module in torchvision's detectors that computes feature maps."""
 
 
 class Explained(NamedTuple):
-    """What is explained, and its map [s, s] from 0 to 1 over the square that the model was given."""
+    """Target with its heat map [s, s] from 0 to 1 over the model's input."""
 
     target: Target
     heat: Tensor
 
 
 class Explainer:
-    """Explains a model by one method. Its `layer` is found with the first image and kept."""
+    """Explainer of a model by one method; its `layer` is chosen with the first image."""
 
     def __init__(self, model: TrainedModel, method: Method) -> None:
         self._model = model
@@ -34,14 +34,15 @@ class Explainer:
         self._predicts = model.task.entry.predicts
         self.layer: Layer | None = None
 
-    def explain(self, inputs: Tensor, wanted: Sequence[int]) -> list[Explained]:
-        """The maps of one image [1, C, s, s] for the classes `wanted`, or for what the model finds; none where it
-        finds nothing. Raises NoFeatureMap.
+    def explain(self, inputs: Tensor, classes: Sequence[int]) -> list[Explained]:
+        """Return the maps of one image [1, C, s, s] for the classes `classes`, or for the model's predictions.
+
+        Returns none if the model finds nothing. Raises NoFeatureMap.
         """
-        layer = self.layer = self.layer or self._choose(inputs, wanted)
+        layer = self.layer = self.layer or self._choose(inputs, classes)
         module = self._model.module
         with recorded(module, [layer.name]) as seen, torch.enable_grad():
-            targets = self._targets(self._forward(inputs.detach().requires_grad_()), wanted)
+            targets = self._targets(self._forward(inputs.detach().requires_grad_()), classes)
         output = seen[layer.name]
         if self._method == "eigen-cam":
             return self._by_components(output, targets, inputs.shape[-1])
@@ -57,9 +58,9 @@ class Explainer:
         module: Any = self._model.module
         return module.detections(inputs) if self._is_detector else module(inputs)
 
-    def _targets(self, outputs: Any, wanted: Sequence[int]) -> list[Target]:
+    def _targets(self, outputs: Any, classes: Sequence[int]) -> list[Target]:
         model = self._model
-        return model.objective.explanation_targets(outputs, model.classes, wanted, model.size)
+        return model.objective.explanation_targets(outputs, model.classes, classes, model.size)
 
     def _by_gradient(self, output: Any, target: Target, side: int) -> Tensor:
         tensors = [output] if isinstance(output, Tensor) else list(output.values())
@@ -74,19 +75,19 @@ class Explainer:
         return heat(levels, side) if levels else torch.zeros(side, side)
 
     def _by_components(self, output: Any, targets: Sequence[Target], side: int) -> list[Explained]:
-        """One map, whatever the class: of a pyramid by its coarsest map that has enough cells."""
+        """Return one map for all classes; for a pyramid, from its coarsest map with enough cells."""
         levels = maps_of(output, side)
-        level = ([each for each in levels if each.shape[1] >= LEAST] or levels[:1])[-1]
+        level = ([each for each in levels if each.shape[1] >= MIN_CELLS] or levels[:1])[-1]
         first = targets[0] if targets else Target("", torch.zeros(()))
         told = first._replace(class_name="", score=None, box=None, note="Eigen-CAM's map is of no class.")
         return [Explained(told, heat([eigen_cam(level.detach())], side))]
 
-    def _choose(self, inputs: Tensor, wanted: Sequence[int]) -> Layer:
+    def _choose(self, inputs: Tensor, classes: Sequence[int]) -> Layer:
         module = self._model.module
         if not self._is_detector:
             return choose_layer(
                 module,
-                lambda outputs: self._targets(outputs, wanted)[0].value,
+                lambda outputs: self._targets(outputs, classes)[0].value,
                 inputs,
                 dense=self._predicts in ("pixels", "lines"),
             )

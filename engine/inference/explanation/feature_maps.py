@@ -1,6 +1,4 @@
-"""Which layer of a model is looked at, and its activations as maps: of convolutions, of tokens, and of feature
-pyramids.
-"""
+"""Choice of a model's layer, and conversion of its activations to maps."""
 
 from __future__ import annotations
 
@@ -12,39 +10,35 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-LEAST = 4
-"""A map of fewer cells on a side says little of where something is: of two layers that would do, one with as many is
-taken."""
+MIN_CELLS = 4
+"""Least cells per side of a useful map; a layer with as many is preferred."""
 _ENCODERS = ("encoder", "backbone")
-"""What segmentation_models_pytorch and torchvision call the part of a model that makes features of images."""
+"""Names of the feature extractor in segmentation_models_pytorch and torchvision."""
 _ATTENTION = "att"
-"""Modules with this in their names hold queries, keys and weights of attention, whose shapes may look like a map's."""
+"""Part of the names of attention modules, whose tensors may have the shape of a map."""
 
 
 class NoFeatureMap(Exception):  # noqa: N818 - it describes the model
-    """A model has no layer with a map of features; the text says so."""
+    """A model has no layer with a feature map."""
 
 
 class Layer(NamedTuple):
-    """A layer by its `name` in the module, and the `grid`, height and width, of its map; of a pyramid that of its
-    finest.
-    """
+    """Name of a layer and the `grid` (height, width) of its map; for a pyramid, of the finest one."""
 
     name: str
     grid: tuple[int, int]
 
 
-class _Seen(NamedTuple):
+class _Recorded(NamedTuple):
     name: str
     output: Any
     grid: tuple[int, int]
 
 
 def as_map(values: Tensor, side: int) -> Tensor | None:
-    """A layer's output for one square image of `side` pixels as a map [C, h, w], None where it is none.
+    """Convert a layer's output for a square image of `side` pixels to a map [C, h, w]; None if it is not one.
 
-    [1, C, s, s] is one, [1, s, s, C] as Swin has it, and tokens [1, t + s * s, C] behind t others, such as those of
-    the class.
+    Accepts [1, C, s, s], [1, s, s, C] as in Swin, and tokens [1, t + s * s, C] with t leading class tokens.
     """
     if values.ndim == 4 and len(values) == 1:
         _, a, b, c = values.shape
@@ -59,7 +53,7 @@ def as_map(values: Tensor, side: int) -> Tensor | None:
 
 
 def maps_of(output: Any, side: int) -> list[Tensor]:
-    """The maps [C, h, w] in a layer's output: one, or those of a pyramid from the finest to the coarsest."""
+    """Return the maps [C, h, w] in a layer's output: one, or those of a pyramid from finest to coarsest."""
     if isinstance(output, Tensor):
         found = as_map(output, side)
         return [found] if found is not None else []
@@ -73,7 +67,7 @@ def maps_of(output: Any, side: int) -> list[Tensor]:
 
 @contextmanager
 def recorded(module: nn.Module, names: Sequence[str]) -> Iterator[dict[str, Any]]:
-    """What the layers of these names give when the module is called, those last that are the last to be done."""
+    """Record the outputs of the named layers during calls of the module, sorted by execution."""
     outputs: dict[str, Any] = {}
 
     def note(name: str) -> Callable[[nn.Module, Any, Any], None]:
@@ -92,47 +86,47 @@ def recorded(module: nn.Module, names: Sequence[str]) -> Iterator[dict[str, Any]
 
 
 def choose_layer(module: nn.Module, score: Callable[[Tensor], Tensor], example: Tensor, *, dense: bool) -> Layer:
-    """The layer to look at, found by what the module does with `example` [1, C, s, s], of which `score(outputs)`
-    gives a number.
+    """Choose a layer from the module's computation for `example` [1, C, s, s]; `score` maps outputs to a number.
 
-    Of a class of the whole image that is the last layer with a map on which the score depends: behind it there is
-    pooling, or only the class token counts. Of `dense` outputs the last layers say what the output says. There it is
-    the deepest one: the end of an encoder, else the last of those with the coarsest map that are not scores
-    themselves. Raises NoFeatureMap.
+    For a class of the full image, that is the last layer with a map that affects the score, before pooling. For `dense`
+    outputs, the last layers resemble the output, so the deepest layer is chosen: the end of an encoder, or the last
+    layer with the coarsest map that is not a score. Raises NoFeatureMap.
     """
     side = example.shape[-1]
     names = [name for name, _ in module.named_modules() if name and _ATTENTION not in name.lower()]
     with recorded(module, names) as outputs, torch.enable_grad():
         made = module(example.detach().requires_grad_())
-        seen = [
-            _Seen(name, output, (grid[0].shape[1], grid[0].shape[2]))
+        layers = [
+            _Recorded(name, output, (grid[0].shape[1], grid[0].shape[2]))
             for name, output in outputs.items()
             if isinstance(output, Tensor) and (grid := maps_of(output, side))
         ]
         if dense:
-            seen = _deepest(seen, made.shape[1], side)
-        seen = _depended_on(seen, score(made), side) or seen
-    if not seen:
+            layers = _deepest(layers, made.shape[1], side)
+        layers = _affecting(layers, score(made), side) or layers
+    if not layers:
         raise NoFeatureMap(
             "The model has no layer with a map of features: none gives values for the parts of an image."
         )
-    fine = [each for each in seen if min(each.grid) >= LEAST] or [max(seen, key=lambda each: each.grid)]
+    fine = [each for each in layers if min(each.grid) >= MIN_CELLS] or [max(layers, key=lambda each: each.grid)]
     return Layer(fine[-1].name, fine[-1].grid)
 
 
-def _deepest(seen: Sequence[_Seen], scores: int, side: int) -> list[_Seen]:
-    """Those with the coarsest map that has `LEAST` cells, of an encoder if there is one, the outermost module last."""
-    of_encoder = [each for each in seen if each.name.partition(".")[0] in _ENCODERS]
-    features = of_encoder or [each for each in seen if maps_of(each.output, side)[0].shape[0] > scores] or list(seen)
-    coarsest = min((each.grid for each in features if min(each.grid) >= LEAST), default=None)
+def _deepest(layers: Sequence[_Recorded], scores: int, side: int) -> list[_Recorded]:
+    """Return layers with the coarsest map of `MIN_CELLS` cells, of an encoder if there is one, the outermost last."""
+    encoder_layers = [each for each in layers if each.name.partition(".")[0] in _ENCODERS]
+    features = (
+        encoder_layers or [each for each in layers if maps_of(each.output, side)[0].shape[0] > scores] or list(layers)
+    )
+    coarsest = min((each.grid for each in features if min(each.grid) >= MIN_CELLS), default=None)
     return sorted(
         (each for each in features if coarsest is None or each.grid == coarsest), key=lambda each: -each.name.count(".")
     )
 
 
-def _depended_on(seen: Sequence[_Seen], score: Tensor, side: int) -> list[_Seen]:
-    """Those on whose map, not only on their class token, the score depends."""
-    known = [each for each in seen if each.output.requires_grad]
+def _affecting(layers: Sequence[_Recorded], score: Tensor, side: int) -> list[_Recorded]:
+    """Return the layers whose map, not only their class token, affects the score."""
+    known = [each for each in layers if each.output.requires_grad]
     if not known or not score.requires_grad:
         return []
     gradients = torch.autograd.grad(score, [each.output for each in known], allow_unused=True)

@@ -1,6 +1,5 @@
-"""Predictions of a trained model for files and folders, written in the formats of its task.
+"""Predictions for files and folders, written in the formats of the model's task.
 
-Workers write what belongs to one sample into files of its own, then tell of it in a line of their journal; when all
-are done, the lines are joined into tables in the order of the samples. What was ended midway is continued by the
-journals.
+Workers write the files of each sample, then record it in their journal. At the end, the journals are merged into
+tables in the order of the samples. Interrupted work is continued from the journals.
 """

@@ -1,4 +1,4 @@
-"""Predictions for the points of a file."""
+"""Point clouds with a predicted class per point; everything else in them is preserved."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from engine.tasks.predictions import PointClasses, PointScores
 
 
 def predict_cloud(model: TrainedModel, file: str, batch_size: int) -> PointClasses:
-    """Predict the class of each point of a file, each point once. Raises UnreadableImage, or as its reader does."""
+    """Return the class of each point of a file; each point is processed once. Raises UnreadableImage."""
     files = model.task.files
     assert files is not None
     samples, count = files.open(file, model.preprocessing, model.job)

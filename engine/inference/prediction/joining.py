@@ -1,4 +1,4 @@
-"""What the journals tell of single samples, as tables and summaries of all."""
+"""Tables and summaries of all samples from the journals."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from engine.contract.inference.prediction import (
     formats_of,
 )
 from engine.inference.prediction.journal import Done, Entry
-from engine.inference.prediction.rasters import into_place
+from engine.inference.prediction.rasters import write_file
 from engine.system.csv_writer import CsvWriter
 
 CSV, COCO, YAML, JSON_LINES = "predictions.csv", "predictions.coco.json", "data.yaml", "predictions.jsonl"
@@ -33,12 +33,12 @@ FOLDERS: dict[str, str] = {
     "npy": "outputs",
     "overlays": "overlays",
 }
-"""Where each format's files are that belong to single samples."""
+"""Folder of each format's files for single samples."""
 _SEVERAL = "; "
 
 
 class Summary:
-    """What a `Predicted` tells of all samples."""
+    """Summary of all samples for a `Predicted`."""
 
     def __init__(self, classes: int) -> None:
         self.samples = self.predicted = self.skipped_count = 0
@@ -77,13 +77,13 @@ class Summary:
         return tuple(self.counts[number] for number in range(self._classes))
 
     def written(self) -> Iterator[Written]:
-        """The folders of files."""
+        """Yield the folders of files."""
         for name, files in self._files.items():
             yield Written(path=FOLDERS[name], format=name, count=len(files))  # type: ignore[arg-type]
 
 
 def join(order: PredictOrder, task: str, classes: tuple[str, ...], done: Done) -> tuple[Summary, list[Written]]:
-    """Writes the tables of the order's formats into its folder, each whole or not at all. Raises OSError."""
+    """Write the tables of the order's formats atomically. Raises OSError."""
     out = Path(order.out)
     summary = Summary(len(classes))
     for entry in done.entries():
@@ -95,7 +95,7 @@ def join(order: PredictOrder, task: str, classes: tuple[str, ...], done: Done) -
             with part.open("w", encoding="utf-8", newline="") as stream:
                 write(stream)
 
-        into_place(out / name, whole)
+        write_file(out / name, whole)
         written.append(Written(path=name, format=kind, count=1))
 
     formats = order.formats or formats_of(task)[:1]
@@ -115,9 +115,7 @@ def _predicted(done: Done) -> Iterator[Entry]:
 
 
 def _write_csv(stream: TextIO, classes: tuple[str, ...], done: Done) -> None:
-    """A row for each image: its path, what is predicted, how likely the first of it is, and the probability of every
-    class.
-    """
+    """Write a row for each image: path, predictions, probability of the first, and probability of each class."""
     table = CsvWriter(stream)
     table.row(["path", "predicted", "probability", *classes])
     for entry in _predicted(done):
@@ -127,9 +125,7 @@ def _write_csv(stream: TextIO, classes: tuple[str, ...], done: Done) -> None:
 
 
 def _write_coco(stream: TextIO, classes: tuple[str, ...], done: Done) -> None:
-    """COCO's object detection format (cocodataset.org, "Data format"), with the "score" of its results besides.
-    Categories count from 1, as its own do.
-    """
+    """Write COCO's object detection format (cocodataset.org, "Data format") with scores; categories start from 1."""
     stream.write('{"images": [')
     for number, entry in enumerate(_predicted(done), 1):
         image = {"id": number, "file_name": entry.path, "height": entry.height, "width": entry.width}
@@ -157,7 +153,7 @@ def _write_coco(stream: TextIO, classes: tuple[str, ...], done: Done) -> None:
 
 
 def _yolo_names(classes: tuple[str, ...]) -> str:
-    """What the numbers in the files of labels stand for, as YAML."""
+    """Return the names of the label files' class numbers as YAML."""
     import yaml
 
     return str(yaml.safe_dump({"names": dict(enumerate(classes))}, allow_unicode=True, sort_keys=False))

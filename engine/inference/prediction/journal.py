@@ -1,4 +1,4 @@
-"""What is known of each sample that is done, a line each, so that nothing is done twice however the work ends."""
+"""Journals of completed samples, one line each, so that interrupted work can be continued."""
 
 from __future__ import annotations
 
@@ -14,14 +14,12 @@ import numpy.typing as npt
 from engine.system import paths
 
 WORK_FOLDER = ".footplate"
-"""In the folder of the results: where the journals are until all is done."""
+"""Folder for journals in the output folder while the work is unfinished."""
 _PATTERN = "journal-*.jsonl"
 
 
 class ObjectEntry(msgspec.Struct, array_like=True, frozen=True):
-    """An object: its class, its score, its box (x1, y1, x2, y2 in pixels), its area in pixels, and which they are as
-    COCO's packed run lengths, "" of a box alone.
-    """
+    """Object with class, score, box (x1, y1, x2, y2 in pixels), area in pixels and COCO's packed run lengths."""
 
     number: int
     score: float
@@ -31,13 +29,11 @@ class ObjectEntry(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Entry(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """A sample that is done, or a frame of one. `sample` is its number in the order of the sources; `name` what its
-    files are called, without an ending; `path` what it is called in tables. `last` of the last frame of a video, and
-    of every other sample.
+    """Completed sample, or a frame of a video.
 
-    `skipped` says why there is no result; else `words`, `classes` and `scores` are as in `PredictedRow`, and what the
-    formats are made of is in `probabilities`, `objects` (of an image of `height` and `width`) or `output`. `files`
-    are those that were written for it, by format.
+    `sample` is its number, `name` that of its files without a suffix, `path` its path in tables; `last` is False for
+    all frames of a video except the last. `skipped` is the reason for a missing result; otherwise the other fields are
+    as in `PredictedRow`, and `files` are those written for it, by format.
     """
 
     sample: int
@@ -61,9 +57,7 @@ _ENTRY = msgspec.json.Decoder(Entry)
 
 
 class Journal:
-    """Entries appended to a file of one worker's own, from any of its threads; each is with the system when `add`
-    returns.
-    """
+    """Entries appended to one worker's file from any thread; `add` returns once the system has them."""
 
     def __init__(self, folder: Path, start: int, rank: int) -> None:
         self._stream = open(  # noqa: SIM115 - it stays open
@@ -78,7 +72,7 @@ class Journal:
         self._stream.close()
 
     def add(self, *entries: Entry) -> None:
-        """Raises OSError."""
+        """Append entries. Raises OSError."""
         lines = memoryview(b"".join(msgspec.json.encode(entry) + b"\n" for entry in entries))
         with self._lock:
             while lines:
@@ -86,41 +80,42 @@ class Journal:
 
 
 class Done:
-    """The samples that journals tell of: which are done, and their entries in the order of the samples. A sample
-    counts where its last entry is there, with all entries of the same journal.
+    """Completed samples in journals, with their entries in order.
+
+    A sample counts as completed if its last entry and all others are in the same journal.
     """
 
     def __init__(self, folder: Path, samples: int) -> None:
         self._files = sorted(folder.glob(_PATTERN))
-        self._where = np.full((samples, 2), -1, np.int64)
-        """Of each sample the journal and the offset of its first entry there."""
+        self._positions = np.full((samples, 2), -1, np.int64)
+        """Journal of each sample, and the offset of its first entry."""
         for number, file in enumerate(self._files):
-            begun: dict[int, int] = {}
+            first_offsets: dict[int, int] = {}
             with file.open("rb") as stream:
                 offset = 0
                 for line in stream:
                     entry, at, offset = _entry(line), offset, offset + len(line)
                     if entry is None:
                         continue
-                    begun.setdefault(entry.sample, at)
+                    first_offsets.setdefault(entry.sample, at)
                     if entry.last:
-                        self._where[entry.sample] = number, begun.pop(entry.sample)
+                        self._positions[entry.sample] = number, first_offsets.pop(entry.sample)
 
     @property
     def starts(self) -> int:
-        """How often the work was started before."""
+        """Number of earlier starts of the work."""
         return max((int(file.stem.split("-")[1]) for file in self._files), default=0)
 
     @property
     def samples(self) -> npt.NDArray[np.bool_]:
-        """Which samples are done, bool [samples]."""
-        return self._where[:, 0] >= 0
+        """Mask of completed samples, bool [samples]."""
+        return self._positions[:, 0] >= 0
 
     def entries(self) -> Iterator[Entry]:
-        """All entries, in the order of the samples and of the frames."""
+        """Yield all entries in the order of samples and frames."""
         streams = [file.open("rb") for file in self._files]
         try:
-            for sample, (number, offset) in enumerate(self._where.tolist()):
+            for sample, (number, offset) in enumerate(self._positions.tolist()):
                 if number < 0:
                     continue
                 streams[number].seek(offset)
@@ -136,7 +131,7 @@ class Done:
 
 
 def _entry(line: bytes) -> Entry | None:
-    """None of a line that was being written when the work ended, or that a full disk broke off."""
+    """Decode a line; return None if it is incomplete."""
     try:
         return _ENTRY.decode(line) if line.endswith(b"\n") else None
     except msgspec.DecodeError:

@@ -1,4 +1,4 @@
-"""Samples that note which of them can't be read, since a loader leaves these out."""
+"""Sample sets that record which samples can't be read, since loaders skip these."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from engine.inference.trained_model import TrainedModel
 
 
 class NotingImages(UnlabelledImages):
-    """Images that note of each that can't be read why, by its number among all samples, in `failed`."""
+    """Images that record the reason for each unreadable one in `failed`, by its overall number."""
 
     def __init__(self, files: Sequence[str], model: TrainedModel, numbers: Labels) -> None:
         super().__init__(files, model.preprocessing)
@@ -30,7 +30,7 @@ class NotingImages(UnlabelledImages):
 
 
 class ChosenSamples(SampleSet):
-    """Some of the samples of a split, that note as `NotingImages` does."""
+    """Subset of a split that records unreadable samples like `NotingImages`."""
 
     def __init__(self, samples: SampleSet, numbers: Labels) -> None:
         self._samples, self._rows = samples, numbers

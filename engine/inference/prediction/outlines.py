@@ -1,4 +1,4 @@
-"""The pixels of instances as COCO and YOLO keep them: packed run lengths, and polygons."""
+"""Instance masks in the formats of COCO and YOLO: packed run lengths and polygons."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ Outlines = tuple[tuple[float, ...], ...]
 
 
 def packed_runs(window: Window, height: int, width: int) -> str:
-    """The pixels in an image of that size as COCO's compressed RLE: run lengths down one column after another, first
-    those out of the mask, in the text of cocoapi's `rleToString` (maskApi.c).
+    """Encode the pixels in an image of the given size as COCO's compressed RLE, by columns, starting with background.
+
+    The text format is that of cocoapi's `rleToString` (maskApi.c).
     """
     tall = len(window.pixels)
     column = np.flatnonzero(np.diff(np.pad(window.pixels.T, ((0, 0), (1, 1))).astype(np.int8).ravel()))
-    # Each row of the padded array has the ends of the runs of a column, which are moved to where they lie in the image.
+    # Each row of the padded array has the run ends of a column, which are moved to their position in the image.
     which, where = np.divmod(column, tall + 2)
     edges = (window.left + which) * height + window.top + where
     begins, ends = edges[::2], edges[1::2]
@@ -45,39 +46,37 @@ def _packed(counts: list[int]) -> str:
 
 
 def polygons(window: Window) -> Outlines:
-    """The outer edges of each connected part of the pixels, along the pixels' sides, x and y in turn in pixels of the
-    image.
-    """
+    """Return the outer edges of each connected part along pixel sides, as alternating x and y in image pixels."""
     from scipy.ndimage import find_objects, label
 
     parts, _ = label(window.pixels)
     found: list[tuple[float, ...]] = []
     for number, where in enumerate(find_objects(parts), 1):
         top, left = where[0].start + window.top, where[1].start + window.left
-        points = _around(parts[where] == number) + np.array([left, top])
+        points = _trace(parts[where] == number) + np.array([left, top])
         found.append(tuple(points.astype(float).ravel().tolist()))
     return tuple(found)
 
 
-def _around(pixels: np.ndarray) -> np.ndarray:
-    """The corners of the outer edge of a connected part, int64 [k, 2] of x and y, clockwise: its edges are walked
-    with the part on the right-hand side, and at corners where only a diagonal leads on the way turns right, so that
-    it stays with the part.
+def _trace(pixels: np.ndarray) -> np.ndarray:
+    """Return the corners of a connected part's outer edge, int64 [k, 2] of x and y, clockwise.
+
+    Edges are followed with the part on the right; where only a diagonal continues, the path turns right to follow it.
     """
-    there = np.pad(pixels, 1)
+    padded = np.pad(pixels, 1)
     x, y = int(np.flatnonzero(pixels[0])[0]), 0
     start, heading = (x, y), 0
     corners = [start]
     while True:
         right, down = _STEPS[heading]
         x, y = x + right, y + down
-        turned = next(
-            turn for turn in (1, 0, 3) if _inside(there, x, y, (heading + turn) % 4)
+        turn = next(
+            turn for turn in (1, 0, 3) if _is_edge(padded, x, y, (heading + turn) % 4)
         )  # right, straight on, left
-        heading = (heading + turned) % 4
+        heading = (heading + turn) % 4
         if (x, y) == start and heading == 0:
             return np.array(corners, np.int64)
-        if turned:
+        if turn:
             corners.append((x, y))
 
 
@@ -85,12 +84,10 @@ _STEPS = ((1, 0), (0, 1), (-1, 0), (0, -1))
 """Right, down, left and up."""
 
 
-def _inside(there: np.ndarray, x: int, y: int, heading: int) -> bool:
-    """Whether the pixel on the right-hand side of the edge from the corner (x, y) on is of the part, and that on the
-    left is not.
-    """
+def _is_edge(padded: np.ndarray, x: int, y: int, heading: int) -> bool:
+    """Return True if the pixel right of the edge from corner (x, y) is in the part and the left one is not."""
     on_right = ((0, 0), (-1, 0), (-1, -1), (0, -1))[heading]
     on_left = ((0, -1), (0, 0), (-1, 0), (-1, -1))[heading]
-    return bool(there[y + 1 + on_right[1], x + 1 + on_right[0]]) and not bool(
-        there[y + 1 + on_left[1], x + 1 + on_left[0]]
+    return bool(padded[y + 1 + on_right[1], x + 1 + on_right[0]]) and not bool(
+        padded[y + 1 + on_left[1], x + 1 + on_left[0]]
     )

@@ -1,4 +1,4 @@
-"""The samples that a task of the user's own makes of a folder."""
+"""Samples that a user-defined task makes of a folder."""
 
 from __future__ import annotations
 
@@ -17,9 +17,7 @@ from engine.tasks.base import Task
 
 
 def own_samples(task: Task, job: Job, folder: str) -> SampleSet:
-    """Those of both of its splits, in the order of their names' splits: validation, then training. Raises
-    CannotLoad.
-    """
+    """Return the validation and training samples in sequence. Raises CannotLoad."""
     try:
         splits = task.splits(job.with_fields(dataset=folder))
     except TaskError as error:
@@ -32,7 +30,7 @@ def own_samples(task: Task, job: Job, folder: str) -> SampleSet:
 
 
 class _Joined(SampleSet):
-    """The samples of several splits, one after another."""
+    """Samples of several splits in sequence."""
 
     def __init__(self, splits: tuple[SampleSet, ...]) -> None:
         self._splits = splits

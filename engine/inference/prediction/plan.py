@@ -1,6 +1,4 @@
-"""What the workers of an order find in its work folder besides the order itself, and what they leave there of
-themselves.
-"""
+"""Work folder of an order: input for the workers, and facts that they report."""
 
 from __future__ import annotations
 
@@ -19,12 +17,12 @@ from engine.system import paths
 
 _PLAN, _MODEL, _STATE = "plan.json", "model.json", "state.json"
 LOCK = "lock"
-"""What the process holds that writes into the folder."""
+"""Name of the lock file of the process that writes into the folder."""
 _FILES, _NAMES, _TODO = "files", "names", "todo.npy"
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """The `kind` of the sources, how many samples they are, and how often the work was started, this time included."""
+    """Kind and number of the samples, and the number of starts of the work including this one."""
 
     kind: Kind
     samples: int
@@ -32,7 +30,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ModelFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """What a summary tells of the model, which only those know that load it."""
+    """Facts about the model for the summary, known to the workers that load it."""
 
     classes: tuple[str, ...]
     sha256: str
@@ -40,9 +38,7 @@ class ModelFacts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class State(msgspec.Struct, frozen=True, kw_only=True):
-    """Whose results a folder holds: those of the `order`, with the checkpoint of that hash, for sources of that
-    identity.
-    """
+    """Identity of a folder's results: order, checkpoint hash and sources."""
 
     order: PredictOrder
     sha256: str
@@ -50,18 +46,18 @@ class State(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, order: PredictOrder, sha256: str, sources: Sources) -> State:
-        """The devices, and what goes through them at once, change no result."""
+        """Return the state without devices and batch size, which don't change results."""
         return cls(order=structs.replace(order, devices=(), batch_size=None), sha256=sha256, sources=sources.identity)
 
 
 class PlanFolder:
-    """A work folder's files. Raises OSError."""
+    """Files of a work folder. Raises OSError."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
     def put_plan(self, plan: Plan, sources: Sources, todo: Labels) -> None:
-        """Writes what the workers are to do: the samples of those numbers."""
+        """Write the plan with the numbers of the samples to process."""
         for name, files in ((_FILES, sources.files), (_NAMES, sources.names)):
             paths.write_atomically(self.folder / name, Listing.of("", list(files)).names)
         with (self.folder / _TODO).open("wb") as stream:
@@ -75,7 +71,7 @@ class PlanFolder:
         return Sources(self.plan().kind, *(self._names(name) for name in (_FILES, _NAMES)))
 
     def todo(self) -> Labels:
-        """The numbers of the samples that are not done, int64 [n]."""
+        """Return the numbers of the unfinished samples, int64 [n]."""
         with (self.folder / _TODO).open("rb") as stream:
             todo: Labels = np.load(stream)
         return todo
@@ -88,21 +84,21 @@ class PlanFolder:
 
     @property
     def has_model(self) -> bool:
-        """Whether a worker has told of the model."""
+        """True if a worker has reported the model."""
         return (self.folder / _MODEL).is_file()
 
     def put_state(self, state: State) -> None:
         paths.write_atomically(self.folder / _STATE, msgspec.json.encode(state))
 
     def state(self) -> State | None:
-        """None of a folder that is new, and of what is no state."""
+        """Return the state; None for a new folder or an unreadable state."""
         try:
             return msgspec.json.decode((self.folder / _STATE).read_bytes(), type=State)
         except (OSError, msgspec.DecodeError):
             return None
 
     def clear(self) -> None:
-        """Deletes all but the state and the lock."""
+        """Delete all files except the state and the lock."""
         for path in self.folder.iterdir():
             if path.name not in (_STATE, LOCK):
                 path.unlink(missing_ok=True)

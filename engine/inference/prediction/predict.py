@@ -1,4 +1,4 @@
-"""An order for predictions, from what it may be wrong with to its summary."""
+"""Predictions as ordered: validation, work and summary."""
 
 from __future__ import annotations
 
@@ -41,13 +41,14 @@ from engine.runs.folder import RunFolder
 from engine.system import file_locks, paths
 from engine.tasks.registry import TASKS
 
-MOST_OVERLAP = 0.9
-LEAST_TILE = 16
+MAX_OVERLAP = 0.9
+MIN_TILE = 16
 
 
 def predict(order: PredictOrder, say: Say) -> Path:
-    """Does it, and gives the path of the `Predicted`. What an equal order left half done is continued; what one has
-    done is left as it is. Raises CannotLoad.
+    """Predict as ordered, and return the path of the `Predicted`. Raises CannotLoad.
+
+    Unfinished work of an equal order is continued; finished work is kept.
     """
     run = Run(order.run)
     checkpoint = checkpoint_path(RunFolder(run.folder), order.checkpoint)
@@ -55,7 +56,7 @@ def predict(order: PredictOrder, say: Say) -> Path:
     problems = _problems(order, run.job)
     try:
         sources = list_sources(order.paths, _kind(run.job, run.folder), order.out, TASKS[run.job.task].files)
-        problems += _of_videos(order, sources)
+        problems += _video_problems(order, sources)
     except CannotLoad as error:
         problems += error.problems
     if problems:
@@ -69,21 +70,21 @@ def predict(order: PredictOrder, say: Say) -> Path:
         ) from error
     out = Path(order.out)
     try:
-        folder = _own(out, state)
-        with _alone(folder.folder, out):
-            return _done(order, run, sources, state, folder=folder, say=say)
+        folder = _open_folder(out, state)
+        with _lock(folder.folder, out):
+            return _predict(order, run, sources, state, folder=folder, say=say)
     except OSError as error:
         raise CannotLoad(cannot_write(out, error)) from error
 
 
-def _done(order: PredictOrder, run: Run, sources: Sources, state: State, *, folder: PlanFolder, say: Say) -> Path:
+def _predict(order: PredictOrder, run: Run, sources: Sources, state: State, *, folder: PlanFolder, say: Say) -> Path:
     result = Path(order.out, PREDICTIONS_FILE)
     if folder.state() == state and result.is_file():
         with suppress(OSError, msgspec.DecodeError):
             PREDICTED.decode(result.read_bytes())
             return result
     folder.put_state(state)
-    begun, rate = time.monotonic(), _Rate(say)
+    started, rate = time.monotonic(), _Rate(say)
     done = _work(order, run, sources, folder, rate.take)
     model = folder.model()
     summary, files = joining.join(order, run.job.task, model.classes, done)
@@ -106,7 +107,7 @@ def _done(order: PredictOrder, run: Run, sources: Sources, state: State, *, fold
         skipped=tuple(summary.skipped),
         files=tuple(files),
         class_counts=summary.class_counts,
-        seconds=time.monotonic() - begun,
+        seconds=time.monotonic() - started,
         images_per_second=rate.last,
         rows=tuple(summary.rows),
         finished_at=time.time(),
@@ -117,7 +118,7 @@ def _done(order: PredictOrder, run: Run, sources: Sources, state: State, *, fold
 
 
 def _work(order: PredictOrder, run: Run, sources: Sources, folder: PlanFolder, say: Say) -> Done:
-    """Has the workers do what is left to do; all that is done then."""
+    """Run the workers on unfinished samples, and return all completed ones."""
     count = _count(sources, run.job)
     done = Done(folder.folder, count)
     todo = np.flatnonzero(~done.samples)
@@ -130,7 +131,7 @@ def _work(order: PredictOrder, run: Run, sources: Sources, folder: PlanFolder, s
 
 
 class _Rate:
-    """Passes progress on, and keeps how fast it last was."""
+    """Forwards progress, and saves the last speed."""
 
     def __init__(self, say: Say) -> None:
         self._say = say
@@ -158,7 +159,7 @@ def _count(sources: Sources, job: Job) -> int:
 
 
 def _problems(order: PredictOrder, job: Job) -> list[Problem]:
-    """What can be told of an order by itself."""
+    """Return the problems of an order that don't depend on its files."""
     found: list[Problem] = []
     known = formats_of(job.task)
     unknown = [name for name in order.formats if name not in known]
@@ -167,10 +168,10 @@ def _problems(order: PredictOrder, job: Job) -> list[Problem]:
         found.append(Problem("formats", message, f"Choose among {', '.join(known)}."))
     if order.tile is not None and predictions_of(job.task) not in TILED:
         found.append(Problem("tile", "This task does not look at images in tiles.", "Leave it out."))
-    if isinstance(order.tile, int) and order.tile < LEAST_TILE:
-        found.append(Problem("tile", f"A tile has at least {LEAST_TILE} px.", "Choose a larger one, or auto."))
-    if not 0 <= order.overlap <= MOST_OVERLAP:
-        found.append(Problem("overlap", f"The overlap must be from 0 to {MOST_OVERLAP}.", "0.2 is usual."))
+    if isinstance(order.tile, int) and order.tile < MIN_TILE:
+        found.append(Problem("tile", f"A tile has at least {MIN_TILE} px.", "Choose a larger one, or auto."))
+    if not 0 <= order.overlap <= MAX_OVERLAP:
+        found.append(Problem("overlap", f"The overlap must be from 0 to {MAX_OVERLAP}.", "0.2 is usual."))
     if not 0 <= order.threshold <= 1:
         found.append(Problem("threshold", "The threshold must be from 0 to 1.", "0.5 is usual."))
     if order.max_frames is not None and order.max_frames < 1:
@@ -180,16 +181,17 @@ def _problems(order: PredictOrder, job: Job) -> list[Problem]:
     return found
 
 
-def _of_videos(order: PredictOrder, sources: Sources) -> list[Problem]:
+def _video_problems(order: PredictOrder, sources: Sources) -> list[Problem]:
     if sources.kind != "images" or importlib.util.find_spec("cv2") is not None or not any(map(is_video, sources.files)):
         return []
     remedy = "Install it with: pip install 'footplate[video]'"
     return [Problem("paths", "Videos and cameras need OpenCV.", remedy)]
 
 
-def _own(out: Path, state: State) -> PlanFolder:
-    """The work folder in `out`, both made if missing. Raises CannotLoad where another's results or files are there,
-    and OSError.
+def _open_folder(out: Path, state: State) -> PlanFolder:
+    """Return the work folder in `out`, created if missing.
+
+    Raises CannotLoad if it contains other files or results, and OSError.
     """
     shown_out = printable(str(out))
     if out.exists() and not out.is_dir():
@@ -211,19 +213,19 @@ def _own(out: Path, state: State) -> PlanFolder:
 
 
 def _difference(before: State, now: State) -> str:
-    """In what two differ, in words."""
+    """Describe how two states differ."""
     fields = [
         name
         for name in PredictOrder.__struct_fields__
         if name != "out" and getattr(before.order, name) != getattr(now.order, name)
     ]
     if fields:
-        return f"they differ in {', '.join(fields)}"
-    return "the checkpoint has changed" if before.sha256 != now.sha256 else "other files are there now"
+        return f"different {', '.join(fields)}"
+    return "the checkpoint has changed" if before.sha256 != now.sha256 else "the files have changed"
 
 
-class _alone:  # noqa: N801 - it is used as a function
-    """Has the folder for itself. Raises CannotLoad where another process has it, and OSError."""
+class _lock:  # noqa: N801 - it is used as a function
+    """Lock of a folder. Raises CannotLoad if another process holds it, and OSError."""
 
     def __init__(self, folder: Path, out: Path) -> None:
         self._descriptor = file_locks.open_file(folder / LOCK, os.O_CREAT)

@@ -1,4 +1,4 @@
-"""Results for each pixel as files: PNG with a palette or in grey, and TIFF with the georeference of the image."""
+"""Pixel results as files: PNG with a palette or in gray, and TIFF with the georeference of the image."""
 
 from __future__ import annotations
 
@@ -18,15 +18,16 @@ from engine.data.decoding.tiff_rows import NO_DATA_TAG, Georeference
 from engine.system import paths
 
 STRIP_ROWS = 256
-_PACKING = 6
-"""zlib's own middle between speed and size."""
+_COMPRESSION = 6
+"""zlib's default level."""
 _ASCII = 2
-"""TIFF 6.0's type of text."""
+"""Text type of TIFF 6.0."""
 
 
-def into_place(path: Path, write: Callable[[Path], object]) -> None:
-    """Has `write` write a file beside `path`, for its user alone, and puts it there when it is whole. Raises what
-    `write` raises, and OSError, with nothing left behind.
+def write_file(path: Path, write: Callable[[Path], object]) -> None:
+    """Have `write` create a private temporary file, and move it to `path` when complete.
+
+    Raises OSError and errors of `write`, without leaving files behind.
     """
     paths.make_folder(path.parent)
     descriptor, name = tempfile.mkstemp(prefix=".part-", suffix=path.suffix, dir=path.parent)
@@ -41,31 +42,29 @@ def into_place(path: Path, write: Callable[[Path], object]) -> None:
 
 
 def write_png(path: Path, plane: Bytes, colours: Bytes | None) -> None:
-    """A plane uint8 [h, w] of numbers that stand for `colours` uint8 [256, 3], or of grey levels. Raises OSError."""
+    """Write a plane uint8 [h, w] of indices into `colours` uint8 [256, 3], or of gray levels. Raises OSError."""
     image = Image.fromarray(plane)
     if colours is not None:
         image.putpalette(colours.tobytes())
-    into_place(path, lambda part: image.save(part, "PNG"))
+    write_file(path, lambda chunk: image.save(chunk, "PNG"))
 
 
 def write_tiff(
     path: Path, rows: Iterable[Bytes], sides: tuple[int, int], colours: Bytes | None, place: Georeference | None
 ) -> None:
-    """A plane of such `sides`, height and width, that comes as some rows uint8 [n, w] at a time, from its top to its
-    bottom.
+    """Write a plane of the given height and width from chunks of rows, uint8 [n, w], top to bottom. Raises OSError.
 
-    It has the tags of `place` as they are. Of numbers, those without a class are "no data" to programs that show
-    maps. Raises OSError.
+    The tags of `place` are copied. Pixels without a class are marked as "no data" for map programs.
     """
     from tifffile import TiffWriter
 
     tags = list(place.tags) if place is not None else []
     if colours is not None and place is not None:
         tags.append((NO_DATA_TAG, _ASCII, 0, str(NO_CLASS), True))
-    strips = (zlib.compress(strip.tobytes(), _PACKING) for strip in _in_strips(rows))
+    strips = (zlib.compress(strip.tobytes(), _COMPRESSION) for strip in _strips(rows))
 
-    def write(part: Path) -> None:
-        with TiffWriter(part, bigtiff=sides[0] * sides[1] > 1 << 31) as writer:
+    def write(chunk: Path) -> None:
+        with TiffWriter(chunk, bigtiff=sides[0] * sides[1] > 1 << 31) as writer:
             writer.write(
                 strips,
                 shape=sides,
@@ -79,20 +78,20 @@ def write_tiff(
                 extratags=tags,
             )
 
-    into_place(path, write)
+    write_file(path, write)
 
 
-def _in_strips(rows: Iterable[Bytes]) -> Iterator[Bytes]:
-    held: list[Bytes] = []
+def _strips(rows: Iterable[Bytes]) -> Iterator[Bytes]:
+    chunks: list[Bytes] = []
     count = 0
-    for part in rows:
-        held.append(part)
-        count += len(part)
+    for chunk in rows:
+        chunks.append(chunk)
+        count += len(chunk)
         if count >= STRIP_ROWS:
-            together = np.concatenate(held)
-            whole = count // STRIP_ROWS * STRIP_ROWS
-            for first in range(0, whole, STRIP_ROWS):
-                yield together[first : first + STRIP_ROWS]
-            held, count = [together[whole:]], count - whole
+            rows_so_far = np.concatenate(chunks)
+            complete = count // STRIP_ROWS * STRIP_ROWS
+            for first in range(0, complete, STRIP_ROWS):
+                yield rows_so_far[first : first + STRIP_ROWS]
+            chunks, count = [rows_so_far[complete:]], count - complete
     if count:
-        yield np.concatenate(held)
+        yield np.concatenate(chunks)

@@ -1,4 +1,4 @@
-"""One sample's prediction as files of its own and as an entry of the journal."""
+"""Result files and journal entry of a sample."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from engine.data.drawing import lay_mask
 from engine.inference.placing import bands, of_band
 from engine.inference.prediction.journal import Entry, ObjectEntry
 from engine.inference.prediction.outlines import packed_runs, polygons
-from engine.inference.prediction.rasters import into_place, write_png, write_tiff
+from engine.inference.prediction.rasters import write_file, write_png, write_tiff
 from engine.inference.trained_model import TrainedModel
 from engine.system import paths
 from engine.tasks.predictions import (
@@ -40,17 +40,19 @@ from engine.tasks.predictions import (
     shares,
 )
 
-MOST_DRAWN_PIXELS = 1 << 26
-"""Of a larger image no overlay is drawn."""
+MAX_DRAWN_PIXELS = 1 << 26
+"""Maximum size of an image for an overlay."""
 QUALITY = 90
-"""Of the overlays' JPEGs."""
+"""JPEG quality of overlays."""
 _LEVELS = 255
 
 
 class Sample(NamedTuple):
-    """What a prediction is made for: its `number` and its `frame` in a video, whether that is its `last`; the `name`
-    of its files, without an ending; the `path` that tables have for it; its `file`, "" where it is none of its own;
-    its height and width, `sides`; and what gives its `image`, uint8 [h, w, 3], to be drawn on.
+    """Sample to predict for.
+
+    `number` and `frame` identify it, `last` is False for all frames of a video except the last. `name` is that of its
+    files without a suffix, `path` its path in tables, `file` its own file, if any. `sides` is its height and width, and
+    `image` returns uint8 [h, w, 3] to draw on.
     """
 
     number: int
@@ -64,9 +66,7 @@ class Sample(NamedTuple):
 
 
 class Results:
-    """Writes the results of an order into its folder, each file whole or not at all. Called by several threads at
-    once.
-    """
+    """Writer of an order's results, each file atomically; thread-safe."""
 
     def __init__(
         self, order: PredictOrder, model: TrainedModel, draw: Callable[[Sample, Bytes], str] | None = None
@@ -79,9 +79,7 @@ class Results:
         self._colours = None if self._lines else palette(len(model.classes))
 
     def of_output(self, sample: Sample, output: Tensor, given: Tensor) -> Entry:
-        """What the model's output for a sample, on the CPU, says, which was made of the input `given`. Raises
-        OSError.
-        """
+        """Write the results of a sample from the model's output on the CPU for the input `given`. Raises OSError."""
         model = self._model
         scores = model.objective.scores(output, model.size)
         if isinstance(scores, PixelScores | LineScores):
@@ -89,7 +87,7 @@ class Results:
         return self.of_prediction(sample, model.prediction(output, given, sample.sides, self._order.threshold))
 
     def of_prediction(self, sample: Sample, found: Prediction) -> Entry:
-        """What is known of a sample as a whole. Raises OSError."""
+        """Write the results of a full sample. Raises OSError."""
         classes, scores = found.found
         files: dict[str, str] = {}
         entry = self._entry(sample, found.words, classes, scores, files)
@@ -112,21 +110,19 @@ class Results:
             drawn = None
             if isinstance(found, Raw):
                 drawn = found.shown
-            elif not isinstance(found, Labels | PointClasses) and self._drawable(sample):
+            elif not isinstance(found, Labels | PointClasses) and self._can_draw(sample):
                 drawn = found.drawn(sample.image())
             if drawn is not None:
                 files["overlays"] = self._draw(sample, drawn)
         return entry
 
     def of_maps(self, sample: Sample, parts: Iterable[Tensor]) -> Entry:
-        """What maps of an image say that come in parts from its top to its bottom (see `placing.bands`). Raises
-        OSError.
-        """
+        """Write the results of maps that come in chunks from top to bottom (see `placing.bands`). Raises OSError."""
         place = georeference(sample.file) if sample.file.lower().endswith(ENDINGS) else None
         formats = self._order.formats or (("geotiff",) if place is not None else ("png",))
         counts = np.zeros(NO_CLASS + 1, np.int64)
         files: dict[str, str] = {}
-        overlay = self._order.overlays and self._drawable(sample)
+        overlay = self._order.overlays and self._can_draw(sample)
         with ExitStack() as stack:
             blank = self._blank(sample, place, stack)
             rows = self._planes(parts, counts, blank)
@@ -140,7 +136,7 @@ class Results:
                 files["png"] = f"masks/{sample.name}.png"
                 write_png(self._out / files["png"], plane, self._colours)
             if overlay:
-                files["overlays"] = self._draw(sample, self._laid(sample.image(), plane))
+                files["overlays"] = self._draw(sample, self._overlay(sample.image(), plane))
         if self._lines:
             share = float(counts[1] / max(1, counts.sum()))
             return self._entry(sample, on_lines(share), (0,) if share else (), (share,) if share else (), files)
@@ -148,9 +144,7 @@ class Results:
         return self._entry(sample, in_shares(self._model.classes, *found), *found, files)
 
     def _planes(self, parts: Iterable[Tensor], counts: np.ndarray, blank: TiffRows | None) -> Iterator[Bytes]:
-        """The rows of the plane to be written, uint8 [n, w]; counts the pixels of each class, or those that are on
-        lines.
-        """
+        """Yield rows of the output plane, uint8 [n, w], and count the pixels of each class or on lines."""
         first = 0
         for part in parts:
             if self._lines:
@@ -166,15 +160,15 @@ class Results:
             yield plane
 
     def _blank(self, sample: Sample, place: Georeference | None, stack: ExitStack) -> TiffRows | None:
-        """What tells which pixels of a map have no data; None where all have, or it can't be told."""
+        """Return a reader of the pixels without data; None if there are none, or they can't be determined."""
         if place is None or place.no_data is None or self._lines:
             return None
         try:
             return stack.enter_context(open_rows(sample.file, self._model.channels, self._model.bands))
-        except Exception:  # one that is only read whole; what is broken is named by whoever decodes it
+        except Exception:  # it can't be read by rows; damage is reported when it is decoded
             return None
 
-    def _laid(self, image: Bytes, plane: Bytes) -> Bytes:
+    def _overlay(self, image: Bytes, plane: Bytes) -> Bytes:
         if not self._lines:
             return lay_mask(image, plane)
         return lay_mask(image, (plane >= self._order.threshold * _LEVELS).astype(np.uint8) * np.uint8(LINE_COLOUR))
@@ -182,8 +176,8 @@ class Results:
     def _formats(self) -> tuple[Format, ...]:
         return self._order.formats or formats_of(self._model.task.entry.id)[:1]
 
-    def _drawable(self, sample: Sample) -> bool:
-        return sample.sides[0] * sample.sides[1] <= MOST_DRAWN_PIXELS
+    def _can_draw(self, sample: Sample) -> bool:
+        return sample.sides[0] * sample.sides[1] <= MAX_DRAWN_PIXELS
 
     def _objects(self, found: Objects) -> tuple[ObjectEntry, ...]:
         entries = []
@@ -202,9 +196,7 @@ class Results:
         return tuple(entries)
 
     def _write_yolo(self, sample: Sample, found: Objects) -> str:
-        """A line for each object: its class, and its middle and sides in fractions of the image, or the points of its
-        outline.
-        """
+        """Write a line for each object: class, and center and size as fractions of the image, or its outline."""
         height, width = found.size
         text = StringIO()
         for index, (left, top, right, bottom) in enumerate(found.boxes.astype(np.float64).tolist()):
@@ -229,12 +221,12 @@ class Results:
         assert files is not None
         name = f"clouds/{sample.name}{files.written_ending(sample.file)}"
         values = self._model.preprocessing.values
-        into_place(self._out / name, lambda part: files.write(sample.file, part, found, values))
+        write_file(self._out / name, lambda part: files.write(sample.file, part, found, values))
         return name
 
     def _write_npy(self, sample: Sample, found: Raw) -> str:
         name = f"outputs/{sample.name}.npy"
-        into_place(self._out / name, lambda part: np.save(part, found.output, allow_pickle=False))
+        write_file(self._out / name, lambda part: np.save(part, found.output, allow_pickle=False))
         return name
 
     def _write_overlay(self, sample: Sample, drawn: Bytes) -> str:

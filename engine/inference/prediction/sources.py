@@ -1,4 +1,4 @@
-"""What a model is to predict for, and what the results of each are called."""
+"""Files to predict for, and the names of their results."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from engine.inference.video import is_video
 from engine.tasks.base import SampleFiles
 
 Kind = Literal["images", "clouds", "folder"]
-"""What a task's samples are: images and videos, point clouds, or what a file of the user's makes of one folder."""
+"""Kind of samples: images and videos, point clouds, or a folder for a user-defined task."""
 
 
 class Sources(NamedTuple):
-    """Files, cameras, and in `kind` "folder" the one folder; and `names`, by which the files of the results of each
-    are called, without an ending and relative to the folder of their format. No two are alike, whatever the case of
-    their letters.
+    """Files, cameras or a folder, and the unique `names` of their results.
+
+    Names have no suffix, are relative to the folder of a format, and differ by more than case.
     """
 
     kind: Kind
@@ -33,7 +33,7 @@ class Sources(NamedTuple):
 
     @property
     def identity(self) -> str:
-        """What tells these from others, in a few letters."""
+        """Hash that identifies the sources."""
         digest = hashlib.sha256()
         for files in (self.files, self.names):
             for part in files.identity(""):
@@ -42,42 +42,38 @@ class Sources(NamedTuple):
 
 
 def list_sources(paths: Sequence[str], kind: Kind, out: str, files_of_task: SampleFiles | None = None) -> Sources:
-    """Return what `paths` hold for a task of that kind: folders from top to bottom, without hidden files and `out`.
+    """List the files in `paths` recursively, without hidden files and the folder `out`.
 
-    `files_of_task` are the files of a task whose samples are not images. Raises CannotLoad with all problems.
+    Raises CannotLoad with all problems.
     """
     problems: list[Problem] = []
     files: list[str] = []
     names = _Names()
     if kind == "folder":
         if len(paths) != 1 or not os.path.isdir(paths[0]):
-            raise CannotLoad(_wrong("The run's own task takes a folder.", "Choose one folder, as for its training."))
-        return Sources(
-            kind, _packed([os.path.abspath(paths[0])]), _packed([os.path.basename(os.path.abspath(paths[0]))])
-        )
-    wanted: Callable[[str], bool] = _is_image_or_video if files_of_task is None else files_of_task.accepts
+            raise CannotLoad(_problem("The run's own task takes a folder.", "Choose one folder, as for its training."))
+        return Sources(kind, _pack([os.path.abspath(paths[0])]), _pack([os.path.basename(os.path.abspath(paths[0]))]))
+    is_accepted: Callable[[str], bool] = _is_image_or_video if files_of_task is None else files_of_task.accepts
     for path in paths:
-        found = list(_below(path, wanted, os.path.abspath(out)))
+        found = list(_below(path, is_accepted, os.path.abspath(out)))
         if not found:
-            problems.append(_nothing(path, "image" if files_of_task is None else files_of_task.noun))
+            problems.append(_empty_problem(path, "image" if files_of_task is None else files_of_task.noun))
         for file, name in found:
             files.append(file)
             names.add(name)
     if problems:
         raise CannotLoad(*problems)
     if not files:
-        raise CannotLoad(_wrong("There is nothing to predict for.", "Choose files or folders."))
-    return Sources(kind, _packed(files), _packed(names.taken))
+        raise CannotLoad(_problem("There is nothing to predict for.", "Choose files or folders."))
+    return Sources(kind, _pack(files), _pack(names.taken))
 
 
 def _is_image_or_video(name: str) -> bool:
     return is_image(name) or is_video(name)
 
 
-def _below(path: str, wanted: Callable[[str], bool], out: str) -> Iterator[tuple[str, str]]:
-    """The files that a path leads to, and what each is called relative to it. A file that is named itself is taken
-    whatever its ending is.
-    """
+def _below(path: str, is_accepted: Callable[[str], bool], out: str) -> Iterator[tuple[str, str]]:
+    """Yield the files of a path with their relative names; a file given directly may have any suffix."""
     if path.startswith(CAMERA):
         yield path, path.replace(":", "-")
         return
@@ -91,19 +87,19 @@ def _below(path: str, wanted: Callable[[str], bool], out: str) -> Iterator[tuple
             continue
         for name in found:
             path = os.path.join(folder, name)
-            if wanted(path):
+            if is_accepted(path):
                 yield path, os.path.relpath(path, full)
 
 
 class _Names:
-    """Names without endings, each given once."""
+    """Unique names without suffixes."""
 
     def __init__(self) -> None:
         self.taken: list[str] = []
         self._known: set[str] = set()
 
     def add(self, name: str) -> None:
-        """Adds a name like this one: without its ending where that is new, else with it, else with a number."""
+        """Add a name without its suffix; if it is taken, with the suffix, then with a number."""
         bare, ending = os.path.splitext(name)
         candidate, number = bare, 1
         while candidate.casefold() in self._known:
@@ -113,17 +109,17 @@ class _Names:
         self.taken.append(candidate)
 
 
-def _packed(names: Sequence[str]) -> Files:
+def _pack(names: Sequence[str]) -> Files:
     return Files.of([Listing.of("", names)])
 
 
-def _wrong(message: str, remedy: str) -> Problem:
+def _problem(message: str, remedy: str) -> Problem:
     return Problem("paths", message, remedy)
 
 
-def _nothing(path: str, noun: str) -> Problem:
+def _empty_problem(path: str, noun: str) -> Problem:
     if not os.path.exists(path):
-        return _wrong(f"There is no file or folder {printable(path)}.", "Check the path.")
+        return _problem(f"There is no file or folder {printable(path)}.", "Check the path.")
     if not os.access(path, os.R_OK | os.X_OK):
-        return _wrong(f"The folder {printable(path)} can't be read.", "Check its permissions.")
-    return _wrong(f"The folder {printable(path)} holds no {noun}.", "Choose another folder.")
+        return _problem(f"The folder {printable(path)} can't be read.", "Check its permissions.")
+    return _problem(f"The folder {printable(path)} holds no {noun}.", "Choose another folder.")

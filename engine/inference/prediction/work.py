@@ -1,4 +1,4 @@
-"""A worker's share of an order for predictions."""
+"""Worker for predictions."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def _predict(order: PredictOrder, model: TrainedModel, share: Share) -> None:
 
 
 def cannot_write(out: Path, error: Exception) -> Problem:
-    """Why results can't be written, and what to do."""
+    """Return the problem of results that can't be written."""
     if isinstance(error, OSError) and error.errno in FULL:
         remedy = "Free some space, then start it again with the same arguments: it continues."
         return Problem("out", f"The disk of {printable(str(out))} is full.", remedy)
@@ -88,12 +88,10 @@ class Predicting:
         silence_pillow()
 
     def images(self) -> None:
-        """Images and videos: those that go through the model whole are shared out batch by batch, the others one by
-        one.
-        """
+        """Predict for images and videos; whole images are partitioned by batch, others one by one."""
         files = self._sources.files
-        moving = np.array([is_video(files[number]) for number in self._todo.tolist()], bool)
-        still, videos = self._todo[~moving], self._todo[moving]
+        is_video_file = np.array([is_video(files[number]) for number in self._todo.tolist()], bool)
+        still, videos = self._todo[~is_video_file], self._todo[is_video_file]
         if self._tile is None:
             self._whole(still, shared=True)
         else:
@@ -107,13 +105,13 @@ class Predicting:
         self._one_by_one(self._todo[self._share.part.rank :: self._share.part.world], self._cloud)
 
     def own(self) -> None:
-        """The samples that a task of the user's own makes of a folder."""
+        """Predict for the samples that a user-defined task makes of a folder."""
         samples = own_samples(self._model.task, self._model.job, self._sources.files[0])
         chosen = ChosenSamples(samples, self._todo)
         with Writers(self._journal, self._share) as writers:
             for swept in sweep(self._model, chosen, batch_size=self._batch_size, part=self._share.part):
-                some = [self._own_sample(samples, int(self._todo[index])) for index in swept.samples]
-                writers.give(self._results.of_output, some, swept.outputs.cpu(), swept.inputs.cpu())
+                batch = [self._own_sample(samples, int(self._todo[index])) for index in swept.samples]
+                writers.submit(self._results.of_output, batch, swept.outputs.cpu(), swept.inputs.cpu())
                 self._skip(chosen.failed)
             self._skip(chosen.failed)
 
@@ -121,7 +119,7 @@ class Predicting:
         return Sample(number, f"{number:06}", printable(samples.path(number)), "", (0, 0), _no_image)
 
     def _whole(self, numbers: Labels, *, shared: bool) -> None:
-        """Images made into squares, as in training."""
+        """Predict for images resized to squares as in training."""
         if not len(numbers):
             return
         files = [self._sources.files[number] for number in numbers.tolist()]
@@ -129,13 +127,13 @@ class Predicting:
         part = self._share.part if shared else ALONE
         with Writers(self._journal, self._share) as writers:
             for swept in sweep(self._model, images, batch_size=self._batch_size, part=part):
-                some = [self._sample(int(numbers[index]), self._sides(images, index)) for index in swept.samples]
-                writers.give(self._results.of_output, some, swept.outputs.cpu(), swept.inputs)
+                batch = [self._sample(int(numbers[index]), self._sides(images, index)) for index in swept.samples]
+                writers.submit(self._results.of_output, batch, swept.outputs.cpu(), swept.inputs)
                 self._skip(images.failed)
             self._skip(images.failed)
 
     def _sides(self, images: UnlabelledImages, index: int) -> tuple[int, int]:
-        """An image's height and width; of one that was cropped while it was decoded those of the square."""
+        """Return an image's height and width; those of the square if it was cropped while decoding."""
         height, width = images.sides[index].tolist()
         return (height, width) if height else (self._model.size, self._model.size)
 
@@ -150,16 +148,14 @@ class Predicting:
             except UnreadableImage as error:
                 self._skip({number: error.reason})
             else:
-                self._share.progressed(1)
+                self._share.advance(1)
 
     def _is_large(self, file: str) -> bool:
         assert self._tile is not None
         try:
             with open_rows(file, self._model.channels, self._model.bands) as rows:
                 return max(rows.sides) > self._tile
-        except (
-            Exception
-        ):  # it may be of another kind, or broken in any way: then its header tells, or whoever decodes it
+        except Exception:  # not a readable TIFF: check the header, and report damage when it is decoded
             with suppress(Exception), open_image(file) as image:
                 return max(image.size) > self._tile
         return False
@@ -171,7 +167,7 @@ class Predicting:
             try:
                 rows = stack.enter_context(open_rows(file, self._model.channels, self._model.bands))
                 picture = _Rows(rows, file)
-            except Exception:  # it is of another kind; what is broken in any way is named when it is decoded
+            except Exception:  # not a readable TIFF; damage is reported when it is decoded
                 picture = self._decoded(file)
             self._tiled(number, picture)
 
@@ -188,7 +184,7 @@ class Predicting:
     def _decoded(self, file: str) -> InMemory:
         try:
             return InMemory(decode_pixels(read_image(file), self._model.channels, self._model.bands))
-        except Exception as error:  # a broken file may raise nearly anything in a decoder
+        except Exception as error:  # decoders raise many errors for broken files
             raise UnreadableImage(printable(file), describe_failure(error)) from error
 
     def _cloud(self, number: int) -> None:
@@ -197,12 +193,12 @@ class Predicting:
             found = predict_cloud(self._model, file, self._batch_size)
         except UnreadableImage:
             raise
-        except Exception as error:  # a broken file may raise nearly anything in a reader
+        except Exception as error:  # readers raise many errors for broken files
             raise UnreadableImage(printable(file), describe_failure(error)) from error
         self._journal.add(self._results.of_prediction(self._sample(number, (0, 0)), found))
 
     def _video(self, number: int) -> None:
-        """The frames of a video or a camera, batch by batch. The last is known by the next one's lack."""
+        """Predict for the frames of a video or a camera, by batches with one lookahead to recognize the last."""
         file, name = self._sources.files[number], self._sources.names[number]
         try:
             rate = rate_of(file)
@@ -213,12 +209,12 @@ class Predicting:
             with VideoWriter(overlay, rate) as video:
                 results = Results(self._order, self._model, self._draw_into(video, overlay))
                 frame = 0
-                some = list(islice(taken, self._batch_size))
-                while some:
+                batch = list(islice(taken, self._batch_size))
+                while batch:
                     following = list(islice(taken, self._batch_size))
-                    self._frames(results, number, some, frame, ended=not following)
-                    frame += len(some)
-                    some = following
+                    self._frames(results, number, batch, frame, ended=not following)
+                    frame += len(batch)
+                    batch = following
         except NoVideo as error:
             raise UnreadableImage(printable(file), str(error)) from error
 
@@ -255,17 +251,17 @@ class Predicting:
         self._journal.add(*entries)
 
     def _skip(self, failed: dict[int, str]) -> None:
-        """Notes samples that can't be read, and forgets them."""
+        """Record samples that can't be read, and clear them."""
         while failed:
             number, reason = failed.popitem()
             path = printable(self._sources.files[number]) if self._sources.kind != "folder" else f"sample {number}"
             self._journal.add(Entry(sample=number, path=path, skipped=reason))
             self._share.skip(path, reason)
-            self._share.progressed(1)
+            self._share.advance(1)
 
 
 class _Rows:
-    """A TIFF read by rows. Raises UnreadableImage where it is broken."""
+    """TIFF read by rows. Raises UnreadableImage if it is damaged."""
 
     def __init__(self, rows: TiffRows, file: str) -> None:
         self._rows, self._file = rows, file
@@ -274,12 +270,12 @@ class _Rows:
     def rows(self, first: int, last: int) -> Bytes:
         try:
             return self._rows.rows(first, last)
-        except Exception as error:  # a broken file may raise nearly anything in a decoder
+        except Exception as error:  # decoders raise many errors for broken files
             raise UnreadableImage(printable(self._file), describe_failure(error)) from error
 
 
 def _to_draw_on(file: str) -> Bytes:
-    """Return an image as people see it, uint8 [h, w, 3]."""
+    """Return an image as displayed, uint8 [h, w, 3]."""
     return np.asarray(read_to_show(file).convert("RGB"))
 
 

@@ -1,4 +1,4 @@
-"""Results that are written beside the model's work."""
+"""Threads that write results while the model computes."""
 
 from __future__ import annotations
 
@@ -15,43 +15,43 @@ from engine.inference.prediction.results import Sample
 from engine.inference.worker import Share
 
 WRITERS = 2
-"""Threads that turn outputs into results beside the model's."""
-IN_HAND = 3
-"""Batches of outputs that may wait for them."""
+"""Number of threads."""
+MAX_QUEUED = 3
+"""Batches of outputs that may be queued."""
 
 
 class Writers:
-    """Threads that write the results of batches, some of which may wait for them, so that the model need not."""
+    """Pool of threads that write the results of batches, with a bounded queue."""
 
     def __init__(self, journal: Journal, share: Share) -> None:
         self._journal, self._share = journal, share
         self._pool = ThreadPoolExecutor(WRITERS, "results")
-        self._waiting: deque[tuple[Future[None], int]] = deque()
+        self._queued: deque[tuple[Future[None], int]] = deque()
 
     def __enter__(self) -> Self:
         return self
 
-    def give(
+    def submit(
         self, make: Callable[[Sample, Tensor, Tensor], Entry], samples: list[Sample], outputs: Tensor, inputs: Tensor
     ) -> None:
-        """Has the entries of a batch made and noted. Raises what went wrong with an earlier one."""
-        while len(self._waiting) >= IN_HAND:
+        """Queue a batch to be written. Raises the error of an earlier batch."""
+        while len(self._queued) >= MAX_QUEUED:
             self._take()
-        self._waiting.append((self._pool.submit(self._write, make, samples, outputs, inputs), len(samples)))
+        self._queued.append((self._pool.submit(self._write, make, samples, outputs, inputs), len(samples)))
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         try:
-            while kind is None and self._waiting:
+            while kind is None and self._queued:
                 self._take()
         finally:
             self._pool.shutdown(cancel_futures=True)
 
     def _take(self) -> None:
-        future, count = self._waiting.popleft()
+        future, count = self._queued.popleft()
         future.result()
-        self._share.progressed(count)
+        self._share.advance(count)
 
     def _write(
         self, make: Callable[[Sample, Tensor, Tensor], Entry], samples: list[Sample], outputs: Tensor, inputs: Tensor

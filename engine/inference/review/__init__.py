@@ -1,1 +1,1 @@
-"""Where a model is wrong, where the labels of its dataset may be, and which samples occur twice."""
+"""Review of a model's mistakes, of probably wrong labels, and of duplicate samples."""

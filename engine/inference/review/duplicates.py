@@ -1,4 +1,4 @@
-"""Images that are the same or nearly, whatever their files are called and however they were saved."""
+"""Images that are the same or nearly, regardless of file names and formats."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from engine.data.datasets.images import ImageSet, UnreadableImage
 from engine.data.decoding.idx import Bytes
 
 SIDE = 72
-"""Images are compared by their squares of so many pixels, of which nine by eight parts make a hash."""
-MOST_BITS = 6
-"""Images whose hashes differ in more bits are not the same: of 64, unrelated photographs differ in about half."""
-MOST_LEVELS = 8.0
-"""Nor are those that differ by more levels of 255 on average: small images of the same kind have similar hashes."""
+"""Side of the squares that are compared, in pixels; nine by eight parts of them make a hash."""
+MAX_BITS = 6
+"""Maximum differing bits of two hashes; of 64, unrelated photographs differ in about half."""
+MAX_LEVELS = 8.0
+"""Maximum mean difference in gray levels, since small images of the same kind have similar hashes."""
 _PARTS = 12
 _BLOCK = 1024
-MOST = 100_000
-"""More images are not compared: each is, with each."""
+MAX_IMAGES = 100_000
+"""Maximum number of images, since all pairs are compared."""
 
 
 class Pair(NamedTuple):
-    """Two images by their numbers, and in how many bits their hashes differ."""
+    """Two images by number, and the number of differing bits of their hashes."""
 
     first: int
     second: int
@@ -33,58 +33,61 @@ class Pair(NamedTuple):
 
 
 class Prints(NamedTuple):
-    """What images are compared by: `bits` bool [n, 64], their `small` pictures uint8 [n, 12 * 12], and which could be
-    `read`, [n].
-    """
+    """Fingerprints of images: `bits` bool [n, 64], thumbnails uint8 [n, 12 * 12], and a mask of readable ones, [n]."""
 
     bits: npt.NDArray[np.bool_]
     small: Bytes
     read: npt.NDArray[np.bool_]
 
 
-def prints_of(splits: Sequence[ImageSet], channels: int, threads: int, progressed: Callable[[int], object]) -> Prints:
-    """Those of all images of the splits, one split after another."""
-    where = [(samples, index) for samples in splits for index in range(len(samples))]
+def compute_prints(
+    splits: Sequence[ImageSet], channels: int, threads: int, on_progress: Callable[[int], object]
+) -> Prints:
+    """Compute the fingerprints of all images of the splits in sequence."""
+    locations = [(samples, index) for samples in splits for index in range(len(samples))]
     prints = Prints(
-        np.zeros((len(where), 64), bool), np.zeros((len(where), _PARTS**2), np.uint8), np.zeros(len(where), bool)
+        np.zeros((len(locations), 64), bool),
+        np.zeros((len(locations), _PARTS**2), np.uint8),
+        np.zeros(len(locations), bool),
     )
 
-    def look(number: int) -> None:
-        samples, index = where[number]
+    def compute(number: int) -> None:
+        samples, index = locations[number]
         try:
             levels = samples.load(index, SIDE, channels)[:channels].numpy().mean(0)
         except UnreadableImage:
             return
         prints.bits[number] = difference_hash(levels)
-        prints.small[number] = np.rint(_shrunk(levels, _PARTS, _PARTS)).ravel()
+        prints.small[number] = np.rint(_shrink(levels, _PARTS, _PARTS)).ravel()
         prints.read[number] = True
 
     with ThreadPoolExecutor(threads) as pool:
-        for done, _ in enumerate(pool.map(look, range(len(where))), 1):
-            progressed(done)
+        for done, _ in enumerate(pool.map(compute, range(len(locations))), 1):
+            on_progress(done)
     return prints
 
 
 def difference_hash(levels: npt.NDArray[np.floating]) -> npt.NDArray[np.bool_]:
-    """The dHash of a grey image [72, 72] (Krawetz 2013, Kind of Like That): of eight rows of nine parts, whether each
-    part is brighter than the one to its left; bool [64].
+    """Return the dHash of a gray image [72, 72] (Krawetz 2013, Kind of Like That), bool [64].
+
+    It states for eight rows of nine parts whether each part is brighter than its left neighbor.
     """
-    return (np.diff(_shrunk(levels, 8, 9), axis=1) > 0).ravel()
+    return (np.diff(_shrink(levels, 8, 9), axis=1) > 0).ravel()
 
 
-def _shrunk(levels: npt.NDArray[np.floating], rows: int, columns: int) -> npt.NDArray[np.floating]:
-    """The means of so many rows and columns of parts."""
+def _shrink(levels: npt.NDArray[np.floating], rows: int, columns: int) -> npt.NDArray[np.floating]:
+    """Return the means of rows and columns of parts."""
     return levels.reshape(rows, SIDE // rows, columns, SIDE // columns).mean((1, 3))
 
 
-def pairs_of(prints: Prints) -> Iterator[Pair]:
-    """All pairs of images that are the same or nearly, each once."""
+def find_pairs(prints: Prints) -> Iterator[Pair]:
+    """Yield each pair of images that are the same or nearly."""
     signs = np.where(prints.bits, 1, -1).astype(np.float32)
     for begin in range(0, len(signs), _BLOCK):
         rows = slice(begin, begin + _BLOCK)
         distances = (64 - signs[rows] @ signs[begin:].T) / 2
-        near = np.triu(distances <= MOST_BITS, 1) & prints.read[rows, None] & prints.read[begin:]
+        near = np.triu(distances <= MAX_BITS, 1) & prints.read[rows, None] & prints.read[begin:]
         for first, second in (np.argwhere(near) + begin).tolist():
-            apart = np.abs(prints.small[first].astype(np.int16) - prints.small[second]).mean()
-            if apart <= MOST_LEVELS:
+            difference = np.abs(prints.small[first].astype(np.int16) - prints.small[second]).mean()
+            if difference <= MAX_LEVELS:
                 yield Pair(first, second, int(distances[first - begin, second - begin]))

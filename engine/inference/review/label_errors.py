@@ -1,7 +1,7 @@
-"""Probably wrong labels by confident learning (Northcutt et al. 2021, Confident Learning: Estimating Uncertainty in
-Dataset Labels).
+"""Probably wrong labels by confident learning (Northcutt et al. 2021).
 
-The probabilities must be out of sample: a model knows the wrong labels by heart that it was trained with.
+The paper is Confident Learning: Estimating Uncertainty in Dataset Labels. The probabilities must be out of sample,
+since a model memorizes wrong labels that it was trained on.
 """
 
 from __future__ import annotations
@@ -16,9 +16,10 @@ Bools = npt.NDArray[np.bool_]
 
 
 def joint_of(probabilities: Probabilities, labels: Labels) -> npt.NDArray[np.float64]:
-    """How many of the n samples with each label are of each true class by estimate, [K, K] (section 3.1): a sample
-    counts for the likeliest of the classes whose probability is at least the mean of those that are labelled so, and
-    each row adds up to how often its label occurs. `probabilities` [n, K], `labels` [n].
+    """Estimate how many of the n samples with each label have each true class, [K, K] (section 3.1).
+
+    A sample counts for its most likely class whose probability is at least the mean of samples with that label. Rows
+    sum to the label counts. `probabilities` [n, K], `labels` [n].
     """
     classes = probabilities.shape[1]
     counts = np.bincount(labels, minlength=classes)
@@ -33,14 +34,15 @@ def joint_of(probabilities: Probabilities, labels: Labels) -> npt.NDArray[np.flo
 
 
 def expected_errors(probabilities: Probabilities, labels: Labels) -> float:
-    """How many of the labels are wrong by estimate."""
+    """Estimate the number of wrong labels."""
     joint = joint_of(probabilities, labels)
     return float(joint.sum() - joint.trace())
 
 
 def wrong_labels(probabilities: Probabilities, labels: Labels) -> Bools:
-    """Which labels [n] are probably wrong: for each label and each other class as many as the joint has, those first
-    for which that class leads the label by the most (section 3.2, "Prune by Noise Rate").
+    """Return a mask [n] of probably wrong labels (section 3.2, "Prune by Noise Rate").
+
+    For each label and other class, the joint's count is marked, starting with the largest lead of that class.
     """
     joint = np.rint(joint_of(probabilities, labels)).astype(int)
     wrong = np.zeros(len(labels), bool)
@@ -54,7 +56,7 @@ def wrong_labels(probabilities: Probabilities, labels: Labels) -> Bools:
 
 
 def margins(probabilities: Probabilities, labels: Labels) -> npt.NDArray[np.float64]:
-    """How far each label leads the likeliest other class, [n]: the lower, the more probably it is wrong."""
+    """Return the lead of each label over the most likely other class, [n]; the lower, the more probably it is wrong."""
     rows = np.arange(len(labels))
     others = probabilities.astype(np.float64)
     given = others[rows, labels].copy()

@@ -1,4 +1,4 @@
-"""Reviews the samples of evaluations, as a file in the run's folder."""
+"""Review of the samples of a run's evaluations."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from engine.data.decoding.reading import read_image
 from engine.data.splits import Labels
 from engine.inference.devices import Say
 from engine.inference.evaluation.dataset import EvaluationData, open_data
-from engine.inference.review.duplicates import MOST, Pair, pairs_of, prints_of
+from engine.inference.review.duplicates import MAX_IMAGES, Pair, compute_prints, find_pairs
 from engine.inference.review.label_errors import Probabilities, expected_errors, margins, wrong_labels
 from engine.inference.review.samples import Reviewed, collect, file_of
-from engine.inference.trained_model import CannotLoad, learnt
+from engine.inference.trained_model import CannotLoad, read_training
 from engine.runs.folder import RunFolder
 from engine.system import paths
 from engine.system.format import counted
@@ -34,7 +34,7 @@ MOST_PAIRS = 10_000
 
 
 def review(order: ReviewOrder, say: Say) -> Path:
-    """Looks through what the order names; the path of a `Review`. Raises CannotLoad."""
+    """Review as ordered, and return the path of a `Review`. Raises CannotLoad."""
     run = RunFolder(order.run)
     say(Progress(fraction=0.0, what="Reading the evaluation"))
     of = collect(run, order.evaluations)
@@ -79,7 +79,7 @@ def _check_classes(order: ReviewOrder, classes: Sequence[str]) -> None:
 
 
 def _origin(of: Reviewed) -> str:
-    """Which samples the predictions are of, and by what."""
+    """Describe which samples the predictions cover, and which models made them."""
     splits = sorted({sample.split for sample in of.samples})
     if len(of.evaluations) > 1:
         runs = len({each.evaluation.run for each in of.evaluations})
@@ -94,7 +94,7 @@ def _origin(of: Reviewed) -> str:
 
 
 def _worst(samples: Sequence[ReviewedSample], order: ReviewOrder) -> list[ReviewedSample]:
-    """Those of the order's classes by falling loss, else by rising share of what is right."""
+    """Yield samples of the order's classes by descending loss, or by ascending correctness without losses."""
     chosen = [
         sample
         for sample in samples
@@ -111,7 +111,7 @@ def _worst(samples: Sequence[ReviewedSample], order: ReviewOrder) -> list[Review
 
 
 def _label_issues(of: Reviewed) -> tuple[list[LabelIssue], int]:
-    """Those among the samples that were held out, the most probable first, and how many are expected."""
+    """Return the probably wrong labels of held-out samples, most probable first, and their expected number."""
     if of.probabilities is None or of.true is None:
         of.missing.append("Wrong labels are looked for where samples have classes, which this task's don't.")
         return [], 0
@@ -146,8 +146,9 @@ def _label_issues(of: Reviewed) -> tuple[list[LabelIssue], int]:
 def _issues(
     samples: Sequence[ReviewedSample], probabilities: Probabilities, labels: Labels, names: Sequence[str]
 ) -> Iterator[tuple[float, LabelIssue]]:
-    """Each with how far its label leads. `probabilities` [n, K] and `labels` [n] are of the samples, `names` of K
-    classes.
+    """Pair each issue with the lead of its label.
+
+    `probabilities` [n, K] and `labels` [n] belong to the samples, `names` to the K classes.
     """
     lead = margins(probabilities, labels)
     for row in np.flatnonzero(wrong_labels(probabilities, labels)).tolist():
@@ -165,16 +166,16 @@ def _issues(
 
 
 def _duplicates(run: RunFolder, of: Reviewed, say: Say) -> list[DuplicatePair]:
-    """Pairs of different splits first, of these those with differing labels."""
+    """Return the duplicates, those across splits first, then those with different labels."""
     if of.data is None:
         return []
-    known = learnt(run)
+    known = read_training(run)
     data = open_data(known, of.evaluations[0].evaluation.dataset, "all")
     if not all(isinstance(samples, ImageSet) for _, samples in data.parts):
         of.missing.append("Duplicates are looked for among images, which this task's samples are not.")
         return []
-    if len(data) > MOST:
-        of.missing.append(f"Duplicates were not looked for: there are more than {MOST:,} images.")
+    if len(data) > MAX_IMAGES:
+        of.missing.append(f"Duplicates were not looked for: there are more than {MAX_IMAGES:,} images.")
         return []
     splits = [samples for _, samples in data.parts if isinstance(samples, ImageSet)]
 
@@ -183,12 +184,12 @@ def _duplicates(run: RunFolder, of: Reviewed, say: Say) -> list[DuplicatePair]:
             say(Progress(fraction=done / len(data), what="Comparing images"))
 
     say(Progress(fraction=0.0, what="Comparing images"))
-    prints = prints_of(splits, known.channels, max(1, known.job.data.loader_workers), progressed)
+    prints = compute_prints(splits, known.channels, max(1, known.job.data.loader_workers), progressed)
     if unread := int((~prints.read).sum()):
         of.missing.append(f"{counted(unread, 'image')} can't be read and were not compared.")
     evaluation = of.evaluations[0].evaluation
     samples = _all_samples(data, predictions_of(evaluation.task), evaluation.classes)
-    found = [_pair(samples, pair) for pair in pairs_of(prints)]
+    found = [_pair(samples, pair) for pair in find_pairs(prints)]
     found.sort(key=lambda each: (each.first.split == each.second.split, not each.labels_differ, each.distance))
     if len(found) > MOST_PAIRS:
         of.missing.append(f"{len(found):,} pairs of duplicates were found, of which {MOST_PAIRS:,} are kept.")
@@ -196,7 +197,7 @@ def _duplicates(run: RunFolder, of: Reviewed, say: Say) -> list[DuplicatePair]:
 
 
 def _all_samples(data: EvaluationData, predicts: PredictionKind, classes: Sequence[str]) -> list[ReviewedSample]:
-    """Those of all splits, with their classes where they have any."""
+    """Return the samples of all splits, with their classes if they have any."""
     found = []
     for split, samples in data.parts:
         assert isinstance(samples, ImageSet)
@@ -217,7 +218,7 @@ def _pair(samples: Sequence[ReviewedSample], pair: Pair) -> DuplicatePair:
 
 
 def _same_file(pair: DuplicatePair) -> bool:
-    """Whether both are equal byte by byte."""
+    """Return True if both files are equal byte by byte."""
     if pair.distance or not pair.first.file or not pair.second.file:
         return False
     try:

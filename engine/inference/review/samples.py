@@ -1,4 +1,4 @@
-"""The samples of evaluations, put together with what their models made of them, and with their files."""
+"""Samples of evaluations with their predictions and files."""
 
 from __future__ import annotations
 
@@ -16,16 +16,17 @@ from engine.data.datasets.images import ImageSet
 from engine.data.datasets.samples import SampleSet
 from engine.data.splits import printable
 from engine.inference.evaluation.dataset import EvaluationData, open_data
-from engine.inference.trained_model import CannotLoad, learnt
+from engine.inference.trained_model import CannotLoad, read_training
 from engine.runs.evaluations import DamagedEvaluation, KeptEvaluation, evaluations_of, read_evaluation
 from engine.runs.folder import RunFolder
 
 
 @dataclass
 class Reviewed:
-    """The samples of `evaluations`, one after another. `held_out` [n] says of which the model had not seen;
-    `probabilities` [n, C] are None where the task has no classes of samples. `data` is the dataset of the first, None
-    where it can't be opened, of which `missing` tells.
+    """Samples of several evaluations in sequence.
+
+    `held_out` [n] marks samples the model was not trained on; `probabilities` [n, C] is None for tasks without classes.
+    `data` is the dataset of the first evaluation, or None if it can't be opened, which is added to `missing`.
     """
 
     evaluations: list[KeptEvaluation]
@@ -38,10 +39,10 @@ class Reviewed:
 
 
 def collect(run: RunFolder, folders: Sequence[str]) -> Reviewed:
-    """The samples of the evaluations in `folders`, or of the run's newest. Raises CannotLoad."""
-    kept = _opened(run, folders)
-    first = kept[0].evaluation
-    for each in kept[1:]:
+    """Collect the samples of the evaluations in `folders`, or of the run's latest. Raises CannotLoad."""
+    saved = _read_evaluations(run, folders)
+    first = saved[0].evaluation
+    for each in saved[1:]:
         if each.evaluation.classes != first.classes or each.evaluation.task != first.task:
             message = f"{each.evaluation.id} is of other classes than {first.id}."
             raise CannotLoad(Problem("evaluations", message, "Review evaluations of one dataset."))
@@ -51,60 +52,60 @@ def collect(run: RunFolder, folders: Sequence[str]) -> Reviewed:
     probabilities = []
     missing: list[str] = []
     data: EvaluationData | None = None
-    for each in kept:
-        opened = _data(each, missing)
+    for each in saved:
+        opened = _open_samples(each, missing)
         data = data or opened
         of_samples = each.samples()
-        own = os.path.realpath(each.evaluation.dataset) == _dataset_of(each)
-        held_out += [not own or split != "train" for split in of_samples.splits]
-        samples += _reviewed(each, opened, missing)
+        is_own = os.path.realpath(each.evaluation.dataset) == _dataset_of(each)
+        held_out += [not is_own or split != "train" for split in of_samples.splits]
+        samples += _review_rows(each, opened, missing)
         true += of_samples.true or ()
         if each.probabilities_file.exists():
             probabilities.append(np.load(each.probabilities_file))
     return Reviewed(
-        kept,
+        saved,
         samples,
         true if len(true) == len(samples) else None,
         np.array(held_out, bool),
-        np.concatenate(probabilities) if len(probabilities) == len(kept) else None,
+        np.concatenate(probabilities) if len(probabilities) == len(saved) else None,
         data,
         missing,
     )
 
 
-def _opened(run: RunFolder, folders: Sequence[str]) -> list[KeptEvaluation]:
+def _read_evaluations(run: RunFolder, folders: Sequence[str]) -> list[KeptEvaluation]:
     try:
-        kept = [read_evaluation(Path(folder)) for folder in folders] or evaluations_of(run.path)[:1]
+        saved = [read_evaluation(Path(folder)) for folder in folders] or evaluations_of(run.path)[:1]
     except DamagedEvaluation as error:
         raise CannotLoad(Problem("evaluations", f"{error}.", "Choose another evaluation.")) from error
-    if not kept:
+    if not saved:
         message = f"{run.run_id} has not been evaluated."
         raise CannotLoad(Problem("evaluations", message, f"Run `footplate evaluate {run.run_id}` first."))
-    return kept
+    return saved
 
 
-def _run_of(kept: KeptEvaluation) -> RunFolder:
-    return RunFolder(kept.folder.parent.parent)
+def _run_of(saved: KeptEvaluation) -> RunFolder:
+    return RunFolder(saved.folder.parent.parent)
 
 
-def _dataset_of(kept: KeptEvaluation) -> str:
-    """The folder that the evaluation's run was trained on, resolved."""
-    job = _run_of(kept).job()
+def _dataset_of(saved: KeptEvaluation) -> str:
+    """Return the resolved folder of the run's training data."""
+    job = _run_of(saved).job()
     return os.path.realpath(os.path.expanduser(job.data.dataset)) if job is not None else ""
 
 
-def _data(kept: KeptEvaluation, missing: list[str]) -> EvaluationData | None:
-    """The samples themselves; where they can't be opened that is noted."""
-    evaluation = kept.evaluation
+def _open_samples(saved: KeptEvaluation, missing: list[str]) -> EvaluationData | None:
+    """Open the samples; if that fails, add the reason to `missing`."""
+    evaluation = saved.evaluation
     try:
-        return open_data(learnt(_run_of(kept)), evaluation.dataset, evaluation.split)
+        return open_data(read_training(_run_of(saved)), evaluation.dataset, evaluation.split)
     except CannotLoad as error:
         missing.append(f"The dataset of {evaluation.id} can't be opened, so no sample has a file: {error}")
         return None
 
 
-def _reviewed(kept: KeptEvaluation, data: EvaluationData | None, missing: list[str]) -> list[ReviewedSample]:
-    classes, columns = kept.evaluation.classes, kept.samples()
+def _review_rows(saved: KeptEvaluation, data: EvaluationData | None, missing: list[str]) -> list[ReviewedSample]:
+    classes, columns = saved.evaluation.classes, saved.samples()
     parts = dict(data.parts) if data is not None else {}
     found = []
     changed = 0
@@ -124,14 +125,12 @@ def _reviewed(kept: KeptEvaluation, data: EvaluationData | None, missing: list[s
             )
         )
     if changed and data is not None:
-        missing.append(f"{changed:,} samples of {kept.evaluation.id} are no longer where they were in the dataset.")
+        missing.append(f"{changed:,} samples of {saved.evaluation.id} are no longer where they were in the dataset.")
     return found
 
 
 def file_of(samples: ImageSet | SampleSet | None, index: int, path: str) -> str | None:
-    """The path of a sample's file as people can read it, "" where it has none of its own; None where the dataset has
-    another sample there now.
-    """
+    """Return a sample's file for display; empty if it has none, None if the dataset has changed at this index."""
     if samples is None or index >= len(samples) or samples.path(index) != path:
         return None
     files: Sequence[str] = getattr(samples, "files", ())

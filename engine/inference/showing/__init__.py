@@ -1,1 +1,1 @@
-"""Samples of an evaluation, drawn."""
+"""Drawings of an evaluation's samples."""

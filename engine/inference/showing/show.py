@@ -1,4 +1,4 @@
-"""Draws samples of an evaluation as its task shows them: truth and prediction, by a worker on one device."""
+"""Drawing of an evaluation's samples with truth and prediction, by a worker on one device."""
 
 from __future__ import annotations
 
@@ -31,33 +31,33 @@ from engine.system import paths
 from engine.system.format import counted
 
 WORKER = "engine.inference.showing.show:worker"
-_AT_ONCE = 4
+_BATCH_SIZE = 4
 
 
 def show(order: ShowOrder, say: Say) -> Path:
-    """Draws what the order asks for; the path of a `Shown`. Raises CannotLoad."""
+    """Draw the ordered samples, and return the path of a `Shown`. Raises CannotLoad."""
     checkpoint_path(RunFolder(order.run), order.checkpoint)
-    kept, samples = _kept(order)
+    saved, samples = _read_evaluation(order)
     lacking = [number for number in order.samples if not 0 <= number < len(samples.paths)]
     if lacking or not order.samples:
         message = f"The evaluation has {counted(len(samples.paths), 'sample')}, from 0 on."
         raise CannotLoad(Problem("samples", message, "Name some of them."))
     out = Path(order.out).absolute()
     paths.make_folder(out)
-    order = structs.replace(order, devices=order.devices[:1], out=str(out), evaluation=str(kept.folder.absolute()))
+    order = structs.replace(order, devices=order.devices[:1], out=str(out), evaluation=str(saved.folder.absolute()))
     with tempfile.TemporaryDirectory() as folder:
         on_devices(order, Path(folder), WORKER, say, total=len(order.samples), what="Drawing samples")
     return out / SHOWN_FILE
 
 
 def worker(spec: WorkerSpec, channel: socket.socket) -> int:
-    """What the worker on the device does; its exit code."""
+    """Run the worker on the device, and return its exit code."""
     return serve(spec, channel, ShowOrder, _draw)
 
 
 def _draw(order: ShowOrder, model: TrainedModel, share: Share) -> None:
-    kept, samples = _kept(order)
-    evaluation = kept.evaluation
+    saved, samples = _read_evaluation(order)
+    evaluation = saved.evaluation
     parts = dict(open_data(model, evaluation.dataset, evaluation.split).parts)
     drawn = []
     for name, part in parts.items():
@@ -68,20 +68,20 @@ def _draw(order: ShowOrder, model: TrainedModel, share: Share) -> None:
             message = f"{evaluation.dataset} has changed since the evaluation."
             raise CannotLoad(Problem("evaluation", message, "Evaluate the model again."))
         only = np.array(list(by_index), np.int64)
-        for batch in batches(model, part, batch_size=_AT_ONCE, only=only) if len(only) else ():
-            drawn += _drawn(model, part, batch, by_index, Path(order.out))
-            share.progressed(len(batch.inputs))
+        for batch in batches(model, part, batch_size=_BATCH_SIZE, only=only) if len(only) else ():
+            drawn += _draw_batch(model, part, batch, by_index, Path(order.out))
+            share.advance(len(batch.inputs))
     shown = Shown(legend=model.objective.legend, samples=tuple(drawn))
     paths.write_atomically(Path(order.out) / SHOWN_FILE, msgspec.json.encode(shown))
 
 
-def _drawn(
+def _draw_batch(
     model: TrainedModel, part: ImageSet | SampleSet, batch: Batch, by_index: dict[int, int], out: Path
 ) -> list[ShownSample]:
     outputs = model.outputs(batch.inputs).cpu()
     assert batch.samples is not None
     mean, std = (np.reshape(values, (-1, 1, 1)) for values in (model.preprocessing.mean, model.preprocessing.std))
-    told = []
+    shown_samples = []
     for index, given, target, output in zip(batch.samples.tolist(), batch.inputs, batch.targets, outputs, strict=True):
         number = by_index[index]
         image: npt.NDArray[Any] = given.float().cpu().numpy()
@@ -91,7 +91,7 @@ def _drawn(
         names = [f"{number}-{what}.png" for what in ("truth", "prediction")]
         for name, each in zip(names, (truth, prediction), strict=True):
             paths.write_atomically(out / name, png(each.image))
-        told.append(
+        shown_samples.append(
             ShownSample(
                 number=number,
                 truth_png=names[0],
@@ -101,12 +101,12 @@ def _drawn(
                 legend=tuple(sorted({*truth.legend, *prediction.legend})),
             )
         )
-    return told
+    return shown_samples
 
 
-def _kept(order: ShowOrder) -> tuple[KeptEvaluation, Samples]:
+def _read_evaluation(order: ShowOrder) -> tuple[KeptEvaluation, Samples]:
     try:
-        kept = read_evaluation(Path(order.evaluation))
-        return kept, kept.samples()
+        saved = read_evaluation(Path(order.evaluation))
+        return saved, saved.samples()
     except DamagedEvaluation as error:
         raise CannotLoad(Problem("evaluation", f"{error}.", "Evaluate the model again.")) from error

@@ -14,7 +14,7 @@ from gui.format import counted, localised
 from gui.run.model.plot import caption
 from gui.run.model.samples.captions import short_caption
 from gui.run.model.samples.detail import SampleDetail
-from gui.run.model.samples.marked_menu import MarkedMenu
+from gui.run.model.samples.marked_button import MarkedButton
 from gui.run.model.samples.marks import read_marks, sample_file, write_marks
 from gui.run.model.samples.ranking import MOST, SORTS, Choice, Sort, ranked, sorts_of
 from gui.run.model.samples.review import ReviewBar
@@ -49,7 +49,7 @@ class SamplesPage(QWidget):
         self.told = caption()
         self.wall = SampleWall()
         self.detail = SampleDetail()
-        self.menu = MarkedMenu()
+        self.menu = MarkedButton()
         self.review = ReviewBar()
         self.stack = QStackedWidget()
         self._lay_out()
@@ -109,7 +109,6 @@ class SamplesPage(QWidget):
         """Ends what goes on in the background, for the end of the window."""
         self.wall.thumbnails.close()
         self.detail.close_work()
-        self.menu.close_work()
         self.review.close_work()
 
     def _back(self) -> None:

@@ -12,8 +12,8 @@ import pytest
 import torch
 
 from engine.contract.job import Job
-from engine.inference.conversion.comparison import unlike_detections
-from engine.inference.conversion.quiet import quietly
+from engine.inference.conversion.comparison import compare_detections
+from engine.inference.conversion.quiet import suppress_output
 from engine.inference.conversion.static_detectors import TRANSLATIONS, static_detector
 from engine.tasks.registry import TASKS
 
@@ -56,7 +56,7 @@ def test_that_the_file_finds_what_the_model_finds(task: str, name: str, size: in
     spread_scores(model, images)
     static = static_detector(model, 3, size)
     assert static is not None
-    with quietly():
+    with suppress_output():
         program = torch.onnx.export(
             static,
             (images[:2],),
@@ -73,6 +73,6 @@ def test_that_the_file_finds_what_the_model_finds(task: str, name: str, size: in
             ours = model(images[:count])
         (found,) = session.run(None, {session.get_inputs()[0].name: images[:count].numpy()})
         assert (ours[..., 4] > 0).sum() >= 100 * count
-        compared = unlike_detections(ours, torch.from_numpy(found), size)
+        compared = compare_detections(ours, torch.from_numpy(found), size)
         assert compared.difference < 1e-4
         assert not compared.unmatched

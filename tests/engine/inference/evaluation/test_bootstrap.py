@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from engine.inference.evaluation import bootstrap
-from engine.inference.evaluation.bootstrap import intervals_of, resampled, weights_of
+from engine.inference.evaluation.bootstrap import intervals_of, resample, weights_of
 from engine.inference.evaluation.sample_states import Recorder, States
 from engine.metrics.base import Metric
 from engine.tasks.analysis import Values
@@ -39,7 +39,7 @@ class Mean(Metric):
 
 
 def test_that_intervals_are_those_of_a_plain_bootstrap(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bootstrap, "MOST", 200)
+    monkeypatch.setattr(bootstrap, "MAX_RESAMPLES", 200)
     values = torch.from_numpy(np.random.default_rng(0).normal(3, 2, 40))
     order = np.random.default_rng(1).permutation(40)
     parts = []
@@ -55,7 +55,7 @@ def test_that_intervals_are_those_of_a_plain_bootstrap(monkeypatch: pytest.Monke
     def of(weights: np.ndarray) -> Values:
         return Values(states.fill(Mean(), weights).compute(), {})
 
-    draws = resampled(40, of, lambda share: None)
+    draws = resample(40, of, lambda share: None)
     found, _ = intervals_of(of(np.ones(40, np.int64)), draws)
     plain = values.numpy()
     means = [np.repeat(plain, weights_of(number, 40)).mean() for number in range(200)]
@@ -67,7 +67,7 @@ def test_that_intervals_are_those_of_a_plain_bootstrap(monkeypatch: pytest.Monke
 
 
 def test_that_a_single_sample_has_no_interval() -> None:
-    draws = resampled(1, lambda weights: Values({"x": 1.0}, {"y": (None, 0.5)}), lambda share: None)
+    draws = resample(1, lambda weights: Values({"x": 1.0}, {"y": (None, 0.5)}), lambda share: None)
     measures, per_class = intervals_of(Values({"x": 1.0}, {"y": (None, 0.5)}), draws)
     assert (measures["x"].value, measures["x"].low) == (1.0, None)
     assert per_class["y"][0] is None

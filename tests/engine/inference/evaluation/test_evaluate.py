@@ -27,7 +27,7 @@ from tests.support.trained_runs import COUNTING, DATASETS, Trained, make_colours
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bootstrap, "MOST", 60)
+    monkeypatch.setattr(bootstrap, "MAX_RESAMPLES", 60)
 
 
 def evaluated(run: Path, dataset: str = "", **fields: object) -> KeptEvaluation:

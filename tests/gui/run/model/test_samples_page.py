@@ -13,8 +13,7 @@ from PySide6.QtCore import Qt
 from PySide6.QtTest import QAbstractItemModelTester
 from pytestqt.qtbot import QtBot
 
-from engine.contract.inference.review import DuplicatePair, LabelIssue, MarkOrder, Review, ReviewedSample
-from engine.contract.job import save_job
+from engine.contract.inference.review import DuplicatePair, LabelIssue, Review, ReviewedSample
 from engine.runs.folder import RunFolder
 from gui.run.model.result import SAMPLES
 from gui.run.model.samples.marks import MARKS_FILE
@@ -24,7 +23,6 @@ from gui.run.model.view import ModelView
 from gui.sources.dataset_images import read_image
 from gui.sources.evaluations import OpenedEvaluation, SampleTable
 from tests.gui.run.model.written_evaluations import CLASSES, COUNT, keep
-from tests.gui.sources.written_runs import job
 
 
 @pytest.fixture
@@ -89,7 +87,7 @@ def test_that_marks_are_kept_shown_alone_and_saved(
     qtbot.waitUntil(lambda: page.wall.shown.marked == {1, 4})
     page.only_marked.setChecked(True)
     assert page.wall.shown.rows == [4, 1]
-    assert page.menu.text() == "2 marked"
+    assert page.menu.text() == "Save 2 marked …"
     with qtbot.waitSignal(page.message) as told:
         page.menu.save_list(tmp_path / "marked.csv")
     assert told.args == [f"2 marked samples saved to {tmp_path / 'marked.csv'}.", "info"]
@@ -139,32 +137,11 @@ def test_that_a_review_shows_wrong_labels_and_what_occurs_twice(page: SamplesPag
     assert page.told.text() == "1 label is probably wrong; about 2 wrong labels are to be expected in all"
     qtbot.keyClick(page.wall, Qt.Key.Key_Space)
     assert page.wall.shown.rows == [5]
-    assert page.menu.correct.isEnabled()
     page.review.shown.set_value("twice")
     assert page.wall.shown.data(page.wall.shown.index(0)) == "0.png: the same as 7.png, train"
     page.wrong.setChecked(True)
     assert page.review.shown.value() == "all"
     assert page.wall.shown.rows == [5, 4, 1]
-
-
-def test_that_only_the_run_s_own_dataset_is_copied(
-    page: SamplesPage, run: RunFolder, tmp_path: Path, qtbot: QtBot
-) -> None:
-    page.wall.choose(0)
-    qtbot.keyClick(page.wall, Qt.Key.Key_Space)
-    orders: list[object] = []
-    page.menu.child.progress.connect(lambda _progress: orders.append(page.menu.child.order))
-    page.menu.copy_into(tmp_path, correct=False)
-    qtbot.waitUntil(lambda: bool(orders))
-    page.menu.child.cancel()
-    order = orders[0]
-    assert isinstance(order, MarkOrder)
-    assert order.copy == str(tmp_path / "trees-cleaned")
-    assert [Path(mark.file).parent.name for mark in order.marks] == ["birch"]
-    save_job(job(dataset="/data/others"), run.job_file)
-    with qtbot.waitSignal(page.message) as told:
-        page.menu.copy_into(tmp_path, correct=False)
-    assert told.args == ["Only the run's own dataset can be copied. Save the list as CSV instead.", "warning"]
 
 
 def test_that_the_model_of_samples_is_a_sound_one(page: SamplesPage) -> None:

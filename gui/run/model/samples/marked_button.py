@@ -1,0 +1,56 @@
+"""Button that exports the marked samples as a table."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+
+from PySide6.QtCore import Signal
+from PySide6.QtWidgets import QPushButton
+
+from gui.format import counted, localised
+from gui.run.model.samples.marks import MarkedCsv, marks_of
+from gui.sources.background import in_background
+from gui.sources.evaluations import OpenedEvaluation
+from gui.sources.export import write_csv
+from gui.widgets.file_dialogs import choose_target
+
+
+class MarkedButton(QPushButton):
+    """Signals: message(str, str) - result of an export for the user; "info" or "warning"."""
+
+    message = Signal(str, str)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._opened: OpenedEvaluation | None = None
+        self._rows: tuple[int, ...] = ()
+        self._suggested: Mapping[int, str] = {}
+        self.setAccessibleName("Save marked samples")
+        self.clicked.connect(self._choose_file)
+
+    def show_marked(self, opened: OpenedEvaluation, rows: set[int], suggested: Mapping[int, str]) -> None:
+        """Show the number of marked rows; `suggested` holds labels for some of them."""
+        self._opened, self._rows, self._suggested = opened, tuple(sorted(rows)), suggested
+        self.setText(f"Save {localised(len(rows))} marked …" if rows else "Save marked …")
+        self.setEnabled(bool(rows))
+        self.setToolTip("Saves the marked samples as CSV" if rows else "Mark samples first, with Space")
+
+    def save_list(self, path: Path) -> None:
+        """Write the marked samples as CSV."""
+        if self._opened is not None:
+            table = MarkedCsv(marks_of(self._opened, self._rows, self._suggested))
+            in_background(
+                partial(write_csv, path, table),
+                self,
+                lambda written: self.message.emit(
+                    f"{counted(len(table.marks), 'marked sample')} saved to {written}.", "info"
+                ),
+                lambda error: self.message.emit(str(error), "warning"),
+            )
+
+    def _choose_file(self) -> None:
+        name = f"footplate-{time.strftime('%Y-%m-%d-%H%M%S')}-marked.csv"
+        choose_target(self, "Save the marked samples", name, self.save_list)
