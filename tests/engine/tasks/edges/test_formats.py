@@ -13,8 +13,9 @@ from scipy import ndimage
 
 from engine.contract.dataset import DatasetReport
 from engine.contract.job import Job
-from engine.data.datasets.images import UnreadableImage
+from engine.data.datasets.images import ImageSet, UnreadableImage
 from engine.data.datasets.open_splits import open_splits
+from engine.data.datasets.samples import SampleSet
 from engine.data.formats.format import Confidence
 from engine.data.formats.registry import recognize
 from engine.data.formats.tree import Tree
@@ -31,6 +32,12 @@ from tests.support.masks import disc, make_masked
 
 EDGES = ("edges",)
 BSDS = Path(__file__).parents[5] / "shared/datasets/bsds500_subset"
+
+
+def loaded_planes(split: ImageSet | SampleSet, index: int) -> torch.Tensor:
+    """Load an image of 32 px in color with its planes."""
+    assert isinstance(split, ImageSet)
+    return split.load(index, 32, 3)
 
 
 def found(folder: Path, formats: tuple[str, ...] = EDGES) -> RecognizedDataset:
@@ -162,7 +169,7 @@ def test_that_images_bring_their_edges_in_two_planes(tmp_path: Path) -> None:
     folder = make_edged(tmp_path, {"train": 3, "val": 2}, matlab=True)
     splits = open_splits(str(folder), val_fraction=0.2, seed=0, kinds=EDGES)
     assert (splits.channels, splits.format, splits.train.planes) == (3, "edges", 2)
-    planes = splits.train.load(1, 32, 3)[3:]
+    planes = loaded_planes(splits.train, 1)[3:]
     _, mask = disc(32, 2)
     edges = torch.from_numpy(rim(mask))
     assert ((planes[1] & 1) > 0)[edges].float().mean() > 0.9
@@ -175,7 +182,7 @@ def test_that_the_square_around_an_image_makes_no_edges_of_its_borders(tmp_path:
     pixels = np.random.default_rng(0).integers(0, 256, (20, 32, 3), np.uint8)
     Image.fromarray(pixels).save(folder / "images/train/000.png")
     Image.fromarray(np.full((20, 32), 255, np.uint8)).save(folder / "edges/train/000.png")
-    loaded = open_splits(str(folder), val_fraction=0.2, seed=0, kinds=EDGES).train.load(0, 32, 3).numpy()
+    loaded = loaded_planes(open_splits(str(folder), val_fraction=0.2, seed=0, kinds=EDGES).train, 0).numpy()
     np.testing.assert_array_equal(loaded[:3, 6:26], pixels.transpose(2, 0, 1))
     assert (loaded[:3, :6] == loaded[:3, 6:7]).all()
     assert (loaded[:3, 26:] == loaded[:3, 25:26]).all()
@@ -190,9 +197,9 @@ def test_that_edges_of_another_size_or_of_another_kind_are_told(tmp_path: Path) 
     with pytest.raises(
         UnreadableImage, match=r"its edges have a different size \(9 x 8 pixels, the image has 32 x 32\)"
     ):
-        splits.train.load(0, 32, 3)
+        loaded_planes(splits.train, 0)
     with pytest.raises(UnreadableImage, match=r"001\.png"):
-        splits.train.load(1, 32, 3)
+        loaded_planes(splits.train, 1)
     report = looked(folder)
     assert [each.path for each in report.unreadable] == ["images/train/000.png", "images/train/001.png"]
     matlab = make_edged(tmp_path / "matlab", {"train": 2, "val": 2}, matlab=True)
@@ -231,7 +238,7 @@ def test_that_masks_are_taken_for_edges_by_their_lines_or_by_where_their_classes
     discs = make_masked(tmp_path / "discs", {"train": 2, "val": 2}, 32)
     several = task.splits(Job.from_fields(task="edge_detection", dataset=str(discs)))
     assert (several.classes, several.train.planes) == (("edge",), 2)
-    bits = several.train.load(0, 32, 3)[4]
+    bits = loaded_planes(several.train, 0)[4]
     assert ndimage.label(bits[1:] == 0)[1] == 2, "the rim of the disc is closed"
     assert bits.sum() < 100
     assert not bits[0].any(), "the first row is of no class"
@@ -240,7 +247,7 @@ def test_that_masks_are_taken_for_edges_by_their_lines_or_by_where_their_classes
         lines[10, 3:29] = 1
         Image.fromarray(lines).save(path)
     of_lines = task.splits(Job.from_fields(task="edge_detection", dataset=str(discs)))
-    share, bits = of_lines.val.load(1, 32, 3)[3:]
+    share, bits = loaded_planes(of_lines.val, 1)[3:]
     np.testing.assert_array_equal(bits, lines)
     np.testing.assert_array_equal(share, lines * FULL)
 

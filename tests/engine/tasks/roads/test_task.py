@@ -13,7 +13,7 @@ from safetensors.torch import save_file
 from torch.nn import functional
 
 from engine.contract.job import Job
-from engine.data.datasets.images import DatasetError
+from engine.data.datasets.images import DatasetError, ImageSet
 from engine.data.datasets.open_splits import Splits, open_splits
 from engine.data.decoding.masks import NO_CLASS
 from engine.models.base import TaskError
@@ -220,6 +220,7 @@ def test_that_masks_of_more_kinds_than_lines_and_background_are_refused_unless_o
     assert len(splits.classes) == 2
     of_class_2 = np.asarray(Image.open(discs / "masks/train/000.png")) == 2
     assert of_class_2.any()
+    assert isinstance(splits.train, ImageSet)
     assert (splits.train.load(0, 32, 3).numpy()[3:, of_class_2] == NO_CLASS).all()
 
 
