@@ -1,6 +1,4 @@
-"""Whether this user's CUDA programs may compute on a machine's GPUs: permissions, what hides GPUs, MIG, compute "
-"modes.
-"""
+"""Obstacles to computing on GPUs: permissions, CUDA_VISIBLE_DEVICES, MIG and compute modes."""
 
 from __future__ import annotations
 
@@ -14,13 +12,13 @@ from engine.contract.problems import Problem
 from engine.system.format import listed
 
 OWN_WORKER = "footplate-w"
-"""With what the names of Footplate's workers' processes begin."""
+"""Prefix of the process names of Footplate's workers."""
 
 
 def access_obstacles(
     gpus: tuple[Gpu, ...], machine: Snapshot, environment: Mapping[str, str], job: Job
 ) -> Iterator[Obstacle]:
-    """What keeps CUDA off `gpus` of `machine` in a run of `job` that is started in `environment`."""
+    """Yield the obstacles that keep CUDA off `gpus` in a run of `job` that is started in `environment`."""
     yield from _denied(gpus, machine.nvml)
     yield from _hidden(gpus, machine, environment)
     yield from _divided(gpus)
@@ -29,9 +27,9 @@ def access_obstacles(
 
 
 def mig_problems(job: Job) -> list[Problem]:
-    """Of a job on a MIG instance and any other GPU.
+    """Return a problem if the job combines a MIG instance with another GPU.
 
-    Sources: NVIDIA MIG User Guide, "CUDA Device Enumeration": "CUDA can only enumerate a single compute " "instance",
+    Sources: NVIDIA MIG User Guide, "CUDA Device Enumeration": "CUDA can only enumerate a single compute instance",
     and "will not enumerate non-MIG GPU if any compute instance is enumerated on any other GPU". NCCL takes on MIG
     with 2.32, as an experiment (NVIDIA/nccl#1716); torch 2.15 comes with 2.30.
     """
@@ -46,7 +44,7 @@ def mig_problems(job: Job) -> list[Problem]:
 
 
 def _denied(gpus: tuple[Gpu, ...], nvml: Nvml) -> Iterator[Obstacle]:
-    """A GPU whose own file is denied is not even listed by NVML; here it is about those that CUDA needs for any GPU."""
+    """Check the device files that CUDA needs for any GPU; NVML doesn't list a GPU whose own file is denied."""
     files = [file for file in nvml.denied_files if not file[-1].isdigit()]
     if files:
         message = f"CUDA needs {listed(dict.fromkeys(files))}, which this user has no permission to open."
@@ -71,7 +69,7 @@ def _hidden(gpus: tuple[Gpu, ...], machine: Snapshot, environment: Mapping[str, 
 
 
 def _visible(gpus: Sequence[Gpu], value: str, *, by_bus: bool) -> set[str]:
-    """The UUIDs of the GPUs that are visible under `value` of CUDA_VISIBLE_DEVICES, with their MIG instances.
+    """Return the UUIDs of the GPUs, with their MIG instances, that CUDA_VISIBLE_DEVICES=`value` leaves visible.
 
     What follows an entry that names no GPU does not count. NVML counts by bus; where CUDA's own order is not known, its
     numbers hide nothing. Source: CUDA C++ Programming Guide, "CUDA Environment Variables".
@@ -91,7 +89,7 @@ def _visible(gpus: Sequence[Gpu], value: str, *, by_bus: bool) -> set[str]:
 
 
 def _answers_to(gpu: Gpu, entry: str) -> bool:
-    """Whether `entry` is the beginning of the GPU's UUID, or names a MIG instance as for drivers before R470."""
+    """Return True if `entry` is a prefix of the GPU's UUID, or a MIG name of drivers before R470."""
     if gpu.mig is not None and entry == f"MIG-{gpu.mig.parent_uuid}/{gpu.mig.gpu_instance}/{gpu.mig.compute_instance}":
         return True
     return entry != "" and gpu.uuid.lower().startswith(entry.lower())
@@ -113,7 +111,7 @@ def _prohibited(gpus: tuple[Gpu, ...], machine: Snapshot) -> Iterator[Obstacle]:
 
 
 def _taken(gpus: tuple[Gpu, ...], machine: Snapshot, job: Job) -> Iterator[Obstacle]:
-    """Whoever the run waits for is not counted: Footplate's own runs, and others if the job says so."""
+    """Check GPUs in exclusive mode for processes that the run doesn't wait for."""
     for gpu in gpus:
         holders = [process for process in gpu.processes or () if process.kind != "graphics"]
         own = all((process.name or "").startswith(OWN_WORKER) for process in holders)
@@ -126,7 +124,7 @@ def _taken(gpus: tuple[Gpu, ...], machine: Snapshot, job: Job) -> Iterator[Obsta
 
 
 def _called(process: GpuProcess) -> str:
-    """ "python (pid 4242, ada)"."""
+    """Describe a process: "python (pid 4242, ada)"."""
     return f"{process.name or 'a process'} ({', '.join(filter(None, (f'pid {process.pid}', process.user)))})"
 
 
@@ -135,5 +133,5 @@ def _default_mode(gpus: Sequence[Gpu]) -> str:
 
 
 def _indices(gpus: Sequence[Gpu]) -> str:
-    """What nvidia-smi calls them."""
+    """Return the indices of the GPUs as arguments of nvidia-smi."""
     return ",".join(dict.fromkeys(str(gpu.nvml_index) for gpu in gpus))

@@ -1,6 +1,4 @@
-"""What a machine offers a training, and what is wrong with it: the one truth of the first start and `footplate
-doctor`.
-"""
+"""Findings about a machine's fitness for training, for the welcome page and `footplate doctor`."""
 
 from __future__ import annotations
 
@@ -24,7 +22,7 @@ from engine.system import paths
 from engine.system.format import size
 
 DRIVER_TROUBLE: tuple[NvmlStatus, ...] = ("version_mismatch", "no_permission")
-"""What NVML says of GPUs that are there."""
+"""NVML errors on a machine that has GPUs."""
 LITTLE_DISK_BYTES = 2 << 30
 LITTLE_MEMORY_BYTES = 2 << 30
 LITTLE_SHARED_BYTES = 256 << 20
@@ -32,8 +30,10 @@ Grade = Literal["fine", "limited", "cpu_only", "broken"]
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """`broken` means that training will not work at all; `cpu_only`, not on the GPUs that are there; `limited`, that
-    something else will not. `remedy` is what to do about it, where that is not in `text`.
+    """Finding about one aspect of a machine.
+
+    Training is impossible if it is "broken", and possible only on the CPU if it is "cpu_only"; "limited" affects anything
+    else. `remedy` is "" if `text` contains it.
     """
 
     grade: Grade
@@ -43,7 +43,7 @@ class Finding(msgspec.Struct, frozen=True):
 
     @property
     def command(self) -> str:
-        """What the remedy has the user type, at its end after a colon; "" for none."""
+        """Shell command at the end of the remedy, after a colon; "" for none."""
         last = self.remedy.rpartition(": ")[2]
         return last if last.startswith(("uv ", "sudo ")) else ""
 
@@ -52,7 +52,7 @@ class Finding(msgspec.Struct, frozen=True):
 
 
 def driver_findings(nvml: Nvml) -> Iterator[Finding]:
-    """Whether NVML answers, and what this user may not open."""
+    """Yield the state of the driver, and device files that this user may not open."""
     if nvml.status == "ok":
         cuda = f", for CUDA up to {nvml.cuda_version}" if nvml.cuda_version else ""
         yield Finding("fine", "Driver", f"NVIDIA {nvml.driver_version or 'of unknown version'}{cuda}")
@@ -63,7 +63,7 @@ def driver_findings(nvml: Nvml) -> Iterator[Finding]:
 
 
 def gpu_findings(machine: Snapshot) -> Iterator[Finding]:
-    """The GPUs in one line, and those that are lost in another."""
+    """Yield one finding about the GPUs, and one about lost GPUs."""
     there = _whole_gpus(machine)
     counts = Counter((gpu.name, gpu.memory_total_bytes) for gpu in there if not gpu.lost)
     named = [
@@ -83,7 +83,7 @@ def gpu_findings(machine: Snapshot) -> Iterator[Finding]:
 
 
 def training_findings(machine: Snapshot, torch: TorchBuild | None, environment: Mapping[str, str]) -> Iterator[Finding]:
-    """Which GPUs a training can use, and what keeps it off the others; nothing where there are none."""
+    """Yield the GPUs that training can use, and the obstacles for the others."""
     parents = {gpu.mig.parent_uuid for gpu in machine.gpus if gpu.mig is not None}
     there = [gpu for gpu in machine.gpus if not gpu.lost and gpu.uuid not in parents]
     found = list(obstacles(Job.from_fields(devices=tuple(gpu.uuid for gpu in there)), machine, torch, environment))
@@ -98,8 +98,9 @@ def training_findings(machine: Snapshot, torch: TorchBuild | None, environment: 
 def cpu_warnings(
     job: Job, machine: Snapshot, torch: TorchBuild | None, environment: Mapping[str, str], *, chosen: bool
 ) -> list[Problem]:
-    """What is to be known before `job` trains on the CPU of a machine with GPUs: why it can't use them, and where it
-    could, that it does not, unless the user has `chosen` that.
+    """Return warnings for a job that trains on the CPU of a machine with GPUs.
+
+    They say why the GPUs can't be used; or that they could be, unless the user has `chosen` the CPU.
     """
     if any(map(is_gpu, job.parallel.devices)):
         return []
@@ -117,7 +118,7 @@ def cpu_warnings(
 
 
 def memory_findings(cpu: Cpu) -> Iterator[Finding]:
-    """The processor and the memory that other programs leave."""
+    """Yield findings about the processor and the free memory."""
     free = cpu.memory_total_bytes - cpu.memory_used_bytes
     text = f"{size(free)} of {size(cpu.memory_total_bytes)} free"
     if free < LITTLE_MEMORY_BYTES:
@@ -128,7 +129,7 @@ def memory_findings(cpu: Cpu) -> Iterator[Finding]:
 
 
 def disk_findings() -> Iterator[Finding]:
-    """Whether runs can be written, and how much room there is for them."""
+    """Yield a finding about the disk space for runs, and whether it is writable."""
     home = paths.home()
     try:
         paths.make_home()
@@ -145,7 +146,7 @@ def disk_findings() -> Iterator[Finding]:
 
 
 def shared_memory_findings() -> Iterator[Finding]:
-    """How much room there is for what processes share."""
+    """Yield a finding about the free shared memory."""
     if sys.platform == "linux":
         folder = Path("/dev/shm")
         free = shutil.disk_usage(folder).free if folder.is_dir() else 0
@@ -157,5 +158,5 @@ def shared_memory_findings() -> Iterator[Finding]:
 
 
 def _whole_gpus(machine: Snapshot) -> list[Gpu]:
-    """The GPUs without their MIG instances."""
+    """Return the GPUs without their MIG instances."""
     return [gpu for gpu in machine.gpus if gpu.mig is None]

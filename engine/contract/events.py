@@ -1,6 +1,6 @@
-"""Everything that a run can say, as one strict tagged union.
+"""Events of a run, as one strict tagged union.
 
-A run's `events.jsonl` holds one of these a line. The supervisor alone writes it and gives each line its
+A run's `events.jsonl` holds one event per line. The supervisor alone writes it and gives each line its
 number `n` (from 1, without gaps) and `time` (seconds since the epoch); a worker sends its events with
 both at 0. The socket carries the same lines.
 """
@@ -20,12 +20,17 @@ from engine.contract.preprocessing import Preprocessing
 
 Phase = Literal["starting", "fetching", "preparing", "training", "validating", "saving", "pausing", "stopping"]
 Outcome = Literal["completed", "paused", "stopped", "failed", "unsaved"]
-"""How an execution ended: "unsaved" where its last state could not be written to disk."""
+"""Outcome of an execution; "unsaved" if its last state could not be written to disk."""
 LogLevel = Literal["debug", "info", "warning", "error"]
 FailureKind = Literal["error", "fault", "out_of_memory", "not_finite", "lost_machine"]
-"""What a failure is owed to. An "error" lies in the job, the data or the program and would come again; a "fault"
-befell a process, a device or the machine and need not; "out_of_memory" is a device's memory; "not_finite" a loss that
-is no number; a "lost_machine" can't be reached again."""
+"""Kind of a failure.
+
+- error: caused by the job, the data or the program; it would happen again.
+- fault: of a process, a device or the machine; it need not happen again.
+- out_of_memory: of a device.
+- not_finite: the loss is NaN or infinite.
+- lost_machine: a machine can't be reached any more.
+"""
 
 
 class Event(msgspec.Struct, tag_field="type", forbid_unknown_fields=True, kw_only=True, omit_defaults=True):
@@ -34,7 +39,7 @@ class Event(msgspec.Struct, tag_field="type", forbid_unknown_fields=True, kw_onl
 
 
 class RunDevice(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A device that the run uses; `id` is a UUID or "cpu", `ranks` the workers that run on it."""
+    """Device of a run. `id` is a UUID or "cpu"; `ranks` are the workers that use it."""
 
     id: str
     name: str
@@ -43,9 +48,10 @@ class RunDevice(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
 
 
 class RunStarted(Event, tag="run_started", kw_only=True):
-    """The first event of every execution. `environment` maps names to versions and facts of the host. `execution`
-    counts from 1: a run that was paused, stopped or interrupted goes on as the next, maybe with a job of other
-    devices. `worked_s` is how long those before it went on together.
+    """First event of every execution.
+
+    `environment` maps names to versions and facts of the host. `execution` counts from 1; resuming a run starts the
+    next one, possibly on other devices. `worked_s` is the total duration of the executions before it.
     """
 
     run_id: str
@@ -59,10 +65,10 @@ class RunStarted(Event, tag="run_started", kw_only=True):
 
 
 class Waiting(Event, tag="waiting", kw_only=True):
-    """The run stands in line for its devices and holds nothing; told whenever what it waits for has changed.
+    """The run waits in the queue for its devices; sent whenever the reasons have changed.
 
-    `position` is 1 for the next in line. `behind` are the ids of the runs that hold its devices or stand before it,
-    `others` tells of other people's processes there, in plain words. While it is `held` others go before it.
+    `position` is 1 for the next run to start. `behind` are the ids of the runs that use its devices or are ahead in the
+    queue; `others` describes processes of other users on them. Other runs overtake a `held` run.
     """
 
     position: int
@@ -77,9 +83,7 @@ class PhaseChanged(Event, tag="phase", kw_only=True):
 
 
 class Fetching(Event, tag="fetching", kw_only=True):
-    """How much of the pretrained weights has arrived, before the run takes its place in line for its devices;
-    `source` says where from.
-    """
+    """Progress of downloading pretrained weights from `source`, before the run enters the queue for its devices."""
 
     source: str
     done_bytes: int
@@ -87,9 +91,9 @@ class Fetching(Event, tag="fetching", kw_only=True):
 
 
 class Planned(Event, tag="planned", kw_only=True):
-    """What lies ahead, once the data and the model are known.
+    """Size of the training, sent once the data and the model are known.
 
-    Training goes on after `from_step`: what was told of later steps before is void, and they are made again.
+    Training continues after `from_step`; earlier events about later steps are void, because these steps are repeated.
     """
 
     epochs: int
@@ -100,15 +104,15 @@ class Planned(Event, tag="planned", kw_only=True):
     classes: tuple[str, ...]
     image_size: int
     channels: int = 3
-    """1 for grey images, 3 for colour, else the number of their bands."""
+    """1 for gray images, 3 for color images, otherwise the number of bands."""
     parameters: int
     trainable_parameters: int
     cut: Cut | None = None
-    """For a strategy that cuts the model: what each stage holds, and what it was measured to cost."""
+    """Stages and their measured costs, if the strategy cuts the model."""
     shares: tuple[float, ...] = ()
-    """Each rank's share of every batch, where they are not equal; together 1."""
+    """Fraction of every batch per rank, summing to 1; empty if all are equal."""
     preprocessing: Preprocessing | None = None
-    """What the model's inputs are made by; None in runs of versions that did not say."""
+    """Preprocessing of the model's inputs."""
 
 
 class EpochStarted(Event, tag="epoch_started", kw_only=True):
@@ -117,11 +121,11 @@ class EpochStarted(Event, tag="epoch_started", kw_only=True):
 
 # It holds numbers alone, which no cycle can go through; a long log is read a third faster when they are not looked for.
 class StepMetrics(Event, tag="step", kw_only=True, gc=False):
-    """Training as it stands after `step` steps (counted from 1 over the whole run).
+    """Training metrics over the steps since the previous such event; `step` counts from 1 over all epochs.
 
-    The figures cover the steps since the last such event. `loss` is their mean; `accuracy` the share of
-    images right, 0 to 1, None where the strategy cannot tell. `data_wait_s` and `compute_s` are seconds
-    per step on the reporting rank, `images_per_second` counts all devices.
+    `loss` is the mean; `accuracy` is the fraction of correctly classified images, None if the strategy doesn't compute
+    it. `data_wait_s` and `compute_s` are seconds per step on the reporting rank; `images_per_second` is the sum over all
+    devices.
     """
 
     epoch: int
@@ -135,8 +139,9 @@ class StepMetrics(Event, tag="step", kw_only=True, gc=False):
 
 
 class Action(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """What a rank of a pipeline did for one microbatch: forward (F), backward (B), or the backward of the inputs (I)
-    and of the weights (W) apart. Seconds since the first action of the step on any rank began.
+    """Action of a pipeline rank on one microbatch: forward (F), backward (B), or backward of inputs (I) or weights (W).
+
+    Times are in seconds since the first action of the step on any rank.
     """
 
     kind: Literal["F", "B", "I", "W"]
@@ -147,11 +152,10 @@ class Action(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields
 
 
 class ScheduleTraced(Event, tag="schedule", kw_only=True):
-    """What each rank of a pipeline (of the first replica) did in one step, by its place, in order.
+    """Actions of each pipeline rank of the first replica in one step, in order.
 
-    `bubble` is the share of the ranks' time between the first action's begin and the last one's end in which they
-    did nothing; `theory` what the schedule leaves idle where all stages take the same time and a backward pass
-    twice a forward pass.
+    `bubble` is the idle fraction of the ranks' time from the first to the last action; `theory` is the idle fraction
+    expected for stages of equal cost, with a backward pass that takes twice as long as a forward pass.
     """
 
     step: int
@@ -163,9 +167,7 @@ class ScheduleTraced(Event, tag="schedule", kw_only=True):
 
 
 class RankTimes(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """One rank's seconds in one step: computing, communication that nothing was computed beside, and waiting
-    for slower ranks.
-    """
+    """Seconds of one rank in one step: computing, communication not hidden by computation, and waiting for others."""
 
     compute_s: float
     communication_s: float
@@ -173,9 +175,9 @@ class RankTimes(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
 
 
 class RanksTimed(Event, tag="ranks", kw_only=True):
-    """Where the time of one step went on each rank of a data-parallel strategy, by rank.
+    """Times of one step on each rank of a data-parallel strategy.
 
-    `straggler` is the rank that the others wait for, None where none stands out.
+    `straggler` is the rank that the others wait for; None if no rank stands out.
     """
 
     step: int
@@ -184,14 +186,18 @@ class RanksTimed(Event, tag="ranks", kw_only=True):
 
 
 Part = Literal["data", "transfer", "augment", "forward", "backward", "communication", "optimizer", "logging", "other"]
-"""What a step's time goes into: waiting for images, copying them to the device, augmenting and normalising them
-there, the two passes, joining gradients (or handing on activations) beside which nothing was computed, the optimizer,
-telling."""
+"""Stage of a step that its time is attributed to.
+
+"data" is waiting for samples, "transfer" the copy to the device, "augment" includes normalization, "communication" is
+the exchange of gradients or activations that no computation hides, and "logging" covers reports.
+"""
 
 
 class Advice(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What holds the run back and what to change, in one sentence. The change sets `field` of the job to `value`:
-    of this run as it goes where `live`, else of the next one. Without a change `field` is "".
+    """Bottleneck of the run and a remedy, in one sentence.
+
+    The remedy sets `field` of the job to `value`: in the current run if `live`, otherwise in the next one. `field` is ""
+    if there is no remedy.
     """
 
     sentence: str
@@ -201,8 +207,9 @@ class Advice(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
 
 
 class TimeSpent(Event, tag="time", kw_only=True):
-    """Where the time of the steps up to `step` went since this was last told: seconds per step on the device that
-    reports, by part; parts that cannot be told apart are left away. Together they are `step_s`.
+    """Seconds per step by part on the reporting device, over the steps since the previous such event.
+
+    The parts sum to `step_s`; parts that can't be separated are omitted.
     """
 
     step: int
@@ -212,7 +219,7 @@ class TimeSpent(Event, tag="time", kw_only=True):
 
 
 class Chosen(Event, tag="chosen", kw_only=True):
-    """Something that the job left to Footplate: the field of the job, what was chosen, and why, in plain words."""
+    """Automatically chosen value of a field of the job, with the reason in words."""
 
     field: str
     choice: str
@@ -220,14 +227,14 @@ class Chosen(Event, tag="chosen", kw_only=True):
 
     @property
     def words(self) -> str:
-        """ "Precision: bf16. The GPUs compute in it natively."."""
+        """Sentences for users: "Precision: bf16. The GPUs compute in it natively."."""
         label = FIELDS[self.field].label if self.field in FIELDS else self.field
         why = self.why.rstrip(".")
         return f"{label}: {self.choice}. {why[:1].upper()}{why[1:]}."
 
 
 class Validation(Event, tag="validation", kw_only=True):
-    """Measures over the whole validation set, each image once, by the ids of the task's measures."""
+    """Metrics over the full validation set, by the ids of the task's measures."""
 
     epoch: int
     step: int
@@ -237,10 +244,10 @@ class Validation(Event, tag="validation", kw_only=True):
 
 
 class ClassMeasures(Event, tag="class_measures", kw_only=True):
-    """What the validation before it found of each class.
+    """Metrics per class of the preceding validation.
 
-    `measures` holds, by title, a share for each of the plan's classes in their order, None for one that does not occur.
-    `confusion` has a row for each true class of how often each class was found; empty where there are many classes.
+    `measures` holds, by title, a fraction for each class of `Planned`, None for a class that doesn't occur. `confusion`
+    holds the counts of predicted classes (columns) by true class (rows); it is empty if there are many classes.
     """
 
     epoch: int
@@ -250,9 +257,10 @@ class ClassMeasures(Event, tag="class_measures", kw_only=True):
 
 
 class PredictedSample(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """One sample of the validation split, and what the model makes of it: images, their paths relative to the run's
-    folder, and words where there are some to say. `name` tells which sample it is, `legend` which entries of the legend
-    either image shows, by their places in it.
+    """Sample of the validation split with its prediction.
+
+    The images are paths relative to the run folder; the words are "" for tasks that have none. `legend` lists the
+    indices of the entries of `Predicted.legend` that occur in the images.
     """
 
     name: str
@@ -264,8 +272,9 @@ class PredictedSample(msgspec.Struct, frozen=True, forbid_unknown_fields=True, k
 
 
 class Predicted(Event, tag="predicted", kw_only=True):
-    """What the model predicts at `step` for some samples of the validation split, the same at every validation;
-    `legend` says what the colours in their images stand for, where they have a meaning.
+    """Predictions at `step` for some validation samples, which are the same at every validation.
+
+    `legend` explains the colors of the images, if they have a meaning.
     """
 
     epoch: int
@@ -275,8 +284,9 @@ class Predicted(Event, tag="predicted", kw_only=True):
 
 
 class CheckpointSaved(Event, tag="checkpoint", kw_only=True):
-    """`path` is relative to the run folder. `seconds` is what writing took, beside the training; `pause_s` how long the
-    training stood still for it.
+    """A checkpoint is saved at `path`, relative to the run folder.
+
+    Writing took `seconds` in the background; training paused for `pause_s`.
     """
 
     kind: Literal["last", "best"]
@@ -300,7 +310,7 @@ class LogLine(Event, tag="log", kw_only=True):
 
 
 class Warned(Event, tag="warning", kw_only=True):
-    """Something that the user should know and that does not stop the run. `code` is stable."""
+    """Warning for the user that doesn't stop the run. `code` is stable."""
 
     code: str
     message: str
@@ -308,7 +318,7 @@ class Warned(Event, tag="warning", kw_only=True):
 
 
 class Failed(Event, tag="failed", kw_only=True):
-    """A rank's failure in plain words; the run ends after it.
+    """Failure of a rank that ends the run.
 
     Attributes:
         field: Field of the job that must change, such as "pretrained" for weights that can't be had; "" if unknown.
@@ -324,11 +334,10 @@ class Failed(Event, tag="failed", kw_only=True):
 
 
 class Restarting(Event, tag="restarting", kw_only=True):
-    """The workers have ended for `cause`, and the run starts them again from its last checkpoint.
+    """The workers have ended because of `cause`, and restart from the last checkpoint.
 
-    It is the `attempt`-th start in a row without a checkpoint between, of `most` that the job allows. `changes` are
-    the fields of the job that are different from now on, so that the failure does not come again; `devices` those
-    that it goes on with where they are fewer than before.
+    This is restart number `attempt` of at most `most` without a new checkpoint in between. `changes` are the fields of
+    the job that are changed to avoid the failure; `devices` are the remaining devices if a machine was dropped.
     """
 
     cause: str
@@ -343,17 +352,22 @@ class Restarting(Event, tag="restarting", kw_only=True):
 
 
 VerdictCode = Literal["falling", "overfitted", "not_fitted", "not_generalised", "weak_classes", "converged"]
-"""What a run's history says of it at its end: it could be trained further; it learned its training images by heart; it
-learned nothing; what it learned is of no use for the validation images; some classes are hardly found; it is as good as
-these settings make it."""
+"""Diagnosis of a finished run.
+
+- falling: the validation loss was still falling; more epochs would help.
+- overfitted: the training loss kept falling while the validation loss rose.
+- not_fitted: the model did not learn the training samples.
+- not_generalised: the model learned the training samples, but fails on the validation samples.
+- weak_classes: some classes are rarely recognized.
+- converged: no change of the settings is known to help.
+"""
 
 
 class Verdict(Event, tag="verdict", kw_only=True):
-    """How a run has ended, in one sentence, and what to change.
+    """Diagnosis of a finished run in one sentence, with suggested changes.
 
-    `figures` are what the sentence tells, `changes` the fields of the job that are to be different: of this run where
-    it is still "falling", which can so be trained further, else of the next one. Empty where there is nothing to
-    change.
+    `figures` are the numbers in the sentence. `changes` are fields of the job: of this run if it is "falling", because it
+    can be trained further, otherwise of the next one.
     """
 
     code: VerdictCode
@@ -367,21 +381,21 @@ class CommandReceived(Event, tag="command", kw_only=True):
 
 
 class EventsLost(Event, tag="lost", kw_only=True):
-    """`count` step metrics or device samples were dropped, and why. Other events are never dropped."""
+    """Number and reason of dropped step metrics or device samples. Other events are never dropped."""
 
     count: int
     reason: str
 
 
 class DevicesFree(Event, tag="devices_free", kw_only=True):
-    """All workers are gone. `verified` says whether the GPUs' memory was seen to be free again."""
+    """All workers have exited. With `verified`, the GPUs report their memory as free again."""
 
     seconds: float
     verified: bool
 
 
 class RunFinished(Event, tag="run_finished", kw_only=True):
-    """The last event of an execution, the one of `RunStarted` before it."""
+    """Last event of an execution."""
 
     outcome: Outcome
     execution: int = 1
@@ -421,13 +435,11 @@ AnyEvent = (
 )
 
 DROPPABLE = (Fetching, StepMetrics, ScheduleTraced, RanksTimed, TimeSpent, DevicesSampled)
-"""Events that may be thinned on the way to a slow reader."""
+"""Events that may be dropped for a slow reader."""
 
 
 def fetch_left_s(told: Sequence[Fetching]) -> float | None:
-    """How long a fetch of weights takes yet, in seconds, from the first and the last that was told of it; None where
-    that cannot be told.
-    """
+    """Return the remaining seconds of a download from its first and last progress; None if unknown."""
     total = told[-1].total_bytes if told else None
     if total is None or told[-1].done_bytes <= told[0].done_bytes:
         return None

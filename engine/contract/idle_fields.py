@@ -1,5 +1,6 @@
-"""Which fields of a job change nothing with what its others say: the form hides them, recipes leave them alone, and the
-checks tell of those that are set all the same.
+"""Fields of a job without effect, given its other fields.
+
+The form hides them, recipes leave them alone, and the checks warn about those that are set anyway.
 """
 
 from __future__ import annotations
@@ -19,30 +20,29 @@ _NEEDY = {name: field.needs for name, field in FIELDS.items() if field.needs}
 DECIDING = {"task", "model", "strategy", "freeze_epochs", "epochs"}.union(
     *(need.fields for needs in _NEEDY.values() for need in needs)
 )
-"""The fields that decide, with the devices, which others are idle."""
+"""Fields that determine, together with the devices, which others are idle."""
 
 _OFF = {"compile": "off", "memory_format": "contiguous"}
-"""Values that ask for what happens anyway where their field is idle."""
+"""Values that need no warning in an idle field, because they request what happens anyway."""
 
 
 class Idle(NamedTuple):
-    """Why a field has no effect, after its name ("under Pipeline"), and how it would have one ("choose …"), "" where
-    it is not for the user to choose.
-    """
+    """Reason why a field has no effect ("under Pipeline") and remedy ("choose …"), "" if the user has no choice."""
 
     why: str
     instead: str = ""
 
 
 def idle_fields(values: Mapping[str, Any], catalogue: Catalogue) -> dict[str, Idle]:
-    """The fields that change nothing in a job of such `values` by field; those that are missing have their defaults."""
+    """Return the idle fields of a job with `values` by field name; missing ones have their defaults."""
     found = idle_by_entries(values, catalogue)
     return found | idle_by_needs(values, found)
 
 
 def idle_by_entries(values: Mapping[str, Any], catalogue: Catalogue) -> dict[str, Idle]:
-    """Those that the task, the model, the strategy or the devices do not go by. Of a task, model or strategy that is
-    not known nothing is said.
+    """Return the fields that the task, the model, the strategy or the devices ignore.
+
+    An unknown task, model or strategy makes no field idle.
     """
     value = {name: values.get(name, FIELDS[name].default) for name in ("task", "model", "strategy", "devices")}
     found: dict[str, Idle] = {}
@@ -80,7 +80,7 @@ def _by_strategy(strategy: StrategyEntry, strategies: tuple[StrategyEntry, ...])
 
 
 def idle_by_needs(values: Mapping[str, Any], idle: Collection[str] = ()) -> dict[str, Idle]:
-    """Those that need other values of other fields, of which those that are `idle` count as left at their defaults."""
+    """Return the fields with unmet needs; fields that are `idle` count as having their defaults."""
     found: dict[str, Idle] = {}
 
     def value(name: str) -> Any:
@@ -90,9 +90,9 @@ def idle_by_needs(values: Mapping[str, Any], idle: Collection[str] = ()) -> dict
     for name, needs in _NEEDY.items():
         lacking = next((need for need in needs if not need.met(value)), None)
         if lacking is not None:
-            stands = " and ".join(FIELDS[each].label for each in lacking.fields)
+            labels = " and ".join(FIELDS[each].label for each in lacking.fields)
             are = "is" if len(lacking.fields) == 1 else "are"
-            found[name] = Idle(f"while {stands} {are} {_shown(value(lacking.fields[0]))}", _instead(lacking))
+            found[name] = Idle(f"while {labels} {are} {_shown(value(lacking.fields[0]))}", _instead(lacking))
     if value("freeze_epochs") >= value("epochs"):
         found["layer_decay"] = Idle("while the head alone is trained", "freeze the backbone for fewer epochs")
     return found
@@ -108,7 +108,7 @@ def _instead(need: Need) -> str:
 
 
 def without_effect(job: Job, catalogue: Catalogue) -> list[Problem]:
-    """A warning for each field that the job sets and that changes nothing, in the form's order."""
+    """Return a warning for each idle field that the job sets, in the order of the form."""
     values = job.values()
     idle = idle_fields(values, catalogue)
     return [

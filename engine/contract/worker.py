@@ -1,7 +1,6 @@
-"""What a supervisor tells a worker at its start, and what it may say to it later.
+"""Messages between a supervisor and its workers, over a socket pair with the frames of `protocol`.
 
-Both ends are on one socket pair with the frames of `protocol`: the worker sends events (`n` and `time` at 0),
-`Heartbeat` and, as the last thing, `WorkerDone`; the supervisor sends a `Command`.
+A worker sends events (with `n` and `time` of 0), `Heartbeat` and finally `WorkerDone`; the supervisor sends `Command`.
 """
 
 from __future__ import annotations
@@ -16,25 +15,29 @@ from engine.contract.job import Job
 from engine.contract.protocol import Command
 
 BY_ENVIRONMENT = "env://"
-"""The rendezvous of workers that torch's elastic agent started: by the variables that it set."""
+"""Rendezvous through the environment variables that torch's elastic agent has set."""
 
 Activity = Literal["", "data", "step", "agree", "evaluate", "save"]
-"""What a rank's main thread is about, by what it may be held up by: its preparations (""), the next batch of images,
-the strategy's step, the other ranks and the device's figures, a batch of the validation, or a checkpoint."""
+"""Current activity of a rank's main thread.
+
+"" is preparation, "data" waiting for the next batch, "step" the strategy's step, "agree" exchanging figures with other
+ranks, "evaluate" a batch of the validation, and "save" a checkpoint.
+"""
 
 Standing = Literal["", "waiting", "reading", "working"]
-"""What the main thread's stack shows of one that stays long in one activity: it waits for other ranks or for the
-device, for images, or is at work itself; "" where it has not been looked at."""
+"""State of a main thread that stays long in one activity, read from its stack.
+
+It waits for other ranks or the device, reads samples, or computes; "" if the stack was not inspected.
+"""
 
 
 class WorkerSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """One worker's orders.
+    """Specification of one worker.
 
-    `devices` are the run's devices in the order of the job: a worker of rank r that has one device uses `devices[r]`;
-    a strategy that drives all from one process uses them all. CUDA_VISIBLE_DEVICES is set to the UUIDs of the GPUs
-    among `own_devices`, so that CUDA's index is the number among them. `rendezvous` is the path of the FileStore's
-    file, or `BY_ENVIRONMENT`; `threads` the intra-op threads for this worker. The steps after the checkpoint up to
-    `skip_to` are passed over without training.
+    `devices` are the run's devices in the order of the job: the worker of rank r uses `devices[r]`, or all of them if the
+    strategy has a single process. CUDA_VISIBLE_DEVICES is set to the UUIDs of the GPUs among `own_devices`, which gives
+    the CUDA indices. `rendezvous` is the path of a FileStore, or `BY_ENVIRONMENT`; `threads` is the number of intra-op
+    threads. Steps after the checkpoint up to `skip_to` are skipped without training.
     """
 
     run_folder: str
@@ -48,13 +51,13 @@ class WorkerSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
 
     @property
     def own_devices(self) -> tuple[str, ...]:
-        """Those of the run's devices that are on this worker's machine, as that calls them."""
+        """Devices of the run on this worker's machine, by their local names."""
         host = self._host
         return tuple(there(device) for device in self.devices if host_of(device) == host)
 
     @property
     def device_index(self) -> int:
-        """Which of `own_devices` is this worker's, of a worker that has one."""
+        """Index of this worker's device in `own_devices`, for a worker with one device."""
         return sum(host_of(device) == self._host for device in self.devices[: self._number])
 
     @property
@@ -67,10 +70,10 @@ class WorkerSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
 
 
 class Heartbeat(msgspec.Struct, tag="heartbeat", tag_field="type", frozen=True, forbid_unknown_fields=True):
-    """Sent once a second for as long as the worker lives, by a thread of its own.
+    """Sign of life that a thread of the worker sends every second.
 
-    `step` counts the steps done, and `longest_step_s` is the longest of them but the first. The main thread has been
-    at one `activity` for `seconds`; where that is long, `standing` and `location` tell what it does there.
+    `step` counts finished steps; `longest_step_s` is the longest of them except the first. The main thread has spent
+    `seconds` in `activity`; if that is long, `standing` and `location` describe its stack.
     """
 
     step: int
@@ -82,8 +85,10 @@ class Heartbeat(msgspec.Struct, tag="heartbeat", tag_field="type", frozen=True, 
 
 
 class WorkerDone(msgspec.Struct, tag="done", tag_field="type", frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """The worker ends of itself: `stopped` says whether it was told to before the last epoch's end, `unsaved` why the
-    disk has not taken its last state, "" where it has.
+    """Regular end of a worker.
+
+    `stopped` is True if it was asked to end before the last epoch was complete. `unsaved` is the reason why its last
+    state could not be written, "" if it was.
     """
 
     stopped: bool
