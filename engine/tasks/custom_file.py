@@ -47,7 +47,7 @@ class OwnTask(ABC):
     there are none."""
 
     def datasets(self) -> tuple[SampleSet, SampleSet] | None:
-        """Return training and validation samples of the folder `self.job.dataset`, if Footplate does not read it.
+        """Return training and validation samples of the folder `self.job.data.dataset`, if Footplate does not read it.
 
         It is called in every worker, and must return the same samples in all.
         """
