@@ -78,6 +78,7 @@ class WorkerProcess:
         self.exit_code: int | None = None
         self.done: WorkerDone | None = None
         self._frames = Frames(FRAME_LIMIT)
+        self._unsent = bytearray()
         self._popen: subprocess.Popen[bytes] | None = None
         channel, worker_end = socket.socketpair()
         with worker_end:
@@ -123,15 +124,30 @@ class WorkerProcess:
         if not data:
             self.close()
             return []
+        self._flush()  # heartbeats make this regular
         return [FROM_WORKER.decode(line) for line in self._frames.feed(data)]
 
     def send(self, message: Command) -> None:
-        """Send without blocking. A worker that reads nothing gets a signal later."""
-        if self.channel is not None:
-            try:
-                self.channel.send(ENCODE.encode(message) + b"\n")
-            except OSError as error:
-                print(f"Rank {self.rank} could not be sent {message}: {error}", flush=True)
+        """Send without blocking; the rest of a message that the socket doesn't take is sent later.
+
+        A worker that reads nothing loses messages. It gets a signal later.
+        """
+        if len(self._unsent) > MAX_FRAME_BYTES:
+            print(f"Rank {self.rank} reads no messages; dropped {message}.", flush=True)
+            return
+        self._unsent += ENCODE.encode(message) + b"\n"
+        self._flush()
+
+    def _flush(self) -> None:
+        if self.channel is None or not self._unsent:
+            return
+        try:
+            del self._unsent[: self.channel.send(self._unsent)]
+        except BlockingIOError:
+            return
+        except OSError as error:
+            print(f"Couldn't send messages to rank {self.rank}: {error}", flush=True)
+            self._unsent.clear()
 
     def kill(self, *, hard: bool) -> None:
         """Send SIGTERM, or SIGKILL if `hard`, to the worker's process group."""

@@ -14,6 +14,7 @@ from engine.contract.worker import WorkerSpec
 from engine.data.datasets.images import ImageSet
 from engine.data.datasets.open_splits import Splits
 from engine.data.datasets.samples import SampleSet
+from engine.data.loading.base_loader import Loader
 from engine.data.loading.image_loader import BatchLoader
 from engine.data.loading.sample_loader import SampleLoader
 from engine.data.loading.sampler import GlobalBatchSampler, even_chances
@@ -78,7 +79,7 @@ class DataLoaders:
         )
         sampler = self._sampler(picked, shuffle=False)
         positions = [int(index) for share in sampler.epoch_from(1, 0) for index in share.indices]
-        return RankSamples(picked, positions, self._split_loader(picked, sampler, kept="memory", threads=0))
+        return RankSamples(picked, positions, self._split_loader(picked, sampler, cache="memory", threads=0))
 
     def _sampler(self, samples: ImageSet | SampleSet, *, shuffle: bool) -> GlobalBatchSampler:
         evenly = shuffle and self._spec.job.data.oversample and "oversample" in self._task.entry.fields
@@ -98,50 +99,53 @@ class DataLoaders:
         samples: ImageSet | SampleSet,
         sampler: GlobalBatchSampler,
         *,
-        kept: str = "",
+        cache: str = "",
         threads: int | None = None,
     ) -> SplitLoader:
-        spec, job, strategy = self._spec, self._spec.job, self._strategy
-        if not strategy.loads_data:
-            return SplitLoader(len(sampler), len(samples), None)
+        has_loader = self._strategy.loads_data
+        loader = self._loader(samples, sampler, cache=cache, threads=threads) if has_loader else None
+        return SplitLoader(len(sampler), len(samples), loader)
+
+    def _loader(
+        self, samples: ImageSet | SampleSet, sampler: GlobalBatchSampler, *, cache: str, threads: int | None
+    ) -> Loader[Any]:
+        job, strategy, is_training = self._spec.job, self._strategy, sampler.shuffle
         threads = job.data.loader_workers if threads is None else threads
-
-        def on_unreadable(path: str, reason: str) -> None:
-            message = f"Skipping {path}: {reason}"
-            self._reporter.send(Warned(code="unreadable_picture", message=message, rank=spec.rank))
-
-        def on_chosen(choice: str, why: str) -> None:
-            if sampler.shuffle and spec.rank == 0:
-                self._reporter.send(Chosen(field="picture_cache", choice=choice, why=why))
-
-        training = sampler.shuffle
-        finish = self._task.finish(job, self._streams, strategy.data_rank) if training else None
+        finish = self._task.finish(job, self._streams, strategy.data_rank) if is_training else None
         if isinstance(samples, SampleSet):
-            loader = SampleLoader(
+            return SampleLoader(
                 samples,
                 sampler,
                 threads=threads,
                 device=strategy.device,
-                on_unreadable=on_unreadable,
+                on_unreadable=self._report_unreadable,
                 mark=strategy.profiler.mark,
                 finish=finish,
             )
-            return SplitLoader(len(sampler), len(samples), loader)
-        images = image_loader(
-            job.with_fields(picture_cache=kept or job.data.picture_cache),
+        if finish is None:
+            finish = mixing(job, self._task.entry, len(self._splits.classes), self._streams, training=is_training)
+        return image_loader(
+            job.with_fields(picture_cache=cache or job.data.picture_cache),
             self._task,
             self._splits,
             samples,
             sampler,
             threads=threads,
             device=strategy.device,
-            on_unreadable=on_unreadable,
-            on_chosen=on_chosen,
+            on_unreadable=self._report_unreadable,
+            on_chosen=self._report_cache if is_training and self._spec.rank == 0 else lambda _choice, _reason: None,
             mark=strategy.profiler.mark,
             memory_format=memory_format(job),
-            finish=finish or mixing(job, self._task.entry, len(self._splits.classes), self._streams, training=training),
+            finish=finish,
         )
-        return SplitLoader(len(sampler), len(samples), images)
+
+    def _report_unreadable(self, path: str, reason: str) -> None:
+        self._reporter.send(
+            Warned(code="unreadable_picture", message=f"Skipping {path}: {reason}", rank=self._spec.rank)
+        )
+
+    def _report_cache(self, choice: str, reason: str) -> None:
+        self._reporter.send(Chosen(field="picture_cache", choice=choice, why=reason))
 
 
 def image_loader(

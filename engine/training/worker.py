@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 from engine.contract.devices import CPU
-from engine.contract.events import Failed, Planned, Warned
+from engine.contract.events import AnyEvent, Failed, Planned, Warned
 from engine.contract.job import Job
 from engine.contract.worker import WorkerDone, WorkerSpec
 from engine.data.datasets.open_splits import Splits
@@ -136,29 +136,20 @@ def prepare(spec: WorkerSpec, reporter: Reporter) -> WorkerContext:
     splits = _open(spec, strategy, task)
     model = _build_model(spec, task, splits)
     expected_nonfinite = nonfinite_buffers(model)
-    checkpoint = (
-        Checkpoint(job, splits.classes, model.state_dict(), strategy.collectives)
-        if job.checkpoints.resume_from
-        else None
-    )
+    checkpoint = None
+    if job.checkpoints.resume_from:
+        checkpoint = Checkpoint(job, splits.classes, model.state_dict(), strategy.collectives)
     streams = RandomStreams(job.training.seed)
     counts = _parameter_counts(model)
     frozen = mark_frozen(model) if job.unfreezes else frozenset()
     groups = parameter_groups(model, job)
-    example_shape = task.example_shape(job, splits.channels)
-    objective = with_added_metrics(task.objective(job, _dataset_info(splits)))
-    trials = Autotuner(
-        strategy, objective, example_shape, steps=_steps_left(job, splits, checkpoint), emit=reporter.send
-    )
-    resolved = _resolve(job, trials, model, checkpoint, is_alone=spec.world_size == 1)
-    strategy.wrap(model, objective, example_shape, resolved)
-    spec = msgspec.structs.replace(spec, job=resolved.job)
-    del model  # a pipeline's rank keeps its own stage alone
+    autotuner = _wrap(strategy, task, splits, model, checkpoint, emit=reporter.send)
+    spec = msgspec.structs.replace(spec, job=strategy.job)
+    del model  # a rank of a pipeline keeps only its stage
     trained = strategy.parameters()
     if spec.world_size == 1:
         disable_gradients(strategy.model, frozen)  # before the model is compiled
-    trials.compile()
-    dataloaders = DataLoaders(spec, strategy, task, splits, reporter, streams=streams)
+    autotuner.compile()
     return WorkerContext(
         spec,
         strategy,
@@ -171,40 +162,35 @@ def prepare(spec: WorkerSpec, reporter: Reporter) -> WorkerContext:
         groups,
         expected_nonfinite,
         counts,
-        dataloaders,
+        DataLoaders(spec, strategy, task, splits, reporter, streams=streams),
     )
 
 
 def _train(spec: WorkerSpec, reporter: Reporter, *, every_step: bool) -> WorkerDone:
     context = prepare(spec, reporter)
-    spec, strategy, splits, checkpoint, dataloaders = (
-        context.spec, context.strategy, context.splits, context.checkpoint, context.dataloaders,
-    )  # fmt: skip
+    strategy, dataloaders = context.strategy, context.dataloaders
     train, val = dataloaders.train(), dataloaders.val()
-    chain_prefetching(train, val, spec.job.training.epochs)
+    chain_prefetching(train, val, strategy.job.training.epochs)
     try:
         optimizer_step = context.optimizer_step(train.steps)
         checkpointer = Checkpointer(
-            spec,
+            context.spec,
             strategy,
             optimizer_step,
             reporter,
-            splits.classes,
+            context.splits.classes,
             expected_nonfinite=context.expected_nonfinite,
         )
-        start = _start_position(checkpoint, train.steps)
+        start = _start_position(context.checkpoint, train.steps)
         if spec.rank == 0:
-            reporter.send(_planned(strategy, splits, context.counts, train, val, from_step=start.step))
-            for remark in (*strategy.remarks, *(checkpoint.remarks(train.steps) if checkpoint is not None else ())):
-                reporter.send(remark)
-        seed(
-            context.streams.number(Purpose.MODEL, rank=strategy.stream_rank)
-        )  # dropout draws differently on every rank
-        if checkpoint is not None:
-            checkpoint.restore(strategy, optimizer_step, checkpointer, start)
-            del checkpoint, context  # free the state that has been restored
-        loop = Trainer(
-            spec,
+            _report_plan(context, reporter, train, val, from_step=start.step)
+        # Dropout draws differently on every rank.
+        seed(context.streams.number(Purpose.MODEL, rank=strategy.stream_rank))
+        if context.checkpoint is not None:
+            context.checkpoint.restore(strategy, optimizer_step, checkpointer, start)
+            context = context._replace(checkpoint=None)  # free the state that has been restored
+        trainer = Trainer(
+            context.spec,
             strategy,
             optimizer_step,
             reporter,
@@ -216,7 +202,7 @@ def _train(spec: WorkerSpec, reporter: Reporter, *, every_step: bool) -> WorkerD
             every_step=every_step,
         )
         with checkpointer:
-            done = loop.run()
+            done = trainer.run()
     finally:
         train.close()
         val.close()
@@ -236,18 +222,32 @@ def _use_cores(spec: WorkerSpec) -> None:
         linux.keep_freed_memory()
 
 
-def _resolve(
-    job: Job, trials: Autotuner, model: nn.Module, checkpoint: Checkpoint | None, *, is_alone: bool
-) -> ResolvedJob:
-    """Decide what `job` leaves open for the plain `model`, in training mode. All ranks call it together.
+def _wrap(
+    strategy: Strategy,
+    task: Task,
+    splits: Splits,
+    model: nn.Module,
+    checkpoint: Checkpoint | None,
+    *,
+    emit: Callable[[AnyEvent], None],
+) -> Autotuner:
+    """Decide what the job leaves open for the plain `model`, and have the strategy lay it out. All ranks call it together.
 
     A run that resumes on the same devices takes the decisions of its checkpoint; others make trials.
     """
+    job = strategy.spec.job
+    example_shape = task.example_shape(job, splits.channels)
+    objective = with_added_metrics(task.objective(job, _dataset_info(splits)))
+    steps = _steps_left(job, splits, checkpoint)
+    autotuner = Autotuner(strategy, objective, example_shape, steps=steps, emit=emit)
     if checkpoint is None:
-        return ResolvedJob(trials.decide(job, model, {}))
-    job, evaluation_parts = checkpoint.restore_accumulation(is_alone=is_alone)
-    job = trials.decide(job, model, checkpoint.job)
-    return ResolvedJob(job, checkpoint.shares, checkpoint.cut(job), evaluation_parts)
+        resolved = ResolvedJob(autotuner.decide(job, model, {}))
+    else:
+        job, evaluation_parts = checkpoint.restore_accumulation(is_alone=strategy.spec.world_size == 1)
+        job = autotuner.decide(job, model, checkpoint.job)
+        resolved = ResolvedJob(job, checkpoint.shares, checkpoint.cut(job), evaluation_parts)
+    strategy.wrap(model, objective, example_shape, resolved)
+    return autotuner
 
 
 def _open(spec: WorkerSpec, strategy: Strategy, task: Task) -> Splits:
@@ -278,25 +278,33 @@ def _parameter_counts(model: nn.Module) -> tuple[int, int]:
     return sum(size for size, _ in sizes), sum(size for size, trained in sizes if trained)
 
 
-def _planned(
-    strategy: Strategy, splits: Splits, counts: tuple[int, int], train: SplitLoader, val: SplitLoader, *, from_step: int
-) -> Planned:
-    job = strategy.job
-    return Planned(
-        epochs=job.training.epochs,
-        from_step=from_step,
-        steps_per_epoch=train.steps,
-        train_images=train.images,
-        val_images=val.images,
-        classes=splits.classes,
-        image_size=TASKS[job.task].image_size(job),
-        channels=splits.channels,
-        parameters=counts[0],
-        trainable_parameters=counts[1],
-        cut=strategy.cut,
-        shares=strategy.shares,
-        preprocessing=preprocessing(job, TASKS[job.task], splits),
+def _report_plan(
+    context: WorkerContext, reporter: Reporter, train: SplitLoader, val: SplitLoader, *, from_step: int
+) -> None:
+    """Report the size of the training, and remarks of the strategy and of a resumed checkpoint."""
+    strategy, splits, job = context.strategy, context.splits, context.strategy.job
+    parameters, trainable = context.counts
+    reporter.send(
+        Planned(
+            epochs=job.training.epochs,
+            from_step=from_step,
+            steps_per_epoch=train.steps,
+            train_images=train.images,
+            val_images=val.images,
+            classes=splits.classes,
+            image_size=context.task.image_size(job),
+            channels=splits.channels,
+            parameters=parameters,
+            trainable_parameters=trainable,
+            cut=strategy.cut,
+            shares=strategy.shares,
+            preprocessing=preprocessing(job, context.task, splits),
+        )
     )
+    for remark in strategy.remarks:
+        reporter.send(remark)
+    for remark in context.checkpoint.remarks(train.steps) if context.checkpoint is not None else ():
+        reporter.send(remark)
 
 
 def _dataset_info(splits: Splits) -> DatasetInfo:

@@ -1,0 +1,44 @@
+import socket
+import time
+from pathlib import Path
+
+from engine.contract.job import Job
+from engine.contract.protocol import ENCODE, Frames, SaveElsewhere
+from engine.contract.worker import TO_WORKER, WorkerDone, WorkerSpec
+from engine.processes.worker_process import WorkerProcess
+from engine.runs.folder import RunFolder
+from tests.support.searches import wait_for
+
+COMMANDS = 200
+
+
+def count_commands(_spec: WorkerSpec, channel: socket.socket) -> int:
+    """Worker that reads late; after each read it reports the number of commands in `unsaved`."""
+    time.sleep(0.5)
+    frames, count = Frames(), 0
+    while count < COMMANDS:
+        count += sum(isinstance(TO_WORKER.decode(line), SaveElsewhere) for line in frames.feed(channel.recv(4096)))
+        channel.sendall(ENCODE.encode(WorkerDone(stopped=False, unsaved=str(count))) + b"\n")
+    return 0
+
+
+def test_send_completes_messages_that_fill_the_socket(tmp_path: Path) -> None:
+    spec = WorkerSpec(
+        run_folder=str(tmp_path), job=Job(), rank=0, world_size=1, devices=("cpu",), rendezvous="", threads=1
+    )
+    RunFolder(tmp_path).worker_log(0).parent.mkdir(exist_ok=True)
+    worker = WorkerProcess(spec, f"{__name__}:{count_commands.__name__}", fork=False)
+    try:
+        assert worker.channel is not None
+        worker.channel.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+        for _ in range(COMMANDS):
+            worker.send(SaveElsewhere(folder="f" * 1000))
+        counts = []
+        while worker.channel is not None:
+            worker.channel.settimeout(20)
+            counts += [int(message.unsaved) for message in worker.receive() if isinstance(message, WorkerDone)]
+        assert counts[-1] == COMMANDS
+        wait_for(lambda: worker.poll() is not None)
+    finally:
+        worker.kill(hard=True)
+        worker.close()
