@@ -27,7 +27,7 @@ from engine.system import paths
 from gui.main_window import MainWindow
 from gui.sources.launcher import Launcher
 from gui.style import theme
-from tests.support.contrast import LEAST, contrast
+from tests.support.contrast import MIN_RATIO, contrast
 from tests.support.nvml_profiles import MACHINES
 from tests.support.nvml_stub import compile_stub
 from tests.support.stage import SECOND, Stage, until
@@ -51,7 +51,7 @@ def faint(shown: QWidget, image: QImage) -> Iterator[str]:
         if not text.strip() or ground is None:
             continue
         ink = widget.palette().color(widget.foregroundRole())
-        if (found := contrast(ink, ground)) < LEAST:
+        if (found := contrast(ink, ground)) < MIN_RATIO:
             yield f"{found:.2f} to 1: {text[:60]!r}, {ink.name()} on {ground.name()}"
 
 

@@ -71,11 +71,11 @@ def test_stalled_readers_are_replaced_by_waiting_ones(served: Served, monkeypatc
     for _ in range(8):
         taken(reading)
         clock.now += STALLED_S / 4
-        served.turn_for(0.0)
+        served.poll_for(0.0)
     for _ in range(MAX_CLIENTS - 1):
         assert isinstance(served.greet()[1], Welcome)
         taken(reading)
-    served.turn_for(0.0)
+    served.poll_for(0.0)
     assert not any(isinstance(word, Goodbye) for word in _words(taken(reading))), "who reads keeps its place"
 
 
@@ -89,7 +89,7 @@ def test_run_is_stopped_although_all_places_are_taken(served: Served) -> None:
     for _ in range(2 * MAX_CONTROLS):
         assert isinstance(served.greet(from_n=COMMANDS_ONLY)[1], Welcome)
     served.client(ENCODE.encode(Hello(from_n=COMMANDS_ONLY)) + b"\n" + ENCODE.encode(Stop()) + b"\n").close()
-    served.turn_until(lambda: served.asked == [Stop()])
+    served.poll_until_true(lambda: served.asked == [Stop()])
 
 
 def test_command_connection_gets_no_events(served: Served) -> None:
@@ -121,7 +121,7 @@ def test_missing_descriptor_for_client_causes_no_busy_loop(served: Served) -> No
             except OSError:
                 break
         served.turns = 0
-        served.turn_for(1.5)
+        served.poll_for(1.5)
         turns = served.turns
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))

@@ -14,17 +14,17 @@ from engine.contract.devices import CPU
 from gui.main_window import MainWindow
 from gui.style import theme
 from gui.style.theme import DARK, LIGHT, Colors
-from tests.support.contrast import LEAST, contrast
+from tests.support.contrast import MIN_RATIO, contrast
 
 
 @pytest.mark.parametrize("scheme", [LIGHT, DARK], ids=["light", "dark"])
 def test_that_texts_stand_out_from_all_that_they_are_written_on(scheme: Colors) -> None:
     for text in (scheme.text, scheme.muted, scheme.ok, scheme.warning, scheme.error):
         for ground in (scheme.window, scheme.panel, scheme.raised):
-            assert contrast(text, ground) >= LEAST, (text, ground)
-    assert contrast(scheme.accent_text, scheme.accent) >= LEAST
+            assert contrast(text, ground) >= MIN_RATIO, (text, ground)
+    assert contrast(scheme.accent_text, scheme.accent) >= MIN_RATIO
     for ground in (scheme.panel, scheme.raised):  # headings of the settings, and buttons that are held down
-        assert contrast(scheme.accent, ground) >= LEAST
+        assert contrast(scheme.accent, ground) >= MIN_RATIO
 
 
 @pytest.mark.parametrize(

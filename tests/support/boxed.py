@@ -26,7 +26,7 @@ class Rectangle(NamedTuple):
 
 
 class Drawn(NamedTuple):
-    """An image's height and width, and what is in it; what lies behind covers what lies before."""
+    """Height and width of an image, and its objects; earlier ones cover later ones."""
 
     height: int
     width: int
@@ -69,13 +69,15 @@ def text(path: Path, content: str) -> Path:
 
 
 def voc_xml(drawn: Drawn, *, name_of: Callable[[str], str] = str, size: bool = True, more: str = "") -> str:
-    told = f"<size><width>{drawn.width}</width><height>{drawn.height}</height><depth>3</depth></size>" if size else ""
+    size_element = (
+        f"<size><width>{drawn.width}</width><height>{drawn.height}</height><depth>3</depth></size>" if size else ""
+    )
     objects = "".join(
         f"<object><name>{name_of(name)}</name><difficult>0</difficult><bndbox><xmin>{left}</xmin><ymin>{top}</ymin>"
         f"<xmax>{right}</xmax><ymax>{bottom}</ymax></bndbox></object>"
         for left, top, right, bottom, name in drawn.rectangles
     )
-    return f"<annotation>{told}{objects}{more}</annotation>"
+    return f"<annotation>{size_element}{objects}{more}</annotation>"
 
 
 def yolo_txt(drawn: Drawn) -> str:
@@ -235,14 +237,14 @@ def arcgis_rcnn(root: Path, images: Mapping[str, Drawn]) -> Path:
     for stem, drawn in images.items():
         draw(root / f"images/{stem}.tif", drawn)
         for name in CLASSES:
-            own = [each for each in drawn.rectangles if each.name == name]
-            if own:
-                numbered(root / f"labels/{value_of(name)}/{stem}.tif", drawn._replace(rectangles=tuple(own)))
+            rectangles = [each for each in drawn.rectangles if each.name == name]
+            if rectangles:
+                numbered(root / f"labels/{value_of(name)}/{stem}.tif", drawn._replace(rectangles=tuple(rectangles)))
     return arcgis_definition(root, "RCNN_Masks").parent
 
 
 def numbered(path: Path, drawn: Drawn) -> Path:
-    """A mask in which each rectangle has a number, from 1 on."""
+    """Write a mask whose rectangles are numbered from 1."""
     values = np.zeros((drawn.height, drawn.width), np.uint8 if len(drawn.rectangles) < 256 else np.uint16)
     for number, (left, top, right, bottom, _) in enumerate(drawn.rectangles, 1):
         values[top:bottom, left:right] = number
@@ -258,7 +260,7 @@ BY_SPLIT: dict[str, Write] = {
 """Ways of writing down boxes that tell of splits."""
 
 
-def beside_labels(root: Path, files: Mapping[str, str | None], yaml: str = "") -> Path:
+def write_images_with_labels(root: Path, files: Mapping[str, str | None], yaml: str = "") -> Path:
     """Write images of 80 x 60 pixels by their paths, each with a text file where "images" is "labels"."""
     for path, content in files.items():
         draw(root / path, Drawn(60, 80, ()))

@@ -9,5 +9,5 @@ import pytest
 
 
 def some(cases: Iterable[Any], everyday: Collection[Any]) -> list[Any]:
-    """All of `cases` as parameters, of which those that are not of every day take their time among the long proofs."""
+    """Return `cases` as test parameters, with those outside of `everyday` marked long."""
     return [case if case in everyday else pytest.param(case, marks=pytest.mark.long) for case in cases]

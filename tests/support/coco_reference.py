@@ -17,11 +17,9 @@ Image = dict[str, Any]
 
 
 def images(seed: int, *, count: int = 12, crowded: int = 8) -> list[Image]:
-    """Objects, a tenth of them ignored, and detections of which most lie near an object; the last class has no
-    objects.
-    """
+    """Return random objects, a tenth of them ignored, and detections mostly near objects; the last class has no objects."""
     generator = np.random.default_rng(seed)
-    made = []
+    results = []
     for _ in range(count):
         objects = int(generator.integers(0, crowded))
         true = boxes(generator, objects)
@@ -30,7 +28,7 @@ def images(seed: int, *, count: int = 12, crowded: int = 8) -> list[Image]:
         found = np.concatenate([true[near] + generator.normal(0, 2, (len(near), 4)), boxes(generator, crowded)])
         found = np.sort(found.reshape(-1, 2, 2), 1).reshape(-1, 4).clip(0, SIDE)
         kinds = np.concatenate([classes[near], generator.integers(0, CLASSES, crowded)])
-        made.append(
+        results.append(
             {
                 "true": true,
                 "true_classes": classes,
@@ -41,7 +39,7 @@ def images(seed: int, *, count: int = 12, crowded: int = 8) -> list[Image]:
                 "scores": generator.integers(1, 40, len(found)) / 40,
             }
         )
-    return made
+    return results
 
 
 def boxes(generator: np.random.Generator, count: int) -> np.ndarray[Any, np.dtype[np.float64]]:
@@ -50,20 +48,21 @@ def boxes(generator: np.random.Generator, count: int) -> np.ndarray[Any, np.dtyp
 
 
 def masks(given: np.ndarray[Any, np.dtype[np.float64]]) -> np.ndarray[Any, np.dtype[np.bool_]]:
-    """The ellipses in boxes."""
+    """Return the masks of ellipses inscribed in the boxes."""
     y, x = np.mgrid[:SIDE, :SIDE] + 0.5
-    made = np.zeros((len(given), SIDE, SIDE), bool)
-    for mask, (left, top, right, bottom) in zip(made, given.tolist(), strict=True):
-        across, down = max(right - left, 1e-9) / 2, max(bottom - top, 1e-9) / 2
-        mask[:] = ((x - left - across) / across) ** 2 + ((y - top - down) / down) ** 2 <= 1
-    return made
+    results = np.zeros((len(given), SIDE, SIDE), bool)
+    for mask, (left, top, right, bottom) in zip(results, given.tolist(), strict=True):
+        half_width, half_height = max(right - left, 1e-9) / 2, max(bottom - top, 1e-9) / 2
+        mask[:] = ((x - left - half_width) / half_width) ** 2 + ((y - top - half_height) / half_height) ** 2 <= 1
+    return results
 
 
 def precisions(
     given: list[Image], kind: str, *, size: str = "all", scale: float = 1.0
 ) -> np.ndarray[Any, np.dtype[np.float64]]:
-    """pycocotools' average precision of objects of a size, [classes, 10], -1 where a class has none; of boxes in
-    images made `scale` times as large.
+    """Return pycocotools' average precision of objects of a size, [classes, 10], -1 for classes without objects.
+
+    Boxes are scaled by `scale` before.
     """
     truth, found = COCO(), []
     annotations = []

@@ -9,7 +9,7 @@ from engine.runs.consent import agree
 
 
 def agreed(path: Path) -> str:
-    """The SHA-256 of the file at `path`, which may run from now on, in the test's own home."""
+    """Allow the file at `path` to run in the test's home, and return its SHA-256."""
     sha256 = model_file_sha256(str(path))
     assert sha256 is not None
     agree(str(path), sha256)

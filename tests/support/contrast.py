@@ -1,10 +1,10 @@
-"""How far a text stands out from its ground, after WCAG 2.1."""
+"""Contrast ratio of text and background, after WCAG 2.1."""
 
 from __future__ import annotations
 
 from PySide6.QtGui import QColor
 
-LEAST = 4.5
+MIN_RATIO = 4.5
 """The least contrast of texts, level AA."""
 
 

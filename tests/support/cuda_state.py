@@ -34,7 +34,7 @@ class CudaState:
 
     @property
     def environment(self) -> dict[str, str]:
-        """What makes a process go by it."""
+        """Return the environment variables that make a process use this state."""
         return {"FOOTPLATE_CUDA_STATE": str(self.path)}
 
     def write(
@@ -50,7 +50,7 @@ class CudaState:
         exact: bool = False,
         exclusive: bool = False,
     ) -> None:
-        """A machine with these GPUs, in CUDA's order, of which nobody holds anything."""
+        """Write the state of a machine with these unused GPUs, in CUDA's order."""
         rows = [
             _GPU.pack(
                 bytes.fromhex(uuid.removeprefix("GPU-").replace("-", "")),
@@ -68,7 +68,7 @@ class CudaState:
         self.path.write_bytes((header + b"".join(rows)).ljust(_HEADER.size + _GPUS * _GPU_BYTES, b"\0"))
 
     def set(self, gpu: int, *, hangs: bool = False, error: int = 0) -> None:
-        """From now on nothing that is asked of GPU `gpu` goes on, or every call on it answers with `error`."""
+        """Make every call on GPU `gpu` hang, or fail with `error`, from now on."""
         with self.path.open("r+b") as file, mmap.mmap(file.fileno(), 0) as shared:
             _FAULTS.pack_into(shared, _HEADER.size + gpu * _GPU_BYTES + _FAULTS_AT, hangs, error)
 

@@ -1,13 +1,13 @@
-"""A stand-in for CUDA, compiled from C, behind PyPI's CUDA build of torch.
+"""Stub of CUDA, compiled from C, behind PyPI's CUDA build of torch.
 
     cuda = CudaStub.compiled(folder)
     machine = cuda.machine(tmp_path, gpus=2)
-    answer = machine.call(scenario, "ddp")           # in a fresh interpreter that sees two GPUs
-    machine.state.set(0, hangs=True)                 # while processes run
+    answer = machine.call(scenario, "ddp")  # in a fresh interpreter that sees two GPUs
+    machine.state.set(0, hangs=True)  # while processes run
     assert machine.notes("context") == [...]
 
-What is real and what is not: the first lines of tests/engine/gpus/stub/cuda_stub.h. Above all, kernels do nothing, so
-that values computed there mean nothing. NVML's stand-in sees the same GPUs, memory and processes.
+tests/engine/gpus/stub/cuda_stub.h lists what is real. Kernels do nothing, so computed values are meaningless. The NVML
+stub sees the same GPUs, memory and processes.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ ROOT = Path(__file__).parents[2]
 
 
 class Note(NamedTuple):
-    """Something that happened: in which process and thread, on which of its GPUs, of what kind, and what."""
+    """An event in a process and thread: its GPU, kind and details."""
 
     pid: int
     thread: int
@@ -57,15 +57,13 @@ class CudaStub:
         headers = _headers()
         assert headers is not None, why_not()
         compile_stub(folder)
-        parts = [f"cuda_{part}.c" for part in ("devices", "streams", "math", "nccl")]
+        parts = [f"cuda_{piece}.c" for piece in ("devices", "streams", "math", "nccl")]
         compile_library(folder / "libcudart-stub.so", *parts, flags=[f"-I{headers}", "-lpthread", "-ldl"])
         return cls(folder)
 
     @property
     def environment(self) -> dict[str, str]:
-        """What makes a process and its children load the stand-in. It tells of a machine with
-        `CudaMachine.environment`.
-        """
+        """Return the environment that loads the stub; `CudaMachine.environment` adds a machine."""
         return {
             "LD_PRELOAD": str(self.folder / "libcudart-stub.so"),
             "LD_LIBRARY_PATH": str(self.folder),
@@ -74,7 +72,7 @@ class CudaStub:
         }
 
     def machine(self, folder: Path, gpus: int = 1, *, memory_mib: int = 8192, **values: Any) -> CudaMachine:
-        """A machine with the GPUs 0, 1, … of NVML's stand-in, in this order; `values` as for CudaState.write."""
+        """Return a machine with the NVML stub's GPUs 0, 1, … in this order; `values` as for CudaState.write."""
         folder.mkdir(parents=True, exist_ok=True)
         uuids = tuple(map(uuid_of, range(gpus)))
         nvml = NvmlStub(self.folder, folder / "nvml-profile")
@@ -97,7 +95,7 @@ class CudaMachine:
 
     @property
     def environment(self) -> dict[str, str]:
-        """What makes a process and its children see this machine."""
+        """Return the environment that shows this machine to a process and its children."""
         return {
             **self.stub.environment,
             **self.nvml.environment,
@@ -110,14 +108,14 @@ class CudaMachine:
         return self.folder / "cuda-notes"
 
     def notes(self, kind: str | None = None) -> list[Note]:
-        """What has happened so far, in order; of one kind, or all."""
+        """Return the events in order, of one kind or all."""
         lines = self._notes.read_text().splitlines() if self._notes.exists() else []
         return [note for note in map(_note, lines) if kind in (None, note.kind)]
 
     def call(self, function: Callable[..., Any], *arguments: Any, timeout_s: float = 120, **variables: str) -> Any:
-        """What `function`, of a module's top level, returns in a fresh interpreter on this machine, by way of JSON.
+        """Run a module-level `function` in a fresh interpreter on this machine, and return its result via JSON.
 
-        Raises AssertionError with its standard error where it fails; `variables` go into its environment.
+        Raises AssertionError with its standard error if it fails; `variables` are added to its environment.
         """
         code = (
             "import importlib, json, sys; module, name, given = sys.argv[1:]; "
@@ -146,7 +144,7 @@ def _note(line: str) -> Note:
 
 @functools.cache
 def _headers() -> Path | None:
-    """Where cuda_runtime_api.h lies: Triton brings it along with all that it includes."""
+    """Return the folder of cuda_runtime_api.h, which Triton includes."""
     for folder in map(Path, sys.path):
         found = folder / "triton/backends/nvidia/include"
         if (found / "cuda_runtime_api.h").exists():

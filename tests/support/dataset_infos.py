@@ -1,4 +1,4 @@
-"""What objectives are told of made data."""
+"""Dataset facts for objectives, for synthetic data."""
 
 from engine.contract.job import Job
 from engine.tasks.base import DatasetInfo, Objective

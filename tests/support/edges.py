@@ -12,16 +12,16 @@ from tests.support.masks import disc
 
 
 def rim(mask: np.ndarray) -> np.ndarray:
-    """The pixels inside of `mask` that touch what is outside of it, bool [h, w]."""
+    """Return the pixels of `mask` next to its outside, bool [h, w]."""
     inside = mask > 0
-    around = np.pad(inside, 1, mode="edge")
-    whole = around[:-2, 1:-1] & around[2:, 1:-1] & around[1:-1, :-2] & around[1:-1, 2:]
-    found: np.ndarray = inside & ~whole
+    padded = np.pad(inside, 1, mode="edge")
+    inner = padded[:-2, 1:-1] & padded[2:, 1:-1] & padded[1:-1, :-2] & padded[1:-1, 2:]
+    found: np.ndarray = inside & ~inner
     return found
 
 
 def save_matlab(path: Path, layers: list[np.ndarray]) -> None:
-    """A file as BSDS500's, with `Boundaries` by each annotator."""
+    """Save a file in the format of BSDS500, with `Boundaries` by each annotator."""
     cells = np.empty((1, len(layers)), object)
     for number, layer in enumerate(layers):
         cells[0, number] = {"Segmentation": np.zeros(layer.shape, np.uint16), "Boundaries": layer.astype(np.uint8)}
@@ -30,8 +30,9 @@ def save_matlab(path: Path, layers: list[np.ndarray]) -> None:
 
 
 def make_edged(folder: Path, counts: dict[str, int], side: int = 32, *, matlab: bool = False) -> Path:
-    """images/SPLIT/N.png and edges/SPLIT/N.png, or groundTruth/SPLIT/N.mat of two annotators, of whom the second drew
-    but the upper half.
+    """Write images/SPLIT/N.png and edges/SPLIT/N.png, or groundTruth/SPLIT/N.mat of two annotators.
+
+    The second annotator drew only the upper half.
     """
     seed = 0
     for split, count in counts.items():

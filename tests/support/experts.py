@@ -33,11 +33,13 @@ MNIST_CNN = "mnist_cnn"
 
 @dataclass(frozen=True)
 class Setting:
-    """`data` holds `train` and `val`: a folder per class, or for masks below `images` and `masks`; or VOC's folders, or
-    MNIST's files.
+    """Configuration of one comparison.
 
-    `weights` is a file of timm's weights for `model`, "" where one of torchvision's models is trained from scratch, or
-    `MNIST_CNN`; `size` is the images' side in pixels, `ignored` a mask's value of no class.
+    Attributes:
+        data: Folder with `train` and `val`: a folder per class, or masks in `images` and `masks`; or VOC's or MNIST's layout.
+        weights: File of timm's weights for `model`; "" to train a torchvision model from scratch, or `MNIST_CNN`.
+        size: Side of the images in pixels.
+        ignored: Mask value without a class.
     """
 
     data: str
@@ -52,27 +54,27 @@ class Setting:
 
 
 def fastai(setting: Setting) -> list[float]:
-    """`vision_learner` and `fine_tune` by fastai's own defaults, with the presizing of its book (chapter 5); the
-    first of the epochs trains the head alone, as `fine_tune` does by itself. From scratch: `Learner` and
-    `fit_one_cycle`.
+    """Train with fastai's defaults: `vision_learner` and `fine_tune`, with the presizing of its book (chapter 5).
+
+    `fine_tune` trains only the head in the first epoch. From scratch: `Learner` and `fit_one_cycle`.
     """
     from fastai.vision import all as vision
 
     vision.set_seed(setting.seed, reproducible=True)
     accuracies: list[float] = []
 
-    class Kept(vision.Callback):
+    class KeptMetrics(vision.Callback):
         order = 70  # after the recorder
 
         def after_epoch(self) -> None:
             accuracies.append(float(self.learn.recorder.values[-1][-1]))
 
-    dls, told = fastai_loaders(setting), {"metrics": vision.accuracy, "cbs": Kept()}
+    dls, values = fastai_loaders(setting), {"metrics": vision.accuracy, "cbs": KeptMetrics()}
     if setting.weights:
         overlay = {"file": setting.weights}
-        learner = vision.vision_learner(dls, setting.model, pretrained_cfg_overlay=overlay, **told)
+        learner = vision.vision_learner(dls, setting.model, pretrained_cfg_overlay=overlay, **values)
     else:
-        learner = vision.Learner(dls, fresh_model(setting), loss_func=nn.CrossEntropyLoss(), **told)
+        learner = vision.Learner(dls, fresh_model(setting), loss_func=nn.CrossEntropyLoss(), **values)
     with learner.no_bar(), learner.no_logging():
         if setting.weights:
             learner.fine_tune(setting.epochs - 1)
@@ -82,7 +84,7 @@ def fastai(setting: Setting) -> list[float]:
 
 
 def fastai_loaders(setting: Setting) -> Any:
-    """fastai's `DataLoaders`, augmented by its defaults; digits are left as they are."""
+    """Return fastai's `DataLoaders` with its default augmentation, none for digits."""
     from fastai.vision import all as vision
 
     if setting.model == MNIST_CNN:
@@ -98,9 +100,9 @@ def fastai_loaders(setting: Setting) -> Any:
 
 
 def timm(setting: Setting) -> list[float]:
-    """The defaults of timm's train.py, by its own factories: SGD of 0.1 for a batch of 256, cosine, smoothing 0.1.
+    """Train with the defaults of timm's train.py and its factories: SGD at 0.1 for a batch of 256, cosine, smoothing 0.1.
 
-    Its five epochs of warm-up would be the whole of a short run: it is one epoch here, with `--sched-on-updates`.
+    Its five warm-up epochs would cover a short run, so one is used, with `--sched-on-updates`.
     """
     from timm.data import create_transform, resolve_data_config
     from timm.loss import LabelSmoothingCrossEntropy
@@ -130,8 +132,9 @@ def timm(setting: Setting) -> list[float]:
 
 
 def torchvision(setting: Setting) -> list[float]:
-    """torchvision's references/classification/train.py by its defaults: SGD of 0.1 for eight times 32 images, and a
-    tenth of that after each third of the run, as after 30 and 60 of its 90 epochs.
+    """Train with the defaults of torchvision's references/classification/train.py: SGD at 0.1 for eight times 32 images.
+
+    The rate drops to a tenth after each third of the run, as after 30 and 60 of its 90 epochs.
     """
     from timm.data import resolve_data_config
     from torchvision import transforms
@@ -159,9 +162,7 @@ def torchvision(setting: Setting) -> list[float]:
 
 
 def pytorch(setting: Setting) -> list[float]:
-    """PyTorch's examples/mnist/main.py by its defaults: Adadelta of 1.0, times 0.7 after each epoch, no
-    augmentation.
-    """
+    """Train with the defaults of PyTorch's examples/mnist/main.py: Adadelta at 1.0, times 0.7 per epoch, no augmentation."""
     model = fresh_model(setting)
     train = DataLoader(digits(setting, "train"), setting.batch, shuffle=True)
     val = DataLoader(digits(setting, "val"), 1000)
@@ -176,9 +177,10 @@ def pytorch(setting: Setting) -> list[float]:
 
 
 def smp(setting: Setting) -> list[float]:
-    """segmentation_models_pytorch's examples/camvid_segmentation_multiclass.ipynb: Dice loss, Adam of 0.0002, cosine to
-    0.00001 by steps; its flips, shifts, scales and changes of colour by torchvision's transforms. The mean IoU over the
-    classes of all validation pixels.
+    """Train as segmentation_models_pytorch's examples/camvid_segmentation_multiclass.ipynb does.
+
+    Dice loss, Adam at 0.0002, cosine to 0.00001 by steps; its augmentations by torchvision's transforms. Returns the mean IoU over
+    the classes of all validation pixels.
     """
     import segmentation_models_pytorch as models
     from safetensors.torch import load_file
@@ -292,9 +294,7 @@ def folder_loaders(
 
 
 class Masks(Dataset[tuple[Tensor, Tensor]]):
-    """Images normalised as EfficientNet-Lite's are, and masks of classes; their short side is `size`, cut to
-    squares.
-    """
+    """Images normalized as for EfficientNet-Lite, and masks; the shorter side is `size`, cropped to squares."""
 
     def __init__(self, setting: Setting, split: str) -> None:
         self._size, self._ignored = setting.size, setting.ignored
@@ -327,7 +327,7 @@ def read_image(path: Path, mode: str) -> Tensor:
 
 
 def voc_for_yolo(source: Path, folder: Path) -> Path:
-    """The images linked and their boxes written as Ultralytics reads them; its description of the dataset."""
+    """Link the images and write their boxes in Ultralytics' format; return its dataset description."""
     from xml.etree import ElementTree
 
     names: list[str] = []
@@ -358,7 +358,10 @@ def fit(
     model: nn.Module, train: DataLoader[Any], criterion: nn.Module, optimizer: torch.optim.Optimizer, epochs: int, *,
     measure: Callable[[], float], after_update: Callable[[int], object] = lambda _: None,
 ) -> list[float]:  # fmt: skip
-    """The plain loop; what `measure` gives after each epoch. `after_update` is told how many updates there were."""
+    """Train with a plain loop; return the result of `measure` after each epoch.
+
+    `after_update` is called with the number of updates.
+    """
     model.to(DEVICE)
     values = []
     updates = 0
@@ -376,7 +379,7 @@ def fit(
 
 @torch.no_grad()
 def accuracy(model: nn.Module, val: DataLoader[Any]) -> float:
-    """The share of validation images that are classified right."""
+    """Return the fraction of validation images that are classified correctly."""
     model.eval()
     right = sum(int((model(inputs.to(DEVICE)).argmax(1).cpu() == labels).sum()) for inputs, labels in val)
     return right / len(val.dataset)  # type: ignore[arg-type]

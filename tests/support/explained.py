@@ -16,11 +16,11 @@ from tests.support.trained_runs import Trained
 
 
 def explained(of: Trained, out: Path, *images: Path, **values: Any) -> Explanation:
-    """What comes of explaining the images by the run's last checkpoint, written into `out`."""
+    """Explain the images by the run's last checkpoint, and write the results into `out`."""
     out.mkdir(exist_ok=True)
     order = ExplainOrder(run=str(of.run.path), checkpoint="last", paths=tuple(map(str, images)), out=str(out), **values)
-    ours, supervisors = socket.socketpair()
-    reporter = Reporter(ours, 0, on_end=lambda: None)
+    worker_end, supervisor_end = socket.socketpair()
+    reporter = Reporter(worker_end, 0, on_end=lambda: None)
     try:
         spec = WorkerSpec(
             run_folder=str(out), job=of.job, rank=0, world_size=1, devices=("cpu",), rendezvous="", threads=1
@@ -28,6 +28,6 @@ def explained(of: Trained, out: Path, *images: Path, **values: Any) -> Explanati
         explain_images(order, load(of.run, "last"), Share(spec, reporter))
     finally:
         reporter.close()
-        supervisors.close()
-        ours.close()
+        supervisor_end.close()
+        worker_end.close()
     return decode_explanation((out / EXPLANATION_FILE).read_bytes())

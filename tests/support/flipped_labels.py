@@ -8,8 +8,9 @@ from pathlib import Path
 
 
 def flip_labels(source: Path, target: Path, share: float, most: int | None = None, seed: int = 0) -> set[str]:
-    """Copies the images of SPLIT/CLASS folders to CLASS/SPLIT-NAME, at most so many of each class, the given share of
-    them drawn by `seed` to another class; the names of these.
+    """Copy SPLIT/CLASS folders to CLASS/SPLIT-NAME with wrong labels, and return their names.
+
+    At most `most` images per class are copied; the fraction `share`, drawn by `seed`, gets another class.
     """
     draw = random.Random(seed)
     classes = sorted({path.name for path in source.glob("*/*") if path.is_dir()})

@@ -1,4 +1,4 @@
-"""Whether anything asks a GPU to wait for the host, told by tensors that have no values."""
+"""Detection of operations that make a GPU wait for the host, on tensors without values."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ _COPIES = (torch.ops.aten._to_copy, torch.ops.aten.copy_)
 
 
 class FromTheHost(TorchDispatchMode):
-    """Notes the operations that take a tensor of the CPU's, which a GPU would be waited for to take it, too. A single
-    number is handed over with the kernel, unless it is copied.
+    """Records operations that take a CPU tensor, which would synchronize a GPU.
+
+    Single numbers are passed with the kernel, so only their copies count.
     """
 
     def __init__(self) -> None:

@@ -8,15 +8,15 @@ from engine.contract.worker import WorkerSpec
 from engine.training.report import Reporter
 
 ONCE_ASKED = "tests.support.gates:open_once_asked"
-"""What a worker is to prepare (`WorkerGroup`)."""
+"""Functions for a worker's `prepare` (`WorkerGroup`)."""
 
 
 def open_once_asked(spec: WorkerSpec) -> None:
-    """Makes the file "gate" beside the run's folder as soon as a command has been taken."""
+    """Create the file "gate" next to the run folder as soon as a command has been received."""
 
-    def told(reporter: Reporter, name: str, value: object) -> None:
+    def set_attribute(reporter: Reporter, name: str, value: object) -> None:
         object.__setattr__(reporter, name, value)
         if value and name.endswith("_requested"):
             (Path(spec.run_folder).parent / "gate").touch()
 
-    Reporter.__setattr__ = told  # type: ignore[method-assign]
+    Reporter.__setattr__ = set_attribute  # type: ignore[method-assign]

@@ -10,7 +10,7 @@ PERIOD_S = 0.1
 
 
 def gpu_name(index: int = 0) -> str:
-    """The name of GPU `index` (in NVML's order) and its driver's version."""
+    """Return the name of GPU `index` (in NVML's order) and its driver version."""
     import pynvml
 
     pynvml.nvmlInit()
@@ -26,7 +26,7 @@ class GpuWatch:
 
     def __init__(self, index: int = 0) -> None:
         self._index = index
-        self._seen: list[tuple[float, int, int]] = []
+        self._samples: list[tuple[float, int, int]] = []
         self._ending = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="gpu-watch")
 
@@ -39,8 +39,8 @@ class GpuWatch:
         self._thread.join()
 
     def during(self, window: tuple[float, float]) -> tuple[float, int]:
-        """The mean share of time with a kernel running, and the most bytes in use; `window` by `time.monotonic`."""
-        inside = [(busy, used) for at, busy, used in self._seen if window[0] <= at <= window[1]]
+        """Return the mean utilization and the peak memory in bytes within `window` (`time.monotonic`)."""
+        inside = [(busy, used) for at, busy, used in self._samples if window[0] <= at <= window[1]]
         return sum(busy for busy, _ in inside) / len(inside) / 100, max(used for _, used in inside)
 
     def _watch(self) -> None:
@@ -51,5 +51,5 @@ class GpuWatch:
         while not self._ending.wait(PERIOD_S):
             memory = pynvml.nvmlDeviceGetMemoryInfo(handle, version=pynvml.nvmlMemory_v2)
             busy = pynvml.nvmlDeviceGetUtilizationRates(handle).gpu
-            self._seen.append((time.monotonic(), busy, memory.used))
+            self._samples.append((time.monotonic(), busy, memory.used))
         pynvml.nvmlShutdown()

@@ -1,4 +1,4 @@
-"""What a worker of a test is to be less patient with, or more."""
+"""Other timeouts for the workers of a test."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ def give_up_at_once(_spec: WorkerSpec) -> None:
 
 
 def compile_for_an_hour(_spec: WorkerSpec) -> None:
-    """Trying depthwise convolutions is assumed to cost more than any short run, on however slow a machine."""
+    """Assume that trials of depthwise convolutions cost more than any short run, on any machine."""
     autotune.DEPTHWISE_S = 3600.0
 
 
-def tell_times_at_the_end(_spec: WorkerSpec) -> None:
-    """Where the time went is not told meanwhile, however long the run takes."""
+def report_times_at_the_end(_spec: WorkerSpec) -> None:
+    """Report the time of steps only at the end of a run."""
     step_profile.EMIT_S = 3600.0

@@ -9,8 +9,9 @@ from pathlib import Path
 def install(
     folder: Path, package: str, points: Mapping[str, Mapping[str, str]], version: str = "1.0", **modules: str
 ) -> Path:
-    """Writes a package with entry points, by group and name, and its modules, by name, into `folder`, which is to be
-    on the path; its entry_points.txt.
+    """Write a package with entry points, by group and name, and modules, by name, into `folder`; return entry_points.txt.
+
+    The caller adds `folder` to the path.
     """
     info = folder / f"{package}-{version}.dist-info"
     info.mkdir(parents=True)

@@ -1,7 +1,9 @@
-"""A worker that is left without its supervisor: forked as a supervisor forks its own, but for the signal by which the
-kernel would end it with its parent, which writes itself down as the run's supervisor and is gone at once.
+"""Workers that lose their supervisor.
 
-``python -m tests.support.left_alone RUN_FOLDER RANK,… [deaf] [child]``: ones that ignore SIGTERM; ones with a child.
+They are forked as by a supervisor, but without the signal that ends them with their parent. The parent registers itself
+as the run's supervisor and exits.
+
+``python -m tests.support.left_alone RUN_FOLDER RANK,… [deaf] [child]``: "deaf" ones ignore SIGTERM; "child" ones have a child.
 """
 
 from __future__ import annotations
@@ -28,14 +30,14 @@ ROOT = Path(__file__).resolve().parents[2]
 PATIENCE_S = 120.0
 
 
-def leave(run: RunFolder, rank: int = 0, *words: str) -> Orphan:
+def leave(run: RunFolder, rank: int = 0, *flags: str) -> Orphan:
     """Leaves a worker of `run` alone, and tells which it is once it is at its work."""
-    return leave_all(run, (rank,), *words)[0]
+    return leave_all(run, (rank,), *flags)[0]
 
 
-def leave_all(run: RunFolder, ranks: Sequence[int], *words: str) -> list[Orphan]:
-    """The same for workers of several ranks."""
-    command = [sys.executable, "-m", "tests.support.left_alone", str(run.path), ",".join(map(str, ranks)), *words]
+def leave_all(run: RunFolder, ranks: Sequence[int], *flags: str) -> list[Orphan]:
+    """Start orphaned workers of several ranks."""
+    command = [sys.executable, "-m", "tests.support.left_alone", str(run.path), ",".join(map(str, ranks)), *flags]
     pids = subprocess.run(command, check=True, capture_output=True, cwd=ROOT, timeout=PATIENCE_S).stdout.split()
     return [_at_work(run, rank, int(pid)) for rank, pid in zip(ranks, pids, strict=True)]
 
@@ -49,12 +51,12 @@ def _at_work(run: RunFolder, rank: int, pid: int) -> Orphan:
 
 
 def put_away(orphan: Orphan) -> None:
-    """Ends it, whatever a test has left of it."""
+    """End the orphan and its child."""
     end_orphan(orphan, patience_s=0.2)
 
 
 def work(spec: WorkerSpec, _channel: socket.socket) -> int:
-    """What the worker does."""
+    """Run the worker."""
     if "deaf" in sys.argv:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
     if "child" in sys.argv and os.fork() == 0:
@@ -76,14 +78,14 @@ def _fork(run: RunFolder, rank: int) -> int:
     spec = WorkerSpec(
         run_folder=str(run.path), job=Job(), rank=rank, world_size=2, devices=("cpu",), rendezvous="", threads=1
     )
-    ours, theirs = socket.socketpair()
+    worker_end, supervisor_end = socket.socketpair()
     pid = os.fork()
     if pid == 0:
         os.setsid()
         stdio.redirect(run.worker_log(rank))
-        os._exit(run_worker(spec, "tests.support.left_alone:work", theirs))
-    ours.close()
-    theirs.close()
+        os._exit(run_worker(spec, "tests.support.left_alone:work", supervisor_end))
+    worker_end.close()
+    supervisor_end.close()
     return pid
 
 

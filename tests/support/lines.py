@@ -9,8 +9,9 @@ from PIL import Image
 
 
 def line(side: int, seed: int, width: float = 5) -> tuple[np.ndarray, np.ndarray, float]:
-    """An image uint8 [side, side, 3] with a bright line on noise, its mask uint8 [side, side] of 0 and 255, and the
-    line's angle in degrees, anticlockwise from the horizontal.
+    """Return an image uint8 [side, side, 3] of a bright line on noise, its mask uint8 [side, side] of 0 and 255, and its angle.
+
+    The angle is in degrees, counterclockwise from the horizontal.
     """
     random = np.random.default_rng(seed)
     pixels = random.integers(0, 120, (side, side, 3), dtype=np.uint8)

@@ -13,7 +13,7 @@ from engine.data.loading.sampler import GlobalBatchSampler
 
 
 def loader_of(images: ImageSet, sampler: GlobalBatchSampler, **given: Any) -> BatchLoader:
-    """A loader to be closed; what is given replaces its settings. An image that it cannot read fails the test."""
+    """Return a loader with `changes` to its settings; the caller closes it. An unreadable image fails the test."""
     settings: dict[str, Any] = {
         "size": 16,
         "channels": 3,

@@ -1,7 +1,6 @@
-"""Machines on one host: network namespaces, each with an ssh server, a host key, a name, a process tree and a
-Footplate home.
+"""Machines on one host: network namespaces, each with an ssh server, host key, name, process tree and Footplate home.
 
-They are on one bridge and have no route to anywhere else. The head, which has no ssh server, is one of them.
+They share a bridge without a route to anywhere else. The head, without an ssh server, is one of them.
 """
 
 from __future__ import annotations
@@ -75,7 +74,7 @@ class Machines:
     # What is run
 
     def environment(self) -> dict[str, str]:
-        """The head's."""
+        """Return the environment of the head."""
         return {
             **os.environ,
             "PATH": f"{self.folder / 'bin'}:{os.environ['PATH']}",
@@ -87,7 +86,7 @@ class Machines:
         }
 
     def footplate(self, *arguments: str, timeout: float = 300) -> subprocess.CompletedProcess[str]:
-        """Runs a command on the head."""
+        """Run a command on the head."""
         return subprocess.run(
             self._on_head(*arguments),
             env=self.environment(),
@@ -99,22 +98,20 @@ class Machines:
         )
 
     def trained(self, *runs: Sequence[str]) -> list[RunFolder]:
-        """Runs of such arguments of ``footplate train``, begun together, once all have ended."""
+        """Start `footplate train` with each list of arguments, wait for all, and return the runs."""
         running = [self.start("train", *arguments) for arguments in runs]
-        said = [each.communicate(timeout=900)[0] for each in running]
+        outputs = [each.communicate(timeout=900)[0] for each in running]
         if any(each.returncode for each in running):
-            raise SystemExit("\n".join(said))
+            raise SystemExit("\n".join(outputs))
         return [RunFolder(folder) for folder in sorted((self.home / "runs").iterdir())[-len(runs) :]]
 
     def payload_rate(self, nbytes: int, rounds: int = 9) -> float:
-        """Bits per second, in each direction, of `nbytes` that the first two machines send each other at once through
-        TCP.
-        """
-        told = (self.address(self.names[0]), str(nbytes), str(rounds))
+        """Return the bits per second per direction when the first two machines exchange `nbytes` over TCP."""
+        arguments = (self.address(self.names[0]), str(nbytes), str(rounds))
         script = str(Path(__file__).parent / "sending.py")
         with ThreadPoolExecutor() as pool:
             asked = [
-                pool.submit(_in, self.space(name), sys.executable, script, *told, *last)
+                pool.submit(_in, self.space(name), sys.executable, script, *arguments, *last)
                 for name, last in zip(self.names[:2], (("--first",), ()), strict=True)
             ]
             return min(float(each.result()) for each in asked)
@@ -149,23 +146,23 @@ class Machines:
         for pid in _ip("netns", "pids", self.space(name)).split():
             try:
                 process = psutil.Process(int(pid))
-                if process.status() != psutil.STATUS_ZOMBIE and any("python" in word for word in process.cmdline()[:1]):
+                if process.status() != psutil.STATUS_ZOMBIE and any(
+                    "python" in argument for argument in process.cmdline()[:1]
+                ):
                     found.append(process)
             except psutil.Error:
                 continue
         return found
 
     def listeners(self, name: str) -> set[str]:
-        """The TCP addresses that anything listens on, ssh apart."""
+        """Return the TCP addresses of listening sockets, except ssh."""
         lines = _in(self.space(name), "ss", "-Hltn").splitlines()
         return {line.split()[3] for line in lines if not line.split()[3].endswith(":22")}
 
     # What befalls them
 
     def boot(self, name: str, *, over: tuple[Path, Path] | None = None, **variables: str) -> None:
-        """Starts a machine; `variables` are set in whatever ssh starts there. The first of the folders `over` is seen
-        there in the place of the second.
-        """
+        """Start a machine; ssh sets `variables` there, and the first of the folders `over` is mounted over the second."""
         config = self.folder / f"sshd-{name}"
         set_there = {
             "PATH": f"{self.folder / 'bin'}:/usr/bin:/bin",
@@ -193,7 +190,7 @@ class Machines:
         until(lambda: f"{self.address(name)}:22" in _in(self.space(name), "ss", "-Hltn"), _START_S, f"{name}: no sshd")
 
     def power_off(self, name: str) -> None:
-        """Everything on the machine dies at once, without a word."""
+        """Everything on the machine dies at once, without a argument."""
         self.unplug(name)
         self._servers[name].kill()
         self._servers[name].wait()
@@ -223,7 +220,7 @@ class Machines:
         self.boot(name, **how)
 
     def slow(self, mbits: float, delay_s: float) -> None:
-        """Gives every machine a network of `mbits` Mbit/s with a delay of `delay_s` each way. Needs a C compiler."""
+        """Limit every machine's network to `mbits` Mbit/s with a delay of `delay_s` per direction. Needs a C compiler."""
         self.unshape()
         program = self.folder / "slow_wire"
         if not program.exists():
@@ -246,7 +243,7 @@ class Machines:
             _ip("-n", self._switch, "link", "set", f"x{space}", "up")
 
     def unshape(self) -> None:
-        """Gives every machine the network back that it had before `slow`."""
+        """Remove the limits of `slow`."""
         for name, wire in self._wires.items():
             with wire:
                 wire.kill()
@@ -255,7 +252,7 @@ class Machines:
             self.plug_in(self._wires.popitem()[0])
 
     def _port(self, name: str) -> str:
-        """The interface that joins a machine to the others."""
+        """Return the interface that connects a machine."""
         return f"{'x' if name in self._wires else 'v'}{self.space(name)}"
 
     def close(self) -> None:
@@ -298,7 +295,7 @@ class Machines:
             self._keygen(f"{name}-key")
 
     def _write_client(self) -> None:
-        """The user's ssh, with a config of its own, since it takes the home folder from the system's list of users."""
+        """Write an ssh client with a config of its own, since ssh takes the home folder from the system's user list."""
         folder = self.folder / "bin"
         folder.mkdir()
         known = [f"{self.address(name)} {(self.folder / f'{name}-key.pub').read_text()}" for name in self.names]
@@ -316,7 +313,7 @@ class Machines:
 
 
 def until(met: Callable[[], bool], patience_s: float, otherwise: str) -> None:
-    """Returns once `met`; fails after `patience_s`."""
+    """Wait until `met` returns True; fail after `patience_s`."""
     deadline = time.monotonic() + patience_s
     while not met():
         assert time.monotonic() < deadline, otherwise
@@ -330,8 +327,8 @@ def _script(path: Path, command: str) -> None:
 
 def step_s(run: RunFolder, warm: int) -> float:
     """Seconds of a step of a run, from the first that it tells of after `warm` steps to the last."""
-    told = [event for event in run.events() if isinstance(event, StepMetrics) and event.step > warm]
-    return (told[-1].time - told[0].time) / (told[-1].step - told[0].step)
+    steps = [event for event in run.events() if isinstance(event, StepMetrics) and event.step > warm]
+    return (steps[-1].time - steps[0].time) / (steps[-1].step - steps[0].step)
 
 
 def _ip(*arguments: str) -> str:

@@ -31,7 +31,7 @@ def a_search(name: str = "flowers", trials: int = 40, *, goals: int = 1, **field
 
 
 def a_trial(number: int, state: TrialState = "completed", goals: int = 1) -> TrialRow:
-    """A trial whose settings and curve follow from its number."""
+    """Return a trial whose settings and curve depend on its number."""
     chance = random.Random(number)
     rate, decay = 10 ** chance.uniform(-4, -1), 10 ** chance.uniform(-6, -2)
     params = {
@@ -63,7 +63,7 @@ def a_trial(number: int, state: TrialState = "completed", goals: int = 1) -> Tri
 
 
 def a_state(count: int, *, running: int = 0, goals: int = 1, **fields: Any) -> SearchState:
-    """Of a search with so many trials, every third of which was stopped early where there is one goal."""
+    """Return the state of a search with `count` trials; with one goal, every third was stopped early."""
 
     def state(number: int) -> TrialState:
         if number >= count - running:
@@ -106,7 +106,7 @@ _BETTER = (lambda a, b: a >= b, lambda a, b: a <= b)
 
 
 def make_search(name: str, count: int, *, running: int = 0, goals: int = 1) -> SearchFolder:
-    """A folder with a search that has `count` trials."""
+    """Create the folder of a search with `count` trials."""
     folder = create_search(a_search(name, count, goals=goals))
     folder.save_state(a_state(count, running=running, goals=goals))
     return folder

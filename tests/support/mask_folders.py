@@ -21,13 +21,13 @@ SIDE = 32
 
 
 def striped(*values: int) -> np.ndarray:
-    """A mask uint8 [32, 32] with a column of equal width for each of `values`."""
+    """Return a mask uint8 [32, 32] with a column of equal width for each of `values`."""
     columns = np.arange(SIDE) * len(values) // SIDE
     return np.broadcast_to(np.array(values)[columns], (SIDE, SIDE)).astype(np.uint8)
 
 
 def painted(mask: np.ndarray, colors: dict[int, int]) -> np.ndarray:
-    """A mask in color, uint8 [h, w, 3], of the color 0xRRGGBB of each value."""
+    """Return a mask in color, uint8 [h, w, 3], with the color 0xRRGGBB of each value."""
     found = np.zeros((*mask.shape, 3), np.uint8)
     for value, color in colors.items():
         found[mask == value] = (color >> 16, color >> 8 & 0xFF, color & 0xFF)
@@ -41,7 +41,7 @@ def with_palette(mask: np.ndarray, *colors: int) -> Image.Image:
 
 
 def encoded(mask: Any, ending: str, **options: Any) -> bytes:
-    """A mask as the content of a file: an image or pixels; `ending` npy and tif take pixels of any type."""
+    """Return a mask as file content: an image or an array; npy and tif take any type."""
     stream = io.BytesIO()
     if ending == "npy":
         np.save(stream, mask)
@@ -76,7 +76,7 @@ def report_on(folder: Path, ignored: int | None = None) -> DatasetReport:
 
 
 def shares_in(folder: Path) -> dict[str, float]:
-    """The share of each class in training, rounded to hundredths."""
+    """Return the fraction of each class in the training split, rounded to hundredths."""
     report = report_on(folder)
     assert report.splits, report.problems
     assert not report.unreadable, report.unreadable
@@ -84,17 +84,17 @@ def shares_in(folder: Path) -> dict[str, float]:
 
 
 def code_of(recognised: RecognizedDataset) -> MaskCode:
-    """The meaning of the values in a recognized folder."""
+    """Return the meaning of the values in a recognized folder."""
     assert recognised.code is not None, recognised.problems
     return recognised.code
 
 
 def errors_in(folder: Path) -> str:
-    """The messages of all errors in a folder."""
+    """Return the messages of all errors in a folder."""
     return " ".join(problem.message for problem in errors(found_in(folder).problems))
 
 
 def disc(seed: int) -> np.ndarray:
-    """A white disc on black, uint8 [96, 96]."""
+    """Return a white disc on black, uint8 [96, 96]."""
     rows, columns = np.mgrid[:96, :96]
     return (((rows - 48) ** 2 + (columns - 40 - seed) ** 2 < 900) * 255).astype(np.uint8)

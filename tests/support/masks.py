@@ -9,7 +9,7 @@ from PIL import Image
 
 
 def disc(side: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """An image uint8 [side, side, 3] with a red or a green disc on it, and its mask uint8 [side, side]: 0, 1 or 2."""
+    """Return an image uint8 [side, side, 3] of a red or green disc, and its mask uint8 [side, side]: 0, 1 or 2."""
     random = np.random.default_rng(seed)
     pixels = random.integers(0, 120, (side, side, 3), dtype=np.uint8)
     rows, columns = np.mgrid[:side, :side]

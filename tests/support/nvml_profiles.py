@@ -42,12 +42,12 @@ class Machine:
     old_driver: bool = False
 
     def write(self, stub: NvmlStub, **library: object) -> None:
-        """Makes `stub` this machine; `library` are further keys of the library."""
+        """Configure `stub` as this machine; `library` holds further keys of the library."""
         stub.write(self.gpus, **(dict(self.library) | library))
 
 
 def consumer_gpu(index: int, **changes: object) -> Profile:
-    """A GPU for a desktop: a fan, no ECC, no NVLink, no temperature of the memory, no GPM."""
+    """Return a desktop GPU: a fan, no ECC, no NVLink, no memory temperature, no GPM."""
     missing: dict[str, object] = dict.fromkeys((*HBM_ONLY, *DATACENTRE_ONLY))
     return gpu_profile(
         index,

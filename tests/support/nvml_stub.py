@@ -38,7 +38,7 @@ UNKNOWN = 999
 
 SAME_NODE, OTHER_NODE = 40, 50
 """`nvmlGpuTopologyLevel_t` of GPUs below one processor and below different ones."""
-MOST_GPUS = 16
+MAX_GPUS = 16
 SWITCH = "000000FE:00:00.0"
 
 Profile = Mapping[str, object]
@@ -54,17 +54,17 @@ class NvmlStub:
 
     @property
     def environment(self) -> dict[str, str]:
-        """What makes a process use the stub."""
+        """Return the environment that makes a process use the stub."""
         return {"LD_LIBRARY_PATH": str(self.folder), "FOOTPLATE_NVML_PROFILE": str(self.profile)}
 
     def cuda_order(self, *indices: int) -> dict[str, str]:
-        """Environment in which CUDA counts the stub's GPUs in the order of `indices`."""
+        """Return the environment that makes CUDA list the stub's GPUs in the order of `indices`."""
         state = CudaState(self.profile.with_name("cuda-order"))
         state.write(map(uuid_of, indices))
         return state.environment
 
     def write(self, gpus: Iterable[Profile] = (), **library: object) -> None:
-        """Writes the profile: each of `gpus` from `gpu_profile`, and the library's own keys."""
+        """Write the profile: `gpus` from `gpu_profile`, and the keys of the library."""
         lines = [*_lines({"driver_version": "595.58.03", "cuda_version": 13020} | library)]
         for gpu in gpus:
             lines += ["gpu", *_lines(gpu)]
@@ -83,12 +83,12 @@ def why_not() -> str | None:
 
 
 def compiler() -> str | None:
-    """The system's C compiler."""
+    """Return the system's C compiler."""
     return shutil.which("cc")
 
 
 def compile_stub(folder: Path, *, old_driver: bool = False) -> NvmlStub:
-    """Builds libnvidia-ml.so.1 and libcuda.so.1 into `folder`; an old driver lacks newer functions."""
+    """Build libnvidia-ml.so.1 and libcuda.so.1 in `folder`; an old driver lacks newer functions."""
     folder.mkdir(parents=True, exist_ok=True)
     flags = ["-DOLD_DRIVER"] if old_driver else []
     nvml = [path.name for path in sorted(SOURCES.glob("nvml_*.c"))]
@@ -98,7 +98,7 @@ def compile_stub(folder: Path, *, old_driver: bool = False) -> NvmlStub:
 
 
 def compile_library(library: Path, *sources: str, flags: Iterable[str] = ()) -> None:
-    """Builds `library` from files of the stub's folder, if it is not there yet."""
+    """Build `library` from the stub's sources, unless it exists."""
     if library.exists():
         return
     command = [compiler() or "cc", "-shared", "-fPIC", "-O1", "-Wall", "-o", str(library)]
@@ -108,9 +108,7 @@ def compile_library(library: Path, *sources: str, flags: Iterable[str] = ()) -> 
 
 
 def built_once(temporary: pytest.TempPathFactory, name: str, build: Callable[[Path], Built]) -> Built:
-    """What `build` gives for a folder that all processes running these tests share; it is called again, with the same
-    folder, by each, and finds there what the first has compiled.
-    """
+    """Return the result of `build` for a folder that all test processes share; later calls find the compiled files."""
     root = temporary.getbasetemp()
     root = root.parent if "PYTEST_XDIST_WORKER" in os.environ else root
     with (root / f"{name}.lock").open("w") as lock:
@@ -119,19 +117,19 @@ def built_once(temporary: pytest.TempPathFactory, name: str, build: Callable[[Pa
 
 
 def uuid_of(index: int) -> str:
-    """The UUID of the stub's GPU `index`."""
+    """Return the UUID of the stub's GPU `index`."""
     return f"GPU-{index:08x}-1111-2222-3333-444444444444"
 
 
 def instance_uuid_of(index: int, number: int) -> str:
-    """The UUID of the MIG instance `number` of the stub's GPU `index`."""
+    """Return the UUID of MIG instance `number` of the stub's GPU `index`."""
     return f"MIG-{index:08x}-1111-2222-3333-{number:012x}"
 
 
 def gpu_profile(index: int, **changes: object) -> Profile:
-    """A healthy GPU, one of several behind NVLink switches, that tells all that an H200 tells; not all of it is zero.
+    """Return the profile of a healthy GPU behind NVLink switches that reports all quantities of an H200.
 
-    None in `changes` leaves a key out, a list gives it several times; "instances" are from `instance_profile`.
+    In `changes`, None removes a key and a list repeats it; "instances" are from `instance_profile`.
     """
     profile: dict[str, object] = {
         "name": "NVIDIA H200",
@@ -196,7 +194,7 @@ def gpu_profile(index: int, **changes: object) -> Profile:
 
 
 def instance_profile(index: int, number: int, **changes: object) -> Profile:
-    """The MIG instance `number` of the GPU `index`, a seventh of an H200."""
+    """Return the profile of MIG instance `number` of GPU `index`, a seventh of an H200."""
     profile: dict[str, object] = {
         "name": "NVIDIA H200 MIG 1g.18gb",
         "uuid": instance_uuid_of(index, number),
@@ -212,11 +210,11 @@ def instance_profile(index: int, number: int, **changes: object) -> Profile:
 
 
 def _each(level: Callable[[int], int]) -> str:
-    return ",".join(str(level(other)) for other in range(MOST_GPUS))
+    return ",".join(str(level(other)) for other in range(MAX_GPUS))
 
 
 def _lines(profile: Profile) -> Iterator[str]:
-    """The lines of one device, those of its MIG instances last."""
+    """Yield the lines of one device, followed by those of its MIG instances."""
     instances: list[Profile] = []
     for key, value in profile.items():
         items = value if isinstance(value, list) else [value]

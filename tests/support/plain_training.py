@@ -1,7 +1,7 @@
-"""A training loop in plain torch, of which every strategy's results must be the same.
+"""Training loop in plain torch, which every strategy must reproduce.
 
-It shares with Footplate what makes up a batch and how the model is built; the steps are written here once more, as
-anyone would write them: the batch in chunks, one after another, their gradients added up, one optimizer step.
+It shares with Footplate the composition of batches and the construction of models. The steps are written again in the
+straightforward way: the batch in chunks, gradients summed, one optimizer step.
 """
 
 from __future__ import annotations
@@ -22,14 +22,12 @@ from engine.data.loading.sampler import GlobalBatchSampler
 from engine.data.randomness import Purpose, RandomStreams
 from engine.tasks.registry import TASKS
 
-Part = Callable[[Tensor], Tensor]
+ModelPart = Callable[[Tensor], Tensor]
 
 
 @dataclass
 class Plain:
-    """What a training gave: the loss of each step, each epoch's mean validation loss and share of right answers, the
-    weights and the optimizer's state by name.
-    """
+    """Result of a training: step losses, each epoch's validation loss and accuracy, weights and optimizer state by name."""
 
     losses: list[float]
     validations: list[tuple[float, float]]
@@ -39,15 +37,19 @@ class Plain:
 
 @dataclass(frozen=True)
 class Fed:
-    """How each batch is fed: the sizes of the chunks, the chunks whose BatchNorm statistics are kept (all if None), and
-    the random stream that each of `parts` of the model draws from for a chunk.
+    """Chunk sizes of batches, with their BatchNorm updates and random streams.
+
+    Attributes:
+        chunks: Numbers of samples.
+        statistics_of: Chunks that update BatchNorm statistics; None for all.
+        parts: Function that divides the model into modules with separate random streams.
     """
 
     chunks: tuple[int, ...]
     statistics_of: tuple[int, ...] | None = None
-    parts: Callable[[nn.Module], list[Part]] = lambda model: [model]
-    stream: Callable[[int, int], int] = lambda chunk, part: 0
-    """From the chunk's number and the part's to the stream's."""
+    parts: Callable[[nn.Module], list[ModelPart]] = lambda model: [model]
+    stream: Callable[[int, int], int] = lambda chunk, module: 0
+    """Function from the numbers of chunk and module to that of the stream."""
 
 
 def train_plainly(job: Job, fed: Fed) -> Plain:
@@ -80,12 +82,12 @@ def _train(job: Job, fed: Fed) -> Plain:
             step_loss = 0.0
             pieces = zip(batch.inputs.split(fed.chunks), batch.targets.split(fed.chunks), strict=True)
             for number, (inputs, targets) in enumerate(pieces):
-                kept = fed.statistics_of is None or number in fed.statistics_of
-                with _buffers(model, changed=kept):
+                keeps_statistics = fed.statistics_of is None or number in fed.statistics_of
+                with _buffers(model, changed=keeps_statistics):
                     crossing = inputs
-                    for place, part in enumerate(parts):
+                    for place, module in enumerate(parts):
                         with streams.of(fed.stream(number, place)):
-                            crossing = part(crossing)
+                            crossing = module(crossing)
                 loss = functional.cross_entropy(crossing, targets, reduction="sum") / sum(fed.chunks)
                 loss.backward()
                 step_loss += loss.item()
@@ -100,7 +102,7 @@ def _train(job: Job, fed: Fed) -> Plain:
 
 
 def evaluate_plainly(job: Job, weights: dict[str, Tensor]) -> tuple[float, float]:
-    """The mean validation loss and the share of right answers of the model of `job` with these `weights`."""
+    """Return the mean validation loss and accuracy of the job's model with `weights`."""
     splits = open_splits(job.data.dataset, val_fraction=job.data.val_fraction, seed=job.training.seed)
     model = TASKS[job.task].build_model(job, len(splits.classes), splits.channels)
     model.load_state_dict(weights)
@@ -171,13 +173,13 @@ class _Streams:
 
 @contextmanager
 def _buffers(model: nn.Module, *, changed: bool) -> Iterator[None]:
-    """Lets the model change copies of its buffers unless they may be `changed`."""
-    own: list[tuple[nn.Module, str, Tensor]] = []
+    """Work on copies of the model's buffers unless they may be `changed`."""
+    buffers: list[tuple[nn.Module, str, Tensor]] = []
     if not changed:
         for module in model.modules():
-            own += [(module, name, tensor) for name, tensor in module._buffers.items() if tensor is not None]
-    for module, name, tensor in own:
+            buffers += [(module, name, tensor) for name, tensor in module._buffers.items() if tensor is not None]
+    for module, name, tensor in buffers:
         module._buffers[name] = tensor.clone()
     yield
-    for module, name, tensor in own:
+    for module, name, tensor in buffers:
         module._buffers[name] = tensor

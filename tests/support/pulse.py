@@ -1,4 +1,4 @@
-"""How long a window's event loop stands still."""
+"""Pauses of a window's event loop."""
 
 from __future__ import annotations
 
@@ -9,26 +9,27 @@ from pathlib import Path
 
 from PySide6.QtCore import QTimer
 
-BEAT_MS = 20
+INTERVAL_MS = 20
 _LONG_S = 0.5
-"""What every thread does after so long a stillness is written to the test's error output."""
+"""Seconds after which the stacks of all threads are written to the test's error output."""
 
 
 def waited_for_a_core_s() -> float:
-    """How long this thread has been ready to run while other tests had the cores, in seconds since it began
-    (docs.kernel.org/scheduler/sched-stats.html).
+    """Return how long this thread was ready to run without a core, in seconds.
+
+    Source: docs.kernel.org/scheduler/sched-stats.html.
     """
     return int(Path("/proc/thread-self/schedstat").read_text().split()[1]) / 1e9
 
 
 class Pulse:
-    """Notices how long the event loop has been kept from a timer of 20 ms at most, but by a lack of cores."""
+    """Measures how late a timer of 20 ms at most fires, without the time that no core was free."""
 
     def __init__(self) -> None:
         self.longest_s = 0.0
         self._last = self._now()
-        self._timer = QTimer(interval=BEAT_MS)
-        self._timer.timeout.connect(self._beat)
+        self._timer = QTimer(interval=INTERVAL_MS)
+        self._timer.timeout.connect(self._on_timer)
         self._timer.start()
         self._watch()
 
@@ -44,7 +45,7 @@ class Pulse:
     def _now() -> float:
         return time.monotonic() - waited_for_a_core_s()
 
-    def _beat(self) -> None:
+    def _on_timer(self) -> None:
         now = self._now()
         self.longest_s = max(self.longest_s, now - self._last)
         self._last = now

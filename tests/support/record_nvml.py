@@ -21,10 +21,10 @@ Ask = Callable[[Any], tuple[Any, ...]]
 
 NOT_SUPPORTED = 3
 ALWAYS_THERE = ("processes", "process_utilization", "events", "fields")
-"""What the stub tells unless it is given an error."""
+"""Quantities that the stub reports unless it has an error for them."""
 SM, MEMORY = 1, 2
 BITS = {1: 32, 3: 64}
-"""Of a counter, by `nvmlValueType_t`."""
+"""Bits of a counter, by `nvmlValueType_t`."""
 PCIE_COUNTER = 197
 
 
@@ -87,23 +87,23 @@ MEMBERS = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")
 
 
 def main() -> None:
-    """Prints the profile of every GPU that NVML lists."""
+    """Print the profile of every GPU that NVML lists."""
     reader = NvmlReader()
     reader.read(SnapshotRequest())
     time.sleep(0.5)
-    told = {gpu.uuid: gpu for gpu in reader.read(SnapshotRequest())}
+    sampled = {gpu.uuid: gpu for gpu in reader.read(SnapshotRequest())}
     print(f"driver_version={pynvml.nvmlSystemGetDriverVersion()}")
     print(f"cuda_version={pynvml.nvmlSystemGetCudaDriverVersion_v2()}")
     for index in range(pynvml.nvmlDeviceGetCount()):
         handle = pynvml.nvmlDeviceGetHandleByIndex(index)
         print("gpu")
-        for key, value in record(handle, told[pynvml.nvmlDeviceGetUUID(handle)]).items():
+        for key, value in record(handle, sampled[pynvml.nvmlDeviceGetUUID(handle)]).items():
             print(f"{key}={value}")
 
 
-def record(handle: Any, told: Gpu) -> Values:
-    """Keys of the profile of one GPU, of which the sampler has told `told`."""
-    values: Values = {"uuid": told.uuid, "bus_id": told.pci_bus_id}
+def record(handle: Any, sampled: Gpu) -> Values:
+    """Return the profile of one GPU, whose sampled values are `sampled`."""
+    values: Values = {"uuid": sampled.uuid, "bus_id": sampled.pci_bus_id}
     for quantity, keys, ask in CALLS:
         try:
             values |= dict(zip(keys, ask(handle), strict=True))
@@ -113,22 +113,22 @@ def record(handle: Any, told: Gpu) -> Values:
     for key, field in zip(FIELDS, _fields(handle, FIELDS.values()), strict=True):
         if field.nvmlReturn == pynvml.NVML_SUCCESS:
             values[key] = getattr(field.value, MEMBERS[field.valueType])
-    return values | _traffic(handle, told)
+    return values | _traffic(handle, sampled)
 
 
-def _traffic(handle: Any, told: Gpu) -> Values:
+def _traffic(handle: Any, sampled: Gpu) -> Values:
     (counter,) = _fields(handle, [PCIE_COUNTER])
     values: Values = {
-        "pcie_received_per_s": told.pcie.received_bytes_per_s,
-        "pcie_sent_per_s": told.pcie.sent_bytes_per_s,
+        "pcie_received_per_s": sampled.pcie.received_bytes_per_s,
+        "pcie_sent_per_s": sampled.pcie.sent_bytes_per_s,
         "pcie_bits": BITS.get(counter.valueType) if counter.nvmlReturn == pynvml.NVML_SUCCESS else None,
-        "sm_active": told.sm_active_percent,
-        "tensor_active": told.tensor_active_percent,
+        "sm_active": sampled.sm_active_percent,
+        "tensor_active": sampled.tensor_active_percent,
     }
-    if told.nvlinks:
-        active = [link for link in told.nvlinks if link.active]
+    if sampled.nvlinks:
+        active = [link for link in sampled.nvlinks if link.active]
         values |= {
-            "nvlinks": len(told.nvlinks),
+            "nvlinks": len(sampled.nvlinks),
             "nvlinks_active": len(active),
             "nvlink_received_per_s": next((link.received_bytes_per_s for link in active), None),
             "nvlink_sent_per_s": next((link.sent_bytes_per_s for link in active), None),

@@ -61,15 +61,15 @@ def check_reading(
     tolerance: float = 0.0,
     has_splits: bool = True,
 ) -> None:
-    """Check that Footplate recognizes a folder by itself and that its annotations equal the truth.
+    """Check that a folder is recognized and its annotations equal the truth.
 
     Args:
         folder: Folder that a library wrote.
-        format: Id of the format that is to be recognized.
+        format: Expected id of the format.
         kind: Kind of annotations; the most detailed one by default.
-        truth: Annotations by image if they are not those of the shared truth.
-        left_out: Images that the library does not write.
-        tolerance: Pixels by which edges may differ.
+        truth: Annotations by image; those of the shared truth by default.
+        left_out: Images that the library doesn't write.
+        tolerance: Permitted difference of edges in pixels.
         has_splits: True if the library writes the splits of the truth.
     """
     found = recognized(folder, kind)

@@ -1,4 +1,4 @@
-"""Whether two trainings have come to the same state, to the bit."""
+"""Bit-exact comparison of training states."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from typing import Any
 import torch
 
 
-def differences(ours: Any, theirs: Any, where: str = "") -> list[str]:
-    """Where two checkpoints are not the same to the bit."""
-    if isinstance(theirs, torch.Tensor):
-        return [] if torch.equal(ours, theirs) else [where]
-    if isinstance(theirs, dict):
-        assert ours.keys() == theirs.keys(), (where, ours.keys(), theirs.keys())
-        return [name for key in theirs for name in differences(ours[key], theirs[key], f"{where}/{key}")]
-    if isinstance(theirs, list | tuple):
-        assert len(ours) == len(theirs), where
-        pairs = enumerate(zip(ours, theirs, strict=True))
+def differences(first: Any, second: Any, where: str = "") -> list[str]:
+    """Return the paths at which two checkpoints differ in any bit."""
+    if isinstance(second, torch.Tensor):
+        return [] if torch.equal(first, second) else [where]
+    if isinstance(second, dict):
+        assert first.keys() == second.keys(), (where, first.keys(), second.keys())
+        return [name for key in second for name in differences(first[key], second[key], f"{where}/{key}")]
+    if isinstance(second, list | tuple):
+        assert len(first) == len(second), where
+        pairs = enumerate(zip(first, second, strict=True))
         return [name for number, pair in pairs for name in differences(*pair, f"{where}/{number}")]
-    return [] if ours == theirs else [where]
+    return [] if first == second else [where]

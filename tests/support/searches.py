@@ -21,13 +21,13 @@ SPACE: dict[str, Any] = {
 
 
 def small_job(dataset: Path | None = None, **changes: Any) -> Job:
-    """A classification of the sample dataset, which trains in a second."""
+    """Return a job that trains on the sample dataset in a second."""
     fields = {"model": "mnist_cnn", "image_size": 16, "batch_size": 16, "epochs": 3, "predictions": 0} | changes
     return Job.from_fields(dataset=str(dataset or paths.sample_dataset()), **fields)
 
 
 def small_search(job: Job | None = None, **values: Any) -> Search:
-    """A search that is as it should be; it confirms nothing unless asked to."""
+    """Return a valid search; by default it confirms nothing."""
     given = {"name": "small", "space": SPACE, "trials": 4, "devices": ["cpu", "cpu"], "confirm": 0} | values
     search, problems = judge_search(given, job or small_job(), load_catalogue())
     assert search is not None, problems
@@ -35,7 +35,7 @@ def small_search(job: Job | None = None, **values: Any) -> Search:
 
 
 def wait_for(what: Callable[[], Any], seconds: float = 120.0) -> Any:
-    """Waits until `what` gives anything that is true, and returns it."""
+    """Wait until `what` returns a true value, and return it."""
     deadline = time.monotonic() + seconds
     while not (found := what()):
         assert time.monotonic() < deadline, "it did not come to pass"

@@ -1,6 +1,7 @@
-"""What a wire carries: `python sending.py ADDRESS BYTES ROUNDS [--first]`. Two of these send each other so many bytes
-at once, in each round, as an all-reduce of two does; the first one listens at its address. Each prints the median of
-the rounds in bits per second.
+"""Measurement of a network: `python sending.py ADDRESS BYTES ROUNDS [--first]`.
+
+Two of these processes exchange BYTES at once in each round, as an all-reduce of two does; the first one listens. Each
+prints the median rate in bits per second.
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ PORT = 29_555
 PATIENCE_S = 60.0
 
 
-def meet(address: str, first: bool) -> socket.socket:
-    """The connection of both. Raises OSError."""
+def connect(address: str, first: bool) -> socket.socket:
+    """Return the connection of both. Raises OSError."""
     if first:
         with socket.create_server((address, PORT)) as listener:
             listener.settimeout(PATIENCE_S)
@@ -39,16 +40,16 @@ def receive(wire: socket.socket, nbytes: int) -> None:
 def main() -> None:
     address, nbytes, rounds = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
     rates = []
-    with meet(address, "--first" in sys.argv) as wire:
+    with connect(address, "--first" in sys.argv) as wire:
         wire.settimeout(PATIENCE_S)
         wire.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         for _ in range(rounds):
-            begun = time.perf_counter()
+            start = time.perf_counter()
             receiving = threading.Thread(target=receive, args=(wire, nbytes))
             receiving.start()
             wire.sendall(bytes(nbytes))
             receiving.join()
-            rates.append(8 * nbytes / (time.perf_counter() - begun))
+            rates.append(8 * nbytes / (time.perf_counter() - start))
     print(statistics.median(rates))
 
 

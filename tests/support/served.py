@@ -31,7 +31,7 @@ class Served:
         self.server = Server(self._endpoint, self.log, "run", self._selector, self.asked.append)
         self._stack = ExitStack()
 
-    def turn_until(self, condition: Callable[[], object], patience_s: float = PATIENCE_S) -> None:
+    def poll_until_true(self, condition: Callable[[], object], patience_s: float = PATIENCE_S) -> None:
         deadline = time.monotonic() + patience_s
         while not condition():
             assert time.monotonic() < deadline
@@ -40,9 +40,9 @@ class Served:
                 key.data(mask)
             self.server.tick()
 
-    def turn_for(self, seconds: float) -> None:
+    def poll_for(self, seconds: float) -> None:
         end = time.monotonic() + seconds
-        self.turn_until(lambda: time.monotonic() > end, seconds + PATIENCE_S)
+        self.poll_until_true(lambda: time.monotonic() > end, seconds + PATIENCE_S)
 
     def client(self, said: bytes = b"") -> socket.socket:
         client = self._stack.enter_context(socket.socket(socket.AF_UNIX))
@@ -52,15 +52,15 @@ class Served:
         return client
 
     def greet(self, *, from_n: int = 1) -> tuple[socket.socket, Welcome | Goodbye]:
-        """A client that has said hello, and the server's first word to it."""
+        """Connect a client, send hello, and return the server's first message."""
         client = self.client(ENCODE.encode(Hello(from_n=from_n)) + b"\n")
         word = self.line(client)
         assert isinstance(word, Welcome | Goodbye)
         return client, word
 
     def line(self, client: socket.socket) -> object:
-        """The first line that a client is sent, without taking more of it."""
-        self.turn_until(lambda: _peeked(client).count(b"\n"))
+        """Read one line for the client, without consuming more."""
+        self.poll_until_true(lambda: _peeked(client).count(b"\n"))
         return SERVER_MESSAGE.decode(_peeked(client).partition(b"\n")[0])
 
     def close(self) -> None:

@@ -1,8 +1,7 @@
-"""What Footplate's speed is measured against: bare steps, and the loops that others write, each in a process of its
-own.
+"""Baselines of Footplate's speed: bare steps, and training loops of others, each in a separate process.
 
-A side is a function of a `Setting` that trains until its `Meter` has enough. `apart` runs it in a fresh process, forked
-from one that has imported torch, as Footplate's workers are.
+A side is a function of a `Setting` that trains until its `Meter` has enough steps. `apart` runs it in a fresh process,
+forked from one that has imported torch, like Footplate's workers.
 """
 
 from __future__ import annotations
@@ -29,10 +28,10 @@ from engine.tasks.registry import TASKS
 
 @dataclass(frozen=True)
 class Setting:
-    """What all sides train alike: `model` on images of [channels, size, size], `images` of them in an epoch.
+    """Configuration that all sides share.
 
-    `threads`, `memory_format`, `precision` and `compiled` are what Footplate chose; only `pure` goes by them on the
-    CPU.
+    `model` trains on images of [channels, size, size], `images` per epoch. `threads`, `memory_format`, `precision` and
+    `compiled` are Footplate's choices, which on the CPU only `pure` uses.
     """
 
     data: str
@@ -50,7 +49,7 @@ class Setting:
     compiled: str = ""
     """The mode of torch.compile, "" for none."""
     job: Job | None = None
-    """Of a task other than classification, whose first batch `pure` steps on."""
+    """Job of another task than classification, whose first batch `pure` uses."""
 
 
 @dataclass(frozen=True)
@@ -76,12 +75,12 @@ class Meter:
         self._later = 0.0
         self._window = (0.0, 0.0)
         self._images = 0
-        self._begun = self._now()
+        self._start = self._now()
 
     def tick(self, images: int) -> None:
-        """A step is done, or asked of the device."""
+        """Count a step, which on a GPU may still be queued."""
         self._images += images
-        if time.monotonic() - self._begun >= self._seconds:
+        if time.monotonic() - self._start >= self._seconds:
             self._lap()
 
     def epoch_ended(self) -> None:
@@ -94,12 +93,12 @@ class Meter:
 
     def _lap(self) -> None:
         now = self._now()
-        rate = self._images / (now - self._begun)
+        rate = self._images / (now - self._start)
         if self._first is None:
             self._first = rate
         else:
-            self._later, self._window, self.enough = rate, (self._begun, now), True
-        self._images, self._begun = 0, now
+            self._later, self._window, self.enough = rate, (self._start, now), True
+        self._images, self._start = 0, now
 
     def _now(self) -> float:
         if self._device.type == "cuda":
@@ -108,7 +107,7 @@ class Meter:
 
 
 def pure(setting: Setting) -> Rates:
-    """Nothing but steps, on a batch that lies on the device; as in Footplate an incomplete last one is left out."""
+    """Run only steps, on a batch that is on the device; an incomplete last batch is skipped as in Footplate."""
     torch.set_num_threads(setting.threads)
     if setting.device == "cpu":
         linux.keep_freed_memory()
@@ -134,9 +133,9 @@ def pure(setting: Setting) -> Rates:
 
 
 def _stepping(setting: Setting, optimizer: torch.optim.Optimizer, loss: Callable[[int], Tensor]) -> Rates:
-    """Steps on `loss` of so many images of a batch, as many as an epoch has."""
-    whole, rest = divmod(setting.images, setting.batch)
-    sizes = [setting.batch] * whole or [rest]
+    """Run steps on `loss` with a batch's number of images, as many as in an epoch."""
+    full_batches, rest = divmod(setting.images, setting.batch)
+    sizes = [setting.batch] * full_batches or [rest]
     meter = Meter(setting)
     while not meter.enough:
         for size in sizes:
@@ -190,7 +189,7 @@ def autocast(setting: Setting) -> torch.autocast:
 
 
 def in_turn(setting: Setting, batches: Any, step: Callable[[Tensor, Tensor], object]) -> Rates:
-    """Goes through `batches` of (inputs, targets) epoch after epoch."""
+    """Iterate over `batches` of (inputs, targets) epoch by epoch."""
     meter = Meter(setting)
     while not meter.enough:
         for inputs, targets in batches:
@@ -203,7 +202,7 @@ def in_turn(setting: Setting, batches: Any, step: Callable[[Tensor, Tensor], obj
 
 
 def apart(side: Callable[..., Any], *arguments: Any) -> Any:
-    """What `side` gives in a process of its own. Raises SystemExit where it ends without, having said why."""
+    """Run `side` in a separate process. Raises SystemExit if it fails, after it has printed the reason."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["torch", "torchvision"])
     receiver, sender = context.Pipe(duplex=False)

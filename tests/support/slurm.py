@@ -1,7 +1,6 @@
-"""A SLURM of one machine: Debian's munged, slurmctld and two slurmd, which are the nodes n1 and n2, with all their
-files in one folder.
+"""SLURM on one machine: Debian's munged, slurmctld and two slurmd for the nodes n1 and n2, all in one folder.
 
-The partition "low" is preempted by "high": jobs are warned by their own signal, and requeued.
+The partition "low" is preempted by "high": its jobs get their signal and are requeued.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ _TOOLS = (
     "ssh",
     "ssh-keygen",
 )
-_SEEN_THERE = ("PATH", "SLURM_CONF", "XDG_RUNTIME_DIR", "FOOTPLATE_CACHE", "PYTHONPATH", "OMP_NUM_THREADS")
+_PASSED_VARIABLES = ("PATH", "SLURM_CONF", "XDG_RUNTIME_DIR", "FOOTPLATE_CACHE", "PYTHONPATH", "OMP_NUM_THREADS")
 _CONF = """ClusterName=footplate
 SlurmctldHost={host}(127.0.0.1)
 SlurmctldPort={ports[0]}
@@ -132,10 +131,10 @@ class Slurm:
             subprocess.run(
                 ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", self.folder / f"{name}-key"], check=True
             )
-        seen = " ".join(f'"{name}={self.environment()[name]}"' for name in _SEEN_THERE)
+        passed = " ".join(f'"{name}={self.environment()[name]}"' for name in _PASSED_VARIABLES)
         (self.folder / "sshd").write_text(
             f"AuthorizedKeysFile {self.folder}/user-key.pub\nHostKey {self.folder}/host-key\nStrictModes no\nUsePAM no\n"
-            f"PidFile none\nListenAddress 127.0.0.1:{port}\nPermitRootLogin yes\nPasswordAuthentication no\nSetEnv {seen}\n"
+            f"PidFile none\nListenAddress 127.0.0.1:{port}\nPermitRootLogin yes\nPasswordAuthentication no\nSetEnv {passed}\n"
         )
         key = (self.folder / "host-key.pub").read_text()
         (self.folder / "known_hosts").write_text(f"[127.0.0.1]:{port} {key}")
@@ -166,7 +165,7 @@ class Slurm:
             )
 
     def environment(self) -> dict[str, str]:
-        """A login node's."""
+        """Return the environment of a login node."""
         return {
             **os.environ,
             "PATH": f"{self.folder}/bin:{_path()}",
@@ -179,12 +178,12 @@ class Slurm:
         }
 
     def ask(self, *command: str) -> str:
-        """What one of SLURM's commands says; "" where it fails."""
+        """Return the output of a SLURM command; "" if it fails."""
         done = subprocess.run(command, env=self.environment(), capture_output=True, text=True, check=False)
         return done.stdout if not done.returncode else ""
 
     def footplate(self, *arguments: str, elsewhere: bool = False) -> subprocess.CompletedProcess[str]:
-        """Runs a command; `elsewhere`, where none of the other processes is to be seen, as on another machine."""
+        """Run a command; with `elsewhere` it sees none of the other processes, as on another machine."""
         before = ("unshare", "--pid", "--fork", "--mount-proc", "--kill-child") if elsewhere else ()
         return subprocess.run(
             [*before, "footplate", *arguments],
@@ -197,7 +196,7 @@ class Slurm:
         )
 
     def close(self) -> None:
-        """Cancels all jobs and ends SLURM."""
+        """Cancel all jobs and stop SLURM."""
         self.ask("scancel", "--user=root")
         for daemon in reversed(self._daemons):
             daemon.terminate()

@@ -52,9 +52,7 @@ TOO_LARGE = Problem(
 
 
 class Stage:
-    """The window with all that its pages show; each public method brings a page forward and returns what to draw of
-    it.
-    """
+    """The window with synthetic content; each public method shows a page and returns the widget to draw."""
 
     def __init__(self, window: MainWindow) -> None:
         """`window` is one that sees the GPUs of the stand-in called "everything"."""
@@ -66,7 +64,7 @@ class Stage:
         until(lambda: len(self.workspace.history.devices) >= 8 and bool(self.workspace.run.welcome.rows))
 
     def furnish(self, folder: Path) -> None:
-        """Makes the runs and searches that every page but the first start shows."""
+        """Create the runs and searches for all pages but the first start."""
         dataset = make_dataset(folder / "trees")
         self.run = a_looked_run(dataset=str(dataset))
         (self.run.checkpoints / "best.pt").write_bytes(b"weights")
@@ -78,14 +76,14 @@ class Stage:
         until(lambda: not self.workspace.session.loading)
 
     def pages(self) -> dict[str, Callable[[], QWidget]]:
-        """By name, in an order in which none hides what a later one shows."""
+        """Return the pages by name. None hides a later one."""
         acts = self.window.acts
-        made: dict[str, Callable[[], QWidget]] = {"first-start": lambda: self.window}
+        pages_by_name: dict[str, Callable[[], QWidget]] = {"first-start": lambda: self.window}
         for number, name in enumerate(RUN_VIEWS):
-            made[f"run-{name.lower()}"] = partial(self.show_run, number)
+            pages_by_name[f"run-{name.lower()}"] = partial(self.show_run, number)
         for number, name in enumerate(MONITOR_VIEWS):
-            made[f"monitor-{name.lower()}"] = partial(self.show_monitor, number)
-        made |= {
+            pages_by_name[f"monitor-{name.lower()}"] = partial(self.show_monitor, number)
+        pages_by_name |= {
             "runs": self.show_runs,
             "compare": self.show_comparison,
             "searches": self.show_searches,
@@ -102,11 +100,11 @@ class Stage:
             "dataset": lambda: self.show_dataset(self.window.form.inspection.report),
         }
         for action in (acts.preferences, acts.shortcuts, acts.palette, acts.about):
-            made[action.objectName()] = partial(self.show_dialog, action.trigger)
-        return made | {"help": self.show_help}
+            pages_by_name[action.objectName()] = partial(self.show_dialog, action.trigger)
+        return pages_by_name | {"help": self.show_help}
 
     def unfolded(self) -> dict[str, Callable[[], QWidget]]:
-        """By name, the pages on which something is folded at first, with all that is open; it stays so."""
+        """Return the pages with collapsible sections by name; they stay expanded."""
         sections, time = self.window.form.sections, self.workspace.run.time
         return {
             "form-unfolded": lambda: self._unfold(self.show_run(CURVES), *(each.button for each in sections)),
@@ -119,11 +117,11 @@ class Stage:
             ),
         }
 
-    def _unfold(self, shown: QWidget, *folds: QAbstractButton) -> QWidget:
+    def _unfold(self, page: QWidget, *folds: QAbstractButton) -> QWidget:
         for fold in folds:
             fold.setChecked(True)
-        QTest.qWait(1)  # layouts are made anew by the next events
-        return shown
+        QTest.qWait(1)  # layouts are pages_by_name anew by the next events
+        return page
 
     def show_page(self, page: QWidget) -> QWidget:
         self.window.header.show_page(TRAIN)
@@ -171,7 +169,7 @@ class Stage:
         return self.show_found("strategy", an_answer(), PIPELINE)
 
     def show_found(self, field: str, found: object, job: Job = SAMPLE) -> QWidget:
-        """The page of that finder with an answer of its own."""
+        """Show the page of a finder with a result."""
         self.window.form.finder_requested.emit(field)
         page = self.workspace.finders[field]
         page.show_job(job, [])
@@ -215,7 +213,7 @@ class Stage:
         return self.window.help
 
     def show_training(self) -> QWidget:
-        """A run of the sample on the CPU that goes on until the window is asked to stop it."""
+        """Start a run of the sample on the CPU, which lasts until it is stopped."""
         store = self.workspace.session
         if not store.active:
             self.window.show_form()
@@ -233,7 +231,7 @@ class Stage:
 
 
 def until(condition: Callable[[], bool], seconds: float = 30.0) -> None:
-    """Lets the window go on until `condition` holds; raises TimeoutError."""
+    """Process events until `condition` holds; raise TimeoutError."""
     deadline = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > deadline:

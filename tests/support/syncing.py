@@ -1,4 +1,4 @@
-"""What is brought to the disk, and when."""
+"""Record of files that are synced to disk."""
 
 from __future__ import annotations
 
@@ -11,9 +11,7 @@ import pytest
 
 @contextmanager
 def synced(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[str, list[str]]]]:
-    """The path of each file or folder that this process syncs inside, and what the folder held then but for hidden
-    files.
-    """
+    """Yield a list of the files and folders that this process syncs, with a folder's visible entries at that time."""
     found: list[tuple[str, list[str]]] = []
     sync = os.fsync
 

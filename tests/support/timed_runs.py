@@ -1,4 +1,4 @@
-"""What the benchmarks of whole runs share: made images, a run that is timed and ended, two of them side by side."""
+"""Parts of the benchmarks of complete runs: synthetic images, timed runs, two runs at once."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PACKAGES = ("torch", "torchvision", "pillow", "simplejpeg", "timm", "lightning")
 
 
 def where() -> str:
-    """The hardware and the versions, for the first line of a report."""
+    """Return hardware and versions for the first line of a report."""
     versions = [f"Python {platform.python_version()}"]
     for package in PACKAGES:
         with contextlib.suppress(PackageNotFoundError):
@@ -35,20 +35,20 @@ def where() -> str:
 def make_images(
     folder: Path, count: int, side: int, suffix: str = ".jpg", *, held_out: int = 8, distinct: int | None = None
 ) -> Path:
-    """An ImageFolder of two classes: `count` square images of `side` px, of which `held_out` are for validation.
+    """Write an ImageFolder of two classes: `count` square images of `side` px, `held_out` of them for validation.
 
-    JPEGs are smooth noise of quality 90, so that they decode like photographs; the bytes of a BMP need no decoding.
-    Past the first `distinct`, files are links to those before.
+    JPEGs are smooth noise of quality 90, which decodes like photographs; BMPs need no decoding. After the first `distinct`
+    images, files are links to earlier ones.
     """
     random = np.random.default_rng(0)
-    made: list[Path] = []
+    paths: list[Path] = []
     for number in range(count):
         path = folder / ("val" if number < held_out else "train") / str(number % 2) / f"{number}{suffix}"
         path.parent.mkdir(parents=True, exist_ok=True)
         if distinct is not None and number >= distinct:
-            path.hardlink_to(made[number % distinct])
+            path.hardlink_to(paths[number % distinct])
             continue
-        made.append(path)
+        paths.append(path)
         coarse = random.integers(0, 256, (max(1, side // 8), max(1, side // 8), 3), dtype=np.uint8)
         Image.fromarray(coarse).resize((side, side), Image.Resampling.BICUBIC).save(path, quality=90)
     return folder
@@ -94,7 +94,7 @@ class WatchedRun:
         self._window = (0.0, 0.0)
         group = WorkerGroup(forker, job, folder, threads=max(1, usable_cores() // len(job.parallel.devices)))
         try:
-            group.read(lambda _, message: self._heard(message) >= seconds, 3600)
+            group.read(lambda _, message: self._trained_s(message) >= seconds, 3600)
         finally:
             group.close()
         images, spent = self._done
@@ -103,7 +103,7 @@ class WatchedRun:
         self.rates = Rates(self._first, images / spent, self._window)
         self.choices = {chosen.field: chosen for chosen in group.of(Chosen)}
 
-    def _heard(self, message: Any) -> float:
+    def _trained_s(self, message: Any) -> float:
         """Seconds of training past the first epoch, up to this message."""
         now = time.monotonic()
         match message:
@@ -113,27 +113,27 @@ class WatchedRun:
                 self._epoch, self._epoch_began = message.epoch, now
             case StepMetrics():
                 done = message.step - (self._epoch - 1) * self._steps_per_epoch
-                whole = done == self._steps_per_epoch
+                is_epoch_end = done == self._steps_per_epoch
                 images = min(done * self._batch_size, self._train_images)  # an incomplete last batch is left out
-                return self._trained(images, now, whole=whole)
+                return self._trained(images, now, is_epoch_end=is_epoch_end)
         return 0.0
 
-    def _trained(self, images: int, now: float, *, whole: bool) -> float:
+    def _trained(self, images: int, now: float, *, is_epoch_end: bool) -> float:
         """`images` of the present epoch are through."""
         if self._epoch == 1:
-            if whole:
+            if is_epoch_end:
                 self._first = images / (now - self._epoch_began)
             return 0.0
         before, spent = self._closed
         self._done = before + images, spent + now - self._epoch_began
         self._window = self._window[0] or self._epoch_began, now
-        if whole:
+        if is_epoch_end:
             self._closed = self._done
         return self._done[1]
 
 
 def side_by_side(forkers: tuple[Forker, Forker], job: Job, folder: Path, *, warm: int, steps: int) -> float:
-    """The sum of the rates of two independent runs at the same time."""
+    """Return the summed rates of two independent runs at the same time."""
     rates: list[float] = []
 
     def run(forker: Forker, place: Path) -> None:

@@ -19,7 +19,7 @@ spec.loader.exec_module(module)
 
 
 def torch_build(folder: Path, version: str, cuda: str | None = None, architectures: tuple[str, ...] = ()) -> Path:
-    """Makes `folder`, in which torch's own files tell of such a build; to be the first on the path."""
+    """Write a fake torch build into `folder`, whose files describe the build; put it first on the path."""
     real = PathFinder.find_spec("torch")
     assert real is not None
     assert real.origin is not None

@@ -41,7 +41,7 @@ class Trained:
 
 
 def make_labelled(folder: Path, counts: dict[str, int], side: int = 16) -> Path:
-    """SPLIT/N.png, in which each of three colours is bright or not, and SPLIT/labels.csv, which says so."""
+    """Write SPLIT/N.png with three colors, each bright or dark, and SPLIT/labels.csv with the labels."""
     random = np.random.default_rng(0)
     for split, count in counts.items():
         (folder / split).mkdir(parents=True)
@@ -82,7 +82,7 @@ DATASETS: dict[str, Make] = {
     "point_segmentation": lambda folder: make_clouds(folder, {"train": 2, "val": 1}),
     "custom": lambda folder: make_things(folder, 20),
 }
-"""What makes a small dataset of each task."""
+"""Functions that write a small dataset of each task."""
 
 _FIELDS: dict[str, dict[str, Any]] = {
     "classification": {"model": "mnist_cnn", "image_size": 16},
@@ -103,9 +103,7 @@ _FIELDS: dict[str, dict[str, Any]] = {
 
 
 def train(forker: Forker, folder: Path, task: str, **fields: Any) -> Trained:
-    """Trains the task's small model on its small dataset, in `folder`, for an epoch; `fields` replace those of the
-    job.
-    """
+    """Train the task's small model on its small dataset in `folder` for an epoch; `fields` change the job."""
     values: dict[str, Any] = {"batch_size": 4, "epochs": 1, "learning_rate": 0.01, "predictions": 0}
     if task == "custom":
         values |= {"model": str(COUNTING), "model_file_sha256": agreed(COUNTING)}
@@ -123,8 +121,8 @@ def train(forker: Forker, folder: Path, task: str, **fields: Any) -> Trained:
     return Trained(run, job, group.of(Validation)[-1].measures)
 
 
-def kept_run(forker: Forker, folder: Path, task: str) -> Trained:
-    """The run that is in `folder` already, or is trained there."""
+def cached_run(forker: Forker, folder: Path, task: str) -> Trained:
+    """Return the run in `folder`, trained if missing."""
     measures, run = folder / "measures.json", RunFolder(folder / "run")
     if not measures.exists():
         shutil.rmtree(folder, ignore_errors=True)

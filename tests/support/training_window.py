@@ -16,16 +16,14 @@ from gui.style import theme
 
 
 def where() -> str:
-    """The hardware and the versions, for the first line of a report."""
+    """Return hardware and versions for the first line of a report."""
     python = f"Python {platform.python_version()}"
     return f"{platform.platform()}, {os.cpu_count()} cores, {python}, PySide6 {qt}, {QApplication.platformName()}"
 
 
 @contextmanager
 def training_window(app: QApplication, dataset: str = "", **fields: object) -> Iterator[MainWindow]:
-    """The window with a home of its own, shown, its form set to `dataset` ("" for the sample) and to `fields` of a
-    job.
-    """
+    """Yield the shown window with an empty home; its form has `dataset` ("" for the sample) and `fields`."""
     with tempfile.TemporaryDirectory() as home:
         os.environ |= {"FOOTPLATE_HOME": home, "XDG_RUNTIME_DIR": home}
         theme.apply(app)

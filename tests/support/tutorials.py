@@ -1,6 +1,6 @@
-"""Training loops as PyTorch's tutorials and other people's tools write them; see `sides` for what they are given.
+"""Training loops of PyTorch's tutorials and of other tools; `sides` describes their arguments.
 
-All train with SGD of Footplate's default rate, momentum and decay, and none augments, as Footplate's default does not.
+All use SGD with Footplate's default rate, momentum and decay, and no augmentation, like Footplate's default.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def sgd(model: nn.Module) -> optim.SGD:
 
 
 def mnist_loop(setting: Setting) -> Rates:
-    """The loop of that example, which prints the loss of every tenth step."""
+    """Run the example's loop, which prints the loss of every tenth step."""
     model = plain_model(setting)
     optimizer = sgd(model)
     done = 0
@@ -100,7 +100,7 @@ def folder_loop(setting: Setting, workers: int) -> Rates:
 
 
 def timm_loop(setting: Setting, workers: int) -> Rates:
-    """timm's dataset and loader, and the step of its train.py: channels_last under autocast, nothing read."""
+    """Run timm's dataset and loader with the step of its train.py: channels_last under autocast, no metrics."""
     from timm.data import ImageDataset, create_loader
 
     device = torch.device(setting.device)
@@ -168,8 +168,9 @@ def lightning_loop(setting: Setting, workers: int) -> Rates:
 
 
 def ddp_loop(setting: Setting, rank: int, world: int, store: str) -> Iterator[int]:
-    """A rank of "Getting Started with DDP" and "Training a Classifier" on the CPU; gives the count of its steps after
-    each, for as long as it is asked. Where `store` is empty, the ranks meet by torchrun's variables.
+    """Run a rank of "Getting Started with DDP" and "Training a Classifier" on the CPU; yield the step count after each step.
+
+    If `store` is empty, the ranks meet by torchrun's variables.
     """
     import torch.distributed as dist
     from torch.nn.parallel import DistributedDataParallel
@@ -201,10 +202,10 @@ def ddp_loop(setting: Setting, rank: int, world: int, store: str) -> Iterator[in
 def ddp_rate(setting: Setting, rank: int, store: str, *, world: int, warm: int, steps: int) -> float:
     """Images per second of all ranks together, over `steps` steps after the first `warm`."""
     torch.set_num_threads(1)
-    begun = 0.0
+    start = 0.0
     for done in ddp_loop(setting, rank, world, store):
         if done == warm:
-            begun = time.perf_counter()
+            start = time.perf_counter()
         if done == warm + steps:
             break
-    return steps * setting.batch / (time.perf_counter() - begun)
+    return steps * setting.batch / (time.perf_counter() - start)

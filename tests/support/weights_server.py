@@ -1,4 +1,4 @@
-"""A real HTTP server on loopback that stands for the model hub, and for any address that weights are fetched from."""
+"""HTTP server on loopback in place of the model hub and any other weights server."""
 
 from __future__ import annotations
 
@@ -15,8 +15,10 @@ Fault = Literal["", "truncated", "damaged", "html", "gated", "missing", "broken"
 
 
 class WeightsServer:
-    """Serves `files` by name, in whatever repository they are asked for; `fault` is what it does wrong, and `asked`
-    what it was asked for. While it is "held" it sends half of a file and waits for `release`.
+    """Serves `files` by name in every repository.
+
+    `fault` is its misbehavior, and `asked` lists the requests. With the fault "held" it sends half of a file and waits for
+    `release`.
     """
 
     def __init__(self, files: dict[str, bytes], fault: Fault = "") -> None:
@@ -31,7 +33,7 @@ class WeightsServer:
             protocol_version = "HTTP/1.1"
 
             def log_message(self, *_arguments: object) -> None:
-                """Says nothing on the tests' output."""
+                """Suppress the request log."""
 
             def do_HEAD(self) -> None:
                 server.answer(self, body=False)

@@ -38,13 +38,14 @@ INFERENCE = (
     "engine.inference.prediction.work",
     "engine.inference.explanation.explain",
 )
-"""What workers that use a trained model need besides."""
+"""Further imports of workers that use a trained model."""
 
 
 class Order(msgspec.Struct):
-    """What the forker is asked for; `file_limit_bytes` makes larger files fail to be written. `environment` is set in
-    the worker before anything else, and `prepare`, "module:function", is called before it trains. `worker` is the
-    function that it runs where it is not to train.
+    """Order for the forker.
+
+    `file_limit_bytes` makes larger files fail. `environment` is set first in the worker; then `prepare`, "module:function",
+    is called before training. `worker` replaces the training.
     """
 
     spec: WorkerSpec
@@ -59,11 +60,11 @@ class Forker:
     """The process that workers are forked from."""
 
     def __init__(self, environment: Mapping[str, str] = MappingProxyType({})) -> None:
-        self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        with theirs:
+        self._socket, forker_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with forker_end:
             self._process = subprocess.Popen(
-                [sys.executable, __file__, str(theirs.fileno())],
-                pass_fds=[theirs.fileno()],
+                [sys.executable, __file__, str(forker_end.fileno())],
+                pass_fds=[forker_end.fileno()],
                 env={**os.environ, "OMP_NUM_THREADS": "1", **environment},
             )
 
@@ -72,20 +73,18 @@ class Forker:
         return self._process.pid
 
     def start(self, order: Order) -> tuple[socket.socket, int]:
-        """Starts a worker: its channel, and a pipe that gives its exit code as a byte and ends with it."""
-        ours, theirs = socket.socketpair()
-        with theirs:
-            return ours, self._start(order, theirs)[1]
+        """Start a worker; return its channel and a pipe with its exit code as a byte."""
+        worker_end, forker_end = socket.socketpair()
+        with forker_end:
+            return worker_end, self._start(order, forker_end)[1]
 
     def spawn(self, spec: WorkerSpec, worker: str, channel: socket.socket, _log: Path) -> ForkedWorker:
-        """In place of `worker_process._spawn`, which starts a new interpreter: a test process has threads and must
-        not be forked.
-        """
+        """Replace `worker_process._spawn`, which starts a new interpreter: test processes have threads and must not fork."""
         environment = os.environ | worker_environment(spec)
         return ForkedWorker(*self._start(Order(spec, False, None, dict(environment), "", worker), channel))
 
     def _start(self, order: Order, channel: socket.socket) -> tuple[int, int]:
-        """The worker's process id, and the pipe of its end."""
+        """Return the worker's process id, and the pipe that reports its exit."""
         ends, begins = os.pipe()
         socket.send_fds(self._socket, [msgspec.json.encode(order)], [channel.fileno(), begins])
         os.close(begins)
@@ -97,7 +96,7 @@ class Forker:
 
 
 class ForkedWorker:
-    """What `WorkerProcess` asks of a process: its `pid`, and whether it has ended."""
+    """Process interface for `WorkerProcess`: `pid`, and whether it has exited."""
 
     def __init__(self, pid: int, ends: int) -> None:
         self.pid = pid
@@ -108,19 +107,18 @@ class ForkedWorker:
     def poll(self) -> int | None:
         if self._code is None:
             try:
-                told = os.read(self._ends, 1)
+                code = os.read(self._ends, 1)
             except BlockingIOError:
                 return None
-            self._code = told[0] if told else -signal.SIGKILL
+            self._code = code[0] if code else -signal.SIGKILL
             os.close(self._ends)
         return self._code
 
 
 class WorkerGroup:
-    """All workers of one run, each with `threads` intra-op threads; those of the ranks in `datasets` find the dataset
-    there.
+    """All workers of one run, each with `threads` intra-op threads.
 
-    `messages` holds (rank, message) in the order of arrival, without heartbeats.
+    Ranks in `datasets` use that dataset. `messages` holds (rank, message) in order of arrival, without heartbeats.
     """
 
     def __init__(
@@ -158,18 +156,18 @@ class WorkerGroup:
                 threads=threads,
                 skip_to=skip_to,
             )
-            own = {"FOOTPLATE_HOME": str(paths.home()), **environment}  # with what the user has agreed to
-            ours, end = forker.start(Order(spec, every_step, file_limit_bytes, own, prepare))
-            ours.setblocking(False)
-            self._selector.register(ours, selectors.EVENT_READ, rank)
-            self.sockets.append(ours)
+            variables = {"FOOTPLATE_HOME": str(paths.home()), **environment}  # with what the user has agreed to
+            worker_end, end = forker.start(Order(spec, every_step, file_limit_bytes, variables, prepare))
+            worker_end.setblocking(False)
+            self._selector.register(worker_end, selectors.EVENT_READ, rank)
+            self.sockets.append(worker_end)
             self._ends.append(end)
 
     def send(self, message: msgspec.Struct, rank: int) -> None:
         self.sockets[rank].sendall(ENCODE.encode(message) + b"\n")
 
     def read(self, until: Callable[[int, Any], bool] | None = None, seconds: float = 120.0) -> Any:
-        """Reads until a message satisfies `until` and returns it, or until all channels are closed."""
+        """Read until a message satisfies `until`, and return it, or until all channels are closed."""
         deadline = time.monotonic() + seconds
         while self._selector.get_map():
             if time.monotonic() > deadline:
@@ -181,7 +179,7 @@ class WorkerGroup:
         return None
 
     def read_steps(self, step: int) -> None:
-        """Reads until rank 0 has told of `step`."""
+        """Read until rank 0 has reported `step`."""
         self.read(lambda _, message: isinstance(message, StepMetrics) and message.step >= step)
 
     def _receive(self, rank: int) -> list[Any]:
@@ -198,7 +196,7 @@ class WorkerGroup:
         return found
 
     def finish(self, seconds: float = 120.0) -> list[int | None]:
-        """Reads to the end; the exit codes, None for a worker that was killed."""
+        """Read to the end; return the exit codes, None for killed workers."""
         try:
             self.read(None, seconds)
             return self.codes()
@@ -206,7 +204,7 @@ class WorkerGroup:
             self.close()
 
     def codes(self) -> list[int | None]:
-        """Waits until all workers are gone."""
+        """Wait until all workers have exited."""
         codes: list[int | None] = []
         for end in self._ends:
             code = os.read(end, 1)
@@ -216,11 +214,11 @@ class WorkerGroup:
         return codes
 
     def close(self) -> None:
-        """Closes the channels, which ends the workers; may be called again."""
+        """Close the channels, which ends the workers; repeatable."""
         if not self._ends:
             return
-        for ours in self.sockets:
-            ours.close()
+        for worker_end in self.sockets:
+            worker_end.close()
         self._selector.close()
         self.codes()
         while self._ends:
@@ -234,7 +232,7 @@ class WorkerGroup:
         return [metrics.loss for metrics in self.of(StepMetrics)]
 
     def completed(self, seconds: float = 120.0) -> WorkerGroup:
-        """Reads to the end of a run that is to go well."""
+        """Read to the end of a run that must succeed."""
         codes = self.finish(seconds)
         assert not any(codes), f"{codes} {self.of(Failed)}\n{self.logs()}"
         return self

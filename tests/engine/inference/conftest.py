@@ -9,7 +9,7 @@ import pytest
 
 from engine.processes import worker_process
 from tests.support.nvml_stub import built_once
-from tests.support.trained_runs import Trained, kept_run
+from tests.support.trained_runs import Trained, cached_run
 from tests.support.worker_group import Forker
 
 
@@ -26,4 +26,4 @@ def trained(forker: Forker, tmp_path_factory: pytest.TempPathFactory) -> Callabl
     """The run of a task, trained when it is first asked for, once for all processes that run tests. Nothing in its
     folder is to be changed by a test.
     """
-    return cache(lambda task: built_once(tmp_path_factory, f"run-of-{task}", partial(kept_run, forker, task=task)))
+    return cache(lambda task: built_once(tmp_path_factory, f"run-of-{task}", partial(cached_run, forker, task=task)))

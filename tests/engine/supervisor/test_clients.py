@@ -203,7 +203,7 @@ def test_late_client_gets_the_complete_history(tmp_path: Path) -> None:
             lines.append(taken(client))
             return b"".join(lines).count(b"\n") == 1 + 4000
 
-        served.turn_until(all_came)
+        served.poll_until_true(all_came)
         history = (tmp_path / "events.jsonl").read_bytes()
         assert b"".join(lines).partition(b"\n")[2] == history
     finally:

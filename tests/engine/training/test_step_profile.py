@@ -24,7 +24,7 @@ from tests.support.gates import ONCE_ASKED
 Make = Callable[..., Job]
 Start = Callable[..., Any]
 Write = Callable[[str], dict[str, str]]
-AT_THE_END = "tests.support.impatience:tell_times_at_the_end"
+AT_THE_END = "tests.support.impatience:report_times_at_the_end"
 
 SLOW = """
 import time

@@ -21,7 +21,7 @@ ROAD, ROAD_TRAIN_ID = 7, 0
 
 
 def write(truth: Truth, folder: Path, variant: str = "plain") -> None:
-    """Write images and masks of labels and of objects; what is none is road."""
+    """Write images, and masks of labels and objects; the background is road."""
     if variant in ("kitti", "kitti_splits"):
         for image in truth.images:
             split = folder / (image.split if variant == "kitti_splits" else "training")

@@ -30,7 +30,7 @@ def write(truth: Truth, folder: Path, variant: str = "plain") -> None:
 
 
 def segment_id(number: int) -> int:
-    """Return the id of an image's object, of which every byte matters."""
+    """Return the id of an image's object, which uses all its bytes."""
     return (number + 1) * (65536 * 5 + 256 * 3 + 1)
 
 

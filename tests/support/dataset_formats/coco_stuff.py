@@ -14,7 +14,7 @@ LIKELY = VARIANTS
 
 
 def write(truth: Truth, folder: Path, variant: str = "splits") -> None:
-    """Write images, masks and labels.txt; "numbers" is the layout in which values are class numbers."""
+    """Write images, masks and labels.txt; the variant "numbers" has class numbers as values."""
     root = folder / "coco" if variant == "nested" else folder
     offset = 0 if variant == "numbers" else 1
     names = ("background", *truth.classes)

@@ -12,7 +12,7 @@ from engine.data.formats.format import Confidence
 from engine.data.formats.tree import Tree
 from engine.data.formats.yolo import FORMAT
 from tests.support import boxed
-from tests.support.boxed import NONE, ONE, SPLITS, TWO, Drawn, Rectangle, beside_labels, text
+from tests.support.boxed import NONE, ONE, SPLITS, TWO, Drawn, Rectangle, text, write_images_with_labels
 from tests.support.dataset_formats import yolo
 from tests.support.dataset_formats.truth import TRUTH
 from tests.support.read_formats import boxes_in, content_of, detected, instances_in, warnings_of
@@ -46,9 +46,11 @@ def test_yolo_reads_outlines_as_instances(tmp_path: Path) -> None:
 
 def test_yolo_offers_outlines_first_if_most_lines_are(tmp_path: Path) -> None:
     triangle, box = "0 0.25 0.5 0.5 0.25 0.75 0.5", "0 0.5 0.5 0.2 0.2\n0 0.1 0.1 0.1 0.1"
-    root = beside_labels(tmp_path, {"images/a.png": triangle, "images/b.png": triangle.replace("0.75", "0.5 0.9 0.7")})
+    root = write_images_with_labels(
+        tmp_path, {"images/a.png": triangle, "images/b.png": triangle.replace("0.75", "0.5 0.9 0.7")}
+    )
     assert detected(FORMAT, root).kinds == ("instances", "boxes")
-    beside_labels(root, {"images/c.png": box, "images/d.png": box})
+    write_images_with_labels(root, {"images/c.png": box, "images/d.png": box})
     assert detected(FORMAT, root).kinds == ("boxes", "instances")
     content = content_of(FORMAT, root, "instances")
     assert "4 objects with a box instead of an outline" in warnings_of(content)
@@ -58,7 +60,7 @@ def test_yolo_offers_outlines_first_if_most_lines_are(tmp_path: Path) -> None:
 def test_yolo_reads_boxes_of_poses_by_kpt_shape(tmp_path: Path, points: int, values: int) -> None:
     keypoints = " ".join(["0.45 0.55 2"[: 9 + 2 * (values == 3)]] * points)
     yaml = f"train: images\nnames: [hand]\nkpt_shape: [{points}, {values}]\n"
-    root = beside_labels(tmp_path, {f"images/{each}.png": f"{BOX} {keypoints}" for each in "ab"}, yaml)
+    root = write_images_with_labels(tmp_path, {f"images/{each}.png": f"{BOX} {keypoints}" for each in "ab"}, yaml)
     content = content_of(FORMAT, root)
     assert boxes_in(content)["train"]["a"] == [("hand", (30.0, 15.0, 50.0, 45.0))]
     assert detected(FORMAT, root).kinds == ("boxes",)
@@ -69,13 +71,13 @@ def test_yolo_recognizes_poses_without_kpt_shape(tmp_path: Path) -> None:
         f"images/{place}.png": f"0 {x} {y} 0.1 0.1 {x - 0.02} {y} {x + 0.02} {y} {x} {y + 0.02} {x} {y - 0.02} {x} {y}"
         for place, (x, y) in enumerate(itertools.product((0.2, 0.4, 0.8), (0.3, 0.7)))
     }
-    root = beside_labels(tmp_path, lines)
+    root = write_images_with_labels(tmp_path, lines)
     assert detected(FORMAT, root).kinds == ("boxes",)
     assert boxes_in(content_of(FORMAT, root))[""]["0"] == [("class 0", (12.0, 15.0, 20.0, 21.0))]
 
 
 def test_yolo_recognizes_outlines_of_equal_length(tmp_path: Path) -> None:
-    root = beside_labels(
+    root = write_images_with_labels(
         tmp_path,
         {
             f"images/{place}.png": f"0 {x} {y} {x + 0.1} {y} {x + 0.12} {y + 0.1} {x + 0.05} {y + 0.2} {x} {y + 0.1}"
@@ -87,7 +89,7 @@ def test_yolo_recognizes_outlines_of_equal_length(tmp_path: Path) -> None:
 
 def test_yolo_asks_if_lines_may_be_poses_or_outlines(tmp_path: Path) -> None:
     line = "0 0.4 0.4 0.4 0.4 0.5 0.4 0.5 0.5 0.4 0.5"  # an outline in the middle, or a box with three points
-    root = beside_labels(tmp_path, {f"images/{each}.png": line for each in "abcdef"})
+    root = write_images_with_labels(tmp_path, {f"images/{each}.png": line for each in "abcdef"})
     detections = FORMAT.detect(Tree(str(root)))
     assert {(each.variant, each.kinds) for each in detections} == {
         ("key points", ("boxes",)),
@@ -100,14 +102,16 @@ def test_yolo_asks_if_lines_may_be_poses_or_outlines(tmp_path: Path) -> None:
 
 
 def test_yolo_accepts_many_backgrounds_first(tmp_path: Path) -> None:
-    root = beside_labels(tmp_path, {f"images/{number:03d}.png": BOX if number > 100 else "" for number in range(110)})
+    root = write_images_with_labels(
+        tmp_path, {f"images/{number:03d}.png": BOX if number > 100 else "" for number in range(110)}
+    )
     assert detected(FORMAT, root).confidence == Confidence.CERTAIN
     assert sum(map(bool, boxes_in(content_of(FORMAT, root))[""].values())) == 9
 
 
 @pytest.mark.parametrize("line", ["0 0.95 0.5 1.03 0.2", "0 0.5 0.5 0.4 1.2", "0 -0.02 0.5 0.3 0.3"])
 def test_yolo_accepts_a_box_that_reaches_out(tmp_path: Path, line: str) -> None:
-    root = beside_labels(tmp_path, {"images/a.png": line, "images/b.png": BOX, "images/c.png": BOX})
+    root = write_images_with_labels(tmp_path, {"images/a.png": line, "images/b.png": BOX, "images/c.png": BOX})
     found = boxes_in(content_of(FORMAT, root))[""]
     assert [len(boxes) for boxes in found.values()] == [1, 1, 1]
     ((_, (left, top, right, bottom)),) = found["a"]
@@ -126,7 +130,9 @@ def test_yolo_accepts_a_box_that_reaches_out(tmp_path: Path, line: str) -> None:
     ],
 )
 def test_yolo_refuses_a_folder_and_names_the_line(tmp_path: Path, line: str, fault: str) -> None:
-    root = beside_labels(tmp_path, {f"images/{each}.png": line for each in "abc"}, "train: images\nnames: [cat]\n")
+    root = write_images_with_labels(
+        tmp_path, {f"images/{each}.png": line for each in "abc"}, "train: images\nnames: [cat]\n"
+    )
     refusal = detected(FORMAT, root)
     assert refusal.kinds == ()
     assert f"a.txt: line 1 {fault}" in refusal.evidence[-1]
@@ -136,9 +142,11 @@ def test_yolo_refuses_a_folder_and_names_the_line(tmp_path: Path, line: str, fau
 @pytest.mark.parametrize("line", ["a photo of a cat", "apple 0.0 0 0.0 8.0 4.0 40.0 28.0 0 0 0 0 0 0 0", "x"])
 def test_yolo_leaves_other_texts_to_others(tmp_path: Path, line: str) -> None:
     assert not FORMAT.detect(
-        Tree(str(beside_labels(tmp_path / "labels", {f"images/{each}.png": line for each in "ab"})))
+        Tree(str(write_images_with_labels(tmp_path / "labels", {f"images/{each}.png": line for each in "ab"})))
     )
-    assert not FORMAT.detect(Tree(str(beside_labels(tmp_path / "beside", {f"{each}.png": line for each in "ab"}))))
+    assert not FORMAT.detect(
+        Tree(str(write_images_with_labels(tmp_path / "beside", {f"{each}.png": line for each in "ab"})))
+    )
 
 
 @pytest.mark.parametrize(
@@ -152,14 +160,16 @@ def test_yolo_leaves_other_texts_to_others(tmp_path: Path, line: str) -> None:
     ],
 )
 def test_yolo_reads_other_separators(tmp_path: Path, line: str) -> None:
-    root = beside_labels(tmp_path, {f"images/{each}.png": line for each in "abc"})
+    root = write_images_with_labels(tmp_path, {f"images/{each}.png": line for each in "abc"})
     assert boxes_in(content_of(FORMAT, root))[""]["b"] == [("class 0", (30.0, 15.0, 50.0, 45.0))]
 
 
 def test_yolo_leaves_out_bad_lines_one_by_one(tmp_path: Path) -> None:
     bad = "0 0.5 0.5\n0 0.5 0.5 5 0.5\n-1 0.5 0.5 0.1 0.1\n0 0.5 0.5 nan 0.1\n0 0.5 0.5 0.1 0.1 0.2 0.3 0.4"
     files = {f"images/{each}.png": BOX for each in "cdefghijkl"}
-    root = beside_labels(tmp_path, {"images/a.png": f"{BOX}\n{bad}", "images/b.png": "0 200 300 50 60", **files})
+    root = write_images_with_labels(
+        tmp_path, {"images/a.png": f"{BOX}\n{bad}", "images/b.png": "0 200 300 50 60", **files}
+    )
     content = content_of(FORMAT, root)
     found = boxes_in(content)[""]
     assert len(found["a"]) == 1
@@ -169,7 +179,7 @@ def test_yolo_leaves_out_bad_lines_one_by_one(tmp_path: Path) -> None:
 
 
 def test_yolo_uses_repeated_lines_once(tmp_path: Path) -> None:
-    root = beside_labels(tmp_path, {"images/a.png": f"{BOX}\n{BOX}\n{BOX}", "images/b.png": BOX})
+    root = write_images_with_labels(tmp_path, {"images/a.png": f"{BOX}\n{BOX}\n{BOX}", "images/b.png": BOX})
     content = content_of(FORMAT, root)
     assert len(boxes_in(content)[""]["a"]) == 1
     assert "2 lines repeating another of the same file: a.txt" in warnings_of(content)
@@ -191,7 +201,7 @@ def test_yolo_uses_repeated_lines_once(tmp_path: Path) -> None:
     ],
 )
 def test_yolo_reads_names_of_data_yaml(tmp_path: Path, yaml: str, expected: tuple[str, ...]) -> None:
-    root = beside_labels(tmp_path, {"images/a.png": BOX}, f"train: images\n{yaml}\n")
+    root = write_images_with_labels(tmp_path, {"images/a.png": BOX}, f"train: images\n{yaml}\n")
     text(root / "data/obj.names", "cat\ndog\n" if "obj.names" in yaml else "")
     assert content_of(FORMAT, root).classes == expected
 
@@ -200,7 +210,7 @@ def test_yolo_reads_names_of_data_yaml(tmp_path: Path, yaml: str, expected: tupl
 def test_yolo_finds_data_yaml_in_folders(tmp_path: Path, folder: str) -> None:
     images = folder if folder != "config" else "images"
     files = {f"{images}/train/images/a.png": BOX, f"{images}/val/images/b.png": BOX}
-    root = beside_labels(
+    root = write_images_with_labels(
         tmp_path, files if folder != "config" else {"images/train/a.png": BOX, "images/val/b.png": BOX}
     )
     paths = "train: train/images\nval: val/images" if folder != "config" else "train: images/train\nval: images/val"
@@ -211,12 +221,12 @@ def test_yolo_finds_data_yaml_in_folders(tmp_path: Path, folder: str) -> None:
 
 @pytest.mark.parametrize("angle", ["-0.7", "45", "1.57"])
 def test_yolo_asks_about_boxes_with_an_angle(tmp_path: Path, angle: str) -> None:
-    root = beside_labels(tmp_path, {f"images/{each}.png": f"{BOX} {angle}" for each in "abc"})
+    root = write_images_with_labels(tmp_path, {f"images/{each}.png": f"{BOX} {angle}" for each in "abc"})
     assert "not a confidence" in detected(FORMAT, root).against[0]
 
 
 def test_yolo_warns_of_names_that_differ(tmp_path: Path) -> None:
-    root = beside_labels(tmp_path, {"images/a.png": BOX}, "train: images\nnames: [a, b]\nnc: 3\n")
+    root = write_images_with_labels(tmp_path, {"images/a.png": BOX}, "train: images\nnames: [a, b]\nnc: 3\n")
     text(root / "classes.txt", "b\na\n")
     content = content_of(FORMAT, root)
     assert content.classes == ("a", "b")
@@ -225,7 +235,7 @@ def test_yolo_warns_of_names_that_differ(tmp_path: Path) -> None:
 
 
 def test_yolo_refuses_lists_of_names_that_differ(tmp_path: Path) -> None:
-    root = beside_labels(tmp_path, {"train/images/a.png": BOX, "val/images/b.png": BOX})
+    root = write_images_with_labels(tmp_path, {"train/images/a.png": BOX, "val/images/b.png": BOX})
     text(root / "train/labels/classes.txt", "cat\ndog\n")
     text(root / "val/labels/classes.txt", "dog\ncat\n")
     (problem,) = errors(content_of(FORMAT, root).problems)
@@ -255,7 +265,7 @@ def test_yolo_leaves_out_lines_without_class_number(tmp_path: Path, number: str)
 
 
 def test_yolo_names_the_line_of_a_broken_data_yaml(tmp_path: Path) -> None:
-    root = beside_labels(tmp_path, {"images/a.png": BOX}, "train: images\nnames: [a, b\nval: images\n")
+    root = write_images_with_labels(tmp_path, {"images/a.png": BOX}, "train: images\nnames: [a, b\nval: images\n")
     (problem,) = errors(content_of(FORMAT, root).problems)
     assert "data.yaml, line 3" in problem.message
 
@@ -264,7 +274,7 @@ def test_yolo_names_the_line_of_a_broken_data_yaml(tmp_path: Path) -> None:
 def test_yolo_reads_texts_of_any_encoding(tmp_path: Path, encoding: str) -> None:
     mark = "\ufeff" if encoding == "utf-16-be" else ""
     files = {"labels/a.txt": BOX, "labels/b.txt": BOX, "classes.txt": "cät\ndog\n"}
-    beside_labels(tmp_path, {"images/a.png": BOX, "images/b.png": BOX})
+    write_images_with_labels(tmp_path, {"images/a.png": BOX, "images/b.png": BOX})
     for path, content in files.items():
         (tmp_path / path).write_text(mark + content, encoding)
     content = content_of(FORMAT, tmp_path)
@@ -293,7 +303,9 @@ def test_yolo_drops_the_confidence(tmp_path: Path) -> None:
 
 def test_yolo_reports_outlines_that_reach_out(tmp_path: Path) -> None:
     outline = "0 -0.05 0.5 0.5 0.25 0.75 0.5"
-    root = beside_labels(tmp_path, {"images/a.png": outline, "images/b.png": f"{outline} 0.6 0.9".replace("-", "")})
+    root = write_images_with_labels(
+        tmp_path, {"images/a.png": outline, "images/b.png": f"{outline} 0.6 0.9".replace("-", "")}
+    )
     content = content_of(FORMAT, root, "instances")
     assert "1 outline extending beyond the image, in a.png" in warnings_of(content)
     ((_, (left, *_)),) = instances_in(content)[""]["a"]

@@ -8,7 +8,7 @@ import pytest
 
 from engine.data.formats.yolo import FORMAT
 from tests.support import boxed
-from tests.support.boxed import ONE, SPLITS, beside_labels, draw, text, yolo_txt
+from tests.support.boxed import ONE, SPLITS, draw, text, write_images_with_labels, yolo_txt
 from tests.support.read_formats import boxes_in, content_of, detected, warnings_of
 
 BOX = "0 0.5 0.5 0.25 0.5"
@@ -44,7 +44,7 @@ def names(root: Path) -> dict[str, list[str]]:
 @pytest.mark.parametrize("keys", ["train: {}\nval: {}", "'train': {}\n\"valid\": {}", "train: {}\nvalidation: {}"])
 def test_yolo_follows_paths_of_data_yaml(tmp_path: Path, paths: tuple[str, str], path: str, keys: str) -> None:
     files = {"train/one/a": BOX, "train/two/b": BOX, "val/one/c": BOX}
-    root = beside_labels(
+    root = write_images_with_labels(
         tmp_path,
         {f"images/{each}.png": content for each, content in files.items()},
         path + keys.format(*paths) + "\nnames: {'0': cat, 1: dog}\n",
@@ -72,7 +72,7 @@ def test_yolo_follows_paths_of_data_yaml(tmp_path: Path, paths: tuple[str, str],
     ],
 )
 def test_yolo_reads_folders_of_any_depth(tmp_path: Path, places: dict[str, int], yaml: str) -> None:
-    root = beside_labels(tmp_path, {f"{place}.png": BOX for place in places}, yaml and f"{yaml}names: [x]\n")
+    root = write_images_with_labels(tmp_path, {f"{place}.png": BOX for place in places}, yaml and f"{yaml}names: [x]\n")
     found = names(root)
     assert [len(found["train"]), len(found["val"])] == [2, 1]
     assert "no split" not in warnings_of(content_of(FORMAT, root))
@@ -99,7 +99,7 @@ def test_yolo_finds_labels_in_other_places(tmp_path: Path, image: str, label: st
 
 def test_yolo_gives_no_labels_of_another_folder(tmp_path: Path) -> None:
     files = {"images/train/a.png": BOX, "images/train/empty/a.png": None, "images/val/b.png": BOX}
-    content = content_of(FORMAT, beside_labels(tmp_path, files))
+    content = content_of(FORMAT, write_images_with_labels(tmp_path, files))
     assert sorted(len(image.boxes) for image in content.splits["train"]) == [0, 1]
     assert "1 image without a text file: a.png" in warnings_of(content)
     assert "share" not in warnings_of(content)
@@ -107,7 +107,7 @@ def test_yolo_gives_no_labels_of_another_folder(tmp_path: Path) -> None:
 
 def test_yolo_reports_splits_that_do_not_exist(tmp_path: Path) -> None:
     yaml = "train: ../train/images\nval: ../valid/images\ntest: ../test/images\nnames: ['x']\n"
-    root = beside_labels(tmp_path, {"train/images/a.png": BOX, "val/images/b.png": BOX}, yaml)
+    root = write_images_with_labels(tmp_path, {"train/images/a.png": BOX, "val/images/b.png": BOX}, yaml)
     assert names(root) == {"train": ["train/images/a.png"], "val": ["val/images/b.png"]}
     warnings = warnings_of(content_of(FORMAT, root))
     assert "../valid/images for val, which does not exist; val/images is used" in warnings
@@ -116,41 +116,43 @@ def test_yolo_reports_splits_that_do_not_exist(tmp_path: Path) -> None:
 
 def test_yolo_counts_images_in_no_split(tmp_path: Path) -> None:
     files = {"images/train/a.png": BOX, "images/val/b.png": BOX, "images/extra/c.png": BOX, "preview.png": None}
-    content = content_of(FORMAT, beside_labels(tmp_path, files, "train: images/train\nval: images/val\nnames: [x]\n"))
+    content = content_of(
+        FORMAT, write_images_with_labels(tmp_path, files, "train: images/train\nval: images/val\nnames: [x]\n")
+    )
     assert "2 images in no split" in warnings_of(content)
     assert "images/extra" in warnings_of(content)
 
 
 def test_yolo_counts_images_of_a_split_without_labels(tmp_path: Path) -> None:
     files = {"images/train/a.png": BOX, "images/val/b.png": BOX, "images/test/c.png": None, "images/test/d.png": None}
-    content = content_of(FORMAT, beside_labels(tmp_path, files))
+    content = content_of(FORMAT, write_images_with_labels(tmp_path, files))
     assert set(content.splits) == {"train", "val"}
     assert "2 images and no annotations in the test split" in warnings_of(content)
 
 
 def test_yolo_reports_images_in_several_splits(tmp_path: Path) -> None:
-    root = beside_labels(
+    root = write_images_with_labels(
         tmp_path, {"images/a.png": BOX, "images/b.png": BOX}, "train: images\nval: images\nnames: [x]\n"
     )
     assert "2 images in several splits" in warnings_of(content_of(FORMAT, root))
 
 
 def test_yolo_reports_images_that_lists_miss(tmp_path: Path) -> None:
-    root = beside_labels(tmp_path, {"images/a.png": BOX}, "train: train.txt\nnames: [x]\n")
+    root = write_images_with_labels(tmp_path, {"images/a.png": BOX}, "train: train.txt\nnames: [x]\n")
     text(root / "train.txt", "images/a.png\nimages/gone.png\n")
     assert names(root) == {"train": ["images/a.png"]}
     assert "1 image named in train.txt but not in the folder: gone.png" in warnings_of(content_of(FORMAT, root))
 
 
 def test_yolo_gives_shared_labels_to_all_images(tmp_path: Path) -> None:
-    root = beside_labels(tmp_path, {"images/a.png": BOX, "images/a.jpg": BOX, "images/b.png": BOX})
+    root = write_images_with_labels(tmp_path, {"images/a.png": BOX, "images/a.jpg": BOX, "images/b.png": BOX})
     content = content_of(FORMAT, root)
     assert [len(image.boxes) for image in content.splits[""]] == [1, 1, 1]
     assert "a.txt of a.jpg, a.png" in warnings_of(content)
 
 
 def test_yolo_reports_labels_without_an_image(tmp_path: Path) -> None:
-    root = beside_labels(tmp_path, {"images/a.png": BOX, "images/b.png": None})
+    root = write_images_with_labels(tmp_path, {"images/a.png": BOX, "images/b.png": None})
     text(root / "labels/spare.txt", BOX)
     content = content_of(FORMAT, root)
     assert boxes_in(content)[""]["b"] == []
