@@ -75,7 +75,7 @@ def out_problems(out: str, *, packed: bool) -> list[Problem]:
 
 def _safetensors_problems(job: Job, catalogue: Catalogue) -> list[Problem]:
     known = catalogue.model(job.model.name)
-    if job.model_is_file or (known is not None and known.package) or job.task == "custom":
+    if job.model_is_file or (known is not None and known.package):
         message = "The weights can be loaded only with the code that builds the model."
         return [Problem("model", message, "Keep that code beside the file.", "warning")]
     return []

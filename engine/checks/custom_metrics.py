@@ -1,4 +1,4 @@
-"""The measures that a Python file with a task of one's own names, read from its text: the file is not run."""
+"""Metrics of a custom task, read from the text of its file, which is not run."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ import msgspec
 
 from engine.contract.catalogue import Measure
 
-BASE = "OwnTask"
-"""What the file's class is derived from (`engine.tasks.custom_file`)."""
-MOST_BYTES = 1 << 20
+BASE = "CustomTask"
+"""Base class of custom tasks (`engine.tasks.custom.interface`)."""
+MAX_BYTES = 1 << 20
 
 
-def measures_in(content: bytes) -> tuple[Measure, ...]:
-    """What `measures` of the class in a file of this content holds; none where that is not written out there."""
-    if len(content) > MOST_BYTES:
+def metrics_in(content: bytes) -> tuple[Measure, ...]:
+    """Return the metrics of the class in a file of this content; empty if they aren't literals."""
+    if len(content) > MAX_BYTES:
         return ()
     try:
         module = ast.parse(content)
-        made = [each for each in module.body if isinstance(each, ast.ClassDef) and any(map(_is_base, each.bases))]
-        return tuple(_measure(call) for each in made for call in _listed(each))
+        tasks = [each for each in module.body if isinstance(each, ast.ClassDef) and any(map(_is_base, each.bases))]
+        return tuple(_measure(call) for task in tasks for call in _items(task))
     except (SyntaxError, ValueError, TypeError, RecursionError, MemoryError, msgspec.MsgspecError):
         return ()
 
@@ -29,13 +29,11 @@ def _is_base(base: ast.expr) -> bool:
     return BASE in (getattr(base, "id", ""), getattr(base, "attr", ""))
 
 
-def _listed(made: ast.ClassDef) -> list[ast.expr]:
-    """The parts of the value that the class gives to `measures`. Raises TypeError where it is no tuple or list of
-    them.
-    """
-    for each in made.body:
+def _items(task: ast.ClassDef) -> list[ast.expr]:
+    """Return the items of the class's `metrics`. Raises TypeError if it is not a tuple or list."""
+    for each in task.body:
         targets = each.targets if isinstance(each, ast.Assign) else [getattr(each, "target", None)]
-        if any(isinstance(target, ast.Name) and target.id == "measures" for target in targets):
+        if any(isinstance(target, ast.Name) and target.id == "metrics" for target in targets):
             value = getattr(each, "value", None)
             if not isinstance(value, ast.Tuple | ast.List):
                 raise TypeError
@@ -44,9 +42,9 @@ def _listed(made: ast.ClassDef) -> list[ast.expr]:
 
 
 def _measure(call: ast.expr) -> Measure:
-    """Raises ValueError or TypeError where it is not one that is written out."""
+    """Return the metric of a call with literals. Raises ValueError or TypeError for other expressions."""
     if not isinstance(call, ast.Call):
         raise TypeError
-    given = dict(zip(Measure.__struct_fields__, map(ast.literal_eval, call.args), strict=False))
-    named = {str(word.arg): ast.literal_eval(word.value) for word in call.keywords}
-    return msgspec.convert(given | named, Measure)
+    positional = dict(zip(Measure.__struct_fields__, map(ast.literal_eval, call.args), strict=False))
+    named = {str(keyword.arg): ast.literal_eval(keyword.value) for keyword in call.keywords}
+    return msgspec.convert(positional | named, Measure)

@@ -10,7 +10,7 @@ import time
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-from engine.checks.custom_metrics import measures_in
+from engine.checks.custom_metrics import metrics_in
 from engine.contract.catalogue import Measure
 from engine.contract.weights import OnDisk, Weights, WeightsDisk, find
 from engine.runs.consent import is_agreed
@@ -65,7 +65,7 @@ class RealDisk:
         except (OSError, ValueError):
             return ModelFile(None)
         sha256 = hashlib.sha256(content).hexdigest()
-        return ModelFile(sha256, measures_in(content), is_agreed(path, sha256))
+        return ModelFile(sha256, metrics_in(content), is_agreed(path, sha256))
 
     def weights(self, weights: Weights) -> OnDisk:
         return find(weights)

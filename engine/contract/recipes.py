@@ -86,6 +86,7 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
     """Facts that the rules of recipes test. A condition on one that is None, not known, doesn't hold.
 
     Attributes:
+        task_in_file: True if a file of the user defines the task, so that nothing is known about its model.
         encoder: True for a model that is built on the job's encoder.
         batch_norm: True for a model with BatchNorm.
         weights: True if there are pretrained weights for the model, as far as known: on this machine, or on a server
@@ -100,6 +101,7 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     task: str
+    task_in_file: bool = False
     family: Family = "cnn"
     encoder: bool = False
     batch_norm: bool | None = None
@@ -134,7 +136,7 @@ def see(
     wanted = {name: values[name] for name in asked if name in values}
     right = {name: job.value(name) for name, value in wanted.items() if (job := job_from_values({name: value})[0])}
     job = Job.from_fields(**right)
-    model = catalogue.model(job.model.name)
+    task, model = catalogue.task(job.task), catalogue.model(job.model.name)
     train = report.split("train") if report is not None else None
     on_encoder = model is not None and model.encoder
     weights = weights_of(job, catalogue)
@@ -143,6 +145,7 @@ def see(
     )  # then no server needs to be asked
     return Seen(
         task=job.task,
+        task_in_file=task is not None and task.file,
         family=family_of(job.model.name, job.model.encoder if on_encoder else ""),
         encoder=on_encoder,
         batch_norm=model.batch_norm if model is not None else None,
@@ -321,8 +324,8 @@ class Recipes(msgspec.Struct, frozen=True):
 
 def fitting(seen: Seen) -> str:
     """The id of the recipe that a job begins with."""
-    if seen.task == "custom":
-        return PLAIN  # what its Python file says is not known
+    if seen.task_in_file:
+        return PLAIN
     weights = seen.chosen.get("weights_file") or seen.chosen.get("pretrained", seen.weights)
     return FINE_TUNE if weights else FROM_SCRATCH
 

@@ -17,12 +17,12 @@ Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
 THRESHOLDS = np.linspace(0.5, 0.95, 10)
-"""The IoU thresholds from which a detection counts as a match."""
+"""IoU above which a detection counts as a match."""
 RECALLS = np.linspace(0.0, 1.0, 101)
-MOST = 100
-"""The most detections per class and image that count, those with the highest scores."""
-_AT_ONCE = 1 << 16
-"""Pixels per chunk in which masks are compared: as floats they take four times the memory."""
+MAX_DETECTIONS = 100
+"""Detections per class and image that count, those with the highest scores."""
+_CHUNK_PIXELS = 1 << 16
+"""Pixels of masks that are compared at once, since floats take four times the memory."""
 RIGHT, WRONG, LEFT_OUT = 1, 0, -1
 """How a detection counts at a threshold."""
 
@@ -34,7 +34,7 @@ def box_overlaps(found: Floats, true: Floats, ignored: Bools) -> Floats:
     """
     corner = np.minimum(found[:, None, 2:], true[None, :, 2:]) - np.maximum(found[:, None, :2], true[None, :, :2])
     both = corner.clip(min=0).prod(2)
-    return _shares(both, _areas(found), _areas(true), ignored)
+    return _ratios(both, _areas(found), _areas(true), ignored)
 
 
 def mask_overlaps(found: Bools, true: Bools, ignored: Bools) -> Floats:
@@ -42,10 +42,10 @@ def mask_overlaps(found: Bools, true: Bools, ignored: Bools) -> Floats:
     pixels = found.shape[1] * found.shape[2]
     flat, flat_true = found.reshape(len(found), pixels), true.reshape(len(true), pixels)
     both = np.zeros((len(found), len(true)))
-    for begin in range(0, pixels, _AT_ONCE):
-        part = np.s_[:, begin : begin + _AT_ONCE]
-        both += flat[part].astype(np.float32) @ flat_true[part].astype(np.float32).T
-    return _shares(both, flat.sum(1, dtype=np.float64), flat_true.sum(1, dtype=np.float64), ignored)
+    for start in range(0, pixels, _CHUNK_PIXELS):
+        chunk = np.s_[:, start : start + _CHUNK_PIXELS]
+        both += flat[chunk].astype(np.float32) @ flat_true[chunk].astype(np.float32).T
+    return _ratios(both, flat.sum(1, dtype=np.float64), flat_true.sum(1, dtype=np.float64), ignored)
 
 
 def _areas(boxes: Floats) -> Floats:
@@ -53,9 +53,9 @@ def _areas(boxes: Floats) -> Floats:
     return areas
 
 
-def _shares(both: Floats, found: Floats, true: Floats, ignored: Bools) -> Floats:
-    whole = np.where(ignored[None], found[:, None], found[:, None] + true[None] - both)
-    return np.divide(both, whole, out=np.zeros_like(both), where=whole > 0)
+def _ratios(both: Floats, found: Floats, true: Floats, ignored: Bools) -> Floats:
+    union = np.where(ignored[None], found[:, None], found[:, None] + true[None] - both)
+    return np.divide(both, union, out=np.zeros_like(both), where=union > 0)
 
 
 def match(overlaps: Floats, ignored: Bools) -> Floats:
@@ -84,7 +84,7 @@ def assign(overlaps: Floats, ignored: Bools, shared: Bools) -> Ints:
 
     Args:
         overlaps: Overlaps [d, g], the detections by descending score.
-        ignored: Objects that are taken only if there is no other, bool [g].
+        ignored: Objects that are taken only if is_matched is no other, bool [g].
         shared: Objects that any number of detections can take, bool [g].
     """
     chosen = np.full((len(overlaps), len(THRESHOLDS)), -1, np.int64)
@@ -93,31 +93,33 @@ def assign(overlaps: Floats, ignored: Bools, shared: Bools) -> Ints:
     order = np.argsort(ignored, kind="stable")
     overlaps, ignored, shared = overlaps[:, order], ignored[order], shared[order]
     free = np.ones((len(THRESHOLDS), overlaps.shape[1]), bool)
-    every = np.arange(len(THRESHOLDS))
-    least = np.minimum(THRESHOLDS, 1 - 1e-10)[:, None]
+    all_thresholds = np.arange(len(THRESHOLDS))
+    minimum = np.minimum(THRESHOLDS, 1 - 1e-10)[:, None]
     for number, row in enumerate(overlaps):
-        taken = np.where((row >= least) & (free | shared), row, -1.0)
+        taken = np.where((row >= minimum) & (free | shared), row, -1.0)
         true = np.where(ignored, -1.0, taken)
         taken = np.where((true >= 0).any(1, keepdims=True), true, taken)
-        best = taken.shape[1] - 1 - taken[:, ::-1].argmax(1)  # of equals the last, as there
-        there = taken[every, best] >= 0
-        chosen[number, there] = order[best[there]]
-        free[every[there], best[there]] = False
+        best = taken.shape[1] - 1 - taken[:, ::-1].argmax(1)  # the last of equals, as in pycocotools
+        is_matched = taken[all_thresholds, best] >= 0
+        chosen[number, is_matched] = order[best[is_matched]]
+        free[all_thresholds[is_matched], best[is_matched]] = False
     return chosen
 
 
-def judge(classes: Ints, scores: Floats, true_classes: Ints, ignored: Bools, overlaps: Sequence[Floats]) -> Floats:
+def match_detections(
+    classes: Ints, scores: Floats, true_classes: Ints, ignored: Bools, overlaps: Sequence[Floats]
+) -> Floats:
     """Return rows of one image's detections: the class, the score, and ten outcomes for each of `overlaps`.
 
     `overlaps` [d, g] are those of the boxes, or of the masks, with all objects of the image.
     """
     rows = [np.empty((0, 2 + len(overlaps) * len(THRESHOLDS)))]
     for number in np.unique(classes):
-        of = np.flatnonzero(classes == number)
-        of = of[np.argsort(-scores[of], kind="stable")][:MOST]
+        found = np.flatnonzero(classes == number)
+        found = found[np.argsort(-scores[found], kind="stable")][:MAX_DETECTIONS]
         true = np.flatnonzero(true_classes == number)
-        outcomes = [match(each[np.ix_(of, true)], ignored[true]) for each in overlaps]
-        rows.append(np.column_stack([classes[of], scores[of], *outcomes]))
+        outcomes = [match(each[np.ix_(found, true)], ignored[true]) for each in overlaps]
+        rows.append(np.column_stack([classes[found], scores[found], *outcomes]))
     return np.concatenate(rows)
 
 
@@ -125,7 +127,7 @@ def average_precisions(rows: Floats, counts: Floats) -> Floats:
     """Return the average precision of each class at each of t thresholds, [classes, t]; NaN for an absent class.
 
     Args:
-        rows: Rows of `judge` for one kind of overlap, of all images, [k, 2 + t].
+        rows: Rows of `match_detections` for one kind of overlap, of all images, [k, 2 + t].
         counts: Objects of each class that are not ignored, [classes].
     """
     found = np.full((len(counts), rows.shape[1] - 2), np.nan)
@@ -137,7 +139,7 @@ def average_precisions(rows: Floats, counts: Floats) -> Floats:
         recall = right / counts[number]
         precision = right / (right + wrong + np.spacing(1))
         precision = np.maximum.accumulate(precision[::-1])[::-1]
-        precision = np.concatenate([precision, np.zeros((1, outcomes.shape[1]))])  # of a recall that is never reached
+        precision = np.concatenate([precision, np.zeros((1, outcomes.shape[1]))])  # for recalls that are never reached
         for index in range(outcomes.shape[1]):
             found[number, index] = precision[np.searchsorted(recall[:, index], RECALLS), index].mean()
     return found

@@ -63,5 +63,5 @@ class Metric(ABC):
         return {}
 
     def confusion(self) -> tuple[tuple[int, ...], ...]:
-        """Return for each true class how often each class was predicted; empty if there are no such counts."""
+        """Return the confusion matrix, a row of predicted counts per true class; empty without such counts."""
         return ()

@@ -19,15 +19,15 @@ DILATION = 0.02
 """Width of the strip along the outline, as a fraction of the image diagonal; the default of the paper and its code."""
 
 
-def width_of(height: int, width: int) -> int:
+def strip_width(height: int, width: int) -> int:
     """Return the width in pixels of the strip along an outline in an image of this size."""
     return max(1, round(DILATION * math.hypot(height, width)))
 
 
-def strips(masks: Tensor, wide: int) -> Tensor:
+def outline_strips(masks: Tensor, wide: int) -> Tensor:
     """Return the pixels of masks [n, h, w] that are at most `wide` steps from a pixel outside the mask.
 
-    Steps may be diagonal. Pixels beyond the border of the image are outside.
+    Steps may be diagonal. Pixels beyond the border of the image count as outside.
     """
     others = functional.pad(~masks, (wide, wide, wide, wide), value=True).float()[:, None]
     side = 2 * wide + 1
@@ -38,7 +38,7 @@ def strips(masks: Tensor, wide: int) -> Tensor:
 class BoundaryMetric(Metric):
     """Boundary IoU of each class.
 
-    `counters` has for each class the pixels in both strips, then those in either; pixels of `NO_CLASS` are in none.
+    `counters` has for each class the pixels in both outline_strips, then those in either; pixels of `NO_CLASS` are in none.
     Outputs [n, C, h, w] are scores of the classes, targets int64 [n, h, w].
     """
 
@@ -49,15 +49,15 @@ class BoundaryMetric(Metric):
     @torch.no_grad()
     def update(self, outputs: Tensor, targets: Tensor) -> None:
         counters = self.counters.to(outputs.device)
-        wide = width_of(*targets.shape[-2:])
+        wide = strip_width(*targets.shape[-2:])
         predicted = outputs.argmax(1).where(targets != NO_CLASS, NO_CLASS)
         for found, true in zip(predicted, targets, strict=True):
-            there = torch.cat([found.unique(), true.unique()]).unique()
-            there = there[there != NO_CLASS]
-            if len(there):
-                one, other = (strips(plane[None] == there[:, None, None], wide) for plane in (found, true))
-                counters[0, there] += (one & other).sum((1, 2)).double()
-                counters[1, there] += (one | other).sum((1, 2)).double()
+            present = torch.cat([found.unique(), true.unique()]).unique()
+            present = present[present != NO_CLASS]
+            if len(present):
+                one, other = (outline_strips(plane[None] == present[:, None, None], wide) for plane in (found, true))
+                counters[0, present] += (one & other).sum((1, 2)).double()
+                counters[1, present] += (one | other).sum((1, 2)).double()
         self.counters = counters
 
     def compute(self) -> dict[str, float]:

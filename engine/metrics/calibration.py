@@ -10,11 +10,11 @@ import numpy.typing as npt
 Floats = npt.NDArray[np.float64]
 
 BINS = 15
-"""As in section 4 of the paper."""
-LEAST_FITTED = 20
-"""Samples from which a temperature is fitted; a number of ours."""
+"""Number of bins, as in section 4 of the paper."""
+MIN_FITTED = 20
+"""Minimum number of samples to fit a temperature to; chosen by us."""
 _LOG_RANGE = (-3.0, 3.0)
-"""The range of the temperature's logarithm that is searched."""
+"""Searched range of the logarithm of the temperature."""
 _TINY = 1e-12
 
 
@@ -38,13 +38,11 @@ class Fitted(NamedTuple):
 
 
 def bins(confidence: Floats, right: Floats, weights: npt.NDArray[np.int64] | None = None) -> Bins:
-    """Predictions [n] by their confidence, in bins of equal width above their lower edge and up to their upper one."""
-    given = np.ones(len(confidence)) if weights is None else weights.astype(np.float64)
+    """Sum predictions [n] by confidence, in bins of equal width that exclude their lower edge."""
+    weight = np.ones(len(confidence)) if weights is None else weights.astype(np.float64)
     index = (np.ceil(confidence * BINS).astype(np.int64) - 1).clip(0, BINS - 1)
-    sums = (
-        np.bincount(index, values, BINS).astype(np.float64) for values in (given, given * confidence, given * right)
-    )
-    return Bins(*sums)
+    columns = (weight, weight * confidence, weight * right)
+    return Bins(*(np.bincount(index, column, BINS).astype(np.float64) for column in columns))
 
 
 def expected_error(found: Bins) -> float:
@@ -61,32 +59,32 @@ def fit_temperature(probabilities: npt.NDArray[np.floating], true: npt.NDArray[n
         probabilities: Probabilities of the classes, [n, C].
         true: True classes, [n].
     """
-    return _fitted(np.log(np.maximum(probabilities.astype(np.float64), _TINY)), true, _softmax, _class_of)
+    return _fit(np.log(np.maximum(probabilities.astype(np.float64), _TINY)), true, _softmax, _score_classes)
 
 
 def fit_temperature_of_labels(probabilities: npt.NDArray[np.floating], true: npt.NDArray[np.bool_]) -> Fitted | None:
-    """Return the temperature for labels [n, C], each with a logit of its own, like `fit_temperature`."""
+    """Return the temperature for labels [n, C], each with its own logit, like `fit_temperature`."""
     likely = probabilities.astype(np.float64).clip(_TINY, 1 - _TINY)
-    return _fitted(np.log(likely) - np.log1p(-likely), true, _sigmoid, _label_of)
+    return _fit(np.log(likely) - np.log1p(-likely), true, _sigmoid, _score_labels)
 
 
-def _fitted(logits, true, likely_of, judged) -> Fitted | None:  # type: ignore[no-untyped-def]
+def _fit(logits, true, to_probabilities, score) -> Fitted | None:  # type: ignore[no-untyped-def]
     from scipy.optimize import minimize_scalar
 
-    if len(logits) < 2 * LEAST_FITTED:
+    if len(logits) < 2 * MIN_FITTED:
         return None
-    fitted, told = slice(0, None, 2), slice(1, None, 2)
+    fitted, held_out = slice(0, None, 2), slice(1, None, 2)
 
-    def loss(log_temperature: float, which: slice) -> float:
-        likely, _ = judged(likely_of(logits[which] / np.exp(log_temperature)), true[which])
+    def loss(log_temperature: float, rows: slice) -> float:
+        likely, _ = score(to_probabilities(logits[rows] / np.exp(log_temperature)), true[rows])
         return float(-np.log(np.maximum(likely, _TINY)).mean())
 
     found = float(minimize_scalar(lambda value: loss(value, fitted), bounds=_LOG_RANGE, method="bounded").x)
     errors = []
     for log_temperature in (0.0, found):
-        _, predictions = judged(likely_of(logits[told] / np.exp(log_temperature)), true[told])
+        _, predictions = score(to_probabilities(logits[held_out] / np.exp(log_temperature)), true[held_out])
         errors.append(expected_error(bins(*predictions)))
-    return Fitted(float(np.exp(found)), (errors[0], errors[1]), (loss(0.0, told), loss(found, told)))
+    return Fitted(float(np.exp(found)), (errors[0], errors[1]), (loss(0.0, held_out), loss(found, held_out)))
 
 
 def _softmax(logits: Floats) -> Floats:
@@ -99,12 +97,12 @@ def _sigmoid(logits: Floats) -> Floats:
     return likely
 
 
-def _class_of(likely: Floats, true: npt.NDArray[np.int64]) -> tuple[Floats, tuple[Floats, Floats]]:
+def _score_classes(likely: Floats, true: npt.NDArray[np.int64]) -> tuple[Floats, tuple[Floats, Floats]]:
     """Return the probability of the true class, and the confidence and correctness of each prediction."""
     rows = np.arange(len(likely))
     return likely[rows, true], (likely.max(1), (likely.argmax(1) == true).astype(np.float64))
 
 
-def _label_of(likely: Floats, true: npt.NDArray[np.bool_]) -> tuple[Floats, tuple[Floats, Floats]]:
-    """Return the same as `_class_of` for labels, each of which is a prediction that it is true."""
+def _score_labels(likely: Floats, true: npt.NDArray[np.bool_]) -> tuple[Floats, tuple[Floats, Floats]]:
+    """Return the results of `_score_classes` for labels, each a prediction that it is true."""
     return np.where(true, likely, 1 - likely), (likely.ravel(), true.ravel().astype(np.float64))

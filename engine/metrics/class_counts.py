@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-MOST_CONFUSED = 64
-"""The most classes for a whole confusion matrix; with more, only each class's correct, true and predicted samples are
-counted."""
+MAX_CONFUSED = 64
+"""Maximum number of classes for a confusion matrix; with more, only the correct, true and predicted samples of each
+class are counted."""
 
 Shares = tuple[float | None, ...]
 
@@ -24,48 +24,49 @@ def pairs_of(true: Tensor, found: Tensor, classes: int) -> Tensor:
 
 
 class ClassCounts:
-    """Counts of correct, true and predicted samples of each class, with their confusion unless there are too many classes."""
+    """Counts of correct, true and predicted samples of each class, with a confusion matrix of up to `MAX_CONFUSED` classes."""
 
     def __init__(self, classes: int) -> None:
         self.classes = classes
-        self.whole = classes <= MOST_CONFUSED
+        self.has_confusion = classes <= MAX_CONFUSED
 
     @property
     def length(self) -> int:
         """Number of values that `of` returns."""
-        return self.classes**2 if self.whole else 3 * self.classes
+        return self.classes**2 if self.has_confusion else 3 * self.classes
 
     def of(self, true: Tensor, found: Tensor) -> Tensor:
         """Return the counts of samples int64 [n], float64 [length]; counts of several batches can be added."""
-        if self.whole:
+        if self.has_confusion:
             return pairs_of(true, found, self.classes).flatten()
         counts = torch.zeros((3, self.classes), dtype=torch.float64, device=true.device)
-        for row, (which, each) in enumerate(((true, true == found), (true, None), (found, None))):
-            ones = torch.ones_like(which, dtype=torch.float64) if each is None else each.double()
-            counts[row].index_add_(0, which, ones)
+        ones = torch.ones_like(true, dtype=torch.float64)
+        for row, (index, values) in enumerate(((true, (true == found).double()), (true, ones), (found, ones))):
+            counts[row].index_add_(0, index, values)
         return counts.flatten()
 
     def sums(self, counts: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return how often each class was correct, true and predicted, float64 [classes]."""
-        if self.whole:
+        if self.has_confusion:
             matrix = counts.view(self.classes, self.classes)
             return matrix.diag(), matrix.sum(1), matrix.sum(0)
         right, true, found = counts.view(3, self.classes)
         return right, true, found
 
     def confusion(self, counts: Tensor) -> tuple[tuple[int, ...], ...]:
-        if not self.whole:
+        if not self.has_confusion:
             return ()
         return tuple(tuple(int(each) for each in row) for row in counts.view(self.classes, -1).tolist())
 
 
-def shares(parts: Tensor, wholes: Tensor) -> Shares:
-    """Each part of its whole, None of a whole of nothing."""
-    pairs: Sequence[tuple[float, float]] = list(zip(parts.tolist(), wholes.tolist(), strict=True))
-    return tuple(part / whole if whole else None for part, whole in pairs)
+def shares(counts: Tensor, totals: Tensor) -> Shares:
+    """Return each count divided by its total, None for a total of 0."""
+    return tuple(
+        count / total if total else None for count, total in zip(counts.tolist(), totals.tolist(), strict=True)
+    )
 
 
-def of_classes(right: Tensor, true: Tensor, found: Tensor) -> dict[str, Shares]:
+def class_scores(right: Tensor, true: Tensor, found: Tensor) -> dict[str, Shares]:
     """Return precision, recall and F1 of each class; None if a class neither occurs nor is predicted.
 
     F1 has equal weights (van Rijsbergen 1979, chapter 7).
@@ -83,22 +84,22 @@ def balanced_weights(counts: Sequence[float]) -> Tensor:
     They are inverse to the frequencies, with a mean of 1 over the samples (King and Zeng 2001; scikit-learn's "balanced").
     A class that does not occur has weight 1.
     """
-    there = torch.tensor(counts, dtype=torch.float64)
-    occurring = there > 0
-    weights = torch.ones_like(there)
-    weights[occurring] = there.sum() / (occurring.sum() * there[occurring])
+    totals = torch.tensor(counts, dtype=torch.float64)
+    is_present = totals > 0
+    weights = torch.ones_like(totals)
+    weights[is_present] = totals.sum() / (is_present.sum() * totals[is_present])
     return weights.float()
 
 
 def presence_weights(counts: Sequence[float], samples: int) -> Tensor:
-    """Return weights of having a label, such that having and lacking it have the same total weight, float32 [C].
+    """Return loss weights of present labels, so that presence and absence have the same total weight, float32 [C].
 
-    It is the number of samples that lack the label for each that has it (`pos_weight` of torch's BCEWithLogitsLoss), and 1
-    for a label that all samples or none have.
+    The weight is the number of samples without the label per sample with it (`pos_weight` of torch's BCEWithLogitsLoss), and
+    1 for a label that all samples have, or none.
     """
-    there = torch.tensor(counts, dtype=torch.float64)
-    tells = (there > 0) & (there < samples)
-    return torch.where(tells, (samples - there) / there.clamp(min=1), 1.0).float()
+    positives = torch.tensor(counts, dtype=torch.float64)
+    is_informative = (positives > 0) & (positives < samples)
+    return torch.where(is_informative, (samples - positives) / positives.clamp(min=1), 1.0).float()
 
 
 def softened_weights(counts: Sequence[float]) -> Tensor:
@@ -107,8 +108,8 @@ def softened_weights(counts: Sequence[float]) -> Tensor:
     The largest is at most 50 times the smallest, although one class may have thousands of times as many pixels (Paszke et
     al. 2016, ENet, section 4).
     """
-    there = torch.tensor(counts, dtype=torch.float64)
-    share = there / there.sum().clamp(min=1)
-    weights = 1 / torch.log(1.02 + share)
-    mean = (weights * share).sum()
+    totals = torch.tensor(counts, dtype=torch.float64)
+    fraction = totals / totals.sum().clamp(min=1)
+    weights = 1 / torch.log(1.02 + fraction)
+    mean = (weights * fraction).sum()
     return (weights / mean if mean else torch.ones_like(weights)).float()

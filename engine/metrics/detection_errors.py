@@ -21,7 +21,7 @@ import numpy as np
 from engine.contract.inference.evaluation import ErrorKind
 from engine.metrics.average_precision import (
     LEFT_OUT,
-    MOST,
+    MAX_DETECTIONS,
     RIGHT,
     WRONG,
     Bools,
@@ -34,12 +34,12 @@ from engine.metrics.average_precision import (
 
 FOREGROUND, BACKGROUND = 0.5, 0.1
 KINDS: tuple[ErrorKind, ...] = ("classification", "localisation", "both", "duplicate", "background")
-"""The kinds of detections' errors, by the numbers that rows have for them; -1 is no error."""
+"""Kinds of errors of detections; rows hold their positions here, or -1 for no error."""
 NO_ERROR = -1
 COLUMNS = 5
 
 
-class Judged(NamedTuple):
+class ImageErrors(NamedTuple):
     """Errors in one image.
 
     Attributes:
@@ -52,16 +52,16 @@ class Judged(NamedTuple):
     missed: Ints
 
 
-def judge_errors(classes: Ints, scores: Floats, true_classes: Ints, ignored: Bools, overlaps: Floats) -> Judged:
+def find_errors(classes: Ints, scores: Floats, true_classes: Ints, ignored: Bools, overlaps: Floats) -> ImageErrors:
     """Return the errors in one image by the `overlaps` [d, g] of its detections with its objects."""
     used = np.zeros(len(true_classes), bool)
     counted, outcomes = [np.empty(0, np.int64)], [np.empty(0)]
     for number in np.unique(classes):
-        of = np.flatnonzero(classes == number)
-        of = of[np.argsort(-scores[of], kind="stable")][:MOST]
+        found = np.flatnonzero(classes == number)
+        found = found[np.argsort(-scores[found], kind="stable")][:MAX_DETECTIONS]
         true = np.flatnonzero(true_classes == number)
-        taken = assign(overlaps[np.ix_(of, true)], ignored[true], ignored[true])[:, :1]
-        counted.append(of)
+        taken = assign(overlaps[np.ix_(found, true)], ignored[true], ignored[true])[:, :1]
+        counted.append(found)
         outcomes.append(outcomes_of(taken, ignored[true])[:, 0])
         used[true[taken[taken >= 0]]] = True
     detections, outcome = np.concatenate(counted), np.concatenate(outcomes)
@@ -69,12 +69,12 @@ def judge_errors(classes: Ints, scores: Floats, true_classes: Ints, ignored: Boo
     kinds, objects = _kinds(
         outcome, classes[detections], true_classes[real], used[real], overlaps[np.ix_(detections, real)]
     )
-    mended = _mended(objects, scores[detections], used[real])
-    becomes = np.where(mended, true_classes[real][objects] if len(real) else -1, -1)
+    corrected = _correctable(objects, scores[detections], used[real])
+    becomes = np.where(corrected, true_classes[real][objects] if len(real) else -1, -1)
     rows = np.column_stack([classes[detections], scores[detections], outcome, kinds, becomes])
     nearly = np.zeros(len(real), bool)
     nearly[objects[objects >= 0]] = True
-    return Judged(rows.reshape(-1, COLUMNS), true_classes[real][~used[real] & ~nearly])
+    return ImageErrors(rows.reshape(-1, COLUMNS), true_classes[real][~used[real] & ~nearly])
 
 
 def _kinds(outcome: Floats, classes: Ints, true_classes: Ints, used: Bools, overlaps: Floats) -> tuple[Ints, Ints]:
@@ -102,22 +102,22 @@ def _kinds(outcome: Floats, classes: Ints, true_classes: Ints, used: Bools, over
     return found, objects
 
 
-def _mended(objects: Ints, scores: Floats, used: Bools) -> Bools:
-    """Which detections become right when mended: of those about one object that is not found already the surest."""
-    mended = np.zeros(len(objects), bool)
+def _correctable(objects: Ints, scores: Floats, used: Bools) -> Bools:
+    """Return which detections become right if corrected: the most confident about each object that isn't found yet."""
+    corrected = np.zeros(len(objects), bool)
     taken = used.copy()
     for number in np.argsort(-scores, kind="stable").tolist():
         target = int(objects[number])
         if target >= 0 and not taken[target]:
-            mended[number] = taken[target] = True
-    return mended
+            corrected[number] = taken[target] = True
+    return corrected
 
 
 def costs(rows: Floats, counts: Floats, missed: Floats) -> dict[ErrorKind, tuple[int, float]]:
     """Return the number of errors of each kind, and the gain in AP50 if there were none.
 
     Args:
-        rows: Rows of `judge_errors` of all images, [k, 5].
+        rows: Rows of `find_errors` of all images, [k, 5].
         counts: Objects of each class, [classes].
         missed: Missed objects of each class, [classes].
     """
@@ -125,16 +125,16 @@ def costs(rows: Floats, counts: Floats, missed: Floats) -> dict[ErrorKind, tuple
     found: dict[ErrorKind, tuple[int, float]] = {}
     for number, kind in enumerate(KINDS):
         wrong = rows[:, 3] == number
-        mended = rows.copy()
+        corrected = rows.copy()
         right = wrong & (rows[:, 4] >= 0)
-        mended[right, 0], mended[right, 2] = rows[right, 4], RIGHT
-        mended[wrong & ~right, 2] = LEFT_OUT
-        found[kind] = int(wrong.sum()), _ap50(mended, counts) - base
+        corrected[right, 0], corrected[right, 2] = rows[right, 4], RIGHT
+        corrected[wrong & ~right, 2] = LEFT_OUT
+        found[kind] = int(wrong.sum()), _ap50(corrected, counts) - base
     found["missed"] = int(missed.sum()), _ap50(rows, counts - missed) - base
     return found
 
 
 def _ap50(rows: Floats, counts: Floats) -> float:
     precisions = average_precisions(rows[:, :3], counts)[:, 0]
-    there = precisions[~np.isnan(precisions)]
-    return float(there.mean()) if len(there) else 0.0
+    present = precisions[~np.isnan(precisions)]
+    return float(present.mean()) if len(present) else 0.0

@@ -9,8 +9,8 @@ import numpy.typing as npt
 
 Floats = npt.NDArray[np.float64]
 
-MOST_POINTS = 200
-"""Points of a curve that is kept."""
+MAX_POINTS = 200
+"""Points of a saved curve."""
 
 
 class Counts(NamedTuple):
@@ -30,7 +30,7 @@ class Curve(NamedTuple):
 
 
 class RankedScores:
-    """The scores [n] of one class, and which samples are of it, bool [n], sorted once for any weights."""
+    """Scores [n] of one class and its true samples, bool [n], sorted once for any weights."""
 
     def __init__(self, scores: npt.NDArray[np.floating], true: npt.NDArray[np.bool_]) -> None:
         self._order = np.argsort(-scores, kind="stable")
@@ -71,7 +71,7 @@ def roc_area(counts: Counts) -> float | None:
 
 
 def precision_recall(counts: Counts, positives: float | None = None) -> Curve:
-    """Precision by recall; `positives` is how much there is to be found, None for all that is scored."""
+    """Return precision by recall; `positives` is the number of samples to find, None for all scored ones."""
     positives = counts.right[-1] if positives is None else positives
     return Curve(counts.right / positives, counts.right / (counts.right + counts.wrong), counts.thresholds)
 
@@ -92,11 +92,11 @@ def best_f1(curve: Curve) -> tuple[float, float]:
     return float(curve.thresholds[best]), float(both[best])
 
 
-def thinned(curve: Curve, most: int = MOST_POINTS) -> Curve:
-    """At most `most` of the curve's points, evenly spread along its length, with its first and its last."""
-    if len(curve.x) <= most:
+def thin(curve: Curve, max_points: int = MAX_POINTS) -> Curve:
+    """Return at most `max_points` of the curve's points, evenly spread along its length, with the first and the last."""
+    if len(curve.x) <= max_points:
         return curve
     along = np.concatenate([[0], np.cumsum(np.hypot(np.diff(curve.x), np.diff(curve.y)))])
-    wanted = np.linspace(0, along[-1], most - 1)
-    chosen = np.unique(np.append(np.searchsorted(along, wanted).clip(max=len(along) - 1), len(along) - 1))
+    positions = np.linspace(0, along[-1], max_points - 1)
+    chosen = np.unique(np.append(np.searchsorted(along, positions).clip(max=len(along) - 1), len(along) - 1))
     return Curve(curve.x[chosen], curve.y[chosen], curve.thresholds[chosen])

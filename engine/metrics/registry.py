@@ -1,4 +1,4 @@
-"""Measures that plug-ins add to a validation."""
+"""Metrics that plug-ins add to a validation."""
 
 from __future__ import annotations
 
@@ -14,11 +14,10 @@ from engine.system.plugins import Registry, Unusable
 
 
 class AddedMetric(NamedTuple):
-    """A measure that a plug-in adds to the validations of `tasks`, which are named by their ids.
+    """Metric that a plug-in adds to the validations of `tasks`, a tuple of their ids.
 
-    `sums(outputs, targets)` gives `length` numbers of a batch, [length], which are added up over all batches and
-    ranks; `value(sums)` makes the measure of them. Outputs are float32 [n, ...] and, with the targets, as the task's
-    loss takes them.
+    `sums(outputs, targets)` returns `length` numbers of a batch, [length], which are summed over all batches and ranks;
+    `value(sums)` computes the metric from them. Outputs, float32 [n, ...], and targets are those of the task's loss.
     """
 
     title: str
@@ -42,9 +41,9 @@ def _accept(name: str, loaded: object) -> AddedMetric:
 METRICS: Registry[AddedMetric] = Registry("footplate.metrics", {}, _accept)
 
 
-def added_to(task: str, own: tuple[Measure, ...]) -> dict[str, AddedMetric]:
-    """Return the metrics of plug-ins for a task by id; one whose id is among the task's `own` is left out."""
-    known = {measure.id for measure in own}
+def added_to(task: str, task_metrics: tuple[Measure, ...]) -> dict[str, AddedMetric]:
+    """Return the metrics of plug-ins for a task by id, without those whose id is among `task_metrics`."""
+    known = {measure.id for measure in task_metrics}
     for name, metric in METRICS.added().items():
         if task in metric.tasks and name in known:
             METRICS.leave_out(name, f"the task {task} already has a metric of that name")
@@ -52,52 +51,47 @@ def added_to(task: str, own: tuple[Measure, ...]) -> dict[str, AddedMetric]:
 
 
 class WithAdded(Metric):
-    """A task's `own` measures, and those that plug-ins add. `counters`: the own, then the sums of each of the added."""
+    """Metrics of a task and of plug-ins. `counters` are those of the task, then the sums of each added metric."""
 
-    def __init__(self, own: Metric, added: Mapping[str, AddedMetric]) -> None:
-        self._own = own
+    def __init__(self, base: Metric, added: Mapping[str, AddedMetric]) -> None:
+        self.base = base
         self._added = added
         self._sums = torch.zeros(sum(metric.length for metric in added.values()), dtype=torch.float64)
 
     @property
-    def own(self) -> Metric:
-        """The task's metric."""
-        return self._own
-
-    @property
     def counters(self) -> Tensor:
-        return torch.cat([self._own.counters.flatten(), self._sums.to(self._own.counters.device)])
+        return torch.cat([self.base.counters.flatten(), self._sums.to(self.base.counters.device)])
 
     @counters.setter
     def counters(self, counters: Tensor) -> None:
-        own = self._own.counters
-        self._own.counters = counters[: own.numel()].view(own.shape)
-        self._sums = counters[own.numel() :]
+        before = self.base.counters
+        self.base.counters = counters[: before.numel()].view(before.shape)
+        self._sums = counters[before.numel() :]
 
     @property
     def rows(self) -> Tensor:
-        return self._own.rows
+        return self.base.rows
 
     @rows.setter
     def rows(self, rows: Tensor) -> None:
-        self._own.rows = rows
+        self.base.rows = rows
 
     def reset(self) -> None:
-        self._own.reset()
+        self.base.reset()
         self._sums = torch.zeros_like(self._sums)
 
     @torch.no_grad()
     def update(self, outputs: Tensor, targets: Tensor) -> None:
-        self._own.update(outputs, targets)
+        self.base.update(outputs, targets)
         if len(targets):
             sums = [metric.sums(outputs, targets).double() for metric in self._added.values()]
             self._sums = self._sums.to(outputs.device) + torch.cat(sums)
 
     def sync(self, all_gather: Callable[[Any], list[Any]]) -> None:
-        self._own.sync(all_gather)
+        self.base.sync(all_gather)
 
     def compute(self) -> dict[str, float]:
-        values = self._own.compute()
+        values = self.base.compute()
         if not values:
             return {}
         parts = self._sums.cpu().split([metric.length for metric in self._added.values()])
@@ -105,7 +99,7 @@ class WithAdded(Metric):
         return values | {name: float(metric.value(sums)) for (name, metric), sums in added}
 
     def per_class(self) -> dict[str, tuple[float | None, ...]]:
-        return self._own.per_class()
+        return self.base.per_class()
 
     def confusion(self) -> tuple[tuple[int, ...], ...]:
-        return self._own.confusion()
+        return self.base.confusion()

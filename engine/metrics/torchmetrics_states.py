@@ -17,27 +17,27 @@ State = tuple[int, dict[str, Any]]
 """The number of batches that a metric has seen, and its tensors and lists of tensors by name."""
 
 
-def parts_of(metric: object) -> list[Any]:
+def metrics_in(metric: object) -> list[Any]:
     """Return a torchmetrics metric and those inside it, as in a wrapper; empty for other objects."""
     modules = metric.modules() if isinstance(metric, nn.Module) else ()
     return [module for module in modules if hasattr(module, "_reductions")]
 
 
-def keep_apart(metric: nn.Module) -> None:
-    """Keep `compute` from merging states itself; it returns the value of this rank's batches until `take_over`."""
-    for part in parts_of(metric):
+def disable_sync(metric: nn.Module) -> None:
+    """Keep `compute` from merging states itself; it returns the value of this rank's batches until `load_merged`."""
+    for part in metrics_in(metric):
         part.distributed_available_fn = bool  # which, called without arguments, says False
 
 
 def states_of(metric: nn.Module) -> list[State]:
-    """Move the metric to the CPU, and return the state of each of its `parts_of`."""
-    parts = parts_of(metric.cpu())
+    """Move the metric to the CPU, and return the state of each of its `metrics_in`."""
+    parts = metrics_in(metric.cpu())
     return [(part.update_count, {name: getattr(part, name) for name in part._reductions}) for part in parts]
 
 
-def take_over(metric: nn.Module, by_rank: Sequence[list[State]]) -> None:
+def load_merged(metric: nn.Module, by_rank: Sequence[list[State]]) -> None:
     """Load the merged states of all ranks, as `states_of` returned them on each, into `metric`."""
-    for part, states in zip(parts_of(metric), zip(*by_rank, strict=True), strict=True):
+    for part, states in zip(metrics_in(metric), zip(*by_rank, strict=True), strict=True):
         seen = [named for count, named in states if count]
         if seen:
             part._update_count = sum(count for count, _ in states)

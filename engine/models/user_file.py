@@ -25,12 +25,12 @@ MODULE = "footplate_model_file"
 
 def build(path: str, agreed_sha256: str, classes: int) -> nn.Module:
     """Return the result of `build_model(classes)` of the file. Raises TaskError."""
-    file, module = opened(path, agreed_sha256)
+    file, module = load_module(path, agreed_sha256)
     function = getattr(module, "build_model", None)
     if not callable(function):
         remedy = "Define build_model(num_classes), returning a torch.nn.Module."
         raise TaskError("model", f"{file.name} has no function build_model.", remedy)
-    model = guarded(file, "in build_model", function, classes)
+    model = call_guarded(file, "in build_model", function, classes)
     if not isinstance(model, nn.Module):
         kind = type(model).__name__
         message = f"build_model of {file.name} returned {'nothing' if model is None else f'a {kind}'}, not a model."
@@ -38,7 +38,7 @@ def build(path: str, agreed_sha256: str, classes: int) -> nn.Module:
     return model
 
 
-def opened(path: str, agreed_sha256: str) -> tuple[Path, types.ModuleType]:
+def load_module(path: str, agreed_sha256: str) -> tuple[Path, types.ModuleType]:
     """Run a file, and return it with its module.
 
     The file is read once, so that the code that runs is the code that was hashed. Raises TaskError if its contents differ
@@ -60,10 +60,10 @@ def opened(path: str, agreed_sha256: str) -> tuple[Path, types.ModuleType]:
     return file, _run(file, source)
 
 
-def try_out(path: str, model: nn.Module, image: tuple[int, int, int], wanted: tuple[int, ...], remedy: str) -> None:
+def try_out(path: str, model: nn.Module, image: tuple[int, int, int], expected: tuple[int, ...], remedy: str) -> None:
     """Run the file's model on two empty images [channels, height, width], to find a wrong shape before the training.
 
-    Each result must have the shape `wanted`. Raises TaskError.
+    Each result must have the shape `expected`. Raises TaskError.
     """
     channels, size = image[:2]
     asked = f"images of {size} px with {counted(channels, 'channel')}"
@@ -76,9 +76,9 @@ def try_out(path: str, model: nn.Module, image: tuple[int, int, int], wanted: tu
         raise TaskError("model", message, "Fix the file, or set another image size.") from error
     finally:
         model.train()
-    if not isinstance(outputs, Tensor) or tuple(outputs.shape) != (2, *wanted):
+    if not isinstance(outputs, Tensor) or tuple(outputs.shape) != (2, *expected):
         got = f"a tensor of {list(outputs.shape)}" if isinstance(outputs, Tensor) else f"a {type(outputs).__name__}"
-        message = f"For two {asked}, the model of {path} returns {got}; expected a tensor of {[2, *wanted]}."
+        message = f"For two {asked}, the model of {path} returns {got}; expected a tensor of {[2, *expected]}."
         raise TaskError("model", message, remedy)
 
 
@@ -86,17 +86,17 @@ def _run(file: Path, source: bytes) -> types.ModuleType:
     module = types.ModuleType(MODULE)
     module.__file__ = str(file)
     sys.modules[MODULE] = module  # dataclasses and pickling look the module up by its name
-    guarded(file, "when it is imported", lambda: exec(compile(source, str(file), "exec"), module.__dict__))
+    call_guarded(file, "when it is imported", lambda: exec(compile(source, str(file), "exec"), module.__dict__))
     return module
 
 
-def guarded(file: Path, when: str, function: Any, *given: Any) -> Any:
+def call_guarded(file: Path, when: str, function: Any, *args: Any) -> Any:
     """Call `function` of a file, and return its result.
 
     Raises TaskError with the line of the file that fails; errors that already explain a dataset or the file pass.
     """
     try:
-        return function(*given)
+        return function(*args)
     except (TaskError, DatasetError, UnreadableImage):
         raise
     except (Exception, SystemExit) as error:
@@ -105,6 +105,6 @@ def guarded(file: Path, when: str, function: Any, *given: Any) -> Any:
         else:
             lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(file)]
             where = f", line {lines[-1]}" if lines else ""
-            told = f": {error}" if str(error) else ""
-            message = f"{file.name}{where}, fails {when}: {type(error).__name__}{told}."
+            reason = f": {error}" if str(error) else ""
+            message = f"{file.name}{where}, fails {when}: {type(error).__name__}{reason}."
         raise TaskError("model", message, "Fix the file, then allow it again.") from error

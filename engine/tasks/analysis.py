@@ -56,7 +56,7 @@ class Measured:
     def own(self) -> Any:
         """The task's metric, without those of plug-ins."""
         metric = self.metrics[OWN]
-        return metric.own if isinstance(metric, WithAdded) else metric
+        return metric.base if isinstance(metric, WithAdded) else metric
 
 
 @dataclass

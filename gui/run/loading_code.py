@@ -64,9 +64,9 @@ def _from_file(job: Job, classes: int, channels: int, other: str) -> str:
     task = load_catalogue().task(job.task)
     if task is not None and task.file:
         of_file = f"runpy.run_path({job.model.name!r}).values()"
-        derived = "isinstance(each, type) and issubclass(each, OwnTask) and each is not OwnTask"
+        derived = "isinstance(each, type) and issubclass(each, CustomTask) and each is not CustomTask"
         return (
-            "import torch, runpy; from engine.tasks.custom_file import OwnTask\n"
+            "import torch, runpy; from engine.tasks.custom.interface import CustomTask\n"
             f"own = next(each for each in {of_file} if {derived})\nmodel = own().build_model({classes}, {channels})"
         )
     return f'import torch, runpy; model = runpy.run_path({job.model.name!r})["build_model"]({_scores(job, classes)}){other}'

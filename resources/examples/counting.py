@@ -1,7 +1,7 @@
-"""A task of one's own: how many things are in an image.
+"""Custom task that counts the objects in an image.
 
-The folder holds `images` and a table `counts.csv` with a line "NAME.png,NUMBER" for each image. Copy this file, change what is
-different in your case, choose the task "Your own task", and give the copy as the model:
+The folder holds `images` and a table `counts.csv` with a line "NAME.png,NUMBER" for each image. Copy this file, adapt it to
+your data, choose the task "Your own task", and give the copy as the model:
 
     footplate train FOLDER --task custom --model counting.py --trust-model-file
 """
@@ -16,14 +16,14 @@ from PIL import Image
 from torch import Tensor, nn
 from torch.nn import functional
 
-from engine.tasks.custom_file import Measure, OwnTask, SampleSet, UnreadableImage, Visualization
+from engine.tasks.custom.interface import CustomTask, Measure, SampleSet, UnreadableImage, Visualization
 
 SIDE = 48
-"""Images are made so large, in pixels, before the model sees them."""
+"""Side in pixels that images are resized to."""
 
 
 class CountedImages(SampleSet):
-    """Images and how many things are in each of them."""
+    """Images with the number of objects in each."""
 
     def __init__(self, folder: Path, rows: list[tuple[str, int]]) -> None:
         self.folder = str(folder)
@@ -36,33 +36,33 @@ class CountedImages(SampleSet):
         return f"images/{self.rows[index][0]}"
 
     def load(self, index: int, epoch: int) -> tuple[Tensor, Tensor]:
-        """The image, float [3, SIDE, SIDE] from 0 to 1, and its number, float [1]."""
+        """Return the image, float [3, SIDE, SIDE] from 0 to 1, and its number, float [1]."""
         name, count = self.rows[index]
         try:
             with Image.open(Path(self.folder, "images", name)) as image:
                 pixels = np.asarray(image.convert("RGB").resize((SIDE, SIDE)))
-        except OSError as error:  # it is left out, and told of by its name
+        except OSError as error:  # the image is skipped, and reported by its name
             raise UnreadableImage(self.path(index), str(error)) from error
         return torch.from_numpy(pixels.copy()).permute(2, 0, 1) / 255, torch.tensor([float(count)])
 
 
-class Counting(OwnTask):
-    measures = (
+class Counting(CustomTask):
+    metrics = (
         Measure("mean_error", "Mean error", higher_is_better=False),
         Measure("exact", "Counted exactly", higher_is_better=True, percent=True),
     )
 
     def datasets(self) -> tuple[SampleSet, SampleSet]:
-        """All images of the table, of which the job's share is drawn for validation."""
+        """Return all images of the table, a random fraction of them for validation."""
         folder = Path(self.job.data.dataset)
         with open(folder / "counts.csv", newline="", encoding="utf-8") as table:
             rows = [(name, int(count)) for name, count in csv.reader(table)]
         random.Random(self.job.training.seed).shuffle(rows)  # every worker draws the same
-        kept = max(1, round(len(rows) * self.job.data.val_fraction))
-        return CountedImages(folder, rows[kept:]), CountedImages(folder, rows[:kept])
+        val_count = max(1, round(len(rows) * self.job.data.val_fraction))
+        return CountedImages(folder, rows[val_count:]), CountedImages(folder, rows[:val_count])
 
     def build_model(self, classes: int, channels: int) -> nn.Module:
-        """Marks what looks like a thing, and adds the marks up."""
+        """Build a network that marks objects and adds the marks up."""
         return nn.Sequential(
             nn.Conv2d(channels, 16, 5, padding=2),
             nn.BatchNorm2d(16),
@@ -77,22 +77,22 @@ class Counting(OwnTask):
         )
 
     def transform(self, inputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-        """Half of the batches are mirrored: that changes no number."""
+        """Mirror half of the batches, which changes no number."""
         return (inputs.flip(3) if torch.rand(()) < 0.5 else inputs), targets
 
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
         return functional.smooth_l1_loss(outputs, targets, reduction="none")[:, 0]
 
     def measure(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """Of each image how far off the number is, and whether it is right when rounded; the means are reported."""
+        """Return each image's error, and 1 if its rounded number is right; their means are reported."""
         return torch.cat([(outputs - targets).abs(), (outputs.round() == targets).float()], 1)
 
     def show(self, image: np.ndarray, value: Tensor, *, predicted: bool) -> Visualization:
-        return Visualization(image, f"{value.item():.1f} counted" if predicted else f"{value.item():.0f} there")
+        return Visualization(image, f"{value.item():.1f} counted" if predicted else f"{value.item():.0f} expected")
 
 
 class Sum(nn.Module):
-    """Adds a map of marks [n, pixels] up to a number [n, 1]; to a tenth of it, so that fresh weights begin near small ones."""
+    """Sum of a map of marks [n, pixels], [n, 1]; a tenth of it, so that fresh weights start near small numbers."""
 
     def forward(self, marks: Tensor) -> Tensor:
         return marks.sum(1, keepdim=True) / 10

@@ -294,7 +294,7 @@ def test_special_model_or_weights_file_is_refused(tmp_path: Path, kind: str) -> 
 
     assert RealDisk().model_file(str(model)).sha256 is None
     with pytest.raises(TaskError, match=f"model.py is {kind}, not a regular file"):
-        user_file.opened(str(model), "0" * 64)
+        user_file.load_module(str(model), "0" * 64)
     with pytest.raises(TaskError, match=f"weights.pt is {kind}, not a regular file"):
         weights.from_file(str(state))
     told = problems(

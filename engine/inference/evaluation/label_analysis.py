@@ -16,7 +16,7 @@ from engine.inference.evaluation.thresholds import class_curves, threshold_rows
 from engine.metrics import calibration
 from engine.metrics.calibration import Fitted
 from engine.metrics.class_counts import Shares
-from engine.metrics.label_curves import RankedScores, average_precision, roc, roc_area, thinned
+from engine.metrics.label_curves import RankedScores, average_precision, roc, roc_area, thin
 from engine.tasks.analysis import Analysis, Columns, Intervals, Measured, Values
 from engine.tasks.multilabel.task import THRESHOLD
 
@@ -184,7 +184,7 @@ def _curves(number: int, ranked: RankedScores, precision: Interval | None, area:
     found = class_curves(number, counts, round(float(counts.right[-1])), precision)
     if area is None:
         return found
-    curve = thinned(roc(counts))
+    curve = thin(roc(counts))
     return structs.replace(
         found,
         false_positive_rate=tuple(curve.x.tolist()),

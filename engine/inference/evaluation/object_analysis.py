@@ -14,7 +14,7 @@ from engine.contract.inference.evaluation import BoxErrors, ClassCurves, SizeNam
 from engine.inference.evaluation.thresholds import class_curves, threshold_rows
 from engine.metrics.average_precision import (
     LEFT_OUT,
-    MOST,
+    MAX_DETECTIONS,
     RIGHT,
     THRESHOLDS,
     WRONG,
@@ -28,7 +28,7 @@ from engine.metrics.average_precision import (
     outcomes_of,
 )
 from engine.metrics.base import Metric
-from engine.metrics.detection_errors import COLUMNS, costs, judge_errors
+from engine.metrics.detection_errors import COLUMNS, costs, find_errors
 from engine.metrics.label_curves import Counts
 from engine.tasks.analysis import OWN, Analysis, Columns, Intervals, Measured
 from engine.tasks.detection.task import SHOWN, Found, found_in, true_in
@@ -57,7 +57,7 @@ class ObjectMetric(Metric):
     """Metric of detections by size.
 
     `counters` [2 + 3, C] count the objects of each class, the missed ones, and those of each of `SIZES`. `rows` hold
-    those of `judge_errors`, and the ten outcomes for each size, without objects and detections of other sizes.
+    those of `find_errors`, and the ten outcomes for each size, without objects and detections of other sizes.
     """
 
     def __init__(self, classes: int, scale: float) -> None:
@@ -73,7 +73,7 @@ class ObjectMetric(Metric):
     def update(self, outputs: Tensor, targets: Tensor) -> None:
         for output, target in zip(outputs.cpu(), targets.cpu(), strict=True):
             each = self.compared(found_in(output), target)
-            errors = judge_errors(each.found.classes, each.found.scores, each.classes, each.ignored, each.overlaps)
+            errors = find_errors(each.found.classes, each.found.scores, each.classes, each.ignored, each.overlaps)
             by_size = [self._outcomes(each, *limits) for limits in AREAS]
             self.add_rows(torch.from_numpy(np.column_stack([errors.rows, *by_size])))
             real = ~each.ignored
@@ -104,7 +104,7 @@ class ObjectMetric(Metric):
         }
 
     def _outcomes(self, each: Compared, least: float, most: float) -> Floats:
-        """Return the outcomes like pycocotools' `evaluateImg`, in the order of `judge_errors`.
+        """Return the outcomes like pycocotools' `evaluateImg`, in the order of `find_errors`.
 
         Objects of other sizes are ignored, as are unmatched detections of another size.
         """
@@ -113,7 +113,7 @@ class ObjectMetric(Metric):
         parts = [np.empty((0, len(THRESHOLDS)))]
         for number in np.unique(each.found.classes):
             of = np.flatnonzero(each.found.classes == number)
-            of = of[np.argsort(-each.found.scores[of], kind="stable")][:MOST]
+            of = of[np.argsort(-each.found.scores[of], kind="stable")][:MAX_DETECTIONS]
             true = np.flatnonzero(each.classes == number)
             taken = assign(each.overlaps[np.ix_(of, true)], ignored[true], each.ignored[true])
             outcomes = outcomes_of(taken, ignored[true])
@@ -158,7 +158,7 @@ class ObjectAnalysis(Analysis):
         compare = self.kind(len(self.classes), 1.0).compared
         for output, target in zip(outputs.cpu(), targets.cpu(), strict=True):
             each = compare(found_in(output, SHOWN), target)
-            rows = judge_errors(each.found.classes, each.found.scores, each.classes, each.ignored, each.overlaps).rows
+            rows = find_errors(each.found.classes, each.found.scores, each.classes, each.ignored, each.overlaps).rows
             right, wrong = (rows[:, 2] == RIGHT).sum(), (rows[:, 2] == WRONG).sum()
             there = each.classes[~each.ignored]
             either = right + wrong + len(there)

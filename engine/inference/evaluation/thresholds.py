@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from engine.contract.inference.evaluation import ClassCurves, Interval, ThresholdRow
-from engine.metrics.label_curves import Counts, best_f1, precision_recall, thinned
+from engine.metrics.label_curves import Counts, best_f1, precision_recall, thin
 
 THRESHOLDS = tuple(round(0.05 * step, 2) for step in range(20))
 
@@ -35,7 +35,7 @@ def class_curves(number: int, counts: Counts, positives: int, precision: Interva
     """Return the precision-recall curve of a class with `positives` samples."""
     full = precision_recall(counts, positives)
     threshold, f1 = best_f1(full)
-    curve = thinned(full)
+    curve = thin(full)
     return ClassCurves(
         class_index=number,
         positives=positives,

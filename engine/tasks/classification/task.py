@@ -13,7 +13,7 @@ from engine.contract.job import Job
 from engine.data.decoding.idx import Bytes
 from engine.data.transforms.device_transforms import Statistics
 from engine.metrics.base import Metric
-from engine.metrics.class_counts import ClassCounts, Shares, balanced_weights, of_classes
+from engine.metrics.class_counts import ClassCounts, Shares, balanced_weights, class_scores
 from engine.models import classification_models, timm_models, torchvision_models
 from engine.models.base import ModelInfo
 from engine.models.weights import of_torchvision
@@ -65,7 +65,7 @@ class ClassificationMetric(Metric):
         return {"top1": top1 / count, "top5": top5 / count, "loss": loss / count}
 
     def per_class(self) -> dict[str, Shares]:
-        return of_classes(*self._counts.sums(self.counters[_SUMS:]))
+        return class_scores(*self._counts.sums(self.counters[_SUMS:]))
 
     def confusion(self) -> tuple[tuple[int, ...], ...]:
         return self._counts.confusion(self.counters[_SUMS:])

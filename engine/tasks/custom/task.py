@@ -1,4 +1,4 @@
-"""A task of the user's own, in a Python file that is run only with consent: its data, model, loss and measures."""
+"""Task of a Python file that is run only with consent: its data, model, loss and metrics."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from engine.models.model_surgery import find_head, set_heads
 from engine.tasks.base import DatasetInfo, Objective, Task, Visualization
 from engine.tasks.classification.task import IMAGENET
 from engine.tasks.custom.entry import TASK
-from engine.tasks.custom_file import OwnTask
+from engine.tasks.custom.interface import CustomTask
 
 REMEDY = "Fix the file, then allow it again."
 BLANK_SIDE = 64
@@ -51,95 +51,95 @@ class Custom(Task):
         raise KeyError(model)
 
     def splits(self, job: Job) -> Splits:
-        return opened(job).splits()
+        return load_task(job).splits()
 
     def build_model(self, job: Job, classes: int, channels: int) -> nn.Module:
-        own = opened(job)
+        loaded = load_task(job)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(job.training.seed)
-            model = own.call("build_model", classes, channels)
+            model = loaded.call("build_model", classes, channels)
         if not isinstance(model, nn.Module):
-            raise own.wrong(f"build_model returns {_kind(model)}, not a torch.nn.Module")
+            raise loaded.error(f"build_model returns {_kind(model)}, not a torch.nn.Module")
         model = model.cpu().train()
         head = find_head(model, classes) if classes else None
         if job.model.weights_file:
             state, source = weights.from_file(job.model.weights_file), job.model.weights_file
             weights.load(model, state, head=head, channels=channels, field="weights_file", source=source)
         elif job.model.pretrained:
-            message = f"Footplate has no pretrained weights for {own.file.name}."
+            message = f"Footplate has no pretrained weights for {loaded.file.name}."
             raise TaskError("pretrained", message, weights.SCRATCH)
         if job.model.freeze_epochs and head is None:
-            message = f"{own.file.name} has no layer with {classes} outputs that could be trained as the head."
+            message = f"{loaded.file.name} has no layer with {classes} outputs that could be trained as the head."
             raise TaskError("freeze_epochs", message, "Train all layers.")
         set_heads(model, [head] if head is not None else [], freeze=bool(job.model.freeze_epochs))
         if job.data.dataset:
-            own.try_out(model, channels)
+            loaded.try_out(model, channels)
         return model
 
     def image_size(self, job: Job) -> int:
         if job.data.image_size is not None:
             return job.data.image_size
-        own = opened(job)
-        if not job.data.dataset or not isinstance(own.splits().train, SampleSet):
-            return int(own.task.image_size)
-        shape = own.example()[0].shape
+        loaded = load_task(job)
+        if not job.data.dataset or not isinstance(loaded.splits().train, SampleSet):
+            return int(loaded.task.image_size)
+        shape = loaded.example()[0].shape
         return shape[-1] if len(shape) == 3 else 0
 
     def normalisation(self, job: Job, channels: int) -> Statistics:
-        mean, std = opened(job).task.statistics or IMAGENET
+        mean, std = load_task(job).task.statistics or IMAGENET
         if len(mean) == channels:
             return mean, std
         return (sum(mean) / len(mean),) * channels, (sum(std) / len(std),) * channels
 
     def objective(self, job: Job, dataset_info: DatasetInfo) -> Objective:
-        return OwnObjective(opened(job))
+        return CustomObjective(load_task(job))
 
     def example_shape(self, job: Job, channels: int) -> tuple[int, ...]:
-        train = opened(job).splits().train
-        if isinstance(train, SampleSet):
-            return tuple(opened(job).example()[0].shape)
+        loaded = load_task(job)
+        if isinstance(loaded.splits().train, SampleSet):
+            return tuple(loaded.example()[0].shape)
         return super().example_shape(job, channels)
 
     def finish(self, job: Job, streams: RandomStreams, rank: int) -> Finish | None:
-        own = opened(job)
-        if type(own.task).transform is OwnTask.transform:
+        loaded = load_task(job)
+        if type(loaded.task).transform is CustomTask.transform:
             return None
 
-        def transformed(inputs: Tensor, targets: Tensor, epoch: int, batch_index: int) -> tuple[Tensor, Tensor]:
+        def transform(inputs: Tensor, targets: Tensor, epoch: int, batch_index: int) -> tuple[Tensor, Tensor]:
             if not len(targets):
                 return inputs, targets
             with torch.random.fork_rng(devices=[inputs.device] if inputs.is_cuda else []):
                 torch.manual_seed(streams.number(Purpose.TRANSFORM, epoch=epoch, batch=batch_index, rank=rank))
-                made: Any = own.task.transform(inputs, targets)
-            if not isinstance(made, tuple) or [type(each) for each in made] != [Tensor, Tensor]:
-                raise own.wrong(f"transform returns {_kind(made)}, not a tuple of inputs and targets")
-            return made[0], made[1]
+                batch: Any = loaded.task.transform(inputs, targets)
+            if not isinstance(batch, tuple) or [type(each) for each in batch] != [Tensor, Tensor]:
+                raise loaded.error(f"transform returns {_kind(batch)}, not a tuple of inputs and targets")
+            return batch[0], batch[1]
 
-        return transformed
+        return transform
 
 
-class Opened:
-    """The user's task of one job, and the data that it has opened for it."""
+class LoadedTask:
+    """Task of a job's file, with the job's data."""
 
     def __init__(self, job: Job) -> None:
         self.job = job
-        self.file, made = _class_of(job.model.name, job.model.model_file_sha256)
-        self.task: OwnTask = user_file.guarded(self.file, f"in {made.__name__}()", made)
+        self.file, task = _class_of(job.model.name, job.model.model_file_sha256)
+        self.task: CustomTask = user_file.call_guarded(self.file, f"in {task.__name__}()", task)
         self.task.job = job
         self._splits: Splits | None = None
         self._example: tuple[Tensor, Tensor] | None = None
 
-    def call(self, name: str, *given: Any) -> Any:
+    def call(self, name: str, *args: Any) -> Any:
         """Call a method of the task. Raises TaskError with the line that fails."""
-        return user_file.guarded(self.file, f"in {name}", getattr(self.task, name), *given)
+        return user_file.call_guarded(self.file, f"in {name}", getattr(self.task, name), *args)
 
-    def wrong(self, what: str) -> TaskError:
-        return TaskError("model", f"{self.file.name}: {what}.", REMEDY)
+    def error(self, reason: str) -> TaskError:
+        return TaskError("model", f"{self.file.name}: {reason}.", REMEDY)
 
     def splits(self) -> Splits:
         if self._splits is None:
-            made = self.call("datasets")
-            self._splits = self._own_splits(made) if made is not None else self._of_annotations()
+            pair = self.call("datasets")
+            self._splits = self._open_annotations() if pair is None else self._check_datasets(pair)
         return self._splits
 
     def example(self) -> tuple[Tensor, Tensor]:
@@ -148,7 +148,7 @@ class Opened:
             splits = self.splits()
             train = splits.train
             if isinstance(train, SampleSet):
-                self._example = _first(self, train)
+                self._example = self._first_sample(train)
             else:
                 size = Custom().image_size(self.job)
                 loaded = torch.zeros((1, train.planes, size, size), dtype=torch.uint8) if train.planes else None
@@ -158,93 +158,97 @@ class Opened:
 
     def try_out(self, model: nn.Module, channels: int) -> None:
         """Run the functions of the file on two samples, so that errors are reported before the training."""
-        given, target = self.example()
-        inputs, targets = torch.stack([given, given]), torch.stack([target, target])
+        sample, target = self.example()
+        inputs, targets = torch.stack([sample, sample]), torch.stack([target, target])
         inputs = inputs.float() if inputs.is_floating_point() else inputs
         model.eval()
         try:
             with torch.no_grad(), torch.random.fork_rng(devices=[]):
-                outputs = user_file.guarded(self.file, f"on inputs of {list(inputs.shape)}", model, inputs)
+                outputs = user_file.call_guarded(self.file, f"on inputs of {list(inputs.shape)}", model, inputs)
                 if not isinstance(outputs, Tensor) or not outputs.ndim or len(outputs) != 2:
-                    what = f"for two inputs the model returns {_kind(outputs)}; expected a tensor of [2, ...]"
-                    raise self.wrong(what)
-                user_file.guarded(self.file, "in loss", self.losses, outputs.float(), targets)
-                rows = user_file.guarded(self.file, "in measure", self.values, outputs.float(), targets)
-                metrics = self.metrics()
-                user_file.guarded(self.file, "in summarise", self.summarised, rows.double(), metrics)
+                    raise self.error(
+                        f"for two inputs the model returns {_kind(outputs)}; expected a tensor of [2, ...]"
+                    )
+                user_file.call_guarded(self.file, "in loss", self.losses, outputs.float(), targets)
+                rows = user_file.call_guarded(self.file, "in measure", self.measure, outputs.float(), targets)
+                metrics = self.build_metrics()
+                user_file.call_guarded(self.file, "in summarise", self.summarise, rows.double(), metrics)
                 with warnings.catch_warnings():
                     warnings.simplefilter("ignore")  # two samples are few to compute a metric of
                     for name, metric in metrics.items():
-                        user_file.guarded(self.file, f"in the metric “{name}”", metric.update, outputs.float(), targets)
-                        user_file.guarded(self.file, f"in the metric “{name}”", self.computed, name, metric)
+                        user_file.call_guarded(
+                            self.file, f"in the metric “{name}”", metric.update, outputs.float(), targets
+                        )
+                        user_file.call_guarded(self.file, f"in the metric “{name}”", self.compute, name, metric)
         finally:
             model.train()
 
     def losses(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        made: Any = self.task.loss(outputs, targets)
-        if not isinstance(made, Tensor) or made.shape != (len(outputs),):
-            raise self.wrong(f"loss returns {_kind(made)}; expected one loss per sample, [{len(outputs)}]")
-        return made
+        losses: Any = self.task.loss(outputs, targets)
+        if not isinstance(losses, Tensor) or losses.shape != (len(outputs),):
+            raise self.error(f"loss returns {_kind(losses)}; expected one loss per sample, [{len(outputs)}]")
+        return losses
 
-    def values(self, outputs: Tensor, targets: Tensor) -> Tensor:
+    def measure(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """Return the measured values of each sample, [n, k]."""
-        made: Any = self.task.measure(outputs, targets)
-        if not isinstance(made, Tensor) or made.ndim != 2 or len(made) != len(outputs):
-            raise self.wrong(f"measure returns {_kind(made)}; expected one row per sample, [{len(outputs)}, k]")
-        return made
+        values: Any = self.task.measure(outputs, targets)
+        if not isinstance(values, Tensor) or values.ndim != 2 or len(values) != len(outputs):
+            raise self.error(f"measure returns {_kind(values)}; expected one row per sample, [{len(outputs)}, k]")
+        return values
 
-    def metrics(self) -> dict[str, Any]:
-        """Return new torchmetrics metrics by the ids of the file's measures that they compute."""
-        made: Any = self.call("metrics")
-        if not isinstance(made, dict):
-            raise self.wrong(f"metrics returns {_kind(made)}, not a dict")
-        known = {measure.id for measure in self.task.measures}
-        for name, metric in made.items():
-            if name not in known:
-                raise self.wrong(f"metrics returns “{name}”, which is not in `measures`")
-            if not torchmetrics_states.parts_of(metric):
-                raise self.wrong(f"metrics returns {_kind(metric)} for “{name}”, not a torchmetrics.Metric")
-            torchmetrics_states.keep_apart(metric)
-        return made
+    def build_metrics(self) -> dict[str, Any]:
+        """Return new torchmetrics metrics by the ids of the file's metrics that they compute."""
+        metrics: Any = self.call("build_metrics")
+        if not isinstance(metrics, dict):
+            raise self.error(f"build_metrics returns {_kind(metrics)}, not a dict")
+        declared = {entry.id for entry in self.task.metrics}
+        for name, metric in metrics.items():
+            if name not in declared:
+                raise self.error(f"build_metrics returns “{name}”, which is not in `metrics`")
+            if not torchmetrics_states.metrics_in(metric):
+                raise self.error(f"build_metrics returns {_kind(metric)} for “{name}”, not a torchmetrics.Metric")
+            torchmetrics_states.disable_sync(metric)
+        return metrics
 
-    def computed(self, name: str, metric: Any) -> float:
+    def compute(self, name: str, metric: Any) -> float:
         """Return the value of one of the file's torchmetrics metrics."""
-        made: Any = metric.compute()
-        if not isinstance(made, int | float) and not (isinstance(made, Tensor) and made.numel() == 1):
-            raise self.wrong(f"the metric “{name}” returns {_kind(made)}; expected a single number")
-        return float(made)
+        value: Any = metric.compute()
+        if not isinstance(value, int | float) and not (isinstance(value, Tensor) and value.numel() == 1):
+            raise self.error(f"the metric “{name}” returns {_kind(value)}; expected a single number")
+        return float(value)
 
-    def summarised(self, values: Tensor, metrics: Collection[str]) -> dict[str, float]:
-        """Return the file's measures except those of `metrics`, by id, from the values of all samples, float64 [N, k]."""
-        measures = [measure for measure in self.task.measures if measure.id not in metrics]
-        told = list(self.task.summarise(values))
-        if len(told) != len(measures):
-            raise self.wrong(f"summarise returns {len(told)} values for {len(measures)} measures")
-        return {measure.id: float(value) for measure, value in zip(measures, told, strict=True)}
+    def summarise(self, rows: Tensor, computed: Collection[str]) -> dict[str, float]:
+        """Return the file's metrics except those `computed`, by id, from the values of all samples, float64 [N, k]."""
+        entries = [entry for entry in self.task.metrics if entry.id not in computed]
+        values = list(self.task.summarise(rows))
+        if len(values) != len(entries):
+            raise self.error(f"summarise returns {len(values)} values for {len(entries)} metrics")
+        return {entry.id: float(value) for entry, value in zip(entries, values, strict=True)}
 
-    def _own_splits(self, made: Any) -> Splits:
-        if not isinstance(made, tuple) or len(made) != 2 or not all(isinstance(each, SampleSet) for each in made):
-            raise self.wrong(f"datasets returns {_kind(made)}, not two SampleSets, for training and validation")
-        train, val = made
+    def _check_datasets(self, pair: Any) -> Splits:
+        """Return the splits that `datasets` returned. Raises TaskError."""
+        if not isinstance(pair, tuple) or len(pair) != 2 or not all(isinstance(each, SampleSet) for each in pair):
+            raise self.error(f"datasets returns {_kind(pair)}, not two SampleSets, for training and validation")
+        train, val = pair
         for name, samples in (("training", train), ("validation", val)):
             if not len(samples):
                 message = f"{self.file.name} finds no samples for {name} in {self.job.data.dataset}."
                 raise TaskError("dataset", message, "Choose the folder with its samples.")
-        given, _ = _first(self, train)
-        channels = int(given.shape[0]) if given.ndim else 1
+        sample, _ = self._first_sample(train)
+        channels = int(sample.shape[0]) if sample.ndim else 1
         return Splits(tuple(self.task.classes), channels, "files", train, val)
 
-    def _of_annotations(self) -> Splits:
+    def _open_annotations(self) -> Splits:
+        """Open the job's dataset by the kinds of annotations that the file names. Raises TaskError, DatasetError."""
         job = self.job
         kinds = list(dict.fromkeys((*KINDS, *(kind for each in FORMATS.values() for kind in each.kinds))))
         unknown = [name for name in self.task.annotations if name not in kinds]
         if unknown or not self.task.annotations:
-            what = (
-                f"there are no annotations “{unknown[0]}”"
-                if unknown
-                else "it has no annotations, and datasets returns nothing"
+            name = unknown[0] if unknown else ""
+            reason = (
+                f"there are no annotations “{name}”" if name else "it has no annotations, and datasets returns nothing"
             )
-            raise TaskError("model", f"{self.file.name}: {what}.", did_you_mean(unknown[0] if unknown else "", kinds))
+            raise TaskError("model", f"{self.file.name}: {reason}.", did_you_mean(name, kinds))
         return open_splits(
             job.data.dataset,
             val_fraction=job.data.val_fraction,
@@ -253,72 +257,71 @@ class Opened:
             format=job.data.format,
         )
 
+    def _first_sample(self, samples: SampleSet) -> tuple[Tensor, Tensor]:
+        """Return the first readable sample of a split."""
+        for index in range(len(samples)):
+            try:
+                sample = user_file.call_guarded(self.file, "in load", samples.load, index, 0)
+            except UnreadableImage:
+                continue  # the loader reports it
+            if not isinstance(sample, tuple) or [isinstance(each, Tensor) for each in sample] != [True, True]:
+                raise self.error(f"load returns {_kind(sample)}, not a tuple of an input and a target, both tensors")
+            return sample[0], sample[1]
+        raise DatasetError(
+            [dataset_error("None of the training samples can be read.", "Choose a folder of intact samples.")]
+        )
 
-def opened(job: Job) -> Opened:
-    """Return the task in the job's file with its data, opened only once. Raises TaskError."""
+
+def load_task(job: Job) -> LoadedTask:
+    """Return the task in the job's file with its data; the last one is cached. Raises TaskError."""
     key = job.with_fields(**{name: FIELDS[name].default for name in fields_with("resolved")})
-    if key not in _opened:
-        _opened.clear()
-        _opened[key] = Opened(job)
-    return _opened[key]
+    if key not in _cached:
+        _cached.clear()
+        _cached[key] = LoadedTask(job)
+    return _cached[key]
 
 
-_opened: dict[Job, Opened] = {}
+_cached: dict[Job, LoadedTask] = {}
 
 
 @lru_cache(maxsize=4)
-def _class_of(path: str, agreed_sha256: str) -> tuple[Path, type[OwnTask]]:
+def _class_of(path: str, agreed_sha256: str) -> tuple[Path, type[CustomTask]]:
     """Return the file and the class of the task in it."""
-    file, module = user_file.opened(path, agreed_sha256)
-    made = [
+    file, module = user_file.load_module(path, agreed_sha256)
+    found = [
         each
         for each in vars(module).values()
-        if isinstance(each, type) and issubclass(each, OwnTask) and each.__module__ == module.__name__
+        if isinstance(each, type) and issubclass(each, CustomTask) and each.__module__ == module.__name__
     ]
-    if len(made) != 1:
-        count = "no class" if not made else "more than one class"
-        remedy = "Define one: class MyTask(OwnTask), with OwnTask from engine.tasks.custom_file."
-        raise TaskError("model", f"{file.name} has {count} derived from OwnTask.", remedy)
-    missing = sorted(made[0].__abstractmethods__)
+    if len(found) != 1:
+        count = "no class" if not found else "more than one class"
+        remedy = "Define one: class MyTask(CustomTask), with CustomTask from engine.tasks.custom.interface."
+        raise TaskError("model", f"{file.name} has {count} derived from CustomTask.", remedy)
+    missing = sorted(found[0].__abstractmethods__)
     if missing:
-        message = f"{made[0].__name__} in {file.name} has no {' and no '.join(missing)}."
+        message = f"{found[0].__name__} in {file.name} has no {' and no '.join(missing)}."
         raise TaskError("model", message, "Define the missing ones.")
-    return file, made[0]
+    return file, found[0]
 
 
-def _first(own: Opened, samples: SampleSet) -> tuple[Tensor, Tensor]:
-    """Return the first sample of a split that can be read."""
-    for index in range(len(samples)):
-        try:
-            made = user_file.guarded(own.file, "in load", samples.load, index, 0)
-        except UnreadableImage:
-            continue  # the loader names it
-        if not isinstance(made, tuple) or [isinstance(each, Tensor) for each in made] != [True, True]:
-            raise own.wrong(f"load returns {_kind(made)}, not a tuple of an input and a target, both tensors")
-        return made[0], made[1]
-    raise DatasetError(
-        [dataset_error("None of the training samples can be read.", "Choose a folder of intact samples.")]
-    )
+def _kind(value: Any) -> str:
+    if isinstance(value, Tensor):
+        return f"a tensor of {list(value.shape)}"
+    return "nothing" if value is None else f"a {type(value).__name__}"
 
 
-def _kind(made: Any) -> str:
-    if isinstance(made, Tensor):
-        return f"a tensor of {list(made.shape)}"
-    return "nothing" if made is None else f"a {type(made).__name__}"
-
-
-class OwnMetric(Metric):
+class CustomMetric(Metric):
     """Metrics of a custom task.
 
     `rows` [N, 1 + k] are the loss of each sample and the values that the file measures; metrics of torchmetrics have their
     own state.
     """
 
-    def __init__(self, own: Opened) -> None:
+    def __init__(self, loaded: LoadedTask) -> None:
         self.counters = torch.zeros(1, dtype=torch.float64)
         self.rows = torch.empty((0, 0), dtype=torch.float64)
-        self._own = own
-        self._metrics = own.metrics()
+        self._loaded = loaded
+        self._metrics = loaded.build_metrics()
 
     def reset(self) -> None:
         super().reset()
@@ -329,73 +332,70 @@ class OwnMetric(Metric):
     def update(self, outputs: Tensor, targets: Tensor) -> None:
         if not len(targets):
             return
-        losses = self._own.losses(outputs, targets)[:, None]
-        self.add_rows(torch.cat([losses.double(), self._own.values(outputs, targets).double()], 1).cpu())
+        losses = self._loaded.losses(outputs, targets)[:, None]
+        self.add_rows(torch.cat([losses.double(), self._loaded.measure(outputs, targets).double()], 1).cpu())
         for metric in self._metrics.values():
             metric.to(outputs.device).update(outputs, targets)
 
     def sync(self, all_gather: Callable[[Any], list[Any]]) -> None:
         for metric in self._metrics.values():
-            torchmetrics_states.take_over(metric, all_gather(torchmetrics_states.states_of(metric)))
+            torchmetrics_states.load_merged(metric, all_gather(torchmetrics_states.states_of(metric)))
 
     def compute(self) -> dict[str, float]:
         if not len(self.rows):
             return {}
-        values = self._own.summarised(self.rows[:, 1:], self._metrics)
-        values |= {name: self._own.computed(name, metric) for name, metric in self._metrics.items()}
-        told = {measure.id: values[measure.id] for measure in self._own.task.measures}
-        # A metric may have nothing to say of some data, as a correlation of what does not vary.
-        kept = {name: value for name, value in told.items() if name not in self._metrics or math.isfinite(value)}
-        return kept | {LOSS.id: float(self.rows[:, 0].mean())}
+        values = self._loaded.summarise(self.rows[:, 1:], self._metrics)
+        for name, metric in self._metrics.items():
+            value = self._loaded.compute(name, metric)
+            if math.isfinite(value):  # a correlation of constant values, for example, is undefined
+                values[name] = value
+        ordered = {entry.id: values[entry.id] for entry in self._loaded.task.metrics if entry.id in values}
+        return ordered | {LOSS.id: float(self.rows[:, 0].mean())}
 
 
-class OwnObjective(Objective):
+class CustomObjective(Objective):
     """Objective of the file's task."""
 
-    def __init__(self, own: Opened) -> None:
-        measures = (*(measure for measure in own.task.measures if measure.id != LOSS.id), LOSS)
-        self.entry = msgspec.structs.replace(Custom.entry, metrics=measures)
-        known = [measure.id for measure in measures]
-        if own.job.checkpoints.best_by and own.job.checkpoints.best_by not in known:
-            message = f"“{own.job.checkpoints.best_by}” is not a metric of {own.file.name}."
-            raise TaskError("best_by", message, did_you_mean(own.job.checkpoints.best_by, known))
-        self._own = own
+    def __init__(self, loaded: LoadedTask) -> None:
+        metrics = (*(entry for entry in loaded.task.metrics if entry.id != LOSS.id), LOSS)
+        self.entry = msgspec.structs.replace(Custom.entry, metrics=metrics)
+        best_by, known = loaded.job.checkpoints.best_by, [entry.id for entry in metrics]
+        if best_by and best_by not in known:
+            message = f"“{best_by}” is not a metric of {loaded.file.name}."
+            raise TaskError("best_by", message, did_you_mean(best_by, known))
+        self._loaded = loaded
 
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        return self._own.losses(outputs, targets)
+        return self._loaded.losses(outputs, targets)
 
     def correct(self, outputs: Tensor, targets: Tensor) -> Tensor | None:
-        return self._own.task.correct(outputs, targets)
+        return self._loaded.task.correct(outputs, targets)
 
     def metric(self) -> Metric:
-        return OwnMetric(self._own)
+        return CustomMetric(self._loaded)
 
     def blank_targets(self, inputs: Tensor) -> Tensor:
-        _, target = self._own.example()
+        _, target = self._loaded.example()
         return target.to(inputs.device).expand(len(inputs), *target.shape).clone()
 
     def show_truth(self, image: Bytes, target: Tensor) -> Visualization:
-        return self._shown(image, target, predicted=False)
+        return self._loaded.task.show(as_image(image), target, predicted=False)
 
     def show_prediction(self, image: Bytes, output: Tensor) -> Visualization:
-        return self._shown(image, output, predicted=True)
-
-    def _shown(self, image: npt.NDArray[Any], value: Tensor, *, predicted: bool) -> Visualization:
-        return self._own.task.show(as_image(image), value, predicted=predicted)
+        return self._loaded.task.show(as_image(image), output, predicted=True)
 
 
-def as_image(given: npt.NDArray[Any]) -> Bytes:
+def as_image(values: npt.NDArray[Any]) -> Bytes:
     """Convert an input to an image, uint8 [h, w, 3].
 
-    Of channels [c, h, w], the first three or the first are stretched to their range; other inputs become a blank image.
+    The first three channels of [c, h, w], or the first, are stretched to their range; other inputs become a blank image.
     """
-    if given.dtype == np.uint8 and given.ndim == 3 and given.shape[2] == 3:
-        return given
-    if given.ndim == 2:
-        given = given[None]
-    if given.ndim != 3:
+    if values.dtype == np.uint8 and values.ndim == 3 and values.shape[2] == 3:
+        return values
+    if values.ndim == 2:
+        values = values[None]
+    if values.ndim != 3:
         return np.zeros((BLANK_SIDE, BLANK_SIDE, 3), np.uint8)
-    planes = given[:3] if len(given) >= 3 else given[:1].repeat(3, 0)
-    values = planes.astype(np.float64)
-    least, most = float(values.min()), float(values.max())
-    return np.rint((values - least) * (255 / max(most - least, 1e-12))).astype(np.uint8).transpose(1, 2, 0).copy()
+    planes = (values[:3] if len(values) >= 3 else values[:1].repeat(3, 0)).astype(np.float64)
+    low, high = float(planes.min()), float(planes.max())
+    return np.rint((planes - low) * (255 / max(high - low, 1e-12))).astype(np.uint8).transpose(1, 2, 0).copy()

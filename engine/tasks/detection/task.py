@@ -15,7 +15,15 @@ from engine.contract.job import Job
 from engine.data.decoding.idx import Bytes
 from engine.data.drawing import frame_legend, outline
 from engine.data.transforms.device_transforms import Statistics
-from engine.metrics.average_precision import THRESHOLDS, Bools, Floats, Ints, average_precisions, box_overlaps, judge
+from engine.metrics.average_precision import (
+    THRESHOLDS,
+    Bools,
+    Floats,
+    Ints,
+    average_precisions,
+    box_overlaps,
+    match_detections,
+)
 from engine.metrics.base import Metric
 from engine.models import detection_models
 from engine.models.base import ModelInfo
@@ -71,7 +79,7 @@ def true_in(target: Tensor) -> Objects:
 
 
 class InstanceMetric(Metric):
-    """`counters`: images, then the objects of each class that are not ignored. `rows`: those of `judge`.
+    """`counters`: images, then the objects of each class that are not ignored. `rows`: those of `match_detections`.
 
     `KINDS` names the overlaps by which detections are judged, the first of which decides; an image's objects and
     overlaps are its subclass's to find.
@@ -96,7 +104,7 @@ class InstanceMetric(Metric):
         for output, target in zip(outputs.cpu(), targets.cpu(), strict=True):
             found = found_in(output)
             classes, ignored, overlaps = self.compared(found, target)
-            self.add_rows(torch.from_numpy(judge(found.classes, found.scores, classes, ignored, overlaps)))
+            self.add_rows(torch.from_numpy(match_detections(found.classes, found.scores, classes, ignored, overlaps)))
             counts[0] += 1
             counts[1:] += np.bincount(classes[~ignored], minlength=len(counts) - 1)
         self.counters = self.counters + torch.from_numpy(counts)

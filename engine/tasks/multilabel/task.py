@@ -13,7 +13,7 @@ from torch.nn import functional
 from engine.contract.job import Job
 from engine.data.decoding.idx import Bytes
 from engine.metrics.base import Metric
-from engine.metrics.class_counts import Shares, of_classes, presence_weights
+from engine.metrics.class_counts import Shares, class_scores, presence_weights
 from engine.metrics.label_curves import RankedScores, average_precision
 from engine.tasks.base import DatasetInfo, Objective, Visualization
 from engine.tasks.classification.task import Classification
@@ -68,7 +68,7 @@ class MultiLabelMetric(Metric):
         }
 
     def per_class(self) -> dict[str, Shares]:
-        return {"AP": self._average_precisions()} | of_classes(*self._sums())
+        return {"AP": self._average_precisions()} | class_scores(*self._sums())
 
     def _average_precisions(self) -> Shares:
         scores, true = np.split(self.rows.cpu().numpy(), 2, axis=1)

@@ -22,7 +22,7 @@ from engine.data.formats.shared.ignored_class import masks_without
 from engine.data.transforms.device_transforms import Statistics
 from engine.metrics.base import Metric
 from engine.metrics.boundary_iou import BoundaryMetric
-from engine.metrics.class_counts import Shares, of_classes, shares, softened_weights
+from engine.metrics.class_counts import Shares, class_scores, shares, softened_weights
 from engine.models import registry, segmentation_models
 from engine.models.base import ModelInfo, TaskError
 from engine.tasks.analysis import OWN, Analysis
@@ -79,7 +79,7 @@ class SegmentationMetric(Metric):
     def per_class(self) -> dict[str, Shares]:
         """Return metrics of each class; None for a class that neither occurs nor is predicted."""
         right, true, found = self._sums()
-        return {"IoU": shares(right, true + found - right)} | of_classes(right, true, found)
+        return {"IoU": shares(right, true + found - right)} | class_scores(right, true, found)
 
     def confusion(self) -> tuple[tuple[int, ...], ...]:
         """In pixels."""

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import resources
-from engine.checks.custom_metrics import MOST_BYTES, measures_in
+from engine.checks.custom_metrics import MAX_BYTES, metrics_in
 from engine.checks.disk import ModelFile, RealDisk
 from engine.contract.catalogue import Measure
 
@@ -15,7 +15,7 @@ ROW = 'Measure("a", "A", higher_is_better=True)'
 
 
 def test_that_those_of_the_example_are_found() -> None:
-    assert measures_in((Path(resources.__path__[0]) / "examples/counting.py").read_bytes()) == (
+    assert metrics_in((Path(resources.__path__[0]) / "examples/counting.py").read_bytes()) == (
         Measure("mean_error", "Mean error", higher_is_better=False),
         Measure("exact", "Counted exactly", higher_is_better=True, percent=True),
     )
@@ -24,25 +24,25 @@ def test_that_those_of_the_example_are_found() -> None:
 @pytest.mark.parametrize(
     ("text", "found"),
     [
-        (f"class A(OwnTask):\n    measures: tuple = [{ROW}]", 1),
-        (f"class A(custom_file.OwnTask):\n    measures = ({ROW},)", 1),
-        (f"class A(Other):\n    measures = ({ROW},)", 0),
-        (f"class A(OwnTask):\n    measures = ({ROW}, *more)", 0),
-        (f'class A(OwnTask):\n    measures = ({ROW}, Measure(name, "B", True))', 0),
-        ('class A(OwnTask):\n    measures = (Measure("a", "A"),)', 0),
-        ("class A(OwnTask):\n    measures = made()", 0),
-        ("class A(OwnTask):\n    pass", 0),
-        ("class A(OwnTask:", 0),
+        (f"class A(CustomTask):\n    metrics: tuple = [{ROW}]", 1),
+        (f"class A(interface.CustomTask):\n    metrics = ({ROW},)", 1),
+        (f"class A(Other):\n    metrics = ({ROW},)", 0),
+        (f"class A(CustomTask):\n    metrics = ({ROW}, *more)", 0),
+        (f'class A(CustomTask):\n    metrics = ({ROW}, Measure(name, "B", True))', 0),
+        ('class A(CustomTask):\n    metrics = (Measure("a", "A"),)', 0),
+        ("class A(CustomTask):\n    metrics = made()", 0),
+        ("class A(CustomTask):\n    pass", 0),
+        ("class A(CustomTask:", 0),
         ("raise SystemExit", 0),
         ("\0", 0),
     ],
 )
 def test_that_they_are_known_where_they_are_written_out(text: str, found: int) -> None:
-    assert measures_in(text.encode()) == (Measure("a", "A", higher_is_better=True),) * found
+    assert metrics_in(text.encode()) == (Measure("a", "A", higher_is_better=True),) * found
 
 
 def test_that_a_file_that_is_not_there_or_too_large_has_none(tmp_path: Path) -> None:
     assert RealDisk().model_file(str(tmp_path / "none.py")) == RealDisk().model_file(str(tmp_path)) == ModelFile(None)
-    text = f"class A(OwnTask):\n    measures = ({ROW},)\n".encode()
-    assert measures_in(text)
-    assert not measures_in(text + b"#" * MOST_BYTES)
+    text = f"class A(CustomTask):\n    metrics = ({ROW},)\n".encode()
+    assert metrics_in(text)
+    assert not metrics_in(text + b"#" * MAX_BYTES)

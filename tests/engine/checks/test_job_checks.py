@@ -148,8 +148,8 @@ def test_that_the_measures_of_a_task_of_ones_own_are_judged_where_its_file_write
     file = tmp_path / "task.py"
     row = 'Measure("error", "Error", False)'
     for text, known in (
-        (f"class A(OwnTask):\n    measures = ({row},)", True),
-        ("class A(OwnTask): measures = made()", False),
+        (f"class A(CustomTask):\n    metrics = ({row},)", True),
+        ("class A(CustomTask): metrics = made()", False),
     ):
         file.write_text(text)
         for best_by, right in (("error", True), ("loss", True), ("eror", False)):

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from engine.metrics.average_precision import average_precisions, box_overlaps, judge, mask_overlaps
+from engine.metrics.average_precision import average_precisions, box_overlaps, mask_overlaps, match_detections
 from tests.support.coco_reference import CLASSES, Image, images, masks, precisions
 
 
@@ -19,7 +19,7 @@ def ours(given: list[Image], kind: str) -> np.ndarray[Any, np.dtype[np.float64]]
             overlaps = box_overlaps(found, true, ignored)
         else:
             overlaps = mask_overlaps(masks(found), masks(true), ignored)
-        rows.append(judge(image["classes"], image["scores"], image["true_classes"], ignored, [overlaps]))
+        rows.append(match_detections(image["classes"], image["scores"], image["true_classes"], ignored, [overlaps]))
         counts += np.bincount(image["true_classes"][~ignored], minlength=CLASSES)
     return average_precisions(np.concatenate(rows), counts)
 

@@ -8,11 +8,11 @@ import torch
 from scipy.ndimage import binary_erosion
 
 from engine.data.decoding.masks import NO_CLASS
-from engine.metrics.boundary_iou import BoundaryMetric, width_of
+from engine.metrics.boundary_iou import BoundaryMetric, strip_width
 
 
 def strip(mask: np.ndarray) -> np.ndarray:
-    eroded = binary_erosion(mask, np.ones((3, 3)), iterations=width_of(*mask.shape), border_value=0)
+    eroded = binary_erosion(mask, np.ones((3, 3)), iterations=strip_width(*mask.shape), border_value=0)
     return mask & ~eroded
 
 

@@ -8,14 +8,14 @@ from sklearn.metrics import average_precision_score, log_loss, precision_recall_
 
 from engine.metrics import calibration
 from engine.metrics.label_curves import (
-    MOST_POINTS,
+    MAX_POINTS,
     RankedScores,
     average_precision,
     best_f1,
     precision_recall,
     roc,
     roc_area,
-    thinned,
+    thin,
 )
 
 
@@ -59,8 +59,8 @@ def test_that_a_long_curve_keeps_its_ends_and_its_shape() -> None:
     random = np.random.default_rng(0)
     scores = random.random(20_000)
     curve = roc(RankedScores(scores, random.random(20_000) < scores).counts())
-    fewer = thinned(curve)
-    assert len(fewer.x) <= MOST_POINTS
+    fewer = thin(curve)
+    assert len(fewer.x) <= MAX_POINTS
     assert (fewer.x[-1], fewer.y[-1], fewer.x[0]) == (1, 1, 0)
     assert np.interp(curve.x, fewer.x, fewer.y) == pytest.approx(curve.y, abs=0.03)
 

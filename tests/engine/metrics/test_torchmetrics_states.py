@@ -13,7 +13,7 @@ from torchmetrics.classification import MulticlassAUROC, MulticlassF1Score
 from torchmetrics.regression import MeanSquaredError, PearsonCorrCoef, R2Score, SpearmanCorrCoef
 from torchmetrics.wrappers import LambdaInputTransformer
 
-from engine.metrics.torchmetrics_states import keep_apart, parts_of, states_of, take_over
+from engine.metrics.torchmetrics_states import disable_sync, load_merged, metrics_in, states_of
 
 CLASSES = 4
 
@@ -48,7 +48,7 @@ def test_that_ranks_with_uneven_batches_join_to_the_whole(
     whole, ranks = make(), [make() for _ in batches]
     for _ in range(2):  # once more after `reset`
         for metric in (whole, *ranks):
-            keep_apart(metric)
+            disable_sync(metric)
             metric.reset()
         for metric, sizes in zip(ranks, batches, strict=True):
             for size in sizes:
@@ -59,10 +59,10 @@ def test_that_ranks_with_uneven_batches_join_to_the_whole(
                 whole.update(*given)
         states = pickle.loads(pickle.dumps([states_of(metric) for metric in ranks]))
         for metric in ranks:
-            take_over(metric, states)
+            load_merged(metric, states)
             assert metric.compute().item() == pytest.approx(whole.compute().item(), abs=1e-6)
 
 
 def test_that_other_objects_are_told_apart() -> None:
-    assert parts_of(object()) == parts_of(torch.nn.Linear(1, 1)) == []
-    assert all(isinstance(part, Metric) for part in parts_of(classes()))
+    assert metrics_in(object()) == metrics_in(torch.nn.Linear(1, 1)) == []
+    assert all(isinstance(part, Metric) for part in metrics_in(classes()))

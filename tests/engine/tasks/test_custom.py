@@ -1,4 +1,4 @@
-"""A task in the user's own file: what it may define, and how its faults are told."""
+"""Custom tasks: the interface of their files, and errors in them."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ def things(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_things(tmp_path_factory.mktemp("data") / "things", 20)
 
 
-def job(folder: Path, file: Path, **fields: Any) -> Job:
+def custom_job(folder: Path, file: Path, **fields: Any) -> Job:
     trusted = agreed(file)
-    given = {"model": str(file), "model_file_sha256": trusted, "dataset": str(folder), "devices": ("cpu",)}
-    return Job.from_fields(task="custom", **(given | fields))
+    values = {"model": str(file), "model_file_sha256": trusted, "dataset": str(folder), "devices": ("cpu",)}
+    return Job.from_fields(task="custom", **(values | fields))
 
 
 def changed(tmp_path: Path, was: str, is_now: str) -> Path:
-    """The example with a change in it."""
+    """Write the example with `was` replaced by `is_now`, and return its path."""
     text = EXAMPLE.read_text()
     assert was in text
     file = tmp_path / "mine.py"
@@ -54,38 +54,38 @@ def changed(tmp_path: Path, was: str, is_now: str) -> Path:
     return file
 
 
-def test_that_the_example_is_opened_as_it_says(things: Path) -> None:
-    asked = job(things, EXAMPLE)
-    splits = TASK.splits(asked)
+def test_example_opens_its_samples_and_model(things: Path) -> None:
+    job = custom_job(things, EXAMPLE)
+    splits = TASK.splits(job)
     assert (len(splits.train), len(splits.val), splits.channels, splits.classes) == (16, 4, 3, ())
-    assert TASK.splits(asked) is splits
-    assert (TASK.example_shape(asked, 3), TASK.image_size(asked)) == ((3, 48, 48), 48)
-    model = TASK.build_model(asked, 0, 3)
-    again = TASK.build_model(asked, 0, 3)
+    assert TASK.splits(job) is splits
+    assert (TASK.example_shape(job, 3), TASK.image_size(job)) == ((3, 48, 48), 48)
+    model = TASK.build_model(job, 0, 3)
+    again = TASK.build_model(job, 0, 3)
     assert all(torch.equal(one, other) for one, other in zip(model.parameters(), again.parameters(), strict=True))
-    objective = TASK.objective(asked, DatasetInfo((), 3))
+    objective = TASK.objective(job, DatasetInfo((), 3))
     assert [measure.id for measure in objective.entry.metrics] == ["mean_error", "exact", "loss"]
     assert objective.blank_targets(torch.zeros(5, 3, 48, 48)).shape == (5, 1)
     shown = objective.show_prediction(np.zeros((3, 48, 48), np.float32), torch.tensor([2.26]))  # type: ignore[arg-type]
     assert (shown.words, shown.image.shape) == ("2.3 counted", (48, 48, 3))
 
 
-def test_that_measures_are_the_same_however_the_samples_are_divided(things: Path) -> None:
-    objective = TASK.objective(job(things, EXAMPLE), DatasetInfo((), 3))
+def test_metric_is_equal_for_merged_ranks(things: Path) -> None:
+    objective = TASK.objective(custom_job(things, EXAMPLE), DatasetInfo((), 3))
     outputs, targets = torch.tensor([[1.2], [3.0], [4.9]]), torch.tensor([[1.0], [5.0], [5.0]])
-    whole, parts = objective.metric(), [objective.metric() for _ in range(2)]
-    whole.update(outputs, targets)
+    full, parts = objective.metric(), [objective.metric() for _ in range(2)]
+    full.update(outputs, targets)
     parts[0].update(outputs[:1], targets[:1])
     parts[1].update(outputs[1:], targets[1:])
     joined = objective.metric()
     joined.rows = torch.cat([part.rows for part in parts])
-    assert joined.compute() == whole.compute()
+    assert joined.compute() == full.compute()
     joined.reset()
     assert joined.compute() == {}
     joined.update(outputs, targets)
-    assert joined.compute() == whole.compute()
-    assert whole.compute()["mean_error"] == pytest.approx((0.2 + 2.0 + 0.1) / 3)
-    assert whole.compute()["exact"] == pytest.approx(2 / 3)
+    assert joined.compute() == full.compute()
+    assert full.compute()["mean_error"] == pytest.approx((0.2 + 2.0 + 0.1) / 3)
+    assert full.compute()["exact"] == pytest.approx(2 / 3)
     assert objective.metric().compute() == {}
 
 
@@ -93,7 +93,7 @@ METRICS = """
     def measure(self, outputs, targets):
         return (outputs.round() == targets).float()
 
-    def metrics(self):
+    def build_metrics(self):
         from torchmetrics.regression import MeanAbsoluteError, PearsonCorrCoef
         from torchmetrics.wrappers import MinMaxMetric
         return {"mean_error": MeanAbsoluteError()}
@@ -109,125 +109,118 @@ def with_metrics(tmp_path: Path, was: str = "", is_now: str = "") -> Path:
     return file
 
 
-def test_that_metrics_of_torchmetrics_tell_some_of_the_measures_and_are_left_out_where_they_are_not_finite(
-    things: Path, tmp_path: Path
-) -> None:
-    objective = TASK.objective(job(things, with_metrics(tmp_path)), DatasetInfo((), 3))
-    measures = objective.metric()
+def test_torchmetrics_compute_declared_metrics_if_finite(things: Path, tmp_path: Path) -> None:
+    objective = TASK.objective(custom_job(things, with_metrics(tmp_path)), DatasetInfo((), 3))
+    metric = objective.metric()
     for number in range(3):
-        measures.reset()
-        measures.update(torch.tensor([[1.2], [3.0]]), torch.tensor([[1.0], [5.0]]))
-        measures.update(torch.tensor([[4.9 + number]]), torch.tensor([[5.0 + number]]))
-        values = measures.compute()
+        metric.reset()
+        metric.update(torch.tensor([[1.2], [3.0]]), torch.tensor([[1.0], [5.0]]))
+        metric.update(torch.tensor([[4.9 + number]]), torch.tensor([[5.0 + number]]))
+        values = metric.compute()
         assert list(values) == ["mean_error", "exact", "loss"]
         assert values["mean_error"] == pytest.approx((0.2 + 2.0 + 0.1) / 3)
         assert values["exact"] == pytest.approx(2 / 3)
     file = with_metrics(tmp_path, ": MeanAbsoluteError()", ": MeanAbsoluteError() / 0")
-    objective = TASK.objective(job(things, file), DatasetInfo((), 3))
-    measures = objective.metric()
-    measures.update(torch.tensor([[1.2]]), torch.tensor([[1.0]]))
-    assert list(measures.compute()) == ["exact", "loss"]
+    objective = TASK.objective(custom_job(things, file), DatasetInfo((), 3))
+    metric = objective.metric()
+    metric.update(torch.tensor([[1.2]]), torch.tensor([[1.0]]))
+    assert list(metric.compute()) == ["exact", "loss"]
 
 
 @pytest.mark.parametrize(
-    ("was", "is_now", "told"),
+    ("was", "is_now", "expected"),
     [
-        ('{"mean_error"', '{"mean_errors"', "metrics returns “mean_errors”, which is not in `measures`"),
-        (
-            ": MeanAbsoluteError()",
-            ": print",
-            "metrics returns a builtin_function_or_method for “mean_error”, not a torchm",
-        ),
-        ("return {", "return [1] or {", "metrics returns a list, not a dict"),
+        ('{"mean_error"', '{"mean_errors"', "“mean_errors”, which is not in `metrics`"),
+        (": MeanAbsoluteError()", ": print", "a builtin_function_or_method for “mean_error”, not a torchmetrics"),
+        ("return {", "return [1] or {", "returns a list, not a dict"),
         (": MeanAbsoluteError()", ": PearsonCorrCoef(2)", r"mine\.py, fails in the metric “mean_error”: "),
         (": MeanAbsoluteError()", ": MinMaxMetric(MeanAbsoluteError())", "returns a dict; expected a single number"),
     ],
 )
-def test_that_a_fault_in_its_metrics_is_told_before_training(
-    things: Path, tmp_path: Path, *, was: str, is_now: str, told: str
+def test_build_model_reports_faulty_metrics(
+    things: Path, tmp_path: Path, *, was: str, is_now: str, expected: str
 ) -> None:
-    with pytest.raises(TaskError, match=told):
-        TASK.build_model(job(things, with_metrics(tmp_path, was, is_now)), 0, 3)
+    with pytest.raises(TaskError, match=expected):
+        TASK.build_model(custom_job(things, with_metrics(tmp_path, was, is_now)), 0, 3)
 
 
-def test_that_what_transform_draws_depends_on_seed_rank_and_place_alone(things: Path, tmp_path: Path) -> None:
+def test_transform_draws_depend_on_seed_rank_and_batch(things: Path, tmp_path: Path) -> None:
     file = changed(
         tmp_path,
         "return (inputs.flip(3) if torch.rand(()) < 0.5 else inputs), targets",
         "return inputs + torch.rand(()), targets",
     )
-    finish = TASK.finish(job(things, file), RandomStreams(0), rank=0)
+    finish = TASK.finish(custom_job(things, file), RandomStreams(0), rank=0)
     assert finish is not None
-    given = torch.zeros(2, 3, 48, 48), torch.zeros(2, 1)
+    values = torch.zeros(2, 3, 48, 48), torch.zeros(2, 1)
     state = torch.get_rng_state()
-    drawn = [finish(*given, epoch, place)[0][0, 0, 0, 0].item() for epoch, place in ((1, 0), (1, 0), (1, 1), (2, 0))]
+    drawn = [finish(*values, epoch, place)[0][0, 0, 0, 0].item() for epoch, place in ((1, 0), (1, 0), (1, 1), (2, 0))]
     assert drawn[0] == drawn[1]
     assert len(set(drawn)) == 3
     assert torch.equal(torch.get_rng_state(), state)
     for seed, rank in ((1, 0), (0, 1)):
-        other = TASK.finish(job(things, file), RandomStreams(seed), rank=rank)
+        other = TASK.finish(custom_job(things, file), RandomStreams(seed), rank=rank)
         assert other is not None
-        assert other(*given, 1, 0)[0][0, 0, 0, 0].item() not in drawn
+        assert other(*values, 1, 0)[0][0, 0, 0, 0].item() not in drawn
 
 
 @pytest.mark.parametrize(
-    ("was", "is_now", "told"),
+    ("was", "is_now", "expected"),
     [
-        ("class Counting(OwnTask)", "class Counting(OwnTask", r"mine\.py, line {line}: "),
-        ("(OwnTask):", "(object):", r"mine\.py has no class derived from OwnTask\. Define one: class MyTask"),
+        ("class Counting(CustomTask)", "class Counting(CustomTask", r"mine\.py, line {line}: "),
+        ("(CustomTask):", "(object):", r"mine\.py has no class derived from CustomTask\. Define one: class MyTask"),
         ("    def loss(", "    def lost(", r"Counting in mine\.py has no loss"),
         ("nn.Flatten(),", "nn.Flattern(),", r"mine\.py, line {line}, fails in build_model: AttributeError"),
         ("nn.MaxPool2d(2)", "nn.MaxPool2d(2), nn.Linear(7, 7)", r"fails on inputs of \[2, 3, 48, 48\]: RuntimeError"),
         ("marks.sum(1, keepdim=True)", "(marks,)[1]", r"mine\.py, line {line}, fails on inputs of .*: IndexError"),
         ("[:, 0]", "", r"mine\.py: loss returns a tensor of \[2, 1\]; expected one loss per sample, \[2\]"),
         (".float()], 1)", ".float()], 0)", r"mine\.py: measure returns a tensor of \[4, 1\]; expected one row per sample"),
-        (", (outputs.round() == targets).float()], 1)", "], 1)", "summarise returns 1 values for 2 measures"),
+        (", (outputs.round() == targets).float()], 1)", "], 1)", "summarise returns 1 values for 2 metrics"),
         ('"counts.csv"', '"table.csv"', r"mine\.py, line {line}, fails in datasets: FileNotFoundError"),
-        ("return CountedImages(folder, rows[kept:]), ", "return ", "datasets returns a CountedImages, not two SampleSets"),
-        ("rows[:kept])", "[])", r"mine\.py finds no samples for validation in"),
+        ("return CountedImages(folder, rows[val_count:]), ", "return ", "datasets returns a CountedImages, not two SampleSets"),
+        ("rows[:val_count])", "[])", r"mine\.py finds no samples for validation in"),
         (", torch.tensor([float(count)])", ", count", "load returns a tuple, not a tuple of an input and a target"),
     ],
 )  # fmt: skip
-def test_that_a_fault_in_the_file_is_told_before_training_with_its_line(
-    things: Path, tmp_path: Path, *, was: str, is_now: str, told: str
+def test_build_model_reports_faults_of_the_file_with_line(
+    things: Path, tmp_path: Path, *, was: str, is_now: str, expected: str
 ) -> None:
     file = changed(tmp_path, was, is_now)
     text = EXAMPLE.read_text()
     line = text[: text.index(was)].count("\n") + 1
-    with pytest.raises(TaskError, match=told.replace("{line}", str(line))):
-        TASK.build_model(job(things, file), 0, 3)
+    with pytest.raises(TaskError, match=expected.replace("{line}", str(line))):
+        TASK.build_model(custom_job(things, file), 0, 3)
 
 
-def test_that_a_file_is_not_run_without_consent_to_what_is_in_it(things: Path, tmp_path: Path) -> None:
+def test_changed_file_is_not_run_without_consent(things: Path, tmp_path: Path) -> None:
     file = tmp_path / "mine.py"
     file.write_text(f"import pathlib; pathlib.Path({str(tmp_path / 'ran')!r}).touch()")
-    asked = job(things, file)
+    job = custom_job(things, file)
     file.write_text(file.read_text() + "\n")
     with pytest.raises(TaskError, match=r"you have not allowed to run yet\. It has changed"):
-        TASK.splits(asked)
+        TASK.splits(job)
     assert not (tmp_path / "ran").exists()
-    (problem,) = problems(asked, load_catalogue())
+    (problem,) = problems(job, load_catalogue())
     assert (problem.field, "not allowed" in problem.message) == ("model", True)
 
 
-def test_that_a_job_without_a_file_is_told_what_is_missing(things: Path) -> None:
+def test_job_needs_file_and_declared_best_metric(things: Path) -> None:
     (problem,) = problems(
         Job.from_fields(task="custom", model="", dataset=str(things), devices=("cpu",)), load_catalogue()
     )
     assert problem.field == "model"
     assert "Choose that file as the model" in problem.remedy
-    own = job(things, EXAMPLE, best_by="exact")
-    assert problems(own, load_catalogue()) == []  # the file's measures are its own
+    assert problems(custom_job(things, EXAMPLE, best_by="exact"), load_catalogue()) == []
     with pytest.raises(TaskError, match=r"“exactly” is not a metric of counting\.py\. Did you mean “exact”"):
-        TASK.objective(job(things, EXAMPLE, best_by="exactly"), DatasetInfo((), 3))
+        TASK.objective(custom_job(things, EXAMPLE, best_by="exactly"), DatasetInfo((), 3))
 
 
-OWN_ON_FORMATS = """
+BRIGHTNESS = """
 import torch
 from torch import nn
-from engine.tasks.custom_file import OwnTask
+from engine.tasks.custom.interface import CustomTask
 
-class Brightness(OwnTask):
+class Brightness(CustomTask):
     annotations = ("classes",)
     image_size = 32
     statistics = (0.5,), (0.25,)
@@ -240,25 +233,30 @@ class Brightness(OwnTask):
 """
 
 
-def test_that_a_folder_of_a_known_format_needs_no_dataset_class(tmp_path: Path) -> None:
+def insects(tmp_path: Path) -> Path:
+    """Write a dataset of two classes to `tmp_path / "data"`, and return the path for a task's file."""
     for number in range(12):
         noise(tmp_path / "data" / ("ant", "bee")[number % 2] / f"{number}.png", seed=number)
-    file = tmp_path / "mine.py"
-    file.write_text(OWN_ON_FORMATS)
-    asked = job(tmp_path / "data", file)
-    assert TASK.splits(asked).classes == ("ant", "bee")
-    assert (TASK.image_size(asked), TASK.normalisation(asked, 3)) == (32, ((0.5,) * 3, (0.25,) * 3))
-    assert TASK.build_model(asked, 2, 3)(torch.zeros(4, 3, 32, 32)).shape == (4, 2)
-    assert TASK.finish(asked, RandomStreams(0), rank=0) is None
-    objective = TASK.objective(asked, DatasetInfo(("ant", "bee"), 3))
+    return tmp_path / "mine.py"
+
+
+def test_folder_of_known_format_needs_no_datasets(tmp_path: Path) -> None:
+    file = insects(tmp_path)
+    file.write_text(BRIGHTNESS)
+    job = custom_job(tmp_path / "data", file)
+    assert TASK.splits(job).classes == ("ant", "bee")
+    assert (TASK.image_size(job), TASK.normalisation(job, 3)) == (32, ((0.5,) * 3, (0.25,) * 3))
+    assert TASK.build_model(job, 2, 3)(torch.zeros(4, 3, 32, 32)).shape == (4, 2)
+    assert TASK.finish(job, RandomStreams(0), rank=0) is None
+    objective = TASK.objective(job, DatasetInfo(("ant", "bee"), 3))
     assert objective.entry.metrics[0].id == "loss"
     assert objective.blank_targets(torch.zeros(5, 3, 32, 32)).dtype == torch.int64
-    file.write_text(OWN_ON_FORMATS.replace('"classes"', '"class"'))
+    file.write_text(BRIGHTNESS.replace('"classes"', '"class"'))
     with pytest.raises(TaskError, match=r"there are no annotations “class”\. Did you mean “classes”"):
-        TASK.splits(job(tmp_path / "data", file))
+        TASK.splits(custom_job(tmp_path / "data", file))
 
 
-def test_that_the_folder_is_looked_through_without_a_judgement(things: Path) -> None:
+def test_inspection_lists_files_without_problems(things: Path) -> None:
     report = inspect(
         str(things), val_fraction=0.2, seed=0, kinds=TASK.entry.annotations, progress=lambda done, total: None
     )
@@ -267,7 +265,7 @@ def test_that_the_folder_is_looked_through_without_a_judgement(things: Path) -> 
     assert len(report.examples) > 5
 
 
-def test_that_inputs_that_are_no_images_are_shown_as_well_as_can_be() -> None:
+def test_as_image_converts_any_input() -> None:
     assert as_image(np.zeros((100, 6), np.float32)[None, 0]).shape == (1, 6, 3)
     assert as_image(np.zeros(7, np.float32)).shape == (64, 64, 3)
     stretched = as_image(np.linspace(-1, 1, 5 * 4 * 4, dtype=np.float32).reshape(5, 4, 4))
@@ -275,22 +273,20 @@ def test_that_inputs_that_are_no_images_are_shown_as_well_as_can_be() -> None:
 
 
 @pytest.mark.parametrize("format_", ["imagefolder", "coco", "table:color"])
-def test_own_file_is_inspected_without_the_format_it_reads(tmp_path: Path, format_: str) -> None:
-    for number in range(12):
-        noise(tmp_path / "data" / ("ant", "bee")[number % 2] / f"{number}.png", seed=number)
-    file = tmp_path / "mine.py"
-    file.write_text(OWN_ON_FORMATS)
-    asked = job(tmp_path / "data", file, format=format_)
-    assert "--format" not in inspector_options(asked, load_catalogue())
+def test_inspector_ignores_format_of_custom_tasks(tmp_path: Path, format_: str) -> None:
+    file = insects(tmp_path)
+    file.write_text(BRIGHTNESS)
+    job = custom_job(tmp_path / "data", file, format=format_)
+    assert "--format" not in inspector_options(job, load_catalogue())
     if format_ == "imagefolder":
-        assert TASK.splits(asked).format == "imagefolder"
+        assert TASK.splits(job).format == "imagefolder"
     else:
         with pytest.raises(DatasetError):
-            TASK.splits(asked)
+            TASK.splits(job)
 
 
 @pytest.mark.parametrize("kind", ["sounds", "stereo pairs", "classes of a plug-in"])
-def test_own_file_may_read_annotations_of_a_plug_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+def test_annotations_of_plugins_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
     added = replace(
         imagefolder.FORMAT,
         id="added",
@@ -300,8 +296,6 @@ def test_own_file_may_read_annotations_of_a_plug_in(tmp_path: Path, monkeypatch:
     known = Registry("footplate.formats", {**registry.FORMATS.own, "added": added}, registry._accept)
     for module in (registry, custom, open_splits):
         monkeypatch.setattr(module, "FORMATS", known)
-    for number in range(12):
-        noise(tmp_path / "data" / ("ant", "bee")[number % 2] / f"{number}.png", seed=number)
-    file = tmp_path / "mine.py"
-    file.write_text(OWN_ON_FORMATS.replace('"classes"', f'"{kind}"'))
-    assert TASK.splits(job(tmp_path / "data", file)).classes == ("ant", "bee")
+    file = insects(tmp_path)
+    file.write_text(BRIGHTNESS.replace('"classes"', f'"{kind}"'))
+    assert TASK.splits(custom_job(tmp_path / "data", file)).classes == ("ant", "bee")

@@ -90,7 +90,7 @@ MEASURED = """
 import torch
 from torch import nn
 from torchmetrics.classification import MulticlassAUROC, MulticlassF1Score
-from engine.tasks.custom_file import Measure, OwnTask, SampleSet
+from engine.tasks.custom.interface import Measure, CustomTask, SampleSet
 
 class Points(SampleSet):
     def __init__(self, folder, count, seed):
@@ -108,9 +108,9 @@ class Points(SampleSet):
     def load(self, index, epoch):
         return self.inputs[index], self.targets[index]
 
-class Regions(OwnTask):
+class Regions(CustomTask):
     classes = "a", "b", "c"
-    measures = (
+    metrics = (
         Measure("f1", "F1", higher_is_better=True, percent=True),
         Measure("right", "Right", higher_is_better=True, percent=True),
         Measure("auroc", "AUROC", higher_is_better=True),
@@ -125,7 +125,7 @@ class Regions(OwnTask):
     def loss(self, outputs, targets):
         return nn.functional.cross_entropy(outputs, targets, reduction="none")
 
-    def metrics(self):
+    def build_metrics(self):
         return {"f1": MulticlassF1Score(3), "auroc": MulticlassAUROC(3)}
 
     def measure(self, outputs, targets):

@@ -23,7 +23,7 @@ OWN = """
 import torch
 from torch import nn
 from pathlib import Path
-from engine.tasks.custom_file import OwnTask, SampleSet
+from engine.tasks.custom.interface import CustomTask, SampleSet
 
 class Numbers(SampleSet):
     def __init__(self, names):
@@ -38,7 +38,7 @@ class Numbers(SampleSet):
     def load(self, index, epoch):
         return torch.ones(1), torch.ones(1)
 
-class Mine(OwnTask):
+class Mine(CustomTask):
     def datasets(self):
         names = sorted(path.name for path in Path(self.job.data.dataset).iterdir())
         return Numbers(names), Numbers(names[:2])

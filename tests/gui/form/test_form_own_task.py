@@ -31,7 +31,7 @@ def test_that_a_task_of_ones_own_runs_only_when_its_file_has_been_allowed(
     qtbot.waitUntil(lambda: form.consent.isVisibleTo(form))
     assert not form.train.isEnabled()
     form.consent._show.click()
-    qtbot.waitUntil(lambda: "class Counting(OwnTask)" in form.consent._text.toPlainText())
+    qtbot.waitUntil(lambda: "class Counting(CustomTask)" in form.consent._text.toPlainText())
     form.consent._allow.click()
     qtbot.waitUntil(form.train.isEnabled)
     assert form.job is not None
@@ -57,12 +57,12 @@ def test_that_a_file_that_has_been_changed_is_asked_for_its_measures_anew(
     form: JobForm, tmp_path: Path, qtbot: QtBot
 ) -> None:
     file = tmp_path / "mine.py"
-    file.write_text("class Mine(OwnTask):\n    pass")
+    file.write_text("class Mine(CustomTask):\n    pass")
     form.set_field("task", "custom")
     form.set_field("model", str(file))
     qtbot.waitUntil(lambda: form.consent.isVisibleTo(form))
     assert offered(form) == ["Task default", "Validation loss"]
-    file.write_text("class Mine(OwnTask):\n    measures = (Measure('error', 'Error', higher_is_better=False),)")
+    file.write_text("class Mine(CustomTask):\n    metrics = (Measure('error', 'Error', higher_is_better=False),)")
     form.validate()  # as whatever is done in the form has it do
     qtbot.waitUntil(lambda: "has just changed" in form.consent._question.text())
     form.consent._allow.click()

@@ -8,7 +8,7 @@ import torch
 
 from engine.inference.evaluation.object_analysis import SIZES, BoxObjects
 from engine.metrics.average_precision import Floats, box_overlaps
-from engine.metrics.detection_errors import KINDS, costs, judge_errors
+from engine.metrics.detection_errors import KINDS, costs, find_errors
 from tests.support.coco_reference import CLASSES, images, precisions
 
 SCALE = 5.0
@@ -50,7 +50,7 @@ def errors(
     boxes = np.array([each[0] for each in found])
     classes, scores = np.array([each[1] for each in found]), np.array([each[2] for each in found])
     ignored = np.zeros(3, bool)
-    judged = judge_errors(classes, scores, TRUE_CLASSES, ignored, box_overlaps(boxes, TRUE, ignored))
+    judged = find_errors(classes, scores, TRUE_CLASSES, ignored, box_overlaps(boxes, TRUE, ignored))
     counts: Floats = np.array([2.0, 1.0])
     missed = np.bincount(judged.missed, minlength=2).astype(float)
     kinds = ["right" if number < 0 else KINDS[int(number)] for number in judged.rows[:, 3]]

@@ -1,6 +1,6 @@
-"""Interface of custom tasks: a Python file with one class that is derived from `OwnTask`.
+"""Interface of custom tasks: a Python file with one class derived from `CustomTask`.
 
-A worked example is `counting.py` in `resources/examples`.
+`counting.py` in `resources/examples` is a complete example.
 """
 
 from __future__ import annotations
@@ -19,37 +19,36 @@ from engine.data.datasets.images import UnreadableImage
 from engine.data.datasets.samples import SampleSet
 from engine.tasks.base import Visualization
 
-__all__ = ["Job", "Measure", "OwnTask", "SampleSet", "UnreadableImage", "Visualization"]
+__all__ = ["CustomTask", "Job", "Measure", "SampleSet", "UnreadableImage", "Visualization"]
 
-Shown, UnreadablePicture = Visualization, UnreadableImage
-"""Earlier names, for existing files."""
-NUMBERS_TOLD = 6
+MAX_NUMBERS = 6
+"""Numbers of a value that its text shows."""
 
 
-class OwnTask(ABC):
-    """A task of one's own. An object of it is made for each job, without arguments; `job` is set then.
+class CustomTask(ABC):
+    """Vision task that a user's file defines. Each job creates an instance without arguments, and sets `job` afterwards.
 
-    Its data are either a folder with `annotations` that Footplate reads (`resources/catalogue.json` lists them with the
-    tasks), or what `datasets` gives. A model gives one tensor [n, ...] for an input tensor [n, ...].
+    The data is either a folder with `annotations` that Footplate reads (`resources/catalogue.json` lists them with the
+    tasks), or the result of `datasets`. A model returns one tensor [n, ...] for an input tensor [n, ...].
     """
 
     job: Job
     annotations: tuple[str, ...] = ("classes",)
     """Kinds of annotations that the folder may have (classes, labels, boxes, instances, masks, edges, points)."""
     classes: tuple[str, ...] = ()
-    """The names of the classes, if `datasets` returns the data and there are classes."""
+    """Names of the classes, if `datasets` returns the data and there are classes."""
     image_size = 224
-    """The default image size in pixels, if `annotations` are read."""
+    """Default image size in pixels, if `annotations` are read."""
     statistics: tuple[tuple[float, ...], tuple[float, ...]] | None = None
-    """The mean and standard deviation of each channel of images scaled to 0..1; ImageNet's where None."""
-    measures: tuple[Measure, ...] = ()
-    """The metrics that `measure` and `metrics` return; the first decides which checkpoint is best, or the loss if
+    """Mean and standard deviation of each channel of images scaled to 0..1; ImageNet's if None."""
+    metrics: tuple[Measure, ...] = ()
+    """Metrics that `measure` and `build_metrics` compute; the first decides which checkpoint is best, or the loss if
     there are none."""
 
     def datasets(self) -> tuple[SampleSet, SampleSet] | None:
         """Return training and validation samples of the folder `self.job.data.dataset`, if Footplate does not read it.
 
-        It is called in every worker, and must return the same samples in all.
+        Every worker calls it, and must get the same samples.
         """
         return None
 
@@ -60,7 +59,7 @@ class OwnTask(ABC):
     def transform(self, inputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
         """Return a training batch as the model takes it, on the device.
 
-        torch's random draws in it depend on the job's seed and the index of the batch only.
+        Random draws of torch in it depend only on the job's seed and the index of the batch.
         """
         return inputs, targets
 
@@ -68,20 +67,20 @@ class OwnTask(ABC):
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """Return the loss of each sample, [n]. Outputs are float32."""
 
-    def metrics(self) -> dict[str, Any]:
-        """Return new metrics of torchmetrics by the ids of those `measures` that they compute, each a single number.
+    def build_metrics(self) -> dict[str, Any]:
+        """Return new torchmetrics metrics by the ids of those `metrics` that they compute, each a single number.
 
-        They are updated with the outputs and targets of each validation batch on the device, and merged over all processes. A
-        value that is not finite is left out.
+        They are updated with the outputs and targets of each validation batch on the device, and merged over all processes.
+        Values that are not finite are left out.
         """
         return {}
 
     def measure(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """Return values of each sample for `summarise`, [n, k]; by default those of the other `measures`."""
+        """Return values of each sample for `summarise`, [n, k]; by default those of the other `metrics`."""
         return outputs.new_zeros((len(outputs), 0))
 
     def summarise(self, values: Tensor) -> Sequence[float]:
-        """Return each of the other `measures`, from the values of all validation samples, float64 [N, k].
+        """Return each of the other `metrics` from the values of all validation samples, float64 [N, k].
 
         By default these are the means.
         """
@@ -97,10 +96,10 @@ class OwnTask(ABC):
 
         By default the image is shown with the first numbers of the value.
         """
-        return Visualization(image, in_numbers(value))
+        return Visualization(image, format_numbers(value))
 
 
-def in_numbers(value: Tensor) -> str:
+def format_numbers(value: Tensor) -> str:
     """Return the first numbers of `value` as text."""
-    flat: list[Any] = value.flatten()[:NUMBERS_TOLD].tolist()
-    return ", ".join(f"{each:.4g}" for each in flat) + (", …" if value.numel() > NUMBERS_TOLD else "")
+    flat: list[Any] = value.flatten()[:MAX_NUMBERS].tolist()
+    return ", ".join(f"{each:.4g}" for each in flat) + (", …" if value.numel() > MAX_NUMBERS else "")
