@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from PySide6.QtCore import QLocale
+from PySide6.QtGui import QCursor
 from PySide6.QtWidgets import QApplication, QDialog
 from pytestqt.qtbot import QtBot
 
@@ -114,6 +115,13 @@ def disks_answer_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """However busy the machine is, disks count as those that answer at once, but in tests that hold them up."""
     monkeypatch.setattr(cached_disk, "GRACE_S", 60.0)
     monkeypatch.setattr(file_dialogs, "PATIENCE_S", 60.0)
+
+
+@pytest.fixture(autouse=True)
+def pointer_is_elsewhere() -> None:
+    """Move the pointer, which an earlier test may have left where a plot appears, out of all windows."""
+    if QApplication.instance() is not None:
+        QCursor.setPos(-1000, -1000)
 
 
 @pytest.fixture
