@@ -239,14 +239,14 @@ class MainWindow(QMainWindow):
         self.devices_holder.deleteLater()
         self.devices_holder = workspace.devices
         self.devices_holder.setHidden(hidden)
-        workspace.monitor.set_panel_shown(not hidden)
+        workspace.monitor.set_panel_visible(not hidden)
         self.splitter.restoreState(state)  # also contains the sizes of hidden panels
 
     def _connect_workspace(self, workspace: Workspace) -> None:
         workspace.devices.selection_changed.connect(lambda: self.form.set_devices(workspace.devices.selection()))
         self.job_panel.devices_requested.connect(workspace.devices.set_selection)
         workspace.hosts.local.snapshot.connect(self._on_snapshot)
-        for signal in (workspace.hosts.snapshot, workspace.hosts.trouble, workspace.hosts.changed):
+        for signal in (workspace.hosts.snapshot, workspace.hosts.error_changed, workspace.hosts.changed):
             signal.connect(self._on_hosts_changed)
         for source in (workspace.monitor, workspace.run, workspace.runs):
             source.message.connect(self.message.say)
@@ -267,7 +267,7 @@ class MainWindow(QMainWindow):
 
     def _on_hosts_changed(self) -> None:
         if self.workspace is not None:
-            self.form.set_hosts(self.workspace.history.titles, self.workspace.hosts.troubles)
+            self.form.set_hosts(self.workspace.history.titles, self.workspace.hosts.errors)
             self.workspace.run.name_devices(self.workspace.history.titles)
 
     def _inspect(self, job: Job | None) -> None:
@@ -324,7 +324,7 @@ class MainWindow(QMainWindow):
             self.header.tabs.setFocus()  # Qt would move the keyboard to whatever comes after the panel
         panel.setVisible(shown)
         if name == "devices" and self.workspace is not None:
-            self.workspace.monitor.set_panel_shown(shown)
+            self.workspace.monitor.set_panel_visible(shown)
 
     # Opening and closing
 

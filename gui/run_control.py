@@ -38,7 +38,7 @@ class RunControl(QObject):
         context.actions.stop.on_trigger(self._session.stop)
         self._panel.train_requested.connect(self._train)
         self._panel.resume_requested.connect(self._resume)
-        self._panel.user_edited.connect(self._launcher.touch)
+        self._panel.user_edited.connect(self._launcher.preload)
         self._panel.changed.connect(self.show_status)
         self._launcher.started.connect(self._on_started)
         self._launcher.failed.connect(self._on_start_failed)
@@ -78,7 +78,7 @@ class RunControl(QObject):
         self.show_status()
         self._status.set_suffix("")
         self._context.header.show_running(*read.count())
-        self._panel.form.set_queued_runs(read.ahead)
+        self._panel.form.set_queued_runs(read.device_queues)
 
     def _on_runs_unreadable(self, reason: str) -> None:
         self._status.set_suffix(f"the list of runs can't be read: {reason}")

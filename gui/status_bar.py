@@ -90,7 +90,7 @@ class StatusBar(QWidget):
         """Show the state of a run; unknown values (None) stay empty."""
         self._set_status(run.text)
         self._set_name(title)
-        is_working = run.active and run.word != "Waiting"
+        is_working = run.active and run.label != "Waiting"
         fraction, left_s = (run.fraction if is_working else None), run.seconds_left
         self.progress.setVisible(is_working)
         if is_working:
@@ -106,7 +106,7 @@ class StatusBar(QWidget):
         else:
             self._actions.pause.set_appearance("Pause", _PAUSE, "pause")
         self._actions.pause.allow("" if run.resumable else run.why_no_pause)
-        self._actions.stop.set_appearance("Stop", _LEAVE if run.word == "Waiting" else _STOP)
+        self._actions.stop.set_appearance("Stop", _LEAVE if run.label == "Waiting" else _STOP)
         self._actions.stop.allow(run.why_no_stop)
 
     def show_others(self, runs: Sequence[RunSummary]) -> None:

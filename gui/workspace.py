@@ -70,7 +70,7 @@ class Workspace(QObject):
         self.search: SearchPage | None = None
         self.has_run = False
         self.hosts.snapshot.connect(self._on_snapshot)
-        self.hosts.trouble.connect(self._on_host_problem)
+        self.hosts.error_changed.connect(self._on_host_problem)
         self.hosts.changed.connect(lambda: self.devices.set_hosts(self.hosts.names))
         self.hosts.removed.connect(self.alerts.forget_host)
         self.run_list.complete.connect(lambda read: self.intervals.show(read.intervals, read.unread))
@@ -88,7 +88,7 @@ class Workspace(QObject):
     def start(self) -> None:
         """Watch the devices and the runs folder, and warm up the launcher."""
         self.hosts.start()
-        self.launcher.touch()
+        self.launcher.preload()
         self.run_list.start()
         self.runs.look_around()
 
@@ -146,5 +146,5 @@ class Workspace(QObject):
         self.alerts.consider(host, snapshot, self.intervals.holding())
 
     def _on_host_problem(self, host: str, text: str) -> None:
-        self.devices.show_trouble(text, host)
-        self.alerts.trouble(host, text)
+        self.devices.show_error(text, host)
+        self.alerts.set_connection_error(host, text)

@@ -74,7 +74,7 @@ def draw(folder: Path, only: str, scheme: str, text_percent: int) -> int:
     """Draws the pages at this process's scale; returns the exit code."""
     app = QApplication(sys.argv[:1])
     theme.apply(app)
-    Launcher.touch = lambda _launcher: None  # type: ignore[assignment, method-assign]  # no run will be started
+    Launcher.preload = lambda _launcher: None  # type: ignore[assignment, method-assign]  # no run will be started
     stage = Stage(MainWindow())
     for setting, value in (("theme", scheme), ("text_percent", text_percent)):
         stage.window.commands.preferences.set(setting, value)

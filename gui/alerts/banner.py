@@ -13,17 +13,17 @@ class AlertBanner(Banner):
     """Banner with the first unacknowledged alert and their number; the page itself reports silent hosts.
 
     Signals:
-        show_wanted(): the user wants to see all alerts.
+        show_requested(): the user wants to see all alerts.
     """
 
-    show_wanted = Signal()
+    show_requested = Signal()
 
     def __init__(self, alerts: Alerts, parent: QWidget | None = None) -> None:
         show, dismiss = QPushButton("Show"), QPushButton("Dismiss")
         super().__init__(show, dismiss, parent=parent)
         self._alerts = alerts
         show.setAccessibleName("Show all alerts")
-        show.clicked.connect(self.show_wanted)
+        show.clicked.connect(self.show_requested)
         dismiss.setAccessibleName("Dismiss the alerts")
         dismiss.setToolTip("Acknowledges the active alerts; they stay in the list.")
         dismiss.clicked.connect(alerts.acknowledge_all)

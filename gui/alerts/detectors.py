@@ -48,8 +48,8 @@ def find(rule: Rule, gpu: Gpu, run: str | None) -> Finding | None:
         return None
     if rule.kind == "throttled":
         reasons = [THROTTLE_TEXTS[reason] for reason in gpu.throttled or () if reason in ALARMING]
-        words = "; ".join(reasons).removeprefix("slowed down ")  # as the kind is called
-        return Finding(_sentence(words, rule)) if reasons else None
+        text = "; ".join(reasons).removeprefix("slowed down ")  # as the kind is called
+        return Finding(_sentence(text, rule)) if reasons else None
     if rule.kind == "idle" and run is None:
         return None
     threshold = KINDS[rule.kind].threshold
@@ -59,8 +59,8 @@ def find(rule: Rule, gpu: Gpu, run: str | None) -> Finding | None:
 def _measured(rule: Rule, threshold: Threshold, gpu: Gpu, run: str | None) -> Finding | None:
     value = threshold.read(gpu)
     limit = rule.threshold
-    if limit is None and threshold.own is not None:
-        limit = threshold.own(gpu)
+    if limit is None and threshold.device_limit is not None:
+        limit = threshold.device_limit(gpu)
     if value is None or limit is None:
         return None
     away = limit - value if threshold.below else value - limit
@@ -68,15 +68,15 @@ def _measured(rule: Rule, threshold: Threshold, gpu: Gpu, run: str | None) -> Fi
         return None
     full = away > 0 if threshold.below else away >= 0
     if rule.kind == "idle":
-        words = f"held by {run} and only {threshold.write(value)} utilized, below {threshold.write(limit)}"
+        text = f"held by {run} and only {threshold.write(value)} utilized, below {threshold.write(limit)}"
     else:
-        words = f"{threshold.write(value)}, at or above {threshold.write(limit)}"
-    return Finding(_sentence(words, rule), full)
+        text = f"{threshold.write(value)}, at or above {threshold.write(limit)}"
+    return Finding(_sentence(text, rule), full)
 
 
-def _sentence(words: str, rule: Rule) -> str:
+def _sentence(text: str, rule: Rule) -> str:
     lasted = f" for {length(rule.for_s)}" if rule.for_s > 0 else ""
-    return f"{words[0].upper()}{words[1:]}{lasted}."
+    return f"{text[0].upper()}{text[1:]}{lasted}."
 
 
 class EventTracker:

@@ -56,9 +56,9 @@ class HistoryModel(ColumnModel):
 
     def show_alerts(self, alerts: tuple[Alert, ...]) -> None:
         """Show `alerts`, newest first. Remaining rows keep their selection."""
-        wanted = {alert.number for alert in alerts}
+        numbers = {alert.number for alert in alerts}
         for row in reversed(range(len(self._alerts))):
-            if self._alerts[row].number not in wanted:
+            if self._alerts[row].number not in numbers:
                 self.beginRemoveRows(NOTHING, row, row)
                 self._alerts = self._alerts[:row] + self._alerts[row + 1 :]
                 self.endRemoveRows()

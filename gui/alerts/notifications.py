@@ -68,7 +68,7 @@ class DesktopNotices(QObject):
         self._rest.timeout.connect(self._rested)
         alerts.raised.connect(self._raised)
         alerts.cleared.connect(lambda alert: self._waiting.pop(alert.number, None))
-        alerts.test_wanted.connect(self.send_test)
+        alerts.test_requested.connect(self.send_test)
 
     def send_test(self, answer: Callable[[str], None]) -> None:
         """Send a notification at once, and call `answer` with a message about the result."""

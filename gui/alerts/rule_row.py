@@ -92,10 +92,10 @@ class RuleRow(QWidget):
         self.on.blockSignals(True)
         self.on.setChecked(rule.on)
         self.on.blockSignals(False)
-        told = summary(rule) if rule.on else f"off · {summary(rule)}"
-        self.summary.setText(told)
-        self.summary.setToolTip(told[0].upper() + told[1:])
-        self.on.setAccessibleDescription(f"{told}. {self.kind.meaning}")
+        text = summary(rule) if rule.on else f"off · {summary(rule)}"
+        self.summary.setText(text)
+        self.summary.setToolTip(text[0].upper() + text[1:])
+        self.on.setAccessibleDescription(f"{text}. {self.kind.meaning}")
         self.reset.setVisible(rule != self.kind.default)
         if self.editors is not None:
             self.editors.show_rule(rule)
@@ -186,7 +186,7 @@ class RuleEditors(QWidget):
         if threshold is None:
             return None
         label = "Below" if threshold.below else "At or above"
-        editor = FloatEditor(optional=threshold.own is not None, empty=threshold.own_words)
+        editor = FloatEditor(optional=threshold.device_limit is not None, empty=threshold.device_limit_name)
         self._add(editor, "threshold", 1, label, threshold.unit)
         return editor
 
@@ -247,8 +247,8 @@ class RuleEditors(QWidget):
         if "devices" not in self._problems:
             return
         named = self._rule.devices or ()
-        there = sorted(self._titles.items(), key=lambda item: (len(item[1]), item[1]))  # GPU 2 before GPU 10
-        titles = dict(there) | {key: f"{key} (not here)" for key in named if key not in self._titles}
+        known = sorted(self._titles.items(), key=lambda item: (len(item[1]), item[1]))  # GPU 2 before GPU 10
+        titles = dict(known) | {key: f"{key} (not here)" for key in named if key not in self._titles}
         for key in [key for key in self._boxes if key not in titles]:
             self._boxes.pop(key).deleteLater()
         for index, (key, title) in enumerate(titles.items()):

@@ -29,35 +29,37 @@ class RuleStore:
         """
         rules = dict(DEFAULTS)
         try:
-            kept = msgspec.json.decode(self.path.read_bytes(), type=_File).rules
+            saved = msgspec.json.decode(self.path.read_bytes(), type=_File).rules
         except FileNotFoundError:
             return rules, ""
         except OSError as error:
             return rules, f"Can't read the alert rules ({error.strerror}: {self.path}). The defaults apply."
         except NOT_DECODED as error:
-            return rules, self._set_aside(str(error))
-        wrong = [str(problem) for rule in kept for problem in problems(rule)]
+            return rules, self._move_damaged(str(error))
+        wrong = [str(problem) for rule in saved for problem in problems(rule)]
         if wrong:
-            return rules, self._set_aside(wrong[0])
-        rules |= {rule.kind: rule for rule in kept}
+            return rules, self._move_damaged(wrong[0])
+        rules |= {rule.kind: rule for rule in saved}
         return rules, ""
 
     def save(self, rules: dict[KindId, Rule]) -> str:
         """Write the rules, all or nothing; return an error message, "" for success."""
         text = msgspec.json.format(msgspec.json.encode(_File(tuple(rules[kind] for kind in KINDS))))
-        part = self.path.with_name(self.path.name + ".part")
+        temporary = self.path.with_name(self.path.name + ".part")
         try:
             paths.make_folder(self.path.parent)
-            part.write_bytes(text + b"\n")
-            os.replace(part, self.path)
+            temporary.write_bytes(text + b"\n")
+            os.replace(temporary, self.path)
         except OSError as error:
-            return f"The alert rules apply until the window closes, but can't be saved: {error.strerror} ({part})."
+            return f"The alert rules apply until the window closes, but can't be saved: {error.strerror} ({temporary})."
         return ""
 
-    def _set_aside(self, why: str) -> str:
-        aside = self.path.with_name(self.path.name + ".damaged")
+    def _move_damaged(self, why: str) -> str:
+        damaged = self.path.with_name(self.path.name + ".damaged")
         try:
-            os.replace(self.path, aside)
+            os.replace(self.path, damaged)
         except OSError as error:
             return f"The alert rules are corrupted ({why}) and the file can't be moved aside ({error.strerror}: {self.path})."
-        return f"The alert rules were corrupted ({why.rstrip('.')}). The defaults apply; the file was moved to {aside}."
+        return (
+            f"The alert rules were corrupted ({why.rstrip('.')}). The defaults apply; the file was moved to {damaged}."
+        )

@@ -48,8 +48,8 @@ class Threshold:
     Attributes:
         read: Returns the value of a GPU in `unit`.
         margin: Distance that the value must move back to end an alert, so that it doesn't flicker.
-        own: Returns the GPU's own limit, None without such a limit.
-        own_words: Name of that limit.
+        device_limit: Returns the GPU's own limit, None without such a limit.
+        device_limit_name: Name of that limit.
     """
 
     unit: str
@@ -58,8 +58,8 @@ class Threshold:
     highest: float
     margin: float
     below: bool = False
-    own: Callable[[Gpu], float | None] | None = None
-    own_words: str = ""
+    device_limit: Callable[[Gpu], float | None] | None = None
+    device_limit_name: str = ""
 
     def write(self, value: float) -> str:
         return f"{value:.0f} {self.unit}"
@@ -97,7 +97,7 @@ KINDS: dict[KindId, Kind] = {
             _COOLING, "warning", Rule(kind="temperature", for_s=10),
             Threshold(
                 "°C", lambda gpu: gpu.temperature_c, 20, 130, 3,
-                own=lambda gpu: gpu.slowdown_c, own_words="its own slowdown temperature",
+                device_limit=lambda gpu: gpu.slowdown_c, device_limit_name="its own slowdown temperature",
             ),
         ),
         Kind(
@@ -106,7 +106,7 @@ KINDS: dict[KindId, Kind] = {
             _COOLING, "warning", Rule(kind="memory_temperature", for_s=10),
             Threshold(
                 "°C", lambda gpu: gpu.memory_temperature_c, 20, 130, 3,
-                own=lambda gpu: gpu.memory_max_c, own_words="its own highest temperature",
+                device_limit=lambda gpu: gpu.memory_max_c, device_limit_name="its own highest temperature",
             ),
         ),
         Kind(
@@ -129,7 +129,7 @@ KINDS: dict[KindId, Kind] = {
             "warning", Rule(kind="power", on=False, for_s=60, notify=False),
             Threshold(
                 "W", lambda gpu: gpu.power_w, 1, 5000, 5,
-                own=lambda gpu: gpu.power_limit_w, own_words="its own power limit",
+                device_limit=lambda gpu: gpu.power_limit_w, device_limit_name="its own power limit",
             ),
         ),
         Kind(
@@ -175,11 +175,11 @@ def problems(rule: Rule) -> tuple[Problem, ...]:
     """Return the problems of a rule, by its fields `threshold`, `for_s` and `devices`."""
     found = []
     threshold = KINDS[rule.kind].threshold
-    if threshold is not None and (rule.threshold is not None or threshold.own is None):
+    if threshold is not None and (rule.threshold is not None or threshold.device_limit is None):
         value = rule.threshold
         if value is None or not threshold.lowest <= value <= threshold.highest:
-            own = threshold.own_words.replace("its own", "the GPU's own")
-            either = f", or nothing for {own}" if own else ""
+            device_limit = threshold.device_limit_name.replace("its own", "the GPU's own")
+            either = f", or nothing for {device_limit}" if device_limit else ""
             range_words = f"from {significant(threshold.lowest)} to {localised(threshold.highest)} {threshold.unit}"
             found.append(Problem("threshold", "Invalid threshold.", f"Enter a number {range_words}{either}."))
     if not (math.isfinite(rule.for_s) and 0 <= rule.for_s <= LONGEST_S):
@@ -198,14 +198,14 @@ def length(seconds: float) -> str:
 def summary(rule: Rule) -> str:
     """Describe a rule: "at or above 90 °C for 10 s"."""
     kind = KINDS[rule.kind]
-    said = []
+    parts = []
     if kind.threshold is not None:
         way = "below" if kind.threshold.below else "at or above"
-        limit = kind.threshold.own_words if rule.threshold is None else kind.threshold.write(rule.threshold)
-        said.append(f"{way} {limit}")
+        limit = kind.threshold.device_limit_name if rule.threshold is None else kind.threshold.write(rule.threshold)
+        parts.append(f"{way} {limit}")
     if rule.for_s > 0:
-        said.append(f"for {length(rule.for_s)}")
-    told = " ".join(said) or "as soon as it happens"
+        parts.append(f"for {length(rule.for_s)}")
+    text = " ".join(parts) or "as soon as it happens"
     if rule.devices is not None and kind.id != "not_answering":
-        told += f" · {counted(len(rule.devices), 'device')} only"
-    return told + (" · notification" if rule.notify else "")
+        text += f" · {counted(len(rule.devices), 'device')} only"
+    return text + (" · notification" if rule.notify else "")

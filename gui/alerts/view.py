@@ -51,7 +51,7 @@ class AlertsView(QWidget):
         self.runs = RunNotifications()
         self.runs.settings.clicked.connect(lambda: self.settings_requested.emit("ended"))
         self._count = muted_label()
-        self._kept = muted_label()
+        self._history_count = muted_label()
         self._problem = Banner(parent=self)
         self._tested = ElidedLabel()
         self._tested.setObjectName("muted")
@@ -59,7 +59,7 @@ class AlertsView(QWidget):
         self.acknowledge_all.clicked.connect(alerts.acknowledge_all)
         self.test = QPushButton("Test notification")
         self.test.setToolTip("Sends a notification to this desktop")
-        self.test.clicked.connect(lambda: alerts.test_wanted.emit(self._show_tested))
+        self.test.clicked.connect(lambda: alerts.test_requested.emit(self._show_tested))
         self._halves = QBoxLayout(QBoxLayout.Direction.TopToBottom)
         self._lay_out()
         alerts.changed.connect(self._show_alerts)
@@ -90,7 +90,7 @@ class AlertsView(QWidget):
         alerts.addLayout(_heading("Active", self._count, self.acknowledge_all))
         alerts.addWidget(AlertCards(self._alerts))
         alerts.addSpacing(6)
-        alerts.addLayout(_heading("History", self._kept))
+        alerts.addLayout(_heading("History", self._history_count))
         alerts.addWidget(self.table, 1)
         alerts.addStretch(0)
         rules = QVBoxLayout()
@@ -134,7 +134,7 @@ class AlertsView(QWidget):
         self._count.setText(counted(len(now), "alert") if now else "")
         self.acknowledge_all.setEnabled(bool(self._alerts.unseen))
         past = self._alerts.history
-        self._kept.setText(counted(len(past), "alert") if past else "No alerts since this window was opened")
+        self._history_count.setText(counted(len(past), "alert") if past else "No alerts since this window was opened")
         self.table.setVisible(bool(past))
         self._share_room()
         self.history.show_alerts(past)
@@ -145,18 +145,18 @@ class AlertsView(QWidget):
         for id_, row in self.rows.items():
             row.show_rule(self._alerts.rules[id_])
 
-    def _show_tested(self, words: str) -> None:
-        self._tested.setText(words)
-        self._tested.setToolTip(words)
+    def _show_tested(self, text: str) -> None:
+        self._tested.setText(text)
+        self._tested.setToolTip(text)
 
 
-def _heading(title: str, said: QLabel, *buttons: QPushButton) -> QHBoxLayout:
+def _heading(title: str, label_after: QLabel, *buttons: QPushButton) -> QHBoxLayout:
     label = QLabel(title)
     label.setObjectName("heading")
     row = QHBoxLayout()
     row.setSpacing(10)
     row.addWidget(label)
-    row.addWidget(said, 1)
+    row.addWidget(label_after, 1)
     for button in buttons:
         row.addWidget(button)
     return row

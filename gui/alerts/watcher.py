@@ -71,7 +71,7 @@ class _Subject:
 class _Watch:
     """State of one rule on one subject: when the condition began, and when it was last gone."""
 
-    began: float | None = None
+    since: float | None = None
     calm: float | None = None
     alert: int | None = None
 
@@ -91,7 +91,7 @@ class Alerts(QObject):
         changed(): `active_alerts`, `history` or `devices` has changed.
         rules_changed(): `rules` has changed.
         message(str): an error of the rules' file; "" once it is solved.
-        test_wanted(object): the user wants to see a notification; the function receives the result in words.
+        test_requested(object): the user wants to see a notification; the function receives the result in words.
     """
 
     raised = Signal(object)
@@ -99,7 +99,7 @@ class Alerts(QObject):
     changed = Signal()
     rules_changed = Signal()
     message = Signal(str)
-    test_wanted = Signal(object)
+    test_requested = Signal(object)
 
     def __init__(
         self, parent: QObject | None = None, *, folder: Path | None = None, clock: Callable[[], float] = time.time
@@ -115,9 +115,9 @@ class Alerts(QObject):
         self._trackers: dict[str, EventTracker] = {}
         self._last: dict[str, float] = {}
         self._answered: set[str] = set()
-        self._troubles: dict[str, str] = {}
+        self._connection_errors: dict[str, str] = {}
         self._timer = QTimer(self, singleShot=True)
-        self._timer.timeout.connect(self._evaluate_troubles)
+        self._timer.timeout.connect(self._evaluate_connections)
         self.devices: dict[str, str] = {}
         """Titles of the devices that rules can cover, by key."""
 
@@ -153,7 +153,7 @@ class Alerts(QObject):
             self._forget(lambda key: key[0] == rule.kind)
         self._set_problem(self._store.save(self._rules))
         self.rules_changed.emit()
-        self._evaluate_troubles()
+        self._evaluate_connections()
 
     def acknowledge(self, number: int) -> None:
         """Acknowledge an alert."""
@@ -176,7 +176,7 @@ class Alerts(QObject):
     def consider(self, host: str, snapshot: Snapshot, holding: Mapping[str, str]) -> None:
         """Evaluate a snapshot of `host` ("" for this machine); `holding` names the runs on GPUs, by `device_key`."""
         now = snapshot.time
-        self._troubles.pop(host, None)
+        self._connection_errors.pop(host, None)
         self._notice_gap(host, now)
         found: dict[_Key, tuple[_Subject, Finding]] = {}
         self._evaluate_nvml(host, snapshot, found)
@@ -188,23 +188,23 @@ class Alerts(QObject):
             if key[3] != "device" or snapshot.nvml.status == "ok":
                 self._step(key, found.get(key), now)
 
-    def trouble(self, host: str, words: str) -> None:
+    def set_connection_error(self, host: str, message: str) -> None:
         """Note an error of the connection to `host`, "" once it is solved."""
-        if words:
-            self._troubles[host] = words
-        elif self._troubles.pop(host, None):
+        if message:
+            self._connection_errors[host] = message
+        elif self._connection_errors.pop(host, None):
             self._step(_key("not_answering", _connection(host)), None, self._clock())
-        self._evaluate_troubles()
+        self._evaluate_connections()
 
     def forget_host(self, host: str) -> None:
         """Drop the alerts of a removed host."""
-        self._troubles.pop(host, None)
+        self._connection_errors.pop(host, None)
         self._last.pop(host, None)
         self._answered.discard(host)
         self._forget(lambda key: key[1] == host)
         if host:
-            gone = [key for key in self.devices if host_of(key) == host]
-            for key in gone:
+            removed = [key for key in self.devices if host_of(key) == host]
+            for key in removed:
                 del self.devices[key], self._trackers[key]
         self.changed.emit()
 
@@ -238,18 +238,21 @@ class Alerts(QObject):
             if self._rules["not_answering"].on:
                 found[_key("not_answering", subject)] = subject, Finding(nvml.message)
 
-    def _evaluate_troubles(self) -> None:
+    def _evaluate_connections(self) -> None:
         rule = self._rules["not_answering"]
         if not rule.on:
             return
         now = self._clock()
-        for host, words in self._troubles.items():
+        for host, message in self._connection_errors.items():
             subject = _connection(host)
-            self._step(_key("not_answering", subject), (subject, Finding(words)), now)
+            self._step(_key("not_answering", subject), (subject, Finding(message)), now)
         waiting = [
-            watch.began + rule.for_s - now
+            watch.since + rule.for_s - now
             for key, watch in self._watches.items()
-            if key[1] in self._troubles and key[3] == "connection" and watch.alert is None and watch.began is not None
+            if key[1] in self._connection_errors
+            and key[3] == "connection"
+            and watch.alert is None
+            and watch.since is not None
         ]
         if waiting:
             self._timer.start(max(1, int(1000 * min(waiting)) + 1))
@@ -269,10 +272,10 @@ class Alerts(QObject):
             elif now - watch.calm >= CALM_S:
                 self._clear(key, watch.calm)
         elif found is not None and found[1].full:
-            watch = self._watches.setdefault(key, _Watch(began=now))
-            if watch.began is not None and now - watch.began >= self._rules[key[0]].for_s:
+            watch = self._watches.setdefault(key, _Watch(since=now))
+            if watch.since is not None and now - watch.since >= self._rules[key[0]].for_s:
                 subject, finding = found
-                self._raise(watch, key[0], subject, Event(finding.text, watch.began, KINDS[key[0]].severity))
+                self._raise(watch, key[0], subject, Event(finding.text, watch.since, KINDS[key[0]].severity))
         elif watch is not None:
             del self._watches[key]
 

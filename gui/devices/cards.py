@@ -73,7 +73,7 @@ class GpuCard(QFrame):
             "power_w": MiniGraph("Power", color, "Power draw, averaged by the GPU over about a second."),
             "temperature_c": MiniGraph("Temperature", color, "Temperature of the GPU core."),
         }
-        self._told: tuple[str, ...] = ()
+        self._reported: tuple[str, ...] = ()
         self._body = QWidget()
         self._grid = QGridLayout(self._body)
         self._grid.setContentsMargins(0, 0, 0, 0)
@@ -115,7 +115,7 @@ class GpuCard(QFrame):
     def _show_note(self, gpu: Gpu, now: float) -> None:
         """Show warnings for someone about to use the GPU."""
         found = tuple(state for state in states(gpu, now) if state.alarming or gpu.asleep)
-        used = "" if gpu.lost else device_format.busy(gpu.processes, device_format.own_user())
+        used = "" if gpu.lost else device_format.busy(gpu.processes, device_format.current_user())
         self._note.setText("\n".join(filter(None, (joined(found), used[:1].upper() + used[1:]))))
         self._note.setVisible(bool(self._note.text()))
 
@@ -124,26 +124,26 @@ class GpuCard(QFrame):
         self._memory_bar.set_memory(gpu.memory_used_bytes, total)
         self._memory_bar.setVisible(gpu.memory_used_bytes is not None)
         self._arrange(tuple(quantity for quantity in self._graphs if history.has_data(self._key, quantity)))
-        shown = {
+        texts = {
             "utilization_percent": (percent(gpu.utilization_percent, 3), 100.0),
             "memory_used_bytes": (share(gpu.memory_used_bytes, total), total),
             "power_w": (watts(gpu.power_w, width=4), gpu.power_limit_w),
             "temperature_c": (celsius(gpu.temperature_c, 3), 110.0),
         }
         times = history.x(self._key)
-        for quantity in self._told:
-            text, highest = shown[quantity]
+        for quantity in self._reported:
+            text, highest = texts[quantity]
             self._graphs[quantity].show_data(title, text, times, history.values(self._key, quantity), highest)
 
-    def _arrange(self, told: tuple[str, ...]) -> None:
+    def _arrange(self, reported: tuple[str, ...]) -> None:
         """Lay out the graphs of the quantities that the GPU reports."""
-        if told == self._told:
+        if reported == self._reported:
             return
-        self._told = told
-        for number, quantity in enumerate(told):
+        self._reported = reported
+        for number, quantity in enumerate(reported):
             self._grid.addWidget(self._graphs[quantity], number // 2, number % 2)
         for quantity, graph in self._graphs.items():
-            graph.setVisible(quantity in told)
+            graph.setVisible(quantity in reported)
 
 
 class CpuCard(QFrame):

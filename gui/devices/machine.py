@@ -35,7 +35,7 @@ class MachineDevices(QWidget):
         self._history = history
         self._cards: dict[str, GpuCard] = {}
         self._awaited: tuple[str, ...] = ()
-        self._trouble = ""
+        self._error = ""
         self._message = QLabel(f"Connecting to {host} …" if host else "Looking for devices …", wordWrap=True)
         self._message.setObjectName("muted")
         self._message.setTextFormat(Qt.TextFormat.PlainText)
@@ -63,8 +63,8 @@ class MachineDevices(QWidget):
 
     def choose(self, devices: Sequence[str]) -> None:
         """Check this machine's devices among `devices` only; unknown GPUs once they appear."""
-        own = [there(device) for device in devices if host_of(device) == self.host]
-        workers = own.count(CPU)
+        local_devices = [there(device) for device in devices if host_of(device) == self.host]
+        workers = local_devices.count(CPU)
         changed = [self._cpu.check, self._cpu.workers, *(card.check for card in self._cards.values())]
         for widget in changed:
             widget.blockSignals(True)
@@ -74,10 +74,10 @@ class MachineDevices(QWidget):
             self._cpu.workers.setValue(workers)
         self._cpu.workers.setEnabled(workers > 0)
         for uuid, card in self._cards.items():
-            card.check.setChecked(uuid in own)
+            card.check.setChecked(uuid in local_devices)
         for widget in changed:
             widget.blockSignals(False)
-        self._awaited = tuple(uuid for uuid in dict.fromkeys(own) if is_gpu(uuid) and uuid not in self._cards)
+        self._awaited = tuple(uuid for uuid in dict.fromkeys(local_devices) if is_gpu(uuid) and uuid not in self._cards)
         self._allow()
 
     def update_snapshot(self, snapshot: Snapshot) -> None:
@@ -97,12 +97,12 @@ class MachineDevices(QWidget):
         self._message.setVisible(bool(message))
         if known:
             self._awaited = ()
-        self._trouble = ""
+        self._error = ""
         self._allow()
 
-    def show_trouble(self, message: str) -> None:
+    def show_error(self, message: str) -> None:
         """Show why no snapshots come, "" once they come again."""
-        self._trouble = message
+        self._error = message
         if message:
             self._message.setText(message)
             self._message.show()
@@ -110,12 +110,12 @@ class MachineDevices(QWidget):
 
     def _arrange(self, gpus: list[Gpu]) -> None:
         """Create and remove cards to match `gpus`, in their order, above the CPU's."""
-        wanted = tuple(gpu.uuid for gpu in gpus)
-        if wanted == self.gpus:
+        uuids = tuple(gpu.uuid for gpu in gpus)
+        if uuids == self.gpus:
             return
-        self.gpus = wanted
-        theme.register_devices(device_key(self.host, uuid) for uuid in wanted)
-        for uuid in [uuid for uuid in self._cards if uuid not in wanted]:
+        self.gpus = uuids
+        theme.register_devices(device_key(self.host, uuid) for uuid in uuids)
+        for uuid in [uuid for uuid in self._cards if uuid not in uuids]:
             self._cards.pop(uuid).deleteLater()
         for gpu in gpus:
             if gpu.uuid not in self._cards:
@@ -123,7 +123,7 @@ class MachineDevices(QWidget):
                 card.check.setChecked(gpu.uuid in self._awaited)
                 card.toggled.connect(self._toggled)
                 self._cards[gpu.uuid] = card
-        self._cards = {uuid: self._cards[uuid] for uuid in wanted}
+        self._cards = {uuid: self._cards[uuid] for uuid in uuids}
         first = self._list.indexOf(self._message) + 1
         previous = None
         for index, card in enumerate(self._cards.values()):
@@ -142,7 +142,7 @@ class MachineDevices(QWidget):
 
     def _allow(self) -> None:
         """Enable the check boxes while the machine is reachable."""
-        away = bool(self.host and self._trouble)
+        away = bool(self.host and self._error)
         for check in (self._cpu.check, *(card.check for card in self._cards.values())):
             check.setEnabled(not away or check.isChecked())
         if self._cpu.check.isChecked():

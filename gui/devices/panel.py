@@ -54,9 +54,9 @@ class DevicesPanel(QWidget):
     def set_hosts(self, names: Sequence[str]) -> None:
         """Set the other machines in order; devices of removed ones are unchecked."""
         for name in [name for name in self._machines if name and name not in names]:
-            gone = self._machines.pop(name)
-            self._list.removeWidget(gone)
-            gone.deleteLater()
+            removed = self._machines.pop(name)
+            self._list.removeWidget(removed)
+            removed.deleteLater()
         for name in names:
             if name not in self._machines:
                 self._add(name)
@@ -88,10 +88,10 @@ class DevicesPanel(QWidget):
             self._settle(sorted(snapshot.gpus, key=card_order))
         self._announce()
 
-    def show_trouble(self, message: str, host: str = "") -> None:
+    def show_error(self, message: str, host: str = "") -> None:
         """Show why a machine sends no snapshots, "" once they come again."""
         if host in self._machines:
-            self._machines[host].show_trouble(message)
+            self._machines[host].show_error(message)
 
     def _add(self, host: str) -> MachineDevices:
         machine = MachineDevices(self.history, host)

@@ -90,9 +90,9 @@ class Sparkline(QWidget):
         x = (width - 1) * (1 - self._seconds_ago / self._span_s)
         y = 1 + (height - 3) * (1 - np.clip(self._values / highest, 0, 1))
         runs: list[list[QPointF]] = []
-        for part in np.split(np.arange(len(x)), np.flatnonzero(np.diff(finite)) + 1):
-            if finite[part[0]]:
-                points = [QPointF(x[i], y[i]) for i in part]
+        for rows in np.split(np.arange(len(x)), np.flatnonzero(np.diff(finite)) + 1):
+            if finite[rows[0]]:
+                points = [QPointF(x[i], y[i]) for i in rows]
                 runs.append(points if len(points) > 1 else [points[0], points[0] + QPointF(1, 0)])
         return runs
 

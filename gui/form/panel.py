@@ -172,7 +172,7 @@ class JobPanel(QWidget):
         if self.form is self.own_form:
             self._own_devices = self.environment.devices
         self._switch(self._add_form(prefill))
-        self._show_banner(prefill.said)
+        self._show_banner(prefill.text)
         self.devices_requested.emit(prefill.job.parallel.devices)
         self.form.focus_field(prefill.focus)
 

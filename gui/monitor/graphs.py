@@ -14,8 +14,8 @@ from PySide6.QtWidgets import QCheckBox, QVBoxLayout, QWidget
 from engine.contract.devices import Gpu
 from engine.gpus.quantities import BY_ID, QUANTITIES, Quantity
 from gui.format import measured
-from gui.monitor.gpus.gpu_plot import temperature_levels
-from gui.plots.annotations import Level
+from gui.monitor.gpus.gpu_plot import temperature_thresholds
+from gui.plots.annotations import Threshold
 from gui.plots.group import PlotGroup
 from gui.plots.line import LineStyle
 from gui.plots.plot import LinePlot
@@ -29,13 +29,13 @@ FIRST = ("utilization_percent", "sm_active_percent", "memory_used_bytes", "power
 """Default graphs."""
 ACTIVITY = ("sm_active_percent", "tensor_active_percent")
 """Quantities that the sampler reports only on request."""
-LEAST_HEIGHT = 120
+MIN_HEIGHT = 120
 _HIGHEST = {"%": 100, "°C": 110}
 """Upper edges of vertical axes by unit; others follow the data. Temperature limits are always visible."""
-_KEPT_UNDER = "monitor_graphs"
+_SETTING = "monitor_graphs"
 _NONE = "none"
 
-_Made = TypeVar("_Made", bound=QWidget)
+_Widget = TypeVar("_Widget", bound=QWidget)
 
 
 class GraphsView(QWidget):
@@ -94,8 +94,8 @@ class GraphsView(QWidget):
     def _offer(self) -> None:
         """Create check boxes and graphs for newly reported quantities."""
         for quantity in QUANTITIES:
-            told = any(self._history.has_data(key, quantity.id) for key in self._history.devices)
-            if told and quantity.id not in self.checks:
+            reported = any(self._history.has_data(key, quantity.id) for key in self._history.devices)
+            if reported and quantity.id not in self.checks:
                 self._add_check(quantity)
         for quantity in QUANTITIES:
             if quantity.id in self.checks and quantity.id in self._chosen and quantity.id not in self.plots:
@@ -125,7 +125,7 @@ class GraphsView(QWidget):
             high=_HIGHEST.get(quantity.unit),
         )
         plot.setToolTip(quantity.meaning)
-        plot.setMinimumHeight(LEAST_HEIGHT)
+        plot.setMinimumHeight(MIN_HEIGHT)
         plot.set_empty_text("Waiting for the first reading")
         self._list.insertWidget(_in_order(self.plots).index(plot), plot, 1)
         self._titles = ()  # the new graph has no lines yet
@@ -138,13 +138,13 @@ class GraphsView(QWidget):
             if self._history.has_data(key, quantity):
                 plot.add_line(key, _style(key, title))
                 plot.set_data(key, self._history.x(key), self._history.values(key, quantity))
-        if quantity in _LEVELS:
+        if quantity in _THRESHOLDS:
             gpus = [gpu for key, _ in self._titles if (gpu := self._history.gpu(key)) is not None]
-            plot.set_levels(_LEVELS[quantity](gpus))
+            plot.set_thresholds(_THRESHOLDS[quantity](gpus))
 
     def _choose(self, quantity: str, on: bool) -> None:
         self._chosen = self._chosen | {quantity} if on else self._chosen - {quantity}
-        self._settings.set(_KEPT_UNDER, ",".join(self.chosen) or _NONE)
+        self._settings.set(_SETTING, ",".join(self.chosen) or _NONE)
         if quantity in self.plots:
             self.plots[quantity].setVisible(on)
         self._titles = ()
@@ -153,8 +153,8 @@ class GraphsView(QWidget):
 
 
 def _remembered(settings: Settings) -> frozenset[str]:
-    kept = settings.text(_KEPT_UNDER)
-    return frozenset(kept.split(",") if kept else FIRST) & BY_ID.keys()
+    saved = settings.text(_SETTING)
+    return frozenset(saved.split(",") if saved else FIRST) & BY_ID.keys()
 
 
 def _write(quantity: Quantity) -> Callable[[float], str]:
@@ -166,27 +166,29 @@ def _style(key: str, title: str) -> LineStyle:
     return LineStyle(title, lambda: theme.device_color(key), dashed=theme.device_is_dashed(key))
 
 
-def _core_levels(gpus: Sequence[Gpu]) -> list[Level]:
+def _core_thresholds(gpus: Sequence[Gpu]) -> list[Threshold]:
     slow, shut = _common(gpu.slowdown_c for gpu in gpus), _common(gpu.shutdown_c for gpu in gpus)
-    return temperature_levels(slow, shut)
+    return temperature_thresholds(slow, shut)
 
 
-def _memory_levels(gpus: Sequence[Gpu]) -> list[Level]:
+def _memory_thresholds(gpus: Sequence[Gpu]) -> list[Threshold]:
     allowed = _common(gpu.memory_max_c for gpu in gpus)
     return (
-        [] if allowed is None else [Level(allowed, f"allowed up to {allowed:.0f} °C", lambda: theme.colors().warning)]
+        []
+        if allowed is None
+        else [Threshold(allowed, f"allowed up to {allowed:.0f} °C", lambda: theme.colors().warning)]
     )
 
 
 def _common(limits: Iterable[float | None]) -> float | None:
     """Return the limit that all reporting GPUs share, None if they differ."""
-    told = {limit for limit in limits if limit is not None}
-    return told.pop() if len(told) == 1 else None
+    reported = {limit for limit in limits if limit is not None}
+    return reported.pop() if len(reported) == 1 else None
 
 
-_LEVELS = {"temperature_c": _core_levels, "memory_temperature_c": _memory_levels}
+_THRESHOLDS = {"temperature_c": _core_thresholds, "memory_temperature_c": _memory_thresholds}
 """Temperature limits in the graphs of these quantities."""
 
 
-def _in_order(made: dict[str, _Made]) -> list[_Made]:
-    return [made[quantity.id] for quantity in QUANTITIES if quantity.id in made]
+def _in_order(widgets: dict[str, _Widget]) -> list[_Widget]:
+    return [widgets[quantity.id] for quantity in QUANTITIES if quantity.id in widgets]

@@ -14,10 +14,9 @@ from gui.alerts.banner import AlertBanner
 from gui.alerts.view import AlertsView
 from gui.alerts.watcher import Alerts
 from gui.monitor.gpus.view import GpusView
-from gui.monitor.gpus.watched_gpu import LastSeen, watched_gpus
+from gui.monitor.gpus.watched_gpu import LastSnapshots, watched_gpus
 from gui.monitor.graphs import ACTIVITY, GraphsView
-from gui.monitor.hosts.host_dialog import HostDialog
-from gui.monitor.hosts.troubles import trouble_words
+from gui.monitor.hosts import HostDialog, host_errors
 from gui.monitor.processes.view import ProcessesView
 from gui.monitor.saving import Saving
 from gui.monitor.toolbar import ALERTS, GPUS, GRAPHS, PROCESSES, SPANS, TOPOLOGY, Bar
@@ -32,8 +31,8 @@ from gui.widgets.banner import Banner
 from gui.widgets.front_stack import FrontStack
 
 _NO_GPU = "No NVIDIA GPU is installed in this machine."
-_LOOKING = "Looking for GPUs …"
-_NONE_SEEN = "No GPU of this machine can be monitored."
+_SEARCHING = "Looking for GPUs …"
+_NONE_MONITORED = "No GPU of this machine can be monitored."
 _ELSEWHERE = "The CPU is under Graphs. Use “Hosts …” to monitor other machines."
 
 
@@ -52,22 +51,22 @@ class MonitorPage(QWidget):
     stop_run = Signal(str)
     settings_requested = Signal(str)
 
-    def __init__(self, hosts: Hosts, marks: RunIntervals, alerts: Alerts, settings: Settings | None = None) -> None:
+    def __init__(self, hosts: Hosts, intervals: RunIntervals, alerts: Alerts, settings: Settings | None = None) -> None:
         super().__init__()
         self.setObjectName("panel")
         self.setAttribute(Qt.WidgetAttribute.WA_StyledBackground)
         self._history = history = hosts.history
         self._hosts = hosts
         self._alerts = alerts
-        self._marks = marks
+        self._intervals = intervals
         self._settings = settings or Settings()
-        self._panel_shown = True
-        self._last_seen = LastSeen()
+        self._panel_visible = True
+        self._last_snapshots = LastSnapshots()
         self._dialog: HostDialog | None = None
         self.group = PlotGroup("clock", span=SPANS[0][1], parent=self)
         self.bar = Bar()
         self.alert_banner = AlertBanner(alerts, self)
-        self.troubles = Banner(name="Troubles")
+        self.errors = Banner(name="Errors of the hosts")
         self.gpus = GpusView(history, self.group)
         self.graphs = GraphsView(history, self.group, self._settings)
         self.saving = Saving(history, self)
@@ -83,19 +82,19 @@ class MonitorPage(QWidget):
         layout = QVBoxLayout(self)
         layout.setContentsMargins(10, 6, 10, 8)
         layout.setSpacing(6)
-        for widget in (self.bar, self.alert_banner, self.troubles):
+        for widget in (self.bar, self.alert_banner, self.errors):
             layout.addWidget(widget)
         layout.addWidget(self._stack, 1)
         self._connect()
         self._restore()
 
     @property
-    def shown(self) -> SnapshotRequest:
+    def request(self) -> SnapshotRequest:
         """Request for expensive readings of visible views only."""
         visible, view = self.isVisible(), self._stack.currentIndex()
         charted = view == GRAPHS and any(quantity in self.graphs.chosen for quantity in ACTIVITY)
         return SnapshotRequest(
-            processes=self._panel_shown or (visible and view in (GPUS, PROCESSES)),
+            processes=self._panel_visible or (visible and view in (GPUS, PROCESSES)),
             activity=visible and (charted or (view == GPUS and self.gpus.shows_activity)),
             details=visible,
         )
@@ -114,9 +113,9 @@ class MonitorPage(QWidget):
         self.show_view(GPUS)
         self.gpus.open(key)
 
-    def set_panel_shown(self, shown: bool) -> None:
+    def set_panel_visible(self, visible: bool) -> None:
         """Note if the device cards, which show who uses each GPU, are visible next to this page."""
-        self._panel_shown = shown
+        self._panel_visible = visible
         self._send_request()
 
     def close_work(self) -> None:
@@ -129,13 +128,13 @@ class MonitorPage(QWidget):
         """Show the current state."""
         if not self.isVisible():
             return
-        latest = self._last_seen.fill(self._hosts.latest)
-        unread = [unread_words(self._marks.unread)] if self._marks.unread else []
-        self.troubles.say("\n".join([*trouble_words(latest, self._hosts.troubles), *unread]))
-        found = watched_gpus(latest, self._hosts.troubles, self._history.titles, self._marks.holding())
+        latest = self._last_snapshots.fill(self._hosts.latest)
+        unread = [unread_words(self._intervals.unread)] if self._intervals.unread else []
+        self.errors.say("\n".join([*host_errors(latest, self._hosts.errors), *unread]))
+        found = watched_gpus(latest, self._hosts.errors, self._history.titles, self._intervals.holding())
         gpus = [each for each in found if each.key in self._history.titles]
         theme.register_devices(each.key for each in gpus)
-        self._show_marks()
+        self._update_marks()
         self._show_extent()
         if self._stack.currentWidget() is self.gpus:
             self.gpus.show_gpus(gpus, self._why_empty())
@@ -162,11 +161,11 @@ class MonitorPage(QWidget):
         bar.acts["energy"].on_trigger(self.gpus.reset_energy)
         bar.acts["newest"].on_trigger(self.group.follow)
         self.group.following_changed.connect(bar.show_following)
-        self.alert_banner.show_wanted.connect(lambda: self.show_view(ALERTS))
+        self.alert_banner.show_requested.connect(lambda: self.show_view(ALERTS))
         self.saving.message.connect(self.message)
-        self.gpus.looked_at.connect(self._send_request)
+        self.gpus.view_changed.connect(self._send_request)
         self.graphs.chosen_changed.connect(self._send_request)
-        for source in (self._hosts.snapshot, self._hosts.trouble, self._hosts.changed, self._marks.changed):
+        for source in (self._hosts.snapshot, self._hosts.error_changed, self._hosts.changed, self._intervals.changed):
             source.connect(self.refresh)
 
     def _restore(self) -> None:
@@ -174,9 +173,9 @@ class MonitorPage(QWidget):
         self.bar.compact.setChecked(self._settings.flag("monitor_compact", False))
         self.bar.load.setChecked(self._settings.flag("monitor_by_load", False))
         titles = [title for title, _ in SPANS]
-        kept = self._settings.text("monitor_span", titles[0])
-        if kept in titles:
-            self.bar.span.setCurrentIndex(titles.index(kept))
+        saved_title = self._settings.text("monitor_span", titles[0])
+        if saved_title in titles:
+            self.bar.span.setCurrentIndex(titles.index(saved_title))
             self.group.set_span(self.bar.span.currentData())
 
     def _show_view(self, view: int) -> None:
@@ -197,14 +196,14 @@ class MonitorPage(QWidget):
             current.deleteLater()
 
     def _make_processes(self) -> ProcessesView:
-        made = ProcessesView(self._hosts, self._marks)
-        made.stop_run.connect(self.stop_run)
-        return made
+        view = ProcessesView(self._hosts, self._intervals)
+        view.stop_run.connect(self.stop_run)
+        return view
 
     def _make_alerts(self) -> AlertsView:
-        made = AlertsView(self._alerts)
-        made.settings_requested.connect(self.settings_requested)
-        return made
+        view = AlertsView(self._alerts)
+        view.settings_requested.connect(self.settings_requested)
+        return view
 
     def _set_compact(self, compact: bool) -> None:
         self._settings.set("monitor_compact", compact)
@@ -234,9 +233,9 @@ class MonitorPage(QWidget):
         else:
             self.saving.ask_csv(self.gpus.keys, low, high)
 
-    def _show_marks(self) -> None:
+    def _update_marks(self) -> None:
         self.group.origin = self._history.origin
-        marks = [mark for run in self._marks.marks for mark in _marks_of(run, self._history.origin)]
+        marks = [mark for run in self._intervals.intervals for mark in _marks_of(run, self._history.origin)]
         self.group.set_marks(marks)
 
     def _show_extent(self) -> None:
@@ -249,13 +248,13 @@ class MonitorPage(QWidget):
         """Return the text of the empty view; errors are in the banner above."""
         here = self._hosts.latest.get("")
         if here is None:
-            return _LOOKING
+            return _SEARCHING
         if here.nvml.status == "not_answering":
-            return f"{_LOOKING}\n\n{here.nvml.message}"
-        return f"{_NO_GPU if here.nvml.status == 'ok' else _NONE_SEEN}\n\n{_ELSEWHERE}"
+            return f"{_SEARCHING}\n\n{here.nvml.message}"
+        return f"{_NO_GPU if here.nvml.status == 'ok' else _NONE_MONITORED}\n\n{_ELSEWHERE}"
 
     def _send_request(self) -> None:
-        self._hosts.show(self.shown)
+        self._hosts.show(self.request)
 
 
 def _marks_of(run: RunInterval, origin: float) -> list[Mark]:

@@ -33,8 +33,8 @@ class Saving(QObject):
         self, keys: Sequence[str], low: float, high: float, quantities: Sequence[str] | None = None
     ) -> QFileDialog:
         """Ask for a file and write the readings from `low` to `high` (seconds since the epoch)."""
-        wanted = [quantity.id for quantity in QUANTITIES] if quantities is None else list(quantities)
-        return self._ask("Save numbers", "csv", lambda path: self.save_csv(path, keys, wanted, low, high))
+        chosen = [quantity.id for quantity in QUANTITIES] if quantities is None else list(quantities)
+        return self._ask("Save numbers", "csv", lambda path: self.save_csv(path, keys, chosen, low, high))
 
     def ask_png(self, widget: QWidget) -> QFileDialog:
         """Ask for a file and write an image of `widget`."""

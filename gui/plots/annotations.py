@@ -24,7 +24,7 @@ _GROUND_ALPHA = 200
 
 
 @dataclass(frozen=True)
-class Level:
+class Threshold:
     """Threshold at `value`, in the vertical axis's unit. `color` is called again when the scheme changes."""
 
     value: float
@@ -55,7 +55,7 @@ class Annotations(QGraphicsItem):
 
     def __init__(self, box: ViewBox, font: QFont) -> None:
         super().__init__(box)
-        self.levels: tuple[Level, ...] = ()
+        self.thresholds: tuple[Threshold, ...] = ()
         self.marks: tuple[Mark, ...] = ()
         self.named: frozenset[Mark] = frozenset()
         self.log = False
@@ -64,10 +64,10 @@ class Annotations(QGraphicsItem):
         self._font = theme.tabular(font)
         self._font.setPixelSize(round(_FONT_SHARE * QFontInfo(font).pixelSize()))
         self._metrics = QFontMetricsF(self._font)
-        self._level_items: list[_Drawn] | None = None
+        self._threshold_items: list[_Drawn] | None = None
         self._mark_items: list[_Drawn] | None = None
         box.geometryChanged.connect(self._resized)
-        box.y_range_changed.connect(self._invalidate_levels)
+        box.y_range_changed.connect(self._invalidate_thresholds)
         box.x_range_changed.connect(self._invalidate_marks)
         self.recolor()
 
@@ -85,9 +85,9 @@ class Annotations(QGraphicsItem):
             self._cursor = x
             self.update()
 
-    def show_levels(self, levels: Sequence[Level]) -> None:
-        self.levels = tuple(sorted(levels, key=lambda level: -level.value))
-        self._invalidate_levels()
+    def show_thresholds(self, thresholds: Sequence[Threshold]) -> None:
+        self.thresholds = tuple(sorted(thresholds, key=lambda threshold: -threshold.value))
+        self._invalidate_thresholds()
 
     def show_marks(self, marks: tuple[Mark, ...], named: frozenset[Mark]) -> None:
         """Show marks; the `named` ones carry their labels here."""
@@ -105,11 +105,11 @@ class Annotations(QGraphicsItem):
         return self._box.rect()
 
     def paint(self, painter: QPainter, option: QStyleOptionGraphicsItem, widget: QWidget | None = None) -> None:
-        if self._level_items is None:
-            self._level_items = list(self._lay_out_levels(self.boundingRect()))
+        if self._threshold_items is None:
+            self._threshold_items = list(self._lay_out_thresholds(self.boundingRect()))
         if self._mark_items is None:
             self._mark_items = list(self._lay_out_marks(self.boundingRect()))
-        if not self._level_items and not self._mark_items and self._cursor is None:
+        if not self._threshold_items and not self._mark_items and self._cursor is None:
             return
         painter.setRenderHint(QPainter.RenderHint.Antialiasing, False)
         if self._cursor is not None:
@@ -117,7 +117,7 @@ class Annotations(QGraphicsItem):
             painter.setPen(self._cursor_pen)
             painter.drawLine(QLineF(x, 0, x, self._box.height))
         painter.setFont(self._font)
-        for drawn in (*self._level_items, *self._mark_items):
+        for drawn in (*self._threshold_items, *self._mark_items):
             painter.setPen(drawn.pen)
             painter.drawLine(drawn.line)
             if drawn.flag is not None:
@@ -127,9 +127,9 @@ class Annotations(QGraphicsItem):
                 painter.fillRect(drawn.room, self._ground)
                 painter.drawStaticText(drawn.room.topLeft() + _PADDING, laid_out(drawn.label))
 
-    def _invalidate_levels(self) -> None:
-        if self._level_items or self.levels:
-            self._level_items = None
+    def _invalidate_thresholds(self) -> None:
+        if self._threshold_items or self.thresholds:
+            self._threshold_items = None
             self.update()
 
     def _invalidate_marks(self) -> None:
@@ -137,26 +137,26 @@ class Annotations(QGraphicsItem):
             self._mark_items = None
             self.update()
 
-    def _lay_out_levels(self, rect: QRectF) -> Iterator[_Drawn]:
-        low, high = self._box.up
+    def _lay_out_thresholds(self, rect: QRectF) -> Iterator[_Drawn]:
+        low, high = self._box.y_range
         taken: list[QRectF] = []
-        for level in self.levels:
-            value = math.log10(level.value) if self.log and level.value > 0 else level.value
+        for threshold in self.thresholds:
+            value = math.log10(threshold.value) if self.log and threshold.value > 0 else threshold.value
             if not low <= value <= high:
                 continue
             y = round(self._box.y_to_pixel(value))
-            room = self._room(level.label)
+            room = self._room(threshold.label)
             room.moveLeft(rect.left() + _PAD)  # the newest is at the right
             # The highest stands above its line and the others below, so that two that are close keep apart.
             room.moveBottom(y - 1)
             if taken or room.top() < rect.top():
                 room.moveTop(y + 1)
             line = QLineF(rect.left(), y, rect.right(), y)
-            pen = QPen(QColor(level.color()), 1, Qt.PenStyle.DashLine)
-            yield _Drawn(line, pen, label=level.label, room=_free(room, taken))
+            pen = QPen(QColor(threshold.color()), 1, Qt.PenStyle.DashLine)
+            yield _Drawn(line, pen, label=threshold.label, room=_free(room, taken))
 
     def _lay_out_marks(self, rect: QRectF) -> Iterator[_Drawn]:
-        low, high = self._box.across
+        low, high = self._box.x_range
         taken: list[QRectF] = []
         visible = [mark for mark in self.marks if low <= mark.x <= high]
         for mark in sorted(visible, key=lambda mark: -mark.x):  # the newest has the first choice of room
@@ -184,7 +184,7 @@ class Annotations(QGraphicsItem):
 
     def _invalidate(self) -> None:
         """Lay everything out again at the next paint."""
-        self._invalidate_levels()
+        self._invalidate_thresholds()
         self._invalidate_marks()
 
 

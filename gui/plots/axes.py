@@ -95,7 +95,7 @@ class Axis(QGraphicsWidget):
         """Return the tick spacing of a range that is `size` pixels long, and the offset of the ticks."""
         raise NotImplementedError
 
-    def words(self, values: list[float], spacing: float) -> list[str]:
+    def labels(self, values: list[float], spacing: float) -> list[str]:
         """Return the labels of ticks at `values`, which are `spacing` apart."""
         raise NotImplementedError
 
@@ -115,7 +115,7 @@ class Axis(QGraphicsWidget):
         spacing, ticks = self._ticks(low, high)
         pixels = [self._pixel(tick) for tick in ticks]
         self._lines = [self._grid_line(pixel) for pixel in pixels]
-        texts = self.words(ticks, spacing) if self.shows_numbers else []
+        texts = self.labels(ticks, spacing) if self.shows_numbers else []
         self._texts = [
             (corner, laid_out(text))
             for pixel, text in zip(pixels, texts, strict=False)
@@ -165,24 +165,24 @@ class BottomAxis(Axis):
         self.show_numbers(True)
         box.x_range_changed.connect(self.update)
 
-    def show_numbers(self, shown: bool) -> None:
-        self.shows_numbers = shown
-        height = _NUMBERS_HEIGHT if shown else _BARE_HEIGHT
+    def show_numbers(self, visible: bool) -> None:
+        self.shows_numbers = visible
+        height = _NUMBERS_HEIGHT if visible else _BARE_HEIGHT
         self.setMinimumHeight(height)
         self.setMaximumHeight(height)
         self.update()
 
     def spacing(self, low: float, high: float, size: float) -> tuple[float, float]:
-        least = (high - low) / max(1.0, size / _PIXELS_PER_TICK)
+        min_step = (high - low) / max(1.0, size / _PIXELS_PER_TICK)
         if self._group.axis == "count":
-            step = max(1.0, round_step(least))
-        elif least < 1 or self._group.axis == "epochs":
-            step = round_step(least)
+            step = max(1.0, round_step(min_step))
+        elif min_step < 1 or self._group.axis == "epochs":
+            step = round_step(min_step)
         else:
-            step = next((float(s) for s in _TIME_STEPS_S if s >= least), math.ceil(least / 2592000) * 2592000.0)
+            step = next((float(s) for s in _TIME_STEPS_S if s >= min_step), math.ceil(min_step / 2592000) * 2592000.0)
         return step, -self._group.origin % step if self._group.axis == "clock" else 0.0
 
-    def words(self, values: list[float], spacing: float) -> list[str]:
+    def labels(self, values: list[float], spacing: float) -> list[str]:
         if self._group.axis == "count":
             return [localised(value) for value in values]
         if self._group.axis == "epochs":
@@ -200,7 +200,7 @@ class BottomAxis(Axis):
 
     @property
     def _range(self) -> Range:
-        return self._box.across
+        return self._box.x_range
 
     @property
     def _label_key(self) -> tuple[object, ...]:
@@ -225,10 +225,10 @@ class BottomAxis(Axis):
             yield QPointF(round(pixel - half), self._area.bottom() + _TEXT_GAP)
 
 
-def log_ticks(low: float, high: float, most: float) -> list[float]:
-    """Return logarithms of round numbers from 10^`low` to 10^`high`, at most about `most`."""
-    room = (high - low) / max(1.0, most)
-    factors = next((f for least, f in _LOG_FACTORS if room <= least), (1,))
+def log_ticks(low: float, high: float, max_ticks: float) -> list[float]:
+    """Return logarithms of round numbers from 10^`low` to 10^`high`, at most about `max_ticks`."""
+    room = (high - low) / max(1.0, max_ticks)
+    factors = next((f for min_step, f in _LOG_FACTORS if room <= min_step), (1,))
     decades = max(1, math.ceil(room))
     powers = range(math.floor(low), math.ceil(high) + 1)
     values = [power + math.log10(f) for power in powers if power % decades == 0 for f in factors]
@@ -256,7 +256,7 @@ class LeftAxis(Axis):
     def spacing(self, low: float, high: float, size: float) -> tuple[float, float]:
         return round_step((high - low) / max(1.0, size / _PIXELS_PER_ROW)), 0.0
 
-    def words(self, values: list[float], spacing: float) -> list[str]:
+    def labels(self, values: list[float], spacing: float) -> list[str]:
         if self.log:
             return [significant(10**value, 3) for value in values]
         digits = max(0, math.ceil(-math.log10(spacing) - 1e-9)) if spacing > 0 else 0
@@ -272,7 +272,7 @@ class LeftAxis(Axis):
 
     @property
     def _range(self) -> Range:
-        return self._box.up
+        return self._box.y_range
 
     @property
     def _label_key(self) -> tuple[object, ...]:

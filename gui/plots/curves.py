@@ -70,12 +70,12 @@ class Curve:
         if self._span is None:
             return []
         left, right, low, high, width, height = mapping
-        across, down = width / (right - left), height / (high - low)
-        x, y = (self.x - left) * across, (high - self.y) * down
+        x_scale, y_scale = width / (right - left), height / (high - low)
+        x, y = (self.x - left) * x_scale, (high - self.y) * y_scale
         lowest, highest = self._span
         if (
             not self._is_finite
-            or max(abs(x[0]), abs(x[-1]), abs(high - lowest) * down, abs(high - highest) * down) > _FAR
+            or max(abs(x[0]), abs(x[-1]), abs(high - lowest) * y_scale, abs(high - highest) * y_scale) > _FAR
         ):
             x, y = np.clip(x, -_FAR, _FAR), np.clip(y, -_FAR, _FAR)
         if self._is_finite:
@@ -119,6 +119,6 @@ class Curves(QGraphicsItem):
         return self._box.rect()
 
     def paint(self, painter: QPainter, option: QStyleOptionGraphicsItem, widget: QWidget | None = None) -> None:
-        mapping = (*self._box.across, *self._box.up, self._box.width, self._box.height)
+        mapping = (*self._box.x_range, *self._box.y_range, self._box.width, self._box.height)
         for curve in self._curves:
             curve.paint(painter, mapping)

@@ -16,13 +16,13 @@ AxisKind = Literal["clock", "elapsed", "count", "epochs"]
 REDRAW_MS = 40
 """Milliseconds within which changes are drawn together."""
 
-WORDS_EVERY_MS = 1000
+DESCRIBE_MS = 1000
 """Shortest interval between new descriptions for screen readers."""
 
 _HEADROOM = 0.04
 """Fraction of the range left free at the right, so that the axis need not move with every point."""
 
-_LEAST_ZOOM = 1e-4
+_MIN_ZOOM = 1e-4
 """Smallest fraction of the data that can be zoomed into."""
 
 
@@ -31,11 +31,11 @@ class Drawable(Protocol):
 
     def redraw(self) -> None: ...
 
-    def say(self) -> None: ...
+    def update_description(self) -> None: ...
 
     def isVisible(self) -> bool: ...
 
-    def has(self, mark: Mark) -> bool: ...
+    def has_mark(self, mark: Mark) -> bool: ...
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ class PlotGroup(QObject):
         self._undescribed: dict[Drawable, None] = {}
         self._timer = QTimer(self, singleShot=True, interval=REDRAW_MS)
         self._timer.timeout.connect(self._drain)
-        self._describe_timer = QTimer(self, singleShot=True, interval=WORDS_EVERY_MS)
+        self._describe_timer = QTimer(self, singleShot=True, interval=DESCRIBE_MS)
         self._describe_timer.timeout.connect(self._describe)
 
     @property
@@ -150,7 +150,7 @@ class PlotGroup(QObject):
     def show_range(self, low: float, high: float) -> None:
         """Show the range that the user has zoomed or panned to, and stop following."""
         length = max(self._last - self._first, 1e-9)
-        middle, half = (low + high) / 2, max((high - low) / 2, length * _LEAST_ZOOM / 2)
+        middle, half = (low + high) / 2, max((high - low) / 2, length * _MIN_ZOOM / 2)
         half = min(half, length)
         middle = min(max(middle, self._first), self._last)
         self._set_range((middle - half, middle + half))
@@ -198,4 +198,4 @@ class PlotGroup(QObject):
     def _describe(self) -> None:
         plots, self._undescribed = list(self._undescribed), {}
         for plot in filter(isValid, plots):
-            plot.say()
+            plot.update_description()

@@ -164,4 +164,4 @@ def _faint(color: QColor) -> QColor:
     """Blend `color` with the panel; drawing half transparent lines takes far longer."""
     ground = QColor(theme.colors().panel)
     pairs = zip((color.red(), color.green(), color.blue()), (ground.red(), ground.green(), ground.blue()), strict=True)
-    return QColor(*(round(_RAW_SHARE * own + (1 - _RAW_SHARE) * below) for own, below in pairs))
+    return QColor(*(round(_RAW_SHARE * front + (1 - _RAW_SHARE) * back) for front, back in pairs))

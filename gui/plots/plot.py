@@ -10,7 +10,7 @@ from PySide6.QtGui import QColor, QKeyEvent, QPainter, QPaintEvent, QPen, QShowE
 from PySide6.QtWidgets import QAbstractButton, QLabel, QVBoxLayout, QWidget
 
 from gui.format import significant
-from gui.plots.annotations import Level
+from gui.plots.annotations import Threshold
 from gui.plots.group import Mark, PlotGroup
 from gui.plots.line import Frame, Line, LineStyle
 from gui.plots.readout import Readout, x_words
@@ -86,7 +86,7 @@ class LinePlot(QWidget):
         group.cursor_changed.connect(self._cursor_changed)
         theme.notifier.changed.connect(self.recolor)
         self.recolor()
-        self.say()
+        self.update_description()
 
     def add_line(self, key: str, style: LineStyle) -> None:
         """Add a line unless there is one of that key."""
@@ -111,9 +111,9 @@ class LinePlot(QWidget):
         line.set_data(x, y)
         self.touch()
 
-    def set_levels(self, levels: Sequence[Level]) -> None:
+    def set_thresholds(self, thresholds: Sequence[Threshold]) -> None:
         """Replace the thresholds; the vertical axis does not stretch to include them."""
-        self._view.annotations.show_levels(levels)
+        self._view.annotations.show_thresholds(thresholds)
 
     def read(self, key: str) -> str:
         """Return a line's formatted value at the crosshair, or the newest; a dash if there is none."""
@@ -164,12 +164,12 @@ class LinePlot(QWidget):
     @property
     def vertical_range(self) -> tuple[float, float]:
         """Edges of the vertical axis (of the logarithm if that is shown)."""
-        return self._view.box.up
+        return self._view.box.y_range
 
     @property
     def horizontal_range(self) -> tuple[float, float]:
         self._take_range()
-        return self._view.box.across
+        return self._view.box.x_range
 
     def redraw(self) -> None:
         """Draw all changes; a hidden plot does so when it is shown."""
@@ -185,21 +185,21 @@ class LinePlot(QWidget):
         self._empty.setVisible(not any(len(line.x) for line in self._lines.values()))
         self._write_values()
 
-    def has(self, mark: Mark) -> bool:
+    def has_mark(self, mark: Mark) -> bool:
         """Return True if a mark belongs here: to everything, or to one of the lines."""
         return mark.of is None or not mark.of.isdisjoint(self._lines)
 
     def _show_marks(self) -> None:
-        marks = tuple(filter(self.has, self.group.marks))
+        marks = tuple(filter(self.has_mark, self.group.marks))
         above = self.group.above(self) if marks else []
-        named = frozenset(mark for mark in marks if not any(plot.has(mark) for plot in above))
+        named = frozenset(mark for mark in marks if not any(plot.has_mark(mark) for plot in above))
         self._view.annotations.show_marks(marks, named)
 
     def describe(self) -> str:
         """Describe the latest values."""
         return self._readout.describe(self._lines.values(), self.group.cursor, self._x_text) or self._empty_text
 
-    def say(self) -> None:
+    def update_description(self) -> None:
         """Update the latest values for screen readers."""
         self.setAccessibleDescription(self.describe())
 
@@ -264,7 +264,7 @@ class LinePlot(QWidget):
         self._view.box.set_x_range(*self.group.range)
 
     def _moved_by_mouse(self) -> None:
-        self.group.show_range(*self._view.box.across)
+        self.group.show_range(*self._view.box.x_range)
         self.touch()
 
     def _mouse_moved(self, position: QPointF) -> None:
@@ -319,10 +319,10 @@ class LinePlot(QWidget):
         cursor = self.group.cursor
         if cursor is None:
             return ""
-        words = x_words(self.group, cursor)
+        text = x_words(self.group, cursor)
         annotations = self._view.annotations
         mark = annotations.mark_at(cursor, _NEAR_PX)
-        return f"{words} · {mark.label}" if mark is not None and mark in annotations.named else words
+        return f"{text} · {mark.label}" if mark is not None and mark in annotations.named else text
 
     def _write_values(self) -> None:
         if self._dense:

@@ -51,12 +51,12 @@ class Smoother:
         block = max(1, int(_LARGEST_EXPONENT / -log_weight))
         result = np.empty(len(values))
         for start in range(0, len(values), block):
-            part = values[start : start + block]
-            exponents = np.arange(1, len(part) + 1)
+            block_values = values[start : start + block]
+            exponents = np.arange(1, len(block_values) + 1)
             powers = np.exp(log_weight * exponents)
-            sums = powers * (self._sum + (1 - self.weight) * np.cumsum(part / powers))
+            sums = powers * (self._sum + (1 - self.weight) * np.cumsum(block_values / powers))
             # 1 - w^n without losing digits where w^n is close to 1.
             result[start : start + block] = sums / -np.expm1(log_weight * (self._count + exponents))
             self._sum = float(sums[-1])
-            self._count += len(part)
+            self._count += len(block_values)
         return result

@@ -11,6 +11,6 @@ from PySide6.QtGui import QStaticText
 @lru_cache(maxsize=1024)
 def laid_out(text: str) -> QStaticText:
     """Return `text` laid out once, since that is most of the cost of drawing it."""
-    made = QStaticText(text)
-    made.setTextFormat(Qt.TextFormat.PlainText)
-    return made
+    static_text = QStaticText(text)
+    static_text.setTextFormat(Qt.TextFormat.PlainText)
+    return static_text

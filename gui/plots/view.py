@@ -58,8 +58,8 @@ class PlotView(pg.GraphicsView):  # type: ignore[misc,unused-ignore]
     def recolor(self) -> None:
         """Apply the colors of the current scheme."""
         self.setBackground(theme.colors().panel)
-        for part in (self.left_axis, self.bottom_axis, self.annotations):
-            part.recolor()
+        for item in (self.left_axis, self.bottom_axis, self.annotations):
+            item.recolor()
 
     def mouseDoubleClickEvent(self, event: QMouseEvent) -> None:
         self.double_clicked.emit()

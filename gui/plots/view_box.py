@@ -21,7 +21,7 @@ _PANS = Qt.MouseButton.LeftButton | Qt.MouseButton.MiddleButton
 
 
 class ViewBox(QGraphicsWidget):
-    """Box that shows the ranges `across` and `up` of both axes.
+    """Box that shows the ranges `x_range` and `y_range` of both axes.
 
     The wheel zooms the horizontal range around the pointer, and dragging pans. With pyqtgraph's box and axes, a frame in
     which only time moves on took a third longer.
@@ -29,7 +29,7 @@ class ViewBox(QGraphicsWidget):
     Signals:
         x_range_changed(): the horizontal range has changed.
         y_range_changed(): the vertical range has changed.
-        moved_by_mouse(): the user has changed `across`.
+        moved_by_mouse(): the user has changed `x_range`.
     """
 
     x_range_changed = Signal()
@@ -38,21 +38,21 @@ class ViewBox(QGraphicsWidget):
 
     def __init__(self) -> None:
         super().__init__()
-        self.across: Range = (0.0, 1.0)
-        self.up: Range = (0.0, 1.0)
+        self.x_range: Range = (0.0, 1.0)
+        self.y_range: Range = (0.0, 1.0)
         self.setFlag(ViewBox.GraphicsItemFlag.ItemClipsChildrenToShape)
         self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Expanding)
 
     def set_x_range(self, low: float, high: float) -> None:
         """Set the horizontal range unless it is empty."""
-        if high > low and (low, high) != self.across:
-            self.across = (low, high)
+        if high > low and (low, high) != self.x_range:
+            self.x_range = (low, high)
             self.x_range_changed.emit()
 
     def set_y_range(self, low: float, high: float) -> None:
         """Set the vertical range unless it is empty."""
-        if high > low and (low, high) != self.up:
-            self.up = (low, high)
+        if high > low and (low, high) != self.y_range:
+            self.y_range = (low, high)
             self.y_range_changed.emit()
 
     @property
@@ -67,17 +67,17 @@ class ViewBox(QGraphicsWidget):
 
     def x_to_pixel(self, x: float) -> float:
         """Return the pixels from the left edge to `x`."""
-        low, high = self.across
+        low, high = self.x_range
         return (x - low) / (high - low) * self.width
 
     def y_to_pixel(self, value: float) -> float:
         """Return the pixels from the upper edge to `value`."""
-        low, high = self.up
+        low, high = self.y_range
         return (high - value) / (high - low) * self.height
 
     def pixel_to_x(self, pixel: float) -> float:
         """Return the position that many pixels from the left edge."""
-        low, high = self.across
+        low, high = self.x_range
         return low + pixel / max(1.0, self.width) * (high - low)
 
     def shape(self) -> QPainterPath:
@@ -90,8 +90,8 @@ class ViewBox(QGraphicsWidget):
 
     def wheelEvent(self, event: QGraphicsSceneWheelEvent) -> None:
         factor = _ZOOM_PER_NOTCH ** (-event.delta() / _NOTCH)
-        around = self.pixel_to_x(event.pos().x())
-        self._move(lambda x: around + (x - around) * factor)
+        center = self.pixel_to_x(event.pos().x())
+        self._move(lambda x: center + (x - center) * factor)
         event.accept()
 
     def mouseDragEvent(self, event: Any) -> None:
@@ -102,6 +102,6 @@ class ViewBox(QGraphicsWidget):
             event.accept()
 
     def _move(self, to: Callable[[float], float]) -> None:
-        low, high = self.across
+        low, high = self.x_range
         self.set_x_range(to(low), to(high))
         self.moved_by_mouse.emit()

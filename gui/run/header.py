@@ -25,14 +25,14 @@ from gui.run.remarks import RemarksView
 from gui.run.remote_bar import RemoteBar
 from gui.run.result_card import ResultCard
 from gui.sources.run_data import RunData
-from gui.sources.run_status import RunStatus, StatusWord
+from gui.sources.run_status import RunStatus, StatusLabel
 from gui.style import icons
 from gui.titles import devices_words, model_title, strategy_title
 from gui.widgets.curve_controls import CurveControls
 from gui.widgets.elided_label import ElidedLabel
 
 _AXES: tuple[tuple[str, AxisKind], ...] = (("Time", "elapsed"), ("Steps", "count"))
-_MARKS: dict[StatusWord, str] = {
+_MARKS: dict[StatusLabel, str] = {
     "Completed": "✔",
     "Paused": "‖",
     "Stopped": "■",
@@ -66,7 +66,7 @@ class RunHeader(QWidget):
         super().__init__(parent)
         self._run: RunFolder | None = None
         self._job: Job | None = None
-        self._word: StatusWord = "Idle"
+        self._label: StatusLabel = "Idle"
         self._title = ElidedLabel()
         self._title.setObjectName("title")
         self._state = QLabel(wordWrap=True)
@@ -122,8 +122,8 @@ class RunHeader(QWidget):
             self._title.setText(title)
             self._title.setToolTip(title)
         text = "Reading the run's log …" if loading and data.finished is None and not data.last_n else status.text
-        self._word = status.word
-        self._state.setText(f"{_MARKS.get(status.word, '')} {text}".strip())
+        self._label = status.label
+        self._state.setText(f"{_MARKS.get(status.label, '')} {text}".strip())
         self.remarks.show_data(data)
         self.elsewhere.setVisible(data.unsaved and status.active and not machine_of(run))
         self.recolor()
@@ -137,7 +137,7 @@ class RunHeader(QWidget):
             "Stopped": "muted",
             "Paused": "muted",
         }
-        name = names.get(self._word, "")
+        name = names.get(self._label, "")
         if self._state.objectName() != name:
             self._state.setObjectName(name)
             self._state.style().unpolish(self._state)

@@ -37,7 +37,7 @@ def _ask(run_id: str, command: Command) -> RunFolder:
     return run
 
 
-def runs_ahead() -> dict[str, tuple[str, ...]]:
+def device_queues() -> dict[str, tuple[str, ...]]:
     """Return the titles of the runs ahead of a new one, by device: first those that hold it, then those queued for it.
 
     Empty if the queue is unavailable; the run itself will report that.
@@ -48,12 +48,12 @@ def runs_ahead() -> dict[str, tuple[str, ...]]:
     from gui.titles import title_of
 
     try:
-        ahead = {device: list(run_ids) for device, run_ids in queue.holders().items()}
+        queues = {device: list(run_ids) for device, run_ids in queue.holders().items()}
         for ticket in queue.waiting():
             for device in dict.fromkeys(ticket.devices):
-                ahead.setdefault(device, []).append(ticket.run_id)
+                queues.setdefault(device, []).append(ticket.run_id)
     except queue.CannotQueue:
         return {}
-    runs = {run_id for run_ids in ahead.values() for run_id in run_ids}
+    runs = {run_id for run_ids in queues.values() for run_id in run_ids}
     titles = {run_id: title_of(RunFolder(paths.runs_folder() / run_id)) for run_id in runs}
-    return {device: tuple(dict.fromkeys(titles[run_id] for run_id in run_ids)) for device, run_ids in ahead.items()}
+    return {device: tuple(dict.fromkeys(titles[run_id] for run_id in run_ids)) for device, run_ids in queues.items()}

@@ -127,7 +127,7 @@ def comparable_evaluations(evaluation: Evaluation) -> list[ComparableEvaluation]
         for kept in evaluations_of(run.path)
         if _same_samples(kept.evaluation, evaluation)
     ]
-    return sorted(found, key=lambda rival: rival.kept.evaluation.date, reverse=True)
+    return sorted(found, key=lambda other: other.kept.evaluation.date, reverse=True)
 
 
 def _title(run: RunFolder) -> str:
@@ -245,5 +245,5 @@ def confusion_at(samples: SampleTable, classes: int, threshold: float) -> Number
     return counts.reshape(wide, wide).astype(np.int64)
 
 
-def _share(part: int, of: int) -> float | None:
-    return part / of if of else None
+def _share(count: int, of: int) -> float | None:
+    return count / of if of else None

@@ -74,10 +74,10 @@ def excerpt(history: DeviceHistory, keys: Sequence[str], quantities: Sequence[st
     series = []
     for key in keys:
         times = history.times(key)
-        part = slice(int(np.searchsorted(times, low)), int(np.searchsorted(times, high, side="right")))
-        columns = tuple(history.values(key, quantity)[part].copy() for quantity in reported)
+        rows = slice(int(np.searchsorted(times, low)), int(np.searchsorted(times, high, side="right")))
+        columns = tuple(history.values(key, quantity)[rows].copy() for quantity in reported)
         host = history.host(key)
-        series.append(_Series(host, there(key), history.titles[key], times[part], columns))
+        series.append(_Series(host, there(key), history.titles[key], times[rows], columns))
     return Excerpt(reported, tuple(series))
 
 
@@ -97,17 +97,17 @@ def export_csv(
 
     Then call `done` with the path, or `failed` with a message, on the GUI thread if `parent` still exists.
     """
-    part = excerpt(history, keys, quantities, low, high)
-    return in_background(lambda: write_csv(path, part), parent, done, lambda error: failed(str(error)))
+    rows = excerpt(history, keys, quantities, low, high)
+    return in_background(lambda: write_csv(path, rows), parent, done, lambda error: failed(str(error)))
 
 
-def write_csv(path: Path, part: Table) -> Path:
-    """Write all of `part` or nothing, and return `path`. Raises ExportError."""
-    temporary = _part_file(path)
+def write_csv(path: Path, rows: Table) -> Path:
+    """Write all of `rows` or nothing, and return `path`. Raises ExportError."""
+    temporary = _temporary_file(path)
     try:
         with temporary.open("w", encoding="utf-8", newline="") as stream:
             writer = CsvWriter(stream)
-            for number, line in enumerate(part.lines()):
+            for number, line in enumerate(rows.lines()):
                 writer.row(line)
                 if number % BREATHE_EVERY == 0:
                     time.sleep(0)
@@ -124,7 +124,7 @@ def export_png(path: Path, grabbed: QPixmap) -> Path:
     image.open(QIODevice.OpenModeFlag.WriteOnly)
     if not grabbed.save(image, "PNG"):
         raise ExportError(f"Could not save {path.name}: there is nothing to save as an image.")
-    temporary = _part_file(path)
+    temporary = _temporary_file(path)
     try:
         with temporary.open("wb") as stream:
             stream.write(image.data().data())
@@ -147,7 +147,7 @@ def _iso(moment: float) -> str:
     return datetime.fromtimestamp(moment, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def _part_file(path: Path) -> Path:
+def _temporary_file(path: Path) -> Path:
     return path.with_name(f".{path.name}.part")
 
 

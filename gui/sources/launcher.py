@@ -64,7 +64,7 @@ class Launcher(QObject):
         """True if a run would start without delay."""
         return self._preloader is not None and self._preloader.ready
 
-    def touch(self) -> None:
+    def preload(self) -> None:
         """Start or keep the preloaded process, since a run may follow soon."""
         self._idle.start()
         if self._preloader is not None and self._preloader.alive:
@@ -107,7 +107,7 @@ class Launcher(QObject):
     def _on_created(self, run: RunFolder) -> None:
         self._creation = None
         if not self._closing:
-            self.touch()
+            self.preload()
         self._waiting = run
         if self.ready or self._notifier is None:
             self._start_waiting()

@@ -36,4 +36,4 @@ def _read_job(path: Path) -> Opened:
         return Opened(problem=f"The job in {path} can't be used. {' '.join(map(str, problems))}")
     # The file may come from somebody else, and only the user may allow a model's code to run.
     job = job.with_fields(model_file_sha256="")
-    return Opened(prefill=Prefill(said=f"A new run with the job in {path}.", job=job))
+    return Opened(prefill=Prefill(text=f"A new run with the job in {path}.", job=job))

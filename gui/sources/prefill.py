@@ -24,7 +24,7 @@ class Prefill:
     """Content of the form for a run based on another one.
 
     Attributes:
-        said: Text above the form.
+        text: Text above the form.
         job: Job of the resumed run, or of the new one.
         run: Run to resume in its folder, None for a new run.
         checkpoint: Path that the run resumes from, "" for its start.
@@ -33,7 +33,7 @@ class Prefill:
         focus: Field that the user is likely to change first.
     """
 
-    said: str
+    text: str
     job: Job
     run: RunFolder | None = None
     checkpoint: str = ""
@@ -50,14 +50,14 @@ class Prefill:
 
         return CHANGEABLE - {"name"}
 
-    def values(self, shown: dict[str, Any], hidden: Set[str] = frozenset()) -> dict[str, Any]:
-        """Return the job's values, updated by the values `shown` in changeable fields.
+    def values(self, edited: dict[str, Any], hidden: Set[str] = frozenset()) -> dict[str, Any]:
+        """Return the job's values, updated by the values `edited` in changeable fields.
 
         Rounded numbers stay exact, and `hidden` fields without effect stay as they were.
         """
         job_values = self._plain()
         unchanged = hidden & idle_fields(job_values, load_catalogue()).keys()
-        return job_values | {name: value for name, value in shown.items() if name in self.open_fields - unchanged}
+        return job_values | {name: value for name, value in edited.items() if name in self.open_fields - unchanged}
 
     def to_check(self, job: Job) -> Job:
         """Return `job` as a new run that starts from the checkpoint, for validation."""
@@ -77,10 +77,10 @@ class Prefill:
         """Return the command that resumes the run with `values`, "" for a new run."""
         return resume_line(self.run.run_id, self.changes(values)) if self.run is not None else ""
 
-    def problems(self, values: dict[str, Any], standing: ResumableRun | None) -> list[Problem]:
+    def problems(self, values: dict[str, Any], resumable: ResumableRun | None) -> list[Problem]:
         """Return the problems that prevent resuming with `values`; none for new runs or while the state is unknown."""
-        if self.run is None or standing is None:
+        if self.run is None or resumable is None:
             return []
         from engine.runs.resume import changed_job
 
-        return changed_job(standing, self.changes(values))[1]
+        return changed_job(resumable, self.changes(values))[1]

@@ -41,11 +41,11 @@ def queue_message(
         titles: Titles of known GPUs, by UUID.
         name_of: Returns the name of a run by its id.
     """
-    words = f"{_ordinal(waiting.position)} in the queue for {_devices(devices, titles)}"
+    text = f"{_ordinal(waiting.position)} in the queue for {_devices(devices, titles)}"
     if waiting.held:
-        return f"{words}, on hold until released"
+        return f"{text}, on hold until released"
     reasons = [f"behind {_runs(waiting.behind, name_of)}"] if waiting.behind else []
-    return ", ".join([words, *reasons, *waiting.others])
+    return ", ".join([text, *reasons, *waiting.others])
 
 
 def _ordinal(position: int) -> str:

@@ -22,7 +22,7 @@ MORE_EPOCHS = 5
 
 _GREY = "Grey fields can't be changed when resuming."
 
-_MOST_NAME = 120
+_MAX_NAME = 120
 """Longest name of a run, as in a job."""
 
 
@@ -35,14 +35,14 @@ def to_resume(summary: RunSummary) -> Prefill:
     run, job = _read(summary)
     named = f"“{run_title(summary)}”"
     checkpoint = checkpoint_of(run)
-    shown = job.with_fields(name=summary.name)
+    renamed = job.with_fields(name=summary.name)
     checkpoint_path = str(checkpoint) if checkpoint is not None else ""
     begins = _from(run, checkpoint)
     if summary.state == "completed":
-        anew = " The learning rate's schedule now spans all epochs." if job.schedule.name != "none" else ""
+        schedule_note = " The learning rate's schedule now spans all epochs." if job.schedule.name != "none" else ""
         return Prefill(
-            said=f"Trains {named} further {begins}. {_GREY}{anew}",
-            job=shown,
+            text=f"Trains {named} further {begins}. {_GREY}{schedule_note}",
+            job=renamed,
             run=run,
             checkpoint=checkpoint_path,
             action="Train further",
@@ -50,8 +50,8 @@ def to_resume(summary: RunSummary) -> Prefill:
             focus="epochs",
         )
     return Prefill(
-        said=f"Resumes {named} {begins}. {_GREY}",
-        job=shown,
+        text=f"Resumes {named} {begins}. {_GREY}",
+        job=renamed,
         run=run,
         checkpoint=checkpoint_path,
         action="Resume",
@@ -67,18 +67,18 @@ def to_fork(summary: RunSummary, checkpoint: Path | None = None) -> Prefill:
     found = checkpoints_of(run)
     chosen = to_fork_from(found) if checkpoint is None else next((c for c in found if c.path == checkpoint), None)
     if chosen is None:
-        gone = f"its {checkpoint.name} is gone" if checkpoint is not None else "it has no checkpoint yet"
-        raise CannotPrefill(f"“{run_title(summary)}” can't be forked: {gone}.")
-    changes: dict[str, str] = {"name": f"{summary.name[: _MOST_NAME - 5]} fork" if summary.name else ""}
+        reason = f"its {checkpoint.name} is gone" if checkpoint is not None else "it has no checkpoint yet"
+        raise CannotPrefill(f"“{run_title(summary)}” can't be forked: {reason}.")
+    changes: dict[str, str] = {"name": f"{summary.name[: _MAX_NAME - 5]} fork" if summary.name else ""}
     of = f"“{run_title(summary)}”"
     written = ", ".join(filter(None, (chosen.name, chosen.location)))
     if chosen.weights_alone:
         changes |= {"resume_from": "", "weights_file": str(chosen.path)}
-        said = f"A new run with the best weights of {of} ({written}). It starts at its first epoch, without the optimizer state."
+        text = f"A new run with the best weights of {of} ({written}). It starts at its first epoch, without the optimizer state."
     else:
         changes |= {"resume_from": str(chosen.path)}
-        said = f"A new run that continues from a checkpoint of {of} ({written}). The original stays unchanged."
-    fork = Prefill(said=said, job=job.with_fields(**changes))
+        text = f"A new run that continues from a checkpoint of {of} ({written}). The original stays unchanged."
+    fork = Prefill(text=text, job=job.with_fields(**changes))
     over = summary.state == "completed" and (chosen.epoch is None or chosen.epoch >= job.training.epochs)
     if over and not chosen.weights_alone:  # else there would be nothing left to train
         return replace(fork, preset={"epochs": job.training.epochs + MORE_EPOCHS}, focus="epochs")
@@ -97,7 +97,7 @@ def to_follow(summary: RunSummary, changes: Mapping[str, Any], *, further: bool)
     before, after = (_fitting_recipe(each) for each in (job, job.with_fields(**changes)))
     preset = {"recipe": after, **changes} if before == job.recipe != after else dict(changes)
     return Prefill(
-        said=f"A new run like “{run_title(summary)}”, but with {changes_words(preset)}.",
+        text=f"A new run like “{run_title(summary)}”, but with {changes_words(preset)}.",
         job=job,
         preset=preset,
         focus=next(iter(changes)),

@@ -109,7 +109,7 @@ class RunData:
     cuts: int = 0
     """Number of times that curves were cut because the run went back to a checkpoint."""
     validations: Validations = field(default_factory=Validations)
-    looks: ValidationDetails = field(default_factory=ValidationDetails)
+    validation_details: ValidationDetails = field(default_factory=ValidationDetails)
     devices: dict[str, DeviceColumns] = field(default_factory=dict)
     trace: ScheduleTraced | None = None
     """Latest traced schedule."""
@@ -216,9 +216,9 @@ class RunData:
                 self.validations.append(self.seconds(event), event)
                 self._add_line(event, "info", _validation_words(event, self.task))
             case ClassMeasures():
-                self.looks.add_classes(event)
+                self.validation_details.add_classes(event)
             case Predicted():
-                self.looks.add_predicted(event)
+                self.validation_details.add_predicted(event)
             case _:
                 self._apply_milestone(event)
 
@@ -310,7 +310,7 @@ class RunData:
         self.step = plan.from_step
         self.epoch = min(plan.epochs, plan.from_step // max(1, plan.steps_per_epoch) + 1) if plan.from_step else 0
         # All of them are cut, whichever of them has an end to lose.
-        cut = [columns.cut(plan.from_step) for columns in (self.steps, self.validations, self.looks)]
+        cut = [columns.cut(plan.from_step) for columns in (self.steps, self.validations, self.validation_details)]
         self.cuts += any(cut)
         for device in self.devices.values():
             device.go_back(plan.from_step)

@@ -14,7 +14,7 @@ from gui.sources.background import describe_error
 from gui.sources.executions import executions
 from gui.titles import run_title
 
-SHOWN_S = 86_400.0
+RECENT_S = 86_400.0
 """Age after which ended runs are not marked in graphs."""
 
 
@@ -38,7 +38,7 @@ class RunInterval:
     supervisor: int | None = None
 
     @property
-    def going_on(self) -> bool:
+    def is_active(self) -> bool:
         return self.end is None
 
 
@@ -46,32 +46,42 @@ class RunIntervals(QObject):
     """Executions of the last 24 hours and active ones, oldest first.
 
     Attributes:
-        marks: The executions.
+        intervals: The executions.
         unread: Errors of unreadable runs, by run id; their last known executions stay.
 
     Signals:
-        changed(): `marks` or `unread` has changed.
+        changed(): `intervals` or `unread` has changed.
     """
 
     changed = Signal()
 
     def __init__(self, parent: QObject | None = None) -> None:
         super().__init__(parent)
-        self.marks: tuple[RunInterval, ...] = ()
+        self.intervals: tuple[RunInterval, ...] = ()
         self.unread: Mapping[str, str] = {}
 
-    def show(self, marks: tuple[RunInterval, ...], unread: Mapping[str, str]) -> None:
-        if (marks, unread) != (self.marks, self.unread):
-            self.marks, self.unread = marks, unread
+    def show(self, intervals: tuple[RunInterval, ...], unread: Mapping[str, str]) -> None:
+        if (intervals, unread) != (self.intervals, self.unread):
+            self.intervals, self.unread = intervals, unread
             self.changed.emit()
 
     def holding(self) -> dict[str, str]:
         """Return the names of active runs by the GPUs that they hold, "HOST:UUID" for other machines."""
-        return {device: mark.name for mark in self.marks if mark.going_on for device in mark.devices if is_gpu(device)}
+        return {
+            device: interval.name
+            for interval in self.intervals
+            if interval.is_active
+            for device in interval.devices
+            if is_gpu(device)
+        }
 
     def supervisors(self) -> dict[int, str]:
         """Return the names of active runs by the process ids of their supervisors, the ancestors of the workers."""
-        return {mark.supervisor: mark.name for mark in self.marks if mark.going_on and mark.supervisor is not None}
+        return {
+            interval.supervisor: interval.name
+            for interval in self.intervals
+            if interval.is_active and interval.supervisor is not None
+        }
 
 
 class IntervalReader:
@@ -100,7 +110,7 @@ class IntervalReader:
                 if before is not None:
                     known[run.run_id] = before
         self._known = known
-        oldest = time.time() - SHOWN_S
+        oldest = time.time() - RECENT_S
         every = (interval for _run, intervals in known.values() for interval in intervals)
         recent = (interval for interval in every if interval.end is None or interval.end >= oldest)
         return tuple(sorted(recent, key=lambda interval: interval.start))
@@ -138,6 +148,6 @@ def _intervals_of(summary: RunSummary) -> tuple[RunInterval, ...]:
 def _is_too_old(run: RunFolder) -> bool:
     """Return True if the log's last event is too old to be recent."""
     try:
-        return run.events_file.stat().st_mtime < time.time() - SHOWN_S
+        return run.events_file.stat().st_mtime < time.time() - RECENT_S
     except FileNotFoundError:
         return False

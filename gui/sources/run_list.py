@@ -14,7 +14,7 @@ from PySide6.QtCore import QObject, QTimer, Signal, SignalInstance
 from engine.runs.folder import ENDED, RunFolder, RunSummary
 from engine.runs.index import RunIndex
 from engine.system import paths
-from gui.sources.active_runs import runs_ahead
+from gui.sources.active_runs import device_queues
 from gui.sources.background import CLOSE_S, SingleFlight, describe_error, emit_safely, ignore_os_error
 from gui.sources.run_intervals import IntervalReader, RunInterval
 
@@ -31,13 +31,13 @@ class RunsRead:
     Attributes:
         intervals: Recent executions of the runs.
         unread: Errors of unreadable runs, by run id.
-        ahead: Titles of the runs that hold or wait for each device, see `runs_ahead`.
+        device_queues: Titles of the runs that hold or wait for each device, see `device_queues`.
     """
 
     runs: tuple[RunSummary, ...]
     intervals: tuple[RunInterval, ...]
     unread: Mapping[str, str]
-    ahead: Mapping[str, tuple[str, ...]]
+    device_queues: Mapping[str, tuple[str, ...]]
 
     def count(self) -> tuple[int, int]:
         """Return the numbers of working and of queued runs."""
@@ -147,4 +147,4 @@ class _Reader:
         emit_safely(self._found, batch)
         self._known = runs
         intervals = self._intervals.read(runs.values(), unread)
-        return RunsRead(tuple(runs.values()), intervals, unread, runs_ahead())
+        return RunsRead(tuple(runs.values()), intervals, unread, device_queues())

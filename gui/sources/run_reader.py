@@ -105,7 +105,7 @@ class RunReader:
         """Read the stamp alone."""
         return Poll(stamp=self._stamp())
 
-    def look_up(self, run_ids: Iterable[str]) -> Poll:
+    def read_names(self, run_ids: Iterable[str]) -> Poll:
         """Read the names of queued runs."""
         for run_id in run_ids:
             if run_id not in self._names:

@@ -245,7 +245,7 @@ class RunSession(QObject):
             return reader.glance
         if self._stage is Stage.LIVE:
             behind = self.data.waiting.behind if self.data.waiting is not None else ()
-            return partial(reader.look_up, behind)
+            return partial(reader.read_names, behind)
         return partial(reader.read, SLICE_S if self._state is not None else 0.0, self.data.last_n)
 
     def _on_polled(self, poll: Poll) -> None:
@@ -330,7 +330,7 @@ class RunSession(QObject):
         self._retry_ms = _FIRST_RETRY_MS
         self._notifier = QSocketNotifier(connection.fileno(), QSocketNotifier.Type.Read, self)
         self._notifier.activated.connect(self._receive)
-        self._look_up_names()
+        self._request_names()
         if self._requested and self._requested != self.data.asked:
             self._send_requested()
 
@@ -349,7 +349,7 @@ class RunSession(QObject):
             self._enter(Stage.READING)
             self._poll()
         elif messages:
-            self._look_up_names()
+            self._request_names()
             self._notify_soon()
 
     def _take_message(self, message: ServerMessage) -> bool:
@@ -364,7 +364,7 @@ class RunSession(QObject):
         self.data.apply(message)
         return True
 
-    def _look_up_names(self) -> None:
+    def _request_names(self) -> None:
         if self.data.waiting is not None and not self._names.keys() >= set(self.data.waiting.behind):
             self._poll()
 

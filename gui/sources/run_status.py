@@ -11,12 +11,12 @@ from gui.format import counted, size
 from gui.sources.run_data import Asked, RunData, attempt_words
 from gui.titles import short_measure
 
-StatusWord = Literal[
+StatusLabel = Literal[
     "Idle", "Checking", "Starting", "Fetching", "Waiting", "Running", "Restarting", "Pausing", "Stopping", "Completed", "Paused",
     "Stopped", "Failed", "Unsaved", "Interrupted",
 ]  # fmt: skip
 
-_ENDED: dict[State, StatusWord] = {
+_ENDED: dict[State, StatusLabel] = {
     "completed": "Completed",
     "paused": "Paused",
     "stopped": "Stopped",
@@ -24,7 +24,7 @@ _ENDED: dict[State, StatusWord] = {
     "unsaved": "Unsaved",
     "interrupted": "Interrupted",
 }
-_NO_PAUSE: dict[StatusWord, str] = {
+_NO_PAUSE: dict[StatusLabel, str] = {
     "Idle": "Nothing is running",
     "Checking": "Nothing is running",
     "Fetching": "It holds no device yet; Stop ends it",
@@ -33,7 +33,7 @@ _NO_PAUSE: dict[StatusWord, str] = {
     "Stopping": "It is already stopping",
     "Completed": "It is complete",
 }
-_NO_STOP: dict[StatusWord, str] = {
+_NO_STOP: dict[StatusLabel, str] = {
     "Idle": "Nothing is running",
     "Checking": "Nothing is running",
     "Stopping": "It is already stopping",
@@ -45,12 +45,12 @@ class RunStatus:
     """Status of a run, None for unknown values.
 
     Attributes:
-        text: Sentence that begins with `word`.
+        text: Sentence that begins with `label`.
         fraction: Progress from 0 to 1.
         devices_free: True once the workers have exited, None without a run.
     """
 
-    word: StatusWord = "Idle"
+    label: StatusLabel = "Idle"
     text: str = "Idle"
     epoch: int | None = None
     epochs: int | None = None
@@ -64,22 +64,22 @@ class RunStatus:
     @property
     def active(self) -> bool:
         """True while the run has not ended."""
-        return self.word not in ("Idle", "Checking", *_ENDED.values())
+        return self.label not in ("Idle", "Checking", *_ENDED.values())
 
     @property
     def resumable(self) -> bool:
         """True if the run ended before its last epoch and can be resumed."""
-        return self.word in _ENDED.values() and self.word != "Completed"
+        return self.label in _ENDED.values() and self.label != "Completed"
 
     @property
     def why_no_pause(self) -> str:
         """Reason why the run can't be paused, "" if it can."""
-        return _NO_PAUSE.get(self.word, "It has ended" if not self.active else "")
+        return _NO_PAUSE.get(self.label, "It has ended" if not self.active else "")
 
     @property
     def why_no_stop(self) -> str:
         """Reason why the run can't be stopped, "" if it can."""
-        return _NO_STOP.get(self.word, "It has ended" if not self.active else "")
+        return _NO_STOP.get(self.label, "It has ended" if not self.active else "")
 
 
 def status_of(
@@ -93,58 +93,58 @@ def status_of(
 
     `in_line` describes what a queued run waits for, `interrupted` why a run was interrupted.
     """
-    word = _word(data, state, asked)
+    label = _label(data, state, asked)
     step = data.step or None
     total = data.plan.epochs * data.plan.steps_per_epoch if data.plan is not None else None
     fraction = min(1.0, step / total) if step is not None and total else None
-    if word == "Completed":
+    if label == "Completed":
         fraction = 1.0
-    elif word == "Fetching":
+    elif label == "Fetching":
         fraction = _fetched(data)
     epochs = data.plan.epochs if data.plan is not None else None
     if epochs is None and data.started is not None:
         epochs = data.started.job.training.epochs
-    told = len(data.steps.step) > data.current_attempt_start
-    speed = data.steps.images_per_second.last if told and word in ("Running", "Pausing", "Stopping") else None
+    has_steps = len(data.steps.step) > data.current_attempt_start
+    speed = data.steps.images_per_second.last if has_steps and label in ("Running", "Pausing", "Stopping") else None
     return RunStatus(
-        word=word,
-        text=_text(word, data, step, epochs, interrupted if word == "Interrupted" else in_line),
+        label=label,
+        text=_text(label, data, step, epochs, interrupted if label == "Interrupted" else in_line),
         epoch=data.epoch or None,
         epochs=epochs,
         step=step,
         steps=total,
         fraction=fraction,
-        seconds_left=_seconds_left(data, step, total) if word == "Running" else fetch_left_s(data.fetching),
+        seconds_left=_seconds_left(data, step, total) if label == "Running" else fetch_left_s(data.fetching),
         images_per_second=speed,
-        devices_free=data.devices_free is not None or word in ("Waiting", *_ENDED.values()),
+        devices_free=data.devices_free is not None or label in ("Waiting", *_ENDED.values()),
     )
 
 
-def _word(data: RunData, state: State, asked: Asked) -> StatusWord:
+def _label(data: RunData, state: State, asked: Asked) -> StatusLabel:
     if state in _ENDED:
         return _ENDED[state]
-    word: StatusWord = "Running"
+    label: StatusLabel = "Running"
     over = data.finished is not None  # the data belongs to the previous execution
     if asked == "stop" or (not over and (data.asked == "stop" or data.phase == "stopping" or data.failure is not None)):
-        word = "Stopping"
+        label = "Stopping"
     elif asked == "pause" or (not over and (data.asked == "pause" or data.phase == "pausing")):
-        word = "Pausing"
+        label = "Pausing"
     elif state == "waiting" and (over or data.started is None):
-        word = "Waiting"  # in SLURM: it has said nothing yet, or nothing since
+        label = "Waiting"  # in SLURM: it has said nothing yet, or nothing since
     elif over or state == "starting":
-        word = "Starting"
+        label = "Starting"
     elif data.restarting is not None:
-        word = "Restarting"
+        label = "Restarting"
     elif data.waiting is not None:
-        word = "Waiting"
+        label = "Waiting"
     elif data.phase == "fetching":
-        word = "Fetching"
+        label = "Fetching"
     elif data.phase in (None, "starting") and not data.epoch:
-        word = "Starting"
-    return word
+        label = "Starting"
+    return label
 
 
-def _text(word: StatusWord, data: RunData, step: int | None, epochs: int | None, why: str) -> str:
+def _text(label: StatusLabel, data: RunData, step: int | None, epochs: int | None, why: str) -> str:
     after = f"after {counted(step, 'step')}" if step is not None else "before the first step"
     texts = {
         "Completed": "Completed" + (f" · {counted(epochs, 'epoch')}" if epochs else "") + _best(data),
@@ -164,7 +164,7 @@ def _text(word: StatusWord, data: RunData, step: int | None, epochs: int | None,
         "Fetching": f"Fetching · {_fetching(data)}",
         "Starting": f"Starting · {data.phase_detail or 'waiting for the workers'}",
     }
-    return texts.get(word) or _running(data, epochs)
+    return texts.get(label) or _running(data, epochs)
 
 
 def _fetched(data: RunData) -> float | None:

@@ -42,35 +42,35 @@ class Settings:
         return None if value.isEmpty() else value
 
     def flag(self, key: str, default: bool) -> bool:
-        value = self._kept().get(key)
+        value = self._read().get(key)
         return value if isinstance(value, bool) else default
 
     def text(self, key: str, default: str = "") -> str:
         """Return the text saved under `key`."""
-        value = self._kept().get(key)
+        value = self._read().get(key)
         return value if isinstance(value, str) else default
 
     def number(self, key: str, default: float) -> float:
-        value = self._kept().get(key)
+        value = self._read().get(key)
         return value if isinstance(value, int | float) and not isinstance(value, bool) else default
 
     def forget(self, key: str) -> None:
         """Remove the value saved under `key`."""
-        if key in (kept := self._kept()):
-            del kept[key]
-            self._write(kept)
+        if key in (values := self._read()):
+            del values[key]
+            self._write(values)
 
     def set(self, key: str, value: QByteArray | bool | float | str) -> None:
         """Save `value` if the home can be written, keeping values saved by other windows."""
         plain = value.toBase64().toStdString() if isinstance(value, QByteArray) else value
-        self._write(self._kept() | {key: plain})
+        self._write(self._read() | {key: plain})
 
-    def _write(self, kept: dict[str, bool | float | str]) -> None:
+    def _write(self, values: dict[str, bool | float | str]) -> None:
         with suppress(OSError):
             paths.make_folder(self._folder)
-            paths.write_atomically(self._file, msgspec.json.format(msgspec.json.encode(kept), indent=1))
+            paths.write_atomically(self._file, msgspec.json.format(msgspec.json.encode(values), indent=1))
 
-    def _kept(self) -> dict[str, bool | float | str]:
+    def _read(self) -> dict[str, bool | float | str]:
         try:
             return msgspec.json.decode(self._file.read_bytes(), type=dict[str, bool | float | str])
         except (OSError, *NOT_DECODED):

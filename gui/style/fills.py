@@ -40,8 +40,8 @@ _PARTS = {
 def blend(front: str, back: str, share: float) -> QColor:
     """Blend `share` of `front` with `back`."""
     a, b = QColor(front), QColor(back)
-    parts = ((a.red(), b.red()), (a.green(), b.green()), (a.blue(), b.blue()))
-    return QColor(*(round(share * over + (1 - share) * under) for over, under in parts))
+    channels = ((a.red(), b.red()), (a.green(), b.green()), (a.blue(), b.blue()))
+    return QColor(*(round(share * over + (1 - share) * under) for over, under in channels))
 
 
 def light(color: str) -> QColor:

@@ -154,10 +154,10 @@ class IntEditor(Editor):
         self.spin = _SpinBox()
         super().__init__(self.spin)
         self._optional = field.optional
-        least = int(field.minimum if field.minimum is not None else -(2**31))
-        self._empty = least - 1
+        minimum = int(field.minimum if field.minimum is not None else -(2**31))
+        self._empty = minimum - 1
         self.spin.setLocale(QLocale.c())
-        self.spin.setRange(self._empty if field.optional else least, int(field.maximum or 2**31 - 1))
+        self.spin.setRange(self._empty if field.optional else minimum, int(field.maximum or 2**31 - 1))
         self.spin.setMinimumWidth(56)
         # A style sheet's left padding has no effect on a spin box's text.
         self.spin.lineEdit().setTextMargins(6, 0, 0, 0)

@@ -28,7 +28,7 @@ class ElidedLabel(QLabel):
 
     def paintEvent(self, event: QPaintEvent) -> None:
         painter = QPainter(self)
-        shown = self.fontMetrics().elidedText(self.text(), self._mode, self.width())
+        elided = self.fontMetrics().elidedText(self.text(), self._mode, self.width())
         self.style().drawItemText(
-            painter, self.rect(), self.alignment(), self.palette(), self.isEnabled(), shown, self.foregroundRole()
+            painter, self.rect(), self.alignment(), self.palette(), self.isEnabled(), elided, self.foregroundRole()
         )

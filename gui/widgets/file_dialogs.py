@@ -20,11 +20,11 @@ def choose(parent: QWidget, title: str, start: str, folder: bool, chosen: Callab
 
     It begins at `start`, or the nearest existing folder above, if the disk answers within a moment; else at home.
     """
-    look = Background(lambda: _existing(start), parent)
+    search = Background(lambda: _existing(start), parent)
     found: list[str] = []
-    look.done.connect(found.append)
-    look.start()
-    look.finish(PATIENCE_S)
+    search.done.connect(found.append)
+    search.start()
+    search.finish(PATIENCE_S)
     dialog = QFileDialog(parent, title, found[0] if found else str(Path.home()))
     dialog.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
     dialog.setFileMode(QFileDialog.FileMode.Directory if folder else QFileDialog.FileMode.ExistingFile)

@@ -49,16 +49,16 @@ class FlowLayout(QLayout):
         self._lay_out(rect, move=True)
 
     def sizeHint(self) -> QSize:
-        shown = [item.sizeHint() for item in self._items if not item.isEmpty()]
-        width = sum(size.width() for size in shown) + self.spacing() * max(0, len(shown) - 1)
-        return QSize(width, max((size.height() for size in shown), default=0))
+        hints = [item.sizeHint() for item in self._items if not item.isEmpty()]
+        width = sum(size.width() for size in hints) + self.spacing() * max(0, len(hints) - 1)
+        return QSize(width, max((size.height() for size in hints), default=0))
 
     def minimumSize(self) -> QSize:
-        least = QSize()
+        minimum = QSize()
         for item in self._items:
             if not item.isEmpty():
-                least = least.expandedTo(item.minimumSize())
-        return least
+                minimum = minimum.expandedTo(item.minimumSize())
+        return minimum
 
     def _lay_out(self, rect: QRect, move: bool) -> int:
         """Lay out all items and return the required height."""

@@ -47,9 +47,9 @@ class Legend(QWidget):
             self._entries = tuple(entries)
             self.updateGeometry()
         self._present = tuple(index for index in present if 0 <= index < len(self._entries))
-        words = [f"{entry.name}{'' if entry.colour else ' (unchanged)'}" for entry in self._entries]
-        self.setToolTip("\n".join(words))
-        self.setAccessibleDescription(f"In the images: {', '.join(words[index] for index in self._present)}")
+        names = [f"{entry.name}{'' if entry.colour else ' (unchanged)'}" for entry in self._entries]
+        self.setToolTip("\n".join(names))
+        self.setAccessibleDescription(f"In the images: {', '.join(names[index] for index in self._present)}")
         self.setVisible(bool(self._entries))
         self.update()
 
@@ -97,9 +97,9 @@ class Legend(QWidget):
 
     def _widths(self, indices: Sequence[int], more: int = 0) -> list[int]:
         """Return the widths of the entries at `indices`, and of the words for `more` others."""
-        across = self.fontMetrics().horizontalAdvance
-        widths = [SWATCH + _GAP + across(self._entries[index].name) for index in indices]
-        return [*widths, across(_more(more))] if more else widths
+        advance = self.fontMetrics().horizontalAdvance
+        widths = [SWATCH + _GAP + advance(self._entries[index].name) for index in indices]
+        return [*widths, advance(_more(more))] if more else widths
 
     def _wrap(self, widths: Sequence[int], room: int) -> tuple[list[QPoint], int]:
         """Return the corners of parts with such widths in lines of `room` pixels, and the number of lines."""

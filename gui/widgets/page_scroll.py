@@ -31,10 +31,10 @@ class PageScroll(QScrollArea):
 
     def _fit(self) -> None:
         page = self._pages.currentWidget()
-        least = page.minimumSizeHint() if page is not None else QSize()
+        minimum = page.minimumSizeHint() if page is not None else QSize()
         room = self.maximumViewportSize()
-        if least.width() > room.width():
+        if minimum.width() > room.width():
             room.setHeight(room.height() - self.horizontalScrollBar().sizeHint().height())
-        if least.height() > room.height():
+        if minimum.height() > room.height():
             room.setWidth(room.width() - self.verticalScrollBar().sizeHint().width())
-        self._pages.resize(room.expandedTo(least))
+        self._pages.resize(room.expandedTo(minimum))

@@ -28,24 +28,24 @@ class ProblemLabel(QWidget):
         self._grid.setHorizontalSpacing(5)
         self._grid.setVerticalSpacing(2)
         self._grid.setColumnStretch(1, 1)
-        self._shown: tuple[Problem, ...] = ()
+        self._problems: tuple[Problem, ...] = ()
         self._lines: list[QWidget] = []
         self.hide()
 
     def show_problems(self, problems: tuple[Problem, ...]) -> None:
-        if problems != self._shown:
-            self._shown = problems
+        if problems != self._problems:
+            self._problems = problems
             self._paint()
 
     def text(self) -> str:
-        return "\n".join(map(str, self._shown))
+        return "\n".join(map(str, self._problems))
 
     def _paint(self) -> None:
         for line in self._lines:
             self._grid.removeWidget(line)
             line.deleteLater()
         self._lines = []
-        for problem in self._shown:
+        for problem in self._problems:
             mark = IconLabel(problem.severity, problem.severity, problem.severity.capitalize())
             text = WrappingLabel(shortened(problem.message if problem.choices else str(problem)), problem.severity)
             text.setToolTip(str(problem) if problem.choices else "")
@@ -57,7 +57,7 @@ class ProblemLabel(QWidget):
             if problem.choices:
                 self._lines.append(self._buttons(problem))
                 self._grid.addWidget(self._lines[-1], row + 1, 1)
-        self.setVisible(bool(self._shown))
+        self.setVisible(bool(self._problems))
 
     def _buttons(self, problem: Problem) -> QWidget:
         """Return the buttons of the problem's choices, in as many lines as they need."""

@@ -30,9 +30,9 @@ class WrappingLabel(QLabel):
 
     def setText(self, text: str) -> None:
         self._text = text
-        shown = breakable(text)
-        super().setText(shown)
-        self.setAccessibleName(text if shown != text else "")
+        broken = breakable(text)
+        super().setText(broken)
+        self.setAccessibleName(text if broken != text else "")
 
     def text(self) -> str:
         return self._text

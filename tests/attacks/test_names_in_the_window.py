@@ -104,7 +104,7 @@ class Tour:
                 see(hosts, seen)
             with self.stop(f"another host's snapshot {second}"):
                 see(hosts, structs.replace(seen, host=self.names[0], gpus=seen.gpus[:1]), "box")
-                hosts.trouble.emit("box", self.names[0] if second == 1 else "")
+                hosts.error_changed.emit("box", self.names[0] if second == 1 else "")
         for number, view in enumerate(VIEWS):
             with self.stop(view):
                 monitor.show_view(number)
@@ -326,7 +326,7 @@ def report(names: Sequence[str]) -> DatasetReport:
 @pytest.fixture
 def window(styled: QApplication, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch) -> Iterator[MainWindow]:
     """Open the real window with the test's machine."""
-    monkeypatch.setattr(Launcher, "touch", lambda _launcher: None)
+    monkeypatch.setattr(Launcher, "preload", lambda _launcher: None)
     made = MainWindow()
     qtbot.addWidget(made)
     with qtbot.waitSignal(made.completed):

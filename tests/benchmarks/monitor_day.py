@@ -45,7 +45,7 @@ from gui.monitor.gpus.value_grid import ValueGrid
 from gui.monitor.gpus.watched_gpu import WatchedGpu
 from gui.plots.group import Mark, PlotGroup
 from gui.sources.devices.history import DeviceHistory
-from gui.sources.devices.timeline import KEPT_S
+from gui.sources.devices.timeline import RETENTION_S
 from gui.style import theme
 from tests.support.nvml_stub import NvmlStub, compile_stub, gpu_profile, uuid_of, why_not
 
@@ -107,7 +107,7 @@ def _gpu(number: int, second: int, noise: float) -> Gpu:
 
 def fill(history: DeviceHistory, end: float) -> None:
     """A day up to `end`."""
-    for seen in snapshots(int(KEPT_S), end):
+    for seen in snapshots(int(RETENTION_S), end):
         history.add(seen)
 
 
@@ -312,7 +312,7 @@ def machine() -> dict[str, object]:
         "platform": QApplication.platformName(),
         "window": SIZE,
         "GPUs": GPUS,
-        "history": f"{KEPT_S / 3600:g} h at 1 Hz",
+        "history": f"{RETENTION_S / 3600:g} h at 1 Hz",
     }
 
 

@@ -141,7 +141,7 @@ def warm_parent() -> None:
 def nothing_beforehand(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Windows get no warm parent ready, which takes seconds, but in tests that ask for one."""
     if "warm_parent" not in request.fixturenames:
-        monkeypatch.setattr(Launcher, "touch", lambda _launcher: None)
+        monkeypatch.setattr(Launcher, "preload", lambda _launcher: None)
 
 
 @pytest.fixture(scope="session")
@@ -209,7 +209,7 @@ def window_of_file(
     """See `window`. Its home is its own, and so is what it may not leave behind."""
     bot = QtBot(request)
     with pytest.MonkeyPatch.context() as patch, home_in(tmp_path_factory.mktemp("window"), patch):
-        patch.setattr(Launcher, "touch", lambda _launcher: None)
+        patch.setattr(Launcher, "preload", lambda _launcher: None)
         patch.setattr(cached_disk, "GRACE_S", 60.0)
         tell_at_once(patch, sample_looked_through)
         made = MainWindow()

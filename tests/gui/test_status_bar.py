@@ -9,7 +9,7 @@ from pytestqt.qtbot import QtBot
 
 from engine.runs.folder import create_run
 from gui.actions import RUNS, TRAIN, Actions
-from gui.sources.run_status import RunStatus, StatusWord
+from gui.sources.run_status import RunStatus, StatusLabel
 from gui.status_bar import StatusBar
 from tests.gui.sources.written_runs import job
 
@@ -56,9 +56,9 @@ def bar(window: QWidget, actions: Actions, qtbot: QtBot) -> StatusBar:
     ],
 )
 def test_that_what_can_be_done_is_offered_and_what_cannot_says_why(
-    bar: StatusBar, word: StatusWord, pause: bool, stop: bool, resume: bool
+    bar: StatusBar, label: StatusLabel, pause: bool, stop: bool, resume: bool
 ) -> None:
-    bar.show_run(RunStatus(word=word, text=word))
+    bar.show_run(RunStatus(label=label, text=label))
     assert bar.pause.accessibleName() == ("Resume" if resume else "Pause")
     assert (bar.pause.isEnabled() and not resume, bar.stop.isEnabled()) == (pause, stop)
     assert bar.pause.isEnabled() == (pause or resume)
@@ -68,22 +68,22 @@ def test_that_what_can_be_done_is_offered_and_what_cannot_says_why(
 
 
 def test_that_a_run_in_line_shows_no_progress_and_stop_takes_it_out_of_the_line(bar: StatusBar) -> None:
-    bar.show_run(RunStatus(word="Running", text="Running", **HALF))
+    bar.show_run(RunStatus(label="Running", text="Running", **HALF))
     assert bar.progress.isVisible()
     assert [bar.share.text(), bar.speed.text(), bar.left.text()] == ["50 %", "1,840 images/s", "3:12 left"]
-    bar.show_run(RunStatus(word="Waiting", text="Waiting · next in the queue for GPU 0", **HALF))
+    bar.show_run(RunStatus(label="Waiting", text="Waiting · next in the queue for GPU 0", **HALF))
     assert not bar.progress.isVisible()
     assert [bar.share.text(), bar.speed.text(), bar.left.text()] == ["", "", ""]
     assert "from the queue" in bar.stop.toolTip()
 
 
 def test_that_the_buttons_do_what_the_actions_do(bar: StatusBar, actions: Actions, qtbot: QtBot) -> None:
-    bar.show_run(RunStatus(word="Running", text="Running"))
+    bar.show_run(RunStatus(label="Running", text="Running"))
     with qtbot.waitSignal(actions.pause.triggered):
         bar.pause.click()
     with qtbot.waitSignal(actions.stop.triggered):
         bar.stop.click()
-    bar.show_run(RunStatus(word="Paused", text="Paused"))
+    bar.show_run(RunStatus(label="Paused", text="Paused"))
     with qtbot.waitSignal(actions.pause.triggered):
         bar.pause.click()
     with qtbot.assertNotEmitted(actions.stop.triggered):
@@ -92,7 +92,7 @@ def test_that_the_buttons_do_what_the_actions_do(bar: StatusBar, actions: Action
 
 def test_that_a_click_or_enter_leads_to_the_run_and_others_that_go_on_are_named(bar: StatusBar, qtbot: QtBot) -> None:
     assert not bar.run.isVisible()
-    bar.show_run(RunStatus(word="Running", text="Running", **HALF), "a night's work " * 5)
+    bar.show_run(RunStatus(label="Running", text="Running", **HALF), "a night's work " * 5)
     assert "…" in bar.run.text()
     assert bar.run.accessibleName() == "a night's work " * 5
     for press in (

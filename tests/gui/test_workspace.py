@@ -44,7 +44,7 @@ def test_listed_host_is_offered_for_training(workspace: Workspace) -> None:
     workspace.hosts.add("box")
     workspace.hosts.take_snapshot("box", snapshot(gpu(1)))
     workspace.devices.set_selection((f"box:{UUIDS[1]}",))
-    workspace.hosts.trouble.emit("box", "The connection was refused.")
+    workspace.hosts.error_changed.emit("box", "The connection was refused.")
     assert workspace.devices.selection() == (f"box:{UUIDS[1]}",)
     assert any("refused" in label.text() for label in workspace.devices.findChildren(QLabel))
     workspace.hosts.remove("box")

@@ -52,7 +52,7 @@ def _share(quantity: str) -> Callable[[Gpu], float | None]:
     return share
 
 
-def _told(quantity: str) -> Callable[[Gpu], str]:
+def _value_text(quantity: str) -> Callable[[Gpu], str]:
     kind = BY_ID[quantity]
 
     def text(gpu: Gpu) -> str:
@@ -64,7 +64,7 @@ def _told(quantity: str) -> Callable[[Gpu], str]:
 
 def _use(gpu: Gpu) -> str:
     """Return the utilization, or the activity of the multiprocessors for MIG instances, which report none."""
-    return _told("utilization_percent")(gpu) or _told("sm_active_percent")(gpu)
+    return _value_text("utilization_percent")(gpu) or _value_text("sm_active_percent")(gpu)
 
 
 def _used_share(gpu: Gpu) -> float | None:
@@ -78,15 +78,15 @@ def _memory(gpu: Gpu) -> str:
 
 def _power(gpu: Gpu) -> str:
     if gpu.power_w is None or gpu.power_limit_w is None:
-        return _told("power_w")(gpu)
+        return _value_text("power_w")(gpu)
     return f"{gpu.power_w:.0f} of {gpu.power_limit_w:.0f} W"
 
 
 COLUMNS = (
     Column("Use", 0.12, _use, _use, _used_share),
-    Column("Memory", 0.19, _memory, _told("memory_used_bytes"), _share("memory_used_bytes")),
-    Column("Power", 0.16, _power, _told("power_w"), _share("power_w")),
-    Column("Core", 0.09, _told("temperature_c"), _told("temperature_c"), _share("temperature_c")),
+    Column("Memory", 0.19, _memory, _value_text("memory_used_bytes"), _share("memory_used_bytes")),
+    Column("Power", 0.16, _power, _value_text("power_w"), _share("power_w")),
+    Column("Core", 0.09, _value_text("temperature_c"), _value_text("temperature_c"), _share("temperature_c")),
 )
 _NAME_SHARE = 0.16
 
@@ -132,8 +132,8 @@ class CompactRow(QWidget):
         """Describe the row."""
         if self._each is None:
             return ""
-        told = [f"{column.title} {text}" for column in COLUMNS if (text := column.text(self._each.gpu))]
-        return ", ".join(filter(None, (joined(self._each.states), *told, self._each.who)))
+        reported = [f"{column.title} {text}" for column in COLUMNS if (text := column.text(self._each.gpu))]
+        return ", ".join(filter(None, (joined(self._each.states), *reported, self._each.who)))
 
     def sizeHint(self) -> QSize:
         return QSize(600, ROW)
@@ -168,8 +168,8 @@ class CompactRow(QWidget):
             (joined(found), scheme.warning if alarming else scheme.muted),
             (self._each.who, scheme.warning if self._each.shared else scheme.muted),
         ]
-        told = [line for line in lines if line[0]]
-        self._draw_two(painter, rest, *told)
+        reported = [line for line in lines if line[0]]
+        self._draw_two(painter, rest, *reported)
         if self.hasFocus():
             painter.setPen(QPen(QColor(scheme.accent), 2))
             painter.drawRect(QRectF(1, 1, self.width() - 2, ROW - 3))
@@ -182,8 +182,8 @@ class CompactRow(QWidget):
         top = (ROW - 1 - len(lines) * height) / 2
         for number, (text, color) in enumerate(lines):
             painter.setPen(QColor(color))
-            shown = metrics.elidedText(text, Qt.TextElideMode.ElideRight, width)
-            painter.drawText(QPointF(left, top + number * height + metrics.ascent()), shown)
+            elided = metrics.elidedText(text, Qt.TextElideMode.ElideRight, width)
+            painter.drawText(QPointF(left, top + number * height + metrics.ascent()), elided)
 
     def _draw_bar(self, painter: QPainter, span: tuple[float, float], column: Column, each: WatchedGpu) -> None:
         left, width = span
@@ -243,20 +243,20 @@ class CompactView(QScrollArea):
 
     def show_gpus(self, gpus: Sequence[WatchedGpu]) -> None:
         """Show `gpus` in this order."""
-        wanted = [each.key for each in gpus]
-        if wanted != list(self.rows):
-            self._arrange(wanted)
+        keys = [each.key for each in gpus]
+        if keys != list(self.rows):
+            self._arrange(keys)
         for each in gpus:
             self.rows[each.key].show_gpu(each)
 
-    def _arrange(self, wanted: list[str]) -> None:
-        for key in [key for key in self.rows if key not in wanted]:
+    def _arrange(self, keys: list[str]) -> None:
+        for key in [key for key in self.rows if key not in keys]:
             self.rows.pop(key).deleteLater()
-        for key in wanted:
+        for key in keys:
             if key not in self.rows:
                 self.rows[key] = CompactRow(key)
                 self.rows[key].opened.connect(self.opened)
-        self.rows = {key: self.rows[key] for key in wanted}
+        self.rows = {key: self.rows[key] for key in keys}
         for index, row in enumerate(self.rows.values()):
             self._list.insertWidget(1 + index, row)
         order_tabs(self._inside, list(self.rows.values()))

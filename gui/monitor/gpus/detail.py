@@ -14,7 +14,7 @@ from gui.format import clock, percent, size, size_of, throughput
 from gui.monitor.gpus.energy import EnergyCounters
 from gui.monitor.gpus.gpu_fields import GROUPS, Group, at_time, groups, now
 from gui.monitor.gpus.gpu_plot import GpuPlot
-from gui.monitor.gpus.text_table import WordTable
+from gui.monitor.gpus.text_table import TextTable
 from gui.monitor.gpus.value_grid import ValueGrid
 from gui.monitor.gpus.watched_gpu import WatchedGpu
 from gui.plots.group import PlotGroup
@@ -77,9 +77,9 @@ class GpuDetail(QWidget):
         self.back.setToolTip("Back to all GPUs (Escape)")
         self.back.setAccessibleName("Back to all GPUs")
         self.back.clicked.connect(self.closed)
-        self.anew = QPushButton("Count energy from now")
-        self.anew.setToolTip("Resets this GPU's energy counter")
-        self.anew.clicked.connect(lambda: self._each is not None and self.reset_energy.emit(self._each.key))
+        self.reset = QPushButton("Count energy from now")
+        self.reset.setToolTip("Resets this GPU's energy counter")
+        self.reset.clicked.connect(lambda: self._each is not None and self.reset_energy.emit(self._each.key))
         self._title = QLabel()
         self._title.setObjectName("heading")
         self._chip = ElidedLabel()
@@ -88,11 +88,11 @@ class GpuDetail(QWidget):
         self._who = QLabel(wordWrap=True)
         self.plot = GpuPlot("History", group, dense=False)
         self.plot.setFixedHeight(_PLOT_HEIGHT)
-        self.processes = WordTable("Processes on this GPU", ("Pid", "User", "Command", "Type", "Memory", "SMs"))
-        self.instances = WordTable("MIG instances", ("Instance", "Profile", "Memory in use", "Used by"))
-        self.links = WordTable("NVLinks", ("Link", "State", "Version", "In", "Out", "Leads to"))
-        self.xids = WordTable("Errors that the driver reported", ("Time", "Error"))
-        self._sections: list[tuple[WordTable, QLabel]] = []
+        self.processes = TextTable("Processes on this GPU", ("Pid", "User", "Command", "Type", "Memory", "SMs"))
+        self.instances = TextTable("MIG instances", ("Instance", "Profile", "Memory in use", "Used by"))
+        self.links = TextTable("NVLinks", ("Link", "State", "Version", "In", "Out", "Leads to"))
+        self.xids = TextTable("Errors that the driver reported", ("Time", "Error"))
+        self._sections: list[tuple[TextTable, QLabel]] = []
         self._lay_out()
 
     @property
@@ -112,8 +112,8 @@ class GpuDetail(QWidget):
 
     def group_words(self) -> dict[str, str]:
         """Describe the values, by the title of their group."""
-        shown = ((title, self._cards.get(title)) for title in GROUPS)
-        return {title: card.figures.words() for title, card in shown if card is not None and not card.isHidden()}
+        cards = ((title, self._cards.get(title)) for title in GROUPS)
+        return {title: card.figures.words() for title, card in cards if card is not None and not card.isHidden()}
 
     def keyPressEvent(self, event: QKeyEvent) -> None:
         if event.key() == Qt.Key.Key_Escape:
@@ -136,7 +136,7 @@ class GpuDetail(QWidget):
         self._who.setText(each.who)
         theme.set_kind(self._who, "warning" if each.shared else "")
         self._who.setVisible(bool(each.who))
-        self.anew.setVisible(each.gpu.energy_j is not None)
+        self.reset.setVisible(each.gpu.energy_j is not None)
 
     def _show_figures(self) -> None:
         """Show the current values, or those at the crosshair."""
@@ -160,9 +160,9 @@ class GpuDetail(QWidget):
 
     def _show_tables(self, each: WatchedGpu, all_gpus: Sequence[WatchedGpu]) -> None:
         gpu = each.gpu
-        parts = [one for one in all_gpus if _is_instance(one, each)]
+        instances = [instance for instance in all_gpus if _is_instance(instance, each)]
         self.processes.show_rows([_process_row(process) for process in gpu.processes or ()])
-        self.instances.show_rows([_instance_row(one) for one in parts])
+        self.instances.show_rows([_instance_row(instance) for instance in instances])
         self.links.show_rows([_link_row(link) for link in gpu.nvlinks])
         self.xids.show_rows([[clock(xid.time), xid_words(xid.number)] for xid in reversed(gpu.xids)])
         for table, heading in self._sections:
@@ -184,7 +184,7 @@ class GpuDetail(QWidget):
         head.addWidget(self.back)
         head.addWidget(self._title)
         head.addWidget(self._chip, 1)
-        head.addWidget(self.anew)
+        head.addWidget(self.reset)
         inside = QWidget()
         body = QVBoxLayout(inside)
         body.setContentsMargins(0, 0, 0, 0)
@@ -213,8 +213,12 @@ class GpuDetail(QWidget):
         self._group.cursor_changed.connect(self._read_cursor)
 
 
-def _is_instance(one: WatchedGpu, whole: WatchedGpu) -> bool:
-    return one.host == whole.host and one.gpu.mig is not None and one.gpu.mig.parent_uuid == whole.gpu.uuid
+def _is_instance(instance: WatchedGpu, parent: WatchedGpu) -> bool:
+    return (
+        instance.host == parent.host
+        and instance.gpu.mig is not None
+        and instance.gpu.mig.parent_uuid == parent.gpu.uuid
+    )
 
 
 def _process_row(process: GpuProcess) -> list[str]:
@@ -225,10 +229,10 @@ def _process_row(process: GpuProcess) -> list[str]:
     ]  # fmt: skip
 
 
-def _instance_row(one: WatchedGpu) -> list[str]:
-    gpu = one.gpu
+def _instance_row(instance: WatchedGpu) -> list[str]:
+    gpu = instance.gpu
     profile = gpu.mig.profile if gpu.mig is not None else ""
-    return [one.title, profile, size_of(gpu.memory_used_bytes, gpu.memory_total_bytes), one.who]
+    return [instance.title, profile, size_of(gpu.memory_used_bytes, gpu.memory_total_bytes), instance.who]
 
 
 def _link_row(link: NvLink) -> list[str]:

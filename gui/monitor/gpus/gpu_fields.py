@@ -31,10 +31,10 @@ class Group:
     figures: tuple[LabelledValue, ...]
 
 
-def lines_of(tells: Callable[[str], bool]) -> tuple[str, ...]:
+def lines_of(has_data: Callable[[str], bool]) -> tuple[str, ...]:
     """Return the quantities in a GPU's graph; MIG instances report the activity instead of the utilization."""
-    load = "utilization_percent" if tells("utilization_percent") else "sm_active_percent"
-    return tuple(filter(tells, (load, "memory_used_bytes", "power_w", "temperature_c")))
+    load = "utilization_percent" if has_data("utilization_percent") else "sm_active_percent"
+    return tuple(filter(has_data, (load, "memory_used_bytes", "power_w", "temperature_c")))
 
 
 def line_color(key: str, quantity: str) -> str:
@@ -75,7 +75,7 @@ def tile_figures(each: WatchedGpu, read: Read, used: Used | None) -> list[Labell
     gpu = each.gpu
     pcie, links = _pcie_link(gpu), sum(link.active for link in gpu.nvlinks)
     drawn = each.key if read("utilization_percent") is None else ""
-    told = [
+    figures = [
         _quantity("Use", "utilization_percent", read, key=each.key),
         _of_highest("Memory", "memory_used_bytes", gpu, read, key=each.key, more=_reserved(gpu)),
         _of_highest("Power", "power_w", gpu, read, key=each.key),
@@ -93,7 +93,7 @@ def tile_figures(each: WatchedGpu, read: Read, used: Used | None) -> list[Labell
         _quantity("Encoder", "encoder_percent", read),
         _quantity("Decoder", "decoder_percent", read),
     ]
-    return [figure for figure in told if figure is not None]
+    return [figure for figure in figures if figure is not None]
 
 
 def groups(each: WatchedGpu, read: Read, used: Used | None) -> list[Group]:
@@ -108,14 +108,14 @@ def groups(each: WatchedGpu, read: Read, used: Used | None) -> list[Group]:
         _errors(gpu),
         _identity(each),
     )
-    told = zip(GROUPS, (tuple(figure for figure in figures if figure is not None) for figures in found), strict=True)
-    return [Group(title, figures) for title, figures in told if figures]
+    titled = zip(GROUPS, (tuple(figure for figure in figures if figure is not None) for figures in found), strict=True)
+    return [Group(title, figures) for title, figures in titled if figures]
 
 
-Told = Iterable[LabelledValue | None]
+Figures = Iterable[LabelledValue | None]
 
 
-def _work(gpu: Gpu, read: Read) -> Told:
+def _work(gpu: Gpu, read: Read) -> Figures:
     for quantity in (
         "utilization_percent", "sm_active_percent", "tensor_active_percent", "memory_busy_percent",
         "encoder_percent", "decoder_percent",
@@ -128,14 +128,14 @@ def _work(gpu: Gpu, read: Read) -> Told:
         yield _text("throttled", "Clocks", reasons, "Why the clocks are not higher.")
 
 
-def _memory(gpu: Gpu, read: Read) -> Told:
+def _memory(gpu: Gpu, read: Read) -> Figures:
     yield _quantity("In use", "memory_used_bytes", read)
     yield _bytes("free", "Free", gpu.memory_free_bytes, "Memory available to programs.")
     yield _bytes("reserved", "Reserved", gpu.memory_reserved_bytes, "Memory reserved by the driver.")
     yield _bytes("total", "Total", gpu.memory_total_bytes, "Total memory of the GPU.")
 
 
-def _power_and_heat(gpu: Gpu, read: Read, used: Used | None) -> Told:
+def _power_and_heat(gpu: Gpu, read: Read, used: Used | None) -> Figures:
     yield _quantity("Power", "power_w", read)
     yield _number("limit", "Power limit", gpu.power_limit_w, "W", "Maximum power draw; an administrator can change it.")
     yield _energy(used)
@@ -152,7 +152,7 @@ def _power_and_heat(gpu: Gpu, read: Read, used: Used | None) -> Told:
     yield _quantity("Fan", "fan_percent", read)
 
 
-def _clocks(gpu: Gpu, read: Read) -> Told:
+def _clocks(gpu: Gpu, read: Read) -> Figures:
     yield _of_highest("SM clock", "sm_clock_mhz", gpu, read)
     yield _of_highest("Memory clock", "memory_clock_mhz", gpu, read)
     if gpu.performance_state is not None:
@@ -160,7 +160,7 @@ def _clocks(gpu: Gpu, read: Read) -> Told:
         yield _text("performance_state", "Performance state", f"P{gpu.performance_state}", meaning)
 
 
-def _links(gpu: Gpu, read: Read) -> Told:
+def _links(gpu: Gpu, read: Read) -> Figures:
     pcie = gpu.pcie
     yield _of("generation", "PCIe generation", pcie.generation, pcie.max_generation, "An idle link may run slower.")
     yield _of(
@@ -177,7 +177,7 @@ def _links(gpu: Gpu, read: Read) -> Told:
         yield _quantity(BY_ID[quantity].title, quantity, read)
 
 
-def _errors(gpu: Gpu) -> Told:
+def _errors(gpu: Gpu) -> Figures:
     ecc, retired = gpu.ecc, gpu.retired
     yield _flag("ecc", "ECC", ecc.enabled, ("on", "off"), "Whether memory errors are detected and corrected.")
     now, life = "since the driver was loaded", "over the GPU's life"
@@ -210,7 +210,7 @@ def _errors(gpu: Gpu) -> Told:
     yield _flag("rows_failed", "Remapping failed", retired.rows_failed, ("yes", "no"), failed, bad=True)
 
 
-def _identity(each: WatchedGpu) -> Told:
+def _identity(each: WatchedGpu) -> Figures:
     gpu = each.gpu
     yield _text("name", "Chip", gpu.name)
     yield _text("host", "Host", each.host)
@@ -304,10 +304,10 @@ def _of(name: str, label: str, value: int | None, highest: int | None, meaning: 
 
 
 def _flag(
-    name: str, label: str, value: bool | None, said: tuple[str, str], meaning: str, *, bad: bool = False
+    name: str, label: str, value: bool | None, texts: tuple[str, str], meaning: str, *, bad: bool = False
 ) -> LabelledValue | None:
-    """Return a flag; `said` are the texts for True and False."""
-    return None if value is None else LabelledValue(name, label, said[not value], meaning, alarming=bad and value)
+    """Return a flag; `texts` are the texts for True and False."""
+    return None if value is None else LabelledValue(name, label, texts[not value], meaning, alarming=bad and value)
 
 
 def _reserved(gpu: Gpu) -> str:
@@ -318,8 +318,8 @@ def _reserved(gpu: Gpu) -> str:
 
 def _limits(gpu: Gpu) -> str:
     """Return "It slows down at 87 °C and shuts down at 92 °C."."""
-    told = (("slows down", gpu.slowdown_c), ("shuts down", gpu.shutdown_c))
-    parts = [f"{what} at {limit:.0f} °C" for what, limit in told if limit is not None]
+    limits = (("slows down", gpu.slowdown_c), ("shuts down", gpu.shutdown_c))
+    parts = [f"{what} at {limit:.0f} °C" for what, limit in limits if limit is not None]
     return f"It {' and '.join(parts)}." if parts else ""
 
 

@@ -12,7 +12,7 @@ from engine.gpus.quantities import BY_ID
 from gui.format import measured
 from gui.monitor.gpus.gpu_fields import line_color, line_scale, lines_of
 from gui.monitor.gpus.watched_gpu import WatchedGpu
-from gui.plots.annotations import Level
+from gui.plots.annotations import Threshold
 from gui.plots.group import Mark, PlotGroup
 from gui.plots.line import LineStyle
 from gui.plots.plot import LinePlot
@@ -43,8 +43,8 @@ class GpuPlot(LinePlot):
     def show_gpu(self, each: WatchedGpu, history: DeviceHistory) -> None:
         """Show the readings of that GPU in the history."""
         self._key = each.key
-        told = [(line, line_scale(each.gpu, line)) for line in lines_of(partial(history.has_data, each.key))]
-        scales = tuple((line, scale) for line, scale in told if scale is not None)
+        known = [(line, line_scale(each.gpu, line)) for line in lines_of(partial(history.has_data, each.key))]
+        scales = tuple((line, scale) for line, scale in known if scale is not None)
         self.set_empty_text("Asleep" if each.gpu.asleep else "No data")
         if scales != self._scales:
             self._scales = scales
@@ -55,9 +55,9 @@ class GpuPlot(LinePlot):
         x = history.x(each.key)
         for line, _ in scales:
             self.set_data(line, x, history.values(each.key, line))
-        self._show_levels(each)
+        self._update_limits(each)
 
-    def has(self, mark: Mark) -> bool:
+    def has_mark(self, mark: Mark) -> bool:
         return mark.of is None or self._key in mark.of
 
     def forget(self) -> None:
@@ -68,24 +68,26 @@ class GpuPlot(LinePlot):
     def resizeEvent(self, event: QResizeEvent) -> None:
         super().resizeEvent(event)
         if self._labelled != (self.height() >= _LABELLED_FROM):
-            self._draw_levels()
+            self._draw_limits()
 
-    def _show_levels(self, each: WatchedGpu) -> None:
+    def _update_limits(self, each: WatchedGpu) -> None:
         limits = (each.gpu.slowdown_c, each.gpu.shutdown_c)
         if limits != self._limits:
             self._limits = limits
-            self._draw_levels()
+            self._draw_limits()
 
-    def _draw_levels(self) -> None:
+    def _draw_limits(self) -> None:
         self._labelled = self.height() >= _LABELLED_FROM
-        self.set_levels(temperature_levels(*self._limits, labelled=self._labelled))
+        self.set_thresholds(temperature_thresholds(*self._limits, labelled=self._labelled))
 
 
-def temperature_levels(slowdown_c: float | None, shutdown_c: float | None, *, labelled: bool = True) -> list[Level]:
+def temperature_thresholds(
+    slowdown_c: float | None, shutdown_c: float | None, *, labelled: bool = True
+) -> list[Threshold]:
     """Return the temperatures at which a GPU slows down and shuts down as levels of a graph."""
     named = (("slows down", slowdown_c, _warning), ("shuts down", shutdown_c, _error))
-    told = [(what, limit, color) for what, limit, color in named if limit is not None]
-    return [Level(limit, f"{what} {limit:.0f} °C" if labelled else "", color) for what, limit, color in told]
+    known = [(what, limit, color) for what, limit, color in named if limit is not None]
+    return [Threshold(limit, f"{what} {limit:.0f} °C" if labelled else "", color) for what, limit, color in known]
 
 
 def _style(key: str, line: str, scale: float) -> LineStyle:

@@ -10,7 +10,7 @@ from PySide6.QtWidgets import QAbstractItemView, QHeaderView, QSizePolicy, QTabl
 _ROW = 26
 
 
-class WordTable(QTableWidget):
+class TextTable(QTableWidget):
     """Table of texts. Unchanged cells are left alone, so that a selection stays."""
 
     def __init__(self, name: str, titles: Sequence[str], parent: QWidget | None = None) -> None:

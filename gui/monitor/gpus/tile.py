@@ -27,14 +27,14 @@ from gui.sources.devices.history import DeviceHistory
 from gui.style import icons, theme
 from gui.widgets.elided_label import ElidedLabel
 
-LEAST_WIDTH = 300
-LEAST_HEIGHT = 140
+MIN_WIDTH = 300
+MIN_HEIGHT = 140
 _STRIPE = 4
 _RADIUS = 6
 _PLOT_SHARE = 0.5
 """Least fraction of a tile's height for its graph, if that is more than the least pixels."""
-_LEAST_PLOT = 62
-_MOST_ROWS = 4
+_MIN_PLOT = 62
+_MAX_ROWS = 4
 
 
 class Tile(QFrame):
@@ -67,7 +67,7 @@ class Tile(QFrame):
         self.who.hide()
         self.who.setAlignment(Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter)
         self.state = ElidedLabel()
-        self.figures = ValueGrid(most_rows=1)
+        self.figures = ValueGrid(max_rows=1)
         self.plot = GpuPlot(each.title, group, dense=True)
         self.setFocusProxy(self.plot)
         self._more = _Arrow()
@@ -90,17 +90,17 @@ class Tile(QFrame):
         )
 
     def sizeHint(self) -> QSize:
-        return QSize(LEAST_WIDTH, LEAST_HEIGHT)
+        return QSize(MIN_WIDTH, MIN_HEIGHT)
 
     def minimumSizeHint(self) -> QSize:
-        return QSize(LEAST_WIDTH, LEAST_HEIGHT)
+        return QSize(MIN_WIDTH, MIN_HEIGHT)
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         super().resizeEvent(event)
         head = self.title.sizeHint().height() + self.state.sizeHint().height() + 16
-        plot = max(_LEAST_PLOT, int(_PLOT_SHARE * self.height()))
+        plot = max(_MIN_PLOT, int(_PLOT_SHARE * self.height()))
         rows = (self.height() - head - plot) // self.figures.row_height
-        self.figures.set_most_rows(min(_MOST_ROWS, max(1, rows)))
+        self.figures.set_max_rows(min(_MAX_ROWS, max(1, rows)))
 
     def keyPressEvent(self, event: QKeyEvent) -> None:
         if event.key() in (Qt.Key.Key_Return, Qt.Key.Key_Enter):
@@ -115,9 +115,9 @@ class Tile(QFrame):
         menu = QMenu(self)
         menu.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
         menu.addAction("Details").triggered.connect(lambda: self.opened.emit(self.key))
-        anew = menu.addAction("Reset its energy counter")
-        anew.setEnabled(any(figure.id == "energy" for figure in self.figures.figures))
-        anew.triggered.connect(lambda: self.reset_energy.emit(self.key))
+        reset = menu.addAction("Reset its energy counter")
+        reset.setEnabled(any(figure.id == "energy" for figure in self.figures.figures))
+        reset.triggered.connect(lambda: self.reset_energy.emit(self.key))
         menu.popup(event.globalPos())
 
     def paintEvent(self, event: QPaintEvent) -> None:

@@ -34,18 +34,18 @@ class LabelledValue:
 class ValueGrid(QWidget):
     """Values in as many columns as fit; each keeps the width of its longest form.
 
-    With `most_rows`, the last values are left out if there is no room.
+    With `max_rows`, the last values are left out if there is no room.
     """
 
-    def __init__(self, most_rows: int | None = None, parent: QWidget | None = None) -> None:
+    def __init__(self, max_rows: int | None = None, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self.figures: tuple[LabelledValue, ...] = ()
-        self._most_rows = most_rows
+        self._max_rows = max_rows
         self._faded = False
         self._widest: dict[str, int] = {}
         self._columns: list[int] = []
         self._count = 0
-        self._rows_told = 0
+        self._hinted_rows = 0
         self._take_fonts()
         self.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Fixed)
 
@@ -69,9 +69,9 @@ class ValueGrid(QWidget):
             self._arrange()
         self.update()
 
-    def set_most_rows(self, most_rows: int) -> None:
-        if most_rows != self._most_rows:
-            self._most_rows = most_rows
+    def set_max_rows(self, max_rows: int) -> None:
+        if max_rows != self._max_rows:
+            self._max_rows = max_rows
             self._arrange()
             self.update()
 
@@ -161,11 +161,11 @@ class ValueGrid(QWidget):
         self._count, self._columns = len(needed), []
         while self._count:
             self._columns = columns_for(needed[: self._count], self.width())
-            if self._most_rows is None or self._count <= self._most_rows * len(self._columns):
+            if self._max_rows is None or self._count <= self._max_rows * len(self._columns):
                 break
             self._count -= 1
-        if self._rows != self._rows_told:
-            self._rows_told = self._rows
+        if self._rows != self._hinted_rows:
+            self._hinted_rows = self._rows
             self.updateGeometry()
 
     @property

@@ -22,10 +22,10 @@ class GpusView(QStackedWidget):
     """Stack of the GPU views.
 
     Signals:
-        looked_at(): another view is shown (tiles, rows, or a detail), or other quantities.
+        view_changed(): another view is shown (tiles, rows, or a detail), or other quantities.
     """
 
-    looked_at = Signal()
+    view_changed = Signal()
 
     def __init__(self, history: DeviceHistory, group: PlotGroup, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -34,7 +34,7 @@ class GpusView(QStackedWidget):
         self._by_load = False
         self._compact = False
         self._opened = ""
-        self._looked_at: tuple[QWidget | None, bool] = (None, False)
+        self._shown_view: tuple[QWidget | None, bool] = (None, False)
         self._gpus: list[WatchedGpu] = []
         self.energy = EnergyCounters()
         self.empty = EmptyState()
@@ -93,9 +93,9 @@ class GpusView(QStackedWidget):
         was, self._opened = self._opened, ""
         if was:
             self._show()
-            there = self.lines.rows if self._compact else self.tiles.tiles
-            if was in there:
-                there[was].setFocus()
+            widgets = self.lines.rows if self._compact else self.tiles.tiles
+            if was in widgets:
+                widgets[was].setFocus()
 
     def reset_energy(self, key: str = "") -> None:
         """Reset the energy counter of one GPU, or of all."""
@@ -118,7 +118,7 @@ class GpusView(QStackedWidget):
             face = self.tiles
             self.tiles.show_gpus(self._gpus, self._history)
         self.setCurrentWidget(face)
-        looked_at = face, self.shows_activity
-        if looked_at != self._looked_at:
-            self._looked_at = looked_at
-            self.looked_at.emit()
+        now = face, self.shows_activity
+        if now != self._shown_view:
+            self._shown_view = now
+            self.view_changed.emit()

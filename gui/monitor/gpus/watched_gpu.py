@@ -60,7 +60,7 @@ class WatchedGpu:
     @property
     def who(self) -> str:
         """Description of who holds the GPU, with a sign if it is `shared`; "" for nobody."""
-        used = device_format.busy(self.gpu.processes, device_format.own_user())
+        used = device_format.busy(self.gpu.processes, device_format.current_user())
         if self.shared:
             return f"⚠ Run {self.run}, also used by {device_format.busy(self._others).removeprefix('busy: ')}"
         if self.run:
@@ -69,12 +69,12 @@ class WatchedGpu:
 
     @property
     def _others(self) -> tuple[GpuProcess, ...]:
-        me = device_format.own_user()
+        me = device_format.current_user()
         return tuple(process for process in self.gpu.processes or () if process.user not in (None, me))
 
 
 def watched_gpus(
-    latest: Mapping[str, Snapshot], troubles: Mapping[str, str], titles: Mapping[str, str], runs: Mapping[str, str]
+    latest: Mapping[str, Snapshot], errors: Mapping[str, str], titles: Mapping[str, str], runs: Mapping[str, str]
 ) -> list[WatchedGpu]:
     """Return the GPUs of the `latest` snapshots: this machine's first, each host's in the order of its cards.
 
@@ -83,7 +83,7 @@ def watched_gpus(
     found = []
     for host in sorted(latest, key=lambda name: name != ""):
         snapshot = latest[host]
-        silence = _silence(snapshot, host in troubles)
+        silence = _silence(snapshot, host in errors)
         for gpu in sorted(snapshot.gpus, key=device_format.card_order):
             key = device_key(host, gpu.uuid)
             found.append(
@@ -108,19 +108,19 @@ def _silence(snapshot: Snapshot, troubled: bool) -> str:
     return "" if snapshot.nvml.status == "ok" else "NVML does not respond: values are stale"
 
 
-class LastSeen:
+class LastSnapshots:
     """Last snapshots with GPUs of each host, which outlast a restarted sampler that has found none."""
 
     def __init__(self) -> None:
-        self._seen: dict[str, Snapshot] = {}
+        self._snapshots: dict[str, Snapshot] = {}
 
     def fill(self, latest: Mapping[str, Snapshot]) -> dict[str, Snapshot]:
         """Return `latest`, with the previous GPUs of hosts whose NVML has not answered."""
-        self._seen = {host: self._filled(host, snapshot) for host, snapshot in latest.items()}
-        return self._seen
+        self._snapshots = {host: self._filled(host, snapshot) for host, snapshot in latest.items()}
+        return self._snapshots
 
     def _filled(self, host: str, snapshot: Snapshot) -> Snapshot:
-        before = self._seen.get(host)
+        before = self._snapshots.get(host)
         if snapshot.gpus or snapshot.nvml.status != "not_answering" or before is None:
             return snapshot
         return msgspec.structs.replace(before, nvml=snapshot.nvml)
@@ -149,5 +149,5 @@ def _load(each: WatchedGpu, history: DeviceHistory) -> float:
     x = history.x(each.key)
     quantity = "utilization_percent" if history.has_data(each.key, "utilization_percent") else "sm_active_percent"
     recent = history.values(each.key, quantity)[int(np.searchsorted(x, x[-1] - SORT_OVER_S)) :]
-    told = recent[np.isfinite(recent)]
-    return float(told.mean()) if len(told) else -1.0
+    known = recent[np.isfinite(recent)]
+    return float(known.mean()) if len(known) else -1.0

@@ -13,7 +13,7 @@ from PySide6.QtGui import QColor, QFont, QGuiApplication, QIcon, QPainter, QPixm
 
 from engine.system.format import NOT_KNOWN, duration
 from gui.format import localised, size
-from gui.monitor.processes.lines import Key, Line
+from gui.monitor.processes.process_rows import Key, ProcessRow
 from gui.style import theme
 from gui.style.icons import icon
 from gui.titles import gpu_names
@@ -40,8 +40,8 @@ class Column:
     """
 
     title: str
-    text: Callable[[Line], str]
-    key: Callable[[Line], str | float | None]
+    text: Callable[[ProcessRow], str]
+    key: Callable[[ProcessRow], str | float | None]
     number: bool = False
     widest: str = ""
     help: str = ""
@@ -122,7 +122,7 @@ class _Node:
     """Node of the tree; indexes carry its `number`, so that a stale one leads to nothing."""
 
     number: int
-    line: Line | None
+    line: ProcessRow | None
     parent: _Node | None
     children: list[_Node] = field(default_factory=list)
 
@@ -132,7 +132,7 @@ class _Node:
 
 
 class ProcessModel(QAbstractItemModel):
-    """Model with a row per `Line`, under its parent's."""
+    """Model with a row per `ProcessRow`, under its parent's."""
 
     def __init__(self, parent: QObject | None = None) -> None:
         super().__init__(parent)
@@ -141,17 +141,17 @@ class ProcessModel(QAbstractItemModel):
         self._nodes: dict[int, _Node] = {}
         self._known: set[int] = set()
 
-    def show_lines(self, lines: Iterable[Line]) -> None:
+    def show_lines(self, lines: Iterable[ProcessRow]) -> None:
         """Replace the rows; remaining ones keep their indexes. Missing parents count as none."""
         lines = list(lines)
         keys = {line.key for line in lines}
-        below: dict[Key | None, list[Line]] = {}
+        below: dict[Key | None, list[ProcessRow]] = {}
         for line in lines:
             below.setdefault(line.parent if line.parent in keys else None, []).append(line)
         self._known |= {c for c, column in enumerate(COLUMNS) for line in lines if column.key(line) not in (None, "")}
         self._renew(self._root, None, below)
 
-    def line(self, index: _Index) -> Line | None:
+    def line(self, index: _Index) -> ProcessRow | None:
         node = self._node(index)
         return node.line if node is not None else None
 
@@ -190,20 +190,20 @@ class ProcessModel(QAbstractItemModel):
         if line is None:
             return None
         column = COLUMNS[index.column()]
-        answer: Any = None
+        value: Any = None
         if role == Qt.ItemDataRole.DisplayRole:
-            answer = column.text(line) + _addition(line, index.column())
+            value = column.text(line) + _addition(line, index.column())
         elif role == SORT_ROLE:
-            answer = _sort_key(column, line)
+            value = _sort_key(column, line)
         elif role == Qt.ItemDataRole.TextAlignmentRole:
-            answer = RIGHT if column.number else LEFT
+            value = RIGHT if column.number else LEFT
         elif role == Qt.ItemDataRole.ToolTipRole:
-            answer = describe(line)
+            value = describe(line)
         elif role == Qt.ItemDataRole.DecorationRole:
-            answer = _decoration(line, index.column())
+            value = _decoration(line, index.column())
         elif role == Qt.ItemDataRole.FontRole and line.group:
-            answer = _bold()
-        return answer
+            value = _bold()
+        return value
 
     def _node(self, index: _Index) -> _Node | None:
         return self._nodes.get(index.internalId()) if index.isValid() else self._root
@@ -213,23 +213,23 @@ class ProcessModel(QAbstractItemModel):
             return QModelIndex()
         return self.createIndex(node.row, 0, node.number)
 
-    def _renew(self, node: _Node, key: Key | None, below: dict[Key | None, list[Line]]) -> None:
-        wanted = {line.key: line for line in below.get(key, [])}
+    def _renew(self, node: _Node, key: Key | None, below: dict[Key | None, list[ProcessRow]]) -> None:
+        by_key = {line.key: line for line in below.get(key, [])}
         for row in reversed(range(len(node.children))):
-            if _key(node.children[row]) not in wanted:
+            if _key(node.children[row]) not in by_key:
                 self._remove(node, row)
         present = {_key(child): child for child in node.children}
-        self._insert(node, [line for line in wanted.values() if line.key not in present])
-        changed = [row for row, child in enumerate(node.children) if child.line != wanted[_key(child)]]
+        self._insert(node, [line for line in by_key.values() if line.key not in present])
+        changed = [row for row, child in enumerate(node.children) if child.line != by_key[_key(child)]]
         for child in node.children:
-            child.line = wanted[_key(child)]
+            child.line = by_key[_key(child)]
         if changed:  # one signal for the whole range is cheaper than one per row
             first, last = node.children[changed[0]], node.children[changed[-1]]
             self.dataChanged.emit(self._index_of(first), self._index_of(last).siblingAtColumn(len(COLUMNS) - 1))
         for child in node.children:
             self._renew(child, _key(child), below)
 
-    def _insert(self, node: _Node, lines: list[Line]) -> None:
+    def _insert(self, node: _Node, lines: list[ProcessRow]) -> None:
         if not lines:
             return
         first = len(node.children)
@@ -267,7 +267,7 @@ class ProcessRows(QSortFilterProxyModel):
         self._text, self._only_mine, self._device = text.lower(), only_mine, device
         self.setFilterFixedString(text)  # has all rows looked at again; invalidateFilter is gone from newer Qt
 
-    def line(self, index: QModelIndex) -> Line | None:
+    def line(self, index: QModelIndex) -> ProcessRow | None:
         source = self.sourceModel()
         return source.line(self.mapToSource(index)) if isinstance(source, ProcessModel) and index.isValid() else None
 
@@ -281,20 +281,20 @@ class ProcessRows(QSortFilterProxyModel):
         if (self._only_mine and not line.mine) or (self._device and self._device not in line.devices):
             return False
         sought = self._text.split()
-        said = _all_said(source, index) if sought else ""
-        return all(word in said for word in sought)
+        texts = _search_text(source, index) if sought else ""
+        return all(word in texts for word in sought)
 
 
-def _all_said(model: ProcessModel, index: QModelIndex) -> str:
+def _search_text(model: ProcessModel, index: QModelIndex) -> str:
     """Return the text of a row and its parents in lower case."""
-    said = []
+    texts = []
     while (line := model.line(index)) is not None:
-        said += [*(column.text(line) for column in COLUMNS), line.note]
+        texts += [*(column.text(line) for column in COLUMNS), line.note]
         index = index.parent()
-    return "\n".join(said).lower()
+    return "\n".join(texts).lower()
 
 
-def _sort_key(column: Column, line: Line) -> str | float:
+def _sort_key(column: Column, line: ProcessRow) -> str | float:
     """Return the sort key, unknown values first. As floats, since Qt doesn't compare small and large ints."""
     key = column.key(line)
     if column.number:
@@ -302,17 +302,17 @@ def _sort_key(column: Column, line: Line) -> str | float:
     return str(key or "")
 
 
-def describe(line: Line) -> str:
+def describe(line: ProcessRow) -> str:
     """Describe a row in full, for a tool tip."""
     what = line.title if line.group or line.pid is None else f"{line.title}, pid {line.pid}"
     return "\n".join(filter(None, (what, _noted(line), line.command)))
 
 
-def _noted(line: Line) -> str:
+def _noted(line: ProcessRow) -> str:
     return f"⚠ {line.note[:1].upper()}{line.note[1:]}" if line.note else ""
 
 
-def _addition(line: Line, column: int) -> str:
+def _addition(line: ProcessRow, column: int) -> str:
     """Return the note appended to a row's title."""
     return f" · {line.note}" if column == PROCESS and line.note else ""
 
@@ -322,7 +322,7 @@ def _key(node: _Node) -> Key:
     return node.line.key
 
 
-def _decoration(line: Line, column: int) -> QIcon | None:
+def _decoration(line: ProcessRow, column: int) -> QIcon | None:
     if column == GPU:
         return _swatches(tuple(theme.device_color(device) for device in line.devices))
     return icon("warning", "warning") if column == PROCESS and line.note else None
@@ -347,9 +347,9 @@ def _swatches(colors: tuple[str, ...]) -> QIcon:
     for dot, color in enumerate(colors):
         painter.fillRect(dot * (width + _SWATCH_GAP), 0, width, height, QColor(color))
     painter.end()
-    made = QIcon(image)
-    made.addPixmap(image, QIcon.Mode.Selected)  # which styles would tint
-    return made
+    swatch_icon = QIcon(image)
+    swatch_icon.addPixmap(image, QIcon.Mode.Selected)  # which styles would tint
+    return swatch_icon
 
 
 def _bold() -> QFont:

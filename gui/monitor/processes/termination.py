@@ -13,12 +13,12 @@ from PySide6.QtWidgets import QWidget
 
 from engine.system.format import duration
 from gui.format import significant, size
-from gui.monitor.processes.lines import Line
+from gui.monitor.processes.process_rows import ProcessRow
 from gui.titles import gpu_names
 from gui.widgets.banner import Severity
 from gui.widgets.question_bar import QuestionBar
 
-_LOOK_MS = 100
+_POLL_MS = 100
 _CONTAINER = (
     "Footplate runs in a container, where the driver reports the host's pids. Their owners are unknown, so processes "
     "can't be ended from here."
@@ -30,7 +30,7 @@ class CannotEnd(Exception):  # noqa: N818  (a state of things more than an error
     """Refused termination; the text is a message for the user."""
 
 
-def disabled_reason(line: Line | None, foreign_pids: bool) -> str:
+def disabled_reason(line: ProcessRow | None, foreign_pids: bool) -> str:
     """Return the reason why a process can't be ended here, "" if it can.
 
     `foreign_pids` is True if NVML reports host pids inside a container (`Snapshot.foreign_pids`).
@@ -48,7 +48,7 @@ def disabled_reason(line: Line | None, foreign_pids: bool) -> str:
             f"Belongs to {line.user or 'an unknown user'}: only they or an administrator can end it.",
         ),
     )
-    return next((why for stands, why in problems if stands), "")
+    return next((why for applies, why in problems if applies), "")
 
 
 def privileged() -> bool:
@@ -100,27 +100,27 @@ class EndingBar(QuestionBar):
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__("Ending a process", parent)
         self.patience_s = 5.0
-        self._line: Line | None = None
+        self._line: ProcessRow | None = None
         self._done: _Done = "nothing"
         self._since = QElapsedTimer()
-        self._look = QTimer(self, interval=_LOOK_MS)
-        self._look.timeout.connect(self._look_again)
+        self._poll_timer = QTimer(self, interval=_POLL_MS)
+        self._poll_timer.timeout.connect(self._poll)
         self.yes.clicked.connect(self._act)
         self.no.clicked.connect(self.dismiss)
 
-    def ask(self, line: Line) -> None:
+    def ask(self, line: ProcessRow) -> None:
         """Ask for permission to end a process, or to stop its run."""
-        self._look.stop()
+        self._poll_timer.stop()
         self._line, self._done = line, "nothing"
         if line.run is not None:
-            self.say(_stop_words(line), "warning", "Stop the run", "Cancel")
+            self.say(_stop_question(line), "warning", "Stop the run", "Cancel")
         else:
-            self.say(_end_words(line), "warning", "End process", "Cancel")
+            self.say(_end_question(line), "warning", "End process", "Cancel")
         self.no.setFocus()
 
     def dismiss(self) -> None:
         """Hide the bar and stop watching."""
-        self._look.stop()
+        self._poll_timer.stop()
         self._line = None
         self.hide()
         self.closed.emit()
@@ -141,27 +141,27 @@ class EndingBar(QuestionBar):
         try:
             end(line.pid, line.started, kill=kill)
         except CannotEnd as problem:
-            self._tell(str(problem), "info")
+            self._finish(str(problem), "info")
             return
         self._done = "killed" if kill else "asked"
         self._since.start()
-        self._look.start()
+        self._poll_timer.start()
         self.say(f"{_name(line)} was {'killed' if kill else 'asked to end'} …", "info", "", "Close")
         self.no.setFocus()
 
-    def _look_again(self) -> None:
+    def _poll(self) -> None:
         line = self._line
         if line is None or line.pid is None or line.started is None:
             return
         if not _is_there(line.pid, line.started):
-            self._tell(f"{_name(line)} has ended.", "ok")
+            self._finish(f"{_name(line)} has ended.", "ok")
         elif self._since.hasExpired(round(1000 * self.patience_s)) and not self.yes.isVisible():
             self._still_there(line)
 
-    def _still_there(self, line: Line) -> None:
+    def _still_there(self, line: ProcessRow) -> None:
         waited = f"{significant(self.patience_s)} s"
         if self._done == "killed":
-            self._tell(
+            self._finish(
                 f"{_name(line)} is still running {waited} after it was killed. It is waiting for the driver or a disk "
                 "and ends when that responds, or when the machine is rebooted.",
                 "warning",
@@ -175,22 +175,22 @@ class EndingBar(QuestionBar):
                 "Leave it",
             )
 
-    def _tell(self, text: str, severity: Severity) -> None:
+    def _finish(self, text: str, severity: Severity) -> None:
         """Show the final result."""
-        self._look.stop()
+        self._poll_timer.stop()
         self.say(text, severity, "", "Close")
 
 
-def _name(line: Line) -> str:
+def _name(line: ProcessRow) -> str:
     return f"{line.title} (pid {line.pid})"
 
 
-def _stop_words(line: Line) -> str:
+def _stop_question(line: ProcessRow) -> str:
     assert line.run is not None
     return f"Stop the run {line.run.name}? It stops after the current step and saves its state."
 
 
-def _end_words(line: Line) -> str:
+def _end_question(line: ProcessRow) -> str:
     whose = "" if line.mine or line.user is None else f" of {line.user}"
     held = f"{size(line.memory_used_bytes)} of " if line.memory_used_bytes is not None else ""
     since = f" and has run for {duration(line.running_s)}" if line.running_s is not None else ""
@@ -199,5 +199,5 @@ def _end_words(line: Line) -> str:
         if sys.platform == "win32"
         else "It receives SIGTERM and may save its work first."
     )
-    asked = f"End {_name(line)}{whose}? It holds {held}{gpu_names(line.gpus)}{since}. {how}"
-    return f"{asked}\n{line.command}" if line.command else asked
+    question = f"End {_name(line)}{whose}? It holds {held}{gpu_names(line.gpus)}{since}. {how}"
+    return f"{question}\n{line.command}" if line.command else question

@@ -29,7 +29,6 @@ from engine.system.csv_writer import CsvWriter
 from engine.system.plain_text import encodable
 from gui.actions import WITHIN, Action, bind
 from gui.format import localised
-from gui.monitor.processes.lines import Line, lines_of, sharing
 from gui.monitor.processes.model import (
     COLUMNS,
     COMMAND,
@@ -41,6 +40,7 @@ from gui.monitor.processes.model import (
     ProcessRows,
     swatches_width,
 )
+from gui.monitor.processes.process_rows import ProcessRow, process_rows, sharing
 from gui.monitor.processes.termination import EndingBar, disabled_reason
 from gui.sources.devices.device_format import card_order
 from gui.sources.devices.hosts import Hosts
@@ -55,7 +55,7 @@ _CELL_PADDING = 5
 """Padding of a cell, which aligns its text with the header's."""
 _PADDING, _TREE, _AFTER_ICON = 2 * _CELL_PADDING + 8, 60, 6
 """Widths for padding, for the tree's arrows and warnings, and between an icon and its text."""
-_LEAST = 180
+_MIN_PROCESS_WIDTH = 180
 """Least initial width of the process names, if they need more."""
 
 ALL_GPUS = "All GPUs"
@@ -71,10 +71,10 @@ class ProcessesView(QWidget):
 
     stop_run = Signal(str)
 
-    def __init__(self, hosts: Hosts, marks: RunIntervals, parent: QWidget | None = None) -> None:
+    def __init__(self, hosts: Hosts, intervals: RunIntervals, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self._hosts = hosts
-        self._marks = marks
+        self._intervals = intervals
         self._asking_since: dict[str, float] = {}
         self._fitted = False
         self.model = ProcessModel(self)
@@ -97,8 +97,8 @@ class ProcessesView(QWidget):
         self._warning = Banner()
         self._count = QLabel()
         self._count.setObjectName("heading")
-        self._why = ElidedLabel()
-        self._why.setObjectName("muted")
+        self._reason = ElidedLabel()
+        self._reason.setObjectName("muted")
         lines = "Copies the selected rows as a table"
         self.acts = {
             "copy": Action(self.tree, "copy_processes", "&Copy", lines, "Ctrl+C", context=WITHIN),
@@ -114,29 +114,29 @@ class ProcessesView(QWidget):
         self._connect()
         self._show_buttons()
 
-    def selected(self) -> Line | None:
+    def selected(self) -> ProcessRow | None:
         """Return the selected row, None for none or several."""
         chosen = self.tree.selectionModel().selectedRows()
         return self.rows.line(chosen[0]) if len(chosen) == 1 else None
 
     def refresh(self) -> None:
         """Show the processes of the last snapshots."""
-        seen = self._seen()
+        snapshots = self._snapshots()
         lines = [
             line
-            for host, snapshot in seen.items()
-            for line in lines_of(host, snapshot, self._marks.marks, _name_of, tree=self.as_tree.isChecked())
+            for host, snapshot in snapshots.items()
+            for line in process_rows(host, snapshot, self._intervals.intervals, _name_of, tree=self.as_tree.isChecked())
         ]
         chosen = self.selected()
-        self._show_gpus(seen)
+        self._show_gpus(snapshots)
         self.model.show_lines(lines)
         self._fit(lines)
         if chosen is not None and self.selected() is None:  # it may have moved under another line
             self.tree.setCurrentIndex(self.rows.mapFromSource(self.model.find(chosen.key)))
         for column in range(1, len(COLUMNS)):
-            known = len(seen) > 1 if column == HOST else self.model.ever_known(column)
+            known = len(snapshots) > 1 if column == HOST else self.model.ever_known(column)
             self.tree.setColumnHidden(column, not known)
-        self._warning.say(sharing(lines, self._marks.marks))
+        self._warning.say(sharing(lines, self._intervals.intervals))
         self._show_count(lines)
         self._show_buttons()
 
@@ -179,7 +179,7 @@ class ProcessesView(QWidget):
         top.addWidget(self.filter, 1)
         bottom = QHBoxLayout()
         bottom.setSpacing(8)
-        bottom.addWidget(self._why, 1)
+        bottom.addWidget(self._reason, 1)
         bottom.addWidget(self.copy)
         bottom.addWidget(self.end)
         layout = QVBoxLayout(self)
@@ -192,8 +192,8 @@ class ProcessesView(QWidget):
         layout.addLayout(bottom)
 
     def _connect(self) -> None:
-        for source in (self._hosts.snapshot, self._hosts.changed, self._marks.changed):
-            source.connect(self._heard)
+        for source in (self._hosts.snapshot, self._hosts.changed, self._intervals.changed):
+            source.connect(self._refresh_if_visible)
         self.filter.textChanged.connect(self._filter)
         self.only_mine.toggled.connect(self._filter)
         self.gpus.currentIndexChanged.connect(self._filter)
@@ -213,11 +213,11 @@ class ProcessesView(QWidget):
 
     # What happens
 
-    def _heard(self) -> None:
+    def _refresh_if_visible(self) -> None:
         if self.isVisible():
             self.refresh()
 
-    def _seen(self) -> dict[str, Snapshot]:
+    def _snapshots(self) -> dict[str, Snapshot]:
         """Return the snapshots of all known hosts, this machine first."""
         latest = self._hosts.latest
         return {host: latest[host] for host in ("", *self._hosts.names) if host in latest}
@@ -228,11 +228,11 @@ class ProcessesView(QWidget):
         )
         self.refresh()
 
-    def _show_gpus(self, seen: dict[str, Snapshot]) -> None:
+    def _show_gpus(self, snapshots: dict[str, Snapshot]) -> None:
         """Offer every known GPU; the choice stays while its GPU exists."""
         offered = [(ALL_GPUS, "")]
-        for host, snapshot in seen.items():
-            before = f"{snapshot.host} · " if len(seen) > 1 else ""
+        for host, snapshot in snapshots.items():
+            before = f"{snapshot.host} · " if len(snapshots) > 1 else ""
             for gpu in sorted(snapshot.gpus, key=card_order):
                 offered.append((before + gpu_title(gpu), device_key(host, gpu.uuid)))
         if offered == [(self.gpus.itemText(n), self.gpus.itemData(n)) for n in range(self.gpus.count())]:
@@ -247,7 +247,7 @@ class ProcessesView(QWidget):
         if self.gpus.currentData() != chosen:
             self._filter()
 
-    def _fit(self, lines: list[Line]) -> None:
+    def _fit(self, lines: list[ProcessRow]) -> None:
         """Fit the column widths to the first rows; from then on they are the user's."""
         if not lines or self._fitted:
             return
@@ -256,10 +256,10 @@ class ProcessesView(QWidget):
         for number, column in enumerate(COLUMNS[:COMMAND]):
             cells = [self._cell_width(number, line) for line in lines]
             self.tree.setColumnWidth(number, max(advance(column.title), advance(column.widest), *cells) + _PADDING)
-        narrow = max(_LEAST, self.width() * 3 // 10)
+        narrow = max(_MIN_PROCESS_WIDTH, self.width() * 3 // 10)
         self.tree.setColumnWidth(PROCESS, min(narrow, self.tree.columnWidth(PROCESS)))
 
-    def _cell_width(self, number: int, line: Line) -> int:
+    def _cell_width(self, number: int, line: ProcessRow) -> int:
         """Return the width of a cell's text and of the symbols before it."""
         font = QFont(self.tree.font())
         font.setBold(line.group)
@@ -271,38 +271,42 @@ class ProcessesView(QWidget):
         for row in range(first, last + 1):
             self.tree.expand(self.rows.index(row, 0, parent))
 
-    def _show_count(self, lines: list[Line]) -> None:
+    def _show_count(self, lines: list[ProcessRow]) -> None:
         total = sum(not line.group for line in lines)
         left = [self.rows.line(index) for index in _in_order(self.rows, QModelIndex())]
-        shown = sum(line is not None and not line.group for line in left)
+        visible = sum(line is not None and not line.group for line in left)
         many = "1 process" if total == 1 else f"{localised(total)} processes"
-        self._count.setText(many if shown == total else f"{localised(shown)} of {many}")
+        self._count.setText(many if visible == total else f"{localised(visible)} of {many}")
         self._count.setVisible(total > 0)
-        empty = self._why_empty(total, shown)
+        empty = self._empty_text(total, visible)
         self._empty.setText(empty)
         self._stack.setCurrentWidget(self._empty if empty else self.tree)
 
-    def _why_empty(self, total: int, shown: int) -> str:
+    def _empty_text(self, total: int, visible: int) -> str:
         """Return the text for an empty table, "" if it has rows."""
-        seen = self._seen()
-        if shown:
+        snapshots = self._snapshots()
+        if visible:
             return ""
         if total:
             return "No matching processes.\n\nClear the filter to see all of them."
-        if not seen:
+        if not snapshots:
             return "Looking for devices …"
-        gpus = [gpu for snapshot in seen.values() for gpu in snapshot.gpus if not gpu.lost]
+        gpus = [gpu for snapshot in snapshots.values() for gpu in snapshot.gpus if not gpu.lost]
         if not gpus:
-            messages = [snapshot.nvml.message for snapshot in seen.values() if snapshot.nvml.message]
+            messages = [snapshot.nvml.message for snapshot in snapshots.values() if snapshot.nvml.message]
             return "\n".join(messages) or "This machine has no NVIDIA GPU."
         if all(gpu.processes is None for gpu in gpus):
             asleep = all(gpu.asleep for gpu in gpus)
-            return "The GPU is asleep; it is not woken to list its processes." if asleep else self._not_told(seen)
-        answering = any(snapshot.nvml.status == "ok" for snapshot in seen.values())
+            return (
+                "The GPU is asleep; it is not woken to list its processes."
+                if asleep
+                else self._unlisted_reason(snapshots)
+            )
+        answering = any(snapshot.nvml.status == "ok" for snapshot in snapshots.values())
         return _NOBODY if answering else "No process held a GPU when NVML last responded."
 
-    def _not_told(self, seen: dict[str, Snapshot]) -> str:
-        for host, snapshot in seen.items():
+    def _unlisted_reason(self, snapshots: dict[str, Snapshot]) -> str:
+        for host, snapshot in snapshots.items():
             since = self._asking_since.setdefault(host, snapshot.time)
             if snapshot.time - since < ASKING_S:
                 return "Listing GPU processes …"
@@ -324,7 +328,7 @@ class ProcessesView(QWidget):
         self.acts["command"].allow(
             "" if line is not None and line.command else "Select one process whose command is known"
         )
-        self._tell(self._why, why if self.rows.rowCount() else "")
+        self._show_reason(self._reason, why if self.rows.rowCount() else "")
 
     def _ask(self) -> None:
         line = self.selected()
@@ -333,7 +337,7 @@ class ProcessesView(QWidget):
 
     def copy_selected(self) -> None:
         """Copy the selected rows as tab-separated text with titles."""
-        columns = self._shown_columns()
+        columns = self._visible_columns()
         selected = self.tree.selectionModel().isSelected
         chosen = [index for index in _in_order(self.rows, QModelIndex()) if selected(index)]
         lines = [line for index in chosen if (line := self.rows.line(index)) is not None]
@@ -365,7 +369,7 @@ class ProcessesView(QWidget):
     def _add_sorting(self, menu: QMenu) -> None:
         """Add entries that sort by a column, for the keyboard."""
         sorting = menu.addMenu("Sort by")
-        for number in self._shown_columns():
+        for number in self._visible_columns():
             action = sorting.addAction(COLUMNS[number].title, partial(self.sort_by, number))
             action.setCheckable(True)
             action.setChecked(number == self.tree.header().sortIndicatorSection())
@@ -378,14 +382,14 @@ class ProcessesView(QWidget):
             order = Qt.SortOrder(1 - order.value)
         self.tree.sortByColumn(column, order)
 
-    def _shown_columns(self) -> list[int]:
+    def _visible_columns(self) -> list[int]:
         return [n for n in range(len(COLUMNS)) if not self.tree.isColumnHidden(n)]
 
     def _go_to_filter(self) -> None:
         self.filter.setFocus()
         self.filter.selectAll()
 
-    def _tell(self, label: QLabel, text: str) -> None:
+    def _show_reason(self, label: QLabel, text: str) -> None:
         if label.text() != text:
             label.setText(text)
             label.setToolTip(text)

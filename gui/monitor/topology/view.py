@@ -61,11 +61,11 @@ class Matrix(QAbstractTableModel):
     def show_site(self, site: Site, affinities: dict[int, GpuAffinity]) -> None:
         self.beginResetModel()
         self.site, self._affinities = site, affinities
-        told = {
+        reported = {
             "NUMA": any(affinity.numa_node is not None for affinity in affinities.values()),
             "Cores": any(affinity.cores for affinity in affinities.values()),
         }
-        self._extra = tuple(title for title, known in told.items() if known)
+        self._extra = tuple(title for title, known in reported.items() if known)
         self.endResetModel()
 
     def set_roomy(self, roomy: bool) -> None:
@@ -117,8 +117,8 @@ class Matrix(QAbstractTableModel):
     def _affinity(self, gpu: Gpu, column: str, role: int) -> str | None:
         affinity = self._affinities.get(gpu.nvml_index, GpuAffinity(index=gpu.nvml_index))
         node = "" if affinity.numa_node is None else str(affinity.numa_node)
-        told = affinity.cores if column == "Cores" else node
-        return (told or "–") if role in (Qt.ItemDataRole.DisplayRole, Qt.ItemDataRole.ToolTipRole) else None
+        reported = affinity.cores if column == "Cores" else node
+        return (reported or "–") if role in (Qt.ItemDataRole.DisplayRole, Qt.ItemDataRole.ToolTipRole) else None
 
     def _repaint(self) -> None:
         if self.site.gpus:
@@ -132,7 +132,7 @@ class TopologyView(QWidget):
     def __init__(self, hosts: Hosts, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self._hosts = hosts
-        self._shown: object = None
+        self._state: object = None
         self.model = Matrix(self)
         self.host = QComboBox()
         self.host.setAccessibleName("Host")
@@ -144,25 +144,25 @@ class TopologyView(QWidget):
         self._empty = EmptyState()
         self._stack = QStackedWidget()
         self._lay_out()
-        hosts.snapshot.connect(self._heard)
-        hosts.changed.connect(self._heard)
+        hosts.snapshot.connect(self._refresh_if_visible)
+        hosts.changed.connect(self._refresh_if_visible)
         self.host.currentIndexChanged.connect(self.refresh)
 
     def refresh(self) -> None:
         """Show the topology of the last snapshot if it has changed."""
         latest = self._hosts.latest
-        seen = {host: latest[host] for host in ("", *self._hosts.names) if host in latest}
-        self._offer(seen)
-        snapshot = seen.get(self.host.currentData() or "") or next(iter(seen.values()), None)
-        whole = _whole_gpus(snapshot)
-        gpus = [gpu for gpu in whole if not gpu.lost]
-        left_out = connections.left_out([gpu for gpu in whole if gpu.lost])
+        snapshots = {host: latest[host] for host in ("", *self._hosts.names) if host in latest}
+        self._offer(snapshots)
+        snapshot = snapshots.get(self.host.currentData() or "") or next(iter(snapshots.values()), None)
+        physical = _physical_gpus(snapshot)
+        gpus = [gpu for gpu in physical if not gpu.lost]
+        left_out = connections.left_out([gpu for gpu in physical if gpu.lost])
         topology = snapshot.topology if snapshot is not None else None
         empty = self._why_empty(snapshot, gpus, left_out)
         now = (topology, [(gpu.uuid, gpu_title(gpu), gpu.name) for gpu in gpus], empty, left_out)
-        if now == self._shown:
+        if now == self._state:
             return
-        self._shown = now
+        self._state = now
         self._empty.setText(empty)
         self._stack.setCurrentIndex(0 if empty else 1)
         if topology is not None and not empty:
@@ -206,13 +206,13 @@ class TopologyView(QWidget):
         layout.addLayout(top)
         layout.addWidget(self._stack, 1)
 
-    def _heard(self) -> None:
+    def _refresh_if_visible(self) -> None:
         if self.isVisible():
             self.refresh()
 
-    def _offer(self, seen: dict[str, Snapshot]) -> None:
+    def _offer(self, snapshots: dict[str, Snapshot]) -> None:
         """Offer a choice of hosts if there are several."""
-        offered = [(snapshot.host, host) for host, snapshot in seen.items()]
+        offered = [(snapshot.host, host) for host, snapshot in snapshots.items()]
         if offered != [(self.host.itemText(n), self.host.itemData(n)) for n in range(self.host.count())]:
             chosen = self.host.currentData()
             blocked = self.host.blockSignals(True)
@@ -292,9 +292,9 @@ class Legend(QWidget):
         theme.notifier.changed.connect(self.recolor)
 
     def show_pairs(self, pairs: list[GpuPair]) -> None:
-        for shown in self.findChildren(QLabel):
-            self._grid.removeWidget(shown)
-            shown.deleteLater()
+        for label in self.findChildren(QLabel):
+            self._grid.removeWidget(label)
+            label.deleteLater()
         self._swatches = []
         entries = {
             ("NV#" if pair.nvlinks else connections.code(pair)): pair
@@ -333,7 +333,7 @@ def _meaning(pair: GpuPair) -> str:
     return connections.PATHS[pair.path] if pair.path is not None else ""
 
 
-def _whole_gpus(snapshot: Snapshot | None) -> list[Gpu]:
+def _physical_gpus(snapshot: Snapshot | None) -> list[Gpu]:
     """Return the GPUs without MIG instances, which have no connections."""
     gpus = snapshot.gpus if snapshot is not None else ()
     return sorted((gpu for gpu in gpus if gpu.mig is None), key=card_order)

@@ -53,7 +53,7 @@ class ClassesView(QWidget):
     # Showing
 
     def _refresh(self) -> None:
-        told = self._data.looks.classes
+        told = self._data.validation_details.classes
         self._stack.setCurrentIndex(1 if told else 0)
         self._empty.setText(_why_empty(self._data, self._active))
         best = self._data.checkpoints.get("best")
@@ -66,7 +66,7 @@ class ClassesView(QWidget):
 
     def figures(self) -> ClassFigures | None:
         """Those on screen."""
-        told, position = self._data.looks.classes, self.validation_slider.position
+        told, position = self._data.validation_details.classes, self.validation_slider.position
         return told[position] if 0 <= position < len(told) else None
 
     def _classes(self) -> tuple[str, ...]:

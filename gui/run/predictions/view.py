@@ -80,7 +80,7 @@ class PredictionsView(QWidget):
     # Showing
 
     def _refresh(self) -> None:
-        told = self._data.looks.predicted
+        told = self._data.validation_details.predicted
         self._stack.setCurrentIndex(1 if told else 0)
         self._empty.setText(_why_empty(self._data, self._active))
         best = self._data.checkpoints.get("best")
@@ -94,7 +94,7 @@ class PredictionsView(QWidget):
             self._show_moment()
 
     def _show_moment(self) -> None:
-        told, position = self._data.looks.predicted, self.validation_slider.position
+        told, position = self._data.validation_details.predicted, self.validation_slider.position
         if 0 <= position < len(told):
             self._legend = told[position].legend
             self.strip.show_samples(self._folder, told[position].samples)

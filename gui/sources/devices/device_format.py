@@ -55,7 +55,7 @@ def _holding(who: str, held_bytes: int | None) -> str:
 
 
 @lru_cache(maxsize=1)
-def own_user() -> str | None:
+def current_user() -> str | None:
     """Return the name of the user who runs this window, None if unknown."""
     try:
         return getpass.getuser()
@@ -79,7 +79,7 @@ def describe_gpu(gpu: Gpu) -> str:
         f"memory {size_of(gpu.memory_used_bytes, gpu.memory_total_bytes)}" if gpu.memory_used_bytes is not None else "",
         celsius(gpu.temperature_c) if gpu.temperature_c is not None else "",
         watts(gpu.power_w) if gpu.power_w is not None else "",
-        busy(gpu.processes, own_user()),
+        busy(gpu.processes, current_user()),
     ]
     return f"{gpu.name} {gpu.uuid}, {gpu_number_origin(gpu)}: " + (", ".join(filter(None, parts)) or "no data")
 

@@ -10,7 +10,7 @@ from engine.gpus.xid_words import PROGRAM_XIDS, xid_words
 from gui.format import clock, counted
 from gui.sources.devices import device_format
 
-XID_SHOWN_S = 3600.0
+XID_RECENT_S = 3600.0
 """Age after which an Xid is only in the detail of a GPU."""
 
 
@@ -45,7 +45,7 @@ def _throttled(gpu: Gpu) -> list[State]:
 
 def _xid(gpu: Gpu, now: float) -> list[State]:
     """Return the latest Xid if it is recent."""
-    if not gpu.xids or now - gpu.xids[-1].time > XID_SHOWN_S:
+    if not gpu.xids or now - gpu.xids[-1].time > XID_RECENT_S:
         return []
     latest = gpu.xids[-1]
     return [State(f"{xid_words(latest.number)} ({clock(latest.time)})", latest.number not in PROGRAM_XIDS)]

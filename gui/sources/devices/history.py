@@ -10,7 +10,7 @@ from engine.contract.devices import CPU, Cpu, Gpu, Snapshot, device_key, gpu_tit
 from engine.gpus.quantities import QUANTITIES
 from gui.sources.columns import Floats
 from gui.sources.devices.device_format import card_order
-from gui.sources.devices.timeline import KEPT_S, Timeline, Values
+from gui.sources.devices.timeline import RETENTION_S, Timeline, Values
 
 BUDGET_BYTES = 64 << 20
 """Memory of all readings: a day at one per second for eight GPUs that report every quantity."""
@@ -38,14 +38,14 @@ class DeviceHistory:
         self._cpus: dict[str, Cpu] = {}
         self.titles: dict[str, str] = {}
         self.additions = 0
-        self._kept_s = KEPT_S
+        self._retention_s = RETENTION_S
         self.origin = 0.0
 
     def keep(self, seconds: float) -> None:
         """Limit the age of the readings, beginning with the next snapshot."""
-        self._kept_s = seconds
+        self._retention_s = seconds
         for timeline in self._timelines.values():
-            timeline.kept_s = seconds
+            timeline.retention_s = seconds
 
     @property
     def devices(self) -> tuple[str, ...]:
@@ -62,7 +62,7 @@ class DeviceHistory:
         if host not in self._timelines:
             self.origin = self.origin or snapshot.time
             self._timelines[host] = Timeline()
-            self._timelines[host].kept_s = self._kept_s
+            self._timelines[host].retention_s = self._retention_s
             self._titles[host] = {}
         timeline = self._timelines[host]
         row_bytes = timeline.row_bytes

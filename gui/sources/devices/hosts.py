@@ -30,18 +30,18 @@ class Hosts(QObject):
     Attributes:
         history: Readings of all devices; it has each snapshot before `snapshot` is emitted.
         latest: Last snapshot of each host.
-        troubles: Errors of hosts that send no snapshots.
+        errors: Errors of hosts that send no snapshots.
         local: Sampler of this machine.
 
     Signals:
         snapshot(str, Snapshot): a host and its new snapshot.
-        trouble(str, str): a host and the error that keeps it from sending snapshots; "" once they come again.
+        error_changed(str, str): a host and the error that keeps it from sending snapshots; "" once they come again.
         changed(): `names` has changed.
         removed(str): a host that is no longer watched.
     """
 
     snapshot = Signal(str, object)
-    trouble = Signal(str, str)
+    error_changed = Signal(str, str)
     changed = Signal()
     removed = Signal(str)
 
@@ -51,7 +51,7 @@ class Hosts(QObject):
         self._started = False
         self.history = DeviceHistory()
         self.latest: dict[str, Snapshot] = {}
-        self.troubles: dict[str, str] = {}
+        self.errors: dict[str, str] = {}
         self.local = local or SamplerProcess(self)
         self._samplers: dict[str, SamplerProcess] = {}
         self._add_sampler(_THIS_MACHINE, self.local)
@@ -90,15 +90,15 @@ class Hosts(QObject):
         sampler.deleteLater()
         self.history.forget(name)
         self.latest.pop(name, None)
-        self.troubles.pop(name, None)
+        self.errors.pop(name, None)
         with suppress(OSError):
             remove_host(name)
         self.removed.emit(name)
         self.changed.emit()
 
-    def show(self, shown: SnapshotRequest) -> None:
+    def show(self, request: SnapshotRequest) -> None:
         """Ask this machine's sampler for the readings on screen; other hosts always send everything."""
-        self.local.show(shown)
+        self.local.show(request)
 
     def start(self) -> None:
         self._started = True
@@ -127,7 +127,7 @@ class Hosts(QObject):
     def _add_sampler(self, name: str, sampler: SamplerProcess) -> None:
         self._samplers[name] = sampler
         sampler.snapshot.connect(partial(self.take_snapshot, name))
-        sampler.trouble.connect(partial(self._on_trouble, name))
+        sampler.error_changed.connect(partial(self._on_error_changed, name))
 
     def take_snapshot(self, name: str, snapshot: Snapshot) -> None:
         """Add a host's snapshot to the history, then report it."""
@@ -135,9 +135,9 @@ class Hosts(QObject):
         self.history.add(snapshot, name)
         self.snapshot.emit(name, snapshot)
 
-    def _on_trouble(self, name: str, message: str) -> None:
+    def _on_error_changed(self, name: str, message: str) -> None:
         if message:
-            self.troubles[name] = message
+            self.errors[name] = message
         else:
-            self.troubles.pop(name, None)
-        self.trouble.emit(name, message)
+            self.errors.pop(name, None)
+        self.error_changed.emit(name, message)

@@ -34,11 +34,11 @@ class SamplerProcess(QObject):
 
     Signals:
         snapshot(Snapshot): readings of the devices.
-        trouble(str): a message about missing snapshots; "" once they come again.
+        error_changed(str): a message about missing snapshots; "" once they come again.
     """
 
     snapshot = Signal(object)
-    trouble = Signal(str)
+    error_changed = Signal(str)
 
     def __init__(
         self,
@@ -228,7 +228,7 @@ class SamplerProcess(QObject):
     def _report(self, message: str) -> None:
         if message or self._troubled:
             self._troubled = bool(message)
-            self.trouble.emit(message)
+            self.error_changed.emit(message)
 
 
 def _error_file() -> tuple[str, QIODevice.OpenModeFlag]:

@@ -12,7 +12,7 @@ from gui.sources.columns import Floats
 Values = NDArray[np.float32]
 _Pick = Callable[[Floats], Floats]
 
-KEPT_S = 86_400.0
+RETENTION_S = 86_400.0
 FIRST_ROOM = 100_000
 """Rows allocated at first: a day at one per second, and an eighth more. Untouched memory is not taken from the system."""
 
@@ -22,7 +22,7 @@ _GAP_STEPS = 5.0
 _GAP_ROWS = 64
 """Empty rows that represent a gap; a single one would vanish when its neighbours are thinned."""
 
-LEAST_ROWS = 64
+MIN_ROWS = 64
 """Least number of rows of a timeline."""
 
 _PLACE_BYTES = 8
@@ -32,7 +32,7 @@ _VALUE_BYTES = 4
 class Timeline:
     """Time series that share one time column (seconds, float64); any number of float32 columns.
 
-    A day is rows, or `kept_s`. If that exceeds the allowed rows, the older half is thinned to the lowest and highest of
+    A day is rows, or `retention_s`. If that exceeds the allowed rows, the older half is thinned to the lowest and highest of
     every four rows, repeatedly: the distant past grows coarse, but no peak is lost. A column exists from its first number
     until it has been empty for a day; missing values are NaN. An eighth of spare room makes moves rare. Moving and thinning
     fill new arrays, so that views keep their numbers.
@@ -45,7 +45,7 @@ class Timeline:
         self._start = 0
         self._end = 0
         self._step_s = 1.0
-        self.kept_s = KEPT_S
+        self.retention_s = RETENTION_S
 
     def __len__(self) -> int:
         return self._end - self._start
@@ -83,7 +83,7 @@ class Timeline:
 
     def allow(self, rows: int) -> None:
         """Limit the rows, thinning what exceeds them."""
-        self._allowed = max(LEAST_ROWS, rows)
+        self._allowed = max(MIN_ROWS, rows)
         if len(self._x) > self._allowed:
             self._make_room()
 
@@ -108,7 +108,7 @@ class Timeline:
             value = values.get(key)
             column[at] = np.nan if value is None else value
         self._end += 1
-        oldest = x - self.kept_s
+        oldest = x - self.retention_s
         while self._x[self._start] < oldest:
             self._start += 1
 

@@ -120,7 +120,7 @@ def test_that_a_press_is_passed_on(watched: Watched, desktop: Desktop, qtbot: Qt
 def test_that_a_test_says_how_it_went(watched: Watched, desktop: Desktop) -> None:
     said: list[str] = []
     notices(watched, desktop)
-    watched.alerts.test_wanted.emit(said.append)
+    watched.alerts.test_requested.emit(said.append)
     assert said == [SENT]
     assert desktop.shown[0][0] == "Footplate"
 

@@ -88,7 +88,7 @@ def test_that_the_line_goes_when_dismissed_and_leads_to_the_page(
     banner: AlertBanner, watched: Watched, qtbot: QtBot
 ) -> None:
     watched.feed(hot(), seconds=11)
-    with qtbot.waitSignal(banner.show_wanted):
+    with qtbot.waitSignal(banner.show_requested):
         button(banner, "Show all alerts").click()
     button(banner, "Dismiss the alerts").click()
     assert banner.isHidden()
@@ -270,7 +270,7 @@ def test_that_what_is_wrong_with_the_file_of_the_rules_is_told(view: AlertsView,
 
 
 def test_that_a_test_notification_says_how_it_went(view: AlertsView, watched: Watched) -> None:
-    watched.alerts.test_wanted.connect(lambda answer: answer("Sent."))
+    watched.alerts.test_requested.connect(lambda answer: answer("Sent."))
     view.test.click()
     assert "Sent." in texts(view)
 

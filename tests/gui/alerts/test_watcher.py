@@ -218,19 +218,19 @@ def test_that_a_machine_without_a_driver_is_no_fault_until_it_had_one(watched: W
 
 def test_that_another_host_that_falls_silent_is_told_by_the_clock(watched: Watched) -> None:
     watched.feed(gpu(0), host="box")
-    watched.alerts.trouble("box", "The connection was refused.")
+    watched.alerts.set_connection_error("box", "The connection was refused.")
     assert watched.raised == []
     watched.now += DEFAULTS["not_answering"].for_s
-    watched.alerts.trouble("box", "The connection was refused.")
+    watched.alerts.set_connection_error("box", "The connection was refused.")
     assert [(alert.title, alert.text) for alert in watched.raised] == [("box", "The connection was refused.")]
-    watched.alerts.trouble("box", "")
+    watched.alerts.set_connection_error("box", "")
     watched.feed(gpu(0), host="box", seconds=CALM)
     assert watched.kinds == []
 
 
 def test_that_a_host_need_not_speak_again_to_be_found_silent(watched: Watched, qtbot: QtBot) -> None:
     watched.set("not_answering", for_s=1.0)
-    watched.alerts.trouble("box", "The name is not known.")
+    watched.alerts.set_connection_error("box", "The name is not known.")
     watched.now += 1
     with qtbot.waitSignal(watched.alerts.raised):
         pass  # a timer of the program's own looks again

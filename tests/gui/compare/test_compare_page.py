@@ -66,7 +66,7 @@ def test_that_parts_of_epochs_are_told(show: Callable[..., ComparePage]) -> None
     page = show(run_of(40))
     page.controls.axis.setCurrentIndex(1)
     plot = page.curves.plots["loss"]
-    assert plot._view.bottom_axis.words([0.5, 1.0], 0.5) == ["0.5", "1"]
+    assert plot._view.bottom_axis.labels([0.5, 1.0], 0.5) == ["0.5", "1"]
     page.curves.group.show_range(0.0, 1.0)
     spacing, _ = plot._view.bottom_axis.spacing(0.0, 1.0, 400)
     assert spacing == 0.2

@@ -265,8 +265,8 @@ def test_that_devices_of_other_machines_can_be_chosen_while_these_are_reached(
     show(panel, snapshot(gpu(0), gpu(1)), "ws1")
     panel.set_selection(("ws1:cpu", f"ws1:{UUIDS[0]}", UUIDS[0], "ws1:cpu"))
     assert panel.selection() == (UUIDS[0], f"ws1:{UUIDS[0]}", "ws1:cpu", "ws1:cpu")
-    panel.show_trouble("ws1 does not respond.", "ws1")
-    panel.show_trouble("ws2 does not respond.", "ws2")
+    panel.show_error("ws1 does not respond.", "ws1")
+    panel.show_error("ws2 does not respond.", "ws2")
     assert "ws2 does not respond." in texts(panel)
     assert [check(name).isEnabled() for name in ("ws1 GPU 0", "ws1 GPU 1", "ws1 CPU", "GPU 1")] == [
         False,
@@ -279,7 +279,7 @@ def test_that_devices_of_other_machines_can_be_chosen_while_these_are_reached(
     check("ws1 CPU").click()
     assert panel.selection() == (UUIDS[0],)
     assert not check("ws1 CPU").isEnabled()
-    panel.show_trouble("", "ws1")
+    panel.show_error("", "ws1")
     check("ws1 CPU").click()
     with qtbot.waitSignal(panel.selection_changed):
         panel.set_hosts(("ws2",))

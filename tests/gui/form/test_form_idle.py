@@ -63,8 +63,8 @@ def test_that_what_was_set_comes_back_with_what_it_belongs_to(form: JobForm) -> 
 
 
 def test_recipe_values_without_effect_count_as_unchanged(job_panel: JobPanel, images: Path) -> None:
-    said = {"optimizer": "adamw", "beta2": 0.95, "schedule": "step", "milestones": (2,)}
-    save_recipe("Mine", "", "classification", said)
+    text = {"optimizer": "adamw", "beta2": 0.95, "schedule": "step", "milestones": (2,)}
+    save_recipe("Mine", "", "classification", text)
     job_panel.form.recipes.reload()
     form = job_panel.form
     form.set_job(Job.from_fields(dataset=str(images)))
@@ -91,7 +91,7 @@ def test_prefill_keeps_values_without_effect(job_panel: JobPanel, images: Path) 
     )  # fmt: skip
     job = run.job()
     assert job is not None
-    prefill = Prefill(said="Goes on", job=job, run=run)
+    prefill = Prefill(text="Goes on", job=job, run=run)
     job_panel.begin_prefill(prefill)
     form = job_panel.form
     form.set_devices(job.parallel.devices)
@@ -99,7 +99,7 @@ def test_prefill_keeps_values_without_effect(job_panel: JobPanel, images: Path) 
     change(form, strategy="ddp")
     assert prefill.changes(form.values()) == {"strategy": "ddp"}
     assert form.field_value("bucket_mib") == 8.0
-    job_panel.begin_prefill(Prefill(said="A fork", job=job))
+    job_panel.begin_prefill(Prefill(text="A fork", job=job))
     form = job_panel.form
     form.validate()
     assert form.job == job

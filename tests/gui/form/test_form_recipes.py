@@ -209,17 +209,17 @@ def test_prefill_keeps_the_runs_values_and_fork_applies_a_recipe_once(
     run = a_run(8, "paused", dataset=str(images), model="mnist_cnn", epochs=4, recipe="fine-tune", mixup=0.7)
     job = run.job()
     assert job is not None
-    job_panel.begin_prefill(Prefill(said="Resume", job=job, run=run, action="Resume"))
+    job_panel.begin_prefill(Prefill(text="Resume", job=job, run=run, action="Resume"))
     resumed = job_panel.form
     resumed.set_report(report(50))
     assert resumed.job is not None
     assert (resumed.job.recipe, resumed.job.augmentation.mixup, resumed.job.optimizer.name) == ("fine-tune", 0.7, "sgd")
     assert resumed.rows["recipe"].locked != ""
     resumed.recipes.save("Theirs", "")
-    job_panel.begin_prefill(Prefill(said="A fork", job=job.with_fields(recipe="theirs")))
+    job_panel.begin_prefill(Prefill(text="A fork", job=job.with_fields(recipe="theirs")))
     job_panel.form.validate()
     assert job_panel.form.rows["recipe"].editor.control.currentText() == "Theirs"
-    job_panel.begin_prefill(Prefill(said="A fork", job=job))
+    job_panel.begin_prefill(Prefill(text="A fork", job=job))
     fork = job_panel.form
     fork.validate()
     assert fork.job is not None

@@ -87,7 +87,7 @@ def test_format_without_variant_gets_the_title(form: JobForm, images: Path) -> N
 def test_format_comes_with_a_prefill_and_goes_with_it(job_panel: JobPanel, inspected: JobForm, images: Path) -> None:
     inspected.set_field("format", "imagefolder")
     forked = Job.from_fields(dataset=str(images.parent), format="coco", task="detection")
-    job_panel.begin_prefill(Prefill(said="Like that run", job=forked))
+    job_panel.begin_prefill(Prefill(text="Like that run", job=forked))
     assert job_panel.form.field_value("format") == "coco"
     job_panel.end_prefill()
     assert inspected.field_value("format") == "imagefolder"
@@ -95,7 +95,7 @@ def test_format_comes_with_a_prefill_and_goes_with_it(job_panel: JobPanel, inspe
 
 def test_fork_resets_the_format_with_another_folder(job_panel: JobPanel, images: Path, tmp_path: Path) -> None:
     forked = Job.from_fields(dataset=str(images), format="coco", task="detection")
-    job_panel.begin_prefill(Prefill(said="Like that run", job=forked))
+    job_panel.begin_prefill(Prefill(text="Like that run", job=forked))
     job_panel.form.set_field("dataset", str(tmp_path))
     assert job_panel.form.field_value("format") == ""
 

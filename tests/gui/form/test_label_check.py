@@ -118,7 +118,7 @@ def test_resume_shows_no_labels(job_panel: JobPanel, images: Path, qtbot: QtBot)
     run = a_run(8, "paused", dataset=str(images), model="mnist_cnn", image_size=28)
     job = run.job()
     assert job is not None
-    job_panel.begin_prefill(Prefill(said="Resume", job=job, run=run, action="Resume"))
+    job_panel.begin_prefill(Prefill(text="Resume", job=job, run=run, action="Resume"))
     form = job_panel.form
     qtbot.waitUntil(form.train.isEnabled)
     with qtbot.waitSignal(form.resume_requested), qtbot.assertNotEmitted(form.labels_requested):

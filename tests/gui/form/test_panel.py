@@ -43,7 +43,7 @@ def panel(job_panel: JobPanel, images: Path, qtbot: QtBot) -> JobPanel:
 def resuming(run: RunFolder, **changes: Any) -> Prefill:
     job = run.job()
     assert job is not None
-    return Prefill(**({"said": "Resumes", "job": job, "run": run, "action": "Resume"} | changes))
+    return Prefill(**({"text": "Resumes", "job": job, "run": run, "action": "Resume"} | changes))
 
 
 def editor_values(panel: JobPanel) -> dict[str, Any]:
@@ -95,7 +95,7 @@ def test_own_form_returns_unchanged(panel: JobPanel, run: RunFolder, qtbot: QtBo
     assert own.job is None
     panel.begin_prefill(resuming(run))
     assert panel.form.field_value("learning_rate") == pytest.approx(0.0123456789)
-    panel.begin_prefill(resuming(run, said="Again"))
+    panel.begin_prefill(resuming(run, text="Again"))
     qtbot.waitActive(panel)
     panel.form.focus_field("epochs")
     qtbot.keyClick(panel.form.rows["epochs"].editor.control, Qt.Key.Key_Escape)
@@ -155,7 +155,7 @@ def test_resume_is_validated_with_the_runs_checkpoint(panel: JobPanel, run: RunF
 
 def test_fork_is_a_new_run_without_locks(panel: JobPanel, run: RunFolder, qtbot: QtBot) -> None:
     job = resuming(run).job.with_fields(resume_from=str(run.job_file))
-    panel.begin_prefill(Prefill(said="A new run", job=job))
+    panel.begin_prefill(Prefill(text="A new run", job=job))
     assert all(row.editor.isEnabled() for row in panel.form.rows.values())
     panel.form.set_field("seed", 8)
     qtbot.waitUntil(panel.submit_bar.train.isEnabled)

@@ -87,7 +87,7 @@ def test_that_a_report_without_a_format_of_another_task_changes_nothing(form: Jo
 
 
 def test_prefill_keeps_its_task_with_another_folder(job_panel: JobPanel, masks: Path, qtbot: QtBot) -> None:
-    job_panel.begin_prefill(Prefill(said="Like that run", job=sample_job()))
+    job_panel.begin_prefill(Prefill(text="Like that run", job=sample_job()))
     form = job_panel.form
     form.set_field("dataset", str(masks))
     look_through(form, qtbot)

@@ -28,10 +28,10 @@ def watching(styled: QApplication, qtbot: QtBot, tmp_path: Path, sampler_options
     """The Monitor page, as large as it is in a window of 1440 by 900 without the panels at its sides."""
     settings = Settings(tmp_path / "settings")
     local = SamplerProcess(arguments=["-m", "engine.gpus", *sampler_options]) if sampler_options else None
-    hosts, marks = Hosts(local=local), RunIntervals()
+    hosts, intervals = Hosts(local=local), RunIntervals()
     alerts = Alerts(folder=tmp_path / "settings")
-    page = MonitorPage(hosts, marks, alerts, settings)
+    page = MonitorPage(hosts, intervals, alerts, settings)
     qtbot.addWidget(page)
     page.resize(1440, 780)
     page.show()
-    return Watching(hosts, hosts.history, marks, alerts, page)
+    return Watching(hosts, hosts.history, intervals, alerts, page)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import combinations
 
 from engine.contract.devices import Gpu, GpuAffinity, GpuPair, GpuProcess, PciPath, Snapshot, Topology
-from gui.sources.devices.device_format import own_user
+from gui.sources.devices.device_format import current_user
 from gui.sources.devices.hosts import Hosts
 from tests.gui.sources.devices.snapshots import UUIDS, gpu
 
@@ -23,7 +23,7 @@ def process(pid: int, **changes: object) -> GpuProcess:
     """A process of this user's that was started an hour ago."""
     values: dict[str, object] = {
         "memory_used_bytes": GIB,
-        "user": own_user(),
+        "user": current_user(),
         "name": "python3",
         "command": f"python3 train.py --number {pid}",
         "sm_percent": 40.0,

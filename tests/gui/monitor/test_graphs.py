@@ -101,7 +101,7 @@ def test_that_the_limits_of_temperatures_are_drawn_in_where_they_are_the_same_fo
     view.checks["memory_temperature_c"].click()
 
     def limits(quantity: str) -> list[str]:
-        return [level.label for level in view.plots[quantity]._view.annotations.levels]
+        return [level.label for level in view.plots[quantity]._view.annotations.thresholds]
 
     assert limits("temperature_c") == ["shuts down 92 °C"]
     assert limits("memory_temperature_c") == ["allowed up to 95 °C"]

@@ -124,8 +124,8 @@ def test_that_the_page_says_why_there_is_no_gpu(
 ) -> None:
     MACHINES[machine].write(nvml_stub)
     sampling.hosts.start()
-    qtbot.waitUntil(lambda: said in sampling.page.troubles.text().lower())
-    assert sampling.page.troubles.isVisible()
+    qtbot.waitUntil(lambda: said in sampling.page.errors.text().lower())
+    assert sampling.page.errors.isVisible()
     assert "can be monitored" in sampling.page.gpus.empty.text()
 
 
@@ -175,12 +175,12 @@ def test_that_an_nvml_that_hangs_or_crashes_is_told_and_the_page_recovers_by_its
     qtbot.waitUntil(lambda: bool(page.gpus.tiles.tiles))
     (tile,) = page.gpus.tiles.tiles.values()
     at_fault.touch()
-    qtbot.waitUntil(lambda: said in page.troubles.text())
-    assert page.troubles.isVisible()
+    qtbot.waitUntil(lambda: said in page.errors.text())
+    assert page.errors.isVisible()
     assert tile.state.text() == "⚠ NVML does not respond: values are stale"
     assert "Use" in tile.figures.words()
     at_fault.unlink()
-    qtbot.waitUntil(page.troubles.isHidden)
+    qtbot.waitUntil(page.errors.isHidden)
     assert "stale" not in tile.state.text()
 
 
@@ -191,8 +191,8 @@ def test_that_a_sampler_that_was_killed_is_told_and_comes_back(
     page, pid = sampling.page, sampling.hosts.local.pid
     assert pid is not None
     os.kill(pid, signal.SIGKILL)
-    qtbot.waitUntil(page.troubles.isVisible)
+    qtbot.waitUntil(page.errors.isVisible)
     (tile,) = page.gpus.tiles.tiles.values()
     assert tile.state.text().startswith("⚠ No data since")
     qtbot.waitUntil(lambda: not tile.state.text().startswith("⚠"))
-    assert page.troubles.isHidden()
+    assert page.errors.isHidden()

@@ -17,7 +17,7 @@ from gui.alerts.view import AlertsView
 from gui.format import clock
 from gui.monitor.gpus.view import GpusView
 from gui.monitor.graphs import GraphsView
-from gui.monitor.hosts.host_dialog import HostDialog
+from gui.monitor.hosts import HostDialog
 from gui.monitor.page import MonitorPage
 from gui.monitor.processes.view import ProcessesView
 from gui.monitor.toolbar import ALERTS, GPUS, GRAPHS, PROCESSES, SPANS, TOPOLOGY, VIEWS
@@ -70,7 +70,7 @@ def test_that_the_sampler_is_told_what_is_in_sight(watching: Watching, monkeypat
     told: list[SnapshotRequest] = []
     monkeypatch.setattr(watching.hosts.local, "show", told.append)
     watching.see(full_gpu())
-    page.set_panel_shown(False)
+    page.set_panel_visible(False)
     assert told[-1] == SnapshotRequest(processes=True, activity=True, details=True)
     page.bar.compact.click()
     assert told[-1] == SnapshotRequest(processes=True, activity=False, details=True)
@@ -85,7 +85,7 @@ def test_that_the_sampler_is_told_what_is_in_sight(watching: Watching, monkeypat
     assert told[-1] == SnapshotRequest(processes=True, activity=False, details=True)
     page.hide()
     assert told[-1] == SnapshotRequest(processes=False, activity=False, details=False)
-    page.set_panel_shown(True)
+    page.set_panel_visible(True)
     assert told[-1] == SnapshotRequest(processes=True, activity=False, details=False)
 
 
@@ -117,12 +117,12 @@ def test_that_a_zoomed_page_stays_and_a_button_leads_back(watching: Watching, qt
 
 def test_that_runs_are_marked_where_they_began_and_ended(watching: Watching) -> None:
     watching.see(full_gpu(0), full_gpu(1))
-    watching.marks.marks = (
+    watching.intervals.intervals = (
         RunInterval("r1", "flowers", (full_gpu(0).uuid,), "finished", START - 50, START - 20),
         RunInterval("r2", "birds", (full_gpu(1).uuid,), "running", START - 10),
         RunInterval("r3", "cars", (), "waiting", START - 5),
     )
-    watching.marks.changed.emit()
+    watching.intervals.changed.emit()
     watching.page.refresh()
     marks: tuple[Mark, ...] = watching.page.group.marks
     assert [(mark.x, mark.label, mark.ends) for mark in marks] == [
@@ -140,12 +140,12 @@ def test_that_a_run_is_marked_on_the_devices_that_it_used_alone(watching: Watchi
     for second in range(60):
         watching.see(full_gpu(0), full_gpu(1), at=second)
         watching.see(full_gpu(0), at=second, host="ws2")
-    watching.marks.marks = (
+    watching.intervals.intervals = (
         RunInterval("r1", "flowers", (full_gpu(1).uuid,), "running", START + 10),
         RunInterval("r2", "birds", ("cpu",), "running", START + 20),
         RunInterval("r3", "cars", (full_gpu(0).uuid, full_gpu(1).uuid), "running", START + 30),
     )
-    watching.marks.changed.emit()
+    watching.intervals.changed.emit()
     watching.page.refresh()
 
     def marked(plot: LinePlot) -> tuple[list[str], list[str]]:
@@ -167,38 +167,38 @@ def test_that_a_run_is_marked_on_the_devices_that_it_used_alone(watching: Watchi
 
 def test_that_a_run_that_cannot_be_read_is_named_on_the_page(watching: Watching) -> None:
     watching.see(full_gpu(0))
-    watching.marks.unread = {"20260101-a-run": "a fault"}
-    watching.marks.changed.emit()
+    watching.intervals.unread = {"20260101-a-run": "a fault"}
+    watching.intervals.changed.emit()
     watching.page.refresh()
-    assert watching.page.troubles.text() == "20260101-a-run can't be read: a fault."
+    assert watching.page.errors.text() == "20260101-a-run can't be read: a fault."
 
 
 def test_that_a_host_in_trouble_is_told_and_its_gpus_stay_greyed(watching: Watching) -> None:
     page = watching.page
     watching.see(full_gpu(0))
     watching.see(full_gpu(0), host="ws2")
-    assert page.troubles.isHidden()
-    watching.hosts.troubles["ws2"] = "ws2 can't be reached: connection refused."
+    assert page.errors.isHidden()
+    watching.hosts.errors["ws2"] = "ws2 can't be reached: connection refused."
     page.refresh()
-    assert page.troubles.isVisible()
-    assert page.troubles.text() == "ws2 can't be reached: connection refused."
+    assert page.errors.isVisible()
+    assert page.errors.text() == "ws2 can't be reached: connection refused."
     silent = page.gpus.tiles.tiles[f"ws2:{full_gpu(0).uuid}"]
     assert silent.state.text() == f"⚠ No data since {clock(START)}"
     assert silent.title.text() == "ws2 GPU 0"
     assert "No news" not in page.gpus.tiles.tiles[full_gpu(0).uuid].state.text()
-    watching.hosts.troubles.clear()
+    watching.hosts.errors.clear()
     page.refresh()
-    assert page.troubles.isHidden()
+    assert page.errors.isHidden()
 
 
 def test_that_an_nvml_that_does_not_answer_is_told_and_old_numbers_are_greyed(watching: Watching) -> None:
     watching.see(full_gpu(0))
     watching.see(full_gpu(0), at=9, nvml=Nvml("not_answering", "NVML has not answered for 9 s."))
-    assert watching.page.troubles.text() == "NVML has not answered for 9 s."
+    assert watching.page.errors.text() == "NVML has not answered for 9 s."
     (tile,) = watching.page.gpus.tiles.tiles.values()
     assert tile.state.text() == "⚠ NVML does not respond: values are stale"
     watching.see(full_gpu(0), at=10)
-    assert watching.page.troubles.isHidden()
+    assert watching.page.errors.isHidden()
     assert tile.state.text() == "Limited by the power limit"
 
 
@@ -209,12 +209,12 @@ def test_that_a_machine_without_gpus_says_so_and_what_can_be_done(watching: Watc
     assert empty.isVisible()
     assert "No NVIDIA GPU is installed" in empty.text()
     assert "Hosts …" in empty.text()
-    assert watching.page.troubles.isHidden()
+    assert watching.page.errors.isHidden()
 
 
 def test_that_it_is_no_trouble_yet_that_nvml_has_not_answered_at_first(watching: Watching) -> None:
     watching.see(nvml=Nvml("not_answering", "NVML has been asked."))
-    assert watching.page.troubles.isHidden()
+    assert watching.page.errors.isHidden()
     assert watching.page.gpus.empty.text() == "Looking for GPUs …\n\nNVML has been asked."
 
 
@@ -231,7 +231,7 @@ def test_that_gpus_outlast_a_sampler_that_is_started_anew(watching: Watching) ->
 
 def test_that_a_machine_whose_gpus_cannot_be_watched_says_why(watching: Watching) -> None:
     watching.see(nvml=Nvml("no_driver", "The NVIDIA driver is not loaded."))
-    assert watching.page.troubles.text() == "The NVIDIA driver is not loaded."
+    assert watching.page.errors.text() == "The NVIDIA driver is not loaded."
     assert watching.page.gpus.empty.text().startswith("No GPU of this machine can be monitored.")
 
 
@@ -263,8 +263,8 @@ def test_that_hosts_are_added_and_removed_in_a_dialog_that_is_not_modal(watching
     assert dialog.states() == {"anna@ws2": "connecting …"}
     watching.see(full_gpu(0), host="anna@ws2")
     assert dialog.states() == {"anna@ws2": "connected: 1 GPU"}
-    hosts.troubles["anna@ws2"] = "anna@ws2 can't be reached."
-    hosts.trouble.emit("anna@ws2", hosts.troubles["anna@ws2"])
+    hosts.errors["anna@ws2"] = "anna@ws2 can't be reached."
+    hosts.error_changed.emit("anna@ws2", hosts.errors["anna@ws2"])
     assert dialog.states() == {"anna@ws2": "⚠ anna@ws2 can't be reached."}
     name = "Watch anna@ws2 no longer"
     remove = next(button for button in dialog.findChildren(QPushButton) if button.accessibleName() == name)
@@ -330,7 +330,7 @@ def test_that_choices_are_remembered(watching: Watching, tmp_path: Path, qtbot: 
     watching.page.bar.load.click()
     watching.page.bar.span.setCurrentIndex(2)
     watching.page.bar.span.activated.emit(2)
-    again = MonitorPage(watching.hosts, watching.marks, watching.alerts, Settings(tmp_path / "settings"))
+    again = MonitorPage(watching.hosts, watching.intervals, watching.alerts, Settings(tmp_path / "settings"))
     qtbot.addWidget(again)
     assert again.bar.compact.isChecked()
     assert again.bar.load.isChecked()

@@ -87,7 +87,7 @@ class Watching:
 
     hosts: Hosts
     history: DeviceHistory
-    marks: RunIntervals
+    intervals: RunIntervals
     alerts: Alerts
     page: MonitorPage
 

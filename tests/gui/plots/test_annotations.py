@@ -11,7 +11,7 @@ from PySide6.QtGui import QColor, QImage
 from PySide6.QtWidgets import QApplication, QVBoxLayout, QWidget
 from pytestqt.qtbot import QtBot
 
-from gui.plots.annotations import Level
+from gui.plots.annotations import Threshold
 from gui.plots.group import Mark, PlotGroup
 from gui.plots.line import LineStyle
 from gui.plots.plot import LinePlot
@@ -76,7 +76,7 @@ def columns_of(image: QImage, color: str) -> list[int]:
 
 def test_that_thresholds_lie_where_their_values_are(two: Two) -> None:
     plot = two.plots[0]
-    plot.set_levels([Level(83, "slows down", lambda: RED), Level(17, "low", lambda: GREEN)])
+    plot.set_thresholds([Threshold(83, "slows down", lambda: RED), Threshold(17, "low", lambda: GREEN)])
     image = two.image()
     (red,), (green,) = rows_of(image, RED), rows_of(image, GREEN)
     box = plot._view.box
@@ -84,7 +84,7 @@ def test_that_thresholds_lie_where_their_values_are(two: Two) -> None:
         wanted = plot._view.mapFromScene(box.mapToScene(box.x_to_pixel(50), box.y_to_pixel(value))).y()
         assert abs(row - wanted) <= 1.5
     assert rows_of(two.image(1), RED) == []
-    plot.set_levels([])
+    plot.set_thresholds([])
     assert rows_of(two.image(), RED) == []
 
 
@@ -99,7 +99,7 @@ def test_that_a_threshold_out_of_sight_is_hidden_and_does_not_stretch_the_axis(
     plot.show()
     plot.set_data("line", np.arange(50.0), np.linspace(40, 50, 50))
     group.set_extent(0, 49)
-    plot.set_levels([Level(87, "slows down", lambda: RED)])
+    plot.set_thresholds([Threshold(87, "slows down", lambda: RED)])
     plot.redraw()
     assert plot.vertical_range[1] < 60
     assert rows_of(plot._view.grab().toImage(), RED) == []

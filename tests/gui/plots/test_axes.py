@@ -50,14 +50,14 @@ def test_that_numbers_of_time_are_neither_crowded_nor_missing(qapp: QApplication
     step, _ = axis.spacing(0.0, length, size)
     assert step * size / length >= 50
     assert step < length
-    labels = axis.words([0.0, step], step)
+    labels = axis.labels([0.0, step], step)
     assert labels[0] != labels[1]
 
 
 def test_that_steps_are_counted_in_whole_numbers(qapp: QApplication) -> None:
     axis = BottomAxis(ViewBox(), PlotGroup("count"))
     assert axis.spacing(0.0, 3.0, 700.0) == (1.0, 0.0)
-    assert axis.words([12_000.0], 1000.0) == ["12,000"]
+    assert axis.labels([12_000.0], 1000.0) == ["12,000"]
 
 
 def test_that_the_time_of_day_stands_on_whole_minutes(qapp: QApplication) -> None:
@@ -71,9 +71,9 @@ def test_that_the_time_of_day_stands_on_whole_minutes(qapp: QApplication) -> Non
 
 def test_that_numbers_have_the_digits_that_tell_them_apart(qapp: QApplication) -> None:
     axis = LeftAxis(ViewBox())
-    assert axis.words([0.15, 0.2], 0.05) == ["0.15", "0.20"]
-    assert axis.words([1000.0, 2000.0], 1000.0) == ["1,000", "2,000"]
-    assert axis.words([0.000001, 0.000002], 0.000001) == ["1e-06", "2e-06"]
+    assert axis.labels([0.15, 0.2], 0.05) == ["0.15", "0.20"]
+    assert axis.labels([1000.0, 2000.0], 1000.0) == ["1,000", "2,000"]
+    assert axis.labels([0.000001, 0.000002], 0.000001) == ["1e-06", "2e-06"]
 
 
 def test_that_the_crosshair_names_the_day_where_it_is_not_today(qapp: QApplication) -> None:

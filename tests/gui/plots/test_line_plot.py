@@ -276,8 +276,8 @@ def test_that_no_name_of_a_line_makes_the_plot_wider_than_its_place(shown: Shown
 def test_that_a_range_of_nothing_changes_nothing(shown: Shown) -> None:
     shown.data(100)
     box = shown.plot._view.box
-    before = (box.across, box.up)
+    before = (box.x_range, box.y_range)
     for low, high in ((5.0, 5.0), (6.0, 5.0)):
         box.set_x_range(low, high)
         box.set_y_range(low, high)
-    assert (box.across, box.up) == before
+    assert (box.x_range, box.y_range) == before

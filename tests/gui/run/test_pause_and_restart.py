@@ -36,7 +36,7 @@ KILLED = "Rank 1 was killed by signal 9 (SIGKILL). Its last words, in worker-1.l
 STEPS = 40
 
 
-def told(*parts: Iterable[AnyEvent]) -> RunData:
+def has_steps(*parts: Iterable[AnyEvent]) -> RunData:
     """A run that has said all of these, read in one go."""
     data = RunData()
     data.apply_all(list(numbered(*parts)))
@@ -96,7 +96,7 @@ def steps(numbers: Iterable[int], begun: float, loss: float = 9.0) -> list[AnyEv
 
 @pytest.mark.parametrize("from_step", [0, 10, 24, 25, 40])
 def test_that_steps_made_again_count_once_and_as_they_were_in_the_end(from_step: int) -> None:
-    data = told(first(25), second(from_step))
+    data = has_steps(first(25), second(from_step))
     kept = min(from_step, 25)
     assert data.steps.step.values.tolist() == [*range(1, kept + 1), *range(from_step + 1, STEPS + 1)]
     assert (np.diff(data.steps.seconds.values) > 0).all()
@@ -105,16 +105,16 @@ def test_that_steps_made_again_count_once_and_as_they_were_in_the_end(from_step:
 
 
 def test_that_validations_of_void_steps_are_dropped_with_all_their_measures() -> None:
-    data = told(first(25), second(15))
+    data = has_steps(first(25), second(15))
     assert data.validations.step.values.tolist() == [10, 20, 30, 40]
     assert data.validations.measures["top1"].values.tolist() == [0.8] * 4
     assert data.validations.epoch.values.tolist() == [1, 2, 3, 4]
-    only_validated = told(first(30), [event for event in second(25, 26) if not isinstance(event, StepMetrics)])
+    only_validated = has_steps(first(30), [event for event in second(25, 26) if not isinstance(event, StepMetrics)])
     assert only_validated.validations.step.values.tolist() == [10, 20]
 
 
 def test_that_what_devices_did_stays_over_time_and_over_steps_goes_back() -> None:
-    data = told(first(25), second(15))
+    data = has_steps(first(25), second(15))
     device = data.devices["cpu"]
     assert device.step.values.tolist() == [10, 15, 20, 30, 40]
     assert (np.diff(device.seconds.values) > 0).all()
@@ -137,7 +137,7 @@ def test_that_events_read_together_say_what_they_say_one_by_one() -> None:
 
 
 def test_that_a_view_that_a_plot_holds_is_not_written_over_by_steps_made_again() -> None:
-    data = told(first(25))
+    data = has_steps(first(25))
     held = data.steps.loss.values
     before = held.copy()
     for n, event in enumerate(second(10), 1000):
@@ -147,7 +147,7 @@ def test_that_a_view_that_a_plot_holds_is_not_written_over_by_steps_made_again()
 
 
 def test_that_a_night_between_executions_is_no_part_of_the_time() -> None:
-    data = told(first(25), second(25, 30))
+    data = has_steps(first(25), second(25, 30))
     assert data.steps.seconds.values[-1] == pytest.approx(30 * STEP_S)
     assert data.steps.seconds.values[24:26] == pytest.approx([25 * STEP_S, 26 * STEP_S])
     status = status_of(data, "running")
@@ -161,7 +161,7 @@ def _lines_since(data: RunData, words: str) -> int:
 
 
 def test_that_a_clock_that_was_put_back_meanwhile_does_no_harm() -> None:
-    data = told(first(25), second(25, 30, begun=BEGUN - NIGHT_S))
+    data = has_steps(first(25), second(25, 30, begun=BEGUN - NIGHT_S))
     assert data.steps.seconds.values[-1] == pytest.approx(30 * STEP_S)
 
 
@@ -173,27 +173,27 @@ def test_that_a_night_in_line_is_no_part_of_the_time() -> None:
         LogLine(time=BEGUN + 60, text="still there"),
         Waiting(time=BEGUN + 3600, position=1, behind=("b",)),
     ]
-    waiting = told([started], in_line)
+    waiting = has_steps([started], in_line)
     assert waiting.waiting is not None
     assert status_of(waiting, "waiting").text == "Waiting · queued for its devices"
-    data = told([started], in_line, rest)
+    data = has_steps([started], in_line, rest)
     assert data.waiting is None
     assert data.steps.seconds.values[0] == pytest.approx(1 + STEP_S)
-    assert status_of(data, "waiting").word == "Running"
+    assert status_of(data, "waiting").label == "Running"
 
 
 def test_that_a_run_killed_in_line_leaves_out_the_time_once() -> None:
     started, *_ = first()
-    data = told([started, Waiting(time=BEGUN + 2, position=1)], second(0, 10))
+    data = has_steps([started, Waiting(time=BEGUN + 2, position=1)], second(0, 10))
     assert data.steps.seconds.values[-1] == pytest.approx(2 + 10 * STEP_S)
 
 
 def test_that_a_restart_goes_on_with_the_curves_and_is_no_failure() -> None:
     at = BEGUN + 26 * STEP_S
     begins = restarted(20, at)
-    starting = told(first(25), begins[:2])
+    starting = has_steps(first(25), begins[:2])
     status = status_of(starting, "running")
-    assert (status.word, status.active, status.seconds_left, status.images_per_second) == (
+    assert (status.label, status.active, status.seconds_left, status.images_per_second) == (
         "Restarting",
         True,
         None,
@@ -202,12 +202,12 @@ def test_that_a_restart_goes_on_with_the_curves_and_is_no_failure() -> None:
     assert status.text == "Restarting · attempt 1 of 3, after: Rank 1 was killed by signal 9 (SIGKILL)"
     line = starting.lines[-2 if starting.lines[-1].text == "Starting" else -1]
     assert (line.kind, line.text) == ("warning", f"Restarting from the last checkpoint (attempt 1 of 3): {KILLED}")
-    data = told(first(25), begins, steps(range(21, 31), at + 1))
+    data = has_steps(first(25), begins, steps(range(21, 31), at + 1))
     assert data.failure is None
     assert data.steps.step.values.tolist() == list(range(1, 31))
     assert data.steps.loss.values[20:].tolist() == [9.0] * 10
     after = status_of(data, "running")
-    assert (after.word, after.step, after.images_per_second) == ("Running", 30, 100.0)
+    assert (after.label, after.step, after.images_per_second) == ("Running", 30, 100.0)
     assert after.seconds_left == pytest.approx(10 * STEP_S)
     assert after.text == "Running · epoch 3 of 4"
 
@@ -215,7 +215,7 @@ def test_that_a_restart_goes_on_with_the_curves_and_is_no_failure() -> None:
 def test_that_a_run_that_goes_on_with_fewer_devices_shows_those() -> None:
     at = BEGUN + 26 * STEP_S
     begins = restarted(20, at, kind="lost_machine", devices=("a:cpu", "b:cpu"), changes={"accumulation": 2})
-    data = told(first(25), begins)
+    data = has_steps(first(25), begins)
     assert data.started is not None
     assert (data.started.job.parallel.devices, data.started.world_size) == (("a:cpu", "b:cpu"), 2)
     assert any("(2 devices, gradient accumulation 2)" in line.text for line in data.lines)
@@ -223,16 +223,16 @@ def test_that_a_run_that_goes_on_with_fewer_devices_shows_those() -> None:
 
 def test_that_the_speed_and_the_time_left_of_the_workers_before_are_not_told() -> None:
     begins = restarted(20, BEGUN + 3)
-    data = told(first(25), begins, steps([21], BEGUN + 4))
+    data = has_steps(first(25), begins, steps([21], BEGUN + 4))
     assert status_of(data, "running").seconds_left is None
-    before_the_first = status_of(told(first(25), begins), "running")
+    before_the_first = status_of(has_steps(first(25), begins), "running")
     assert (before_the_first.step, before_the_first.fraction) == (20, 0.5)
     assert before_the_first.images_per_second is None
-    assert status_of(told(first(25), second(20)[:2]), "running").images_per_second is None
+    assert status_of(has_steps(first(25), second(20)[:2]), "running").images_per_second is None
 
 
 def test_that_a_run_that_fails_in_spite_of_a_restart_says_of_what() -> None:
-    data = told(first(25), restarted(20, BEGUN + 3)[:2], [Failed(time=BEGUN + 4, cause="Rank 0 was killed")])
+    data = has_steps(first(25), restarted(20, BEGUN + 3)[:2], [Failed(time=BEGUN + 4, cause="Rank 0 was killed")])
     assert status_of(data, "running").text == "Stopping: Rank 0 was killed"
 
 
@@ -253,11 +253,11 @@ def test_that_a_run_that_fails_in_spite_of_a_restart_says_of_what() -> None:
 def test_that_a_run_that_is_paused_says_so(said: list[AnyEvent], state: str, asked: str, text: str) -> None:
     for event in said:
         event.time = BEGUN + 3
-    status = status_of(told(first(25), said), state, asked)  # type: ignore[arg-type]
+    status = status_of(has_steps(first(25), said), state, asked)  # type: ignore[arg-type]
     assert status.text.startswith(text)
     assert status.resumable == (state == "paused")
-    assert bool(status.why_no_pause) == (status.word != "Running")
-    assert bool(status.why_no_stop) == (status.word in ("Stopping", "Paused"))
+    assert bool(status.why_no_pause) == (status.label != "Running")
+    assert bool(status.why_no_stop) == (status.label in ("Stopping", "Paused"))
 
 
 def test_that_of_what_was_said_before_nothing_is_held_against_a_run_that_goes_on() -> None:
@@ -267,25 +267,25 @@ def test_that_of_what_was_said_before_nothing_is_held_against_a_run_that_goes_on
         Failed(time=BEGUN + 3, cause="a fault"),
         RunFinished(time=BEGUN + 3, outcome="failed", cause="a fault"),
     ]
-    assert status_of(told(first(25), over), "starting").word == "Starting"
-    begun = told(first(25), over, second(20, devices=("cpu", "cpu"), strategy="ddp")[:1])
+    assert status_of(has_steps(first(25), over), "starting").label == "Starting"
+    begun = has_steps(first(25), over, second(20, devices=("cpu", "cpu"), strategy="ddp")[:1])
     status = status_of(begun, "running")
-    assert (status.word, begun.failure, begun.asked, begun.finished) == ("Starting", None, "", None)
+    assert (status.label, begun.failure, begun.asked, begun.finished) == ("Starting", None, "", None)
     assert begun.started is not None
     assert begun.started.job.parallel.devices == ("cpu", "cpu")
-    assert status_of(told(first(25), over, second(20, 30)), "running").text == "Running · epoch 3 of 4"
+    assert status_of(has_steps(first(25), over, second(20, 30)), "running").text == "Running · epoch 3 of 4"
 
 
 def test_that_images_of_what_the_workers_before_did_are_gone_with_them() -> None:
     spoke = [trace(time=BEGUN + 3), timed()]
     spoke[1].time = BEGUN + 3
-    assert told(first(25), spoke).trace is not None
-    data = told(first(25), spoke, second(20, 30))
+    assert has_steps(first(25), spoke).trace is not None
+    data = has_steps(first(25), spoke, second(20, 30))
     assert (data.trace, data.rank_times, data.time_spent) == (None, None, None)
 
 
 def remarked(*parts: Iterable[AnyEvent]) -> list[str]:
-    return [remark.text for remark in remarks(told(*parts))]
+    return [remark.text for remark in remarks(has_steps(*parts))]
 
 
 def quiet(events: list[AnyEvent]) -> list[AnyEvent]:
@@ -325,7 +325,7 @@ def test_that_the_newest_kinds_of_warnings_are_told_and_counted() -> None:
         warned("step_skipped", "Step 30 was skipped."),
         warned("unreadable", "b.jpg is left out."),
     ]
-    data = told(quiet(first(25)), said)
+    data = has_steps(quiet(first(25)), said)
     assert [remark.kind for remark in remarks(data)] == ["warning"] * 3
     assert remarked(quiet(first(25)), said) == [
         "Step 30 was skipped (2 times)",
@@ -335,6 +335,6 @@ def test_that_the_newest_kinds_of_warnings_are_told_and_counted() -> None:
 
 
 def test_that_a_fork_begins_where_the_other_run_was() -> None:
-    data = told(second(20)[:4])
+    data = has_steps(second(20)[:4])
     assert (data.step, data.cuts, len(data.steps.step)) == (20, 0, 0)
     assert status_of(data, "running").fraction == 0.5

@@ -16,7 +16,7 @@ from engine.runs.notes import change_notes
 from engine.runs.queue import QueueSlot
 from gui.runs.model import STATE
 from gui.runs.page import RunsPage
-from gui.sources.active_runs import runs_ahead
+from gui.sources.active_runs import device_queues
 from gui.sources.checkpoints import checkpoints_of
 from gui.sources.prefill import Prefill
 from gui.sources.resume_fork import CannotPrefill, to_fork, to_resume
@@ -149,20 +149,20 @@ def test_that_a_run_goes_on_with_changes_from_where_it_stands() -> None:
     assert prefill.run.path == run.path
     assert prefill.job == job(learning_rate=0.5, name="night shift")
     assert prefill.checkpoint == str(run.checkpoints / "last.pt")
-    assert "“night shift” from epoch 4, step 8 (last.pt, " in prefill.said
+    assert "“night shift” from epoch 4, step 8 (last.pt, " in prefill.text
     assert (prefill.action, prefill.preset) == ("Resume", {})
 
 
 def test_that_a_completed_run_is_offered_more_epochs() -> None:
     prefill = to_resume(summary(with_checkpoints(a_run(8))))
     assert (prefill.action, prefill.preset, prefill.focus) == ("Train further", {"epochs": 9}, "epochs")
-    assert "schedule now spans all epochs" in prefill.said
+    assert "schedule now spans all epochs" in prefill.text
 
 
 def test_that_a_run_without_a_checkpoint_says_that_it_begins_again() -> None:
     prefill = to_resume(summary(a_run(8, "failed")))
     assert prefill.checkpoint == ""
-    assert "from the beginning, since it has no checkpoint" in prefill.said
+    assert "from the beginning, since it has no checkpoint" in prefill.text
 
 
 @pytest.mark.parametrize(
@@ -174,7 +174,7 @@ def test_that_a_run_without_a_checkpoint_says_that_it_begins_again() -> None:
     ],
 )
 def test_that_a_fork_begins_with_a_checkpoint_and_the_best_one_gives_its_weights(
-    name: str | None, fields: dict[str, str], said: str
+    name: str | None, fields: dict[str, str], text: str
 ) -> None:
     run = with_checkpoints(a_run(8, "paused", name="night shift", seed=3))
     prefill = to_fork(summary(run), run.checkpoints / name if name else None)
@@ -182,7 +182,7 @@ def test_that_a_fork_begins_with_a_checkpoint_and_the_best_one_gives_its_weights
     assert prefill.job == job(name="night shift fork", seed=3, **paths)
     assert prefill.run is None
     assert prefill.action == "Train"
-    assert said in prefill.said
+    assert text in prefill.text
 
 
 def test_that_a_fork_of_what_is_complete_has_something_left_to_train() -> None:
@@ -270,8 +270,8 @@ def test_that_those_ahead_of_a_new_run_are_who_has_the_device_and_who_waits_for_
         for slot in slots:
             slot.poll()
         assert [slot.has_devices for slot in slots] == [True, False, True]
-        assert runs_ahead() == {"cpu": ("first", "beside", f"flowers · {runs[1].run_id[-4:]}")}
+        assert device_queues() == {"cpu": ("first", "beside", f"flowers · {runs[1].run_id[-4:]}")}
     finally:
         for slot in slots:
             slot.close()
-    assert runs_ahead() == {}
+    assert device_queues() == {}

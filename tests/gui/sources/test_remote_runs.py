@@ -55,7 +55,7 @@ def test_that_a_run_elsewhere_is_followed_through_a_lost_connection_to_its_end(
     assert followed.run.events_file.read_bytes() == run.events_file.read_bytes()
     session = RunSession()
     session.open(followed.run)
-    qtbot.waitUntil(lambda: session.status.word == "Running" and not session.loading)
+    qtbot.waitUntil(lambda: session.status.label == "Running" and not session.loading)
     write(run.events_file, [LogLine(text="said live")], n)
     qtbot.waitUntil(lambda: session.data.lines[-1].text == "said live")
     ssh.fails("ws1", "ssh: connect to host ws1 port 22: No route to host")
@@ -79,9 +79,9 @@ def test_that_a_run_elsewhere_is_followed_through_a_lost_connection_to_its_end(
 
 
 @pytest.mark.parametrize("told", ["", ".", "..", "../x", "a/b", "a\0b"])
-def test_that_a_host_can_have_nothing_written_elsewhere_by_the_id_of_a_run(told: str) -> None:
+def test_that_a_host_can_have_nothing_written_elsewhere_by_the_id_of_a_run(has_steps: str) -> None:
     with pytest.raises(ValueError, match="not the id of a run"):
-        mirror_folder("ws1", told)
+        mirror_folder("ws1", has_steps)
 
 
 def test_that_a_host_that_is_not_reached_says_why(followed: FollowedRun, ssh: FakeSsh, qtbot: QtBot) -> None:
@@ -105,10 +105,10 @@ def test_that_a_run_whose_supervisor_there_has_gone_reads_as_interrupted_there(
     assert followed.run is not None
     session = RunSession()
     session.open(followed.run)
-    qtbot.waitUntil(lambda: session.status.word == "Running")
+    qtbot.waitUntil(lambda: session.status.label == "Running")
     run.supervisor_file.unlink()
     qtbot.waitUntil(lambda: "its supervisor on ws1 ended" in session.status.text)
-    assert session.status.word == "Interrupted"
+    assert session.status.label == "Interrupted"
     session.close()
 
 
@@ -124,13 +124,13 @@ def test_that_files_are_listed_and_only_what_is_missing_of_one_is_fetched(follow
     begun.write_bytes(best.read_bytes()[: 4 << 20])
     other = target.with_name(".best.pt.0123456789abcdef.part")
     other.write_bytes(b"what it was before")
-    fetch, told = FileFetch(), list[FetchProgress]()
-    fetch.progress.connect(told.append)
+    fetch, has_steps = FileFetch(), list[FetchProgress]()
+    fetch.progress.connect(has_steps.append)
     with qtbot.waitSignal(fetch.done) as done:
         fetch.start("ws1", "last", "checkpoints/best.pt")
     assert done.args == [str(target)]
     assert target.read_bytes() == best.read_bytes()
-    assert all(each.done_bytes > 4 << 20 for each in told)
+    assert all(each.done_bytes > 4 << 20 for each in has_steps)
     assert not begun.exists()
     assert not other.exists()
     begun.write_bytes(bytes(5 << 20))

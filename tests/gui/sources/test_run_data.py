@@ -79,7 +79,7 @@ def test_that_the_log_marks_warnings_errors_and_losses() -> None:
 
 def test_that_a_run_under_way_tells_epoch_step_speed_and_time_left() -> None:
     status = status_of(part(20), "running")
-    assert status.word == "Running"
+    assert status.label == "Running"
     assert status.text == "Running · epoch 2 of 4"
     assert (status.epoch, status.epochs, status.step, status.steps) == (2, 4, 20, 40)
     assert status.fraction == 0.5
@@ -120,7 +120,7 @@ def test_that_a_failure_is_told_by_its_cause_as_the_supervisor_weighed_it() -> N
     data = part(20)
     data.apply(Failed(n=10_000, cause="gloo: connection closed by peer", rank=0))
     running = status_of(data, "running")
-    assert (running.word, running.text) == ("Stopping", "Stopping: gloo: connection closed by peer")
+    assert (running.label, running.text) == ("Stopping", "Stopping: gloo: connection closed by peer")
     data.apply(Failed(n=10_001, cause="another that follows from it", rank=1))
     assert status_of(data, "failed").text == "Failed: gloo: connection closed by peer"
     data.apply(RunFinished(n=10_002, outcome="failed", cause="Out of memory on NVIDIA H200 at step 20"))
@@ -154,7 +154,7 @@ def test_that_a_past_run_reads_as_what_became_of_it(steps: int, outcome: str | N
 
 def test_that_a_run_that_has_said_nothing_is_starting() -> None:
     status = status_of(RunData(), "starting")
-    assert status.word == "Starting"
+    assert status.label == "Starting"
     assert (status.step, status.fraction, status.seconds_left) == (None, None, None)
     assert RunStatus().text.startswith("Idle")
 

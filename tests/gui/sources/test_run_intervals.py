@@ -21,7 +21,7 @@ from tests.gui.sources.written_runs import NESTED_TOO_DEEP, a_run, job, story, w
 
 
 @pytest.fixture
-def marks(qtbot: QtBot) -> Iterator[RunIntervals]:
+def intervals(qtbot: QtBot) -> Iterator[RunIntervals]:
     runs = RunList()
     made = RunIntervals(runs)
     runs.complete.connect(lambda read: made.show(read.intervals, read.unread))
@@ -29,15 +29,15 @@ def marks(qtbot: QtBot) -> Iterator[RunIntervals]:
     runs.close()
 
 
-def source(marks: RunIntervals) -> RunList:
-    runs = marks.parent()
+def source(intervals: RunIntervals) -> RunList:
+    runs = intervals.parent()
     assert isinstance(runs, RunList)
     return runs
 
 
-def read(marks: RunIntervals, qtbot: QtBot) -> None:
-    with qtbot.waitSignal(marks.changed):
-        source(marks).refresh()
+def read(intervals: RunIntervals, qtbot: QtBot) -> None:
+    with qtbot.waitSignal(intervals.changed):
+        source(intervals).refresh()
 
 
 def replace(file: Path, content: str) -> None:
@@ -47,7 +47,7 @@ def replace(file: Path, content: str) -> None:
     temporary.replace(file)
 
 
-def going_on(**changes: object) -> RunFolder:
+def is_active(**changes: object) -> RunFolder:
     """A run whose supervisor is this process."""
     run = a_run(20, None, **changes)
     run.write_supervisor(
@@ -56,125 +56,127 @@ def going_on(**changes: object) -> RunFolder:
     return run
 
 
-def test_that_a_run_that_has_ended_has_a_beginning_and_an_end(marks: RunIntervals, qtbot: QtBot) -> None:
+def test_that_a_run_that_has_ended_has_a_beginning_and_an_end(intervals: RunIntervals, qtbot: QtBot) -> None:
     run = a_run(40, "failed", cause="a fault", name="flowers", devices=(UUIDS[0], "cpu", "cpu"))
     summary = run.summary()
-    read(marks, qtbot)
-    (mark,) = marks.marks
+    read(intervals, qtbot)
+    (interval,) = intervals.intervals
     assert summary is not None
     assert summary.seconds is not None
-    assert (mark.run_id, mark.name, mark.state) == (run.run_id, "flowers", "failed")
-    assert mark.devices == (UUIDS[0], "cpu")
-    assert mark.start == summary.started
-    assert mark.end == pytest.approx(summary.started + summary.seconds)
-    assert not mark.going_on
-    assert marks.holding() == {}
-    assert marks.supervisors() == {}
+    assert (interval.run_id, interval.name, interval.state) == (run.run_id, "flowers", "failed")
+    assert interval.devices == (UUIDS[0], "cpu")
+    assert interval.start == summary.started
+    assert interval.end == pytest.approx(summary.started + summary.seconds)
+    assert not interval.is_active
+    assert intervals.holding() == {}
+    assert intervals.supervisors() == {}
 
 
-def test_that_a_run_going_on_holds_its_gpus_until_it_ends(marks: RunIntervals, qtbot: QtBot) -> None:
-    run = going_on(name="flowers", devices=(UUIDS[0], UUIDS[1], "cpu"))
-    read(marks, qtbot)
-    assert marks.holding() == {UUIDS[0]: "flowers", UUIDS[1]: "flowers"}
-    assert marks.supervisors() == {os.getpid(): "flowers"}
-    assert marks.marks[0].going_on
+def test_that_a_run_going_on_holds_its_gpus_until_it_ends(intervals: RunIntervals, qtbot: QtBot) -> None:
+    run = is_active(name="flowers", devices=(UUIDS[0], UUIDS[1], "cpu"))
+    read(intervals, qtbot)
+    assert intervals.holding() == {UUIDS[0]: "flowers", UUIDS[1]: "flowers"}
+    assert intervals.supervisors() == {os.getpid(): "flowers"}
+    assert intervals.intervals[0].is_active
     write(run.events_file, [RunFinished(time=time.time(), outcome="stopped")], first_n=1000)
-    read(marks, qtbot)
-    assert marks.holding() == {}
-    assert marks.supervisors() == {}
-    assert (marks.marks[0].state, marks.marks[0].going_on) == ("stopped", False)
+    read(intervals, qtbot)
+    assert intervals.holding() == {}
+    assert intervals.supervisors() == {}
+    assert (intervals.intervals[0].state, intervals.intervals[0].is_active) == ("stopped", False)
 
 
-def test_that_a_killed_run_ended_with_its_last_word(marks: RunIntervals, qtbot: QtBot) -> None:
+def test_that_a_killed_run_ended_with_its_last_word(intervals: RunIntervals, qtbot: QtBot) -> None:
     run = a_run(40, None)
     run.write_supervisor(SupervisorFile(pid=os.getpid(), start_time=1.0, endpoint="unix:/nowhere"))
     last = run.last_event()
-    read(marks, qtbot)
+    read(intervals, qtbot)
     assert last is not None
-    assert (marks.marks[0].state, marks.marks[0].end) == ("interrupted", last.time)
+    assert (intervals.intervals[0].state, intervals.intervals[0].end) == ("interrupted", last.time)
 
 
-def test_that_runs_of_long_ago_are_no_marks_and_new_ones_come_in_order(marks: RunIntervals, qtbot: QtBot) -> None:
+def test_that_runs_of_long_ago_are_no_marks_and_new_ones_come_in_order(intervals: RunIntervals, qtbot: QtBot) -> None:
     old = a_run(40, None, name="old")
     old.events_file.unlink()
     old.write_supervisor(SupervisorFile(pid=1, start_time=1.0, endpoint="unix:/nowhere"))
     os.utime(old.job_file, (1000, 1000))
     a_run(40, name="first")
-    read(marks, qtbot)
-    assert [mark.name for mark in marks.marks] == ["first"]
+    read(intervals, qtbot)
+    assert [interval.name for interval in intervals.intervals] == ["first"]
     second = a_run(40, name="second")
-    read(marks, qtbot)
-    assert [mark.name for mark in marks.marks] == ["first", "second"]
+    read(intervals, qtbot)
+    assert [interval.name for interval in intervals.intervals] == ["first", "second"]
     shutil.rmtree(second.path)
-    read(marks, qtbot)
-    assert [mark.name for mark in marks.marks] == ["first"]
+    read(intervals, qtbot)
+    assert [interval.name for interval in intervals.intervals] == ["first"]
 
 
 def test_that_a_run_whose_files_lead_astray_keeps_its_marks_and_the_others_are_read_on(
-    marks: RunIntervals, qtbot: QtBot
+    intervals: RunIntervals, qtbot: QtBot
 ) -> None:
-    damaged, empty = a_run(40, None, name="damaged"), going_on(name="empty")
-    read(marks, qtbot)
-    assert [mark.name for mark in marks.marks] == ["damaged", "empty"]
+    damaged, empty = a_run(40, None, name="damaged"), is_active(name="empty")
+    read(intervals, qtbot)
+    assert [interval.name for interval in intervals.intervals] == ["damaged", "empty"]
     whole = damaged.job_file.read_text()
     replace(damaged.job_file, NESTED_TOO_DEEP)
     replace(empty.events_file, "")
     a_run(40, name="new")
-    read(marks, qtbot)
-    assert [mark.name for mark in marks.marks] == ["damaged", "new", "empty"]
-    assert list(marks.unread) == [damaged.run_id]
-    assert marks.unread[damaged.run_id].startswith(f"{damaged.job_file} is not valid TOML")
+    read(intervals, qtbot)
+    assert [interval.name for interval in intervals.intervals] == ["damaged", "new", "empty"]
+    assert list(intervals.unread) == [damaged.run_id]
+    assert intervals.unread[damaged.run_id].startswith(f"{damaged.job_file} is not valid TOML")
     replace(damaged.job_file, whole)
-    read(marks, qtbot)
-    assert not marks.unread
+    read(intervals, qtbot)
+    assert not intervals.unread
 
 
-def test_that_a_run_that_is_named_otherwise_has_marks_of_that_name(marks: RunIntervals, qtbot: QtBot) -> None:
+def test_that_a_run_that_is_named_otherwise_has_marks_of_that_name(intervals: RunIntervals, qtbot: QtBot) -> None:
     run = a_run(40, name="flowers")
-    read(marks, qtbot)
+    read(intervals, qtbot)
     change_notes(run.path, name="roses")
-    read(marks, qtbot)
-    assert [mark.name for mark in marks.marks] == ["roses"]
+    read(intervals, qtbot)
+    assert [interval.name for interval in intervals.intervals] == ["roses"]
 
 
-def test_that_every_execution_of_a_run_has_a_beginning_and_an_end_of_its_own(marks: RunIntervals, qtbot: QtBot) -> None:
+def test_that_every_execution_of_a_run_has_a_beginning_and_an_end_of_its_own(
+    intervals: RunIntervals, qtbot: QtBot
+) -> None:
     now = time.time()
     run = create_run(job(name="flowers"))
     first = list(story(job(devices=(UUIDS[0],)), 40, "paused", begun=now - 9000))
     second = list(story(job(devices=("cpu",)), 40, None, begun=now - 6000, from_step=20, execution=2))
     third = list(story(job(devices=(UUIDS[1],)), 40, "stopped", begun=now - 3000, from_step=40, execution=3))
     write(run.events_file, [*first, *second, *third])
-    read(marks, qtbot)
-    assert [(mark.devices, mark.state, mark.start) for mark in marks.marks] == [
+    read(intervals, qtbot)
+    assert [(interval.devices, interval.state, interval.start) for interval in intervals.intervals] == [
         ((UUIDS[0],), "paused", now - 9000),
         (("cpu",), "interrupted", now - 6000),
         ((UUIDS[1],), "stopped", now - 3000),
     ]
-    assert [mark.end for mark in marks.marks] == [part[-1].time for part in (first, second, third)]
-    assert {(mark.run_id, mark.name) for mark in marks.marks} == {(run.run_id, "flowers")}
+    assert [interval.end for interval in intervals.intervals] == [part[-1].time for part in (first, second, third)]
+    assert {(interval.run_id, interval.name) for interval in intervals.intervals} == {(run.run_id, "flowers")}
 
 
-def test_that_a_paused_run_holds_nothing_until_it_goes_on(marks: RunIntervals, qtbot: QtBot) -> None:
+def test_that_a_paused_run_holds_nothing_until_it_goes_on(intervals: RunIntervals, qtbot: QtBot) -> None:
     run = a_run(20, "paused", name="flowers", devices=(UUIDS[0],))
-    read(marks, qtbot)
-    assert (marks.marks[0].state, marks.holding()) == ("paused", {})
+    read(intervals, qtbot)
+    assert (intervals.intervals[0].state, intervals.holding()) == ("paused", {})
     last = run.last_event()
     assert last is not None
     goes_on = list(story(job(devices=(UUIDS[1],)), 40, None, begun=time.time(), from_step=20, execution=2))
     own = os.getpid()
     run.write_supervisor(SupervisorFile(pid=own, start_time=process_start(own), endpoint="unix:/nowhere", execution=2))
     assert run.state() == "starting"  # it has not said so in its log
-    source(marks).refresh()
-    qtbot.waitUntil(lambda: not source(marks).reading)
-    assert marks.holding() == {}
+    source(intervals).refresh()
+    qtbot.waitUntil(lambda: not source(intervals).reading)
+    assert intervals.holding() == {}
     write(run.events_file, goes_on, first_n=last.n + 1)
-    read(marks, qtbot)
-    assert marks.holding() == {UUIDS[1]: "flowers"}
-    assert [mark.state for mark in marks.marks] == ["paused", "running"]
+    read(intervals, qtbot)
+    assert intervals.holding() == {UUIDS[1]: "flowers"}
+    assert [interval.state for interval in intervals.intervals] == ["paused", "running"]
 
 
 def test_that_a_run_in_line_holds_nothing_and_begins_when_it_comes_to_its_devices(
-    marks: RunIntervals, qtbot: QtBot
+    intervals: RunIntervals, qtbot: QtBot
 ) -> None:
     now = time.time()
     started, *rest = story(job(devices=(UUIDS[0],)), 40, None, begun=now - 100)
@@ -186,11 +188,11 @@ def test_that_a_run_in_line_holds_nothing_and_begins_when_it_comes_to_its_device
     write(
         run.events_file, [started, starting, Waiting(time=now - 4999, position=2), Waiting(time=now - 4000, position=1)]
     )
-    read(marks, qtbot)
-    (waiting,) = marks.marks
-    assert (waiting.state, waiting.devices, marks.holding()) == ("waiting", (), {})
-    assert marks.supervisors() == {own: "flowers"}
+    read(intervals, qtbot)
+    (waiting,) = intervals.intervals
+    assert (waiting.state, waiting.devices, intervals.holding()) == ("waiting", (), {})
+    assert intervals.supervisors() == {own: "flowers"}
     write(run.events_file, [PhaseChanged(time=now - 100, phase="starting"), *rest], first_n=5)
-    read(marks, qtbot)
-    (running,) = marks.marks
-    assert (running.state, running.start, marks.holding()) == ("running", now - 100, {UUIDS[0]: "flowers"})
+    read(intervals, qtbot)
+    (running,) = intervals.intervals
+    assert (running.state, running.start, intervals.holding()) == ("running", now - 100, {UUIDS[0]: "flowers"})

@@ -13,7 +13,7 @@ from engine.runs.index import RunIndex
 from engine.system import paths
 from gui.main_window import MainWindow
 from gui.sources.run_list import RunList, RunsRead
-from tests.gui.sources.test_run_intervals import going_on
+from tests.gui.sources.test_run_intervals import is_active
 from tests.gui.sources.written_runs import a_run
 
 
@@ -35,7 +35,7 @@ def test_run_list_reports_all_runs_then_changed_runs(runs: RunList, qtbot: QtBot
     found: list[str] = []
     runs.found.connect(lambda some: found.extend(run.run_id for run in some))
     assert [run.run_id for run in read(runs, qtbot).runs] == [first.run_id] == found
-    second = going_on(name="second")
+    second = is_active(name="second")
     again = read(runs, qtbot)
     assert {run.run_id for run in again.runs} == {first.run_id, second.run_id}
     assert found == [first.run_id, second.run_id]

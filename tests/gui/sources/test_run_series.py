@@ -26,22 +26,22 @@ def plan(from_step: int) -> Planned:
 
 
 def test_that_every_validation_is_kept_with_gaps_where_a_class_does_not_occur() -> None:
-    looks = taken_in().looks
-    assert [figures.step for figures in looks.classes] == [10, 20, 30, 40]
-    assert [told.step for told in looks.predicted] == [10, 20, 30, 40]
-    first, second, third = looks.classes[1].measures["IoU"]
+    validation_details = taken_in().validation_details
+    assert [figures.step for figures in validation_details.classes] == [10, 20, 30, 40]
+    assert [told.step for told in validation_details.predicted] == [10, 20, 30, 40]
+    first, second, third = validation_details.classes[1].measures["IoU"]
     assert (first, second) == iou(2)[:2]
     assert np.isnan(third)
-    assert looks.classes[1].confusion is not None
-    assert looks.classes[1].confusion.tolist() == [list(row) for row in CONFUSION]
+    assert validation_details.classes[1].confusion is not None
+    assert validation_details.classes[1].confusion.tolist() == [list(row) for row in CONFUSION]
 
 
 def test_that_what_was_told_after_the_checkpoint_gone_back_to_is_void() -> None:
     data = taken_in()
     cuts = data.cuts
     data.apply(_numbered(plan(20), data))
-    assert [figures.step for figures in data.looks.classes] == [10, 20]
-    assert [told.step for told in data.looks.predicted] == [10, 20]
+    assert [figures.step for figures in data.validation_details.classes] == [10, 20]
+    assert [told.step for told in data.validation_details.predicted] == [10, 20]
     assert data.cuts == cuts + 1
 
 
@@ -49,17 +49,19 @@ def test_that_a_validation_made_again_stands_for_the_one_before() -> None:
     data = taken_in()
     data.apply(_numbered(ClassMeasures(epoch=4, step=40, measures={"IoU": (0.5, 0.5, 0.5)}), data))
     data.apply(_numbered(Predicted(epoch=4, step=40, samples=()), data))
-    assert [figures.step for figures in data.looks.classes] == [10, 20, 30, 40]
-    assert data.looks.classes[-1].measures["IoU"].tolist() == [0.5] * 3
-    assert data.looks.classes[-1].confusion is None
-    assert [len(told.samples) for told in data.looks.predicted] == [3, 3, 3, 0]
+    assert [figures.step for figures in data.validation_details.classes] == [10, 20, 30, 40]
+    assert data.validation_details.classes[-1].measures["IoU"].tolist() == [0.5] * 3
+    assert data.validation_details.classes[-1].confusion is None
+    assert [len(told.samples) for told in data.validation_details.predicted] == [3, 3, 3, 0]
 
 
 def test_that_a_past_run_tells_the_same_from_its_log() -> None:
     data = RunData()
     data.apply_all(list(a_looked_run().events()))
-    assert [told.samples for told in data.looks.predicted] == [told.samples for told in taken_in().looks.predicted]
-    assert [figures.step for figures in data.looks.classes] == [10, 20, 30, 40]
+    assert [told.samples for told in data.validation_details.predicted] == [
+        told.samples for told in taken_in().validation_details.predicted
+    ]
+    assert [figures.step for figures in data.validation_details.classes] == [10, 20, 30, 40]
 
 
 def _numbered(event: ClassMeasures | Predicted | Planned, data: RunData) -> ClassMeasures | Predicted | Planned:

@@ -62,14 +62,14 @@ def loaded(store: RunSession, qtbot: QtBot, run: RunFolder) -> None:
     [("completed", "Completed"), ("stopped", "Stopped"), ("failed", "Failed"), (None, "Interrupted")],
 )
 def test_that_a_past_run_opens_with_its_full_curves(
-    store: RunSession, qtbot: QtBot, outcome: str | None, word: str
+    store: RunSession, qtbot: QtBot, outcome: str | None, label: str
 ) -> None:
     run = a_run(500, outcome)  # type: ignore[arg-type]
     os.utime(run.job_file, (0, 0))
     with qtbot.assertNotEmitted(store.finished):
         loaded(store, qtbot, run)
-    assert store.status.word == word
-    assert store.status.text.startswith(word)
+    assert store.status.label == label
+    assert store.status.text.startswith(label)
     assert len(store.data.steps.loss) == 500
     assert not store.active
 
@@ -99,7 +99,7 @@ def test_that_lines_of_a_newer_footplate_and_a_torn_end_are_passed_over(store: R
     os.utime(run.job_file, (0, 0))
     loaded(store, qtbot, run)
     assert len(store.data.steps.loss) == 20
-    assert store.status.word == "Interrupted"
+    assert store.status.label == "Interrupted"
 
 
 def test_that_a_long_log_never_holds_up_the_window(store: RunSession, qtbot: QtBot) -> None:
@@ -137,12 +137,12 @@ def test_that_a_run_is_followed_live_and_stops_when_told(
 ) -> None:
     one = begin(supervise, "forever")
     store.open(one.run)
-    assert store.status.word == "Starting"
-    qtbot.waitUntil(lambda: store.status.word == "Running" and len(store.data.steps.loss) > 5)
+    assert store.status.label == "Starting"
+    qtbot.waitUntil(lambda: store.status.label == "Running" and len(store.data.steps.loss) > 5)
     assert store.active
     with qtbot.waitSignal(store.finished) as ended:
         store.stop()
-        assert store.status.word == "Stopping"
+        assert store.status.label == "Stopping"
     assert ended.args == ["stopped"]
     assert store.status.text.startswith("Stopped after")
     assert store.status.devices_free
@@ -220,7 +220,7 @@ def test_that_letting_go_of_a_run_leaves_it_running(
     store.open(one.run)
     qtbot.waitUntil(lambda: len(store.data.steps.loss) > 2)
     store.close()
-    assert store.status.word == "Idle"
+    assert store.status.label == "Idle"
     assert one.run.state() == "running"
 
 
@@ -242,12 +242,12 @@ def test_that_changes_are_told_at_most_ten_times_a_second(
     store: RunSession, qtbot: QtBot, supervise: list[Supervised]
 ) -> None:
     one = begin(supervise, "forever")
-    told: list[float] = []
-    store.changed.connect(lambda: told.append(time.monotonic()))
+    has_steps: list[float] = []
+    store.changed.connect(lambda: has_steps.append(time.monotonic()))
     store.open(one.run)
     qtbot.waitUntil(lambda: len(store.data.steps.loss) > 60)
     store.close()
-    gaps = [after - before for before, after in pairwise(told[1:-1])]
+    gaps = [after - before for before, after in pairwise(has_steps[1:-1])]
     assert min(gaps) > 0.09
 
 
@@ -274,7 +274,7 @@ def test_that_a_run_that_somebody_goes_on_with_is_followed_on_by_itself(store: R
     store.finished.connect(ended.append)
     with qtbot.assertNotEmitted(store.opened):
         write(run.events_file, story(job(), 30, "completed", from_step=15, execution=2), first_n=last + 1)
-        qtbot.waitUntil(lambda: store.status.word == "Completed")
+        qtbot.waitUntil(lambda: store.status.label == "Completed")
     assert store.data.steps.step.values.tolist() == list(range(1, 31))
     assert (store.data.steps.seconds.values >= 0).all()
     assert store.data.executions == 2
@@ -294,17 +294,17 @@ def test_that_a_run_that_has_just_been_started_is_starting_until_it_has_a_superv
 ) -> None:
     run = a_run(20, "paused")
     loaded(store, qtbot, run)
-    assert store.status.word == "Paused"
+    assert store.status.label == "Paused"
     last = store.data.last_n
     monkeypatch.setattr("gui.sources.run_session._START_S", 3600.0)
     store.mark_starting()
-    qtbot.waitUntil(lambda: store.status.word == "Starting")
+    qtbot.waitUntil(lambda: store.status.label == "Starting")
     assert store.active
     write(run.events_file, story(job(), 30, "failed", from_step=15, execution=2, cause="a fault"), first_n=last + 1)
     qtbot.waitUntil(lambda: store.status.text == "Failed: a fault")  # sooner than it is given up
     monkeypatch.setattr("gui.sources.run_session._START_S", 0.2)
     store.mark_starting()
-    qtbot.waitUntil(lambda: store.status.word == "Starting")
+    qtbot.waitUntil(lambda: store.status.label == "Starting")
     qtbot.waitUntil(lambda: store.status.text == "Failed: a fault")
 
 
@@ -316,7 +316,7 @@ def test_that_a_run_that_is_taken_away_stays_on_screen_as_it_was(store: RunSessi
     store.request_update()
     with qtbot.waitSignal(store.changed):
         pass
-    assert store.status.word == "Completed"
+    assert store.status.label == "Completed"
 
 
 def test_that_a_run_is_paused_and_followed_on_when_it_goes_on(
@@ -324,15 +324,15 @@ def test_that_a_run_is_paused_and_followed_on_when_it_goes_on(
 ) -> None:
     one = begin(supervise, "forever")
     store.open(one.run)
-    qtbot.waitUntil(lambda: store.status.word == "Running" and len(store.data.steps.loss) > 5)
+    qtbot.waitUntil(lambda: store.status.label == "Running" and len(store.data.steps.loss) > 5)
     with qtbot.waitSignal(store.finished) as ended:
         store.pause()
-        assert store.status.word == "Pausing"
+        assert store.status.label == "Pausing"
     assert ended.args == ["paused"]
-    assert (store.status.word, store.status.devices_free, store.status.resumable) == ("Paused", True, True)
+    assert (store.status.label, store.status.devices_free, store.status.resumable) == ("Paused", True, True)
     one.process.wait(120)
     one.process = one.start()
-    qtbot.waitUntil(lambda: store.data.executions == 2 and store.status.word == "Running")
+    qtbot.waitUntil(lambda: store.data.executions == 2 and store.status.label == "Running")
     assert store.active
     with qtbot.waitSignal(store.finished) as ended:
         one.process.send_signal(signal.SIGSTOP)  # so that it has not paused before it hears that it is to stop
@@ -341,10 +341,10 @@ def test_that_a_run_is_paused_and_followed_on_when_it_goes_on(
         monkeypatch.setattr("gui.sources.run_session._PARTING_S", 0.1)
         store.finish()
         one.process.send_signal(signal.SIGCONT)
-        assert store.status.word == "Stopping"
+        assert store.status.label == "Stopping"
     assert ended.args == ["stopped"]
-    told = [event for event in one.run.events() if isinstance(event, StepMetrics)]
-    assert store.data.steps.seconds.values[-1] < told[-1].time - told[0].time + 60
+    has_steps = [event for event in one.run.events() if isinstance(event, StepMetrics)]
+    assert store.data.steps.seconds.values[-1] < has_steps[-1].time - has_steps[0].time + 60
     assert store.data.last_n == sum(1 for _ in one.run.events())
 
 
@@ -355,7 +355,7 @@ def test_that_a_run_in_line_says_whom_it_waits_for_and_leaves_the_line_when_stop
     qtbot.waitUntil(lambda: ahead.run.state() == "running")
     one = begin(supervise, "forever 2")
     store.open(one.run)
-    qtbot.waitUntil(lambda: store.status.word == "Waiting")
+    qtbot.waitUntil(lambda: store.status.label == "Waiting")
     qtbot.waitUntil(lambda: store.status.text == "Waiting · next in the queue for the CPU, behind forever")
     assert store.status.devices_free
     with qtbot.waitSignal(store.finished) as ended:
@@ -370,7 +370,7 @@ def test_that_a_run_in_line_trains_once_its_devices_are_free(
     ahead = begin(supervise, "forever")
     qtbot.waitUntil(lambda: ahead.run.state() == "running")
     store.open(begin(supervise, "train 40").run)
-    qtbot.waitUntil(lambda: store.status.word == "Waiting")
+    qtbot.waitUntil(lambda: store.status.label == "Waiting")
     with qtbot.waitSignal(store.finished) as ended:
         ahead.process.terminate()
     assert ended.args == ["completed"]
@@ -379,17 +379,17 @@ def test_that_a_run_in_line_trains_once_its_devices_are_free(
 
 def test_that_stopping_a_past_run_or_none_does_nothing(store: RunSession, qtbot: QtBot) -> None:
     store.stop()
-    assert store.status.word == "Idle"
+    assert store.status.label == "Idle"
     loaded(store, qtbot, a_run(8))
     store.stop()
-    assert store.status.word == "Completed"
+    assert store.status.label == "Completed"
 
 
 def test_that_a_run_in_slurm_waits_there_and_is_followed_by_its_folder(store: RunSession, qtbot: QtBot) -> None:
     run = create_run(job())
     write_slurm(run.path, SlurmJob(job_id=7, reason="Priority", place=2))
     store.open(run)
-    qtbot.waitUntil(lambda: store.status.word == "Waiting")
+    qtbot.waitUntil(lambda: store.status.label == "Waiting")
     assert store.status.text == "Waiting · SLURM job 7 is pending: Priority, place 2"
     with qtbot.waitSignal(store.message) as said:
         store.pause()
@@ -397,12 +397,12 @@ def test_that_a_run_in_slurm_waits_there_and_is_followed_by_its_folder(store: Ru
     on_a_node = SupervisorFile(pid=os.getpid(), start_time=1.0, endpoint="unix:/nowhere")
     run.write_supervisor(on_a_node)
     write_slurm(run.path, SlurmJob(job_id=7, state="RUNNING"))
-    told = list(story(job(), 8, "paused"))
-    write(run.events_file, told[:-2])
-    qtbot.waitUntil(lambda: store.data.step == 8 and store.status.word == "Running")
+    has_steps = list(story(job(), 8, "paused"))
+    write(run.events_file, has_steps[:-2])
+    qtbot.waitUntil(lambda: store.data.step == 8 and store.status.label == "Running")
     assert state_words(run.summary()) == "Running in SLURM"
     with qtbot.waitSignal(store.finished):
-        write(run.events_file, told[-2:], len(told) - 1)
+        write(run.events_file, has_steps[-2:], len(has_steps) - 1)
     write_slurm(run.path, SlurmJob(job_id=7, reason="Requeued"))
-    qtbot.waitUntil(lambda: store.status.word == "Waiting")
+    qtbot.waitUntil(lambda: store.status.label == "Waiting")
     assert state_words(run.summary()) == "Waiting in SLURM"

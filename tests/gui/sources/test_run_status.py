@@ -11,7 +11,7 @@ DETAIL = "the pretrained weights timm/resnet50.a1_in1k from huggingface.co"
 MIB = 1 << 20
 
 
-def told() -> RunData:
+def has_steps() -> RunData:
     data = RunData()
     started = RunStarted(
         n=1, time=100.0, run_id="a", job=job(), devices=(), world_size=1, environment={}, supervisor_pid=1
@@ -26,11 +26,11 @@ def fetching(n: int, seconds: float, done: int, total: int | None = 100 * MIB) -
 
 
 def test_that_the_status_says_what_is_fetched_how_far_it_is_and_how_long_it_takes_yet() -> None:
-    data = told()
+    data = has_steps()
     assert status_of(data, "running").text == f"Fetching · {DETAIL}"
     data.apply_all((fetching(3, 1, 10 * MIB), fetching(4, 2, 20 * MIB), fetching(5, 3, 30 * MIB)))
     status = status_of(data, "running")
-    assert (status.word, status.text) == ("Fetching", f"Fetching · {DETAIL}, 30.0 MiB of 100.0 MiB")
+    assert (status.label, status.text) == ("Fetching", f"Fetching · {DETAIL}, 30.0 MiB of 100.0 MiB")
     assert (status.fraction, status.seconds_left) == (0.3, 7.0)
     assert status.active
     assert status.why_no_stop == ""
@@ -38,7 +38,7 @@ def test_that_the_status_says_what_is_fetched_how_far_it_is_and_how_long_it_take
 
 
 def test_that_a_size_that_is_not_known_leaves_the_rest_open() -> None:
-    data = told()
+    data = has_steps()
     data.apply_all((fetching(3, 1, 10 * MIB, None), fetching(4, 2, 20 * MIB, None)))
     status = status_of(data, "running")
     assert status.text == f"Fetching · {DETAIL}, 20.0 MiB"
@@ -46,7 +46,7 @@ def test_that_a_size_that_is_not_known_leaves_the_rest_open() -> None:
 
 
 def test_that_what_was_fetched_is_no_news_once_the_run_starts() -> None:
-    data = told()
+    data = has_steps()
     data.apply_all((fetching(3, 1, 10 * MIB), PhaseChanged(n=4, time=104.0, phase="starting")))
     status = status_of(data, "running")
-    assert (status.word, status.fraction, status.seconds_left) == ("Starting", None, None)
+    assert (status.label, status.fraction, status.seconds_left) == ("Starting", None, None)

@@ -19,7 +19,7 @@ from engine.runs.folder import RunFolder
 from engine.runs.index import machine_of
 from engine.system.paths import sample_dataset
 from gui.main_window import MainWindow
-from gui.monitor.hosts.host_dialog import HostDialog
+from gui.monitor.hosts import HostDialog
 from gui.runs.remote_dialog import RemoteRunsDialog
 from tests.support.machines import Machines, why_not
 
@@ -76,15 +76,15 @@ def test_that_a_run_on_a_machine_that_is_added_survives_the_loss_of_its_network(
     assert list(store.data.devices) == [f"{NAME}:cpu"]
     machines.unplug(NAME)
     qtbot.waitUntil(lambda: NAME in window.status.status.text(), timeout=NAMED_MS)
-    qtbot.waitUntil(lambda: NAME in window.workspace.hosts.troubles, timeout=NAMED_MS)
+    qtbot.waitUntil(lambda: NAME in window.workspace.hosts.errors, timeout=NAMED_MS)
     qtbot.waitUntil(lambda: not window.form.train.isEnabled())
     assert NAME in window.form.devices_problems.text()
     machines.plug_in(NAME)
-    qtbot.waitUntil(lambda: store.status.word == "Running" and len(store.data.restarts) == 1)
+    qtbot.waitUntil(lambda: store.status.label == "Running" and len(store.data.restarts) == 1)
     step = store.data.step
     assert step > 0
     qtbot.waitUntil(lambda: store.data.step > step)
-    qtbot.waitUntil(lambda: NAME not in window.workspace.hosts.troubles)
+    qtbot.waitUntil(lambda: NAME not in window.workspace.hosts.errors)
     with qtbot.waitSignal(store.finished) as finished:
         window.acts.stop.trigger()
     assert finished.args == ["stopped"]
@@ -106,7 +106,7 @@ def test_that_a_run_of_another_machine_is_followed_controlled_and_fetched_from_h
     assert store.run is not None
     assert machine_of(store.run) == NAME
     assert f"This run is on {NAME}" in first.workspace.run.header.remote.label.text()
-    qtbot.waitUntil(lambda: store.data.step > 10 and store.status.word == "Running")
+    qtbot.waitUntil(lambda: store.data.step > 10 and store.status.label == "Running")
     first.close()
     second = open_window()
     follow(second, qtbot)
@@ -126,8 +126,8 @@ def test_that_a_run_of_another_machine_is_followed_controlled_and_fetched_from_h
     for path in ("checkpoints/last.pt", "events.jsonl"):
         assert (store.run.path / path).read_bytes() == (there.path / path).read_bytes()
     second.close()
-    told = machines.footplate("attach", f"{NAME}:last", "--json")
-    assert told.stdout == there.events_file.read_text()
+    has_steps = machines.footplate("attach", f"{NAME}:last", "--json")
+    assert has_steps.stdout == there.events_file.read_text()
     fetched = machines.footplate("fetch", f"{NAME}:last", "worker-0.log")
     assert Path(fetched.stdout.strip()).read_bytes() == there.worker_log(0).read_bytes()
 

@@ -67,12 +67,12 @@ def test_that_a_library_that_hangs_is_told_of_and_left_behind_once_it_answers(
     qtbot.waitUntil(lambda: len(tiles) == 2)
     pulse = Pulse()
     hanging.touch()
-    qtbot.waitUntil(lambda: "NVML is not answering" in texts(page.troubles))
+    qtbot.waitUntil(lambda: "NVML is not answering" in texts(page.errors))
     assert "stale" in tiles[uuid_of(0)].state.text()
     assert window.workspace is not None
     assert "NVML is not answering" in texts(window.workspace.devices)
     hanging.unlink()
-    qtbot.waitUntil(lambda: not page.troubles.isVisible())
+    qtbot.waitUntil(lambda: not page.errors.isVisible())
     pulse.stop()
     assert "stale" not in tiles[uuid_of(0)].state.text()
     assert pulse.longest_s < LONGEST_STALL_S
@@ -90,12 +90,12 @@ def test_that_a_library_that_hangs_for_thirty_seconds_is_told_of_all_along_and_b
     pulse = Pulse()
     hanging.touch()
     begun = time.monotonic()
-    qtbot.waitUntil(lambda: "NVML is not answering" in texts(page.troubles))
+    qtbot.waitUntil(lambda: "NVML is not answering" in texts(page.errors))
     silent_s: list[int] = []
 
     def is_over() -> bool:
-        assert page.troubles.isVisible()
-        silent_s.extend(map(int, re.findall(r"for (\d+) s", page.troubles.text())))
+        assert page.errors.isVisible()
+        silent_s.extend(map(int, re.findall(r"for (\d+) s", page.errors.text())))
         return time.monotonic() - begun > 30
 
     qtbot.waitUntil(is_over)
@@ -105,7 +105,7 @@ def test_that_a_library_that_hangs_for_thirty_seconds_is_told_of_all_along_and_b
     assert "NVML is not answering" in texts(window.workspace.devices)
     last = tiles[uuid_of(0)].figures.words()
     hanging.unlink()
-    qtbot.waitUntil(lambda: not page.troubles.isVisible())
+    qtbot.waitUntil(lambda: not page.errors.isVisible())
     qtbot.waitUntil(lambda: tiles[uuid_of(0)].figures.words() != last)
     pulse.stop()
     assert pulse.longest_s < LONGEST_STALL_S
@@ -120,10 +120,10 @@ def test_that_a_library_that_crashes_is_asked_again_and_a_lost_gpu_keeps_its_til
     tiles = page.gpus.tiles.tiles
     qtbot.waitUntil(lambda: len(tiles) == 2)
     crashing.touch()
-    qtbot.waitUntil(lambda: "NVML crashed (SIGABRT)" in texts(page.troubles))
+    qtbot.waitUntil(lambda: "NVML crashed (SIGABRT)" in texts(page.errors))
     assert "Use" in tiles[uuid_of(0)].figures.words()
     crashing.unlink()
-    qtbot.waitUntil(lambda: not page.troubles.isVisible())
+    qtbot.waitUntil(lambda: not page.errors.isVisible())
     assert not page.alert_banner.isVisible()
     fallen.touch()
     qtbot.waitUntil(lambda: "Lost since" in tiles[uuid_of(1)].state.text())

@@ -65,7 +65,7 @@ def look_at_its_views(window: MainWindow) -> None:
     page.header.tabs.setCurrentIndex(CLASSES)
     assert page.classes.shown.table.rows.rowCount() == 10
     assert page.classes.shown.matrix.isVisible()
-    assert len(window.workspace.session.data.looks.predicted) == 2
+    assert len(window.workspace.session.data.validation_details.predicted) == 2
     page.header.tabs.setCurrentIndex(PREDICTIONS)
     assert page.predictions.strip.count() == 8
     for step in (0, -1):

@@ -61,7 +61,7 @@ def test_that_nothing_is_said_of_what_a_gpu_does_not_tell(watching: Watching) ->
     assert "None" not in told["Identity"]
     assert "Driver" not in told["Identity"]
     detail = watching.page.gpus.detail
-    assert detail.anew.isHidden()
+    assert detail.reset.isHidden()
     assert all(table.isHidden() for table in (detail.processes, detail.instances, detail.links, detail.xids))
 
 

@@ -144,7 +144,7 @@ def test_that_who_is_on_a_gpu_is_said_with_the_run_that_holds_it(
     case: tuple[list[str], str, str],
 ) -> None:
     users, run, told = case
-    monkeypatch.setattr(device_format, "own_user", lambda: "me")
+    monkeypatch.setattr(device_format, "current_user", lambda: "me")
     processes = tuple(process for user in users for process in held_by(user, 12 << 30))
     tile = tile_of(watched(full_gpu(processes=processes), run=run), group, qtbot)
     assert tile.who.text() == told

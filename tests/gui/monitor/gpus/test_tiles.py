@@ -8,7 +8,7 @@ from pytestqt.qtbot import QtBot
 
 from engine.contract.devices import Gpu
 from gui.monitor.gpus.compact import COLUMNS
-from gui.monitor.gpus.tile import LEAST_HEIGHT, LEAST_WIDTH
+from gui.monitor.gpus.tile import MIN_HEIGHT, MIN_WIDTH
 from gui.monitor.gpus.tiles import columns_for
 from tests.gui.monitor.watching import Watching, full_gpu, plain_gpu
 
@@ -23,7 +23,7 @@ def test_that_tiles_are_laid_out_as_large_as_they_can_be(count: int, columns: in
 
 
 def test_that_a_narrow_room_has_one_column() -> None:
-    assert columns_for(8, LEAST_WIDTH - 50, 2000) == 1
+    assert columns_for(8, MIN_WIDTH - 50, 2000) == 1
 
 
 @pytest.mark.parametrize("count", [1, 2, 4, 8, 16])
@@ -34,8 +34,8 @@ def test_that_all_tiles_are_in_sight_without_scrolling(watching: Watching, qtbot
     watching.page.grab()  # has the tiles laid out
     assert view.verticalScrollBar().maximum() == 0
     for tile in view.tiles.values():
-        assert tile.width() >= LEAST_WIDTH
-        assert tile.height() >= LEAST_HEIGHT
+        assert tile.width() >= MIN_WIDTH
+        assert tile.height() >= MIN_HEIGHT
         assert tile.plot.height() >= 50
         assert len(tile.figures.shown) >= 4
 

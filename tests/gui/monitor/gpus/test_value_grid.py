@@ -42,7 +42,7 @@ def test_that_a_column_is_as_wide_as_the_widest_in_it() -> None:
 
 
 def test_that_what_has_no_room_is_left_out_from_the_end(place: QWidget, qtbot: QtBot) -> None:
-    figures = put(ValueGrid(most_rows=1), place)
+    figures = put(ValueGrid(max_rows=1), place)
     figures.show_figures(FEW)
     place.resize(220, 300)
     qtbot.waitUntil(lambda: figures.width() < 220)
@@ -61,7 +61,7 @@ def test_that_without_a_limit_all_are_shown_and_the_height_follows(place: QWidge
 
 
 def test_that_a_figure_keeps_the_room_of_its_longest_form(place: QWidget) -> None:
-    figures = put(ValueGrid(most_rows=1), place)
+    figures = put(ValueGrid(max_rows=1), place)
     figures.show_figures([LabelledValue("a", "", "1,000 W"), LabelledValue("b", "", "5 W")])
     figures.grab()
     at = next(x for x in range(400) if (found := figures.figure_at(QPoint(x, 5))) is not None and found.id == "b")
@@ -74,7 +74,7 @@ def test_that_a_figure_keeps_the_room_of_its_longest_form(place: QWidget) -> Non
 
 
 def test_that_a_figure_that_comes_or_goes_moves_the_rest(place: QWidget) -> None:
-    figures = put(ValueGrid(most_rows=2), place)
+    figures = put(ValueGrid(max_rows=2), place)
     figures.show_figures(FEW)
     figures.show_figures(FEW[1:])
     assert figures.shown == FEW[1:]
@@ -84,7 +84,7 @@ def test_that_a_figure_that_comes_or_goes_moves_the_rest(place: QWidget) -> None
 
 
 def test_that_no_figures_are_no_fault(place: QWidget) -> None:
-    figures = put(ValueGrid(most_rows=1), place)
+    figures = put(ValueGrid(max_rows=1), place)
     figures.show_figures(FEW)
     figures.show_figures(())
     figures.grab()

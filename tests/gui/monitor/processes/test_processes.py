@@ -14,8 +14,8 @@ from pytestqt.modeltest import ModelTester
 from pytestqt.qtbot import QtBot
 
 from engine.contract.devices import GpuProcess, Mig, Snapshot
-from gui.monitor.processes.lines import lines_of, sharing
 from gui.monitor.processes.model import COLUMNS, SORT_ROLE, ProcessModel
+from gui.monitor.processes.process_rows import process_rows, sharing
 from gui.monitor.processes.view import ASKING_S, ProcessesView
 from gui.sources.devices.hosts import Hosts
 from gui.sources.run_intervals import RunInterval, RunIntervals
@@ -108,7 +108,7 @@ def test_that_the_tree_puts_processes_under_their_run_their_starter_and_each_oth
     parent, child = process(900, ancestors=(1,)), process(901, ancestors=(900, 1))
     alone = process(950, ancestors=(940, 1))
     seen = snapshot(gpu(0, processes=(*ranks, *launched, parent, child, alone)))
-    lines = lines_of("", seen, [RUN], {810: "torchrun"}.get)
+    lines = process_rows("", seen, [RUN], {810: "torchrun"}.get)
     titles = {line.key: line.title for line in lines}
     assert {line.pid: titles.get(line.parent or ()) for line in lines if not line.group} == {
         701: "Run flowers (2)",
@@ -126,17 +126,17 @@ def test_that_the_tree_puts_processes_under_their_run_their_starter_and_each_oth
 def test_that_a_runs_share_is_the_mean_over_its_gpus() -> None:
     ranks = [process(701 + n, ancestors=(700,), sm_percent=30.0 + 20.0 * n) for n in range(2)]
     seen = snapshot(*(numbered(n, processes=(ranks[n],)) for n in range(2)))
-    (group,) = [line for line in lines_of("", seen, [RUN], lambda pid: None) if line.group]
+    (group,) = [line for line in process_rows("", seen, [RUN], lambda pid: None) if line.group]
     assert group.gpus == ("GPU 0", "GPU 1")
     assert group.sm_percent == 40.0
 
 
 def test_that_pids_of_other_hosts_and_of_containers_are_no_run_of_this_machine() -> None:
     seen = one_gpu(process(701, ancestors=(700, 1)))
-    assert all(line.run is None for line in lines_of("ws2", seen, [RUN], lambda pid: None))
+    assert all(line.run is None for line in process_rows("ws2", seen, [RUN], lambda pid: None))
     inside = msgspec.structs.replace(seen, foreign_pids=True)
-    assert all(line.run is None for line in lines_of("", inside, [RUN], lambda pid: None))
-    assert all(line.run is RUN for line in lines_of("", seen, [RUN], lambda pid: None))
+    assert all(line.run is None for line in process_rows("", inside, [RUN], lambda pid: None))
+    assert all(line.run is RUN for line in process_rows("", seen, [RUN], lambda pid: None))
 
 
 def test_that_processes_that_name_each_other_as_ancestors_are_all_shown(hosts: Hosts, view: ProcessesView) -> None:
@@ -161,7 +161,7 @@ def test_that_a_mig_instance_names_itself(hosts: Hosts, view: ProcessesView) -> 
 def test_that_somebody_else_on_the_gpu_of_a_run_is_told_at_a_glance(
     hosts: Hosts, view: ProcessesView, marks: RunIntervals
 ) -> None:
-    marks.marks = (RUN,)
+    marks.intervals = (RUN,)
     mine = process(701, ancestors=(700, 1), memory_used_bytes=3 * GIB)
     other = process(44, user="alice", name="jupyter", memory_used_bytes=2 * GIB)
     desktop = process(45, user="root", name="Xorg", kind="graphics")
@@ -183,7 +183,7 @@ def test_that_all_who_share_a_run_are_named_once() -> None:
         numbered(0, uuid=UUIDS[0], processes=(strangers[0], strangers[2])),
         numbered(1, uuid=UUIDS[1], processes=strangers),
     )
-    sentence = sharing(lines_of("", seen, [RUN], lambda pid: None), [RUN])
+    sentence = sharing(process_rows("", seen, [RUN], lambda pid: None), [RUN])
     assert sentence == "GPU 0, 1, held by run flowers, are also used by alice, bob and carol."
 
 
@@ -201,7 +201,7 @@ def test_that_columns_sort_by_what_they_mean_and_unknown_comes_last(hosts: Hosts
 def test_that_the_filter_looks_at_all_that_a_line_says_and_at_what_it_stands_under(
     hosts: Hosts, view: ProcessesView, marks: RunIntervals
 ) -> None:
-    marks.marks = (RUN,)
+    marks.intervals = (RUN,)
     desktop = process(88, user="Alice", kind="graphics", command="serve llama")
     see(hosts, one_gpu(process(701, ancestors=(700, 1)), desktop, process(99)))
     every = rows(view)
@@ -233,7 +233,7 @@ def test_that_only_mine_and_one_gpu_narrow_the_list(hosts: Hosts, view: Processe
 def test_that_the_tree_can_be_a_table_that_names_the_run_in_each_line(
     hosts: Hosts, view: ProcessesView, marks: RunIntervals
 ) -> None:
-    marks.marks = (RUN,)
+    marks.intervals = (RUN,)
     see(hosts, one_gpu(process(701, ancestors=(700, 1)), process(5, memory_used_bytes=1)))
     view.as_tree.setChecked(False)
     assert rows(view) == [(0, "python3 · run flowers"), (0, "python3")]
@@ -290,7 +290,7 @@ def test_that_a_pid_used_again_is_another_line(hosts: Hosts, view: ProcessesView
 
 def test_that_the_model_keeps_qts_rules(styled: QApplication, qtmodeltester: ModelTester) -> None:
     def shown(*processes: GpuProcess) -> None:
-        model.show_lines(lines_of("", one_gpu(*processes), [RUN], lambda pid: None))
+        model.show_lines(process_rows("", one_gpu(*processes), [RUN], lambda pid: None))
         qtmodeltester.check(model)
 
     model = ProcessModel()
@@ -308,7 +308,7 @@ def test_that_the_model_keeps_qts_rules(styled: QApplication, qtmodeltester: Mod
 
 def test_that_an_index_kept_too_long_leads_to_nothing(styled: QApplication) -> None:
     model = ProcessModel()
-    model.show_lines(lines_of("", one_gpu(process(5)), [], lambda pid: None))
+    model.show_lines(process_rows("", one_gpu(process(5)), [], lambda pid: None))
     stale = model.index(0, 0)
     model.show_lines([])
     assert model.line(stale) is None

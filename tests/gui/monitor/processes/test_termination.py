@@ -16,7 +16,7 @@ from pytestqt.qtbot import QtBot
 
 from engine.contract.devices import GpuProcess
 from gui.monitor.processes import termination
-from gui.monitor.processes.lines import Line, lines_of
+from gui.monitor.processes.process_rows import ProcessRow, process_rows
 from gui.monitor.processes.termination import CannotEnd, EndingBar, disabled_reason, end
 from gui.monitor.processes.view import ProcessesView
 from gui.sources.devices.hosts import Hosts
@@ -81,8 +81,8 @@ def show(hosts: Hosts, view: ProcessesView, *processes: GpuProcess) -> None:
     view.tree.setFocus()
 
 
-def a_line(**changes: object) -> Line:
-    (line,) = lines_of("", snapshot(gpu(0, processes=(process(5, **changes),))), [], lambda pid: None)
+def a_line(**changes: object) -> ProcessRow:
+    (line,) = process_rows("", snapshot(gpu(0, processes=(process(5, **changes),))), [], lambda pid: None)
     return line
 
 
@@ -188,7 +188,7 @@ def test_that_what_the_system_forbids_is_told(start: Start, monkeypatch: pytest.
     ],
 )
 def test_that_it_is_said_why_a_process_cannot_be_ended(
-    monkeypatch: pytest.MonkeyPatch, line: Line | None, foreign: bool, words: str
+    monkeypatch: pytest.MonkeyPatch, line: ProcessRow | None, foreign: bool, words: str
 ) -> None:
     monkeypatch.setattr(termination, "privileged", lambda: False)
     why = disabled_reason(line, foreign)
@@ -199,7 +199,7 @@ def test_that_it_is_said_why_a_process_cannot_be_ended(
 def test_that_an_administrator_may_end_everybodys_but_not_this_window(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(termination, "privileged", lambda: True)
     assert disabled_reason(a_line(user="alice"), False) == ""
-    (own,) = lines_of("", snapshot(gpu(0, processes=(process(os.getpid()),))), [], lambda pid: None)
+    (own,) = process_rows("", snapshot(gpu(0, processes=(process(os.getpid()),))), [], lambda pid: None)
     assert "own window" in disabled_reason(own, False)
     assert "container" in disabled_reason(a_line(), True)
 
@@ -215,7 +215,7 @@ def test_that_processes_of_other_hosts_are_out_of_reach(hosts: Hosts, view: Proc
 
 def test_that_a_run_is_stopped_rather_than_its_processes_ended(hosts: Hosts, view: ProcessesView, qtbot: QtBot) -> None:
     run = RunInterval("20990101-000000-resnet18-ab12", "flowers", (UUIDS[0],), "running", NOW - 60, supervisor=700)
-    view._marks.marks = (run,)
+    view._intervals.intervals = (run,)
     show(hosts, view, process(701, ancestors=(700, 1)))
     for line in (view.rows.index(0, 0), view.rows.index(0, 0, view.rows.index(0, 0))):
         view.tree.setCurrentIndex(line)
@@ -236,7 +236,7 @@ def test_that_what_killing_does_not_end_is_explained(
     bar = EndingBar()
     bar.patience_s = 0.2
     qtbot.addWidget(bar)
-    lines = lines_of("", snapshot(gpu(0, processes=(held_by(child),))), [], lambda pid: None)
+    lines = process_rows("", snapshot(gpu(0, processes=(held_by(child),))), [], lambda pid: None)
     bar.ask(lines[0])
     bar.yes.click()
     qtbot.waitUntil(lambda: bar.yes.text() == "Kill it")

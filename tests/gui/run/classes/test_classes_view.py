@@ -78,7 +78,7 @@ def test_that_the_model_keeps_the_rules_of_its_kind(view: ClassesView, qtbot: Qt
 
 def test_that_the_slider_leads_to_earlier_validations_and_stays_there_while_more_come(view: ClassesView) -> None:
     whole, part = data_of(), data_of()
-    del part.looks.classes[3:]
+    del part.validation_details.classes[3:]
     view.show_data(part, active=True)
     view.validation_slider.go(-1)
     assert shown(view.shown.table)[0][1] == "20.0 %"
@@ -91,7 +91,7 @@ def test_that_the_slider_leads_to_earlier_validations_and_stays_there_while_more
 
 def test_that_one_at_the_newest_goes_on_with_it(view: ClassesView) -> None:
     part = data_of()
-    del part.looks.classes[2:]
+    del part.validation_details.classes[2:]
     view.show_data(part, active=True)
     assert view.validation_slider.position == 1
     view.show_data(data_of(), active=True)
@@ -178,7 +178,7 @@ def test_that_without_figures_it_is_said_what_to_expect(
     view: ClassesView, active: bool, validated: bool, words: str
 ) -> None:
     data = data_of() if validated else RunData()
-    data.looks.classes.clear()
+    data.validation_details.classes.clear()
     view.show_data(data, active)
     assert words in view._empty.text()
     assert view._empty.isVisible()
@@ -190,7 +190,7 @@ def test_that_many_classes_can_be_filtered(view: ClassesView) -> None:
         epochs=1, steps_per_epoch=1, train_images=1, val_images=1, classes=names, image_size=8, parameters=1,
         trainable_parameters=1,
     ))  # fmt: skip
-    data.looks.classes.append(ClassFigures(1, 1, {"AP": np.linspace(0, 1, 40)}, None))
+    data.validation_details.classes.append(ClassFigures(1, 1, {"AP": np.linspace(0, 1, 40)}, None))
     view.show_data(data, active=True)
     assert view.shown.filter.isVisible()
     assert not view.shown.matrix.isVisible()

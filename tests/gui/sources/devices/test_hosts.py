@@ -51,7 +51,7 @@ def test_that_a_host_added_by_name_is_watched_beside_this_machine(
         assert hosts.latest[host].gpus[0].uuid == uuid_of(0)
         assert hosts.latest[host].gpus[0].utilization_percent == 33
     assert {host for host, _ in heard} == {"", "anna@ws2"}
-    assert hosts.troubles == {}
+    assert hosts.errors == {}
     assert ssh.calls == [
         "-o BatchMode=yes -o ConnectTimeout=10 -o ServerAliveInterval=5 -o ServerAliveCountMax=2 "
         "anna@ws2 footplate gpus --json --watch"
@@ -64,16 +64,16 @@ def test_that_a_broken_connection_is_told_in_plain_words_and_comes_back(
     nvml_stub.write([gpu_profile(0)])
     hosts = open_hosts()
     told: list[tuple[str, str]] = []
-    hosts.trouble.connect(lambda host, words: told.append((host, words)))
+    hosts.error_changed.connect(lambda host, words: told.append((host, words)))
     hosts.add("ws2")
     hosts.start()
     qtbot.waitUntil(lambda: "ws2" in hosts.latest)
     ssh.fails("ws2", "ssh: connect to host ws2 port 22: No route to host")
     os.kill(ssh.pid("ws2"), signal.SIGKILL)
-    qtbot.waitUntil(lambda: "no route" in hosts.troubles.get("ws2", ""))
-    assert "" not in hosts.troubles
+    qtbot.waitUntil(lambda: "no route" in hosts.errors.get("ws2", ""))
+    assert "" not in hosts.errors
     ssh.recovers("ws2")
-    qtbot.waitUntil(lambda: hosts.troubles == {})
+    qtbot.waitUntil(lambda: hosts.errors == {})
     assert told[-1] == ("ws2", "")
     words = [text for _, text in told[:-1]]
     assert "has exited. Retrying in 0.5 s." in words[0]
@@ -95,7 +95,7 @@ def test_that_a_host_that_cannot_be_watched_says_why(
     hosts = open_hosts()
     hosts.add("ws2")
     hosts.start()
-    qtbot.waitUntil(lambda: words in hosts.troubles.get("ws2", ""))
+    qtbot.waitUntil(lambda: words in hosts.errors.get("ws2", ""))
     assert "ws2" not in hosts.latest
 
 
@@ -106,7 +106,7 @@ def test_that_a_machine_without_ssh_says_so(
     hosts = open_hosts()
     hosts.add("ws2")
     hosts.start()
-    qtbot.waitUntil(lambda: "“ssh” was not found" in hosts.troubles.get("ws2", ""))
+    qtbot.waitUntil(lambda: "“ssh” was not found" in hosts.errors.get("ws2", ""))
 
 
 def test_that_hosts_are_remembered_until_they_are_removed(open_hosts: Open, ssh: FakeSsh, qtbot: QtBot) -> None:

@@ -35,13 +35,13 @@ def test_that_the_real_sampler_says_what_the_cpu_does(qtbot: QtBot) -> None:
 def test_that_a_killed_sampler_is_started_again_and_the_trouble_is_told(qtbot: QtBot) -> None:
     sampler = SamplerProcess(interval_s=0.2)
     told: list[str] = []
-    sampler.trouble.connect(told.append)
+    sampler.error_changed.connect(told.append)
     try:
         with qtbot.waitSignal(sampler.snapshot):
             sampler.start()
         first = sampler.pid
         assert first is not None
-        with qtbot.waitSignal(sampler.trouble):
+        with qtbot.waitSignal(sampler.error_changed):
             os.kill(first, signal.SIGKILL)
         with qtbot.waitSignal(sampler.snapshot):
             pass
@@ -55,7 +55,7 @@ def test_that_a_killed_sampler_is_started_again_and_the_trouble_is_told(qtbot: Q
 def test_that_a_sampler_that_always_ends_is_started_ever_more_slowly(qtbot: QtBot) -> None:
     sampler = SamplerProcess(arguments=["-c", "raise SystemExit('a fault of mine')"])
     told: list[str] = []
-    sampler.trouble.connect(told.append)
+    sampler.error_changed.connect(told.append)
     try:
         sampler.start()
         qtbot.waitUntil(lambda: len(told) >= 3)
@@ -71,7 +71,7 @@ def test_that_a_silent_sampler_is_ended_and_started_again(qtbot: QtBot, monkeypa
     try:
         sampler.start()
         first = sampler.pid
-        with qtbot.waitSignal(sampler.trouble) as told:
+        with qtbot.waitSignal(sampler.error_changed) as told:
             pass
         assert "stopped responding" in told.args[0]
         qtbot.waitUntil(lambda: sampler.pid not in (None, first))
@@ -82,7 +82,7 @@ def test_that_a_silent_sampler_is_ended_and_started_again(qtbot: QtBot, monkeypa
 def test_that_what_is_not_a_snapshot_is_told_and_does_no_harm(qtbot: QtBot, tmp_path: Path) -> None:
     sampler = SamplerProcess(arguments=["-c", "print('hello', flush=True); import time; time.sleep(600)"])
     try:
-        with qtbot.waitSignal(sampler.trouble) as told:
+        with qtbot.waitSignal(sampler.error_changed) as told:
             sampler.start()
         assert "can't read" in told.args[0]
         assert sampler.running
@@ -127,7 +127,7 @@ def test_that_the_sampler_is_told_what_is_on_screen_and_again_after_a_restart(
 def test_that_a_program_that_is_not_there_is_told(qtbot: QtBot) -> None:
     sampler = SamplerProcess(program="no-such-program", arguments=[], who="The sampler on ws2")
     try:
-        with qtbot.waitSignal(sampler.trouble) as told:
+        with qtbot.waitSignal(sampler.error_changed) as told:
             sampler.start()
     finally:
         sampler.stop()
@@ -140,7 +140,7 @@ def test_that_the_end_of_another_program_is_explained_by_its_last_words(qtbot: Q
         arguments=["-c", script], explain=lambda code, said: f"It ended with {code} after {said.splitlines()[-1]}."
     )
     try:
-        with qtbot.waitSignal(sampler.trouble) as told:
+        with qtbot.waitSignal(sampler.error_changed) as told:
             sampler.start()
     finally:
         sampler.stop()
@@ -151,7 +151,7 @@ def test_that_a_line_without_end_does_not_fill_the_memory(qtbot: QtBot, monkeypa
     monkeypatch.setattr("gui.sources.devices.sampler.LINE_LIMIT_BYTES", 1000)
     sampler = SamplerProcess(arguments=["-c", "print('x' * 5000, end='', flush=True); import time; time.sleep(600)"])
     try:
-        with qtbot.waitSignal(sampler.trouble) as told:
+        with qtbot.waitSignal(sampler.error_changed) as told:
             sampler.start()
         assert "can't read" in told.args[0]
     finally:

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gui.sources.devices.timeline import FIRST_ROOM, KEPT_S, Timeline
+from gui.sources.devices.timeline import FIRST_ROOM, RETENTION_S, Timeline
 
 
 def filled(rows: int, allowed: int, step_s: float = 1.0) -> Timeline:
@@ -28,9 +28,9 @@ def column(timeline: Timeline, key: str) -> np.ndarray:
 
 def test_that_a_day_is_kept_at_full_rate_and_no_more() -> None:
     timeline = Timeline()
-    for second in range(int(1.5 * KEPT_S)):
+    for second in range(int(1.5 * RETENTION_S)):
         timeline.append(float(second), {"up": float(second)})
-    assert len(timeline) == KEPT_S + 1
+    assert len(timeline) == RETENTION_S + 1
     assert (np.diff(timeline.x) == 1).all()
     assert np.array_equal(column(timeline, "up"), timeline.x)
     assert timeline.allocated_bytes == 12 * FIRST_ROOM

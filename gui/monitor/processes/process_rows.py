@@ -23,7 +23,7 @@ FIRST_PROCESS = 1
 
 
 @dataclass(frozen=True, kw_only=True)
-class Line:
+class ProcessRow:
     """Process, or a group of processes: a run, or a common parent.
 
     Attributes:
@@ -60,33 +60,33 @@ class Line:
     note: str = ""
 
 
-def lines_of(
+def process_rows(
     host: str, snapshot: Snapshot, runs: Iterable[RunInterval], name_of: NameOf, *, tree: bool = True
-) -> list[Line]:
+) -> list[ProcessRow]:
     """Return the rows of one host, groups before their members; no groups unless it is a `tree`.
 
     A run contains the processes of its supervisor; a process contains its children; others with the same parent form a
     group. Processes of lost GPUs are left out. `runs` are local; pids seen from a container belong to none of them.
     """
-    going_on = [] if host or snapshot.foreign_pids else [run for run in runs if run.going_on]
-    family = _Family(host, snapshot.gpus, going_on)
-    lines = [_process_line(host, snapshot, uses, family) for uses in family.uses.values()]
+    active = [] if host or snapshot.foreign_pids else [run for run in runs if run.is_active]
+    family = _Family(host, snapshot.gpus, active)
+    lines = [_process_row(host, snapshot, uses, family) for uses in family.uses.values()]
     if tree:
-        lines = _groups(lines, going_on, name_of) + lines
+        lines = _groups(lines, active, name_of) + lines
     else:
         lines = [replace(line, title=_flat_title(line), parent=None) for line in lines]
-    return _with_notes(lines, going_on)
+    return _with_notes(lines, active)
 
 
-def sharing(lines: Sequence[Line], runs: Iterable[RunInterval]) -> str:
+def sharing(lines: Sequence[ProcessRow], runs: Iterable[RunInterval]) -> str:
     """Return a sentence per run about other users on its GPUs, "" for none."""
-    strangers = _strangers(lines)
+    others = _other_users(lines)
     titles = {device: title for line in lines for device, title in zip(line.devices, line.gpus, strict=True)}
     sentences = []
     for run in runs:
-        shared = [device for device in run.devices if device in strangers] if run.going_on else []
+        shared = [device for device in run.devices if device in others] if run.is_active else []
         if shared:
-            users = dict.fromkeys(user for device in shared for user in strangers[device])
+            users = dict.fromkeys(user for device in shared for user in others[device])
             held = gpu_names([titles[device] for device in shared])
             is_used = "is" if len(shared) == 1 else "are"
             sentences.append(f"{held}, held by run {run.name}, {is_used} also used by {listed(users)}.")
@@ -117,7 +117,7 @@ class _Family:
         self._siblings = Counter(
             process.ancestors[0]
             for process in self._processes()
-            if process.ancestors and self._nearest(process) is None and self.run(process) is None
+            if process.ancestors and self._parent_process(process) is None and self.run(process) is None
         )
 
     def run(self, process: GpuProcess) -> RunInterval | None:
@@ -125,9 +125,9 @@ class _Family:
         return next((self._supervisors[pid] for pid in self._lineage(process) if pid in self._supervisors), None)
 
     def parent(self, process: GpuProcess) -> Key | None:
-        nearest, run = self._nearest(process), self.run(process)
-        if nearest is not None:
-            return process_key(self._host, nearest)
+        parent, run = self._parent_process(process), self.run(process)
+        if parent is not None:
+            return process_key(self._host, parent)
         if run is not None:
             return "run", run.run_id
         starter = process.ancestors[0] if process.ancestors else FIRST_PROCESS
@@ -139,7 +139,7 @@ class _Family:
     def _lineage(self, process: GpuProcess) -> tuple[int, ...]:
         return process.pid, *process.ancestors
 
-    def _nearest(self, process: GpuProcess) -> GpuProcess | None:
+    def _parent_process(self, process: GpuProcess) -> GpuProcess | None:
         """Return the nearest ancestor that holds a GPU, with fewer ancestors, so that reused pids form no cycle."""
         holders = (self.uses[pid][0].process for pid in process.ancestors if pid in self.uses)
         return next((each for each in holders if len(each.ancestors) < len(process.ancestors)), None)
@@ -150,10 +150,10 @@ def process_key(host: str, process: GpuProcess) -> Key:
     return "process", host, process.pid, str(process.started)
 
 
-def _process_line(host: str, snapshot: Snapshot, uses: Sequence[_Use], family: _Family) -> Line:
+def _process_row(host: str, snapshot: Snapshot, uses: Sequence[_Use], family: _Family) -> ProcessRow:
     process = uses[0].process
     shares = [use.process.sm_percent for use in uses if use.process.sm_percent is not None]
-    return Line(
+    return ProcessRow(
         key=process_key(host, process),
         host=host,
         host_title=snapshot.host,
@@ -161,7 +161,7 @@ def _process_line(host: str, snapshot: Snapshot, uses: Sequence[_Use], family: _
         parent=family.parent(process),
         pid=process.pid,
         user=process.user,
-        mine=process.user is not None and process.user == device_format.own_user(),
+        mine=process.user is not None and process.user == device_format.current_user(),
         gpus=tuple(gpu_title(use.gpu) for use in uses),
         devices=tuple(device_key(host, use.gpu.uuid) for use in uses),
         kind=_kind(use.process.kind for use in uses),
@@ -176,15 +176,15 @@ def _process_line(host: str, snapshot: Snapshot, uses: Sequence[_Use], family: _
     )
 
 
-def _flat_title(line: Line) -> str:
+def _flat_title(line: ProcessRow) -> str:
     return line.title if line.run is None else f"{line.title} · run {line.run.name}"
 
 
-def _groups(lines: Sequence[Line], runs: Iterable[RunInterval], name_of: NameOf) -> list[Line]:
+def _groups(lines: Sequence[ProcessRow], runs: Iterable[RunInterval], name_of: NameOf) -> list[ProcessRow]:
     """Return a row per run and per common parent."""
     by_key = {line.key: line for line in lines}
     by_id = {run.run_id: run for run in runs}
-    groups: dict[Key, list[Line]] = {}
+    groups: dict[Key, list[ProcessRow]] = {}
     for line in lines:
         top = line
         while top.parent in by_key:
@@ -192,18 +192,18 @@ def _groups(lines: Sequence[Line], runs: Iterable[RunInterval], name_of: NameOf)
         if top.parent is not None:
             groups.setdefault(top.parent, []).append(line)
     return [
-        _group_line(key, members, by_id[str(key[1])] if key[0] == "run" else None, name_of)
+        _group_row(key, members, by_id[str(key[1])] if key[0] == "run" else None, name_of)
         for key, members in groups.items()
     ]
 
 
-def _group_line(key: Key, members: Sequence[Line], run: RunInterval | None, name_of: NameOf) -> Line:
+def _group_row(key: Key, members: Sequence[ProcessRow], run: RunInterval | None, name_of: NameOf) -> ProcessRow:
     first = members[0]
     users = {member.user for member in members}
     held = {device: title for member in members for device, title in zip(member.devices, member.gpus, strict=True)}
     shares = [member.sm_percent * len(member.devices) for member in members if member.sm_percent is not None]
     pid = run.supervisor if run is not None else int(key[2])
-    return Line(
+    return ProcessRow(
         key=key,
         host=first.host,
         host_title=first.host_title,
@@ -232,16 +232,16 @@ def _group_title(host: str, pid: int | None, count: int, run: RunInterval | None
     return f"{name or 'Same parent'} ({count})"
 
 
-def _with_notes(lines: Sequence[Line], runs: Iterable[RunInterval]) -> list[Line]:
-    strangers = _strangers(lines)
+def _with_notes(lines: Sequence[ProcessRow], runs: Iterable[RunInterval]) -> list[ProcessRow]:
+    others = _other_users(lines)
     held = {device: run for run in runs for device in run.devices}
     noted = []
     for line in lines:
         note = ""
         if line.run is not None:
-            users = dict.fromkeys(user for device in line.devices for user in strangers.get(device, ()))
+            users = dict.fromkeys(user for device in line.devices for user in others.get(device, ()))
             note = f"also used by {listed(users)}" if users else ""
-        elif _is_stranger(line):
+        elif _is_other_user(line):
             shared = [title for device, title in zip(line.devices, line.gpus, strict=True) if device in held]
             names = dict.fromkeys(held[device].name for device in line.devices if device in held)
             note = f"on {gpu_names(shared)}, held by run {listed(names)}" if shared else ""
@@ -249,30 +249,30 @@ def _with_notes(lines: Sequence[Line], runs: Iterable[RunInterval]) -> list[Line
     return noted
 
 
-def _strangers(lines: Iterable[Line]) -> dict[str, tuple[str, ...]]:
+def _other_users(lines: Iterable[ProcessRow]) -> dict[str, tuple[str, ...]]:
     """Return the names of other users computing on each device."""
     found: dict[str, dict[str, None]] = {}
     for line in lines:
-        if line.user is not None and _is_stranger(line):
+        if line.user is not None and _is_other_user(line):
             for device in line.devices:
                 found.setdefault(device, {})[line.user] = None
     return {device: tuple(users) for device, users in found.items()}
 
 
-def _is_stranger(line: Line) -> bool:
+def _is_other_user(line: ProcessRow) -> bool:
     """Return True for another user's computing process; desktops draw on any GPU."""
     known = line.user is not None and not line.mine
     return known and line.run is None and not line.group and line.kind != "graphics"
 
 
 def _kind(kinds: Iterable[ProcessKind | None]) -> ProcessKind | None:
-    told = {kind for kind in kinds if kind is not None}
-    if len(told) > 1:
+    known = {kind for kind in kinds if kind is not None}
+    if len(known) > 1:
         return "both"
-    return next(iter(told), None)
+    return next(iter(known), None)
 
 
 def _sum(values: Iterable[Number | None]) -> Number | None:
     """Return the sum of the known values, None without any."""
-    told = [value for value in values if value is not None]
-    return sum(told) if told else None
+    known = [value for value in values if value is not None]
+    return sum(known) if known else None

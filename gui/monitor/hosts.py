@@ -1,11 +1,14 @@
-"""Dialog to add and remove hosts."""
+"""Dialog to add and remove hosts, and messages about those that send no values."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping
 
 from PySide6.QtCore import Qt
 from PySide6.QtGui import QShowEvent
 from PySide6.QtWidgets import QDialog, QHBoxLayout, QLabel, QLineEdit, QPushButton, QVBoxLayout, QWidget
 
+from engine.contract.devices import Snapshot
 from gui.format import counted
 from gui.sources.devices.hosts import Hosts
 from gui.style import theme
@@ -53,7 +56,7 @@ class HostDialog(QDialog):
         self._rows.addStretch(1)
         scroll = scroll_panel(inside)
         self._states: dict[str, QLabel] = {}
-        self._made: list[QWidget] = []
+        self._row_widgets: list[QWidget] = []
         layout = QVBoxLayout(self)
         layout.setContentsMargins(14, 12, 14, 14)
         layout.setSpacing(10)
@@ -64,7 +67,7 @@ class HostDialog(QDialog):
         self.setMinimumSize(400, 300)
         self.resize(500, 420)
         hosts.changed.connect(self._list)
-        hosts.trouble.connect(lambda _host, _words: self._show_states())
+        hosts.error_changed.connect(lambda _host, _message: self._show_states())
         hosts.snapshot.connect(lambda _host, _snapshot: self._show_states())
         self._list()
 
@@ -88,11 +91,11 @@ class HostDialog(QDialog):
 
     def _list(self) -> None:
         """Show a row per host."""
-        for row in self._made:
+        for row in self._row_widgets:
             row.deleteLater()
         self._states = {}
-        self._made = [self._row(name) for name in self._hosts.names]
-        for index, row in enumerate(self._made):
+        self._row_widgets = [self._row(name) for name in self._hosts.names]
+        for index, row in enumerate(self._row_widgets):
             self._rows.insertWidget(index, row)
         self._show_states()
 
@@ -106,28 +109,48 @@ class HostDialog(QDialog):
         remove.setAutoDefault(False)
         remove.setAccessibleName(f"Watch {name} no longer")
         remove.clicked.connect(lambda: self._hosts.remove(name))
-        words = QVBoxLayout()
-        words.setSpacing(2)
-        words.addWidget(title)
-        words.addWidget(state)
-        made = QWidget()
-        row = QHBoxLayout(made)
+        texts = QVBoxLayout()
+        texts.setSpacing(2)
+        texts.addWidget(title)
+        texts.addWidget(state)
+        row_widget = QWidget()
+        row = QHBoxLayout(row_widget)
         row.setContentsMargins(0, 0, 0, 0)
-        row.addLayout(words, 1)
+        row.addLayout(texts, 1)
         row.addWidget(remove, 0, Qt.AlignmentFlag.AlignTop)
-        return made
+        return row_widget
 
     def _show_states(self) -> None:
         if not self.isVisible():
             return
         for name, label in self._states.items():
-            trouble, snapshot = self._hosts.troubles.get(name), self._hosts.latest.get(name)
-            if trouble:
-                said, kind = f"⚠ {trouble}", "warning"
+            error, snapshot = self._hosts.errors.get(name), self._hosts.latest.get(name)
+            if error:
+                text, kind = f"⚠ {error}", "warning"
             elif snapshot is None:
-                said, kind = "connecting …", "muted"
+                text, kind = "connecting …", "muted"
             else:
                 count = len(snapshot.gpus)
-                said, kind = f"connected: {counted(count, 'GPU')}", "muted"
-            label.setText(said)
+                text, kind = f"connected: {counted(count, 'GPU')}", "muted"
+            label.setText(text)
             theme.set_kind(label, kind)
+
+
+def host_errors(latest: Mapping[str, Snapshot], errors: Mapping[str, str]) -> list[str]:
+    """Return a sentence per failing host: its connection's, its sampler's, or NVML's error.
+
+    Connecting hosts are left out.
+    """
+    names = sorted({*latest, *errors}, key=lambda name: (name != "", name))
+    found = []
+    for name in names:
+        snapshot = latest.get(name)
+        error = errors.get(name) or (_nvml_error(snapshot) if snapshot is not None else "")
+        if error:
+            found.append(f"{name}: {error}" if name and name not in error else error)
+    return found
+
+
+def _nvml_error(snapshot: Snapshot) -> str:
+    is_pending = snapshot.nvml.status == "not_answering" and not snapshot.gpus
+    return "" if snapshot.nvml.status == "ok" or is_pending else snapshot.nvml.message

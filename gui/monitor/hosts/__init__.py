@@ -1,1 +1,0 @@
-"""Management of the watched hosts, and their errors."""
