@@ -1,4 +1,4 @@
-"""What holds for every test: a home of its own, and nothing left behind."""
+"""Rules for all tests: a separate home, and no leaked resources."""
 
 from __future__ import annotations
 
@@ -44,13 +44,13 @@ TOGETHER = {
 
 MARK = "FOOTPLATE_TEST"
 GOODBYE_S = 60.0
-"""How long processes that are ending may take about it before they count as leaked."""
+"""Seconds within which ending processes must have exited."""
 PATIENCE_MS = 120_000
-"""How long tests of the window wait for what takes a moment while nothing else runs."""
+"""Timeout of waits in window tests, in milliseconds."""
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """What holds of the plugins, not all of which are there on every machine (see tests/gpu)."""
+    """Configure plugins, some of which are missing on some machines (see tests/gpu)."""
     if config.pluginmanager.hasplugin("hypothesispytest"):
         from hypothesis import HealthCheck, settings
 
@@ -67,7 +67,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """As `--dist loadfile` does, but for the rooms of `TOGETHER`."""
+    """Schedule tests as `--dist loadfile` does, except for the folders in `TOGETHER`."""
     from xdist.scheduler import LoadFileScheduling
 
     class ByRoom(LoadFileScheduling):
@@ -80,7 +80,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
-    """What is collected stays to the end: the garbage collector looks at none of it, which would take seconds."""
+    """Exclude collected tests from garbage collection, which would take seconds."""
     gc.disable()
     collected = yield
     gc.freeze()
@@ -89,8 +89,8 @@ def pytest_collection() -> Generator[None, object, object]:
 
 
 @pytest.fixture(autouse=True, scope="session")
-def nothing_of_the_users(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """A cache and a runtime folder for processes that several tests share; a test has its own."""
+def shared_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Set a cache and a runtime folder for processes that several tests share."""
     runtime = tempfile.mkdtemp(prefix="fp")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("FOOTPLATE_CACHE", str(tmp_path_factory.mktemp("cache")))
@@ -100,17 +100,15 @@ def nothing_of_the_users(tmp_path_factory: pytest.TempPathFactory) -> Iterator[N
 
 
 @pytest.fixture(autouse=True)
-def own_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A FOOTPLATE_HOME, caches and a runtime folder for this test alone; fails the test if it leaks anything."""
+def separate_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Set FOOTPLATE_HOME, caches and a runtime folder for one test; fail the test if it leaks anything."""
     with home_in(tmp_path, monkeypatch) as home:
         yield home
 
 
 @contextlib.contextmanager
 def home_in(folder: Path, patch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """Sets a FOOTPLATE_HOME and caches in `folder`, and a runtime folder; fails if anything is left behind at the
-    end.
-    """
+    """Set FOOTPLATE_HOME, caches and a runtime folder within `folder`; fail if anything leaks."""
     runtime = Path(tempfile.mkdtemp(prefix="fp"))  # short: a socket's path has 107 bytes at most
     home = folder / "home"
     patch.setenv("FOOTPLATE_HOME", str(home))
@@ -134,7 +132,7 @@ def home_in(folder: Path, patch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 @pytest.fixture(scope="session")
 def compiled_stub(tmp_path_factory: pytest.TempPathFactory) -> NvmlStub:
-    """The stand-in for NVIDIA's libraries, compiled once for all processes that run tests."""
+    """Return the stub of NVIDIA's libraries, compiled once for all test processes."""
     if reason := why_not():
         pytest.skip(reason)
     return built_once(tmp_path_factory, "nvml", compile_stub)
@@ -142,7 +140,7 @@ def compiled_stub(tmp_path_factory: pytest.TempPathFactory) -> NvmlStub:
 
 @pytest.fixture(scope="session")
 def compiled_old_stub(tmp_path_factory: pytest.TempPathFactory) -> NvmlStub:
-    """The same as an old driver, which lacks newer functions."""
+    """Return the stub of an old driver, which lacks newer functions."""
     if reason := why_not():
         pytest.skip(reason)
     return built_once(tmp_path_factory, "old_nvml", functools.partial(compile_stub, old_driver=True))
@@ -159,11 +157,10 @@ def no_unexpected_warnings_in_the_log(caplog: pytest.LogCaptureFixture) -> Itera
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> Generator[None, object, object]:
-    """In tests of the window garbage is collected on the GUI thread alone, as in the program, and not while they run:
-    the whole heap of a process that has run a thousand tests takes seconds.
+    """Collect garbage of window tests on the GUI thread only, as the program does, and between tests.
 
-    The windows of a test are gone for the next, and those that a file shares for the next file. Left to the collector,
-    they would be deleted on whichever thread is at work by then, which Qt answers with a crash.
+    Collecting the heap of a process that has run a thousand tests takes seconds. A test's windows are deleted before the next
+    test, and shared ones before the next file. Otherwise the collector would delete them on any thread, and Qt would crash.
     """
     if "qapp" not in getattr(item, "fixturenames", ()):
         return (yield)
@@ -182,7 +179,7 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
 
 
 def lingering_processes(mark: str) -> list[str]:
-    """Processes started under this test's environment that do not end in time; they are then killed."""
+    """Return processes of this test's environment that don't exit in time, and kill them."""
     deadline = time.monotonic() + GOODBYE_S
     while True:
         left = [process for process in _candidates(mark) if _bears(process, mark)]
@@ -201,8 +198,9 @@ def lingering_processes(mark: str) -> list[str]:
 
 
 def _candidates(mark: str) -> Iterator[psutil.Process]:
-    """The processes that could bear `mark`. After thousands of tests psutil's ways to all of them would cost half a
-    minute, and reading their environments from /proc a fifth of that.
+    """Yield the processes that may carry `mark`.
+
+    After thousands of tests psutil would take half a minute for all; reading their environments from /proc takes a fifth.
     """
     if sys.platform != "linux":
         yield from psutil.process_iter()

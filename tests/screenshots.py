@@ -38,9 +38,9 @@ SCHEMES = ("light", "dark")
 
 
 def faint(shown: QWidget, image: QImage) -> Iterator[str]:
-    """The enabled texts of `shown` that stand out too little from what lies below them in `image`, its picture.
+    """Yield the enabled texts of `shown` with too little contrast in its `image`.
 
-    The text's colour is the palette's, the ground's is the commonest in the picture of the widget.
+    The text color is the palette's; the background is the most common color of the widget's image.
     """
     kinds = (QLabel, QAbstractButton, QLineEdit, QComboBox)
     for widget in shown.findChildren(QWidget):
@@ -56,7 +56,7 @@ def faint(shown: QWidget, image: QImage) -> Iterator[str]:
 
 
 def ground_of(widget: QWidget, shown: QWidget, image: QImage) -> QColor | None:
-    """The commonest colour of what is seen of `widget`, None where nothing is."""
+    """Return the most common color of the visible part of `widget`; None if it is hidden."""
     seen = widget.visibleRegion().boundingRect()
     if seen.isEmpty():
         return None

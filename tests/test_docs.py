@@ -1,4 +1,4 @@
-"""The README and the user's guide: what they name is there."""
+"""README and user's guide: links, commands and paths exist."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ def named(path: Path) -> str:
 
 
 def code(path: Path) -> Iterator[str]:
-    """The lines of code of a page, those within sentences, too."""
+    """Yield the code of a page, including code within sentences."""
     for block in CODE.findall(path.read_text()):
         yield from (line.strip() for line in block.strip("`").splitlines())
 
 
 def headings(path: Path) -> set[str]:
-    """What links to a heading of the page end in."""
+    """Return the anchors of a page's headings."""
     titles = re.findall(r"^#+ (.*)$", path.read_text(), re.MULTILINE)
     return {re.sub(r"[^\w]+", "-", title.lower()) for title in titles}
 
 
 @pytest.mark.parametrize("page", TEXTS, ids=named)
-def test_that_every_link_leads_somewhere(page: Path) -> None:
+def test_links_resolve(page: Path) -> None:
     for link in LINK.findall(page.read_text()):
         if link.startswith("https://"):
             continue
@@ -50,37 +50,37 @@ def test_that_every_link_leads_somewhere(page: Path) -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=named)
-def test_that_help_can_follow_every_link(page: Path) -> None:
+def test_help_follows_links(page: Path) -> None:
     for link in LINK.findall(page.read_text()):
         target = DOCS / link.partition("#")[0]
         assert link.startswith(("https://", "#")) or target in PAGES or target in PICTURES, link
 
 
-def test_that_every_picture_is_small_and_shown_somewhere() -> None:
+def test_images_are_small_and_used() -> None:
     shown = {DOCS / link for page in PAGES for link in LINK.findall(page.read_text()) if link.endswith(".png")}
     assert shown == set(PICTURES)
     assert [picture.name for picture in PICTURES if picture.stat().st_size > 120_000] == []
 
 
-def test_that_every_page_is_in_the_contents() -> None:
+def test_pages_are_in_the_contents() -> None:
     listed = set(LINK.findall((DOCS / "index.md").read_text()))
     assert listed == {page.name for page in PAGES} - {"index.md"}
 
 
-def test_that_the_readme_is_short() -> None:
+def test_readme_is_short() -> None:
     assert len((ROOT / "README.md").read_text().splitlines()) <= 150
 
 
 @pytest.mark.parametrize("page", TEXTS, ids=named)
-def test_that_every_path_of_the_source_is_there(page: Path) -> None:
-    """But for those that a reader is to make, which have NAME in them."""
+def test_source_paths_exist(page: Path) -> None:
+    """Paths with NAME are placeholders for the reader's files."""
     for line in code(page):
         for path in PATH.findall(line):
             assert "NAME" in path or (ROOT / path).exists(), path
 
 
 @pytest.mark.parametrize("page", TEXTS, ids=named)
-def test_that_every_command_is_one(page: Path) -> None:
+def test_commands_parse(page: Path) -> None:
     commands = parser()
     for line in code(page):
         if line.startswith("footplate "):
@@ -103,7 +103,7 @@ def subcommands_of(commands: argparse.ArgumentParser) -> dict[str, argparse.Argu
 
 
 def every_flag(commands: argparse.ArgumentParser) -> set[str]:
-    """The flags of all commands, and of the scripts under `tests` that pages name."""
+    """Return the flags of all commands, and of the scripts in `tests` that pages name."""
     deeper = [every_flag(each) for each in subcommands_of(commands).values()]
     scripts = ("tests/gpu/runner.py", "tests/long", "tests/benchmarks/report.py")
     of_scripts = {flag for name in scripts for flag in re.findall(r'"(--[\w-]+)"', (ROOT / name).read_text())}
@@ -113,6 +113,6 @@ def every_flag(commands: argparse.ArgumentParser) -> set[str]:
 @pytest.mark.parametrize(
     "line", ["footplate trian DATASET", "footplate train DATASET --modle resnet18", "footplate queue upp RUN"]
 )
-def test_that_a_wrong_command_would_be_noticed(line: str) -> None:
+def test_invalid_command_is_noticed(line: str) -> None:
     with pytest.raises(AssertionError):
         judge(parser(), line.split()[1:], line)

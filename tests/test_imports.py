@@ -1,4 +1,4 @@
-"""What may be imported where, as a fresh interpreter sees it."""
+"""Permitted imports, checked in fresh interpreters."""
 
 from __future__ import annotations
 
@@ -27,29 +27,29 @@ def modules_after(statement: str) -> set[str]:
         "import engine.cli",
     ],
 )
-def test_that_the_light_processes_start_without_torch_or_qt(statement: str) -> None:
+def test_light_processes_import_no_torch_or_qt(statement: str) -> None:
     heavy = {"torch", "torchvision", "PySide6", "pyqtgraph"} & modules_after(statement)
     assert heavy == set()
 
 
-def test_that_the_look_through_a_folder_starts_without_what_few_folders_need() -> None:
+def test_inspector_imports_rare_dependencies_lazily() -> None:
     loaded = modules_after("import engine.data.__main__")
     assert {"scipy.ndimage", "scipy.io", "scipy.sparse"} & loaded == set()
 
 
-def test_that_a_worker_starts_without_what_few_jobs_need() -> None:
+def test_worker_imports_rare_dependencies_lazily() -> None:
     loaded = modules_after("import engine.training.worker")
     few = {"plyfile", "safetensors", "scipy", "segmentation_models_pytorch", "tifffile", "timm", "yaml"}
     assert few & loaded == set()
 
 
-def test_that_the_window_is_imported_without_torch() -> None:
+def test_window_imports_no_torch() -> None:
     loaded = modules_after("import gui.app, gui.main_window")
     assert "PySide6.QtWidgets" in loaded
     assert {"torch", "torchvision"} & loaded == set()
 
 
-def test_that_what_the_window_knows_needs_no_widget() -> None:
+def test_sources_import_no_widgets() -> None:
     files = sorted((ROOT / "gui" / "sources").rglob("*.py"))
     names = [".".join(file.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__") for file in files]
     assert len(names) > 20

@@ -32,7 +32,7 @@ def run(tree: Path, *words: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_that_a_failure_leaves_the_others_to_run_and_what_passed_is_known_the_next_time(tree: Path) -> None:
+def test_failed_file_does_not_stop_the_others(tree: Path) -> None:
     done = run(tree)
     assert done.returncode == 1
     assert done.stdout.endswith("Failed:\ntests/test_fails.py\n")
@@ -44,7 +44,7 @@ def test_that_a_failure_leaves_the_others_to_run_and_what_passed_is_known_the_ne
     assert passed.endswith("tests/test_passes.py")
 
 
-def test_that_a_file_that_takes_too_long_is_ended(tree: Path) -> None:
+def test_slow_file_is_ended(tree: Path) -> None:
     (tree / "tests/test_hangs.py").write_text(TEST.format("long", "time.sleep(600)"))
     done = run(tree, "--limit", "0.02", "tests/test_hangs.py")
     assert done.returncode == 1

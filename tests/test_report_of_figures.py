@@ -28,7 +28,7 @@ def rows(page: Path) -> dict[str, list[str]]:
     return {line[0]: line for line in lines}
 
 
-def test_that_chosen_lines_are_measured_again_and_others_kept(page: Path, tmp_path: Path) -> None:
+def test_report_updates_chosen_lines_only(page: Path, tmp_path: Path) -> None:
     kept = tmp_path / "figures.json"
     quick = entry("quick", """-c 'print("a"); print("half: 0.5"); print("last | 0.7")'""")
     missed = entry("missed", """-c 'print("half: 0.5"); print("rest"); exit(1)'""", "^half")
@@ -48,21 +48,21 @@ def test_that_chosen_lines_are_measured_again_and_others_kept(page: Path, tmp_pa
     assert page.read_text() == before
 
 
-def test_that_a_command_that_fails_leaves_its_line(page: Path, tmp_path: Path) -> None:
+def test_failed_command_keeps_its_line(page: Path, tmp_path: Path) -> None:
     kept = tmp_path / "figures.json"
     kept.write_text(json.dumps([KEPT]))
     assert report.update(page, kept, ["kept"], "a new one") == 1
     assert rows(page)["kept"][3:5] == ["0.9", "2026-01-02, machine 1"]
 
 
-def test_that_the_table_shows_what_is_kept() -> None:
+def test_table_shows_saved_results() -> None:
     figures = json.loads(report.FIGURES.read_text())
     assert report.BEGIN + report.table(figures) + report.END in report.PAGE.read_text()
     assert len({figure["name"] for figure in figures}) == len(figures)
     assert all("|" not in value for figure in figures for key, value in figure.items() if key != "line")
 
 
-def test_that_every_command_names_a_script_that_exists() -> None:
+def test_commands_name_existing_scripts() -> None:
     for figure in json.loads(report.FIGURES.read_text()):
         words = (
             word.replace(".", "/") + ".py" if word.startswith("tests.") else word for word in figure["command"].split()

@@ -82,7 +82,7 @@ def test_compiler_avoids_prepared_folder_of_another_user(common: Path, does: str
         assert any(path.is_file() for path in (compiled / "inductor").rglob("*"))
 
 
-def test_compile_caches_are_private(own_home: Path) -> None:
+def test_compile_caches_are_private(separate_home: Path) -> None:
     why, folders = settled()
     assert why == ""
     for folder in folders.values():

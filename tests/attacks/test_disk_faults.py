@@ -58,12 +58,12 @@ def starter(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Starter]:
 
 
 @pytest.fixture(autouse=True)
-def disk(own_home: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def disk(separate_home: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Folder of the runs."""
-    runs = own_home / "runs"
+    runs = separate_home / "runs"
     runs.mkdir(parents=True)
     monkeypatch.setenv("BAD_DISK", str(runs.resolve()))
-    monkeypatch.setenv("BAD_DISK_ORDER", str(_order_of(own_home)))
+    monkeypatch.setenv("BAD_DISK_ORDER", str(_order_of(separate_home)))
     return runs
 
 

@@ -27,7 +27,7 @@ def cuda_stub(tmp_path_factory: pytest.TempPathFactory) -> CudaStub:
 
 @pytest.fixture
 def machine(cuda_stub: CudaStub, tmp_path: Path) -> Machine:
-    """Makes the machine of a test, as CudaStub.machine does."""
+    """Return a function that creates the machine of a test, like CudaStub.machine."""
     return lambda gpus=1, **values: cuda_stub.machine(tmp_path / "machine", gpus, **values)
 
 
@@ -40,16 +40,16 @@ def cuda_forker(cuda_stub: CudaStub) -> Iterator[Forker]:
 
 @pytest.fixture
 def start(cuda_forker: Forker, tmp_path: Path) -> Iterator[Callable[..., WorkerGroup]]:
-    """Starts the workers of a job on a machine; whatever still runs at the end of the test is ended."""
+    """Return a function that starts a job's workers on a machine; they are ended with the test."""
     groups: list[WorkerGroup] = []
 
-    def begin(machine: CudaMachine, job: Job, **options: Any) -> WorkerGroup:
+    def start_workers(machine: CudaMachine, job: Job, **options: Any) -> WorkerGroup:
         environment = machine.environment | {"CUDA_VISIBLE_DEVICES": ",".join(job.parallel.devices)}
         folder = tmp_path / f"run-{len(groups)}"
         groups.append(WorkerGroup(cuda_forker, job, folder, environment=environment, every_step=True, **options))
         return groups[-1]
 
-    yield begin
+    yield start_workers
     for group in groups:
         group.close()
 
@@ -62,9 +62,9 @@ def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def job(images: Path) -> Callable[..., Job]:
-    """A small job on the first so many GPUs; what is given replaces its fields.
+    """Return a function that builds a small job on the first GPUs, with `changes`.
 
-    It shows no predictions: classes that are read from a GPU that computes nothing are none.
+    It shows no predictions, since GPUs that compute nothing predict no classes.
     """
 
     def make(machine: CudaMachine, **fields: Any) -> Job:

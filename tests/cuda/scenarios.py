@@ -1,6 +1,6 @@
-"""What tests run in an interpreter of its own on a machine of the CUDA stand-in, by `CudaMachine.call`.
+"""Functions that tests run in a fresh interpreter on a machine of the CUDA stub (`CudaMachine.call`).
 
-Each function takes and returns what JSON can hold. Values that kernels would have computed mean nothing there.
+Arguments and results are JSON values. Values that kernels would compute are meaningless.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from engine.optim.optimizer_step import OptimizerStep
 from engine.strategies.base import on_cpu
 
 
-def machine_as_seen() -> dict[str, Any]:
-    """What torch sees of the GPUs, and what an allocation beyond their memory raises."""
+def visible_machine() -> dict[str, Any]:
+    """Return torch's view of the GPUs, and the error of an allocation that exceeds their memory."""
     count = torch.cuda.device_count()
     free, total = torch.cuda.mem_get_info(0)
     try:
@@ -39,9 +39,7 @@ def machine_as_seen() -> dict[str, Any]:
 
 
 def copied_and_awaited() -> list[list[int]]:
-    """What is read from a copy into pinned memory at once, and once the device was waited for; then the same of a
-    state.
-    """
+    """Return what is read from a copy into pinned memory before and after a synchronization, then the same for a state."""
     here = torch.zeros(4, dtype=torch.int64, pin_memory=True)
     here.copy_(torch.arange(4).cuda(), non_blocking=True)
     read = [here.tolist()]
@@ -53,9 +51,9 @@ def copied_and_awaited() -> list[list[int]]:
 
 
 def used_in_a_fork() -> str:
-    """What a process meets that was forked from one that had used CUDA."""
+    """Return the error in a process that was forked from one that had used CUDA."""
     torch.ones(1, device="cuda")
-    ours, theirs = os.pipe()
+    parent_end, theirs = os.pipe()
     if os.fork() == 0:
         answer = "nothing"
         try:
@@ -65,14 +63,14 @@ def used_in_a_fork() -> str:
         os.write(theirs, answer.encode())
         os._exit(0)
     os.close(theirs)
-    with os.fdopen(ours) as pipe:
+    with os.fdopen(parent_end) as pipe:
         answer = pipe.read()
     os.wait()
     return answer
 
 
 def batches_by_two_slots() -> list[list[int]]:
-    """What six batches hold that a thread sends through two slots to GPU 1, as the step finds them."""
+    """Return the contents of six batches that a thread sends to GPU 1 through two slots."""
     device = torch.device("cuda", 1)
     torch.cuda.set_device(device)
     slots = [DeviceSlot(2, (1, 1, 4), torch.cuda.Stream(device)) for _ in range(2)]
@@ -90,24 +88,26 @@ def batches_by_two_slots() -> list[list[int]]:
 
     reader = threading.Thread(target=read)
     reader.start()
-    kept = []
+    references = []
     for number in range(1, 7):
         sent.acquire()
         slot = slots[number % 2]
         pixels, numbers, _, targets = slot.receive(2, 2)
         torch.ones(1, device=device).add_(1)  # a kernel, which takes a while, before what reads the slot
-        kept.append((pixels.clone(), numbers.clone(), targets.clone()))
+        references.append((pixels.clone(), numbers.clone(), targets.clone()))
         slot.leave()
         free.release()
     reader.join()
-    return [[int(pixels.cpu()[1, 0, 0, 3]), int(numbers.cpu()[1, 3]), int(of.cpu()[1])] for pixels, numbers, of in kept]
+    return [
+        [int(pixels.cpu()[1, 0, 0, 3]), int(numbers.cpu()[1, 3]), int(of.cpu()[1])]
+        for pixels, numbers, of in references
+    ]
 
 
 def step_of_offloaded_shards(optimizer: str) -> list[float]:
-    """The weights, 1 each, after an fp16 step whose gradients overflow; they are on the CPU, as shards that are
-    offloaded.
+    """Return the weights, initially 1, after an fp16 step on offloaded shards whose gradients overflow.
 
-    Whether they overflow all ranks agree on by way of the GPU, from which copies come late.
+    The ranks agree on the overflow through the GPU, from which copies arrive late.
     """
     job = Job.from_fields(
         dataset="", model="resnet18", devices=("gpu",), precision="fp16", optimizer=optimizer, learning_rate=0.1

@@ -1,6 +1,4 @@
-"""Copies to and from GPUs of the CUDA stand-in, which come late there: nobody reads, or writes over, what is under
-way.
-"""
+"""Copies to and from GPUs of the CUDA stub, which are delayed to reveal missing synchronization."""
 
 from __future__ import annotations
 
@@ -12,8 +10,8 @@ from tests.support.cases import some
 from .conftest import Machine
 
 
-def test_that_a_slot_is_filled_again_only_once_its_batch_was_read(machine: Machine) -> None:
-    """Copies take longer than filling a slot, and kernels, longer than copies: whoever does not wait is seen."""
+def test_slot_is_reused_after_its_batch_was_read(machine: Machine) -> None:
+    """Copies take longer than filling a slot, and kernels take longer than copies."""
     host = machine(2, copy_ms=5, kernel_ms=15, exact=True)
     assert host.call(scenarios.batches_by_two_slots) == [[number, 10 * number + 3, number] for number in range(1, 7)]
     assert {note.gpu for note in host.notes()} == {1}
@@ -21,6 +19,6 @@ def test_that_a_slot_is_filled_again_only_once_its_batch_was_read(machine: Machi
 
 @pytest.mark.long
 @pytest.mark.parametrize("optimizer", some(["sgd", "adam", "adamw"], ["adamw"]))
-def test_that_an_overflow_leaves_offloaded_shards_as_they_are(machine: Machine, optimizer: str) -> None:
+def test_overflow_keeps_offloaded_shards(machine: Machine, optimizer: str) -> None:
     host = machine(copy_ms=50, exact=True)
     assert host.call(scenarios.step_of_offloaded_shards, optimizer) == [1.0] * 4

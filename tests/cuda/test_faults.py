@@ -1,4 +1,4 @@
-"""What befalls workers on GPUs of the CUDA stand-in: memory that runs out, a GPU that hangs or is lost, an end."""
+"""Failures of workers on GPUs of the CUDA stub: exhausted memory, hanging and lost GPUs, termination."""
 
 from __future__ import annotations
 
@@ -17,9 +17,7 @@ Make = Callable[..., Job]
 UNSPECIFIED_LAUNCH_FAILURE = 719
 
 
-def test_that_a_single_gpu_without_memory_for_a_batch_goes_through_it_in_parts(
-    machine: Machine, job: Make, start: Start
-) -> None:
+def test_single_gpu_splits_a_batch_without_memory(machine: Machine, job: Make, start: Start) -> None:
     """Seventy images at once do not fit, a quarter of them does."""
     fields = {"batch_size": 64, "image_size": 128, "model": "resnet18", "precision": "fp32"}
     roomy = machine(memory_mib=16384)
@@ -33,19 +31,19 @@ def test_that_a_single_gpu_without_memory_for_a_batch_goes_through_it_in_parts(
 
 
 @pytest.mark.parametrize(("strategy", "gpus"), [("single", 1), pytest.param("ddp", 2, marks=pytest.mark.long)])
-def test_that_a_rank_whose_gpu_hangs_is_seen_to_wait(
-    machine: Machine, job: Make, start: Start, strategy: str, gpus: int
-) -> None:
+def test_rank_with_a_hung_gpu_is_reported(machine: Machine, job: Make, start: Start, strategy: str, gpus: int) -> None:
     """So that the run is ended after half a minute, and not after the five that work may take."""
     host = machine(gpus)
     group = start(host, job(host, strategy=strategy, epochs=1000))
     group.read_steps(3)
     host.state.set(0, hangs=True)
-    beat = group.read(lambda rank, message: rank == 0 and isinstance(message, Heartbeat) and bool(message.standing))
-    assert beat.standing == "waiting", beat
+    heartbeat = group.read(
+        lambda rank, message: rank == 0 and isinstance(message, Heartbeat) and bool(message.standing)
+    )
+    assert heartbeat.standing == "waiting", heartbeat
 
 
-def test_that_a_lost_gpu_is_named(machine: Machine, job: Make, start: Start) -> None:
+def test_lost_gpu_is_named(machine: Machine, job: Make, start: Start) -> None:
     host = machine()
     group = start(host, job(host, epochs=1000))
     group.read_steps(3)
@@ -64,7 +62,7 @@ def test_that_a_lost_gpu_is_named(machine: Machine, job: Make, start: Start) -> 
     ("strategy", "gpus"),
     [("single", 1), *(pytest.param(name, 2, marks=pytest.mark.long) for name in ("dp", "ddp")), ("fsdp", 2)],
 )
-def test_that_workers_that_end_hold_nothing_and_pinned_memory_is_bounded(
+def test_exited_workers_free_memory_and_pinned_memory_is_bounded(
     machine: Machine, job: Make, start: Start, strategy: str, gpus: int
 ) -> None:
     host = machine(gpus)

@@ -1,6 +1,4 @@
-"""Every strategy on GPUs of the CUDA stand-in: which process is on which GPU, in what precision, and what it waits
-for.
-"""
+"""Strategies on GPUs of the CUDA stub: placement, precision and synchronization."""
 
 from __future__ import annotations
 
@@ -22,7 +20,7 @@ Make = Callable[..., Job]
     ("strategy", "gpus"),
     [("single", 1), *(pytest.param(name, 2, marks=pytest.mark.long) for name in ("dp", "ddp")), ("fsdp", 2)],
 )
-def test_that_a_process_has_a_context_on_its_own_gpus_alone(
+def test_process_has_contexts_on_its_gpus_only(
     machine: Machine, job: Make, start: Start, strategy: str, gpus: int
 ) -> None:
     """In exclusive mode a second process that wakes a GPU would fail."""
@@ -39,7 +37,7 @@ def test_that_a_process_has_a_context_on_its_own_gpus_alone(
 @pytest.mark.parametrize(
     ("precision", "dtype"), [("bf16", "torch.bfloat16"), ("fp16", "torch.float16"), ("fp32", "torch.float32")]
 )
-def test_that_replicas_of_dataparallel_compute_in_the_jobs_precision(
+def test_data_parallel_replicas_use_the_jobs_precision(
     machine: Machine, job: Make, start: Start, precision: str, dtype: str
 ) -> None:
     host = machine(2)
@@ -49,7 +47,7 @@ def test_that_replicas_of_dataparallel_compute_in_the_jobs_precision(
 
 
 @pytest.mark.parametrize("strategy", ["single", "dp", "ddp", "fsdp"])
-def test_that_no_step_waits_for_the_gpu(machine: Machine, job: Make, start: Start, strategy: str) -> None:
+def test_steps_do_not_wait_for_the_gpu(machine: Machine, job: Make, start: Start, strategy: str) -> None:
     host = machine(1 if strategy == "single" else 2)
     group = start(
         host,
@@ -61,7 +59,7 @@ def test_that_no_step_waits_for_the_gpu(machine: Machine, job: Make, start: Star
     assert [seen(group.folder, rank) for rank in range(ranks)] == [{}] * ranks
 
 
-def test_that_a_split_lies_on_the_gpu_from_the_second_epoch_on(machine: Machine, job: Make, start: Start) -> None:
+def test_split_is_resident_from_the_second_epoch(machine: Machine, job: Make, start: Start) -> None:
     host = machine()
     group = start(host, job(host, epochs=3, picture_cache="memory")).completed()
     assert "device" in [event.choice for event in group.of(Chosen)]

@@ -1,6 +1,4 @@
-"""Every task on a GPU of the CUDA stand-in: no step waits for the GPU but where a model of torchvision does by
-itself.
-"""
+"""Tasks on a GPU of the CUDA stub: steps don't wait for the GPU, except within some torchvision models."""
 
 from __future__ import annotations
 
@@ -28,22 +26,20 @@ def small(host: CudaMachine, task: str, folder: Path, **fields: object) -> Job:
 
 
 @pytest.mark.parametrize("task", some(TASKS, EVERYDAY))
-def test_that_no_step_of_a_task_waits_for_the_gpu(machine: Machine, start: Start, tmp_path: Path, task: str) -> None:
+def test_task_steps_do_not_wait_for_the_gpu(machine: Machine, start: Start, tmp_path: Path, task: str) -> None:
     host = machine()
     group = start(host, small(host, task, tmp_path), prepare="tests.gpu.hooks:count_waits")
     group.read_steps(4)  # detectors cannot validate what was not computed
     assert not [place for place in seen(group.folder) if not of_libraries(place, task)]
 
 
-def test_that_no_run_waits_for_cudnn_to_search(machine: Machine, job: Make, start: Start) -> None:
+def test_runs_do_not_wait_for_cudnn_benchmarks(machine: Machine, job: Make, start: Start) -> None:
     host = machine()
     start(host, job(host, precision="fp32")).read_steps(4)  # bf16 is for cuDNN's newer interface alone
     assert not host.notes("search")
 
 
-def test_that_a_short_run_is_spared_the_compilation_of_depthwise_convolutions(
-    machine: Machine, job: Make, start: Start
-) -> None:
+def test_short_run_skips_depthwise_trials(machine: Machine, job: Make, start: Start) -> None:
     host = machine()
     fields = {"model": "mobilenet_v3_small", "image_size": 32, "epochs": 30, "precision": "fp32"}  # as above
     group = start(host, job(host, **fields), prepare="tests.support.impatience:compile_for_an_hour")

@@ -1,6 +1,4 @@
-"""Whole runs on GPUs of the CUDA stand-in, from outside: supervisor, workers, NVML's view of them, and what befalls
-them.
-"""
+"""Complete runs on GPUs of the CUDA stub, observed from outside."""
 
 from __future__ import annotations
 
@@ -27,9 +25,9 @@ from .conftest import Machine
 
 Make = Callable[..., Job]
 Use = Callable[..., CudaMachine]
-Begin = Callable[..., RealRun]
+StartRun = Callable[..., RealRun]
 FREE_S = 3.0
-"""GPUs are to be free so soon after a stop."""
+"""Seconds within which GPUs must be free after a stop."""
 
 
 @pytest.fixture(scope="session")
@@ -41,7 +39,7 @@ def cuda_starter(cuda_stub: CudaStub) -> Iterator[Starter]:
 
 @pytest.fixture
 def use(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> Use:
-    """Makes the machine on which all processes run that the test starts."""
+    """Create the machine that all processes of the test run on."""
 
     def make(gpus: int = 1, **values: object) -> CudaMachine:
         host = machine(gpus, **values)
@@ -53,7 +51,7 @@ def use(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> Use:
 
 
 @pytest.fixture
-def begin(cuda_starter: Starter) -> Iterator[Begin]:
+def start_run(cuda_starter: Starter) -> Iterator[StartRun]:
     """Begins runs of jobs. What still runs of them at the end of the test is ended."""
     runs: list[RealRun] = []
 
@@ -98,23 +96,21 @@ EVERYDAY = ("single", "ddp", "pipeline")
 
 
 @pytest.mark.parametrize("name", some(RUNS, EVERYDAY))
-def test_that_a_run_under_every_strategy_has_the_gpus_to_itself_and_leaves_them_free(
-    use: Use, job: Make, begin: Begin, name: str
-) -> None:
+def test_run_frees_its_gpus_under_every_strategy(use: Use, job: Make, start_run: StartRun, name: str) -> None:
     gpus, fields = RUNS[name]
     if fields.get("strategy") in PIPELINES and version("torch").startswith("2.14."):
         pytest.skip("in torch 2.14 the stages agree on a product, which the GPUs of the stand-in do not compute")
     host = use(gpus, exclusive=True)
-    run = begin(job(host, epochs=2, **fields)).completed()
+    run = start_run(job(host, epochs=2, **fields)).completed()
     assert not run.all(Failed)
     contexts = Counter(note.gpu for note in host.notes("context"))
     assert contexts == dict.fromkeys(range(gpus), 1)
     assert free(host)
 
 
-def test_that_a_job_uses_the_gpus_that_it_names_in_its_order(use: Use, job: Make, begin: Begin) -> None:
+def test_job_uses_its_gpus_in_order(use: Use, job: Make, start_run: StartRun) -> None:
     host = use(4)
-    run = begin(job(host, strategy="ddp", devices=(host.uuids[3], host.uuids[1]), epochs=1000))
+    run = start_run(job(host, strategy="ddp", devices=(host.uuids[3], host.uuids[1]), epochs=1000))
     run.wait_for_step(2)
     ranks = {process.pid: rank for rank, process in run.workers().items()}
     assert [[ranks[pid] for pid in host.state.held(gpu)] for gpu in range(4)] == [[], [1], [], [0]]
@@ -124,11 +120,9 @@ def test_that_a_job_uses_the_gpus_that_it_names_in_its_order(use: Use, job: Make
 
 
 @pytest.mark.parametrize("command", some((Stop, Pause), everyday=(Pause,)))
-def test_that_gpus_are_free_soon_after_a_run_was_told_to_end(
-    use: Use, job: Make, begin: Begin, command: type[Stop | Pause]
-) -> None:
+def test_gpus_are_free_soon_after_a_stop(use: Use, job: Make, start_run: StartRun, command: type[Stop | Pause]) -> None:
     host = use(2)
-    run = begin(job(host, strategy="ddp", epochs=1000))
+    run = start_run(job(host, strategy="ddp", epochs=1000))
     run.wait_for_step(3)
     asked = time.monotonic()
     run.send(command())
@@ -139,10 +133,10 @@ def test_that_gpus_are_free_soon_after_a_run_was_told_to_end(
     assert time.monotonic() - asked < 2 * FREE_S
 
 
-def test_that_a_killed_rank_gives_its_memory_back_and_the_run_goes_on(use: Use, job: Make, begin: Begin) -> None:
-    """The others stand in NCCL's collectives meanwhile, which nobody answers any more."""
+def test_killed_rank_frees_memory_and_the_run_restarts(use: Use, job: Make, start_run: StartRun) -> None:
+    """The other ranks wait in NCCL collectives that never complete."""
     host = use(2)
-    run = begin(job(host, strategy="ddp", epochs=1000, checkpoint_steps=2))
+    run = start_run(job(host, strategy="ddp", epochs=1000, checkpoint_steps=2))
     run.wait_for_checkpoint(2)
     killed = run.workers()[1].pid
     kill(killed)
@@ -156,21 +150,19 @@ def test_that_a_killed_rank_gives_its_memory_back_and_the_run_goes_on(use: Use, 
 
 
 @pytest.mark.long
-def test_that_several_ranks_without_memory_go_on_with_smaller_parts(use: Use, job: Make, begin: Begin) -> None:
+def test_ranks_without_memory_use_smaller_micro_batches(use: Use, job: Make, start_run: StartRun) -> None:
     fields = {"batch_size": 64, "image_size": 320, "model": "resnet18", "precision": "fp32", "strategy": "ddp"}
     host = use(2, memory_mib=400)
-    run = begin(job(host, **fields)).completed(patience_s=150)
+    run = start_run(job(host, **fields)).completed(patience_s=150)
     restarts = run.all(Restarting)
     assert [each.changes["accumulation"] for each in restarts] == [2 ** (1 + number) for number in range(len(restarts))]
     assert restarts
     assert all("memory" in each.cause for each in restarts)
 
 
-def test_that_a_hung_gpu_ends_the_attempt_in_the_time_that_a_collective_may_take(
-    use: Use, job: Make, begin: Begin
-) -> None:
+def test_hung_gpu_ends_the_attempt_within_the_timeout(use: Use, job: Make, start_run: StartRun) -> None:
     host = use(2)
-    run = begin(job(host, strategy="ddp", epochs=1000, restarts=0), limits=Limits(stuck=2.0, first_step=600.0))
+    run = start_run(job(host, strategy="ddp", epochs=1000, restarts=0), limits=Limits(stuck=2.0, first_step=600.0))
     run.wait_for_step(5)
     host.state.set(0, hangs=True)
     finished = run.finished()
@@ -180,7 +172,7 @@ def test_that_a_hung_gpu_ends_the_attempt_in_the_time_that_a_collective_may_take
 
 
 @pytest.mark.long
-def test_that_the_terminal_trains_on_gpus_by_their_numbers(use: Use, images: Path) -> None:
+def test_train_command_takes_gpu_indices(use: Use, images: Path) -> None:
     host = use(2)
     answer = terminal.footplate(
         "train", str(images), "--model", "mnist_cnn", "--image-size", "16", "--epochs", "1", "--devices", "1,0",

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.qt_log_ignore(OFFSCREEN_NOISE)
 
 
 @pytest.mark.long
-def test_that_pressing_train_on_two_gpus_trains_there_and_stop_frees_them(
+def test_train_and_stop_in_the_window_on_two_gpus(
     machine: Machine,
     images: Path,
     open_window: Callable[[], MainWindow],  # noqa: F811

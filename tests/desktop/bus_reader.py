@@ -1,13 +1,13 @@
-"""Reads the accessibility bus, as a screen reader does: run by the system's Python, which has GLib's bindings.
+"""Reader of the accessibility bus, run by the system's Python, which has GLib's bindings.
 
     /usr/bin/python3 tests/desktop/bus_reader.py PID < questions > answers
 
-Answers each line of stdin, a JSON list of a word and what it needs, by a line of JSON:
+It answers each line of stdin, a JSON list, with a line of JSON:
 
-    ["windows"]                  what process PID shows: its windows, and whatever else has the keyboard, each with all in it
-    ["focus"]                    what has the keyboard, without what is in it, or null
-    ["announced"]                all that was said of itself, in the order of its saying
-    ["call", REF, INTERFACE, METHOD, SIGNATURE, [ARGUMENT …]]  the answer of one object
+    ["windows"]     the windows of process PID with their contents, and any other object with the keyboard focus
+    ["focus"]       the focused object without its contents, or null
+    ["announced"]   all announcements, in order
+    ["call", REF, INTERFACE, METHOD, SIGNATURE, [ARGUMENT …]]    the answer of one object
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ STATES = {
 """The bits of a state that tests look at, as AT-SPI numbers them."""
 LABELLED_BY = 2
 """A relation of AT-SPI."""
-MOST_CHILDREN = 150
+MAX_CHILDREN = 150
 """Cells and entries beyond these are not read."""
 
 Ref = tuple[str, str]
@@ -40,7 +40,7 @@ Call = tuple[Ref, str, str, str, tuple[Any, ...]]
 
 
 class Reader:
-    """The bus, and what has the keyboard on it."""
+    """The bus, and its focused object."""
 
     def __init__(self, pid: int) -> None:
         self._pid = pid
@@ -56,13 +56,15 @@ class Reader:
         self._bus.signal_subscribe(
             None, "org.a11y.atspi.Event.Object", "StateChanged", None, "focused", 0, self._state_changed
         )
-        self._bus.signal_subscribe(None, "org.a11y.atspi.Event.Object", "Announcement", None, None, 0, self._hear)
+        self._bus.signal_subscribe(
+            None, "org.a11y.atspi.Event.Object", "Announcement", None, None, 0, self._on_announcement
+        )
         for event in ("object:state-changed:focused", "focus:", "object:announcement"):
             registry = (REGISTRY, "/org/a11y/atspi/registry")
             self.ask([(registry, REGISTRY, "RegisterEvent", "(sass)", (event, [], ""))])
 
     def ask(self, calls: list[Call]) -> list[Any]:
-        """The answers to calls made all at once; None for those that failed, such as of objects that are gone."""
+        """Send calls at once, and return their answers; None for failed ones, such as of removed objects."""
         answers: list[Any] = [None] * len(calls)
         left = [len(calls)]
 
@@ -105,22 +107,26 @@ class Reader:
     def call(self, ref: list[str], interface: str, method: str, signature: str, arguments: list[Any]) -> Any:
         return self.ask([((ref[0], ref[1]), interface, method, signature, tuple(arguments))])[0]
 
-    def _state_changed(self, _bus: Any, sender: str, path: str, _interface: str, _signal: str, said: Any) -> None:
-        _state, on, *_rest = said.unpack()
+    def _state_changed(
+        self, _bus: Any, sender: str, path: str, _interface: str, _signal: str, announcement: Any
+    ) -> None:
+        _state, on, *_rest = announcement.unpack()
         if on:
             self._focus = (sender, path)
         elif self._focus == (sender, path):
             self._focus = None
 
-    def _hear(self, _bus: Any, _sender: str, _path: str, _interface: str, _signal: str, said: Any) -> None:
-        self._announced.append(said.unpack()[3])
+    def _on_announcement(
+        self, _bus: Any, _sender: str, _path: str, _interface: str, _signal: str, announcement: Any
+    ) -> None:
+        self._announced.append(announcement.unpack()[3])
 
     def _take_events(self) -> None:
         while GLib.MainContext.default().iteration(False):
             pass
 
     def _app(self) -> Ref | None:
-        """The application of the process that is looked at, once it is on the bus."""
+        """Return the application of the observed process, once it is on the bus."""
         (answer,) = self.ask([((REGISTRY, ROOT), ACCESSIBLE, "GetChildren", "", ())])
         apps = [tuple(ref) for ref in (answer[0] if answer else ())]
         daemon = ("org.freedesktop.DBus", "/org/freedesktop/DBus")
@@ -132,7 +138,7 @@ class Reader:
         return answer[0] if answer else None
 
     def _top(self, ref: Ref, app: Ref) -> Ref | None:
-        """The outermost object that `ref` is in, short of the application."""
+        """Return the outermost object that contains `ref`, below the application."""
         for _ in range(60):
             (answer,) = self.ask([(ref, PROPERTIES, "Get", "(ss)", (ACCESSIBLE, "Parent"))])
             if answer is None:
@@ -144,18 +150,19 @@ class Reader:
         return None
 
     def _read(self, refs: list[Ref], *, deep: bool = True) -> list[Any]:
-        """What is shown of these objects; what is hidden is left out with all in it. All objects of one depth are
-        asked at once, since every turn of question and answer waits for several processes.
+        """Return the visible objects with their visible contents.
+
+        All objects of one depth are read at once, since each round trip takes several processes.
         """
         found = level = self._described(refs)
         while deep and level:
-            pairs = [(node, ref) for node in level for ref in node.pop("below")[:MOST_CHILDREN]]
+            pairs = [(node, ref) for node in level for ref in node.pop("below")[:MAX_CHILDREN]]
             below = self._described([ref for _node, ref in pairs], [node for node, _ref in pairs])
             level = below
         return found
 
     def _described(self, refs: list[Ref], above: list[dict[str, Any]] | None = None) -> list[dict[str, Any]]:
-        """Those of the objects that are shown; each is put among the children of the one at its place in `above`."""
+        """Return the visible objects; each is added to the children of its parent in `above`."""
         questions: tuple[tuple[str, str, str, tuple[Any, ...]], ...] = (
             (ACCESSIBLE, "GetState", "", ()),
             (ACCESSIBLE, "GetChildren", "", ()),
@@ -166,7 +173,7 @@ class Reader:
             (COMPONENT, "GetExtents", "(u)", (0,)),
         )
         answers = iter(self.ask([(ref, *question) for ref in refs for question in questions]))
-        shown = []
+        visible = []
         for number, ref in enumerate(refs):
             state, children, role, name, description, relations, box = (next(answers) for _ in questions)
             bits = state[0][0] | state[0][1] << 32 if state and len(state[0]) == 2 else 0
@@ -182,17 +189,17 @@ class Reader:
                 "children": [],
             }
             if "showing" in node["states"]:
-                shown.append(node)
+                visible.append(node)
                 if above is not None:
                     above[number]["children"].append(node)
-        return shown
+        return visible
 
 
 def main() -> None:
     reader = Reader(int(sys.argv[1]))
     for line in sys.stdin:
-        word, *rest = json.loads(line)
-        print(json.dumps(getattr(reader, word)(*rest)), flush=True)
+        question, *rest = json.loads(line)
+        print(json.dumps(getattr(reader, question)(*rest)), flush=True)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,4 @@
-"""Desktops for tests: a display with what places its windows, a session bus and the accessibility bus, for a user
-with an empty home.
-"""
+"""Desktops for tests: display, window manager, session bus and accessibility bus, for a user with an empty home."""
 
 from __future__ import annotations
 
@@ -23,7 +21,7 @@ WIDTH, HEIGHT = 1366, 768
 SYSTEM_PYTHON = "/usr/bin/python3"
 _LAUNCHER = Path("/usr/share/dbus-1/services/org.a11y.Bus.service")
 _PACKAGES = "xvfb openbox xdotool weston sway wtype dbus at-spi2-core python3-gi"
-_NOT_OURS = (
+_FOREIGN_VARIABLES = (
     "QT_QPA_PLATFORM",
     "WAYLAND_DISPLAY",
     "DISPLAY",
@@ -62,7 +60,7 @@ def why_not(*programs: str) -> str:
 
 
 def until(get: Callable[[], _Found | None], what: str, patience_s: float = 60.0) -> _Found:
-    """What `get` answers as soon as that is something. Raises TimeoutError, which names what was waited for."""
+    """Return the result of `get` as soon as it is true. Raises TimeoutError, which names `what`."""
     deadline = time.monotonic() + patience_s
     while not (found := get()):
         if time.monotonic() > deadline:
@@ -86,11 +84,11 @@ X_KEYBOARD = Keyboard(
 
 
 def _wtype(*keys: str) -> list[str]:
-    words = ["wtype"]
+    arguments = ["wtype"]
     for *modifiers, key in (each.split("+") for each in keys):
-        words += [word for modifier in modifiers for word in ("-M", modifier)]
-        words += ["-k", key, *(word for modifier in modifiers for word in ("-m", modifier))]
-    return words
+        arguments += [argument for modifier in modifiers for argument in ("-M", modifier)]
+        arguments += ["-k", key, *(argument for modifier in modifiers for argument in ("-m", modifier))]
+    return arguments
 
 
 WAYLAND_KEYBOARD = Keyboard(press=_wtype, type=lambda text: ["wtype", "-d", "8", text])
@@ -109,7 +107,7 @@ class Desktop:
         self.home, self.footplate_home = folder / "user", folder / "footplate"
         self.home.mkdir()
         self._folder, self._stack = folder, stack
-        self.environment = {key: value for key, value in os.environ.items() if key not in _NOT_OURS} | {
+        self.environment = {key: value for key, value in os.environ.items() if key not in _FOREIGN_VARIABLES} | {
             "HOME": str(self.home),
             "XDG_RUNTIME_DIR": str(runtime),
             "FOOTPLATE_HOME": str(self.footplate_home),
@@ -120,9 +118,7 @@ class Desktop:
             self.environment.pop(f"XDG_{name}_HOME", None)
 
     def start(self, *command: str, cwd: Path = ROOT) -> subprocess.Popen[str]:
-        """A program of the desktop's own, which is ended with it; what it complains of is kept in a file of its
-        name.
-        """
+        """Start a program that ends with the desktop; its errors go to a file of its name."""
         with (self._folder / f"{Path(command[0]).name}.log").open("a") as log:
             process = subprocess.Popen(
                 command, cwd=cwd, env=self.environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log,
@@ -136,13 +132,13 @@ class Desktop:
         return self.start(sys.executable, str(ROOT / "footplate.py"), *arguments, cwd=self.home)
 
     def complaints(self) -> str:
-        """What Footplate has said on stderr so far."""
+        """Return Footplate's output on stderr."""
         return (self._folder / f"{Path(sys.executable).name}.log").read_text()
 
 
 @contextmanager
 def x_desktop(folder: Path, runtime: Path) -> Iterator[Desktop]:
-    """An X screen with openbox as its window manager."""
+    """Yield an X screen with openbox as its window manager."""
     with ExitStack() as stack:
         desktop = Desktop(folder, runtime, stack)
         screen = f"{WIDTH}x{HEIGHT}x24"

@@ -1,4 +1,4 @@
-"""What must have a name for those who do not see it."""
+"""Names that screen readers need."""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ _PARTS_OF = frozenset(("combo box", "spin box", "table", "list", "tree table"))
 
 
 def lacking(window: Node) -> Iterator[str]:
-    """The controls in a window that have no name, or neither a role nor a description, and where they are. Qt has no
-    role for what a program draws itself, such as plots.
+    """Yield the controls of a window without a name, or without both role and description.
+
+    Qt has no role for custom-drawn widgets such as plots.
     """
     for node, above in _with_ancestors(window, ()):
         surface = node.role in VAGUE and not node.children and above and above[-1].name

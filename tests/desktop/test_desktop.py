@@ -1,5 +1,6 @@
-"""A first day with Footplate on a desktop: the real window in a process of its own, read through the accessibility
-bus and driven by keys. One window is started, and again where that is what is proved.
+"""First use of Footplate on a desktop: the real window, read through the accessibility bus and driven by keys.
+
+The tests share one window; some restart it.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
 
 STATUS = "Run status"
 TRAINED_S = 400.0
-"""How long the sample may take to train."""
+"""Timeout of training the sample, in seconds."""
 RUN_VIEWS = ("Curves", "Classes", "Predictions", "Model", "Use")
 MONITOR_VIEWS = ("GPUs", "Graphs", "Processes", "Topology", "Alerts")
 MENUS = ("File", "Run", "View", "Tools", "Help")
@@ -33,7 +34,7 @@ DIALOGS = {
     "report a prob": "Report a problem",
     "user's guide": "Help – Footplate",
 }
-"""What the palette finds them by, and their titles."""
+"""Palette entries of dialogs, and the titles of the dialogs."""
 OTHER_PROGRAM = """
 from PySide6.QtWidgets import QApplication, QLabel
 app = QApplication(["other"])
@@ -46,9 +47,7 @@ app.exec()
 
 @dataclass
 class Day:
-    """What the tests share. `greeting` is what the first start showed, and `fitted` which windows did not fit the
-    screen.
-    """
+    """State that the tests share: the texts of the first start, and the windows that exceeded the screen."""
 
     desktop: Desktop
     window: Window
@@ -71,14 +70,14 @@ class Day:
 
 @pytest.fixture(scope="module")
 def day(x: Desktop) -> Iterator[Day]:
-    """The first start, by which the sample is trained to its end, with keys alone."""
+    """Start Footplate the first time, and train the sample by keys alone."""
     window = Window(x)
     window.wait_for("Train the sample", "push button")
     until(lambda: any(node.name.startswith("Disk: ") for node in window.nodes()), "what was found of the machine")
     first = Day(x, window, window.nodes(), off_screen(window.windows()))
     window.wait_for_focus("Train the sample")
     window.keys("Return")
-    window.wait_until_said(STATUS, "Completed", TRAINED_S)
+    window.wait_for_text(STATUS, "Completed", TRAINED_S)
     yield first
     if first.window.process.poll() is None:
         first.window.quit()
@@ -86,7 +85,7 @@ def day(x: Desktop) -> Iterator[Day]:
 
 @pytest.fixture
 def window(day: Day) -> Window:
-    """The window with its first page before it and nothing open."""
+    """Return the window with its first page in front and no dialog."""
     while (title := day.window.title_in_front()) != "Footplate":
         day.window.keys("Escape")
         until(lambda title=title: day.window.title_in_front() != title, f"the end of “{title}”")
@@ -94,7 +93,7 @@ def window(day: Day) -> Window:
     return day.window
 
 
-def test_that_the_first_start_names_what_it_found_and_fits_the_screen(day: Day) -> None:
+def test_first_start_lists_the_machine_and_fits_the_screen(day: Day) -> None:
     names = [node.name for node in day.greeting]
     assert "Welcome to Footplate" in names
     found = {name.partition(": ")[0]: name for name in names if ": " in name}
@@ -108,16 +107,16 @@ def test_that_the_first_start_names_what_it_found_and_fits_the_screen(day: Day) 
     assert day.misplaced == []
 
 
-def test_that_the_sample_was_trained_to_its_end(day: Day, window: Window) -> None:
+def test_sample_training_completes(day: Day, window: Window) -> None:
     assert day.run.state() == "completed"
     best = best_measure(day.run.summary())
     assert best is not None
     assert best[1] > 0.5
     assert (day.run.checkpoints / "best.pt").exists()
-    assert window.said(STATUS).startswith("Completed")
+    assert window.text(STATUS).startswith("Completed")
 
 
-def test_that_a_setting_acts_at_once_and_is_marked_until_it_is_the_default_again(window: Window) -> None:
+def test_setting_applies_at_once_and_is_marked(window: Window) -> None:
     before = window.wait_for("Load", "label").box[3]
     window.keys("ctrl+comma")
     window.wait_for_focus("Search settings")
@@ -139,7 +138,7 @@ def test_that_a_setting_acts_at_once_and_is_marked_until_it_is_the_default_again
     until(lambda: window.title_in_front() == "Footplate", "the window before all others")
 
 
-def test_that_the_palette_finds_a_command_by_parts_of_its_words_and_runs_it(window: Window) -> None:
+def test_palette_finds_and_runs_a_command(window: Window) -> None:
     window.wait_for("CPU workers")
     window.run_command("vice pan", "Devices panel")
     window.wait_for_end_of("CPU workers")
@@ -147,13 +146,13 @@ def test_that_the_palette_finds_a_command_by_parts_of_its_words_and_runs_it(wind
     window.wait_for("CPU workers")
 
 
-def test_that_a_message_is_announced(window: Window) -> None:
+def test_message_is_announced(window: Window) -> None:
     window.run_command("show the queue")
     until(lambda: "No run waits for devices." in window.announced(), "the message")
     assert window.find("No run waits for devices.", "label")
 
 
-def test_that_a_chosen_key_holds_when_the_window_is_opened_again(day: Day, window: Window) -> None:
+def test_assigned_shortcut_survives_a_restart(day: Day, window: Window) -> None:
     window.run_command("keyboard shortcuts")
     window.wait_for_focus("Search shortcuts")
     assert off_screen(window.windows()) == []
@@ -172,28 +171,28 @@ def test_that_a_chosen_key_holds_when_the_window_is_opened_again(day: Day, windo
     until(lambda: window.windows()[0].box[3] < HEIGHT, "the window as it was")
 
 
-def test_that_every_menu_opens_by_keys_and_its_entries_can_be_read(window: Window) -> None:
+def test_menus_open_by_keys_with_readable_entries(window: Window) -> None:
     window.keys("alt+f")
-    seen = {}
+    visited = {}
     for title in MENUS:
         menu = until(lambda title=title: window.open_menu(title), f"the menu {title}")
-        seen[title] = [node.name for node in menu.children if node.role == "menu item"]
-        assert all(name.strip() for name in seen[title])
-        assert not any("&" in name for name in seen[title])
-        assert len(set(seen[title])) == len(seen[title])
+        visited[title] = [node.name for node in menu.children if node.role == "menu item"]
+        assert all(name.strip() for name in visited[title])
+        assert not any("&" in name for name in visited[title])
+        assert len(set(visited[title])) == len(visited[title])
         entry = until(
             lambda: (node := window.focus()) and node.role == "menu item" and node, "an entry with the keyboard"
         )
-        assert entry.name in seen[title]
+        assert entry.name in visited[title]
         if title != MENUS[-1]:
             window.keys("Right")
     window.keys("Escape")
     until(lambda: window.open_menu(MENUS[-1]) is None, "the end of the menu")
-    assert {"New job", "Recent datasets", "Quit"} <= set(seen["File"])
-    assert {"Settings…", "Command palette…"} <= set(seen["Tools"])
+    assert {"New job", "Recent datasets", "Quit"} <= set(visited["File"])
+    assert {"Settings…", "Command palette…"} <= set(visited["Tools"])
 
 
-def test_that_help_is_found_by_a_word(window: Window) -> None:
+def test_help_search_finds_pages(window: Window) -> None:
     window.keys("F1")
     window.wait_for("Pages of help", "list")
     assert off_screen(window.windows()) == []
@@ -210,12 +209,12 @@ def test_that_help_is_found_by_a_word(window: Window) -> None:
 
 
 def matching_pages(window: Window) -> list[str]:
-    """The titles in help's list, where each ends with a count of matches."""
+    """Return the titles in the list of the help window, each with its number of matches."""
     titles = [node.name for node in window.nodes() if node.role == "list item"]
     return titles if titles and all(title.endswith(")") for title in titles) else []
 
 
-def test_that_a_run_is_renamed_in_its_place_deleted_and_put_back(day: Day, window: Window) -> None:
+def test_run_is_renamed_deleted_and_restored(day: Day, window: Window) -> None:
     window.keys("ctrl+3")
     window.wait_for("Runs", "table")
     window.tab_to("Runs")
@@ -239,7 +238,7 @@ def test_that_a_run_is_renamed_in_its_place_deleted_and_put_back(day: Day, windo
     window.keys("Escape")
 
 
-def test_that_a_second_start_brings_the_window_to_the_front(day: Day, window: Window) -> None:
+def test_second_start_raises_the_window(day: Day, window: Window) -> None:
     other = day.desktop.start(sys.executable, "-c", OTHER_PROGRAM)
     until(lambda: window.title_in_front() == "Another program", "another program before the window")
     second = day.desktop.footplate()
@@ -249,68 +248,68 @@ def test_that_a_second_start_brings_the_window_to_the_front(day: Day, window: Wi
     other.wait(10)
 
 
-def test_that_a_run_is_followed_again_after_the_window_was_closed(day: Day, window: Window) -> None:
+def test_reopened_window_follows_the_run(day: Day, window: Window) -> None:
     before = day.run.run_id
     window.press("Epochs", "spin box", "SetFocus")
     window.wait_for_focus("Epochs")
     window.keys("ctrl+a")
     window.type("500")
     window.keys("Tab", "ctrl+Return")
-    window.wait_until_said(STATUS, "Running", 60)
+    window.wait_for_text(STATUS, "Running", 60)
     run = until(lambda: (newest := day.run).run_id != before and newest, "the new run")
     window = day.reopen()
     assert run.state() == "running"
-    said = window.wait_until_said(STATUS, "Running", 60)
-    until(lambda: (now := window.said(STATUS)).startswith("Running") and now != said, "progress of the run", 60)
+    text = window.wait_for_text(STATUS, "Running", 60)
+    until(lambda: (now := window.text(STATUS)).startswith("Running") and now != text, "progress of the run", 60)
     window.keys("ctrl+period")
-    window.wait_until_said(STATUS, "Stopped", 60)
+    window.wait_for_text(STATUS, "Stopped", 60)
     assert run.state() == "stopped"
 
 
-def test_that_tab_comes_to_every_control_of_the_page_and_back(window: Window) -> None:
+def test_tab_visits_every_control_of_the_page(window: Window) -> None:
     stops = [str(node) for node in window.tab_stops()]
     assert len(stops) == len(set(stops))
     back = [str(node) for node in window.tab_stops("shift+Tab")]
     assert back[1:] == stops[:0:-1]
 
 
-def test_that_all_controls_of_all_pages_have_a_name_and_a_role(window: Window) -> None:
+def test_controls_of_all_pages_have_name_and_role(window: Window) -> None:
     wrong: dict[str, list[str]] = {}
 
-    def look(page: str) -> None:
-        shown = window.windows()
-        wrong[page] = [text for each in shown for text in lacking(each)] + off_screen(shown)
+    def check_page(page: str) -> None:
+        page_shown = window.windows()
+        wrong[page] = [text for each in page_shown for text in lacking(each)] + off_screen(page_shown)
 
     for view in RUN_VIEWS:
         window.press(view, "page tab")
-        look(f"run, {view}")
+        check_page(f"run, {view}")
     window.keys("ctrl+2")
     for view in MONITOR_VIEWS:
         window.press(view, "page tab")
-        look(f"monitor, {view}")
+        check_page(f"monitor, {view}")
     window.keys("ctrl+3")
     window.wait_for("Runs", "table")
-    look("runs")
+    check_page("runs")
     window.press("Searches", "push button")
     window.wait_for("Back from the searches")
-    look("searches")
+    check_page("searches")
     window.keys("Escape", "ctrl+1")
     window.press("Look closer…", "push button")
     until(lambda: any(node.name.startswith("Back") for node in window.nodes()), "the page of the dataset")
-    look("dataset")
+    check_page("dataset")
     window.keys("Escape")
-    for words, title in DIALOGS.items():
-        window.run_command(words)
+    for query, title in DIALOGS.items():
+        window.run_command(query)
         until(lambda title=title: window.title_in_front() == title, title)
         if title == "Report a problem":  # what it shows takes a while
             until(lambda: any(node.name.startswith("This is all") for node in window.nodes()), "the report", 180)
-        look(title)
+        check_page(title)
         window.keys("Escape")
         until(lambda: window.title_in_front() == "Footplate", "the window")
     assert {page: found for page, found in wrong.items() if found} == {}
 
 
-def test_that_nothing_was_complained_of(day: Day) -> None:
+def test_nothing_was_printed_on_stderr(day: Day) -> None:
     assert day.desktop.complaints() == ""
     logs = [line for log in (day.desktop.footplate_home / "logs").glob("*") for line in log.read_text().splitlines()]
     # A machine with much to do is slow to tell who reads the bus of a key.

@@ -1,6 +1,4 @@
-"""The window under Wayland, before compositors without a screen: driven through the accessibility bus, and by keys
-where the compositor has a keyboard.
-"""
+"""Window under Wayland with headless compositors, driven through the accessibility bus or by keys."""
 
 from __future__ import annotations
 
@@ -27,11 +25,9 @@ def window(wayland: Desktop) -> Iterator[Window]:
     made.close()
 
 
-def test_that_the_window_trains_the_sample_under_wayland_and_closes(
-    wayland: Desktop, window: Window, tmp_path: Path
-) -> None:
+def test_window_trains_the_sample_under_weston(wayland: Desktop, window: Window, tmp_path: Path) -> None:
     window.press("Train the sample", "push button")
-    window.wait_until_said("Run status", "Completed", 400)
+    window.wait_for_text("Run status", "Completed", 400)
     (folder,) = (wayland.footplate_home / "runs").iterdir()
     assert RunFolder(folder).state() == "completed"
     assert [text for each in window.windows() for text in lacking(each)] == []
@@ -45,7 +41,7 @@ def test_that_the_window_trains_the_sample_under_wayland_and_closes(
     assert wayland.complaints() == ""
 
 
-def test_that_keys_open_menus_palette_and_settings_under_wayland_and_begin_and_stop_a_run(
+def test_keys_control_the_window_under_sway(
     wayland_with_keyboard: Desktop,
 ) -> None:
     window = Window(wayland_with_keyboard)
@@ -67,9 +63,9 @@ def test_that_keys_open_menus_palette_and_settings_under_wayland_and_begin_and_s
     window.keys("Escape")
     window.wait_for_end_of("Search settings")
     window.keys("ctrl+Return")
-    window.wait_until_said("Run status", "Running")
+    window.wait_for_text("Run status", "Running")
     window.keys("ctrl+period")
-    window.wait_until_said("Run status", "Stopped")
+    window.wait_for_text("Run status", "Stopped")
     (folder,) = (wayland_with_keyboard.footplate_home / "runs").iterdir()
     assert RunFolder(folder).state() == "stopped"
     window.quit()
@@ -78,7 +74,7 @@ def test_that_keys_open_menus_palette_and_settings_under_wayland_and_begin_and_s
 
 
 def screenshot(desktop: Desktop, folder: Path) -> QImage:
-    """What the compositor has on its screen."""
+    """Return a screenshot of the compositor."""
     subprocess.run(["weston-screenshooter"], cwd=folder, env=desktop.environment, check=True, timeout=30)
     (file,) = folder.glob("wayland-screenshot*.png")
     return QImage(str(file))

@@ -18,8 +18,9 @@ START_S = 60.0
 
 @dataclass(frozen=True)
 class Node:
-    """Something on the screen, with all that is shown in it. `labelled` is whether a label names it, and `box` is its
-    left, top, width and height on the screen.
+    """Visible object with its visible contents.
+
+    `labelled` is True if a label names it; `box` is its left, top, width and height on the screen.
     """
 
     ref: tuple[str, str]
@@ -71,7 +72,7 @@ class Window:
         return [node for window in self.windows() for node in window.all()]
 
     def find(self, name: str, role: str = "") -> Node | None:
-        """What is called exactly that."""
+        """Return the object with exactly this name."""
         return next((node for node in self.nodes() if node.name == name and role in ("", node.role)), None)
 
     def wait_for(self, name: str, role: str = "", patience_s: float = 60.0) -> Node:
@@ -80,40 +81,40 @@ class Window:
     def wait_for_end_of(self, name: str, role: str = "", patience_s: float = 60.0) -> None:
         until(lambda: self.find(name, role) is None, f"the end of {role} “{name}”", patience_s)
 
-    def said(self, name: str) -> str:
-        """What the thing of that name says besides its name; "" where it is not there."""
+    def named_text(self, name: str) -> str:
+        """Return the text of the object with this name, without its name; "" if missing."""
         node = self.find(name)
         return node.description if node is not None else ""
 
-    def wait_until_said(self, name: str, part: str, patience_s: float = 60.0) -> str:
-        """Waits until the thing of that name says something that has `part` in it, and answers that."""
-        return until(lambda: part in (said := self.said(name)) and said, f"“{part}” of “{name}”", patience_s)
+    def wait_for_text(self, name: str, part: str, patience_s: float = 60.0) -> str:
+        """Wait until the text of the named object contains `part`, and return it."""
+        return until(lambda: part in (text := self.named_text(name)) and text, f"“{part}” of “{name}”", patience_s)
 
     def announced(self) -> list[str]:
-        """What a screen reader was given to say without having asked, so far."""
+        """Return all announcements to screen readers."""
         return list(self._ask("announced"))
 
     def focus(self) -> Node | None:
-        """What has the keyboard. Qt does not tell of it again once a menu is closed: then it is looked for."""
-        looked_for = (n for n in self.nodes() if "focused" in n.states and n.role != "page tab")
-        return self._told_focus() or next(looked_for, None)
+        """Return the focused object; Qt doesn't report it after a menu closes, so it is searched then."""
+        searched = (n for n in self.nodes() if "focused" in n.states and n.role != "page tab")
+        return self._reported_focus() or next(searched, None)
 
-    def _told_focus(self) -> Node | None:
+    def _reported_focus(self) -> Node | None:
         read = self._ask("focus")
         return Node.read(read) if read is not None else None
 
     def wait_for_focus(self, name: str, patience_s: float = 30.0) -> Node:
-        def there() -> Node | None:
+        def present() -> Node | None:
             node = self.focus()
             return node if node is not None and node.name == name else None
 
-        return until(there, f"the keyboard on “{name}”, which is on {self.focus()},", patience_s)
+        return until(present, f"the keyboard on “{name}”, which is on {self.focus()},", patience_s)
 
     def text_of(self, node: Node) -> str:
         return self._call(node, _TEXT, "GetText", "(ii)", 0, -1)
 
     def open_menu(self, title: str) -> Node | None:
-        """The menu of that title as it is open."""
+        """Return the open menu with this title."""
         bar = next((node for node in self.nodes() if node.role == "menu bar"), None)
         entry = next((node for node in bar.children if node.name == title), None) if bar is not None else None
         return next((node for node in entry.children if node.children), None) if entry is not None else None
@@ -121,7 +122,7 @@ class Window:
     # What is done
 
     def press(self, name: str, role: str = "", action: str = "Press") -> None:
-        """Does to the thing of that name what a click would do, through the bus."""
+        """Activate the named object through the bus, as a click would."""
         node = self.wait_for(name, role)
         names = [each[0] for each in self._call(node, _ACTION, "GetActions", "")]
         assert action in names, f"{node} offers {names}"
@@ -134,11 +135,11 @@ class Window:
     def type(self, text: str) -> None:
         self._do(self._keyboard.type(text))
 
-    def run_command(self, words: str, listed: str = "") -> None:
-        """Has the palette find `words` and does what stands first, once what is called `listed` is there, too."""
+    def run_command(self, query: str, listed: str = "") -> None:
+        """Search the palette for `query` and run the first entry, once `listed` is listed."""
         self.keys("ctrl+k")
         self.wait_for_focus("Find anything")
-        self.type(words)
+        self.type(query)
         until(
             lambda: any(listed in node.name for node in self.nodes() if node.role == "list item"),
             f"“{listed}” in the list",
@@ -146,33 +147,31 @@ class Window:
         self.keys("Return")
 
     def tab_to(self, name: str, key: str = "Tab") -> Node:
-        """Presses Tab until the keyboard is on the thing of that name. Raises AssertionError where it never gets
-        there.
-        """
+        """Press Tab until the named object has the focus. Raises AssertionError if it never does."""
         for node in self.tab_stops(key):
             if node.name == name:
                 return node
         raise AssertionError(f"Tab does not come to “{name}”")
 
     def tab_stops(self, key: str = "Tab") -> Iterator[Node]:
-        """What Tab comes to, one after another, from what has the keyboard now until it comes where it has been."""
+        """Yield the objects that Tab visits, from the focused one until they repeat."""
         now = self.wait_for_any_focus()
-        seen: set[tuple[str, str]] = set()
-        while now.ref not in seen:
-            seen.add(now.ref)
+        visited: set[tuple[str, str]] = set()
+        while now.ref not in visited:
+            visited.add(now.ref)
             yield now
             self.keys(key)
             now = self.wait_for_any_focus(other_than=now)
 
     def wait_for_any_focus(self, other_than: Node | None = None) -> Node:
-        def there() -> Node | None:
+        def present() -> Node | None:
             if other_than is None:  # read twice, since it may be on its way from a page that was left
                 before, now = self.focus(), self.focus()
                 return now if before is not None and now is not None and before.ref == now.ref else None
-            node = self._told_focus()
+            node = self._reported_focus()
             return node if node is not None and node.ref != other_than.ref else None
 
-        return until(there, f"the keyboard on anything but {other_than}", 30.0)
+        return until(present, f"the keyboard on anything but {other_than}", 30.0)
 
     def quit(self) -> None:
         """By its key; waits for the end of the process."""
@@ -181,7 +180,7 @@ class Window:
         self.close()
 
     def close(self) -> None:
-        """Lets the bus go."""
+        """Close the connection to the bus."""
         assert self._reader.stdin is not None
         assert self._reader.stdout is not None
         self._reader.stdin.close()
@@ -189,7 +188,7 @@ class Window:
         self._reader.stdout.close()
 
     def title_in_front(self) -> str:
-        """The title of the window that has the X desktop's attention."""
+        """Return the title of the active window of the X desktop."""
         done = self._run(["xdotool", "getactivewindow", "getwindowname"])
         return done.stdout.strip()  # nothing while one gives way to another
 
@@ -220,7 +219,7 @@ class Window:
 
 
 def off_screen(windows: list[Node]) -> list[str]:
-    """The windows that are not whole on the screen, and where they are."""
+    """Return the windows that exceed the screen, with their position."""
     found = []
     for window in windows:
         left, top, width, height = window.box

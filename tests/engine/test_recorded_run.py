@@ -25,7 +25,7 @@ UNINTERRUPTED = {"top1": 0.33, "top5": 0.81, "loss": 2.0323463749885557}
 
 
 @pytest.fixture
-def run(own_home: Path) -> RunFolder:
+def run(separate_home: Path) -> RunFolder:
     """The run in this test's home, with the paths of this machine."""
     folder = paths.runs_folder() / RUN_ID
     shutil.copytree(RECORDED / RUN_ID, folder)

@@ -106,8 +106,8 @@ def stepwise(stepwise_file: Path) -> dict[str, str]:
 
 
 @pytest.fixture
-def gate(own_home: Path) -> Gate:
-    return Gate(own_home)
+def gate(separate_home: Path) -> Gate:
+    return Gate(separate_home)
 
 
 @pytest.fixture
@@ -188,14 +188,14 @@ def whole(begin: Begin, ends: dict[bytes, End]) -> Whole:
 
 
 @pytest.fixture
-def hold(own_home: Path) -> Hold:
-    return Hold(own_home)
+def hold(separate_home: Path) -> Hold:
+    return Hold(separate_home)
 
 
 @pytest.fixture
-def small_disk(own_home: Path) -> Iterator[Path]:
+def small_disk(separate_home: Path) -> Iterator[Path]:
     """Mount a disk of 3 MiB for the runs, enough for about ten checkpoints."""
-    folder = own_home / "runs"
+    folder = separate_home / "runs"
     folder.mkdir(parents=True)
     mount("-t", "tmpfs", "-o", "size=3m", "footplate-test", str(folder))
     yield folder

@@ -147,11 +147,11 @@ def without_umask() -> Iterator[None]:
 
 @pytest.mark.long
 @pytest.mark.usefixtures("without_umask")
-def test_run_files_are_private_with_any_umask(job: Make, begin_anew: Begin, own_home: Path) -> None:
+def test_run_files_are_private_with_any_umask(job: Make, begin_anew: Begin, separate_home: Path) -> None:
     run = begin_anew(job(epochs=2, model="mnist_cnn", model_file_sha256="", picture_cache="disk")).completed()
-    found = [path for path in own_home.rglob("*") if not path.is_socket()]
+    found = [path for path in separate_home.rglob("*") if not path.is_socket()]
     assert {run.last, run.folder.events_file, run.folder.worker_log(0), run.folder.job_file} <= set(found)
-    found += [own_home, paths.cache_folder(), *paths.cache_folder().rglob("*")]
+    found += [separate_home, paths.cache_folder(), *paths.cache_folder().rglob("*")]
     assert any(path.name == "pixels" for path in found)
     open_to_others = {str(path): oct(path.stat().st_mode) for path in found if path.stat().st_mode & 0o077}
     assert {path: mode for path, mode in open_to_others.items() if Path(path).parent.stat().st_mode & 0o077} == {}
@@ -293,11 +293,11 @@ def test_home_of_another_user_is_not_used(monkeypatch: pytest.MonkeyPatch) -> No
         shutil.rmtree(common)
 
 
-def test_home_becomes_writable_only_by_its_user(own_home: Path) -> None:
-    own_home.mkdir()
-    own_home.chmod(0o777)
+def test_home_becomes_writable_only_by_its_user(separate_home: Path) -> None:
+    separate_home.mkdir()
+    separate_home.chmod(0o777)
     run = create_run(Job())
-    assert stat.S_IMODE(own_home.stat().st_mode) == 0o755
+    assert stat.S_IMODE(separate_home.stat().st_mode) == 0o755
     assert stat.S_IMODE(paths.runs_folder().stat().st_mode) == stat.S_IMODE(run.path.stat().st_mode) == 0o700
 
 
@@ -312,9 +312,9 @@ def given_away(file: Path) -> None:
 
 
 @pytest.mark.parametrize("become", [writable_by_all, given_away])
-def test_notification_command_of_another_user_is_ignored(own_home: Path, become: Callable[[Path], None]) -> None:
-    own_home.mkdir()
-    settings = own_home / "notices.toml"
+def test_notification_command_of_another_user_is_ignored(separate_home: Path, become: Callable[[Path], None]) -> None:
+    separate_home.mkdir()
+    settings = separate_home / "notices.toml"
     settings.write_text('command = "touch ran"\n')
     assert load_notices()[0].command == "touch ran"
     become(settings)
@@ -323,9 +323,9 @@ def test_notification_command_of_another_user_is_ignored(own_home: Path, become:
     assert "is writable by others, whose command would run as yours." in str(problems[0])
 
 
-def test_existing_run_folders_become_private(own_home: Path) -> None:
-    (own_home / "runs").mkdir(parents=True)
-    (own_home / "runs").chmod(0o755)
+def test_existing_run_folders_become_private(separate_home: Path) -> None:
+    (separate_home / "runs").mkdir(parents=True)
+    (separate_home / "runs").chmod(0o755)
     create_run(Job())
     assert stat.S_IMODE(paths.runs_folder().stat().st_mode) == 0o700
 

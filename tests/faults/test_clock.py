@@ -54,15 +54,15 @@ def asked(job: Make, stepwise: dict[str, str], tmp_path: Path, monkeypatch: pyte
 
 @pytest.mark.long
 def test_clock_changes_do_not_affect_training(
-    asked: Job, begin_anew: Begin, gate: Gate, own_home: Path, whole: Whole
+    asked: Job, begin_anew: Begin, gate: Gate, separate_home: Path, whole: Whole
 ) -> None:
     gate.up_to(4)
     run = begin_anew(asked)
     gate.up_to(4, run)
-    (own_home / "shift").write_text(str(-HOUR_S))
+    (separate_home / "shift").write_text(str(-HOUR_S))
     gate.up_to(8, run)
     assert run.folder.state() == "running"
-    (own_home / "shift").write_text(str(2 * HOUR_S))
+    (separate_home / "shift").write_text(str(2 * HOUR_S))
     gate.open()
     run.completed()
     times = [event.time for event in run.logged]

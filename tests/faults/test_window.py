@@ -108,10 +108,10 @@ def test_killed_window_does_not_affect_the_run(job: Make, begin: Begin, hold: Ho
 
 @pytest.mark.long
 def test_run_outlives_the_window_that_started_it(
-    follow: Follow, job: Make, hold: Hold, whole: Whole, *, own_home: Path, tmp_path: Path
+    follow: Follow, job: Make, hold: Hold, whole: Whole, *, separate_home: Path, tmp_path: Path
 ) -> None:
     asked = job("ddp", 2, epochs=120, checkpoint_steps=0)
-    save_job(asked, own_home / "last-job.toml")
+    save_job(asked, separate_home / "last-job.toml")
     with Window("train") as first:
         run = follow(first.wait_for("opened "))
         assert run.folder.job() == asked

@@ -139,7 +139,7 @@ def test_that_qts_void_calls_lose_no_reference_to_none(styled: QApplication, qtb
     assert sys.getrefcount(None) > before - calls // 10
 
 
-def test_that_an_interrupt_closes_the_window_in_good_order(own_home: Path) -> None:
+def test_that_an_interrupt_closes_the_window_in_good_order(separate_home: Path) -> None:
     code = OPEN_AND_CLOSE.replace("QTimer.singleShot(0, window.close)", "print('open', flush=True)")
     process = subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
@@ -148,4 +148,4 @@ def test_that_an_interrupt_closes_the_window_in_good_order(own_home: Path) -> No
             assert process.poll() is None
         process.send_signal(signal.SIGINT)
         assert process.wait(120) == 0
-    assert (own_home / "window.json").is_file()
+    assert (separate_home / "window.json").is_file()

@@ -30,7 +30,7 @@ sys.exit(app.main())
 
 @pytest.fixture(scope="module")
 def environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A virtual environment with the wheel; what it needs is taken from where the tests run, and is not downloaded."""
+    """Return a virtual environment with the wheel; dependencies come from the environment of the tests."""
     if find_spec("hatchling") is None:
         pytest.skip("hatchling, which builds the wheel, is not installed")
     folder = tmp_path_factory.mktemp("wheel")
@@ -40,18 +40,18 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
         tracked = run(ROOT, "git", "ls-files", "footplate.py", "gui", "engine", "resources").splitlines()
         packed = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
         assert packed == set(tracked)
-    made = folder / "venv"
-    run(folder, sys.executable, "-m", "venv", str(made))
-    python = str(made / "bin/python")
+    done = folder / "venv"
+    run(folder, sys.executable, "-m", "venv", str(done))
+    python = str(done / "bin/python")
     run(folder, python, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index", str(wheel))
-    (packages,) = made.glob("lib/python*/site-packages")
+    (packages,) = done.glob("lib/python*/site-packages")
     # Their own .pth files are not followed from there, one of which may lead to the source tree.
     (packages / "zz_shared.pth").write_text("\n".join(path for path in shared() if Path(path).is_dir()))
-    return made
+    return done
 
 
 def shared() -> list[str]:
-    """Where this Python's packages lie."""
+    """Return the folders of this Python's packages."""
     return [path for path in (*site.getsitepackages(), *sys.path) if "site-packages" in path]
 
 
@@ -62,16 +62,14 @@ def run(folder: Path, *command: str) -> str:
 
 
 @pytest.mark.long
-def test_that_the_installed_wheel_opens_its_window_trains_the_sample_and_joins_the_desktop(
-    environment: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_installed_wheel_trains_the_sample(environment: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
     footplate = str(environment / "bin/footplate")
     engine, resources, sample = run(tmp_path, str(environment / "bin/python"), "-c", WINDOW).split()
     for path in (engine, resources, sample):
         assert Path(path).is_relative_to(environment)
-    said = run(tmp_path, footplate, "train", sample, "--model", "mnist_cnn", "--epochs", "1", "--json")
-    events = [json.loads(line) for line in said.splitlines()]
+    output = run(tmp_path, footplate, "train", sample, "--model", "mnist_cnn", "--epochs", "1", "--json")
+    events = [json.loads(line) for line in output.splitlines()]
     assert (events[-1]["type"], events[-1]["outcome"]) == ("run_finished", "completed")
     assert run(tmp_path, footplate, "--version").startswith("footplate 0")
     run(tmp_path, footplate, "desktop", "install")

@@ -1,8 +1,8 @@
-"""``python tests/mutations/run.py [NAME ...]``: puts faults into copies of the tree, and tells which of them no test
-notices.
+"""Mutation tests: ``python tests/mutations/run.py [NAME ...]``.
 
-Each patch in `faults` is such a fault. The lines before its first "diff" say what it breaks, and after "tests:" which
-tests are to fail with it, which pass without. Exit code 1 where a fault went unnoticed, or a patch no longer fits.
+Each patch in `faults` puts a fault into a copy of the tree. The lines before its first "diff" explain it, and after
+"tests:" name tests that must fail with it and pass without. The exit code is 1 if no test fails with a fault, or if a
+patch doesn't apply.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ FAILED = 1
 
 
 def verdict(fault: Path) -> str:
-    """ "noticed", or what went wrong."""
+    """Return "noticed", or the reason why not."""
     with tempfile.TemporaryDirectory(prefix="footplate-mutation-") as folder:
         tree = copied(Path(folder))
         applied = subprocess.run(["git", "apply", str(fault)], cwd=tree, capture_output=True, text=True, check=False)
@@ -52,9 +52,9 @@ def copied(tree: Path) -> Path:
 
 
 def tested(tree: Path, tests: Iterable[str], *options: str) -> subprocess.CompletedProcess[str]:
-    words = [sys.executable, "-m", "pytest", "-n", "0", "-m", "", "-q", *options, *tests]
+    arguments = [sys.executable, "-m", "pytest", "-n", "0", "-m", "", "-q", *options, *tests]
     environment = os.environ | {"PYTHONPATH": str(tree)}
-    return subprocess.run(words, cwd=tree, env=environment, capture_output=True, text=True, check=False)
+    return subprocess.run(arguments, cwd=tree, env=environment, capture_output=True, text=True, check=False)
 
 
 def main() -> int:
@@ -66,10 +66,10 @@ def main() -> int:
         return 1
     missed = 0
     for fault in faults:
-        begun = time.monotonic()
+        start = time.monotonic()
         found = verdict(fault)
         missed += found != "noticed"
-        print(f"{fault.stem:40} {time.monotonic() - begun:5.0f} s  {found}", flush=True)
+        print(f"{fault.stem:40} {time.monotonic() - start:5.0f} s  {found}", flush=True)
     print(f"{len(faults) - missed} of {len(faults)} faults were noticed.")
     return 1 if missed else 0
 

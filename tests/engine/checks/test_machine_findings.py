@@ -85,7 +85,9 @@ def test_that_what_keeps_a_user_from_the_driver_is_grave_and_its_absence_is_not(
     assert (denied.grade, absent.grade) == ("cpu_only", "limited")
 
 
-def test_that_little_memory_and_little_disk_come_with_a_remedy(monkeypatch: pytest.MonkeyPatch, own_home: Path) -> None:
+def test_that_little_memory_and_little_disk_come_with_a_remedy(
+    monkeypatch: pytest.MonkeyPatch, separate_home: Path
+) -> None:
     cpu = Cpu(
         name="AMD EPYC",
         core_load_percent=(1.0, 2.0),
@@ -99,5 +101,5 @@ def test_that_little_memory_and_little_disk_come_with_a_remedy(monkeypatch: pyte
     assert [finding.grade for finding in disk_findings()] == ["fine"]
     monkeypatch.setattr(machine_findings, "LITTLE_DISK_BYTES", 1 << 60)
     (disk,) = disk_findings()
-    assert (disk.grade, str(own_home) in disk.text) == ("limited", True)
+    assert (disk.grade, str(separate_home) in disk.text) == ("limited", True)
     assert "FOOTPLATE_HOME" in disk.remedy

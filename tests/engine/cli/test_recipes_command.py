@@ -27,9 +27,9 @@ def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def mine(own_home: Path) -> Path:
+def mine(separate_home: Path) -> Path:
     """A recipe of the user's."""
-    path = own_home / "recipes" / "mine.toml"
+    path = separate_home / "recipes" / "mine.toml"
     path.parent.mkdir(parents=True)
     path.write_text('title = "My own"\nabout = "Short."\n[set]\nepochs = 3\nmixup = 0.3\n')
     return path
@@ -122,9 +122,9 @@ def test_that_a_job_file_is_taken_as_it_is_unless_a_recipe_is_asked_for(images: 
     ],
 )
 def test_that_a_recipe_that_cannot_be_had_is_refused(
-    images: Path, own_home: Path, words: tuple[str, ...], said: str
+    images: Path, separate_home: Path, words: tuple[str, ...], said: str
 ) -> None:
-    folder = own_home / "recipes"
+    folder = separate_home / "recipes"
     folder.mkdir(parents=True)
     (folder / "torn.toml").write_text('title = "Torn"\nabout = "No."\nepoch = 3\n')
     _job, found = judged(str(images), "--epochs", "0", *words)

@@ -293,8 +293,8 @@ def test_that_all_that_is_wrong_with_a_file_is_told_at_once_with_its_key_and_a_r
     assert all(problem.remedy for problem in wrong)
 
 
-def test_that_a_users_broken_recipe_is_listed_as_broken_beside_those_that_are_whole(own_home: Path) -> None:
-    folder = own_home / "recipes"
+def test_that_a_users_broken_recipe_is_listed_as_broken_beside_those_that_are_whole(separate_home: Path) -> None:
+    folder = separate_home / "recipes"
     written(folder, SMALL)
     written(folder, SMALL, "plain")
     written(folder, "title = ", "torn")
@@ -310,7 +310,7 @@ def test_that_a_users_broken_recipe_is_listed_as_broken_beside_those_that_are_wh
     assert "Did you mean “fine-tune”?" in str(found.find("finetune")[1][0])
 
 
-def test_that_a_saved_recipe_gives_back_its_values_and_may_be_renamed_and_deleted(own_home: Path) -> None:
+def test_that_a_saved_recipe_gives_back_its_values_and_may_be_renamed_and_deleted(separate_home: Path) -> None:
     kept = {"epochs": 7, "milestones": (2, 4), "schedule": "step", "clip_norm": 0.5, "mixup": 0.0, "seed": 3}
     assert recipes.save_recipe("My “best” run", "", "classification", kept) == "my-best-run"
     recipe = load_recipes().get("my-best-run")

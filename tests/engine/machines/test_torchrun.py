@@ -31,9 +31,9 @@ def test_torchrun_line_contains_job() -> None:
         assert problem.field == "strategy"
 
 
-def test_torchrun_lines_of_several_machines(own_home: Path) -> None:
-    own_home.mkdir(mode=0o700)
-    (own_home / "hosts.toml").write_text(
+def test_torchrun_lines_of_several_machines(separate_home: Path) -> None:
+    separate_home.mkdir(mode=0o700)
+    (separate_home / "hosts.toml").write_text(
         '[[host]]\nname = "node1"\ndestination = "anna@10.0.0.8"\nfolder = "~/my venv"\nport = 30000\n'
     )
     lines, _ = torchrun_lines(Job.from_fields(strategy="ddp", devices=("node1:cpu", "node1:cpu", "cpu")))

@@ -86,7 +86,7 @@ def test_state_of_slurm_run(job: Callable[..., Job]) -> None:
 
 
 def test_missing_slurm_is_reported(
-    job: Callable[..., Job], own_home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    job: Callable[..., Job], separate_home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = _run(job, state="RUNNING")
     (tmp_path / "bin").mkdir()
@@ -103,4 +103,4 @@ def test_missing_slurm_is_reported(
         send(run, Stop())
     with pytest.raises(SlurmFailed, match="not found"):
         submit_new(job(2), "#!/bin/sh\n", "")
-    assert [path.name for path in (own_home / "runs").iterdir()] == [run.run_id]
+    assert [path.name for path in (separate_home / "runs").iterdir()] == [run.run_id]

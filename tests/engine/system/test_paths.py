@@ -66,9 +66,9 @@ def test_write_atomically_keeps_content_on_full_disk(tmp_path: Path) -> None:
 @LINUX
 @pytest.mark.usefixtures("full")
 @pytest.mark.parametrize("what", list(WRITERS))
-def test_writers_leave_no_partial_files_on_full_disk(own_home: Path, tmp_path: Path, what: str) -> None:
+def test_writers_leave_no_partial_files_on_full_disk(separate_home: Path, tmp_path: Path, what: str) -> None:
     folder = tmp_path / "kept"
     folder.mkdir()
     with suppress(OSError):  # which the window's settings do without
         WRITERS[what](folder)
-    assert [path for root in (folder, own_home) for path in root.rglob("*") if path.is_file()] == []
+    assert [path for root in (folder, separate_home) for path in root.rglob("*") if path.is_file()] == []

@@ -12,7 +12,11 @@ from gui.main_window import MainWindow
 
 
 def test_that_a_script_is_made_changed_and_submitted_as_it_stands(
-    open_window: Callable[[], MainWindow], qtbot: QtBot, tmp_path: Path, own_home: Path, monkeypatch: pytest.MonkeyPatch
+    open_window: Callable[[], MainWindow],
+    qtbot: QtBot,
+    tmp_path: Path,
+    separate_home: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     window = open_window()
     qtbot.waitUntil(window.form.train.isEnabled)
@@ -41,7 +45,7 @@ def test_that_a_script_is_made_changed_and_submitted_as_it_stands(
     dialog.submit.click()
     qtbot.waitUntil(dialog.submit.isEnabled)
     assert "SLURM's commands were not found" in dialog.problem.text()
-    assert not list((own_home / "runs").iterdir())
+    assert not list((separate_home / "runs").iterdir())
     again = type(dialog)(lambda: window.form.job, window.settings)
     qtbot.addWidget(again)
     assert again.options() == dialog.options()

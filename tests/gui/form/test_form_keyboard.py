@@ -45,7 +45,7 @@ def choose_from_menu(qtbot: QtBot, editor: RecipeEditor, letter: Qt.Key) -> None
 
 
 def test_that_a_recipe_is_chosen_changed_gone_back_to_saved_and_deleted_by_keyboard(
-    open_window: Callable[[], MainWindow], qtbot: QtBot, own_home: Path
+    open_window: Callable[[], MainWindow], qtbot: QtBot, separate_home: Path
 ) -> None:
     window = open_window()
     form = window.form
@@ -77,7 +77,7 @@ def test_that_a_recipe_is_chosen_changed_gone_back_to_saved_and_deleted_by_keybo
     qtbot.waitUntil(lambda: recipe.value() == "mine" and not epochs.changed and not form.findChildren(RecipeDialog))
     window.activateWindow()  # as window managers do once a dialog has closed
     qtbot.waitUntil(lambda: QApplication.focusWidget() is recipe.more)
-    assert (own_home / "recipes" / "mine.toml").is_file()
+    assert (separate_home / "recipes" / "mine.toml").is_file()
 
     choose_from_menu(qtbot, recipe, Qt.Key.Key_D)
     (asking,) = form.findChildren(QMessageBox)
@@ -85,4 +85,4 @@ def test_that_a_recipe_is_chosen_changed_gone_back_to_saved_and_deleted_by_keybo
     go_to(qtbot, next(button for button in asking.buttons() if button.text() == "Delete"))
     press(qtbot, Qt.Key.Key_Space)
     qtbot.waitUntil(lambda: recipe.value() == "fine-tune" and epochs.value() == 15)
-    assert not (own_home / "recipes" / "mine.toml").exists()
+    assert not (separate_home / "recipes" / "mine.toml").exists()

@@ -308,7 +308,9 @@ def test_that_a_name_that_is_taken_is_asked_for_again_and_wrong_fields_are_not_s
     asked.reject()
 
 
-def test_that_ones_own_recipe_is_renamed_and_deleted_and_footplates_are_not(begun: JobForm, own_home: Path) -> None:
+def test_that_ones_own_recipe_is_renamed_and_deleted_and_footplates_are_not(
+    begun: JobForm, separate_home: Path
+) -> None:
     editor = begun.rows["recipe"].editor
     assert isinstance(editor, RecipeEditor)
     assert not editor.rename.isEnabled()
@@ -325,22 +327,22 @@ def test_that_ones_own_recipe_is_renamed_and_deleted_and_footplates_are_not(begu
     asked.buttons.button(QDialogButtonBox.StandardButton.Save).click()
     begun.validate()
     assert values(begun, "recipe", "epochs") == ("second", 9)
-    assert [path.name for path in (own_home / "recipes").iterdir()] == ["second.toml"]
+    assert [path.name for path in (separate_home / "recipes").iterdir()] == ["second.toml"]
     editor.delete.trigger()
     asking = next(box for box in begun.findChildren(QMessageBox) if box.isVisible())
     assert "“Second”" in asking.text()
     asking.button(QMessageBox.StandardButton.Cancel).click()
-    assert [path.name for path in (own_home / "recipes").iterdir()] == ["second.toml"]
+    assert [path.name for path in (separate_home / "recipes").iterdir()] == ["second.toml"]
     editor.delete.trigger()
     asking = next(box for box in begun.findChildren(QMessageBox) if box.isVisible())
     next(button for button in asking.buttons() if button.text() == "Delete").click()
     begun.validate()
-    assert list((own_home / "recipes").iterdir()) == []
+    assert list((separate_home / "recipes").iterdir()) == []
     assert values(begun, "recipe", "epochs") == ("fine-tune", 30)
 
 
-def test_broken_recipe_is_listed_but_disabled(form: JobForm, own_home: Path) -> None:
-    folder = own_home / "recipes"
+def test_broken_recipe_is_listed_but_disabled(form: JobForm, separate_home: Path) -> None:
+    folder = separate_home / "recipes"
     folder.mkdir(parents=True)
     (folder / "torn.toml").write_text('title = "Torn"\nabout = "No."\nepoch = 3\n')
     form.recipes.reload()

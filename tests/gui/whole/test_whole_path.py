@@ -194,13 +194,13 @@ def test_that_shortcuts_start_and_stop_a_run(open_window: OpenWindow, qtbot: QtB
 
 
 def test_that_a_run_that_cannot_be_made_is_explained_in_the_form(
-    window: MainWindow, qtbot: QtBot, own_home: Path
+    window: MainWindow, qtbot: QtBot, separate_home: Path
 ) -> None:
-    own_home.mkdir()
-    (own_home / "runs").write_text("in the way")
+    separate_home.mkdir()
+    (separate_home / "runs").write_text("in the way")
     qtbot.mouseClick(window.form.train, Qt.MouseButton.LeftButton)
     qtbot.waitUntil(lambda: "FOOTPLATE_HOME" in window.form.reason.text())
-    assert str(own_home / "runs") in window.form.reason.text()
+    assert str(separate_home / "runs") in window.form.reason.text()
     assert status(window).startswith("Idle")
 
 
