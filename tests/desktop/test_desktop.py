@@ -113,7 +113,7 @@ def test_sample_training_completes(day: Day, window: Window) -> None:
     assert best is not None
     assert best[1] > 0.5
     assert (day.run.checkpoints / "best.pt").exists()
-    assert window.text(STATUS).startswith("Completed")
+    assert window.named_text(STATUS).startswith("Completed")
 
 
 def test_setting_applies_at_once_and_is_marked(window: Window) -> None:
@@ -260,7 +260,7 @@ def test_reopened_window_follows_the_run(day: Day, window: Window) -> None:
     window = day.reopen()
     assert run.state() == "running"
     text = window.wait_for_text(STATUS, "Running", 60)
-    until(lambda: (now := window.text(STATUS)).startswith("Running") and now != text, "progress of the run", 60)
+    until(lambda: (now := window.named_text(STATUS)).startswith("Running") and now != text, "progress of the run", 60)
     window.keys("ctrl+period")
     window.wait_for_text(STATUS, "Stopped", 60)
     assert run.state() == "stopped"
