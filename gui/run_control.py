@@ -49,7 +49,7 @@ class RunControl(QObject):
         workspace.monitor.stop_run.connect(self._stop_run)
         workspace.runs.resume_wanted.connect(self._resume)
         workspace.runs.prefill_requested.connect(self._prefill)
-        workspace.run.next_time_wanted.connect(self._set_field)
+        workspace.run.setting_requested.connect(self._set_field)
         workspace.run.changes_requested.connect(self._prefill_changed)
 
     def show_status(self) -> None:

@@ -1,1 +1,1 @@
-"""The page of one run."""
+"""Page of one run."""

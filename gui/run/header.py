@@ -1,18 +1,11 @@
-"""The top of a run's page: what it is, how it stands, and how its curves are shown."""
+"""Header of a run's page: title, state, result, views and curve controls."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 from PySide6.QtCore import Qt
-from PySide6.QtWidgets import (
-    QLabel,
-    QPushButton,
-    QTabBar,
-    QToolButton,
-    QVBoxLayout,
-    QWidget,
-)
+from PySide6.QtWidgets import QLabel, QPushButton, QTabBar, QToolButton, QWidget
 
 from engine.contract.job import Job
 from engine.runs.folder import RunFolder
@@ -21,7 +14,7 @@ from engine.system.plain_text import shortened
 from gui.plots.group import AxisKind
 from gui.run.curves.charts import RunCharts
 from gui.run.curves.plot_chooser import PlotChooser
-from gui.run.remarks import RemarksView
+from gui.run.notes import NotesView
 from gui.run.remote_bar import RemoteBar
 from gui.run.result_card import ResultCard
 from gui.sources.run_data import RunData
@@ -30,6 +23,7 @@ from gui.style import icons
 from gui.titles import devices_words, model_title, strategy_title
 from gui.widgets.curve_controls import CurveControls
 from gui.widgets.elided_label import ElidedLabel
+from gui.widgets.layouts import hbox, tab_bar, vbox
 
 _AXES: tuple[tuple[str, AxisKind], ...] = (("Time", "elapsed"), ("Steps", "count"))
 _MARKS: dict[StatusLabel, str] = {
@@ -46,20 +40,21 @@ _MARKS: dict[StatusLabel, str] = {
     "Starting": "…",
     "Waiting": "…",
 }
-_AXIS = "Only time at work counts; pauses and time in the queue are left out"
+_AXIS = "Active time only; excludes pauses and queueing"
 
 VIEWS = ("Curves", "Classes", "Predictions", "Model", "Use")
 CURVES, CLASSES, PREDICTIONS, MODEL, USE = range(len(VIEWS))
 VIEW_KEYS = "Ctrl+PgUp", "Ctrl+PgDown"
-"""Lead to the view before and the next."""
+"""Keys of the previous and the next view."""
 
 
 class RunHeader(QWidget):
-    """Title, state, the views of the run, and the controls that act on all curves.
+    """Title and state of a run, its views, and the controls of all curves.
 
-    Attributes: tabs - the run's views, in the order of `VIEWS`; which of them is shown is its owner's to follow;
-    result - what came of a run that has ended; elsewhere - offers another folder for a last state that the disk does
-    not take, and is hidden where there is none.
+    Attributes:
+        tabs: The views in the order of `VIEWS`; the page shows the current one.
+        result: Result of a run that has ended.
+        elsewhere: Button to save the last state in another folder, visible if the disk rejects it.
     """
 
     def __init__(self, parent: QWidget | None = None) -> None:
@@ -71,7 +66,7 @@ class RunHeader(QWidget):
         self._title.setObjectName("title")
         self._state = QLabel(wordWrap=True)
         self.result = ResultCard()
-        self.remarks = RemarksView()
+        self.notes = NotesView()
         self.remote = RemoteBar()
         self.elsewhere = QPushButton("Save elsewhere…")
         self.elsewhere.setAccessibleDescription("Chooses another folder for the state that could not be saved")
@@ -82,7 +77,7 @@ class RunHeader(QWidget):
         self.plots.setAccessibleName("Choose plots")
         self.plots.setToolTip("Chooses which plots are shown, and in what order")
         self.newest = QPushButton("Back to newest")
-        self.newest.setAccessibleDescription("Shows the whole run and follows the newest data")
+        self.newest.setAccessibleDescription("Shows the full run and follows the newest data")
         self.newest.hide()
         self.tabs = _tabs()
         self.controls = CurveControls(_AXES, self.newest, self.plots)
@@ -91,20 +86,11 @@ class RunHeader(QWidget):
         self._lay_out()
 
     def _lay_out(self) -> None:
-        layout = QVBoxLayout(self)
-        layout.setContentsMargins(0, 0, 0, 0)
-        layout.setSpacing(2)
-        layout.addWidget(self._title)
-        layout.addWidget(self._state)
-        layout.addWidget(self.result)
-        layout.addWidget(self.remarks)
-        layout.addWidget(self.remote)
-        layout.addWidget(self.elsewhere, 0, Qt.AlignmentFlag.AlignLeft)
-        layout.addWidget(self.tabs)
-        layout.addWidget(self.controls)
+        parts = (self._title, self._state, self.result, self.notes, self.remote, hbox(self.elsewhere, 1))
+        self.setLayout(vbox(*parts, self.tabs, self.controls, spacing=2))
 
     def connect_charts(self, charts: RunCharts) -> None:
-        """Lets the controls act on `charts`."""
+        """Connect the controls to `charts`."""
         self.controls.smoothed.connect(charts.set_smoothing)
         self.controls.log_toggled.connect(charts.loss.set_log)
         self.controls.axis_chosen.connect(charts.set_axis)
@@ -112,7 +98,7 @@ class RunHeader(QWidget):
         self.newest.clicked.connect(charts.group.follow)
         charts.group.following_changed.connect(lambda following: self.newest.setVisible(not following))
 
-    def show_run(self, run: RunFolder, data: RunData, status: RunStatus, loading: bool) -> None:
+    def show_run(self, run: RunFolder, data: RunData, status: RunStatus, is_loading: bool) -> None:
         if run is not self._run:
             self._run, self._job = run, run.job()
             self.remote.show_run(run)
@@ -121,10 +107,10 @@ class RunHeader(QWidget):
         if title != self._title.text():
             self._title.setText(title)
             self._title.setToolTip(title)
-        text = "Reading the run's log …" if loading and data.finished is None and not data.last_n else status.text
+        text = "Reading the run's log …" if is_loading and data.finished is None and not data.last_n else status.text
         self._label = status.label
         self._state.setText(f"{_MARKS.get(status.label, '')} {text}".strip())
-        self.remarks.show_data(data)
+        self.notes.show_data(data)
         self.elsewhere.setVisible(data.unsaved and status.active and not machine_of(run))
         self.recolor()
 
@@ -145,14 +131,10 @@ class RunHeader(QWidget):
 
 
 def _tabs() -> QTabBar:
-    tabs = QTabBar()
-    tabs.setAccessibleName("Views of the run")
-    tabs.setDrawBase(False)
-    tabs.setExpanding(False)
+    tabs = tab_bar("Views of the run", VIEWS)
     tabs.setUsesScrollButtons(False)
     tabs.setElideMode(Qt.TextElideMode.ElideNone)
     for index, title in enumerate(VIEWS):
-        tabs.addTab(title)
         tabs.setTabToolTip(index, f"{title} ({' and '.join(VIEW_KEYS)} change the view)")
     return tabs
 

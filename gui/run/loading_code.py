@@ -1,4 +1,4 @@
-"""The lines of PyTorch that load a run's best checkpoint into the plain model."""
+"""PyTorch code that loads a run's checkpoint into its plain model."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from engine.contract.events import Planned
 from engine.contract.job import TIMM, Job
 
 _TRANSFORMERS = ("vit_",)
-_WITHOUT_SIDE_HEADS = ("googlenet", "inception_v3")
+_WITH_AUXILIARY_HEADS = ("googlenet", "inception_v3")
 _OTHER_CHANNELS = """
 name = next(name for name, part in model.named_modules() if isinstance(part, torch.nn.Conv2d))
 old = model.get_submodule(name)
@@ -16,16 +16,20 @@ model.set_submodule(name, first)"""
 
 
 def loading_code(job: Job, plan: Planned, path: str, kind: str) -> str:
-    """Python that builds the model of `job` and loads the checkpoint at `path`.
+    """Return Python code that builds the model of `job` and loads the checkpoint at `path`.
 
-    `kind` is "best", which holds the model's state alone, or "last", which holds what resuming needs, too.
+    Args:
+        job: Job of the run.
+        plan: Its plan, with classes and channels.
+        path: Path of the checkpoint.
+        kind: "best" (model state only) or "last" (model state and training state).
     """
     state = f"torch.load({path!r}, weights_only=True)" + ('["model"]' if kind == "last" else "")
-    return f"{_building(job, plan)}\nmodel.load_state_dict({state})"
+    return f"{_build_code(job, plan)}\nmodel.load_state_dict({state})"
 
 
-def _building(job: Job, plan: Planned) -> str:
-    """Lines that end with a `model` as the run built it, without its weights."""
+def _build_code(job: Job, plan: Planned) -> str:
+    """Return code that ends with a `model` as the run built it, without weights."""
     classes, channels = len(plan.classes), plan.channels
     other = "" if channels == 3 else _OTHER_CHANNELS.format(channels=channels)
     entry = load_catalogue().model(job.model.name)
@@ -40,8 +44,8 @@ def _building(job: Job, plan: Planned) -> str:
     if predicts == "objects":
         return _detector(job, plan, other)
     if entry is not None and entry.encoder:
-        given = f"{job.model.name!r}, {job.model.encoder!r}, encoder_weights=None, in_channels={channels}, classes={classes}"
-        return f"import torch, segmentation_models_pytorch as smp; model = smp.create_model({given})"
+        arguments = f"{job.model.name!r}, {job.model.encoder!r}, encoder_weights=None, in_channels={channels}, classes={classes}"
+        return f"import torch, segmentation_models_pytorch as smp; model = smp.create_model({arguments})"
     return _from_library(job, plan, other, predicts)
 
 
@@ -49,38 +53,38 @@ def _from_library(job: Job, plan: Planned, other: str, predicts: PredictionKind)
     """Return code that builds a model of timm or torchvision."""
     classes, channels = len(plan.classes), plan.channels
     if job.model.name.startswith(TIMM):
-        given = f"{job.model.name!r}, {classes}, {channels}, {plan.image_size}"
-        return f"import torch; from engine.models.timm_models import construct; model = construct({given})"
-    more = ", aux_logits=False" if job.model.name in _WITHOUT_SIDE_HEADS else ""
+        arguments = f"{job.model.name!r}, {classes}, {channels}, {plan.image_size}"
+        return f"import torch; from engine.models.timm_models import construct; model = construct({arguments})"
+    options = ", aux_logits=False" if job.model.name in _WITH_AUXILIARY_HEADS else ""
     if job.model.name.startswith(_TRANSFORMERS):
-        more = f", image_size={plan.image_size}"
+        options = f", image_size={plan.image_size}"
     if predicts == "pixels":
-        more = ", weights_backbone=None"
-    call = f"torchvision.models.get_model({job.model.name!r}, num_classes={classes}{more})"
+        options = ", weights_backbone=None"
+    call = f"torchvision.models.get_model({job.model.name!r}, num_classes={classes}{options})"
     return f"import torch, torchvision; model = {call}{other}"
 
 
 def _from_file(job: Job, classes: int, channels: int, other: str) -> str:
     task = load_catalogue().task(job.task)
     if task is not None and task.file:
-        of_file = f"runpy.run_path({job.model.name!r}).values()"
-        derived = "isinstance(each, type) and issubclass(each, CustomTask) and each is not CustomTask"
+        contents = f"runpy.run_path({job.model.name!r}).values()"
+        is_subclass = "isinstance(each, type) and issubclass(each, CustomTask) and each is not CustomTask"
         return (
             "import torch, runpy; from engine.tasks.custom.interface import CustomTask\n"
-            f"own = next(each for each in {of_file} if {derived})\nmodel = own().build_model({classes}, {channels})"
+            f"own = next(each for each in {contents} if {is_subclass})\nmodel = own().build_model({classes}, {channels})"
         )
-    return f'import torch, runpy; model = runpy.run_path({job.model.name!r})["build_model"]({_scores(job, classes)}){other}'
+    return f'import torch, runpy; model = runpy.run_path({job.model.name!r})["build_model"]({_score_count(job, classes)}){other}'
 
 
 def _from_package(job: Job, plan: Planned) -> str:
-    given = f"Job.from_fields(model={job.model.name!r}, options={job.options!r}), {_scores(job, len(plan.classes))}, {plan.channels}"
+    arguments = f"Job.from_fields(model={job.model.name!r}, options={job.options!r}), {_score_count(job, len(plan.classes))}, {plan.channels}"
     return (
         "import torch; from engine.contract.job import Job; from engine.models.registry import build_foreign\n"
-        f"model = build_foreign({given})"
+        f"model = build_foreign({arguments})"
     )
 
 
-def _scores(job: Job, classes: int) -> int:
+def _score_count(job: Job, classes: int) -> int:
     """Return the number of scores that a model from a file or a package returns; detectors score a background, too."""
     entry = load_catalogue().task(job.task)
     if entry is not None and entry.scores is not None:
@@ -92,7 +96,7 @@ def _detector(job: Job, plan: Planned, other: str) -> str:
     classes = len(plan.classes) + 1  # with the background
     entry = load_catalogue().model(job.model.name)
     if entry is not None and entry.encoder:
-        given = f"{job.model.name!r}, {job.model.encoder!r}, {classes}, {plan.channels}, {plan.image_size}"
-        return f"import torch; from engine.models.pyramid_detectors import construct; model = construct({given})"
-    given = f"{job.model.name!r}, weights=None, weights_backbone=None, num_classes={classes}"
-    return f"import torch, torchvision; model = torchvision.models.get_model({given}){other}"
+        arguments = f"{job.model.name!r}, {job.model.encoder!r}, {classes}, {plan.channels}, {plan.image_size}"
+        return f"import torch; from engine.models.pyramid_detectors import construct; model = construct({arguments})"
+    arguments = f"{job.model.name!r}, weights=None, weights_backbone=None, num_classes={classes}"
+    return f"import torch, torchvision; model = torchvision.models.get_model({arguments}){other}"

@@ -1,4 +1,4 @@
-"""Which of a run's models is used, and on which devices: the rows that all forms share which work with one."""
+"""Editors of a checkpoint and of devices, shared by all forms that use a model."""
 
 from __future__ import annotations
 
@@ -20,12 +20,16 @@ _BEST = ("best", "best", "")
 
 
 class CheckpointEditor(ChoiceEditor):
-    """One of the run's checkpoints, the best one first.
+    """Choice of a checkpoint, the best one first.
 
-    Signals: looked() - it is known whether there is any. Attributes: found - whether there was at the last look.
+    Signals:
+        refreshed(): `found` is up to date.
+
+    Attributes:
+        found: True if the run has a checkpoint.
     """
 
-    looked = Signal()
+    refreshed = Signal()
 
     def __init__(self) -> None:
         super().__init__([_BEST])
@@ -33,85 +37,88 @@ class CheckpointEditor(ChoiceEditor):
         self._run: RunFolder | None = None
 
     def show_run(self, run: RunFolder) -> None:
-        """Offers the checkpoints of `run`."""
+        """List the checkpoints of `run`."""
         self._run = run
-        self.look()
+        self.refresh()
 
-    def look(self) -> None:
-        """Looks again which there are."""
+    def refresh(self) -> None:
+        """Reload the list."""
         if self._run is not None:
-            in_background(partial(checkpoints_of, self._run), self, partial(self._offer, self._run), ignore_os_error)
+            in_background(
+                partial(checkpoints_of, self._run), self, partial(self._show_checkpoints, self._run), ignore_os_error
+            )
 
-    def _offer(self, run: RunFolder, found: tuple[Checkpoint, ...]) -> None:
+    def _show_checkpoints(self, run: RunFolder, found: tuple[Checkpoint, ...]) -> None:
         if run is not self._run:
             return
-        before = self.value()
         choices = [(each.name, " · ".join(filter(None, (_title(each), each.words))), "") for each in found]
         choices.sort(key=lambda choice: choice[0] != BEST)
-        self.box.clear()
-        self.set_choices(choices or [_BEST])
-        self.box.setCurrentIndex(max(0, self.box.findData(before)))
+        self.reset_choices(choices or [_BEST], self.value())
         self.found = bool(choices)
-        self.looked.emit()
+        self.refreshed.emit()
 
 
 class DevicesEditor(QWidget):
-    """A box for each GPU of this machine and one for the CPU, which works alone. Those of the run are checked at first.
+    """Check boxes for this machine's GPUs and for the CPU, which excludes GPUs.
 
-    Signals: edited() - others may be checked; remade() - the boxes are others, which come last in the order of Tab.
-    Attributes: boxes - the boxes by their devices.
+    Signals:
+        edited(): the checked devices may have changed.
+        rebuilt(): the boxes were recreated and are last in the tab order.
+
+    Attributes:
+        boxes: Check boxes by device.
     """
 
     edited = Signal()
-    remade = Signal()
+    rebuilt = Signal()
 
-    def __init__(self, what: str) -> None:
-        """`what` is done on them, as in "Evaluate"; it begins the boxes' accessible names."""
+    def __init__(self, activity: str) -> None:
+        """Create the boxes; `activity` such as "Evaluate" begins their accessible names."""
         super().__init__()
-        self._what = what
-        self._own: tuple[str, ...] = (CPU,)
-        self._names: dict[str, str] = {}
+        self._activity = activity
+        self._run_devices: tuple[str, ...] = (CPU,)
+        self._titles: dict[str, str] = {}
         self.boxes: dict[str, QCheckBox] = {}
         self._flow = FlowLayout(self, spacing=14)
-        self._show()
+        self._rebuild()
 
-    def show_own(self, devices: Sequence[str]) -> None:
-        """Checks those of `devices`, which a run had, that are here; the CPU where none is."""
-        self._own = tuple(devices) or (CPU,)
-        self._show()
+    def show_devices(self, devices: Sequence[str]) -> None:
+        """Check the `devices` of a run that are on this machine, else the CPU."""
+        self._run_devices = tuple(devices) or (CPU,)
+        self._rebuild()
 
-    def set_gpus(self, names: Mapping[str, str]) -> None:
-        """What this machine's GPUs are called, by their UUIDs."""
-        if names != self._names:
-            self._names = dict(names)
-            self._show()
+    def set_gpus(self, titles: Mapping[str, str]) -> None:
+        """Set the titles of this machine's GPUs by their UUIDs."""
+        if titles != self._titles:
+            self._titles = dict(titles)
+            self._rebuild()
 
     def value(self) -> tuple[str, ...]:
-        """Those that are checked, the CPU with as many workers as the run had."""
+        """Return the checked devices; the CPU is repeated for each worker of the run."""
         chosen = [device for device, box in self.boxes.items() if box.isChecked()]
-        workers = self._own.count(CPU) or 1
+        workers = self._run_devices.count(CPU) or 1
         return tuple(each for device in chosen for each in [device] * (workers if device == CPU else 1))
 
-    def _show(self) -> None:
-        known = [*self._names, CPU]
-        own = [device for device in dict.fromkeys(self._own) if device in known] or [CPU]
+    def _rebuild(self) -> None:
+        known = [*self._titles, CPU]
+        checked = [device for device in dict.fromkeys(self._run_devices) if device in known] or [CPU]
         for box in self.boxes.values():
             self._flow.removeWidget(box)
             box.deleteLater()
         self.boxes = {}
         for device in known:
-            title = "CPU" if device == CPU else self._names[device]
+            title = "CPU" if device == CPU else self._titles[device]
             self.boxes[device] = box = QCheckBox(title)
-            box.setAccessibleName(f"{self._what} on {title}")
-            box.setChecked(device in own)
-            box.toggled.connect(partial(self._chose, device))
+            box.setAccessibleName(f"{self._activity} on {title}")
+            box.setChecked(device in checked)
+            box.toggled.connect(partial(self._on_toggled, device))
             self._flow.addWidget(box)
         self.updateGeometry()
-        self.remade.emit()
+        self.rebuilt.emit()
         self.edited.emit()
 
-    def _chose(self, device: str, on: bool) -> None:
-        if on:
+    def _on_toggled(self, device: str, is_checked: bool) -> None:
+        if is_checked:
             for other, box in self.boxes.items():
                 if CPU in (device, other) and other != device:
                     box.setChecked(False)
@@ -119,9 +126,7 @@ class DevicesEditor(QWidget):
 
 
 def form_grid(*rows: tuple[str, str, QWidget]) -> QGridLayout:
-    """A form: a row for each (title, accessible name, editor). An editor without a title takes the second column
-    alone.
-    """
+    """Return a form with a row per (title, accessible name, editor); a row without a title has only its editor."""
     grid = QGridLayout()
     grid.setHorizontalSpacing(12)
     grid.setVerticalSpacing(8)

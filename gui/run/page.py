@@ -1,6 +1,4 @@
-"""The run on screen: what it is, its curves and log, how it does on each class, what it predicts, its result and what
-its model is worth.
-"""
+"""Page of the run on screen: header, curves and log, classes, predictions, model and its use."""
 
 from __future__ import annotations
 
@@ -10,7 +8,7 @@ from pathlib import Path
 
 from PySide6.QtCore import Qt, QTimer, Signal
 from PySide6.QtGui import QShowEvent
-from PySide6.QtWidgets import QScrollArea, QSplitter, QStackedWidget, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QScrollArea, QSplitter, QStackedWidget, QWidget
 
 from engine.contract.devices import Snapshot, gpu_title
 from engine.runs.folder import RunFolder
@@ -33,23 +31,21 @@ from gui.style import theme
 from gui.welcome.page import WelcomePage
 from gui.widgets.file_dialogs import choose, choose_target
 from gui.widgets.front_stack import FrontStack
+from gui.widgets.layouts import vbox
 
 _PREPARE_MS = 400
 
 
 class RunPage(QWidget):
-    """Shows what a `RunSession` follows. The plots are made a little after the page is first seen. Which of its views
-    is shown stays so from run to run.
+    """Page of the run that a `RunSession` follows. The chosen view stays from run to run.
 
     Signals:
-        next_time_wanted(str, object): a field of the job, and the value that the next run is to have for it.
-        changes_requested(RunFolder, dict, bool): That run with these values is to be put into the form; True to train it
-            further.
-        message(str, str): in plain words, what came of exporting the run or a table of it, or that the run does not answer;
-            "info" or "warning".
+        setting_requested(str, object): field of the job and its value for the next run.
+        changes_requested(RunFolder, dict, bool): run and values to put into the form; True to train it further.
+        message(str, str): outcome of an export, or a run that does not answer; "info" or "warning".
     """
 
-    next_time_wanted = Signal(str, object)
+    setting_requested = Signal(str, object)
     changes_requested = Signal(object, object, bool)
     message = Signal(str, str)
 
@@ -63,27 +59,27 @@ class RunPage(QWidget):
         self.header = RunHeader()
         self.log = LogView()
         self.result = self.header.result
-        self.result.export_wanted.connect(self._ask_where_to)
+        self.result.export_requested.connect(self._choose_export_file)
         self.verdict = VerdictCard()
         self.verdict.requested.connect(
             lambda changes, further: self.changes_requested.emit(store.run, changes, further)
         )
         self.exporter = Exporter(self)
         self.exporter.done.connect(lambda path: self.message.emit(f"The run was exported to {path}.", "info"))
-        self.exporter.failed.connect(lambda why: self.message.emit(why, "warning"))
+        self.exporter.failed.connect(lambda reason: self.message.emit(reason, "warning"))
         self.strategy = StrategyView()
         self.time = TimeSpentView()
-        self.time.loader_workers_wanted.connect(store.use_loader_workers)
-        self.time.next_time_wanted.connect(self.next_time_wanted)
+        self.time.loader_workers_requested.connect(store.use_loader_workers)
+        self.time.setting_requested.connect(self.setting_requested)
         self.classes = ClassesView()
         self.classes.message.connect(self.message)
         self.predictions = PredictionsView()
-        self._of_model: dict[int, ModelView | UseView] = {}
+        self._model_views: dict[int, ModelView | UseView] = {}
         self.views = FrontStack()
         self.header.tabs.currentChanged.connect(self._show_view)
         self._gpu_titles: dict[str, str] = {}
         self._titles: Mapping[str, str] = {}
-        self._result_shown = False
+        self._is_result_shown = False
         self._executions = 0
         self.welcome = WelcomePage()
         self.large = LargePlot()
@@ -91,66 +87,66 @@ class RunPage(QWidget):
         self._splitter = QSplitter(Qt.Orientation.Vertical)
         self._stack = FrontStack()
         self._stack.addWidget(self.welcome)
-        layout = QVBoxLayout(self)
-        layout.setContentsMargins(0, 0, 0, 0)
-        layout.addWidget(self._stack)
+        self.setLayout(vbox(self._stack))
         self._connect()
 
     def _connect(self) -> None:
         store = self.store
-        self.header.remote.fetched.connect(self._look_for_models)
-        self.header.elsewhere.clicked.connect(self._ask_for_another_folder)
+        self.header.remote.fetched.connect(self._reload_models)
+        self.header.elsewhere.clicked.connect(self._choose_save_folder)
         store.message.connect(self.message)
-        store.opened.connect(self._opened)
+        store.opened.connect(self._on_opened)
         store.changed.connect(self._show)
         store.finished.connect(lambda _outcome: self._show())
         theme.notifier.changed.connect(self.recolor)
-        for which, keys, by in zip(("previous", "next"), VIEW_KEYS, (-1, 1), strict=True):
-            Action(self, f"{which}_view", f"The run's {which} view", "", keys).on_trigger(partial(self._next_view, by))
+        for which, keys, step in zip(("previous", "next"), VIEW_KEYS, (-1, 1), strict=True):
+            Action(self, f"{which}_view", f"The run's {which} view", "", keys).on_trigger(
+                partial(self._switch_view, step)
+            )
         if store.run is not None:
-            self._opened()
+            self._on_opened()
 
     def set_machine(self, snapshot: Snapshot) -> None:
-        """What this machine has, and what its GPUs are called."""
+        """Set this machine's devices and the titles of its GPUs."""
         self._gpu_titles = {gpu.uuid: gpu_title(gpu) for gpu in snapshot.gpus}
         self.store.name_gpus({**self._titles, **self._gpu_titles})
-        for view in self._of_model.values():
+        for view in self._model_views.values():
             view.set_gpus(self._gpu_titles)
         self.welcome.set_machine(snapshot)
 
     def name_devices(self, titles: Mapping[str, str]) -> None:
-        """What the devices of all machines are called, by what jobs call them."""
+        """Set the titles of the devices of all machines by their ids in jobs."""
         self._titles = titles
         self.store.name_gpus({**titles, **self._gpu_titles})
 
     def showEvent(self, event: QShowEvent) -> None:
         super().showEvent(event)
         if self.charts is None:
-            # Making the plots takes a tenth of a second, which nobody should wait for when a run begins.
-            QTimer.singleShot(_PREPARE_MS, self, self._built)
+            # Creating the plots takes 0.1 s, which should not delay the start of a run.
+            QTimer.singleShot(_PREPARE_MS, self, self._build)
 
-    def _opened(self) -> None:
+    def _on_opened(self) -> None:
         if self.store.run is None:
             self._stack.setCurrentIndex(0)
             return
-        charts = self._built()
+        charts = self._build()
         charts.restart()
         self.classes.restart()
         self.predictions.restart()
-        for view in self._of_model.values():
+        for view in self._model_views.values():
             view.show_run(self.store.run)
         self.log.clear()
         self._executions = 0
         self.result.hide()
-        self._result_shown = False
+        self._is_result_shown = False
         self._stack.setCurrentIndex(1)
         self._show()
 
-    def _look_for_models(self) -> None:
-        """There is a file more in the run's folder."""
+    def _reload_models(self) -> None:
+        """Reload the views of the model after a file was added to the run folder."""
         if self.store.run is not None:
-            run = RunFolder(self.store.run.path)  # another one, which they look at anew
-            for view in self._of_model.values():
+            run = RunFolder(self.store.run.path)  # the views reload for a new object
+            for view in self._model_views.values():
                 view.show_run(run)
 
     def _show(self) -> None:
@@ -160,11 +156,11 @@ class RunPage(QWidget):
         status = store.status
         self.header.show_run(store.run, store.data, status, store.loading)
         self.charts.show_data(store.data)
-        more = status.active or store.loading
-        self.classes.show_data(store.data, more)
-        self.predictions.show_data(store.run.path, store.data, more)
+        may_grow = status.active or store.loading
+        self.classes.show_data(store.data, may_grow)
+        self.predictions.show_data(store.run.path, store.data, may_grow)
         if store.data.executions != self._executions:
-            # What was measured of the strategy and the time is of the workers, the curves are of the run.
+            # Strategy and step times belong to one execution, the curves to the run.
             self._executions = store.data.executions
             self.strategy.restart()
             self.time.restart()
@@ -173,71 +169,71 @@ class RunPage(QWidget):
         before = self.strategy.maximumHeight()
         self.strategy.show_data(store.data, {**device_titles(store.data), **self._titles, **self._gpu_titles})
         if self.strategy.maximumHeight() != before:
-            QTimer.singleShot(0, self, self._give_room_to_curves)  # once the splitter has laid it out
+            QTimer.singleShot(0, self, self._give_room_to_curves)  # after the splitter's layout
         if self.log.show_lines(store.data.lines):
             store.request_update()
-        if not status.active and not store.loading and not self._result_shown:
-            self._result_shown = True
+        if not status.active and not store.loading and not self._is_result_shown:
+            self._is_result_shown = True
             self.result.show_result(store.run, store.data)
             self.result.show()
-        elif status.active and self._result_shown:
-            self._result_shown = False
+        elif status.active and self._is_result_shown:
+            self._is_result_shown = False
             self.result.hide()
 
     def _show_view(self, view: int) -> None:
         self.header.controls.setVisible(view == CURVES)
-        if view in (MODEL, USE) and view not in self._of_model and self.charts is not None:
-            self._make_view_of_model(view)
+        if view in (MODEL, USE) and view not in self._model_views and self.charts is not None:
+            self._make_model_view(view)
         self.views.setCurrentIndex(view)
 
-    def _make_view_of_model(self, number: int) -> None:
-        """Makes the view of how good the model is, or of what it can be used for, when it is first looked at."""
-        view = self._of_model[number] = ModelView() if number == MODEL else UseView()
+    def _make_model_view(self, number: int) -> None:
+        """Create the view of the model or its use when it is first shown."""
+        view = self._model_views[number] = ModelView() if number == MODEL else UseView()
         view.message.connect(self.message)
         view.set_gpus(self._gpu_titles)
         view.show_run(self.store.run)
-        place = self.views.widget(number)
-        assert place is not None
+        placeholder = self.views.widget(number)
+        assert placeholder is not None
         self.views.insertWidget(number, view)
-        self.views.removeWidget(place)
-        place.deleteLater()
+        self.views.removeWidget(placeholder)
+        placeholder.deleteLater()
 
-    def _next_view(self, by: int) -> None:
+    def _switch_view(self, step: int) -> None:
         tabs = self.header.tabs
-        tabs.setCurrentIndex((tabs.currentIndex() + by) % tabs.count())
+        tabs.setCurrentIndex((tabs.currentIndex() + step) % tabs.count())
 
-    def _ask_where_to(self) -> None:
+    def _choose_export_file(self) -> None:
         run = self.store.run
         if run is not None:
             choose_target(self, "Export the run", f"{run.run_id}.zip", lambda path: self.export(run, path))
 
-    def _ask_for_another_folder(self) -> None:
+    def _choose_save_folder(self) -> None:
         choose(self, "Save the last state in", "", folder=True, chosen=self.store.save_elsewhere)
 
     def export(self, run: RunFolder, path: Path) -> None:
-        """Writes `run` to one zip file; what came of it is told."""
+        """Export `run` to a zip file and report the outcome."""
         self.message.emit(f"Exporting {run.run_id}; collecting machine information takes a few seconds …", "info")
         self.exporter.start(run, path)
 
     def close_work(self) -> None:
-        """Ends what goes on with runs and their models, for the end of the window."""
+        """Stop background work at the end of the window."""
         self.exporter.close()
         self.header.remote.close_work()
-        for view in self._of_model.values():
+        for view in self._model_views.values():
             view.close_work()
 
     def _give_room_to_curves(self) -> None:
-        """A splitter keeps the room of a part that has become lower; the curves can use it."""
+        """Give the curves the height that the strategy view no longer needs."""
         charts, strategy, log = self._splitter.sizes()
         spare = strategy - self.strategy.maximumHeight()
         if not self.strategy.isHidden() and spare > 0:
             self._splitter.setSizes([charts + spare, strategy - spare, log])
 
-    def _built(self) -> RunCharts:
+    def _build(self) -> RunCharts:
         if self.charts is not None:
             return self.charts
         self.charts = charts = RunCharts(self._settings)
-        charts.rows.enlarge_wanted.connect(self._enlarge)
+        charts.rows.enlarge_requested.connect(self._enlarge)
         self.large.closed.connect(self._show_all_plots)
         self.header.connect_charts(charts)
         splitter = self._splitter
@@ -246,29 +242,22 @@ class RunPage(QWidget):
             splitter.addWidget(widget)
             splitter.setStretchFactor(splitter.indexOf(widget), stretch)
         self.log.setMinimumHeight(140)
-        # A splitter by itself, since a layout with wrapped texts would ask for its ideal height, not its least.
+        # A splitter in a scroll area of its own, since layouts with wrapped texts ask for their preferred height.
         scroll = QScrollArea(widgetResizable=True)
         scroll.setObjectName("panel")
         scroll.setFocusPolicy(Qt.FocusPolicy.NoFocus)
         scroll.setWidget(splitter)
         curves = QWidget()
-        column = QVBoxLayout(curves)
-        column.setContentsMargins(0, 0, 0, 0)
-        column.setSpacing(4)
-        column.addWidget(self.verdict)
-        column.addWidget(self.time)
-        column.addWidget(scroll, 1)
+        curves.setLayout(vbox(self.verdict, self.time, (scroll, 1), spacing=4))
         for page in (curves, self.large):
             self._curves.addWidget(page)
         for view in (self._curves, self.classes, self.predictions, QWidget(), QWidget()):
             self.views.addWidget(view)
         self._show_view(self.header.tabs.currentIndex())
         inside = QWidget()
-        layout = QVBoxLayout(inside)
+        layout = vbox(self.header, (self.views, 1), spacing=6)
         layout.setContentsMargins(14, 8, 14, 8)
-        layout.setSpacing(6)
-        layout.addWidget(self.header)
-        layout.addWidget(self.views, 1)
+        inside.setLayout(layout)
         self._stack.addWidget(inside)
         return charts
 
@@ -284,4 +273,5 @@ class RunPage(QWidget):
 
     def recolor(self) -> None:
         self.header.recolor()
-        self.log.recolor(self.store.data.lines)
+        if self.log.recolor(self.store.data.lines):
+            self.store.request_update()

@@ -1,11 +1,11 @@
-"""Says that the run on screen is on another machine, and fetches files of it from there."""
+"""Banner for a run on another machine, which downloads files of the run."""
 
 from __future__ import annotations
 
 from functools import partial
 
 from PySide6.QtCore import Qt, Signal
-from PySide6.QtWidgets import QHBoxLayout, QLabel, QMenu, QPushButton, QWidget
+from PySide6.QtWidgets import QLabel, QMenu, QPushButton, QWidget
 
 from engine.contract.nodes import FetchProgress, RunFile
 from engine.runs.folder import RunFolder
@@ -13,12 +13,14 @@ from engine.runs.index import machine_of
 from gui.format import size, size_of
 from gui.sources.background import in_background
 from gui.sources.remote_runs import FileFetch, QueryFailed, files_of
+from gui.widgets.layouts import hbox
 
 
 class RemoteBar(QWidget):
-    """In sight while a run of another machine is on screen.
+    """Banner of a run on another machine.
 
-    Signals: fetched() - a file of the run has come.
+    Signals:
+        fetched(): a file of the run was downloaded.
     """
 
     fetched = Signal()
@@ -34,24 +36,20 @@ class RemoteBar(QWidget):
         self.button = QPushButton("Fetch file …")
         self.button.setToolTip("Copies a checkpoint or a log of this run to this machine")
         self.cancel = QPushButton("Cancel")
-        self.cancel.setToolTip("Keeps what has come, for the next time")
+        self.cancel.setToolTip("Keeps the partial data")
         self.files = FileFetch(self)
-        row = QHBoxLayout(self)
-        row.setContentsMargins(0, 0, 0, 0)
-        row.addWidget(self.label, 1)
-        row.addWidget(self.button)
-        row.addWidget(self.cancel)
-        self.button.clicked.connect(self._ask)
+        self.setLayout(hbox((self.label, 1), self.button, self.cancel))
+        self.button.clicked.connect(self._list_files)
         self.cancel.clicked.connect(self._cancel)
         self.files.progress.connect(self._show_progress)
-        self.files.done.connect(self._done)
+        self.files.done.connect(self._on_done)
         self.files.refused.connect(self._show_state)
         self.files.failed.connect(self._show_state)
         self.hide()
         self.cancel.hide()
 
     def show_run(self, run: RunFolder) -> None:
-        """Is there for `run` if that is on another machine."""
+        """Show the banner if `run` is on another machine."""
         if run is not self._run:
             self._run = run
             self.files.cancel()
@@ -59,7 +57,7 @@ class RemoteBar(QWidget):
             self.setVisible(bool(machine_of(run)))
 
     def fetch(self, path: str) -> None:
-        """Fetches a file of the run."""
+        """Download a file of the run."""
         assert self._run is not None
         self._path = path
         self._show_state(f"Fetching {path} …")
@@ -70,13 +68,15 @@ class RemoteBar(QWidget):
     def close_work(self) -> None:
         self.files.close()
 
-    def _ask(self) -> None:
-        """Offers what there is."""
+    def _list_files(self) -> None:
+        """List the files on a thread, then show them in a menu."""
         assert self._run is not None
         run = self._run
-        in_background(partial(files_of, machine_of(run), run.run_id), self, partial(self._offer, run), self._not_told)
+        in_background(
+            partial(files_of, machine_of(run), run.run_id), self, partial(self._show_menu, run), self._show_error
+        )
 
-    def _offer(self, run: RunFolder, files: list[RunFile]) -> None:
+    def _show_menu(self, run: RunFolder, files: list[RunFile]) -> None:
         if run is not self._run:
             return
         menu = QMenu(self)
@@ -85,10 +85,10 @@ class RemoteBar(QWidget):
             action = menu.addAction(f"{file.path} · {size(file.size_bytes)}".replace("&", "&&"))
             action.triggered.connect(lambda _on=False, path=file.path: self.fetch(path))
         if not files:
-            menu.addAction("There is nothing to fetch yet").setEnabled(False)
+            menu.addAction("No files to fetch").setEnabled(False)
         menu.popup(self.button.mapToGlobal(self.button.rect().bottomLeft()))
 
-    def _not_told(self, error: Exception) -> None:
+    def _show_error(self, error: Exception) -> None:
         if not isinstance(error, QueryFailed):
             raise error
         self._show_state(str(error))
@@ -97,15 +97,15 @@ class RemoteBar(QWidget):
         self.files.cancel()
         self._show_state()
 
-    def _show_progress(self, told: FetchProgress) -> None:
-        self.label.setText(f"Fetching {self._path}: {size_of(told.done_bytes, told.total_bytes)}")
+    def _show_progress(self, progress: FetchProgress) -> None:
+        self.label.setText(f"Fetching {self._path}: {size_of(progress.done_bytes, progress.total_bytes)}")
 
-    def _done(self, path: str) -> None:
+    def _on_done(self, path: str) -> None:
         self._show_state(f"{self._path} is in {path}.")
         self.fetched.emit()
 
     def _show_state(self, text: str = "") -> None:
         machine = machine_of(self._run) if self._run is not None else ""
-        self.label.setText(text or f"This run is on {machine}. Closing the window changes nothing for it.")
+        self.label.setText(text or f"This run is on {machine}. Closing the window doesn't affect it.")
         self.cancel.hide()
         self.button.show()

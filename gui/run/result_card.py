@@ -1,4 +1,4 @@
-"""A finished run's result: its best metric, its checkpoints, and the code that loads them, in one line."""
+"""Result of a finished run in one line: best metric, checkpoints and loading code."""
 
 from __future__ import annotations
 
@@ -6,9 +6,8 @@ from pathlib import Path
 
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtGui import QGuiApplication
-from PySide6.QtWidgets import QHBoxLayout, QToolButton, QWidget
+from PySide6.QtWidgets import QToolButton, QWidget
 
-from engine.contract.events import RunFinished
 from engine.runs.folder import RunFolder
 from engine.runs.metrics import measure_words
 from engine.system.format import duration
@@ -18,17 +17,20 @@ from gui.sources.run_data import RunData
 from gui.style import icons
 from gui.widgets.elided_label import ElidedLabel
 from gui.widgets.file_dialogs import reveal
+from gui.widgets.layouts import hbox
 
 
 class ResultCard(QWidget):
-    """One line, shown once a run has ended, however it ended.
+    """Result of a run that has ended.
 
-    `code` holds the lines of Python that load the best checkpoint, "" where there is none.
+    Signals:
+        export_requested(): the user wants to export the run.
 
-    Signals: export_wanted() - the run is to be written to one file.
+    Attributes:
+        code: Python that loads the best checkpoint, "" without one.
     """
 
-    export_wanted = Signal()
+    export_requested = Signal()
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -38,38 +40,27 @@ class ResultCard(QWidget):
         self._text.setObjectName("muted")
         self._text.setAccessibleName("Result")
         self.copy = _button("copy", "Copy loading code", "Copies the PyTorch code that loads the best checkpoint")
-        self.copy.clicked.connect(self._copy_code)
+        self.copy.clicked.connect(lambda: QGuiApplication.clipboard().setText(self.code))
         self.export = _button(
             "export",
             "Export the run",
             "Saves a zip file for bug reports with the job, logs and machine information, without checkpoints",
         )
-        self.export.clicked.connect(self.export_wanted)
+        self.export.clicked.connect(self.export_requested)
         self.open = _button("folder", "Open folder", "Opens the run's folder in the file manager")
-        self.open.clicked.connect(self._open_folder)
-        layout = QHBoxLayout(self)
-        layout.setContentsMargins(0, 0, 0, 0)
-        layout.setSpacing(2)
-        layout.addWidget(self._text, 1)
-        for button in (self.copy, self.export, self.open):
-            layout.addWidget(button)
+        self.open.clicked.connect(lambda: reveal(Path(self._folder)))
+        self.setLayout(hbox((self._text, 1), self.copy, self.export, self.open, spacing=2))
 
     def show_result(self, run: RunFolder, data: RunData) -> None:
-        """Fills the line from a run that has ended."""
+        """Show the result of a run that has ended."""
         self._folder = str(run.path)
-        facts = _facts(run, data, data.finished)
+        facts = _facts(run, data)
         self._text.setText(" · ".join(facts))
         self._text.setToolTip("\n".join(facts))
         self._text.setAccessibleDescription(self._text.text())
         self.code = _code(run, data)
         self.copy.setVisible(bool(self.code))
         self.copy.setToolTip(f"Copy loading code:\n{self.code}")
-
-    def _open_folder(self) -> None:
-        reveal(Path(self._folder))
-
-    def _copy_code(self) -> None:
-        QGuiApplication.clipboard().setText(self.code)
 
 
 def _code(run: RunFolder, data: RunData) -> str:
@@ -90,11 +81,12 @@ def _button(icon: str, name: str, tip: str) -> QToolButton:
     return button
 
 
-def _facts(run: RunFolder, data: RunData, finished: RunFinished | None) -> list[str]:
+def _facts(run: RunFolder, data: RunData) -> list[str]:
+    finished = data.finished
     facts = [f"Took {duration(data.seconds(finished))}"] if finished is not None and finished.seconds else []
     if finished is not None and finished.best:
-        where = f" (epoch {finished.best_epoch})" if finished.best_epoch is not None else ""
-        facts.append(f"best {measures_words(finished.best, data)}{where}")
+        epoch = f" (epoch {finished.best_epoch})" if finished.best_epoch is not None else ""
+        facts.append(f"best {_format_metrics(finished.best, data)}{epoch}")
     if data.checkpoints:
         files = [f"{Path(saved.path).name} ({size(saved.bytes)})" for _, saved in sorted(data.checkpoints.items())]
         facts.append(f"{' and '.join(files)} in {run.checkpoints}")
@@ -105,7 +97,7 @@ def _facts(run: RunFolder, data: RunData, finished: RunFinished | None) -> list[
     return facts
 
 
-def measures_words(measures: dict[str, float], data: RunData) -> str:
-    """All measures with their titles and units."""
+def _format_metrics(metrics: dict[str, float], data: RunData) -> str:
+    """Format all metrics with titles and units."""
     task = data.started.job.task if data.started is not None else ""
-    return ", ".join(measure_words(task, name, value, localised) for name, value in measures.items())
+    return ", ".join(measure_words(task, name, value, localised) for name, value in metrics.items())

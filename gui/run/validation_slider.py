@@ -1,27 +1,30 @@
-"""Which of a run's validations is looked at: a slider through all of them, which stays with the newest while it is
-there.
-"""
+"""Slider through the validations of a run, which follows the newest."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from PySide6.QtCore import QSignalBlocker, Qt, Signal
-from PySide6.QtWidgets import QHBoxLayout, QLabel, QSlider, QToolButton, QWidget
+from PySide6.QtWidgets import QLabel, QSlider, QToolButton, QWidget
 
 from engine.contract.events import Predicted
 from gui.format import localised
 from gui.sources.run_data import RunData
 from gui.sources.run_series import ClassFigures
 from gui.style import theme
+from gui.widgets.layouts import hbox
 
-_KEYS = "Left and Right step through the validations; Home and End go to the first and the newest"
+_KEYS = "Left and Right step through the validations; Home and End step to the first and the newest"
 
 
 class ValidationSlider(QWidget):
-    """Signals: moved(int) - another validation is looked at, by its place among those shown.
+    """Slider through the validations of a run.
 
-    Attributes: position - of the one looked at, from 0; -1 while there is none.
+    Signals:
+        moved(int): index of the chosen validation.
+
+    Attributes:
+        position: Index of the chosen validation, -1 without any.
     """
 
     moved = Signal(int)
@@ -29,95 +32,88 @@ class ValidationSlider(QWidget):
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self.position = -1
-        self._moments: Sequence[ClassFigures | Predicted] = ()
+        self._validations: Sequence[ClassFigures | Predicted] = ()
         self._epochs = 0
         self._best: int | None = None
-        self.back = _button("◂", "Previous validation")
-        self.forth = _button("▸", "Next validation")
+        self.previous = _step_button("◂", "Previous validation")
+        self.next = _step_button("▸", "Next validation")
         self.best = QToolButton()
         self.best.setText("Best")
-        self.best.setToolTip("Goes to the validation of the best checkpoint (B)")
-        self.best.setAccessibleName("Go to the validation of the best checkpoint")
+        self.best.setToolTip("Shows the validation of the best checkpoint (B)")
+        self.best.setAccessibleName("Show the validation of the best checkpoint")
         self.slider = QSlider(Qt.Orientation.Horizontal)
         self.slider.setAccessibleName("Validation")
         self.slider.setToolTip(_KEYS)
         self.slider.setMinimumWidth(90)
         self.slider.setPageStep(10)
-        self.words = QLabel()
-        self.words.setFont(theme.tabular(self.words.font()))
-        row = QHBoxLayout(self)
-        row.setContentsMargins(0, 0, 0, 0)
-        row.setSpacing(6)
-        row.addWidget(self.back)
-        row.addWidget(self.slider, 1)
-        row.addWidget(self.forth)
-        row.addWidget(self.best)
-        row.addWidget(self.words)
-        self.back.clicked.connect(lambda: self.go(-1))
-        self.forth.clicked.connect(lambda: self.go(1))
-        self.best.clicked.connect(self.go_to_best)
-        self.slider.valueChanged.connect(self._move)
+        self.label = QLabel()
+        self.label.setFont(theme.tabular(self.label.font()))
+        self.setLayout(hbox(self.previous, (self.slider, 1), self.next, self.best, self.label, spacing=6))
+        self.previous.clicked.connect(lambda: self.step(-1))
+        self.next.clicked.connect(lambda: self.step(1))
+        self.best.clicked.connect(self.show_best)
+        self.slider.valueChanged.connect(self._on_moved)
 
     def restart(self) -> None:
-        """Another run is to be shown."""
-        self.position, self._moments, self._best = -1, (), None
+        """Prepare for another run."""
+        self.position, self._validations, self._best = -1, (), None
 
-    def show_moments(self, validation_slider: Sequence[ClassFigures | Predicted], data: RunData) -> bool:
-        """Offers `validation_slider`, those of `data`; true where another one is looked at than before."""
-        before = self._moment()
-        at_end = self.position in (-1, self.slider.maximum())
-        # A copy: what is handed on goes on growing, and is cut.
-        self._moments = tuple(validation_slider)
+    def show_validations(self, validations: Sequence[ClassFigures | Predicted], data: RunData) -> bool:
+        """Show `validations` of `data`; return True if another one is chosen than before."""
+        before = self._chosen()
+        is_at_end = self.position in (-1, self.slider.maximum())
+        # A copy, since the session extends and truncates the list.
+        self._validations = tuple(validations)
         self._epochs = data.plan.epochs if data.plan is not None else 0
         saved = data.checkpoints.get("best")
-        steps = [moment.step for moment in self._moments]
+        steps = [validation.step for validation in self._validations]
         self._best = steps.index(saved.step) if saved is not None and saved.step in steps else None
-        last = len(self._moments) - 1
-        self.position = last if at_end else min(self.position, last)
+        last = len(self._validations) - 1
+        self.position = last if is_at_end else min(self.position, last)
         with QSignalBlocker(self.slider):
             self.slider.setRange(0, max(0, last))
             self.slider.setValue(max(0, self.position))
-        self._say()
-        return self._moment() is not before
+        self._show_label()
+        return self._chosen() is not before
 
-    def go(self, by: int) -> None:
-        """Moves on by so many validations, as far as there are any."""
-        self.slider.setValue(self.slider.value() + by)
+    def step(self, count: int) -> None:
+        """Move by `count` validations, within limits."""
+        self.slider.setValue(self.slider.value() + count)
 
-    def go_to_best(self) -> None:
+    def show_best(self) -> None:
         if self._best is not None:
             self.slider.setValue(self._best)
 
-    def _moment(self) -> ClassFigures | Predicted | None:
-        return self._moments[self.position] if 0 <= self.position < len(self._moments) else None
+    def _chosen(self) -> ClassFigures | Predicted | None:
+        return self._validations[self.position] if 0 <= self.position < len(self._validations) else None
 
-    def _move(self, position: int) -> None:
+    def _on_moved(self, position: int) -> None:
         self.position = position
-        self._say()
+        self._show_label()
         self.moved.emit(position)
 
-    def _say(self) -> None:
-        moment = self._moment()
-        last = len(self._moments) - 1
-        self.back.setEnabled(self.position > 0)
-        self.forth.setEnabled(self.position < last)
+    def _show_label(self) -> None:
+        validation = self._chosen()
+        last = len(self._validations) - 1
+        self.previous.setEnabled(self.position > 0)
+        self.next.setEnabled(self.position < last)
         self.best.setEnabled(self._best is not None and self.position != self._best)
-        if moment is None:
-            self.words.setText("")
+        if validation is None:
+            self.label.setText("")
             return
-        of = f" of {self._epochs}" if self._epochs else ""
-        marks = [
-            mark for mark, there in (("newest", self.position == last), ("best", self.position == self._best)) if there
-        ]
-        text = f"Epoch {moment.epoch}{of} · step {localised(moment.step)}" + (f" ({', '.join(marks)})" if marks else "")
-        self.words.setText(text)
+        total = f" of {self._epochs}" if self._epochs else ""
+        marks = [mark for mark, position in (("newest", last), ("best", self._best)) if position == self.position]
+        text = f"Epoch {validation.epoch}{total} · step {localised(validation.step)}" + (
+            f" ({', '.join(marks)})" if marks else ""
+        )
+        self.label.setText(text)
         self.slider.setAccessibleDescription(text)
 
 
-def _button(text: str, meaning: str) -> QToolButton:
+def _step_button(text: str, name: str) -> QToolButton:
     button = QToolButton()
     button.setText(text)
-    button.setToolTip(meaning)
-    button.setAccessibleName(meaning)
+    button.setToolTip(name)
+    button.setAccessibleName(name)
     button.setAutoRepeat(True)
     return button

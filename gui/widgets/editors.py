@@ -233,6 +233,13 @@ class ChoiceEditor(Editor):
             if chosen is not None:
                 self.set_value(chosen)
 
+    def reset_choices(self, choices: list[tuple[str, str, str]], value: str | None = None) -> None:
+        """Replace the choices and select `value`, or the first without it, without emitting `edited`."""
+        with QSignalBlocker(self):
+            self.box.clear()
+            self.set_choices(choices)
+            self.box.setCurrentIndex(max(0, self.box.findData(value)))
+
     def value(self) -> str:
         return str(self.box.currentData())
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -44,6 +45,11 @@ def choose_files(parent: QWidget, title: str, chosen: Callable[[list[str]], None
     dialog.filesSelected.connect(chosen)
     dialog.show()
     return dialog
+
+
+def timestamped(name: str) -> str:
+    """Return a name for a new file, such as "footplate-2026-03-01-140231-curves.csv"."""
+    return f"footplate-{time.strftime('%Y-%m-%d-%H%M%S')}-{name}"
 
 
 def choose_target(parent: QWidget, title: str, name: str, chosen: Callable[[Path], None]) -> QFileDialog:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from PySide6.QtWidgets import QHBoxLayout, QLabel, QWidget
+from PySide6.QtWidgets import QLabel, QWidget
+
+from gui.widgets.layouts import hbox
 
 
 def muted_label(text: str = "", *, word_wrap: bool = False) -> QLabel:
@@ -12,14 +14,22 @@ def muted_label(text: str = "", *, word_wrap: bool = False) -> QLabel:
     return label
 
 
+def caption(text: str = "", style: str = "muted") -> QLabel:
+    """Return a label that wraps, with an object name that the style sheet knows."""
+    label = QLabel(text, wordWrap=True)
+    label.setObjectName(style)
+    return label
+
+
+def field_label(text: str, field: QWidget) -> QLabel:
+    """Return a muted label whose mnemonic leads to `field`."""
+    label = muted_label(text)
+    label.setBuddy(field)
+    return label
+
+
 def labelled(text: str, control: QWidget, *after: QWidget, spacing: int = 6) -> QWidget:
     """Return a row with a muted label, which is the buddy of `control`, the control, and the widgets after it."""
     together = QWidget()
-    row = QHBoxLayout(together)
-    row.setContentsMargins(0, 0, 0, 0)
-    row.setSpacing(spacing)
-    label = muted_label(text)
-    label.setBuddy(control)
-    for widget in (label, control, *after):
-        row.addWidget(widget)
+    together.setLayout(hbox(field_label(text, control), control, *after, spacing=spacing))
     return together

@@ -31,7 +31,7 @@ from tests.gui.cut.example import a_cut
 from tests.gui.finders.test_batch_size import FOUND as SIZES_FOUND
 from tests.gui.finders.test_learning_rate import a_curve
 from tests.gui.run.evaluated_run import a_looked_run
-from tests.gui.run.model.written_evaluations import keep, make_dataset
+from tests.gui.run.model.saved_evaluations import make_dataset, save_evaluation
 from tests.support.made_searches import make_search
 from tests.support.unclear_dataset import UNCERTAIN, UNCLEAR
 
@@ -68,7 +68,7 @@ class Stage:
         dataset = make_dataset(folder / "trees")
         self.run = a_looked_run(dataset=str(dataset))
         (self.run.checkpoints / "best.pt").write_bytes(b"weights")
-        keep(self.run, dataset)
+        save_evaluation(self.run, dataset)
         self.others = [run_of(dataset=str(dataset), change=validating(*many)) for many in ACCURACIES]
         make_search("flowers", 40, running=2)
         make_search("both goals", 40, goals=2)

@@ -1,1 +1,1 @@
-"""How a run does on each class."""
+"""Metrics of a run's classes."""

@@ -1,4 +1,4 @@
-"""How often each class was found as which: the confusion matrix, as an image with a cell that the keyboard moves."""
+"""Confusion matrix as an image with a cell that the keyboard moves."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from gui.format import localised
 from gui.run.classes.table import class_names
 from gui.style import fills, theme
 
-LEAST, MOST = 14, 64
-"""Pixels of a cell's side."""
-_NUMBERS_FROM = 30
-_WIDEST_NAME, _HIGHEST_NAME = 150, 110
+MIN_SIDE, MAX_SIDE = 14, 64
+"""Limits of a cell's side, in pixels."""
+_MIN_NUMBERED_SIDE = 30
+_MAX_NAME_WIDTH, _MAX_NAME_HEIGHT = 150, 110
 _TITLE = 18
-"""Room for the word that names the columns."""
+"""Height of the title of the columns, in pixels."""
 _GAP = 6
 
 _STEPS = {
@@ -31,12 +31,14 @@ _STEPS = {
 
 
 class ConfusionMatrix(QWidget):
-    """A row for each true class, a column for each class found. A cell is as full as its share of its row, and says
-    it where there is room; right ones have a frame. Arrow keys and the pointer choose a cell, which is told in words.
+    """Confusion matrix: a row per true class, a column per predicted class.
+
+    A cell is filled and labelled by its fraction of the row; correct cells have a frame. Arrow keys and the pointer choose a
+    cell.
 
     Signals:
-        cell_chosen(int, int, str): row, column, and what the cell says, in words.
-        cell_opened(int, int): what is in the cell is asked for, by a click or Enter.
+        cell_chosen(int, int, str): row, column and description of the chosen cell.
+        cell_opened(int, int): row and column of a cell that was clicked or entered.
     """
 
     cell_chosen = Signal(int, int, str)
@@ -56,37 +58,42 @@ class ConfusionMatrix(QWidget):
         theme.notifier.changed.connect(self.recolor)
 
     def show_counts(self, classes: Sequence[str], counts: npt.NDArray[np.int64] | None) -> None:
-        """`counts` is [n, n], true classes by those found; None where there is none."""
+        """Show `counts`, None for none.
+
+        Args:
+            classes: Names of the classes.
+            counts: int64 [n, n], true by predicted class.
+        """
         self._counts = counts if counts is not None else np.zeros((0, 0), np.int64)
         totals = self._counts.sum(1, keepdims=True)
         self._shares = self._counts / np.maximum(totals, 1)
         self._names = class_names(classes, len(self._counts))
         if self.cell is not None and max(self.cell) >= len(self._counts):
             self.cell = None
-        self.setMinimumSize(self._smallest())
+        self.setMinimumSize(self._minimum_size())
         self._describe()
         self.recolor()
 
     def choose(self, row: int, column: int) -> None:
-        """Makes a cell the chosen one, and tells of it."""
+        """Choose a cell and emit `cell_chosen`."""
         if not (0 <= row < len(self._counts) and 0 <= column < len(self._counts)) or self.cell == (row, column):
             return
         self.cell = row, column
         self._describe()
         self.update()
-        self.cell_chosen.emit(row, column, self.words(row, column))
+        self.cell_chosen.emit(row, column, self.describe_cell(row, column))
 
-    def words(self, row: int, column: int) -> str:
-        """ "Of 40 that are rose, 12 (30.0 %) were found to be tulip."."""
+    def describe_cell(self, row: int, column: int) -> str:
+        """Describe a cell, such as "Of 40 rose, 12 (30.0 %) were predicted as tulip."."""
         total, count = int(self._counts[row].sum()), int(self._counts[row, column])
-        true, found = self._names[row], self._names[column]
+        true, predicted = self._names[row], self._names[column]
         if not total:
             return f"No samples of {true}."
-        what = "were predicted correctly" if row == column else f"were predicted as {found}"
-        return f"Of {localised(total)} {true}, {localised(count)} ({localised(100 * count / total, 1)} %) {what}."
+        outcome = "were predicted correctly" if row == column else f"were predicted as {predicted}"
+        return f"Of {localised(total)} {true}, {localised(count)} ({localised(100 * count / total, 1)} %) {outcome}."
 
     def most_confused(self) -> tuple[int, int] | None:
-        """Row and column of the largest share of a class that was found to be another; None where all is right."""
+        """Return the cell with the largest fraction of wrong predictions, None without errors."""
         wrong = self._shares.copy()
         np.fill_diagonal(wrong, 0.0)
         if not wrong.size or wrong.max() == 0:
@@ -95,12 +102,12 @@ class ConfusionMatrix(QWidget):
         return row, column
 
     def cell_rect(self, row: int, column: int) -> QRectF:
-        """Where a cell is drawn."""
+        """Return the rectangle of a cell."""
         side, left, top = self._geometry()
         return QRectF(left + column * side, top + row * side, side, side)
 
     def sizeHint(self) -> QSize:
-        return self._smallest().expandedTo(QSize(300, 240))
+        return self._minimum_size().expandedTo(QSize(300, 240))
 
     # Drawing
 
@@ -120,27 +127,27 @@ class ConfusionMatrix(QWidget):
             "Actual ↓",
         )
         self._draw_names(painter, side, left, top)
-        whole = QRectF(left, top, width, width)
-        painter.drawImage(whole, self._fills)
-        self._draw_lines(painter, side, whole)
-        if side >= _NUMBERS_FROM:
+        area = QRectF(left, top, width, width)
+        painter.drawImage(area, self._fills)
+        self._draw_lines(painter, side, area)
+        if side >= _MIN_NUMBERED_SIDE:
             self._draw_numbers(painter)
         painter.setBrush(Qt.BrushStyle.NoBrush)
         if self.cell is not None:
             painter.setPen(QPen(QColor(scheme.text), 2))
             painter.drawRect(self.cell_rect(*self.cell).adjusted(1, 1, -1, -1))
-        if self.hasFocus():  # around all of it, since a cell may be filled with the accent
+        if self.hasFocus():  # around the matrix, since cells may have the accent color
             painter.setPen(QPen(QColor(scheme.accent), 2))
-            painter.drawRect(whole.adjusted(-1, -1, 1, 1))
+            painter.drawRect(area.adjusted(-1, -1, 1, 1))
 
-    def _draw_lines(self, painter: QPainter, side: float, whole: QRectF) -> None:
-        """What is right is told by a frame, not by its place alone."""
+    def _draw_lines(self, painter: QPainter, side: float, area: QRectF) -> None:
+        """Draw the grid, and frames around correct cells since position alone is hard to see."""
         scheme = theme.colors()
         painter.setPen(QPen(QColor(scheme.grid), 1))
         for index in range(len(self._counts) + 1):
-            x, y = whole.left() + index * side, whole.top() + index * side
-            painter.drawLine(QPointF(x, whole.top()), QPointF(x, whole.bottom()))
-            painter.drawLine(QPointF(whole.left(), y), QPointF(whole.right(), y))
+            x, y = area.left() + index * side, area.top() + index * side
+            painter.drawLine(QPointF(x, area.top()), QPointF(x, area.bottom()))
+            painter.drawLine(QPointF(area.left(), y), QPointF(area.right(), y))
         painter.setPen(QPen(QColor(scheme.muted), 1))
         painter.setBrush(Qt.BrushStyle.NoBrush)
         for index in range(len(self._counts)):
@@ -149,17 +156,17 @@ class ConfusionMatrix(QWidget):
     def _draw_numbers(self, painter: QPainter) -> None:
         for row, column in np.argwhere(self._counts).tolist():
             painter.setPen(fills.text_on(self._fills.pixelColor(column, row)))
-            text = _percent(float(self._shares[row, column]))
+            text = _format_percent(float(self._shares[row, column]))
             painter.drawText(self.cell_rect(row, column), Qt.AlignmentFlag.AlignCenter, text)
 
     def recolor(self) -> None:
-        """A pixel for each cell, which is drawn as large as the cell: thousands of fills one by one would take long."""
+        """Draw an image with a pixel per cell, which is scaled, since thousands of rectangles would be slow."""
         scheme = theme.colors()
-        over, under = (
+        high, low = (
             np.array([color.red(), color.green(), color.blue()]) for color in map(QColor, (scheme.accent, scheme.panel))
         )
         shares = self._shares[..., None]
-        pixels = np.round(shares * over + (1 - shares) * under).astype(np.uint8)
+        pixels = np.round(shares * high + (1 - shares) * low).astype(np.uint8)
         count = len(pixels)
         self._fills = QImage(pixels.tobytes(), count, count, 3 * count, QImage.Format.Format_RGB888).copy()
         self.update()
@@ -168,14 +175,14 @@ class ConfusionMatrix(QWidget):
         scheme = theme.colors()
         metrics = painter.fontMetrics()
         elide = Qt.TextElideMode.ElideRight
+        row, column = self.cell or (None, None)
         for index, name in enumerate(self._names):
-            for_cell = self.cell is not None
-            painter.setPen(QColor(scheme.text if for_cell and self.cell and self.cell[0] == index else scheme.muted))
+            painter.setPen(QColor(scheme.text if row == index else scheme.muted))
             rect = QRectF(0, top + index * side, left - _GAP, side)
             right = Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter
             painter.drawText(rect, right, metrics.elidedText(name, elide, int(left - _GAP)))
-            painter.setPen(QColor(scheme.text if for_cell and self.cell and self.cell[1] == index else scheme.muted))
-            if self._names_lie(side):
+            painter.setPen(QColor(scheme.text if column == index else scheme.muted))
+            if self._names_fit(side):
                 rect = QRectF(left + index * side, top - _TITLE, side, _TITLE)
                 painter.drawText(rect, Qt.AlignmentFlag.AlignCenter, metrics.elidedText(name, elide, int(side - 4)))
                 continue
@@ -185,31 +192,31 @@ class ConfusionMatrix(QWidget):
             painter.drawText(QPointF(0, 0), metrics.elidedText(name, elide, int(top - _TITLE - 4)))
             painter.restore()
 
-    def _names_lie(self, side: float) -> bool:
-        """Whether the columns' names fit side by side."""
+    def _names_fit(self, side: float) -> bool:
+        """Return True if the columns' names fit horizontally."""
         return all(self.fontMetrics().horizontalAdvance(name) + 6 <= side for name in self._names)
 
     def _margins(self) -> tuple[float, float]:
-        """Room for the names, at the left and at the top where they stand upright."""
+        """Return the margins for the names at the left and, if vertical, at the top."""
         widest = max(map(self.fontMetrics().horizontalAdvance, self._names), default=0)
-        left = max(min(widest, _WIDEST_NAME), self.fontMetrics().horizontalAdvance("Actual ↓")) + _GAP + 2
-        return left, _TITLE + min(widest, _HIGHEST_NAME) + 8
+        left = max(min(widest, _MAX_NAME_WIDTH), self.fontMetrics().horizontalAdvance("Actual ↓")) + _GAP + 2
+        return left, _TITLE + min(widest, _MAX_NAME_HEIGHT) + 8
 
     def _geometry(self) -> tuple[float, float, float]:
-        """A cell's side, and where the first one begins."""
+        """Return the side of a cell, and the left and top of the first one."""
         count = max(1, len(self._counts))
         left, top = self._margins()
-        side = min((self.width() - left - 2) / count, (self.height() - 2 * _TITLE - 2) / count, MOST)
-        if not self._names_lie(side):
-            side = min((self.width() - left - 2) / count, (self.height() - top - 2) / count, MOST)
-            return max(float(LEAST), side), left, top
-        return max(float(LEAST), side), left, 2 * _TITLE
+        side = min((self.width() - left - 2) / count, (self.height() - 2 * _TITLE - 2) / count, MAX_SIDE)
+        if not self._names_fit(side):
+            side = min((self.width() - left - 2) / count, (self.height() - top - 2) / count, MAX_SIDE)
+            return max(float(MIN_SIDE), side), left, top
+        return max(float(MIN_SIDE), side), left, 2 * _TITLE
 
-    def _smallest(self) -> QSize:
+    def _minimum_size(self) -> QSize:
         if not len(self._counts):
             return QSize(0, 0)
         left, top = self._margins()
-        cells = LEAST * len(self._counts)
+        cells = MIN_SIDE * len(self._counts)
         return QSize(int(left + cells + 4), int(top + cells + 4))
 
     # Choosing a cell
@@ -230,22 +237,22 @@ class ConfusionMatrix(QWidget):
             self.choose(min(last, max(0, row + step[0])), min(last, max(0, column + step[1])))
 
     def mousePressEvent(self, event: QMouseEvent) -> None:
-        at = self._at(event.position())
-        if at is not None:
-            self.choose(*at)
-            self.cell_opened.emit(*at)
+        cell = self._cell_at(event.position())
+        if cell is not None:
+            self.choose(*cell)
+            self.cell_opened.emit(*cell)
 
     def event(self, event: QEvent) -> bool:
         if isinstance(event, QHelpEvent) and event.type() == QEvent.Type.ToolTip:
-            at = self._at(QPointF(event.pos()))
-            if at is None:
+            cell = self._cell_at(QPointF(event.pos()))
+            if cell is None:
                 QToolTip.hideText()
             else:
-                QToolTip.showText(event.globalPos(), self.words(*at), self)
+                QToolTip.showText(event.globalPos(), self.describe_cell(*cell), self)
             return True
         return super().event(event)
 
-    def _at(self, position: QPointF) -> tuple[int, int] | None:
+    def _cell_at(self, position: QPointF) -> tuple[int, int] | None:
         side, left, top = self._geometry()
         row, column = int((position.y() - top) // side), int((position.x() - left) // side)
         count = len(self._counts)
@@ -255,13 +262,13 @@ class ConfusionMatrix(QWidget):
         if not len(self._counts):
             self.setAccessibleDescription("")
             return
-        at = self.cell or self.most_confused()
-        most = "" if self.cell else "Confused most often: "
+        cell = self.cell or self.most_confused()
+        prefix = "" if self.cell else "Confused most often: "
         self.setAccessibleDescription(
-            most + self.words(*at) if at is not None else "Every class was predicted correctly."
+            prefix + self.describe_cell(*cell) if cell is not None else "Every class was predicted correctly."
         )
 
 
-def _percent(share: float) -> str:
-    whole = round(100 * share)
-    return "<1" if whole == 0 else str(whole)
+def _format_percent(share: float) -> str:
+    percent = round(100 * share)
+    return "<1" if percent == 0 else str(percent)

@@ -1,56 +1,47 @@
-"""How a model does on each class at one time: a table of measures beside the confusion matrix."""
+"""Metrics of each class at one time: a table and the confusion matrix."""
 
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable
 from pathlib import Path
 
-from PySide6.QtCore import QItemSelection, QRegularExpression, Qt, Signal
+from PySide6.QtCore import QItemSelection, Qt, Signal
 from PySide6.QtGui import QResizeEvent
-from PySide6.QtWidgets import (
-    QHBoxLayout,
-    QLabel,
-    QLineEdit,
-    QMenu,
-    QSplitter,
-    QToolButton,
-    QVBoxLayout,
-    QWidget,
-)
+from PySide6.QtWidgets import QLineEdit, QSplitter, QWidget
 
 from gui.actions import Action
 from gui.format import localised
 from gui.run.classes.confusion_matrix import ConfusionMatrix
-from gui.run.classes.table import ClassTable, ConfusionCsv, MeasuresCsv
+from gui.run.classes.table import ClassTable, ConfusionCsv, MetricsPerClassCsv
 from gui.sources.background import in_background
 from gui.sources.export import Table, write_csv
 from gui.sources.run_series import ClassFigures
 from gui.widgets.elided_label import ElidedLabel
-from gui.widgets.file_dialogs import choose_target
-from gui.widgets.menu_button import make_menu_button
+from gui.widgets.file_dialogs import choose_target, timestamped
+from gui.widgets.labels import field_label
+from gui.widgets.layouts import hbox, save_button, vbox
 from gui.widgets.scroll_panel import scroll_panel
 
 _FILTERED_FROM = 12
-"""Classes from which on there is a filter."""
+"""Smallest number of classes with a filter."""
 _SIDE_BY_SIDE = 1000
-"""Pixels of width from which on the matrix is beside the table."""
-_LOWEST = 3
+"""Smallest width, in pixels, with the matrix next to the table."""
+_WORST_COUNT = 3
 
 
 class ClassFiguresView(QWidget):
-    """Shows `ClassFigures` of one time; the class and the cell that are chosen stay.
+    """Metrics of each class at one time; the selected class and cell stay.
 
-    Signals: message(str, str) - in plain words, what came of saving; "info" or "warning".
+    Signals:
+        message(str, str): outcome of saving; "info" or "warning".
     """
 
     message = Signal(str, str)
 
     def __init__(self, name: str, *parts: QWidget, parent: QWidget | None = None) -> None:
-        """`name` tells its commands from those of others; `parts` stand between the table and the matrix."""
+        """Create the view; `name` makes its command ids unique, `parts` are placed above the matrix."""
         super().__init__(parent)
-        self._name = name
         self._classes: tuple[str, ...] = ()
         self._figures: ClassFigures | None = None
         self.headline = ElidedLabel()
@@ -58,29 +49,31 @@ class ClassFiguresView(QWidget):
         self.filter = QLineEdit(clearButtonEnabled=True)
         self.filter.setAccessibleName("Filter classes")
         self.filter.setMaximumWidth(150)
-        self._filter_label = QLabel("Filter")
-        self._filter_label.setObjectName("muted")
-        self._filter_label.setBuddy(self.filter)
+        self._filter_label = field_label("Filter", self.filter)
         self.table = ClassTable()
         self.matrix = ConfusionMatrix()
         self.cell = ElidedLabel()
         self.cell.setObjectName("muted")
-        self.save = self._save_button()
+        metrics = Action(self, f"save_{name}_measures", "Metrics per class as CSV …")
+        metrics.on_trigger(lambda: self._choose_file("classes", self.save_metrics))
+        self._confusion_action = Action(self, f"save_{name}_confusion", "Confusion matrix as CSV …")
+        self._confusion_action.on_trigger(lambda: self._choose_file("confusion", self.save_confusion))
+        self.save = save_button("Save", "Saves the displayed data as CSV", (metrics, self._confusion_action))
         self._splitter = QSplitter(Qt.Orientation.Vertical)
         self._lay_out(parts)
-        self.filter.textChanged.connect(self._filter)
-        self.table.selectionModel().selectionChanged.connect(self._class_chosen)
-        self.matrix.cell_chosen.connect(self._cell_chosen)
+        self.filter.textChanged.connect(self._on_filter_changed)
+        self.table.selectionModel().selectionChanged.connect(self._on_class_chosen)
+        self.matrix.cell_chosen.connect(self._on_cell_chosen)
 
     def restart(self) -> None:
-        """Figures of something else are to be shown."""
+        """Reset the filter and the selection for another run or evaluation."""
         self._classes, self._figures = (), None
         self.matrix.cell = None
         self.filter.clear()
         self.cell.setText("")
 
     def show_figures(self, classes: tuple[str, ...], figures: ClassFigures | None) -> None:
-        """Shows `figures`, or none."""
+        """Show `figures`, None for none."""
         self._classes, self._figures = classes, figures
         self.table.show_figures(classes, figures)
         confusion = figures.confusion if figures is not None else None
@@ -92,56 +85,49 @@ class ClassFiguresView(QWidget):
         text = _headline(classes, figures)
         self.headline.setText(text)
         self.headline.setToolTip(text)
-        self._say_cell()
+        self._show_cell()
 
     def figures(self) -> ClassFigures | None:
-        """Those on screen."""
+        """Return the figures on screen."""
         return self._figures
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         super().resizeEvent(event)
-        wide = self.width() >= _SIDE_BY_SIDE
-        self._splitter.setOrientation(Qt.Orientation.Horizontal if wide else Qt.Orientation.Vertical)
+        is_wide = self.width() >= _SIDE_BY_SIDE
+        self._splitter.setOrientation(Qt.Orientation.Horizontal if is_wide else Qt.Orientation.Vertical)
 
-    def _say_cell(self) -> None:
+    def _show_cell(self) -> None:
         cell = self.matrix.cell
         worst = self.matrix.most_confused() if cell is None else None
+        text = f"Confused most often: {self.matrix.describe_cell(*worst)}" if worst is not None else ""
         if cell is not None:
-            text = self.matrix.words(*cell)
-        else:
-            text = f"Confused most often: {self.matrix.words(*worst)}" if worst is not None else ""
+            text = self.matrix.describe_cell(*cell)
         self.cell.setText(text)
         self.cell.setToolTip(text)
 
-    def _class_chosen(self, chosen: QItemSelection, _before: QItemSelection) -> None:
+    def _on_class_chosen(self, chosen: QItemSelection, _before: QItemSelection) -> None:
         position = self.table.chosen()
-        if (
-            not chosen.isEmpty()
-            and position is not None
-            and (self.matrix.cell is None or self.matrix.cell[0] != position)
-        ):
+        if chosen.isEmpty() or position is None:
+            return
+        if self.matrix.cell is None or self.matrix.cell[0] != position:
             self.matrix.choose(position, position)
 
-    def _cell_chosen(self, row: int, _column: int, _words: str) -> None:
+    def _on_cell_chosen(self, row: int, _column: int, _text: str) -> None:
         self.table.choose(row)
-        self._say_cell()
+        self._show_cell()
 
-    def _filter(self, text: str) -> None:
-        self.table.rows.setFilterRegularExpression(
-            QRegularExpression(
-                QRegularExpression.escape(text.strip()), QRegularExpression.PatternOption.CaseInsensitiveOption
-            )
-        )
+    def _on_filter_changed(self, text: str) -> None:
+        self.table.rows.setFilterFixedString(text.strip())
 
     # Saving
 
-    def save_measures(self, path: Path) -> None:
-        """Writes the measures on screen as CSV."""
+    def save_metrics(self, path: Path) -> None:
+        """Write the metrics on screen as CSV."""
         if self._figures is not None:
-            self._write(path, MeasuresCsv(self._classes, self._figures))
+            self._write(path, MetricsPerClassCsv(self._classes, self._figures))
 
     def save_confusion(self, path: Path) -> None:
-        """Writes the confusion matrix on screen as CSV."""
+        """Write the confusion matrix on screen as CSV."""
         if self._figures is not None:
             self._write(path, ConfusionCsv(self._classes, self._figures))
 
@@ -153,60 +139,34 @@ class ClassFiguresView(QWidget):
             lambda error: self.message.emit(str(error), "warning"),
         )
 
-    def _ask(self, what: str, chosen: Callable[[Path], None]) -> None:
-        name = f"footplate-{time.strftime('%Y-%m-%d-%H%M%S')}-{what}.csv"
-        choose_target(self, "Save as CSV", name, chosen)
-
-    def _save_button(self) -> QToolButton:
-        button = QToolButton()
-        button.setText("Save")
-        button.setAccessibleName("Save")
-        button.setToolTip("Saves the displayed data as CSV")
-        make_menu_button(button)
-        menu = QMenu(button)
-        measures = Action(self, f"save_{self._name}_measures", "Metrics per class as CSV …")
-        measures.on_trigger(lambda: self._ask("classes", self.save_measures))
-        self._confusion_action = Action(self, f"save_{self._name}_confusion", "Confusion matrix as CSV …")
-        self._confusion_action.on_trigger(lambda: self._ask("confusion", self.save_confusion))
-        menu.addActions([measures, self._confusion_action])
-        button.setMenu(menu)
-        return button
+    def _choose_file(self, content: str, save: Callable[[Path], None]) -> None:
+        choose_target(self, "Save as CSV", timestamped(f"{content}.csv"), save)
 
     def _lay_out(self, parts: tuple[QWidget, ...]) -> None:
         self._matrix_area = QWidget()
-        below = QVBoxLayout(self._matrix_area)
+        below = vbox(*parts, self.cell, (scroll_panel(self.matrix), 1), spacing=4)
         below.setContentsMargins(6, 6, 0, 0)
-        below.setSpacing(4)
-        for part in parts:
-            below.addWidget(part)
-        below.addWidget(self.cell)
-        below.addWidget(scroll_panel(self.matrix), 1)
+        self._matrix_area.setLayout(below)
         self._matrix_area.setMinimumHeight(150)
         self._splitter.setChildrenCollapsible(False)
         self._splitter.addWidget(self.table)
         self._splitter.addWidget(self._matrix_area)
         self._splitter.setStretchFactor(0, 2)
         self._splitter.setStretchFactor(1, 3)
-        top = QHBoxLayout()
-        top.setSpacing(8)
-        top.addWidget(self.headline, 1)
-        top.addWidget(self._filter_label)
-        top.addWidget(self.filter)
-        top.addWidget(self.save)
-        layout = QVBoxLayout(self)
-        layout.setContentsMargins(0, 0, 0, 0)
-        layout.setSpacing(8)
-        layout.addLayout(top)
-        layout.addWidget(self._splitter, 1)
+        top = hbox((self.headline, 1), self._filter_label, self.filter, self.save)
+        self.setLayout(vbox(top, (self._splitter, 1)))
 
 
 def _headline(classes: tuple[str, ...], figures: ClassFigures | None) -> str:
-    """ "Lowest IoU: sign 12.0 %, pole 20.1 %, fence 33.4 %"; of the first measure."""
+    """Return the worst classes by the first metric, such as "Lowest IoU: sign 12.0 %, pole 20.1 %"."""
     if figures is None or not figures.measures:
         return ""
     title, values = next(iter(figures.measures.items()))
-    told = sorted((value, position) for position, value in enumerate(values.tolist()) if not math.isnan(value))
-    if not told:
+    ranked = sorted((value, position) for position, value in enumerate(values.tolist()) if not math.isnan(value))
+    if not ranked:
         return f"No class has a value for {title}"
-    named = [f"{classes[p] if p < len(classes) else f'class {p}'} {localised(100 * v, 1)} %" for v, p in told[:_LOWEST]]
+    named = [
+        f"{classes[p] if p < len(classes) else f'class {p}'} {localised(100 * v, 1)} %"
+        for v, p in ranked[:_WORST_COUNT]
+    ]
     return f"Lowest {title}: {', '.join(named)}"

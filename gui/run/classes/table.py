@@ -1,4 +1,4 @@
-"""The measures of each class at one validation, as a table that can be sorted and as CSV."""
+"""Table of the metrics of each class at one validation, sortable and exportable."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from gui.sources.run_series import ClassFigures
 from gui.widgets.number_table import BAR, INTERVAL, PAD, VALUE, Index, NumberRows, prepare
 
 _COUNT = "Count"
-_WIDEST_NAME = 240
+_MAX_NAME_WIDTH = 240
 
 
 def class_names(classes: Sequence[str], count: int) -> list[str]:
-    """Names for `count` classes: those that the plan tells of, then what is of none of them."""
+    """Return `count` names: those of `classes`, then a name for the rest."""
     more = count - len(classes)
     return [*classes[:count], *(["none of them"] if more == 1 else [f"class {len(classes) + n}" for n in range(more)])]
 
 
 class ClassModel(QAbstractTableModel):
-    """A row for each class: its name, its measures as shares, and how often it occurs where that was told."""
+    """Item model with a row per class: name, metrics as fractions, and number if known."""
 
     def __init__(self, parent: QObject | None = None) -> None:
         super().__init__(parent)
@@ -54,18 +54,18 @@ class ClassModel(QAbstractTableModel):
         self.endResetModel()
 
     def value(self, row: int, column: int) -> float:
-        """The number in a cell, NaN where there is none."""
+        """Return the number in a cell, NaN without one."""
         values = self._columns[column - 1]
         return float(values[row]) if row < len(values) else math.nan
 
     def interval(self, row: int, column: int) -> tuple[float, float] | None:
-        """The ends of the 95 % interval of a share."""
-        ends = self._intervals.get(self.titles[column - 1]) if column else None
-        if ends is None or row >= len(ends) or np.isnan(ends[row]).any():
+        """Return the 95 % interval of a fraction, None without one."""
+        bounds = self._intervals.get(self.titles[column - 1]) if column else None
+        if bounds is None or row >= len(bounds) or np.isnan(bounds[row]).any():
             return None
-        return float(ends[row, 0]), float(ends[row, 1])
+        return float(bounds[row, 0]), float(bounds[row, 1])
 
-    def is_share(self, column: int) -> bool:
+    def is_fraction(self, column: int) -> bool:
         return column > 0 and self.titles[column - 1] != _COUNT
 
     def rowCount(self, parent: Index = QModelIndex()) -> int:  # noqa: B008 - Qt's own default
@@ -81,8 +81,8 @@ class ClassModel(QAbstractTableModel):
             return ["Class", *self.titles][section]
         if role == Qt.ItemDataRole.TextAlignmentRole:
             return _alignment(section)
-        if role == Qt.ItemDataRole.ToolTipRole and section > 0 and not self.is_share(section):
-            return "Amount of this class in the split, counted in images, pixels, points or boxes"
+        if role == Qt.ItemDataRole.ToolTipRole and section > 0 and not self.is_fraction(section):
+            return "Images, pixels, points or boxes of this class in the split"
         return None
 
     def data(self, index: Index, role: int = Qt.ItemDataRole.DisplayRole) -> object:
@@ -90,28 +90,28 @@ class ClassModel(QAbstractTableModel):
         value = self.value(row, column) if column else float(row)
         if role == Qt.ItemDataRole.DisplayRole:
             return self._text(column, value) if column else self.names[row]
-        unknown = "This class does not occur in the split and was never predicted"
+        unknown = "This class isn't in the split and was never predicted"
         interval = self.interval(row, column)
-        ends = [localised(100 * end, 1) for end in interval or ()]
-        within = f"95 % interval: {ends[0]} to {ends[1]} %" if ends else None
-        told: dict[int, object] = {
+        low_high = [localised(100 * bound, 1) for bound in interval or ()]
+        bounds = f"95 % interval: {low_high[0]} to {low_high[1]} %" if low_high else None
+        values: dict[int, object] = {
             VALUE: value,
-            BAR: value if self.is_share(column) else None,
+            BAR: value if self.is_fraction(column) else None,
             INTERVAL: interval,
             Qt.ItemDataRole.TextAlignmentRole: _alignment(column),
-            Qt.ItemDataRole.ToolTipRole: unknown if math.isnan(value) else within,
-            Qt.ItemDataRole.AccessibleTextRole: f"{self._text(column, value)}, {within}" if within else None,
+            Qt.ItemDataRole.ToolTipRole: unknown if math.isnan(value) else bounds,
+            Qt.ItemDataRole.AccessibleTextRole: f"{self._text(column, value)}, {bounds}" if bounds else None,
         }
-        return told.get(role)
+        return values.get(role)
 
     def _text(self, column: int, value: float) -> str:
         if math.isnan(value):
             return "–"
-        return f"{localised(100 * value, 1)} %" if self.is_share(column) else localised(value)
+        return f"{localised(100 * value, 1)} %" if self.is_fraction(column) else localised(value)
 
 
 class ClassTable(QTableView):
-    """The table, with a bar under each share."""
+    """Table with a bar under each fraction."""
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -122,43 +122,43 @@ class ClassTable(QTableView):
         self.rows.setDynamicSortFilter(True)
         self.setModel(self.rows)
         prepare(self)
-        self.setAccessibleName("Measures of each class")
+        self.setAccessibleName("Metrics of each class")
         self.sortByColumn(0, Qt.SortOrder.AscendingOrder)
         self.horizontalHeader().setSectionResizeMode(QHeaderView.ResizeMode.Stretch)
         self.setMinimumHeight(120)
 
     def show_figures(self, classes: Sequence[str], figures: ClassFigures | None) -> None:
-        """Shows `figures`; the order and the class that is chosen stay."""
+        """Show `figures`; order and selection stay."""
         shown = self.model_.titles
         self.model_.show_figures(classes, figures)
         if self.model_.titles != shown and self.model_.titles:
-            self._fit()
+            self._fit_columns()
 
     def chosen(self) -> int | None:
-        """The index of the class that is chosen."""
+        """Return the index of the selected class."""
         rows = self.selectionModel().selectedRows()
         return self.rows.mapToSource(rows[0]).row() if rows else None
 
     def choose(self, number: int) -> None:
-        """Chooses the class at `number`, where it is in the table."""
+        """Select the class at `number` if it is listed."""
         index = self.rows.mapFromSource(self.model_.index(number, 0))
         if index.isValid() and self.chosen() != number:
             self.setCurrentIndex(index)
             self.scrollTo(index)
 
-    def _fit(self) -> None:
+    def _fit_columns(self) -> None:
         header = self.horizontalHeader()
         advance = self.fontMetrics().horizontalAdvance
         widest = max(map(advance, self.model_.names), default=0) + 2 * PAD + 24
         header.setSectionResizeMode(0, QHeaderView.ResizeMode.Interactive)
-        header.resizeSection(0, min(_WIDEST_NAME, max(110, widest)))
+        header.resizeSection(0, min(_MAX_NAME_WIDTH, max(110, widest)))
         for column in range(1, self.model_.columnCount()):
             header.setSectionResizeMode(column, QHeaderView.ResizeMode.Stretch)
 
 
 @dataclass(frozen=True)
-class MeasuresCsv:
-    """The measures of each class of one validation: shares from 0 to 1, empty where a class does not occur."""
+class MetricsPerClassCsv:
+    """Metrics of each class at one validation: fractions from 0 to 1, empty for absent classes."""
 
     classes: tuple[str, ...]
     figures: ClassFigures
@@ -168,12 +168,15 @@ class MeasuresCsv:
         rows = max(map(len, columns.values()), default=0)
         yield ["class", *columns]
         for number, name in enumerate(class_names(self.classes, rows)):
-            yield [name, *(_written(column[number]) if number < len(column) else "" for column in columns.values())]
+            yield [
+                name,
+                *(format_number(column[number]) if number < len(column) else "" for column in columns.values()),
+            ]
 
 
 @dataclass(frozen=True)
 class ConfusionCsv:
-    """The confusion matrix of one validation: a line for each true class, a column for each class found."""
+    """Confusion matrix of one validation: a row per true class, a column per predicted class."""
 
     classes: tuple[str, ...]
     figures: ClassFigures
@@ -188,8 +191,9 @@ class ConfusionCsv:
             yield [name, *map(str, row)]
 
 
-def _written(value: float) -> str:
-    return "" if math.isnan(value) else f"{value:.9g}"
+def format_number(value: float | None) -> str:
+    """Format a number for a CSV file with 9 digits; "" for None and NaN."""
+    return "" if value is None or math.isnan(value) else f"{value:.9g}"
 
 
 def _alignment(column: int) -> Qt.AlignmentFlag:

@@ -1,22 +1,24 @@
-"""How a run does on each class: a table of measures and the confusion matrix, of any of its validations."""
+"""Metrics of the classes at any validation of a run."""
 
 from __future__ import annotations
 
 from PySide6.QtCore import Signal
 from PySide6.QtGui import QShowEvent
-from PySide6.QtWidgets import QStackedWidget, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QStackedWidget, QWidget
 
 from gui.run.classes.figures_view import ClassFiguresView
 from gui.run.validation_slider import ValidationSlider
 from gui.sources.run_data import RunData
 from gui.sources.run_series import ClassFigures
 from gui.widgets.empty_state import EmptyState
+from gui.widgets.layouts import vbox
 
 
 class ClassesView(QWidget):
-    """Shows `ClassFigures` of a run. Renewed while it is in sight.
+    """Metrics of the classes at the validation chosen by a slider, refreshed while visible.
 
-    Signals: message(str, str) - in plain words, what came of saving; "info" or "warning".
+    Signals:
+        message(str, str): outcome of saving; "info" or "warning".
     """
 
     message = Signal(str, str)
@@ -24,7 +26,7 @@ class ClassesView(QWidget):
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self._data = RunData()
-        self._active = False
+        self._is_active = False
         self._shown: tuple[object, ...] = ()
         self.validation_slider = ValidationSlider()
         self.shown = ClassFiguresView("class")
@@ -35,14 +37,14 @@ class ClassesView(QWidget):
         self.validation_slider.moved.connect(lambda _position: self._show_figures())
 
     def restart(self) -> None:
-        """Another run is to be shown."""
+        """Prepare for another run."""
         self._data, self._shown = RunData(), ()
         self.validation_slider.restart()
         self.shown.restart()
 
-    def show_data(self, data: RunData, active: bool) -> None:
-        """Shows what the run has said of its classes; `active` where more may come."""
-        self._data, self._active = data, active
+    def show_data(self, data: RunData, is_active: bool) -> None:
+        """Show the metrics of the classes in `data`; more may follow if the run `is_active`."""
+        self._data, self._is_active = data, is_active
         if self.isVisible():
             self._refresh()
 
@@ -50,24 +52,22 @@ class ClassesView(QWidget):
         super().showEvent(event)
         self._refresh()
 
-    # Showing
-
     def _refresh(self) -> None:
-        told = self._data.validation_details.classes
-        self._stack.setCurrentIndex(1 if told else 0)
-        self._empty.setText(_why_empty(self._data, self._active))
+        figures = self._data.validation_details.classes
+        self._stack.setCurrentIndex(1 if figures else 0)
+        self._empty.setText(_empty_text(self._data, self._is_active))
         best = self._data.checkpoints.get("best")
-        newest = told[-1] if told else None
-        now = (len(told), id(newest), best.step if best is not None else None, self._data.plan is not None)
-        if told and now != self._shown:
-            self._shown = now
-            if self.validation_slider.show_moments(told, self._data):
+        newest = figures[-1] if figures else None
+        state = (len(figures), id(newest), best.step if best is not None else None, self._data.plan is not None)
+        if figures and state != self._shown:
+            self._shown = state
+            if self.validation_slider.show_validations(figures, self._data):
                 self._show_figures()
 
     def figures(self) -> ClassFigures | None:
-        """Those on screen."""
-        told, position = self._data.validation_details.classes, self.validation_slider.position
-        return told[position] if 0 <= position < len(told) else None
+        """Return the figures on screen."""
+        figures, position = self._data.validation_details.classes, self.validation_slider.position
+        return figures[position] if 0 <= position < len(figures) else None
 
     def _classes(self) -> tuple[str, ...]:
         return self._data.plan.classes if self._data.plan is not None else ()
@@ -77,20 +77,14 @@ class ClassesView(QWidget):
 
     def _lay_out(self) -> None:
         body = QWidget()
-        layout = QVBoxLayout(body)
-        layout.setContentsMargins(0, 0, 0, 0)
-        layout.setSpacing(8)
-        layout.addWidget(self.validation_slider)
-        layout.addWidget(self.shown, 1)
+        body.setLayout(vbox(self.validation_slider, (self.shown, 1)))
         self._stack.addWidget(self._empty)
         self._stack.addWidget(body)
-        outer = QVBoxLayout(self)
-        outer.setContentsMargins(0, 0, 0, 0)
-        outer.addWidget(self._stack)
+        self.setLayout(vbox(self._stack))
 
 
-def _why_empty(data: RunData, active: bool) -> str:
-    if active:
+def _empty_text(data: RunData, is_active: bool) -> str:
+    if is_active:
         return "No per-class metrics yet.\n\nThey appear here after the first validation."
     if data.validations.step.values.size:
         return "This run has no per-class metrics.\n\nIts task may not compute any."

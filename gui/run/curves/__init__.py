@@ -1,1 +1,1 @@
-"""A run's curves, and where its time goes."""
+"""Curves and step times of a run."""

@@ -1,11 +1,11 @@
-"""A run's plots over one axis: loss and accuracy, its devices, its speed and where the time goes."""
+"""Plots of a run on one x axis: loss, accuracy, devices, speed and step times."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 import numpy as np
-from PySide6.QtWidgets import QVBoxLayout, QWidget
+from PySide6.QtWidgets import QWidget
 
 from engine.contract.catalogue import load_catalogue
 from engine.contract.devices import CPU, host_of
@@ -21,14 +21,13 @@ from gui.sources.run_series import DeviceColumns, Steps, Validations
 from gui.sources.settings import Settings
 from gui.style import theme
 from gui.titles import device_title, short_title
+from gui.widgets.layouts import vbox
 
-_MEASURE_COLOURS = (lambda: theme.colors().warning, lambda: theme.colors().ok)
+_METRIC_COLORS = (lambda: theme.colors().warning, lambda: theme.colors().ok)
 
 
 class RunCharts(QWidget):
-    """All plots of one run. `axis` "elapsed" lays them over the run's own seconds (see `RunData`), "count" over
-    steps.
-    """
+    """Plots of one run over its elapsed seconds (`axis` "elapsed") or over steps ("count")."""
 
     def __init__(self, settings: Settings | None = None, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -41,25 +40,23 @@ class RunCharts(QWidget):
         self._data = RunData()
         self._cuts = 0
         self._smoothing = 0.0
-        self._lines()
+        self._add_lines()
         named = {"loss": self.loss, "accuracy": self.accuracy, **self.devices, "speed": self.speed, "times": self.times}
         self.rows = PlotRows(named, settings or Settings())
-        self._without_power_and_heat(True)
-        layout = QVBoxLayout(self)
-        layout.setContentsMargins(0, 0, 0, 0)
-        layout.addWidget(self.rows)
+        self._set_power_and_heat_empty(True)
+        self.setLayout(vbox(self.rows))
 
     @property
     def plots(self) -> list[LinePlot]:
         return [self.loss, self.accuracy, self.speed, self.times, *self.devices.values()]
 
     def restart(self) -> None:
-        """Another run is to be shown."""
+        """Prepare for another run."""
         for plot in (self.accuracy, *self.devices.values()):
             plot.remove_lines()
         self.accuracy.set_title("Accuracy")
-        self._show_accuracy(True)
-        self._without_power_and_heat(True)
+        self.rows.set_empty("accuracy", False)
+        self._set_power_and_heat_empty(True)
         self._restart_plots()
         self.group.set_axis(self.group.axis)
 
@@ -73,7 +70,7 @@ class RunCharts(QWidget):
             plot.set_smoothing(weight)
 
     def show_data(self, data: RunData) -> None:
-        """Hands everything to the plots; nothing is copied, and only what is in sight is drawn."""
+        """Show `data` without copying it; only visible plots are drawn."""
         self._data = data
         if data.cuts != self._cuts:
             self._restart_plots()
@@ -85,38 +82,33 @@ class RunCharts(QWidget):
         self.times.set_data("wait", x, steps.data_wait_s.values)
         self.times.set_data("compute", x, steps.compute_s.values)
         if len(steps.step) or len(data.validations.step):
-            self._show_measures(data, x)
+            self._show_metrics(data, x)
         self._show_devices(data)
         ends = [column.last for column in self._ends(data) if len(column)]
         self.group.set_extent(0.0, max(ends, default=1.0))
 
-    def _show_measures(self, data: RunData, x: Floats) -> None:
-        """The loss, and beside the accuracy, where there is such a thing, the first of the task's measures that are
-        shares. `x` are the positions of the steps.
-        """
-        shares = _shares(data)
-        accuracy = data.steps.has_accuracy
-        if accuracy:
+    def _show_metrics(self, data: RunData, x: Floats) -> None:
+        """Plot losses, accuracy and the first percentage metrics; `x` are the positions of the steps."""
+        percentages = _percentage_metrics(data)
+        has_accuracy = data.steps.has_accuracy
+        if has_accuracy:
             self.accuracy.add_line("train", LineStyle("training", lambda: theme.colors().accent, smooth=True))
             self.accuracy.set_smoothing(self._smoothing)
             self.accuracy.set_data("train", x, data.steps.accuracy.values)
-        self.accuracy.set_title("Accuracy" if accuracy or not shares else "Metrics")
-        self._show_accuracy(accuracy or bool(shares))
-        for (name, title), color in zip(shares.items(), _MEASURE_COLOURS, strict=False):
+        self.accuracy.set_title("Accuracy" if has_accuracy or not percentages else "Metrics")
+        self.rows.set_empty("accuracy", not (has_accuracy or percentages))
+        for (name, title), color in zip(percentages.items(), _METRIC_COLORS, strict=False):
             self.accuracy.add_line(name, LineStyle(f"validation {short_title(title)}", color, markers=True))
         x_values = self._x_of(data.validations)
-        for plot, name in ((self.loss, "loss"), *((self.accuracy, name) for name in shares)):
+        for plot, name in ((self.loss, "loss"), *((self.accuracy, name) for name in percentages)):
             column = data.validations.measures.get(name)
             if column is not None:
                 plot.set_data(name, x_values, column.values)
 
-    def _show_accuracy(self, shown: bool) -> None:
-        self.rows.set_empty("accuracy", not shown)
-
-    def _without_power_and_heat(self, empty: bool) -> None:
-        """Most processors tell neither, and empty graphs would only take room."""
+    def _set_power_and_heat_empty(self, is_empty: bool) -> None:
+        """Hide or show power and temperature, which most CPUs do not report."""
         for quantity in ("power_w", "temperature_c"):
-            self.rows.set_empty(quantity, empty)
+            self.rows.set_empty(quantity, is_empty)
 
     def _restart_plots(self) -> None:
         self._cuts = 0
@@ -131,7 +123,7 @@ class RunCharts(QWidget):
                 column: Column = getattr(columns, quantity)
                 plot.set_data(device, self._x_of(columns), column.values)
         if any(np.isfinite(d.power_w.last) or np.isfinite(d.temperature_c.last) for d in data.devices.values()):
-            self._without_power_and_heat(False)
+            self._set_power_and_heat_empty(False)
 
     def _x_of(self, columns: Steps | Validations | DeviceColumns) -> Floats:
         return columns.step.values if self.group.axis == "count" else columns.seconds.values
@@ -140,7 +132,7 @@ class RunCharts(QWidget):
         sources: list[Steps | Validations | DeviceColumns] = [data.steps, data.validations, *data.devices.values()]
         return [source.step if self.group.axis == "count" else source.seconds for source in sources]
 
-    def _lines(self) -> None:
+    def _add_lines(self) -> None:
         self.loss.add_line("train", LineStyle("training", lambda: theme.colors().accent, smooth=True))
         self.loss.add_line("loss", LineStyle("validation", lambda: theme.colors().warning, markers=True))
         self.speed.add_line("speed", LineStyle("all devices", lambda: theme.colors().accent))
@@ -151,18 +143,16 @@ class RunCharts(QWidget):
         self.times.setToolTip("Time of each step spent waiting for data and computing")
 
 
-def _shares(data: RunData) -> dict[str, str]:
-    """The titles, by their ids, of the first of the task's measures that are shares; of a task whose measures are not
-    known beforehand, those that have been between 0 and 1 so far.
-    """
+def _percentage_metrics(data: RunData) -> dict[str, str]:
+    """Return titles by id of the first percentage metrics; of an unknown task, of those in [0, 1]."""
     task = load_catalogue().task(data.task)
     if task is not None and not task.file:
         found = {measure.id: measure.title for measure in task.metrics if measure.percent}
     else:
-        told = {name: column.values for name, column in data.validations.measures.items() if name != "loss"}
-        known = {name: values[np.isfinite(values)] for name, values in told.items()}
+        columns = {name: column.values for name, column in data.validations.measures.items() if name != "loss"}
+        known = {name: values[np.isfinite(values)] for name, values in columns.items()}
         found = {name: name for name, values in known.items() if len(values) and 0 <= values.min() <= values.max() <= 1}
-    return dict(list(found.items())[: len(_MEASURE_COLOURS)])
+    return dict(list(found.items())[: len(_METRIC_COLORS)])
 
 
 def _device_plots(group: PlotGroup) -> dict[str, LinePlot]:
@@ -181,9 +171,7 @@ def _device_plots(group: PlotGroup) -> dict[str, LinePlot]:
 
 
 def device_titles(data: RunData) -> dict[str, str]:
-    """What each of the run's devices is called in its graphs: its name, or its place among the run's where names
-    repeat; of the CPU it would say less than "CPU".
-    """
+    """Return each device's title: its name, or its number among devices with the same name."""
     names = list(data.device_names.values())
     return {
         device: device_title(device)

@@ -1,4 +1,4 @@
-"""The list in which a run's plots are chosen and put in order."""
+"""Popup that selects and orders a run's plots."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ _NAME = Qt.ItemDataRole.UserRole
 class PlotList(QListWidget):
     """Check boxes that can be dragged, or moved with Alt+Up and Alt+Down.
 
-    Signals: chosen(list, set) - the names of all plots in their order, and of those that are checked.
+    Signals:
+        chosen(list, set): names of all plots in their order, and of the checked ones.
     """
 
     chosen = Signal(list, set)
@@ -30,32 +31,32 @@ class PlotList(QListWidget):
             item.setCheckState(Qt.CheckState.Checked if name in rows.chosen else Qt.CheckState.Unchecked)
         self.setCurrentRow(0)
         self.setFixedHeight(self.count() * self.sizeHintForRow(0) + 2 * self.frameWidth() + 4)
-        self.itemChanged.connect(lambda _item: self._tell())
-        self.model().rowsMoved.connect(lambda *_moved: self._tell())
+        self.itemChanged.connect(lambda _item: self._emit_choice())
+        self.model().rowsMoved.connect(lambda *_moved: self._emit_choice())
 
     def keyPressEvent(self, event: QKeyEvent) -> None:
-        by = {Qt.Key.Key_Up: -1, Qt.Key.Key_Down: 1}.get(Qt.Key(event.key()))
-        if by is not None and event.modifiers() & Qt.KeyboardModifier.AltModifier:
-            self._move(by)
+        step = {Qt.Key.Key_Up: -1, Qt.Key.Key_Down: 1}.get(Qt.Key(event.key()))
+        if step is not None and event.modifiers() & Qt.KeyboardModifier.AltModifier:
+            self._move(step)
         else:
             super().keyPressEvent(event)
 
-    def _move(self, by: int) -> None:
+    def _move(self, step: int) -> None:
         row = self.currentRow()
-        if 0 <= row + by < self.count():
+        if 0 <= row + step < self.count():
             item = self.takeItem(row)
-            self.insertItem(row + by, item)
+            self.insertItem(row + step, item)
             self.setCurrentItem(item)
-            self._tell()
+            self._emit_choice()
 
-    def _tell(self) -> None:
+    def _emit_choice(self) -> None:
         items = [self.item(row) for row in range(self.count())]
         checked = {item.data(_NAME) for item in items if item.checkState() == Qt.CheckState.Checked}
         self.chosen.emit([item.data(_NAME) for item in items], checked)
 
 
 class PlotChooser(QDialog):
-    """Hangs below a button while plots are being chosen; a click elsewhere or Esc closes it."""
+    """Popup below a button; a click elsewhere or Esc closes it."""
 
     def __init__(self, rows: PlotRows, below: QWidget) -> None:
         super().__init__(below, Qt.WindowType.Popup)
@@ -63,12 +64,12 @@ class PlotChooser(QDialog):
         self.setWindowTitle("Plots")
         self.list = PlotList(rows)
         self.list.chosen.connect(rows.choose)
-        how = QLabel("Drag to reorder (Alt+Up, Alt+Down)")
-        how.setObjectName("muted")
+        hint = QLabel("Drag to reorder (Alt+Up, Alt+Down)")
+        hint.setObjectName("muted")
         layout = QVBoxLayout(self)
         layout.setContentsMargins(8, 8, 8, 8)
         layout.addWidget(self.list)
-        layout.addWidget(how)
+        layout.addWidget(hint)
         self.adjustSize()
-        place = below.mapToGlobal(below.rect().bottomRight())
-        self.move(place.x() - self.width(), place.y() + 2)
+        corner = below.mapToGlobal(below.rect().bottomRight())
+        self.move(corner.x() - self.width(), corner.y() + 2)

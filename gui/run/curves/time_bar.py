@@ -1,4 +1,4 @@
-"""Where the time of a run's steps goes, as one stacked bar over its legend."""
+"""Stacked bar of a step's time with a legend."""
 
 from __future__ import annotations
 
@@ -35,52 +35,51 @@ MEANINGS: dict[Part, str] = {
     "logging": "Logging metrics",
     "other": "Unattributed",
 }
-UNSEEN = 0.0005
-"""A share of the step below which a part is left away, as it would read 0.0 %."""
+MIN_FRACTION = 0.0005
+"""Smallest displayed fraction of a step; less would read 0.0 %."""
 
-BAR, LINE, GAP = 18, 20, 6
+BAR_HEIGHT, LINE_HEIGHT, GAP = 18, 20, 6
 SWATCH, PAD = 13, 12
 
 
 class _Entry(NamedTuple):
-    """An item of the legend; the last, without a part, is the whole step."""
+    """Item of the legend; the last one, without a part, is the entire step."""
 
     part: Part | None
     rect: QRectF
 
 
-def milliseconds(seconds: float) -> str:
-    """ "0.42 ms", "31.5 ms" or "1,204 ms"."""
+def format_milliseconds(seconds: float) -> str:
+    """Format a time, such as "0.42 ms", "31.5 ms" or "1,204 ms"."""
     value = 1000 * seconds
+    return f"{localised(value, 2 if value < 10 else 1 if value < 100 else 0)} ms"
+
+
+def format_percent(fraction: float) -> str:
+    """Format a fraction, such as "46 %" or "2.4 %"."""
+    return f"{100 * fraction:.0f} %" if fraction >= 0.0995 else f"{localised(100 * fraction, 1)} %"
+
+
+def describe_part(spent: TimeSpent, part: Part) -> str:
+    """Describe a part, such as "Forward 3.10 ms, 38 % of each step"."""
+    seconds = spent.parts.get(part, 0.0)
+    return f"{TITLES[part]} {format_milliseconds(seconds)}, {format_percent(_fraction(spent, part))} of each step"
+
+
+def describe_time(spent: TimeSpent) -> str:
+    """Describe the bar for screen readers, the largest part first."""
+    parts = sorted((p for p in ORDER if _fraction(spent, p) >= MIN_FRACTION), key=lambda p: -spent.parts[p])
     return (
-        f"{localised(value, 2)} ms"
-        if value < 10
-        else f"{localised(value, 1)} ms"
-        if value < 100
-        else f"{localised(value)} ms"
+        f"A step takes {format_milliseconds(spent.step_s)}. "
+        + ". ".join(describe_part(spent, part) for part in parts)
+        + "."
     )
 
 
-def percent(share: float) -> str:
-    """ "46 %" or "2.4 %"."""
-    return f"{100 * share:.0f} %" if share >= 0.0995 else f"{localised(100 * share, 1)} %"
-
-
-def part_words(spent: TimeSpent, part: Part) -> str:
-    """ "Forward 3.10 ms, 38 % of each step"."""
-    seconds = spent.parts.get(part, 0.0)
-    return f"{TITLES[part]} {milliseconds(seconds)}, {percent(_share(spent, part))} of each step"
-
-
-def describe(spent: TimeSpent) -> str:
-    """The bar in words, the largest part first."""
-    parts = sorted((p for p in ORDER if _share(spent, p) >= UNSEEN), key=lambda p: -spent.parts[p])
-    return f"A step takes {milliseconds(spent.step_s)}. " + ". ".join(part_words(spent, part) for part in parts) + "."
-
-
 class TimeBar(QWidget):
-    """A piece for each part, as long as its share; each with a pattern and a place of its own, so that colour alone
-    never tells. What has been seen of a run stays in the legend, so that nothing jumps.
+    """Bar with a piece per part of a step.
+
+    Each part has a pattern in addition to its color. Parts seen once stay in the legend, so that it does not jump.
     """
 
     def __init__(self, parent: QWidget | None = None) -> None:
@@ -93,33 +92,33 @@ class TimeBar(QWidget):
         self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
 
     def restart(self) -> None:
-        """Another run is to be shown."""
+        """Prepare for another run."""
         self._spent, self._seen, self._pointed = None, set(), None
 
     def show_time(self, spent: TimeSpent) -> None:
         if spent is self._spent:
             return
         self._spent = spent
-        self._seen |= {part for part in ORDER if _share(spent, part) >= UNSEEN}
-        self.setAccessibleDescription(describe(spent))
-        self._fit()
+        self._seen |= {part for part in ORDER if _fraction(spent, part) >= MIN_FRACTION}
+        self.setAccessibleDescription(describe_time(spent))
+        self._fit_height()
         self.update()
 
     def piece(self, part: Part) -> QRectF:
-        """Where that part's piece of the bar is drawn."""
-        before = sum(_share(self._spent, other) for other in ORDER[: ORDER.index(part)]) if self._spent else 0.0
-        share = _share(self._spent, part) if self._spent else 0.0
-        return QRectF(before * self.width(), 0, share * self.width(), BAR)
+        """Return the rectangle of a part's piece."""
+        before = sum(_fraction(self._spent, other) for other in ORDER[: ORDER.index(part)]) if self._spent else 0.0
+        fraction = _fraction(self._spent, part) if self._spent else 0.0
+        return QRectF(before * self.width(), 0, fraction * self.width(), BAR_HEIGHT)
 
     def entries(self) -> list[_Entry]:
-        """The legend in columns, and where each item of it is drawn."""
+        """Return the items of the legend with their rectangles, in as many columns as fit."""
         advance = QFontMetrics(theme.tabular(self.font())).horizontalAdvance
-        slow = self._spent is not None and self._spent.step_s >= 1
-        figures = SWATCH + 6 + 8 + advance("00,000 ms  0.0 %" if slow else "00.0 ms  0.0 %")
+        is_slow = self._spent is not None and self._spent.step_s >= 1
+        number_width = SWATCH + 6 + 8 + advance("00,000 ms  0.0 %" if is_slow else "00.0 ms  0.0 %")
         parts = [*(part for part in ORDER if part in self._seen), None]
-        needed = [figures + advance(_title(part)) for part in parts]
+        needed = [number_width + advance(_title(part)) for part in parts]
         widths: list[int] = []
-        for columns in range(len(parts), 0, -1):  # as many as there is room for
+        for columns in range(len(parts), 0, -1):
             widths = [max(needed[column::columns]) for column in range(columns)]
             if sum(widths) + PAD * (columns - 1) <= self.width():
                 break
@@ -127,32 +126,36 @@ class TimeBar(QWidget):
         for number, part in enumerate(parts):
             row, column = divmod(number, len(widths))
             left = sum(widths[:column]) + PAD * column
-            entries.append(_Entry(part, QRectF(left, BAR + GAP + row * LINE, widths[column], LINE)))
+            entries.append(
+                _Entry(part, QRectF(left, BAR_HEIGHT + GAP + row * LINE_HEIGHT, widths[column], LINE_HEIGHT))
+            )
         return entries
 
-    def part_at(self, where: QPoint) -> Part | None:
-        """The part whose piece or whose item of the legend is under that point."""
-        at = QPointF(where)
-        pieces = (part for part in ORDER if self.piece(part).contains(at))
-        return next(pieces, None) or next((entry.part for entry in self.entries() if entry.rect.contains(at)), None)
+    def part_at(self, point: QPoint) -> Part | None:
+        """Return the part whose piece or legend item is at `point`."""
+        position = QPointF(point)
+        pieces = (part for part in ORDER if self.piece(part).contains(position))
+        return next(pieces, None) or next(
+            (entry.part for entry in self.entries() if entry.rect.contains(position)), None
+        )
 
     def sizeHint(self) -> QSize:
         return QSize(320, int(self.entries()[-1].rect.bottom()))
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         super().resizeEvent(event)
-        self._fit()
+        self._fit_height()
 
     def mouseMoveEvent(self, event: QMouseEvent) -> None:
-        self._point(self.part_at(event.position().toPoint()))
+        self._set_pointed(self.part_at(event.position().toPoint()))
         if self._spent is not None and self._pointed is not None:
-            text = f"{part_words(self._spent, self._pointed)}\n{MEANINGS[self._pointed]}"
+            text = f"{describe_part(self._spent, self._pointed)}\n{MEANINGS[self._pointed]}"
             QToolTip.showText(event.globalPosition().toPoint(), text, self)
         else:
             QToolTip.hideText()
 
     def leaveEvent(self, event: QEvent) -> None:
-        self._point(None)
+        self._set_pointed(None)
         QToolTip.hideText()
         super().leaveEvent(event)
 
@@ -162,12 +165,12 @@ class TimeBar(QWidget):
         scheme = theme.colors()
         painter = QPainter(self)
         painter.setFont(theme.tabular(self.font()))
-        painter.fillRect(QRectF(0, 0, self.width(), BAR), QColor(scheme.raised))
+        painter.fillRect(QRectF(0, 0, self.width(), BAR_HEIGHT), QColor(scheme.raised))
         for part in ORDER:
             piece = self.piece(part)
             _fill(painter, piece, part)
             if piece.width() > 3:  # a line between neighbours
-                painter.fillRect(QRectF(piece.right() - 1, 0, 1, BAR), QColor(scheme.panel))
+                painter.fillRect(QRectF(piece.right() - 1, 0, 1, BAR_HEIGHT), QColor(scheme.panel))
         for entry in self.entries():
             self._draw_entry(painter, self._spent, entry)
         if self._pointed is not None:
@@ -178,25 +181,25 @@ class TimeBar(QWidget):
     def _draw_entry(self, painter: QPainter, spent: TimeSpent, entry: _Entry) -> None:
         scheme = theme.colors()
         rect, middle = entry.rect, Qt.AlignmentFlag.AlignVCenter
-        figures = milliseconds(spent.step_s)
+        numbers = format_milliseconds(spent.step_s)
         if entry.part is not None:
-            swatch = QRectF(rect.left(), rect.top() + (LINE - SWATCH) / 2, SWATCH, SWATCH)
+            swatch = QRectF(rect.left(), rect.top() + (LINE_HEIGHT - SWATCH) / 2, SWATCH, SWATCH)
             _fill(painter, swatch, entry.part)
             painter.setPen(QColor(scheme.border))
             painter.setBrush(Qt.BrushStyle.NoBrush)
             painter.drawRect(swatch)
-            figures = f"{milliseconds(spent.parts.get(entry.part, 0.0))}  {percent(_share(spent, entry.part))}"
+            numbers = f"{format_milliseconds(spent.parts.get(entry.part, 0.0))}  {format_percent(_fraction(spent, entry.part))}"
         painter.setPen(QColor(scheme.text if entry.part and entry.part == self._pointed else scheme.muted))
         painter.drawText(rect.adjusted(SWATCH + 6, 0, 0, 0), middle, _title(entry.part))
         painter.setPen(QColor(scheme.text))
-        painter.drawText(rect, middle | Qt.AlignmentFlag.AlignRight, figures)
+        painter.drawText(rect, middle | Qt.AlignmentFlag.AlignRight, numbers)
 
-    def _point(self, part: Part | None) -> None:
+    def _set_pointed(self, part: Part | None) -> None:
         if part != self._pointed:
             self._pointed = part
             self.update()
 
-    def _fit(self) -> None:
+    def _fit_height(self) -> None:
         height = self.sizeHint().height()
         if height != self.height():
             self.setFixedHeight(height)
@@ -213,5 +216,5 @@ def _fill(painter: QPainter, rect: QRectF, part: Part) -> None:
         painter.fillRect(rect, QBrush(pattern))
 
 
-def _share(spent: TimeSpent, part: Part) -> float:
+def _fraction(spent: TimeSpent, part: Part) -> float:
     return spent.parts.get(part, 0.0) / spent.step_s if spent.step_s > 0 else 0.0

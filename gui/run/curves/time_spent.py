@@ -1,9 +1,9 @@
-"""Where a run's time goes, what holds it back, and a button that changes that."""
+"""Step times of a run, its bottleneck, and a button that applies the advice."""
 
 from __future__ import annotations
 
 from PySide6.QtCore import Signal
-from PySide6.QtWidgets import QHBoxLayout, QPushButton, QToolButton, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QPushButton, QToolButton, QWidget
 
 from engine.contract.events import Advice
 from engine.contract.job import FIELDS
@@ -11,74 +11,69 @@ from gui.run.curves.time_bar import TimeBar
 from gui.sources.run_data import RunData
 from gui.style import icons
 from gui.widgets.elided_label import ElidedLabel
+from gui.widgets.layouts import hbox, vbox
 
 
 class TimeSpentView(QWidget):
-    """Hidden until the run has said where its time goes.
+    """Advice on the bottleneck of a run above a foldable bar of its step time; hidden without data.
 
-    Signals: loader_workers_wanted(int) - the run on screen is to read with so many at once;
-    next_time_wanted(str, object) - a field of the job, and the value that the next run is to have for it.
+    Signals:
+        loader_workers_requested(int): number of loader workers for the run on screen.
+        setting_requested(str, object): field of the job and its value for the next run.
     """
 
-    loader_workers_wanted = Signal(int)
-    next_time_wanted = Signal(str, object)
+    loader_workers_requested = Signal(int)
+    setting_requested = Signal(str, object)
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self._advice: Advice | None = None
-        self._live = False
-        self._done: Advice | None = None
+        self._is_live = False
+        self._applied: Advice | None = None
         self.bar = TimeBar()
         self.fold = QToolButton()
         self.fold.setObjectName("fold")
         self.fold.setCheckable(True)
         self.fold.setIcon(icons.icon("right", "muted", on="down"))
-        self.fold.setAccessibleName("Where the time goes")
-        self.fold.setToolTip("Shows where the time of each step goes")
+        self.fold.setAccessibleName("Step time by part")
+        self.fold.setToolTip("Shows the parts of each step's time")
         self.fold.toggled.connect(self.bar.setVisible)
         self.bar.hide()
-        self.sentence = ElidedLabel()
-        self.sentence.setAccessibleName("What holds the run back")
+        self.label = ElidedLabel()
+        self.label.setAccessibleName("Bottleneck of the run")
         self.change = QPushButton("Change")
-        self.change.clicked.connect(self._change)
-        top = QHBoxLayout()
-        top.setSpacing(8)
-        top.addWidget(self.fold)
-        top.addWidget(self.sentence, 1)
-        top.addWidget(self.change)
-        layout = QVBoxLayout(self)
-        layout.setContentsMargins(0, 0, 0, 0)
-        layout.setSpacing(5)
-        layout.addLayout(top)
-        layout.addWidget(self.bar)
+        self.change.clicked.connect(self._apply)
+        self.setLayout(vbox(hbox(self.fold, (self.label, 1), self.change), self.bar, spacing=5))
         self.restart()
 
     def restart(self) -> None:
-        """Another run is to be shown."""
-        self._advice = self._done = None
+        """Prepare for another run or execution."""
+        self._advice = self._applied = None
         self.bar.restart()
         self.hide()
 
-    def show_data(self, data: RunData, active: bool) -> None:
-        """Shows what the run has said last; `active` says whether it goes on, so that it can still be changed."""
+    def show_data(self, data: RunData, is_active: bool) -> None:
+        """Show the latest step times; a run that `is_active` can still be changed."""
         spent = data.time_spent
         if spent is None:
             return
         self.bar.show_time(spent)
-        self._show_advice(spent.advice, active)
+        self._show_advice(spent.advice, is_active)
         self.show()
 
-    def _show_advice(self, advice: Advice | None, active: bool) -> None:
-        live = advice is not None and advice.live and active
-        if advice == self._advice and live == self._live:
+    def _show_advice(self, advice: Advice | None, is_active: bool) -> None:
+        is_live = advice is not None and advice.live and is_active
+        if advice == self._advice and is_live == self._is_live:
             return
-        if advice is None or self._done is None or _change_of(advice) != _change_of(self._done) or live != self._live:
-            self._done = None
-        self._advice, self._live = advice, live
-        text = advice.sentence if advice is not None else "Where the time of each step goes"
-        self.sentence.setText(text)
-        self.sentence.setToolTip(text)
-        self.sentence.setAccessibleDescription(text)
+        if self._applied is not None and (
+            advice is None or is_live != self._is_live or _change_of(advice) != _change_of(self._applied)
+        ):
+            self._applied = None
+        self._advice, self._is_live = advice, is_live
+        text = advice.sentence if advice is not None else "Time of each step"
+        self.label.setText(text)
+        self.label.setToolTip(text)
+        self.label.setAccessibleDescription(text)
         self._label_button()
 
     def _label_button(self) -> None:
@@ -87,27 +82,27 @@ class TimeSpentView(QWidget):
         if advice is None or field is None:
             self.change.hide()
             return
-        if self._live:
+        if self._is_live:
             text, done = f"Use {advice.value} workers now", "Requested"
-            what = f"Sets {field.label} to {advice.value} in this run"
+            tip = f"Sets {field.label} to {advice.value} in this run"
         else:
             text, done = "Use next time", "Set for the next run"
-            what = f"Sets {field.label} to {advice.value} in the form"
-        self.change.setText(text if self._done is None else done)
-        self.change.setEnabled(self._done is None)
-        self.change.setToolTip(what)
-        self.change.setAccessibleDescription(what)
+            tip = f"Sets {field.label} to {advice.value} in the form"
+        self.change.setText(text if self._applied is None else done)
+        self.change.setEnabled(self._applied is None)
+        self.change.setToolTip(tip)
+        self.change.setAccessibleDescription(tip)
         self.change.show()
 
-    def _change(self) -> None:
+    def _apply(self) -> None:
         advice = self._advice
         if advice is None:
             return
-        self._done = advice
-        if self._live:
-            self.loader_workers_wanted.emit(int(advice.value))
+        self._applied = advice
+        if self._is_live:
+            self.loader_workers_requested.emit(int(advice.value))
         else:
-            self.next_time_wanted.emit(advice.field, advice.value)
+            self.setting_requested.emit(advice.field, advice.value)
         self._label_button()
 
 

@@ -1,4 +1,4 @@
-"""How a model does on each class: its measures with intervals, and the confusion matrix from a confidence on."""
+"""Metrics of each class with intervals, and the confusion matrix above a confidence."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 from PySide6.QtCore import Signal
-from PySide6.QtWidgets import QVBoxLayout, QWidget
+from PySide6.QtWidgets import QWidget
 
 from engine.contract.inference.evaluation import Evaluation, Interval
 from gui.run.classes.figures_view import ClassFiguresView
@@ -14,13 +14,15 @@ from gui.run.model.threshold import ThresholdRow
 from gui.sources.columns import Floats
 from gui.sources.evaluations import OpenedEvaluation, confusion_at
 from gui.sources.run_series import ClassFigures
+from gui.widgets.layouts import vbox
 from gui.widgets.tab_order import order_tabs
 
 
 class ClassesPage(QWidget):
-    """Shows the classes of an evaluation.
+    """Classes of an evaluation.
 
-    Signals: cell_opened(int, int) - the samples of a true class that were taken for another are asked for.
+    Signals:
+        cell_opened(int, int): true and predicted class index whose samples to show.
     """
 
     cell_opened = Signal(int, int)
@@ -28,17 +30,15 @@ class ClassesPage(QWidget):
     def __init__(self) -> None:
         super().__init__()
         self._opened: OpenedEvaluation | None = None
-        self.threshold = ThresholdRow("Confidence from", "Confidence from which on predictions count")
-        self.threshold.setToolTip("Predictions with a lower confidence count as none of the classes")
+        self.threshold = ThresholdRow("Minimum confidence", "Minimum confidence of predictions")
+        self.threshold.setToolTip("Predictions below it count as none of the classes")
         self.figures = ClassFiguresView("evaluated_class", self.threshold)
-        layout = QVBoxLayout(self)
-        layout.setContentsMargins(0, 0, 0, 0)
-        layout.addWidget(self.figures)
+        self.setLayout(vbox(self.figures))
         order_tabs(self, (self.figures.filter, self.figures.table, self.threshold, self.figures.matrix))
-        self.threshold.moved.connect(lambda _value: self._show())
-        self.figures.matrix.cell_opened.connect(self._open)
-        self.figures.save.hide()  # the evaluation is saved as a whole, above
-        self.figures.matrix.setToolTip("Click, or Enter: shows the samples of a cell")
+        self.threshold.changed.connect(lambda _value: self._show())
+        self.figures.matrix.cell_opened.connect(self._on_cell_opened)
+        self.figures.save.hide()  # the evaluation bar saves it
+        self.figures.matrix.setToolTip("Click a cell or press Enter to show its samples")
 
     def show_evaluation(self, opened: OpenedEvaluation) -> None:
         self._opened = opened
@@ -50,25 +50,25 @@ class ClassesPage(QWidget):
         if self._opened is None:
             return
         evaluation = self._opened.evaluation
-        confusion = _given(evaluation)
+        confusion = _confusion(evaluation)
         threshold = self.threshold.value()
         if threshold > 0:
             confusion = confusion_at(self._opened.samples, len(evaluation.classes), threshold)
         measures = {title: _values(column) for title, column in evaluation.per_class.items()}
-        intervals = {title: _ends(column) for title, column in evaluation.per_class.items()}
+        intervals = {title: _bounds(column) for title, column in evaluation.per_class.items()}
         self.figures.show_figures(evaluation.classes, ClassFigures(0, 0, measures, confusion, intervals))
 
-    def _open(self, row: int, column: int) -> None:
+    def _on_cell_opened(self, row: int, column: int) -> None:
         if self._opened is not None:
             self.cell_opened.emit(row, column)
 
 
 def has_classes(evaluation: Evaluation) -> bool:
-    """Whether there is anything to show."""
+    """Return True if the evaluation has metrics per class or a confusion matrix."""
     return bool(evaluation.per_class or evaluation.confusion)
 
 
-def _given(evaluation: Evaluation) -> np.ndarray | None:
+def _confusion(evaluation: Evaluation) -> np.ndarray | None:
     width = len(evaluation.confusion)
     square = width > 0 and all(len(row) == width for row in evaluation.confusion)
     return np.array(evaluation.confusion, np.int64) if square else None
@@ -78,7 +78,7 @@ def _values(column: Sequence[Interval | None]) -> Floats:
     return np.array([np.nan if each is None else each.value for each in column], np.float64)
 
 
-def _ends(column: Sequence[Interval | None]) -> Floats:
+def _bounds(column: Sequence[Interval | None]) -> Floats:
     nan = float("nan")
     rows = [
         (nan, nan) if each is None or each.low is None or each.high is None else (each.low, each.high)

@@ -1,31 +1,30 @@
-"""An evaluation as CSV: its measures, and its samples."""
+"""CSV tables of an evaluation."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from gui.run.classes.table import class_names
-from gui.run.model.words import class_words, measures_of
+from gui.run.classes.table import class_names, format_number
+from gui.run.model.evaluation_format import format_classes, list_metrics
 from gui.sources.evaluations import OpenedEvaluation
 
 
 @dataclass(frozen=True)
 class MetricsCsv:
-    """The measures with their intervals: shares from 0 to 1, empty where there is no interval."""
+    """Metrics with their intervals: fractions from 0 to 1, empty without an interval."""
 
     opened: OpenedEvaluation
 
     def lines(self) -> Iterator[list[str]]:
         yield ["metric", "value", "low", "high"]
-        for entry, each in measures_of(self.opened.evaluation):
-            yield [entry.title, *map(_written, (each.value, each.low, each.high))]
+        for entry, each in list_metrics(self.opened.evaluation):
+            yield [entry.title, *map(format_number, (each.value, each.low, each.high))]
 
 
 @dataclass(frozen=True)
 class ClassesCsv:
-    """The measures of each class with their intervals."""
+    """Metrics of each class with their intervals."""
 
     opened: OpenedEvaluation
 
@@ -36,13 +35,13 @@ class ClassesCsv:
             cells = [name]
             for values in columns.values():
                 each = values[number] if number < len(values) else None
-                cells += ["", "", ""] if each is None else [*map(_written, (each.value, each.low, each.high))]
+                cells += ["", "", ""] if each is None else [*map(format_number, (each.value, each.low, each.high))]
             yield cells
 
 
 @dataclass(frozen=True)
 class MatrixCsv:
-    """The confusion matrix: a line for each true class, a column for each class found."""
+    """Confusion matrix: a row per true class, a column per predicted class."""
 
     opened: OpenedEvaluation
 
@@ -56,7 +55,7 @@ class MatrixCsv:
 
 @dataclass(frozen=True)
 class SamplesCsv:
-    """A line for each sample, in the order of the split."""
+    """Samples in the order of the split."""
 
     opened: OpenedEvaluation
 
@@ -64,11 +63,7 @@ class SamplesCsv:
         samples, classes = self.opened.samples, self.opened.evaluation.classes
         yield ["path", "split", "true", "predicted", "confidence", "correct", "loss"]
         for row, path in enumerate(samples.paths):
-            named = (class_words(classes, of[row], "") if of else "" for of in (samples.true, samples.predicted))
+            named = (format_classes(classes, of[row], "") if of else "" for of in (samples.true, samples.predicted))
             numbers = (samples.confidence, samples.correct, samples.losses)
-            told = (None if column is None else float(column[row]) for column in numbers)
-            yield [path, samples.splits[row], *named, *map(_written, told)]
-
-
-def _written(value: float | None) -> str:
-    return "" if value is None or math.isnan(value) else f"{value:.9g}"
+            values = (None if column is None else float(column[row]) for column in numbers)
+            yield [path, samples.splits[row], *named, *map(format_number, values)]

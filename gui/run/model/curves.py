@@ -1,33 +1,33 @@
-"""Precision and recall of one class at every threshold, and what one threshold makes of the samples."""
+"""Precision-recall and ROC curves of a class, and the outcome at one threshold."""
 
 from __future__ import annotations
 
 from functools import partial
 
 import pyqtgraph as pg
-from PySide6.QtCore import Qt
-from PySide6.QtWidgets import QHBoxLayout, QLabel, QPushButton, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QPushButton, QWidget
 
 from engine.contract.inference.evaluation import ClassCurves
 from engine.system.format import NOT_KNOWN
 from gui.format import counted, localised
+from gui.run.model.evaluation_format import format_value, format_with_interval
 from gui.run.model.plain_table import PlainTable
-from gui.run.model.plot import SharePlot, caption
+from gui.run.model.plot import UnitPlot
 from gui.run.model.threshold import ThresholdRow
-from gui.run.model.words import value_words, with_interval
 from gui.sources.background import describe_error, in_background
-from gui.sources.evaluations import CurvePoints, OpenedEvaluation, Outcomes, outcomes
+from gui.sources.evaluations import CurvePoints, OpenedEvaluation, Outcomes
+from gui.sources.evaluations import outcomes as read_outcomes
 from gui.style import theme
 from gui.widgets.editors import ChoiceEditor
+from gui.widgets.labels import caption, field_label
+from gui.widgets.layouts import hbox, vbox
 
-USUAL = 0.5
-"""The threshold of a class without a best one."""
+DEFAULT_THRESHOLD = 0.5
+"""Threshold of a class without a best one."""
 
 
 class CurvesPage(QWidget):
-    """Shows the curves of the class that is chosen, and follows its threshold. A class's probabilities are read in
-    the background.
-    """
+    """Curves of the chosen class with a threshold. Its probabilities are read on a thread."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -36,95 +36,92 @@ class CurvesPage(QWidget):
         self.classes = ChoiceEditor([])
         self.classes.control.setAccessibleName("Class of the curves")
         self.about = caption()
-        self.precision = SharePlot("Precision-recall curve")
+        self.precision = UnitPlot("Precision-recall curve")
         self.precision.setLabel("bottom", "Recall")
         self.precision.setLabel("left", "Precision")
-        self.roc = SharePlot("ROC curve")
+        self.roc = UnitPlot("ROC curve")
         self.roc.setLabel("bottom", "False positive rate")
         self.roc.setLabel("left", "True positive rate")
         self.threshold = ThresholdRow("Threshold", "Threshold")
         self.best = QPushButton("Best F1")
         self.best.setToolTip("The threshold with the highest F1 of this class")
         self.counts = PlainTable("Counts at the threshold", ("", "Predicted", "Not predicted"))
-        self.words = caption()
+        self.scores = caption()
         self._lay_out()
-        self.precision.draws(self._draw_precision)
-        self.roc.draws(self._draw_roc)
-        self.classes.edited.connect(self._choose)
-        self.threshold.moved.connect(lambda _value: self._follow())
-        self.best.clicked.connect(self._take_best)
+        self.precision.set_drawing(self._draw_precision)
+        self.roc.set_drawing(self._draw_roc)
+        self.classes.edited.connect(self._show_class)
+        self.threshold.changed.connect(lambda _value: self._show_outcomes())
+        self.best.clicked.connect(self._use_best)
 
     def show_evaluation(self, opened: OpenedEvaluation) -> None:
-        before, same = self.classes.value(), self._opened is not None and self._opened.kept.folder == opened.kept.folder
+        if self._opened is None or self._opened.kept.folder != opened.kept.folder:
+            self._outcomes = {}
         self._opened = opened
-        self._outcomes = self._outcomes if same else {}
         names = opened.evaluation.classes
-        told = [curve.class_index for curve in opened.curves.classes]
-        self.classes.box.clear()
-        self.classes.set_choices([(str(at), _name(names, at), "") for at in told])
-        if before in self.classes.titles:
-            self.classes.set_value(before)
-        self._choose()
+        indices = [curve.class_index for curve in opened.curves.classes]
+        self.classes.reset_choices([(str(index), _name(names, index), "") for index in indices], self.classes.value())
+        self._show_class()
 
     def curve(self) -> ClassCurves | None:
-        """That of the class on screen."""
+        """Return the curves of the class on screen."""
         curves = self._opened.curves.classes if self._opened is not None else ()
         return next((each for each in curves if str(each.class_index) == self.classes.value()), None)
 
-    def _choose(self) -> None:
+    def _show_class(self) -> None:
         curve = self.curve()
         if curve is None:
             return
-        objects = not curve.false_positive_rate
-        of_objects = self._opened is not None and self._opened.samples.true is not None
-        parts = [counted(curve.positives, "sample" if not objects else "object" if of_objects else "pixel")]
+        is_pooled = not curve.false_positive_rate
+        has_classes = self._opened is not None and self._opened.samples.true is not None
+        parts = [counted(curve.positives, "sample" if not is_pooled else "object" if has_classes else "pixel")]
         if curve.average_precision is not None:
-            parts.append(f"average precision {with_interval(curve.average_precision)}")
+            parts.append(f"average precision {format_with_interval(curve.average_precision)}")
         if curve.auc is not None:
-            parts.append(f"area under the ROC curve {with_interval(curve.auc)}")
+            parts.append(f"area under the ROC curve {format_with_interval(curve.auc)}")
         self.about.setText(" · ".join(parts))
         best = curve.best_threshold
         self.best.setEnabled(best is not None)
         self.best.setText("Best F1" if best is None else f"Best F1 at {localised(best, 2)}")
-        self.roc.setVisible(not objects)
+        self.roc.setVisible(not is_pooled)
         for plot in (self.precision, self.roc):
             plot.recolor()
-        self._read(curve)
-        self.threshold.set(USUAL if best is None else best)
+        self._read_outcomes(curve)
+        self.threshold.set(DEFAULT_THRESHOLD if best is None else best)
 
-    def _take_best(self) -> None:
+    def _use_best(self) -> None:
         curve = self.curve()
         if curve is not None and curve.best_threshold is not None:
             self.threshold.set(curve.best_threshold)
 
     # At the threshold
 
-    def _read(self, curve: ClassCurves) -> None:
+    def _read_outcomes(self, curve: ClassCurves) -> None:
         opened = self._opened
         if opened is None or curve.class_index in self._outcomes:
             return
         in_background(
-            partial(outcomes, opened, curve),
+            partial(read_outcomes, opened, curve),
             self,
-            lambda read: self._take(opened, curve.class_index, read),
-            lambda error: self.words.setText(f"The probabilities can't be read: {describe_error(error)}"),
+            lambda read: self._store_outcomes(opened, curve.class_index, read),
+            lambda error: self.scores.setText(f"Couldn't read the probabilities: {describe_error(error)}"),
         )
 
-    def _take(self, opened: OpenedEvaluation, class_index: int, read: Outcomes | CurvePoints) -> None:
+    def _store_outcomes(self, opened: OpenedEvaluation, class_index: int, read: Outcomes | CurvePoints) -> None:
         if self._opened is not None and opened.kept.folder == self._opened.kept.folder:
             self._outcomes[class_index] = read
-            self._follow()
+            self._show_outcomes()
 
-    def _follow(self) -> None:
+    def _show_outcomes(self) -> None:
         curve = self.curve()
-        found = self._outcomes.get(curve.class_index) if curve is not None else None
-        if found is None:
+        outcomes = self._outcomes.get(curve.class_index) if curve is not None else None
+        if outcomes is None:
             for plot in (self.precision, self.roc):
                 plot.mark(None, None)
             self.counts.show_rows([])
-            self.words.setText("")
+            self.scores.setText("")
             return
-        at = found.at(self.threshold.value())
+        at = outcomes.at(self.threshold.value())
         self.precision.mark(at.recall, at.precision)
         self.roc.mark(at.false_positive_rate, at.recall)
         name = self.classes.titles.get(self.classes.value(), "")
@@ -137,7 +134,7 @@ class CurvesPage(QWidget):
             ]
         )
         parts = (("Precision", at.precision), ("recall", at.recall), ("F1", at.f1))
-        self.words.setText(" · ".join(f"{title} {value_words(value)}" for title, value in parts))
+        self.scores.setText(" · ".join(f"{title} {format_value(value)}" for title, value in parts))
 
     def _draw_precision(self) -> None:
         curve = self.curve()
@@ -149,37 +146,21 @@ class CurvesPage(QWidget):
         curve = self.curve()
         if curve is None:
             return
-        self.roc.diagonal()
+        self.roc.draw_diagonal()
         pen = pg.mkPen(theme.colors().accent, width=2)
         self.roc.plot(list(curve.false_positive_rate), list(curve.true_positive_rate), pen=pen)
 
     def _lay_out(self) -> None:
-        label = QLabel("Class")
-        label.setObjectName("muted")
-        label.setBuddy(self.classes.control)
-        top = QHBoxLayout()
-        top.setSpacing(8)
-        top.addWidget(label)
-        top.addWidget(self.classes)
-        top.addWidget(self.about, 1)
-        plots = QHBoxLayout()
-        plots.setSpacing(8)
-        plots.addWidget(self.precision, 1)
-        plots.addWidget(self.roc, 1)
-        plots.addStretch(0)
-        move = QHBoxLayout()
-        move.setSpacing(8)
-        move.addWidget(self.threshold, 1)
-        move.addWidget(self.best)
-        layout = QVBoxLayout(self)
-        layout.setContentsMargins(0, 0, 0, 0)
-        layout.setSpacing(8)
-        layout.addLayout(top)
-        layout.addLayout(plots, 100)
-        layout.addLayout(move)
-        layout.addWidget(self.words, 0, Qt.AlignmentFlag.AlignTop)
-        layout.addWidget(self.counts)
-        layout.addStretch(1)
+        self.setLayout(
+            vbox(
+                hbox(field_label("Class", self.classes.control), self.classes, (self.about, 1)),
+                (hbox((self.precision, 1), (self.roc, 1), 0), 100),
+                hbox((self.threshold, 1), self.best),
+                self.scores,
+                self.counts,
+                1,
+            )
+        )
 
 
 def _name(names: tuple[str, ...], index: int) -> str:
@@ -187,5 +168,5 @@ def _name(names: tuple[str, ...], index: int) -> str:
 
 
 def has_curves(opened: OpenedEvaluation) -> bool:
-    """Whether there is anything to show."""
+    """Return True if the evaluation has curves."""
     return bool(opened.curves.classes)

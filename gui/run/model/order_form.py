@@ -1,4 +1,4 @@
-"""What is to be evaluated: which checkpoint, on which folder and split, on which devices."""
+"""Form for an evaluation: checkpoint, dataset, split and devices."""
 
 from __future__ import annotations
 
@@ -6,14 +6,15 @@ from pathlib import Path
 
 from PySide6.QtCore import Signal
 from PySide6.QtGui import QDragEnterEvent, QDropEvent
-from PySide6.QtWidgets import QHBoxLayout, QLabel, QPushButton, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QLabel, QPushButton, QWidget
 
 from engine.contract.inference.evaluation import EvaluateOrder, EvaluationSplit
 from engine.runs.folder import RunFolder
 from gui.actions import Action, bind
-from gui.run.model.plot import caption
 from gui.run.model_choice import CheckpointEditor, DevicesEditor, form_grid
 from gui.widgets.editors import ChoiceEditor, PathEditor
+from gui.widgets.labels import caption
+from gui.widgets.layouts import hbox, vbox
 from gui.widgets.tab_order import order_tabs
 
 AUTOMATIC = "auto"
@@ -21,23 +22,27 @@ SPLITS: tuple[tuple[str, str, str], ...] = (
     (
         AUTOMATIC,
         "automatic",
-        "Validation for the run's own dataset; for another folder its test split where it has one",
+        "Validation split of the run's dataset; test split of another folder if it has one",
     ),
     ("val", "validation", ""),
     ("test", "test", ""),
-    ("train", "training", "Says how well the model has learnt its training data by heart"),
+    ("train", "training", "Shows how far the model memorized its training data"),
     ("all", "all samples", ""),
 )
 INTRODUCTION = (
-    "What is this model worth? An evaluation measures it on a split of its own dataset or of any other folder, with 95 % "
-    "intervals, and shows where it is wrong."
+    "Measures the model on a split of its dataset or of another folder, with 95 % intervals, and shows its errors."
 )
 
 
 class EvaluateForm(QWidget):
-    """Signals: wanted(object) - this EvaluateOrder is to be done; closed() - nothing is to be evaluated after all."""
+    """Form for an evaluation.
 
-    wanted = Signal(object)
+    Signals:
+        submitted(object): the EvaluateOrder to execute.
+        closed(): back to the results.
+    """
+
+    submitted = Signal(object)
     closed = Signal()
 
     def __init__(self, parent: QWidget | None = None) -> None:
@@ -47,8 +52,8 @@ class EvaluateForm(QWidget):
         self.heading = QLabel("Evaluate the model")
         self.heading.setObjectName("heading")
         self.checkpoint = CheckpointEditor()
-        self.folder = PathEditor("dataset folder", folder=True, placeholder="the run's own dataset")
-        self.folder.line.setToolTip("Leave empty for the run's own dataset; a folder can be dropped here")
+        self.folder = PathEditor("dataset folder", folder=True, placeholder="the run's dataset")
+        self.folder.line.setToolTip("Leave empty for the run's dataset, or drop a folder here")
         self.split = ChoiceEditor(list(SPLITS))
         self.devices = DevicesEditor("Evaluate")
         self.act = Action(self, "evaluate", "Evaluate", "Measures the model")
@@ -56,27 +61,27 @@ class EvaluateForm(QWidget):
         self.start.setObjectName("primary")
         self.cancel = QPushButton("Back to the results")
         self._lay_out()
-        self.act.on_trigger(self._order)
+        self.act.on_trigger(self._submit)
         self.cancel.clicked.connect(self.closed)
-        self.checkpoint.looked.connect(self._allow)
-        self.devices.edited.connect(self._allow)
-        self.devices.remade.connect(self._order_tabs)
+        self.checkpoint.refreshed.connect(self._update_action)
+        self.devices.edited.connect(self._update_action)
+        self.devices.rebuilt.connect(self._order_tabs)
 
-    def show_run(self, run: RunFolder, devices: tuple[str, ...], own: str) -> None:
-        """Asks for an evaluation of `run`, whose job has these devices and the dataset `own`."""
+    def show_run(self, run: RunFolder, devices: tuple[str, ...], dataset: str) -> None:
+        """Fill the form for `run`, whose job has these devices and a dataset named `dataset`."""
         self._run = run
         self.folder.set_value("")
-        self.folder.line.setPlaceholderText(f"the run's own: {own}")
+        self.folder.line.setPlaceholderText(f"the run's: {dataset}")
         self.split.set_value(AUTOMATIC)
-        self.devices.show_own(devices)
+        self.devices.show_devices(devices)
         self.checkpoint.show_run(run)
 
-    def offer_back(self, there: bool) -> None:
-        """Whether there are results to go back to."""
-        self.cancel.setVisible(there)
+    def set_has_results(self, has_results: bool) -> None:
+        """Show the button back to the results if there are any."""
+        self.cancel.setVisible(has_results)
 
     def order(self) -> EvaluateOrder | None:
-        """What is asked for; None without a run or devices."""
+        """Return the order, None without a run or devices."""
         if self._run is None or not self.devices.value():
             return None
         value = self.split.value()
@@ -100,14 +105,14 @@ class EvaluateForm(QWidget):
             event.acceptProposedAction()
             self.folder.set_value(path)
 
-    def _order(self) -> None:
+    def _submit(self) -> None:
         order = self.order()
         if order is not None:
-            self.wanted.emit(order)
+            self.submitted.emit(order)
 
-    def _allow(self) -> None:
-        why = "" if self.checkpoint.found else "The run has no checkpoint yet"
-        self.act.allow(why or ("" if self.devices.value() else "Choose a device"))
+    def _update_action(self) -> None:
+        problem = "" if self.checkpoint.found else "The run has no checkpoint yet"
+        self.act.allow(problem or ("" if self.devices.value() else "Choose a device"))
 
     def _order_tabs(self) -> None:
         order_tabs(self, (self.checkpoint, self.folder, self.split, self.devices, self.start, self.cancel))
@@ -120,28 +125,14 @@ class EvaluateForm(QWidget):
             (
                 "",
                 "",
-                caption("Automatic: validation of the run's own dataset; of another folder test where it has one."),
+                caption(
+                    "Automatic: validation split of the run's dataset; test split of another folder if it has one."
+                ),
             ),
             ("Devices", "", self.devices),
         )
-        buttons = QHBoxLayout()
-        buttons.addWidget(self.start)
-        buttons.addWidget(self.cancel)
-        buttons.addStretch(1)
         inside = QWidget()
         inside.setMaximumWidth(560)
-        column = QVBoxLayout(inside)
-        column.setContentsMargins(0, 0, 0, 0)
-        column.setSpacing(12)
-        column.addWidget(self.heading)
-        column.addWidget(caption(INTRODUCTION))
-        column.addLayout(form)
-        column.addLayout(buttons)
-        middle = QHBoxLayout()
-        middle.addStretch(1)
-        middle.addWidget(inside, 100)
-        middle.addStretch(1)
-        layout = QVBoxLayout(self)
-        layout.addStretch(1)
-        layout.addLayout(middle)
-        layout.addStretch(2)
+        buttons = hbox(self.start, self.cancel, 1)
+        inside.setLayout(vbox(self.heading, caption(INTRODUCTION), form, buttons, spacing=12))
+        self.setLayout(vbox(1, hbox(1, (inside, 100), 1), 2))

@@ -1,4 +1,4 @@
-"""A short table to be read."""
+"""Short read-only table."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from PySide6.QtWidgets import QAbstractItemView, QHeaderView, QTableWidget, QTab
 
 from gui.widgets.table_look import apply_table_style
 
-_WIDEST = 720
-"""Pixels beyond which a line is hard to follow across the table."""
-_NARROWEST = 90
+_MAX_WIDTH = 720
+"""Pixels beyond which a row is hard to follow."""
+_MIN_COLUMN_WIDTH = 90
 _PAD = 8
 
 
 class PlainTable(QTableWidget):
-    """A short table to be read, as high as its rows."""
+    """Short read-only table, as high as its rows."""
 
     def __init__(self, name: str, head: Sequence[str]) -> None:
         super().__init__(0, len(head))
@@ -27,19 +27,19 @@ class PlainTable(QTableWidget):
         self.setVerticalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
         header = self.horizontalHeader()
         header.setSectionResizeMode(0, QHeaderView.ResizeMode.Stretch)
-        self.setMaximumWidth(_WIDEST)
+        self.setMaximumWidth(_MAX_WIDTH)
         for column, title in enumerate(head):
             item = QTableWidgetItem(title)
-            item.setTextAlignment(_side(column))
+            item.setTextAlignment(_alignment(column))
             self.setHorizontalHeaderItem(column, item)
 
     def show_rows(self, rows: Sequence[Sequence[str]]) -> None:
-        """Shows `rows`, and hides itself without any."""
+        """Show `rows`; hide without any."""
         self.setRowCount(len(rows))
         for number, row in enumerate(rows):
             for column, text in enumerate(row):
                 item = QTableWidgetItem(text)
-                item.setTextAlignment(_side(column))
+                item.setTextAlignment(_alignment(column))
                 item.setToolTip(text)
                 self.setItem(number, column, item)
         for column in range(1, self.columnCount()):
@@ -49,15 +49,15 @@ class PlainTable(QTableWidget):
         self.setVisible(bool(rows))
 
     def _fit(self, column: int) -> None:
-        """Makes a column as wide as its texts, with the padding that Qt does not count."""
+        """Make a column as wide as its texts and their padding, which Qt does not count."""
         head = self.horizontalHeaderItem(column)
         texts = [head.text() if head is not None else "", *(row[column] for row in self.texts())]
         width = max(map(self.fontMetrics().horizontalAdvance, texts)) + 2 * _PAD + 8
         self.horizontalHeader().setSectionResizeMode(column, QHeaderView.ResizeMode.Interactive)
-        self.horizontalHeader().resizeSection(column, max(_NARROWEST, width))
+        self.horizontalHeader().resizeSection(column, max(_MIN_COLUMN_WIDTH, width))
 
     def texts(self) -> list[list[str]]:
-        """What is on screen, row by row."""
+        """Return the displayed texts, row by row."""
         return [
             [
                 item.text() if (item := self.item(row, column)) is not None else ""
@@ -67,6 +67,6 @@ class PlainTable(QTableWidget):
         ]
 
 
-def _side(column: int) -> Qt.AlignmentFlag:
+def _alignment(column: int) -> Qt.AlignmentFlag:
     side = Qt.AlignmentFlag.AlignRight if column else Qt.AlignmentFlag.AlignLeft
     return side | Qt.AlignmentFlag.AlignVCenter

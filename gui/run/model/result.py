@@ -1,4 +1,4 @@
-"""What came of an evaluation: a page for each side of it; those without anything to show are not there."""
+"""Pages of one evaluation; those without content have no tab."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from functools import cached_property
 from typing import TypeVar
 
 from PySide6.QtCore import Signal
-from PySide6.QtWidgets import QStackedWidget, QTabBar, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QStackedWidget, QWidget
 
 from gui.run.model.box_errors import BoxErrorsPage, has_box_errors
 from gui.run.model.calibration import CalibrationPage
@@ -16,19 +16,23 @@ from gui.run.model.curves import CurvesPage, has_curves
 from gui.run.model.samples.page import SamplesPage
 from gui.run.model.summary import SummaryPage
 from gui.sources.evaluations import OpenedEvaluation
+from gui.widgets.layouts import tab_bar, vbox
 
 TITLES = ("Metrics", "Classes", "Curves", "Calibration", "Errors", "Samples", "Compare")
 METRICS, CLASSES, CURVES, CALIBRATION, ERRORS, SAMPLES, COMPARE = range(len(TITLES))
 
+_PAGE_ATTRIBUTES = ("summary", "classes", "curves", "calibration", "errors", "samples", "comparison")
 _Page = TypeVar("_Page", bound=QWidget)
 
 
 class ResultView(QWidget):
-    """Shows one evaluation. Each page is made, and given the evaluation, when it first comes into sight, since nobody
-    should wait for those that are not looked at. The page on screen stays so from one evaluation to the next, where
-    that has it.
+    """One evaluation on several pages.
 
-    Signals: message(str, str) - in plain words, what came of saving; "info" or "warning".
+    A page is created and filled when it is first shown. The page on screen stays selected for the next evaluation if it
+    has content there.
+
+    Signals:
+        message(str, str): outcome of saving; "info" or "warning".
     """
 
     message = Signal(str, str)
@@ -38,64 +42,55 @@ class ResultView(QWidget):
         self.opened: OpenedEvaluation | None = None
         self._devices: tuple[str, ...] = ()
         self._stale: set[int] = set()
-        self.tabs = QTabBar()
-        self.tabs.setAccessibleName("Parts of the evaluation")
-        self.tabs.setDrawBase(False)
-        self.tabs.setExpanding(False)
+        self.tabs = tab_bar("Parts of the evaluation", TITLES)
         self.pages = QStackedWidget()
-        self._places: list[QVBoxLayout] = []
-        for title in TITLES:
-            self.tabs.addTab(title)
+        self._holders = [vbox() for _title in TITLES]
+        for layout in self._holders:
             holder = QWidget()
-            self._places.append(QVBoxLayout(holder))
-            self._places[-1].setContentsMargins(0, 0, 0, 0)
+            holder.setLayout(layout)
             self.pages.addWidget(holder)
-        layout = QVBoxLayout(self)
-        layout.setContentsMargins(0, 0, 0, 0)
-        layout.setSpacing(8)
-        layout.addWidget(self.tabs)
-        layout.addWidget(self.pages, 1)
-        self.tabs.currentChanged.connect(self._turn)
+        self.setLayout(vbox(self.tabs, (self.pages, 1)))
+        self.tabs.currentChanged.connect(self._show_page)
 
     @cached_property
     def summary(self) -> SummaryPage:
-        return self._put(METRICS, SummaryPage())
+        return self._add_page(METRICS, SummaryPage())
 
     @cached_property
     def classes(self) -> ClassesPage:
-        page = self._put(CLASSES, ClassesPage())
+        page = self._add_page(CLASSES, ClassesPage())
         page.cell_opened.connect(self._show_cell)
         return page
 
     @cached_property
     def curves(self) -> CurvesPage:
-        return self._put(CURVES, CurvesPage())
+        return self._add_page(CURVES, CurvesPage())
 
     @cached_property
     def calibration(self) -> CalibrationPage:
-        return self._put(CALIBRATION, CalibrationPage())
+        return self._add_page(CALIBRATION, CalibrationPage())
 
     @cached_property
     def errors(self) -> BoxErrorsPage:
-        return self._put(ERRORS, BoxErrorsPage())
+        return self._add_page(ERRORS, BoxErrorsPage())
 
     @cached_property
     def samples(self) -> SamplesPage:
-        page = self._put(SAMPLES, SamplesPage())
+        page = self._add_page(SAMPLES, SamplesPage())
         page.message.connect(self.message)
         return page
 
     @cached_property
     def comparison(self) -> ComparisonPage:
-        page = self._put(COMPARE, ComparisonPage())
-        page.samples_wanted.connect(self._show_samples)
+        page = self._add_page(COMPARE, ComparisonPage())
+        page.samples_requested.connect(self._show_samples)
         return page
 
     def show_evaluation(self, opened: OpenedEvaluation, devices: tuple[str, ...]) -> None:
-        """Shows `opened`, whose model is run on `devices` where that is asked for."""
+        """Show `opened`; `devices` run its model on request."""
         self.opened, self._devices = opened, devices
         evaluation = opened.evaluation
-        there = {
+        has_content = {
             METRICS: True,
             CLASSES: has_classes(evaluation),
             CURVES: has_curves(opened),
@@ -104,52 +99,46 @@ class ResultView(QWidget):
             SAMPLES: len(opened.samples) > 0,
             COMPARE: True,
         }
-        self._stale = {number for number, shown in there.items() if shown}
-        for number, shown in there.items():
-            if self.tabs.isTabVisible(number) != shown:  # else Qt forgets that the tabs before it need new places
+        self._stale = {number for number, shown in has_content.items() if shown}
+        for number, shown in has_content.items():
+            if (
+                self.tabs.isTabVisible(number) != shown
+            ):  # setting the same value again would misplace the tabs before it
                 self.tabs.setTabVisible(number, shown)
-        if not there[self.tabs.currentIndex()]:
+        if not has_content[self.tabs.currentIndex()]:
             self.tabs.setCurrentIndex(METRICS)
         self._fill(self.tabs.currentIndex())
 
     def close_work(self) -> None:
-        """Ends what goes on in the background, for the end of the window."""
+        """Stop background work."""
         if "samples" in self.__dict__:
             self.samples.close_work()
 
-    def _put(self, number: int, page: _Page) -> _Page:
-        self._places[number].addWidget(page)
+    def _add_page(self, number: int, page: _Page) -> _Page:
+        self._holders[number].addWidget(page)
         return page
 
-    def _turn(self, number: int) -> None:
+    def _show_page(self, number: int) -> None:
         self.pages.setCurrentIndex(number)
         self._fill(number)
 
     def _fill(self, number: int) -> None:
-        """Gives a page the evaluation, where it has not got it yet."""
+        """Show the evaluation on a page, unless it is there already."""
         opened = self.opened
         if opened is None or number not in self._stale:
             return
         self._stale.discard(number)
         if number == SAMPLES:
             self.samples.show_evaluation(opened, self._devices)
-            return
-        name = {
-            METRICS: "summary",
-            CLASSES: "classes",
-            CURVES: "curves",
-            CALIBRATION: "calibration",
-            ERRORS: "errors",
-            COMPARE: "comparison",
-        }[number]
-        getattr(self, name).show_evaluation(opened)
+        else:
+            getattr(self, _PAGE_ATTRIBUTES[number]).show_evaluation(opened)
 
-    def _show_samples(self, paths: frozenset[str], told: str) -> None:
+    def _show_samples(self, paths: frozenset[str], description: str) -> None:
         opened = self.opened
         if opened is not None:
             self.tabs.setCurrentIndex(SAMPLES)
             rows = frozenset(row for row, path in enumerate(opened.samples.paths) if path in paths)
-            self.samples.show_rows(rows, told)
+            self.samples.show_rows(rows, description)
 
     def _show_cell(self, true: int, predicted: int) -> None:
         self.tabs.setCurrentIndex(SAMPLES)

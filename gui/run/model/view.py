@@ -1,4 +1,4 @@
-"""What a run's model is worth: its evaluations, of which one is on screen, and how another is made."""
+"""View of a run's evaluations, one of them on screen, with a form for another."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from PySide6.QtCore import Signal
 from PySide6.QtGui import QShowEvent
-from PySide6.QtWidgets import QVBoxLayout, QWidget
+from PySide6.QtWidgets import QWidget
 
 from engine.contract.job import Job
 from engine.contract.problems import Problem
@@ -21,13 +21,14 @@ from gui.run.model.result import ResultView
 from gui.run.order_pages import FORM, READING, RESULT, WORKING, OrderPages
 from gui.sources.background import describe_error, in_background
 from gui.sources.evaluations import OpenedEvaluation, open_evaluation
+from gui.widgets.layouts import vbox
 
 
 class ModelView(QWidget):
-    """Shows the evaluations of the run that it is given, and makes others. One that is being made goes on when
-    another run is looked at.
+    """Evaluations of a run. A running evaluation continues while another run is on screen.
 
-    Signals: message(str, str) - in plain words, what came of something; "info" or "warning".
+    Signals:
+        message(str, str): outcome of work; "info" or "warning".
     """
 
     message = Signal(str, str)
@@ -36,7 +37,7 @@ class ModelView(QWidget):
         super().__init__(parent)
         self._run: RunFolder | None = None
         self._evaluations: list[KeptEvaluation] = []
-        self._wanted = ""
+        self._requested = ""
         self._stale = True
         self.bar = EvaluationBar()
         self.deleting = DeletingBar()
@@ -49,56 +50,49 @@ class ModelView(QWidget):
             first=self.form.checkpoint,
             reading="Reading the evaluations …",
         )
-        layout = QVBoxLayout(self)
-        layout.setContentsMargins(0, 0, 0, 0)
-        layout.setSpacing(8)
-        layout.addWidget(self.bar)
-        layout.addWidget(self.deleting)
-        layout.addWidget(self.pages, 1)
+        self.setLayout(vbox(self.bar, self.deleting, (self.pages, 1)))
         self.bar.hide()
         self._connect()
 
     def show_run(self, run: RunFolder | None) -> None:
-        """Shows the evaluations of `run`, once it is in sight."""
+        """Show the evaluations of `run` as soon as the view is visible."""
         if run is self._run:
             return
         self._run, self._evaluations, self._stale = run, [], True
         self.deleting.hide()
         self.pages.show_run(run, READING)
         if self.isVisible():
-            self._look()
+            self.reload()
 
     def set_gpus(self, names: dict[str, str]) -> None:
-        """What this machine's GPUs are called, by their UUIDs."""
+        """Set the titles of this machine's GPUs by their UUIDs."""
         self.form.devices.set_gpus(names)
 
     def showEvent(self, event: QShowEvent) -> None:
         super().showEvent(event)
-        self._look()
+        self.reload()
 
     def close_work(self) -> None:
-        """Ends what goes on, for the end of the window."""
+        """Stop background work at the end of the window."""
         self.pages.close_work()
         self.deleting.close_work()
         self.result.close_work()
 
-    # What there is
-
-    def _look(self, chosen: str = "") -> None:
-        """Looks which evaluations there are; others may have been made from the terminal."""
+    def reload(self, chosen: str = "") -> None:
+        """Reload the evaluations, which the command line may have changed."""
         if self._run is not None:
             in_background(
                 partial(_read, self._run),
                 self,
-                partial(self._listed, self._run, chosen),
-                partial(self._unread, self._run),
+                partial(self._show_list, self._run, chosen),
+                partial(self._show_error, self._run),
             )
 
-    def _listed(self, run: RunFolder, chosen: str, found: _Found) -> None:
+    def _show_list(self, run: RunFolder, chosen: str, found: _FoundEvaluations) -> None:
         if run is not self._run:
             return
-        fresh, self._stale = self._stale, False
-        if fresh:
+        is_first, self._stale = self._stale, False
+        if is_first:
             job = found.job
             self.form.show_run(
                 run,
@@ -106,68 +100,68 @@ class ModelView(QWidget):
                 Path(job.data.dataset).name if job is not None else "",
             )
         before, self._evaluations = self._evaluations, found.evaluations
-        self.form.offer_back(bool(found.evaluations))
-        if self.pages.working:
+        self.form.set_has_results(bool(found.evaluations))
+        if self.pages.is_working:
             self.pages.setCurrentIndex(WORKING)
         elif not found.evaluations:
             self.pages.setCurrentIndex(FORM)
-        elif fresh or chosen or [k.folder for k in before] != [k.folder for k in found.evaluations]:
-            self._wanted = ""
+        elif is_first or chosen or [saved.folder for saved in before] != [saved.folder for saved in found.evaluations]:
+            self._requested = ""
             self.bar.show_list(found.evaluations, chosen)
         elif self.pages.currentIndex() == READING:
             self.pages.setCurrentIndex(RESULT)
 
-    def _unread(self, run: RunFolder, error: Exception) -> None:
+    def _show_error(self, run: RunFolder, error: Exception) -> None:
         if run is self._run:
-            self.pages.fail(Problem("", f"The evaluations can't be read: {describe_error(error)}."))
+            self.pages.fail(Problem("", f"Couldn't read the evaluations: {describe_error(error)}."))
 
-    def _open(self, kept: KeptEvaluation) -> None:
-        self._wanted = str(kept.folder)
-        in_background(partial(open_evaluation, kept), self, partial(self._take, kept), partial(self._damaged, kept))
+    def _open(self, saved: KeptEvaluation) -> None:
+        self._requested = str(saved.folder)
+        in_background(
+            partial(open_evaluation, saved), self, partial(self._show_opened, saved), partial(self._show_damage, saved)
+        )
 
-    def _take(self, kept: KeptEvaluation, opened: OpenedEvaluation) -> None:
-        if str(kept.folder) != self._wanted:
+    def _show_opened(self, saved: KeptEvaluation, opened: OpenedEvaluation) -> None:
+        if str(saved.folder) != self._requested:
             return
         self.bar.show_opened(opened)
         self.result.show_evaluation(opened, self.form.devices.value())
-        if not self.pages.working:
+        if not self.pages.is_working:
             self.pages.setCurrentIndex(RESULT)
 
-    def _damaged(self, kept: KeptEvaluation, error: Exception) -> None:
-        if str(kept.folder) == self._wanted:
+    def _show_damage(self, saved: KeptEvaluation, error: Exception) -> None:
+        if str(saved.folder) == self._requested:
             self.pages.fail(Problem("", f"{error}.", "Evaluate the model again."))
 
-    # Making another
+    def _on_evaluated(self, path: str) -> None:
+        self.reload(Path(path).parent.name)
 
-    def _done(self, path: str) -> None:
-        self._look(Path(path).parent.name)
+    def _show_form(self) -> None:
+        self.form.checkpoint.refresh()
+        self.pages.show_form()
 
-    def _ask(self) -> None:
-        self.form.checkpoint.look()
-        self.pages.ask()
-
-    def _back(self) -> None:
+    def _show_results(self) -> None:
         if self._evaluations:
             self.bar.show_list(self._evaluations)
 
     def _connect(self) -> None:
         self.bar.chosen.connect(self._open)
-        self.bar.new_wanted.connect(self._ask)
-        self.bar.delete_wanted.connect(self.deleting.delete)
-        self.deleting.changed.connect(self._look)
-        self.form.wanted.connect(self.pages.begin)
-        self.form.closed.connect(self._back)
-        self.pages.again.clicked.connect(self.form.checkpoint.look)
+        self.bar.evaluate_requested.connect(self._show_form)
+        self.bar.delete_requested.connect(self.deleting.delete)
+        self.deleting.changed.connect(self.reload)
+        self.form.submitted.connect(self.pages.start)
+        self.form.closed.connect(self._show_results)
+        self.pages.retry.clicked.connect(self.form.checkpoint.refresh)
         self.pages.currentChanged.connect(lambda page: self.bar.setVisible(page == RESULT))
-        self.pages.done.connect(self._done)
+        self.pages.done.connect(self._on_evaluated)
         for source in (self.bar, self.result, self.pages):
             source.message.connect(self.message)
 
 
-class _Found(NamedTuple):
+class _FoundEvaluations(NamedTuple):
     evaluations: list[KeptEvaluation]
     job: Job | None
 
 
-def _read(run: RunFolder) -> _Found:
-    return _Found(evaluations_of(run.path), run.job())
+def _read(run: RunFolder) -> _FoundEvaluations:
+    return _FoundEvaluations(evaluations_of(run.path), run.job())

@@ -1,4 +1,4 @@
-"""Images of a run's folder: read with what stands in the way in words, and panes that zoom and pan together."""
+"""Images of a run's folder, and panes that zoom and pan together."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ from PySide6.QtWidgets import QApplication, QSizePolicy, QWidget
 from gui.format import size
 from gui.style import theme
 
-MOST = 32.0
-_STEP = 1.25
+MAX_ZOOM = 32.0
+_ZOOM_STEP = 1.25
 _SHARP_FROM = 2.0
-"""Screen pixels to one of the image's from which on its pixels are shown as they are."""
+"""Screen pixels per image pixel from which on images are scaled without smoothing."""
 _PNG_BEGIN = b"\x89PNG\r\n\x1a\n"
 _PNG_END = b"\x00\x00\x00\x00IEND\xaeB\x60\x82"
 
 
 def read_image(folder: Path, name: str) -> QImage | str:
-    """The PNG image of that name, relative to `folder`; or why there is none, in words."""
+    """Return the PNG image `name` in `folder`, or a sentence why it is unavailable."""
     inside = PurePosixPath(name)
     if not name or inside.is_absolute() or ".." in inside.parts:
         return f"“{name}” is outside the run's folder."
@@ -45,32 +45,36 @@ def read_image(folder: Path, name: str) -> QImage | str:
     try:
         content = path.read_bytes()
     except OSError as error:
-        return f"{name} can't be read: {error.strerror}."
-    why = _damage(content)
-    image = QImage() if why else QImage.fromData(content)
-    if not why and image.isNull():
-        why = f"it is corrupted or takes more than {size(QImageReader.allocationLimit() << 20)}"
-    return f"{name} can't be shown: {why}." if why else image
+        return f"Couldn't read {name}: {error.strerror}."
+    problem = _find_damage(content)
+    image = QImage() if problem else QImage.fromData(content)
+    if not problem and image.isNull():
+        problem = f"it is corrupted or takes more than {size(QImageReader.allocationLimit() << 20)}"
+    return f"Couldn't show {name}: {problem}." if problem else image
 
 
 @cache
 def _dragged_files() -> QTemporaryDir:
-    """Where the files of dragged images lie; it goes with the program."""
+    """Return the folder for files of mime_data images, which is deleted at exit."""
     return QTemporaryDir()
 
 
-def _damage(content: bytes) -> str:
-    """The obvious defect of a PNG file, "" if there is none."""
+def _find_damage(content: bytes) -> str:
+    """Return the defect of a PNG file, "" without one."""
     if not content.startswith(_PNG_BEGIN):
         return "it is not a PNG image"
     return "" if content.endswith(_PNG_END) else "it is truncated"
 
 
 class Zoom(QObject):
-    """What part of their images several panes show: `factor` times as large as fits, around `centre` (shares of the
-    image's width and height).
+    """Visible part of the images, shared zoom_by several panes.
 
-    Signals: changed().
+    Signals:
+        changed(): the part has changed.
+
+    Attributes:
+        factor: Magnification relative to the fitted image.
+        center: Center as fractions of width and height.
     """
 
     changed = Signal()
@@ -78,45 +82,44 @@ class Zoom(QObject):
     def __init__(self, parent: QObject | None = None) -> None:
         super().__init__(parent)
         self.factor = 1.0
-        self.centre = QPointF(0.5, 0.5)
+        self.center = QPointF(0.5, 0.5)
 
-    def set(self, factor: float, centre: QPointF) -> None:
-        self.factor = min(MOST, max(1.0, factor))
-        # No further than its edges.
-        half = 0.5 / self.factor
-        x, y = (min(1 - half, max(half, value)) for value in (centre.x(), centre.y()))
-        self.centre = QPointF(x, y)
+    def set(self, factor: float, center: QPointF) -> None:
+        self.factor = min(MAX_ZOOM, max(1.0, factor))
+        margin = 0.5 / self.factor
+        x, y = (min(1 - margin, max(margin, value)) for value in (center.x(), center.y()))
+        self.center = QPointF(x, y)
         self.changed.emit()
 
-    def by(self, times: float, around: QPointF | None = None) -> None:
-        """Zooms so that the place `around` stays where it is on screen; around the centre where none is given."""
-        at = around if around is not None else self.centre
-        new = min(MOST, max(1.0, self.factor * times))
-        self.set(new, at + (self.centre - at) * (self.factor / new))
+    def zoom_by(self, times: float, around: QPointF | None = None) -> None:
+        """Multiply the magnification; the position `around` stays, zoom_by default the center."""
+        fixed = around if around is not None else self.center
+        new = min(MAX_ZOOM, max(1.0, self.factor * times))
+        self.set(new, fixed + (self.center - fixed) * (self.factor / new))
 
     def pan(self, shares: QPointF) -> None:
-        self.set(self.factor, self.centre + shares)
+        self.set(self.factor, self.center + shares)
 
     def reset(self) -> None:
         self.set(1.0, QPointF(0.5, 0.5))
 
 
 class ImagePane(QWidget):
-    """One image, as large as there is room, or in words why there is none.
+    """Image at the largest size that fits, or a text why there is none.
 
-    The wheel and + and - zoom, dragging and Shift with the arrows pan, a double click and 0 show the whole image,
-    which can be dragged to other programs. Other keys are left to the owner.
+    The wheel and + and - zoom, dragging and Shift+arrows pan, a double click and 0 show the full image, which can be mime_data
+    to other programs. Other keys are left to the owner.
     """
 
     def __init__(self, name: str, zoom: Zoom, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self._zoom = zoom
         self._image: QImage | None = None
-        self._trouble = ""
-        self._dragged: QPointF | None = None
+        self._problem = ""
+        self._drag_start: QPointF | None = None
         self.setAccessibleName(name)
         self.setToolTip(
-            "Wheel or + and − zoom, drag or Shift+arrows pan, 0 shows the whole image; drag that to another program"
+            "Wheel or + and − zoom, drag or Shift+arrows pan, 0 shows the full image; drag that to another program"
         )
         self.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
         self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Expanding)
@@ -124,30 +127,30 @@ class ImagePane(QWidget):
         zoom.changed.connect(self.update)
 
     @property
-    def trouble(self) -> str:
-        """Why there is no image, "" where there is one."""
-        return self._trouble
+    def problem(self) -> str:
+        """Reason why there is no image, "" with an image."""
+        return self._problem
 
-    def show_image(self, image: QImage | str, words: str) -> None:
-        """Shows `image`, or the words that stand in its place; `words` say what is to be seen."""
-        self._image, self._trouble = (None, image) if isinstance(image, str) else (image, "")
-        self.setAccessibleDescription(self._trouble or words)
+    def show_image(self, image: QImage | str, description: str) -> None:
+        """Show `image`, or the text in its place; `description` is for screen readers."""
+        self._image, self._problem = (None, image) if isinstance(image, str) else (image, "")
+        self.setAccessibleDescription(self._problem or description)
         self.update()
 
     def image_rect(self) -> QRectF:
-        """Where the whole image lies, though part of it may be out of sight."""
+        """Return the rectangle of the full image, part of which may be hidden."""
         if self._image is None:
             return QRectF()
         size = QSize(self._image.size()).scaled(self._room().size().toSize(), Qt.AspectRatioMode.KeepAspectRatio)
         width, height = size.width() * self._zoom.factor, size.height() * self._zoom.factor
-        middle, centre = self._room().center(), self._zoom.centre
-        return QRectF(middle.x() - centre.x() * width, middle.y() - centre.y() * height, width, height)
+        middle, center = self._room().center(), self._zoom.center
+        return QRectF(middle.x() - center.x() * width, middle.y() - center.y() * height, width, height)
 
     def sizeHint(self) -> QSize:
         return QSize(260, 260)
 
-    def dragged(self) -> QMimeData:
-        """The image for other programs: as an image, and as a PNG file that lasts as long as this program."""
+    def mime_data(self) -> QMimeData:
+        """Return the image for other programs: as data, and as a PNG file that is deleted at exit."""
         data = QMimeData()
         if self._image is not None:
             data.setImageData(self._image)
@@ -160,7 +163,7 @@ class ImagePane(QWidget):
         if self._image is None:
             return
         drag = QDrag(self)
-        drag.setMimeData(self.dragged())
+        drag.setMimeData(self.mime_data())
         side = Qt.AspectRatioMode.KeepAspectRatio
         drag.setPixmap(QPixmap.fromImage(self._image.scaled(96, 96, side)))
         drag.exec(Qt.DropAction.CopyAction)
@@ -180,46 +183,44 @@ class ImagePane(QWidget):
             painter.drawImage(rect, self._image)
             painter.setClipping(False)
         else:
-            painter.setPen(QColor(scheme.error if self._trouble else scheme.muted))
+            painter.setPen(QColor(scheme.error if self._problem else scheme.muted))
             option = QTextOption(Qt.AlignmentFlag.AlignCenter)
             option.setWrapMode(QTextOption.WrapMode.WrapAtWordBoundaryOrAnywhere)
-            painter.drawText(self._room().adjusted(8, 8, -8, -8), f"✖ {self._trouble}" if self._trouble else "", option)
+            painter.drawText(self._room().adjusted(8, 8, -8, -8), f"✖ {self._problem}" if self._problem else "", option)
         painter.setBrush(Qt.BrushStyle.NoBrush)
-        focus = self.hasFocus()
-        painter.setPen(QPen(QColor(scheme.accent if focus else scheme.border), 2 if focus else 1))
-        painter.drawRect(self.rect().adjusted(1, 1, -1, -1) if focus else self.rect().adjusted(0, 0, -1, -1))
-
-    # Zooming and panning
+        has_focus = self.hasFocus()
+        painter.setPen(QPen(QColor(scheme.accent if has_focus else scheme.border), 2 if has_focus else 1))
+        painter.drawRect(self.rect().adjusted(1, 1, -1, -1) if has_focus else self.rect().adjusted(0, 0, -1, -1))
 
     def wheelEvent(self, event: QWheelEvent) -> None:
-        self._zoom.by(_STEP ** (event.angleDelta().y() / 120), self._share(event.position()))
+        self._zoom.zoom_by(_ZOOM_STEP ** (event.angleDelta().y() / 120), self._relative_position(event.position()))
         event.accept()
 
     def mousePressEvent(self, event: QMouseEvent) -> None:
         if event.button() == Qt.MouseButton.LeftButton:
-            self._dragged = event.position()
+            self._drag_start = event.position()
 
     def mouseMoveEvent(self, event: QMouseEvent) -> None:
         rect = self.image_rect()
-        if self._dragged is None or rect.isEmpty():
+        if self._drag_start is None or rect.isEmpty():
             return
-        moved = event.position() - self._dragged
-        if self._zoom.factor == 1.0:  # there is nothing to pan to
+        moved = event.position() - self._drag_start
+        if self._zoom.factor == 1.0:  # the full image is visible
             if moved.manhattanLength() >= QApplication.startDragDistance():
-                self._dragged = None
+                self._drag_start = None
                 self._drag_out()
             return
-        self._dragged = event.position()
+        self._drag_start = event.position()
         self._zoom.pan(QPointF(-moved.x() / rect.width(), -moved.y() / rect.height()))
 
     def mouseReleaseEvent(self, event: QMouseEvent) -> None:
-        self._dragged = None
+        self._drag_start = None
 
     def mouseDoubleClickEvent(self, event: QMouseEvent) -> None:
         self._zoom.reset()
 
     def keyPressEvent(self, event: QKeyEvent) -> None:
-        key, shift = event.key(), bool(event.modifiers() & Qt.KeyboardModifier.ShiftModifier)
+        key, has_shift = event.key(), bool(event.modifiers() & Qt.KeyboardModifier.ShiftModifier)
         step = 0.1 / self._zoom.factor
         pans = {
             Qt.Key.Key_Left: QPointF(-step, 0),
@@ -228,18 +229,18 @@ class ImagePane(QWidget):
             Qt.Key.Key_Down: QPointF(0, step),
         }
         if key in (Qt.Key.Key_Plus, Qt.Key.Key_Equal):
-            self._zoom.by(_STEP)
+            self._zoom.zoom_by(_ZOOM_STEP)
         elif key == Qt.Key.Key_Minus:
-            self._zoom.by(1 / _STEP)
+            self._zoom.zoom_by(1 / _ZOOM_STEP)
         elif key == Qt.Key.Key_0:
             self._zoom.reset()
-        elif shift and key in pans:
+        elif has_shift and key in pans:
             self._zoom.pan(pans[Qt.Key(key)])
         else:
             super().keyPressEvent(event)
 
-    def _share(self, position: QPointF) -> QPointF:
+    def _relative_position(self, position: QPointF) -> QPointF:
         rect = self.image_rect()
         if rect.isEmpty():
-            return self._zoom.centre
+            return self._zoom.center
         return QPointF((position.x() - rect.left()) / rect.width(), (position.y() - rect.top()) / rect.height())

@@ -1,4 +1,4 @@
-"""The samples whose predictions are kept, each as its truth over its prediction, in a row to choose from."""
+"""Strip of samples to choose from, each as its truth above its prediction."""
 
 from __future__ import annotations
 
@@ -24,12 +24,16 @@ from gui.style import theme
 SIDE, GAP, PAD = 62, 3, 5
 _SLICE_S = 0.008
 """The longest time spent reading thumbnails before returning to the event loop."""
-_KEPT = 1024
-"""Small images that are kept: of 16 samples at 60 validations."""
+_CACHE_SIZE = 1024
+"""Cached thumbnails, enough for 16 samples at 60 validations."""
 
 
 class SampleStrip(QListWidget):
-    """Signals: sample_chosen(int) - the sample at that index."""
+    """Strip of samples.
+
+    Signals:
+        sample_chosen(int): index of the chosen sample.
+    """
 
     sample_chosen = Signal(int)
 
@@ -37,8 +41,8 @@ class SampleStrip(QListWidget):
         super().__init__(parent)
         self._folder = Path()
         self._samples: tuple[PredictedSample, ...] = ()
-        self._small: dict[str, QPixmap | None] = {}
-        self._waiting: list[str] = []
+        self._thumbnails: dict[str, QPixmap | None] = {}
+        self._pending: list[str] = []
         self.setAccessibleName("Samples")
         self.setFlow(QListView.Flow.LeftToRight)
         self.setWrapping(False)
@@ -46,20 +50,20 @@ class SampleStrip(QListWidget):
         self.setHorizontalScrollMode(QListView.ScrollMode.ScrollPerPixel)
         self.setVerticalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
         self.setFixedHeight(2 * SIDE + GAP + 2 * PAD + 14)
-        self.setItemDelegate(_Pairs(self))
+        self.setItemDelegate(_PairDelegate(self))
         self._reader = QTimer(self, interval=0)
         self._reader.timeout.connect(self._read_slice)
-        self.currentRowChanged.connect(self._chosen)
+        self.currentRowChanged.connect(self._on_row_changed)
 
-    def forget(self) -> None:
-        """What the files held need not be what they hold now."""
-        self._small.clear()
-        self._waiting.clear()
+    def clear_cache(self) -> None:
+        """Forget all thumbnails, since the files may have changed."""
+        self._thumbnails.clear()
+        self._pending.clear()
 
     def show_samples(self, folder: Path, samples: tuple[PredictedSample, ...]) -> None:
-        """Shows `samples` of the run in `folder`; the one that is chosen stays so."""
+        """Show `samples` of the run in `folder`; the selection stays."""
         if folder != self._folder:
-            self.forget()
+            self.clear_cache()
         self._folder, self._samples = folder, samples
         while self.count() > len(samples):
             self.takeItem(self.count() - 1)
@@ -67,54 +71,54 @@ class SampleStrip(QListWidget):
             self.addItem(QListWidgetItem())
         for number, sample in enumerate(samples):
             item = self.item(number)
-            words = describe(sample)
-            item.setToolTip(words)
-            item.setData(Qt.ItemDataRole.AccessibleTextRole, words)
+            text = describe_sample(sample)
+            item.setToolTip(text)
+            item.setData(Qt.ItemDataRole.AccessibleTextRole, text)
         if samples and self.currentRow() < 0:
             self.setCurrentRow(0)
-        self._waiting.clear()
+        self._pending.clear()
         self.viewport().update()
 
     def sample(self, number: int) -> PredictedSample | None:
         return self._samples[number] if 0 <= number < len(self._samples) else None
 
-    def small(self, name: str) -> QPixmap | None:
-        """The image of that name in the strip's size, a null one where it cannot be read; None until it has been."""
-        if name in self._small:
-            return self._small[name]
-        if name not in self._waiting:
-            self._waiting.append(name)
+    def thumbnail(self, name: str) -> QPixmap | None:
+        """Return the thumbnail of an image file, a null one if it is unreadable; None until it has been read."""
+        if name in self._thumbnails:
+            return self._thumbnails[name]
+        if name not in self._pending:
+            self._pending.append(name)
             self._reader.start()
         return None
 
     def _read_slice(self) -> None:
-        until = time.monotonic() + _SLICE_S
-        while self._waiting and time.monotonic() < until:
-            name = self._waiting.pop(0)
+        deadline = time.monotonic() + _SLICE_S
+        while self._pending and time.monotonic() < deadline:
+            name = self._pending.pop(0)
             image = read_image(self._folder, name)
-            small = QPixmap()
+            thumbnail = QPixmap()
             if not isinstance(image, str):
                 ratio = self.devicePixelRatioF()
                 side = round(SIDE * ratio)
                 fitted = image.scaled(
                     side, side, Qt.AspectRatioMode.KeepAspectRatio, Qt.TransformationMode.SmoothTransformation
                 )
-                small = QPixmap.fromImage(fitted)
-                small.setDevicePixelRatio(ratio)
-            while len(self._small) >= _KEPT:
-                del self._small[next(iter(self._small))]
-            self._small[name] = small
-        if not self._waiting:
+                thumbnail = QPixmap.fromImage(fitted)
+                thumbnail.setDevicePixelRatio(ratio)
+            while len(self._thumbnails) >= _CACHE_SIZE:
+                del self._thumbnails[next(iter(self._thumbnails))]
+            self._thumbnails[name] = thumbnail
+        if not self._pending:
             self._reader.stop()
         self.viewport().update()
 
-    def _chosen(self, number: int) -> None:
+    def _on_row_changed(self, number: int) -> None:
         if number >= 0:
             self.sample_chosen.emit(number)
 
 
-class _Pairs(QStyledItemDelegate):
-    """Draws a sample's truth over its prediction; what cannot be read has a cross."""
+class _PairDelegate(QStyledItemDelegate):
+    """Delegate that draws truth above prediction, and a cross for an unreadable image."""
 
     def __init__(self, strip: SampleStrip) -> None:
         super().__init__(strip)
@@ -133,24 +137,24 @@ class _Pairs(QStyledItemDelegate):
         rect: QRect = option.rect
         state: QStyle.StateFlag = option.state
         for part, name in enumerate((sample.truth_png, sample.prediction_png)):
-            number = QRect(rect.left() + PAD, rect.top() + PAD + part * (SIDE + GAP), SIDE, SIDE)
-            painter.fillRect(number, QColor(scheme.raised))
-            small = self._strip.small(name)
-            if small is not None and small.isNull():
+            square = QRect(rect.left() + PAD, rect.top() + PAD + part * (SIDE + GAP), SIDE, SIDE)
+            painter.fillRect(square, QColor(scheme.raised))
+            thumbnail = self._strip.thumbnail(name)
+            if thumbnail is not None and thumbnail.isNull():
                 painter.setPen(QColor(scheme.error))
-                painter.drawText(number, Qt.AlignmentFlag.AlignCenter, "✖")
-            elif small is not None:
-                size = small.deviceIndependentSize().toSize()
-                corner = number.center() - QRect(0, 0, size.width(), size.height()).center()
-                painter.drawPixmap(corner, small)
+                painter.drawText(square, Qt.AlignmentFlag.AlignCenter, "✖")
+            elif thumbnail is not None:
+                size = thumbnail.deviceIndependentSize().toSize()
+                corner = square.center() - QRect(0, 0, size.width(), size.height()).center()
+                painter.drawPixmap(corner, thumbnail)
         if state & QStyle.StateFlag.State_Selected:
             painter.setBrush(Qt.BrushStyle.NoBrush)
             painter.setPen(QPen(QColor(scheme.accent), 2))
             painter.drawRect(rect.adjusted(2, 2, -2, -2))
 
 
-def describe(sample: PredictedSample) -> str:
-    """A sample in words: its name, its truth and what the model makes of it."""
+def describe_sample(sample: PredictedSample) -> str:
+    """Describe a sample by its name, truth and prediction."""
     parts = [sample.name]
     if sample.truth_words:
         parts.append(f"Truth: {sample.truth_words}")

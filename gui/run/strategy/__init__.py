@@ -1,1 +1,1 @@
-"""How the strategy of a run went, rank by rank."""
+"""Measurements of the parallel strategy per rank."""

@@ -1,4 +1,4 @@
-"""Where the time of one step went on each rank, as stacked bars: computing, communication, waiting."""
+"""Step time of each rank as stacked bars: computing, communication, waiting."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ from gui.style import fills, theme
 PARTS = ("compute", "communication", "waiting")
 ROW, GAP, HEAD = 22, 5, 24
 SWATCH, PAD = 14, 14
-NARROW = 560
-"""Pixels of width below which the figures beside the bars give way to the bars."""
+MIN_WIDTH_WITH_NUMBERS = 560
+"""Width, in pixels, below which the columns of numbers are hidden."""
 
 
 def headline(timed: RanksTimed, titles: Sequence[str]) -> str:
-    """ "Rank 1 (GPU 2) is the slowest: the others wait 23 % of each step for it", or that nobody waits."""
+    """Return a headline such as "Rank 1 (GPU 2) is the slowest: the others wait 23 % of each step for it"."""
     if timed.straggler is None or not 0 <= timed.straggler < len(timed.ranks):
-        return "The ranks are balanced: none is slower than the others"
+        return "The ranks are balanced"
     others = [times for rank, times in enumerate(timed.ranks) if rank != timed.straggler]
     shares = [times.waiting_s / total for times in others if (total := _total(times)) > 0]
     share = sum(shares) / len(shares) if shares else 0.0
     device = f" ({titles[timed.straggler]})" if timed.straggler < len(titles) else ""
-    who = "the other waits" if len(others) == 1 else "the others wait"
-    return f"Rank {timed.straggler}{device} is the slowest: {who} {100 * share:.0f} % of each step for it"
+    waiting = "the other waits" if len(others) == 1 else "the others wait"
+    return f"Rank {timed.straggler}{device} is the slowest: {waiting} {100 * share:.0f} % of each step for it"
 
 
 def describe(timed: RanksTimed, titles: Sequence[str]) -> str:
-    """The bars in words."""
+    """Describe the bars for screen readers."""
     ranks = [
         f"{_title(rank, titles)}: "
         + ", ".join(f"{part} {_ms(seconds)} ms" for part, seconds in zip(PARTS, _parts(times), strict=True))
@@ -42,7 +42,7 @@ def describe(timed: RanksTimed, titles: Sequence[str]) -> str:
 
 
 class RankBars(QWidget):
-    """A bar for each rank, all to one scale: computing full, communication hatched, waiting empty."""
+    """Bar per rank on one scale: computing solid, communication hatched, waiting empty."""
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -53,18 +53,18 @@ class RankBars(QWidget):
         self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
 
     def show_times(self, timed: RanksTimed, devices: tuple[str, ...], titles: tuple[str, ...]) -> None:
-        """Shows `timed`; `devices` and their `titles` are those of the ranks."""
+        """Show `timed`; `devices` and their `titles` belong to the ranks."""
         if timed is self._timed and titles == self._titles:
             return
         self._timed, self._devices, self._titles = timed, devices, titles
-        words = describe(timed, titles)
-        self.setAccessibleDescription(words)
-        self.setToolTip(words.replace(". ", ".\n"))
+        text = describe(timed, titles)
+        self.setAccessibleDescription(text)
+        self.setToolTip(text.replace(". ", ".\n"))
         self.setFixedHeight(self.sizeHint().height())
         self.update()
 
     def bar(self, rank: int) -> tuple[QRectF, QRectF, QRectF]:
-        """Where the three parts of a rank's bar are drawn."""
+        """Return the rectangles of the three parts of a rank's bar."""
         plot = self._plot()
         ranks = self._timed.ranks if self._timed is not None else ()
         longest = max(map(_total, ranks), default=0.0) or 1.0
@@ -92,15 +92,15 @@ class RankBars(QWidget):
             self._draw_rank(painter, rank, times, plot, columns)
 
     def _columns(self) -> list[int]:
-        """The widths of the columns of figures; none where the widget is narrow."""
-        if self.width() < NARROW:
+        """Return the widths of the columns of numbers; none in a narrow widget."""
+        if self.width() < MIN_WIDTH_WITH_NUMBERS:
             return []
         metrics = self.fontMetrics()
         return [max(metrics.horizontalAdvance(part) + SWATCH + 6, 64) + PAD for part in PARTS]
 
     def _plot(self) -> QRectF:
         bold = QFont(self.font())
-        bold.setBold(True)  # as the slowest rank's title is
+        bold.setBold(True)  # like the title of the slowest rank
         advance = QFontMetrics(bold).horizontalAdvance
         count = len(self._timed.ranks) if self._timed is not None else 0
         left = max((advance(_title(rank, self._titles)) for rank in range(count)), default=0) + 10
@@ -108,7 +108,7 @@ class RankBars(QWidget):
         return QRectF(left, 0, max(1, self.width() - left - sum(self._columns()) - 2), self.height())
 
     def _draw_head(self, painter: QPainter, plot: QRectF, columns: list[int]) -> None:
-        """The legend, which heads the columns of figures where there are any."""
+        """Draw the legend, which heads the columns of numbers if there are any."""
         scheme = theme.colors()
         metrics = painter.fontMetrics()
         x = plot.right() if columns else plot.left()
@@ -128,20 +128,22 @@ class RankBars(QWidget):
         color = self._color(rank)
         metrics = painter.fontMetrics()
         for index, (rect, seconds) in enumerate(zip(self.bar(rank), _parts(times), strict=True)):
-            ink = self._fill(painter, rect, index, color)
+            text_color = self._fill(painter, rect, index, color)
             text = _ms(seconds)
             if not columns and rect.width() > metrics.horizontalAdvance(text) + 8:
-                painter.setPen(ink)
+                painter.setPen(text_color)
                 painter.drawText(rect, Qt.AlignmentFlag.AlignCenter, text)
         y = HEAD + rank * (ROW + GAP)
-        slowest = self._timed is not None and self._timed.straggler == rank
+        is_slowest = self._timed is not None and self._timed.straggler == rank
         font = painter.font()
-        font.setBold(slowest)
+        font.setBold(is_slowest)
         painter.setFont(font)
         painter.setPen(QColor(scheme.text))
-        room = plot.left() - 8
-        title = painter.fontMetrics().elidedText(_title(rank, self._titles), Qt.TextElideMode.ElideRight, int(room))
-        painter.drawText(QRectF(0, y, room, ROW), Qt.AlignmentFlag.AlignVCenter, title)
+        title_width = plot.left() - 8
+        title = painter.fontMetrics().elidedText(
+            _title(rank, self._titles), Qt.TextElideMode.ElideRight, int(title_width)
+        )
+        painter.drawText(QRectF(0, y, title_width, ROW), Qt.AlignmentFlag.AlignVCenter, title)
         x = plot.right()
         for width, seconds in zip(columns, _parts(times), strict=False):
             right = Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter
@@ -151,7 +153,7 @@ class RankBars(QWidget):
         painter.setFont(font)
 
     def _fill(self, painter: QPainter, rect: QRectF, part: int, color: str) -> QColor:
-        """Paints one part of a bar; returns the colour in which a figure on it can be read."""
+        """Paint a part of a bar and return a readable color for a number on it."""
         scheme = theme.colors()
         if part == 0:
             painter.fillRect(rect, QColor(color))

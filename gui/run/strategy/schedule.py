@@ -1,4 +1,4 @@
-"""A pipeline schedule: the actions of each rank in one step, time to the right, one row per rank."""
+"""Measured pipeline schedule: a row per rank, time to the right."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ KINDS = {
     "W": "backward for weights",
 }
 LANE, CROWDED_LANE, GAP = 20, 13, 5
-"""Pixels of height for each stage that a rank holds, the same where there are many, and between ranks."""
+"""Heights in pixels: a stage's lane, a lane among many, and the gap between ranks."""
 CROWD = 8
-"""Ranks and stages beyond which lanes are low."""
+"""Number of lanes beyond which they are low."""
 LABEL_PAD, AXIS_HEIGHT, LEGEND_HEIGHT, NUMBER_PAD = 10, 20, 22, 4
 
 
 def headline(trace: ScheduleTraced) -> str:
-    """ "Bubble 14 % measured, 11 % in theory (1F1B, 8 microbatches)"."""
+    """Return a headline such as "Bubble 14 % measured, 11 % in theory (1F1B, 8 microbatches)"."""
     count = len({action.microbatch for actions in trace.ranks for action in actions})
-    how = f"{SCHEDULES.get(trace.schedule, trace.schedule)}, {count} microbatches" if count > 1 else "whole batches"
-    return f"Bubble {100 * trace.bubble:.0f} % measured, {100 * trace.theory:.0f} % in theory ({how})"
+    details = f"{SCHEDULES.get(trace.schedule, trace.schedule)}, {count} microbatches" if count > 1 else "whole batches"
+    return f"Bubble {100 * trace.bubble:.0f} % measured, {100 * trace.theory:.0f} % in theory ({details})"
 
 
 def describe(trace: ScheduleTraced, titles: Sequence[str]) -> str:
-    """The image in words: how long the step took and how long each rank was idle in it."""
+    """Describe the step for screen readers: its time and each rank's idle time."""
     parts = [f"{headline(trace)}. Step {localised(trace.step)} took {_ms(trace.span_s)}."]
     for rank, actions in enumerate(trace.ranks):
         busy = sum(action.end_s - action.begin_s for action in actions)
@@ -47,7 +47,7 @@ def describe(trace: ScheduleTraced, titles: Sequence[str]) -> str:
 
 
 def describe_action(action: Action) -> str:
-    """ "Forward of microbatch 3 on stage 1: 12.4 ms, from 3.1 ms to 15.5 ms"."""
+    """Describe an action, such as "Forward, microbatch 3, stage 1: 12.4 ms (from 3.1 ms to 15.5 ms)"."""
     what = KINDS[action.kind].capitalize()
     return (
         f"{what}, microbatch {action.microbatch}, stage {action.stage}: {_ms(action.end_s - action.begin_s)} "
@@ -56,10 +56,10 @@ def describe_action(action: Action) -> str:
 
 
 class ScheduleDiagram(QWidget):
-    """A row for each rank of the pipeline, a lane in it for each stage that the rank holds, a block for each action.
+    """Schedule with a row per rank, a lane per stage of the rank, and a block per action.
 
-    Forward blocks are light, backward ones full, those of the weights alone hatched; what is empty is idle time.
-    The number of the microbatch stands in each block that has room for it.
+    Forward blocks are light, backward ones solid, weight gradients hatched; gaps are idle time. Blocks show the number of
+    their microbatch if it fits.
     """
 
     def __init__(self, parent: QWidget | None = None) -> None:
@@ -69,14 +69,14 @@ class ScheduleDiagram(QWidget):
         self._titles: tuple[str, ...] = ()
         self._lanes: list[dict[int, int]] = []
         self._drawn: QPixmap | None = None
-        self._begins: dict[tuple[int, int], tuple[list[float], list[Action]]] = {}
+        self._actions_by_lane: dict[tuple[int, int], tuple[list[float], list[Action]]] = {}
         self.setAccessibleName("Schedule of the pipeline")
         self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
         self.setMouseTracking(True)
         theme.notifier.changed.connect(self.recolor)
 
     def show_trace(self, trace: ScheduleTraced, devices: tuple[str, ...], titles: tuple[str, ...]) -> None:
-        """Shows `trace`; `devices` and their `titles` are those of the ranks."""
+        """Show `trace`; `devices` and their `titles` belong to the ranks."""
         if trace is self._trace and titles == self._titles:
             return
         self._trace, self._devices, self._titles = trace, devices, titles
@@ -87,31 +87,31 @@ class ScheduleDiagram(QWidget):
             self._lanes.append({stage: lane for lane, stage in enumerate(stages)})
             for action in actions:
                 by_lane[rank, self._lanes[-1][action.stage]].append(action)
-        self._begins = {}
+        self._actions_by_lane = {}
         for key, lane_actions in by_lane.items():
             lane_actions.sort(key=lambda action: action.begin_s)
-            self._begins[key] = ([action.begin_s for action in lane_actions], lane_actions)
+            self._actions_by_lane[key] = ([action.begin_s for action in lane_actions], lane_actions)
         self.setAccessibleDescription(describe(trace, titles))
         self.setFixedHeight(self.sizeHint().height())
         self.recolor()
 
-    def action_at(self, where: QPoint) -> Action | None:
-        """The action whose block is under that point."""
+    def action_at(self, point: QPoint) -> Action | None:
+        """Return the action whose block is at `point`, None without one."""
         trace = self._trace
         plot = self._plot()
-        if trace is None or not plot.contains(QPointF(where)):
+        if trace is None or not plot.contains(QPointF(point)):
             return None
-        seconds = (where.x() - plot.left()) / plot.width() * trace.span_s
-        for (rank, lane), (begins, actions) in self._begins.items():
+        seconds = (point.x() - plot.left()) / plot.width() * trace.span_s
+        for (rank, lane), (begins, actions) in self._actions_by_lane.items():
             top = self._top(rank, lane)
-            if top <= where.y() < top + self._lane_height():
+            if top <= point.y() < top + self._lane_height():
                 index = bisect_right(begins, seconds) - 1
                 if index >= 0 and seconds <= actions[index].end_s:
                     return actions[index]
         return None
 
     def block_of(self, rank: int, action: Action) -> QRectF:
-        """Where that action of that rank is drawn."""
+        """Return the rectangle of an action."""
         plot = self._plot()
         per_second = plot.width() / self._trace.span_s if self._trace is not None and self._trace.span_s else 0.0
         left = plot.left() + action.begin_s * per_second
@@ -189,7 +189,7 @@ class ScheduleDiagram(QWidget):
         self._draw_legend(painter, plot, trace)
 
     def _draw_row(self, painter: QPainter, rank: int, actions: Iterable[Action], plot: QRectF, span_s: float) -> None:
-        """The blocks of one rank, all of a kind at once; this is where the time of painting goes."""
+        """Draw the blocks of a rank grouped by kind, since painting is the slow part."""
         metrics = painter.fontMetrics()
         digits = [metrics.horizontalAdvance("0" * count) + NUMBER_PAD for count in range(8)]
         left, per_second, height = plot.left(), plot.width() / span_s, self._lane_height() - 1
@@ -206,12 +206,12 @@ class ScheduleDiagram(QWidget):
             if width >= digits[len(number)]:
                 numbers[action.kind].append((rect, number))
         for kind, rects in blocks.items():
-            fill, pattern, ink = _fills(kind, self._color(rank))
+            fill, pattern, text_color = _fills(kind, self._color(rank))
             painter.setPen(Qt.PenStyle.NoPen)
             for brush in filter(None, (QBrush(fill), pattern)):
                 painter.setBrush(brush)
                 painter.drawRects(rects)
-            painter.setPen(ink)
+            painter.setPen(text_color)
             for rect, number in numbers[kind]:
                 painter.drawText(rect, Qt.AlignmentFlag.AlignCenter, number)
 
@@ -254,7 +254,7 @@ class ScheduleDiagram(QWidget):
 
 
 def _fills(kind: str, color: str) -> tuple[QColor, QBrush | None, QColor]:
-    """A kind's fill, the pattern over it, and the colour of numbers on it."""
+    """Return fill, pattern and number color of a kind of action."""
     scheme = theme.colors()
     if kind == "F":
         return fills.light(color), None, QColor(scheme.text)

@@ -1,10 +1,10 @@
-"""How the strategy of a run went: where the model is cut, what each rank of a pipeline did, who waits for whom."""
+"""Measured strategy of a run: model cut, pipeline schedule, and time per rank."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from PySide6.QtWidgets import QFrame, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QFrame, QWidget
 
 from engine.contract.events import Planned
 from engine.parallel.cut import stages
@@ -17,10 +17,11 @@ from gui.run.strategy.schedule import ScheduleDiagram
 from gui.sources.run_data import RunData
 from gui.titles import rank_titles
 from gui.widgets.elided_label import ElidedLabel
+from gui.widgets.layouts import vbox
 
 
 class StrategyView(QWidget):
-    """Three parts, each hidden while the run has nothing to say of it; hidden altogether where all are."""
+    """Cut, schedule and ranks of a run; parts without data are hidden."""
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -33,32 +34,29 @@ class StrategyView(QWidget):
             "schedule": _Part(self.schedule),
             "ranks": _Part(self.ranks),
         }
-        layout = QVBoxLayout(self)
+        layout = vbox(*self._parts.values(), 1, spacing=10)
         layout.setContentsMargins(0, 4, 0, 4)
-        layout.setSpacing(10)
-        for part in self._parts.values():
-            layout.addWidget(part)
-        layout.addStretch(1)
+        self.setLayout(layout)
         self.restart()
 
     def restart(self) -> None:
-        """Another run is to be shown."""
+        """Prepare for another run or execution."""
         self._shown = None
         for part in self._parts.values():
-            part.tell("")
+            part.set_headline("")
         self.hide()
 
     def headline(self, part: str) -> str:
-        """The sentence over "cut", "schedule" or "ranks"."""
+        """Return the headline of "cut", "schedule" or "ranks"."""
         return self._parts[part].headline.text()
 
     def show_data(self, data: RunData, names: Mapping[str, str]) -> None:
-        """Shows what the run has said last; `names` are what its devices are called, by their ids."""
+        """Show the latest measurements; `names` are the titles of devices by id."""
         self._show_cut(data, names)
         self._show_schedule(data, names)
         self._show_ranks(data, names)
         self.setVisible(any(not part.isHidden() for part in self._parts.values()))
-        # As high as what it shows: more room is for the curves and the log.
+        # Leave the remaining height to the curves and the log.
         self.setMaximumHeight(max(1, self.sizeHint().height()))
 
     def _show_cut(self, data: RunData, names: Mapping[str, str]) -> None:
@@ -72,17 +70,17 @@ class StrategyView(QWidget):
         try:
             self.cut.show_cut(plan.cut, titles)
         except ValueError:
-            return  # of a Footplate that cuts otherwise
+            return  # a log of another version may have other cuts
         count = len(plan.cut.stage_ranks)
         balance = cut_format.balance_words(plan.cut, stages(plan.cut))
-        self._parts["cut"].tell(f"Cut into {count} stages. {balance}")
+        self._parts["cut"].set_headline(f"Cut into {count} stages. {balance}")
 
     def _show_schedule(self, data: RunData, names: Mapping[str, str]) -> None:
         if data.trace is None:
             return
         devices = _devices(data)[: len(data.trace.ranks)]
         self.schedule.show_trace(data.trace, devices, rank_titles(devices, names))
-        self._parts["schedule"].tell(f"{schedule.headline(data.trace)}, step {localised(data.trace.step)}")
+        self._parts["schedule"].set_headline(f"{schedule.headline(data.trace)}, step {localised(data.trace.step)}")
 
     def _show_ranks(self, data: RunData, names: Mapping[str, str]) -> None:
         if data.rank_times is None:
@@ -90,25 +88,21 @@ class StrategyView(QWidget):
         devices = _devices(data)[: len(data.rank_times.ranks)]
         titles = rank_titles(devices, names)
         self.ranks.show_times(data.rank_times, devices, titles)
-        self._parts["ranks"].tell(
+        self._parts["ranks"].set_headline(
             f"{rank_bars.headline(data.rank_times, titles)}, step {localised(data.rank_times.step)}"
         )
 
 
 class _Part(QFrame):
-    """A sentence over an image."""
+    """Headline above a diagram."""
 
-    def __init__(self, image: QWidget) -> None:
+    def __init__(self, diagram: QWidget) -> None:
         super().__init__()
-        self.headline = ElidedLabel()  # a splitter does not know of texts that wrap
+        self.headline = ElidedLabel()  # splitters ignore the height of wrapped text
         self.headline.setObjectName("heading")
-        layout = QVBoxLayout(self)
-        layout.setContentsMargins(0, 0, 0, 0)
-        layout.setSpacing(5)
-        layout.addWidget(self.headline)
-        layout.addWidget(image)
+        self.setLayout(vbox(self.headline, diagram, spacing=5))
 
-    def tell(self, text: str) -> None:
+    def set_headline(self, text: str) -> None:
         if self.headline.text() != text:
             self.headline.setText(text)
             self.headline.setToolTip(text)

@@ -1,1 +1,1 @@
-"""What a run's model is used for: predictions, and files for other programs."""
+"""Uses of a run's model."""

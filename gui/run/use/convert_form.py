@@ -1,4 +1,4 @@
-"""Into which files a model is converted, each with what it is for and what speaks against it."""
+"""Form for a conversion: formats, options and target folder."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 
 from PySide6.QtCore import Signal
-from PySide6.QtWidgets import QCheckBox, QHBoxLayout, QPushButton, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QCheckBox, QPushButton, QVBoxLayout, QWidget
 
 from engine.checks.conversion_checks import conversion_problems, out_problems, takes_any_size
 from engine.contract.catalogue import load_catalogue
@@ -15,15 +15,16 @@ from engine.contract.job import Job
 from engine.contract.problems import Problem, errors
 from engine.runs.folder import RunFolder
 from gui.actions import Action, bind
-from gui.run.model.plot import caption
 from gui.run.model_choice import CheckpointEditor, form_grid
 from gui.widgets.editors import BoolEditor, PathEditor
+from gui.widgets.labels import caption
+from gui.widgets.layouts import hbox, vbox
 from gui.widgets.problem_label import ProblemLabel
 from gui.widgets.scroll_panel import scroll_column
 
 INTRODUCTION = (
-    "Writes the model into files that other programs run, with a model card, a script that needs no Footplate, and an example. "
-    "Every file is opened again and compared with the model before it is called done."
+    "Writes the model into files for other programs, with a model card, a script that runs without Footplate, and an example. "
+    "Each file is compared with the model."
 )
 _TARGETS: tuple[tuple[Target, str, str], ...] = (
     (
@@ -36,9 +37,13 @@ _TARGETS: tuple[tuple[Target, str, str], ...] = (
 
 
 class ConvertForm(QWidget):
-    """Signals: wanted(object) - this ConvertOrder is to be done."""
+    """Form for a conversion.
 
-    wanted = Signal(object)
+    Signals:
+        submitted(object): the ConvertOrder to execute.
+    """
+
+    submitted = Signal(object)
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -47,36 +52,36 @@ class ConvertForm(QWidget):
         self.checkpoint = CheckpointEditor()
         self.targets = {target: QCheckBox(title) for target, title, _ in _TARGETS}
         self.targets["onnx"].setChecked(True)
-        self.preprocessing = _switch("takes plain images and normalizes them itself", on=True)
-        self.dynamic_size = _switch("takes images of any size")
-        self.int8 = _switch("also in 8 bits, calibrated on training images")
-        self.packed = _switch("packs everything into one zip file, to hand over")
+        self.preprocessing = _switch("normalizes images itself", is_on=True)
+        self.dynamic_size = _switch("accepts any image size")
+        self.int8 = _switch("also 8-bit, calibrated on training images")
+        self.packed = _switch("pack everything into one zip file")
         self.out = PathEditor("a folder for the files", folder=True)
         self.problems = ProblemLabel()
         self.act = Action(self, "convert", "Convert", "Writes the files and compares them with the model")
         self.start = bind(QPushButton(), self.act)
         self.start.setObjectName("primary")
         self._lay_out()
-        self.act.on_trigger(self._order)
-        self.checkpoint.looked.connect(self._judge)
+        self.act.on_trigger(self._submit)
+        self.checkpoint.refreshed.connect(self._validate)
         for box in self.targets.values():
-            box.toggled.connect(self._judge)
+            box.toggled.connect(self._validate)
         for editor in (self.preprocessing, self.dynamic_size, self.int8, self.packed):
-            editor.edited.connect(self._judge)
+            editor.edited.connect(self._validate)
 
     def show_run(self, run: RunFolder, job: Job | None) -> None:
-        """Asks for a conversion of the model of `run`, which trained `job`."""
+        """Fill the form for the model of `run`, which trained `job`."""
         self._run, self._job = run, job
         self.checkpoint.show_run(run)
         self.out.set_value("")
         if job is not None:
-            any_size = takes_any_size(job, load_catalogue())
-            self.dynamic_size.setEnabled(any_size)
-            self.dynamic_size.set_value(self.dynamic_size.value() and any_size)
-        self._judge()
+            has_any_size = takes_any_size(job, load_catalogue())
+            self.dynamic_size.setEnabled(has_any_size)
+            self.dynamic_size.set_value(self.dynamic_size.value() and has_any_size)
+        self._validate()
 
     def order(self) -> ConvertOrder | None:
-        """What is asked for; None without a run or a format."""
+        """Return the order, None without a run or a format."""
         chosen = tuple(target for target, box in self.targets.items() if box.isChecked())
         if self._run is None or not chosen:
             return None
@@ -84,7 +89,7 @@ class ConvertForm(QWidget):
             run=str(self._run.path.absolute()),
             checkpoint=self.checkpoint.value(),
             to=chosen,
-            out=str(self._target(chosen)),
+            out=str(self._target_path(chosen)),
             packed=self.packed.value(),
             onnx=OnnxOptions(
                 preprocessing=self.preprocessing.value(),
@@ -93,16 +98,16 @@ class ConvertForm(QWidget):
             ),
         )
 
-    def _target(self, chosen: tuple[Target, ...]) -> Path:
-        """A new folder, or zip file, in the folder that is named, or in the run's own."""
+    def _target_path(self, chosen: tuple[Target, ...]) -> Path:
+        """Return a new folder or zip file in the named folder, by default in the run's."""
         assert self._run is not None
-        named = self.out.value()
-        within = Path(named).expanduser() if named else self._run.path / "exports"
-        ending = ".zip" if self.packed.value() else ""
-        return within / f"{time.strftime('%Y%m%d-%H%M%S')}-{'-'.join(chosen)}{ending}"
+        folder = self.out.value()
+        parent = Path(folder).expanduser() if folder else self._run.path / "exports"
+        suffix = ".zip" if self.packed.value() else ""
+        return parent / f"{time.strftime('%Y%m%d-%H%M%S')}-{'-'.join(chosen)}{suffix}"
 
-    def _judge(self) -> None:
-        """Says what speaks against what is asked for."""
+    def _validate(self) -> None:
+        """Show the problems of the order."""
         order = self.order()
         found: list[Problem] = []
         if order is not None and self._job is not None:
@@ -111,19 +116,19 @@ class ConvertForm(QWidget):
         self.problems.show_problems(tuple(dict.fromkeys(found)))
         for editor in (self.preprocessing, self.int8):
             editor.setEnabled(self.targets["onnx"].isChecked())
-        why = "" if self.checkpoint.found else "The run has no checkpoint yet"
-        why = why or ("" if order is not None else "Choose a format")
-        self.act.allow(why or ("Fix what is marked first" if errors(found) else ""))
+        blocker = "" if self.checkpoint.found else "The run has no checkpoint yet"
+        blocker = blocker or ("" if order is not None else "Choose a format")
+        self.act.allow(blocker or ("Fix the marked problems first" if errors(found) else ""))
 
-    def _order(self) -> None:
+    def _submit(self) -> None:
         order = self.order()
         if order is None:
             return
-        wrong = out_problems(order.out, packed=order.packed)
-        if wrong:
-            self.problems.show_problems(tuple(wrong))
+        problems = out_problems(order.out, packed=order.packed)
+        if problems:
+            self.problems.show_problems(tuple(problems))
         else:
-            self.wanted.emit(order)
+            self.submitted.emit(order)
 
     def _lay_out(self) -> None:
         formats = QVBoxLayout()
@@ -133,42 +138,29 @@ class ConvertForm(QWidget):
             box.setAccessibleName(f"Convert to {title}")
             box.setAccessibleDescription(purpose)
             formats.addWidget(box)
-            line = caption(purpose)
-            line.setIndent(24)
-            formats.addWidget(line)
+            description = caption(purpose)
+            description.setIndent(24)
+            formats.addWidget(description)
             formats.addSpacing(6)
-        start = QHBoxLayout()
-        start.addWidget(self.start)
-        start.addStretch(1)
-        self.out.line.setPlaceholderText("the run's own folder, under exports")
+        self.out.line.setPlaceholderText("exports in the run's folder")
         inside = QWidget()
         inside.setMaximumWidth(680)
-        column = QVBoxLayout(inside)
-        column.setContentsMargins(0, 0, 4, 0)
-        column.setSpacing(10)
-        column.addWidget(caption(INTRODUCTION))
-        column.addLayout(formats)
-        column.addLayout(
-            form_grid(
-                ("Checkpoint", "Checkpoint to convert", self.checkpoint),
-                ("ONNX file", "The ONNX file takes plain images", self.preprocessing),
-                ("", "", self.dynamic_size),
-                ("", "", self.int8),
-                ("Hand over", "Pack everything into one zip file", self.packed),
-                ("Write to", "Folder for the files", self.out),
-            )
+        form = form_grid(
+            ("Checkpoint", "Checkpoint to convert", self.checkpoint),
+            ("ONNX file", "The ONNX file normalizes images", self.preprocessing),
+            ("", "", self.dynamic_size),
+            ("", "", self.int8),
+            ("Archive", "Pack everything into one zip file", self.packed),
+            ("Write to", "Folder for the files", self.out),
         )
-        column.addWidget(self.problems)
-        column.addLayout(start)
-        column.addStretch(1)
-        outer = QVBoxLayout(self)
-        outer.setContentsMargins(0, 0, 0, 0)
-        outer.addWidget(scroll_column(inside))
+        start = hbox(self.start, 1)
+        inside.setLayout(vbox(caption(INTRODUCTION), formats, form, self.problems, start, 1, spacing=10))
+        self.setLayout(vbox(scroll_column(inside)))
 
 
-def _switch(text: str, *, on: bool = False) -> BoolEditor:
+def _switch(text: str, *, is_on: bool = False) -> BoolEditor:
     editor = BoolEditor()
     editor.box.setText(text)
     editor.box.setAccessibleName(text)
-    editor.set_value(on)
+    editor.set_value(is_on)
     return editor

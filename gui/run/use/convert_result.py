@@ -1,4 +1,4 @@
-"""What came of a conversion: the files, how they compare with the model, and the commands to go on with."""
+"""Result of a conversion: files, their comparison with the model, and commands to run next."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtGui import QFontDatabase, QGuiApplication
-from PySide6.QtWidgets import QHBoxLayout, QLabel, QPushButton, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QLabel, QPushButton, QVBoxLayout, QWidget
 
 from engine.contract.inference.conversion import ComparedFile, Converted, NextCommand, read_converted
 from engine.contract.problems import Problem
@@ -18,80 +18,72 @@ from engine.system.plain_text import shortened
 from gui.actions import Action, bind
 from gui.format import localised, significant, size
 from gui.run.model.plain_table import PlainTable
-from gui.run.model.plot import caption
 from gui.sources.background import describe_error, in_background
 from gui.widgets.file_dialogs import reveal
+from gui.widgets.labels import caption
+from gui.widgets.layouts import hbox, scrolling, vbox
 from gui.widgets.problem_label import ProblemLabel
-from gui.widgets.scroll_panel import scroll_panel
 
 
 class ConvertResult(QWidget):
-    """Signals: more_wanted() - something else is to be written."""
+    """Result of a conversion.
 
-    more_wanted = Signal()
+    Signals:
+        more_requested(): the user wants another conversion.
+    """
+
+    more_requested = Signal()
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self._out = ""
         self.heading = QLabel(wordWrap=True)
         self.heading.setObjectName("heading")
-        self.remarks = ProblemLabel()
+        self.problems = ProblemLabel()
         self.files = PlainTable("Files", ("File", "Size"))
         self.compared = PlainTable(
             "Files compared with the model", ("File", "Largest difference", "Time per image", "Model in PyTorch")
         )
-        self.measures = caption()
+        self.metrics = caption()
         self.next = QVBoxLayout()
         self.open = Action(self, "open_conversion", "Open folder", "Opens the files' folder in the file manager")
         self.more = Action(self, "convert_more", "Convert again …", "Writes other files")
         self._lay_out()
         self.open.on_trigger(lambda: reveal(Path(self._out).parent if self._out.endswith(".zip") else Path(self._out)))
-        self.more.on_trigger(self.more_wanted.emit)
+        self.more.on_trigger(self.more_requested.emit)
 
     def show_file(self, path: str) -> None:
-        """Shows what the file at `path` says, once it has been read."""
-        in_background(partial(_read, Path(path)), self, self._show, self._unread)
+        """Read the result in `path` on a thread and show it."""
+        in_background(partial(_read, Path(path)), self, self._show_result, self._show_error)
 
-    def _show(self, made: Converted) -> None:
-        self._out = made.out
-        self.heading.setText(shortened(f"Written in {duration(made.seconds)}: {made.out}"))
-        self.remarks.show_problems(made.problems)
-        self.files.show_rows([(f"{each.name}: {each.what}", size(each.size_bytes)) for each in made.files])
-        self.compared.show_rows([_compared(each) for each in made.compared])
-        self.measures.setText("\n".join(filter(None, (_measured(made.task, each) for each in made.compared))))
+    def _show_result(self, converted: Converted) -> None:
+        self._out = converted.out
+        self.heading.setText(shortened(f"Written in {duration(converted.seconds)}: {converted.out}"))
+        self.problems.show_problems(converted.problems)
+        self.files.show_rows([(f"{each.name}: {each.what}", size(each.size_bytes)) for each in converted.files])
+        self.compared.show_rows([_comparison_row(each) for each in converted.compared])
+        self.metrics.setText(
+            "\n".join(filter(None, (_metrics_sentence(converted.task, each) for each in converted.compared)))
+        )
         while (item := self.next.takeAt(0)) is not None:
             widget = item.widget()
             if widget is not None:
                 widget.deleteLater()
-        for command in made.next_commands:
+        for command in converted.next_commands:
             self.next.addWidget(_CommandLine(command))
 
-    def _unread(self, error: Exception) -> None:
-        self.heading.setText("The result can't be read")
-        self.remarks.show_problems((Problem("", f"{describe_error(error)}.", "Convert again."),))
+    def _show_error(self, error: Exception) -> None:
+        self.heading.setText("Couldn't read the result")
+        self.problems.show_problems((Problem("", f"{describe_error(error)}.", "Convert again."),))
 
     def _lay_out(self) -> None:
-        top = QHBoxLayout()
-        top.addWidget(self.heading, 1)
-        for action in (self.more, self.open):
-            top.addWidget(bind(QPushButton(), action), 0, Qt.AlignmentFlag.AlignTop)
-        inside = QWidget()
-        column = QVBoxLayout(inside)
-        column.setContentsMargins(0, 0, 4, 0)
-        column.setSpacing(10)
-        for widget in (self.remarks, self.files, self.compared, self.measures):
-            column.addWidget(widget)
-        column.addLayout(self.next)
-        column.addStretch(1)
-        layout = QVBoxLayout(self)
-        layout.setContentsMargins(0, 0, 0, 0)
-        layout.setSpacing(8)
-        layout.addLayout(top)
-        layout.addWidget(scroll_panel(inside), 1)
+        top = hbox((self.heading, 1), *(bind(QPushButton(), action) for action in (self.more, self.open)))
+        content = vbox(self.problems, self.files, self.compared, self.metrics, self.next, 1, spacing=10)
+        self.setLayout(vbox(top, (scrolling(content), 1)))
 
 
 class _CommandLine(QWidget):
-    """A command to go on with, what it is for, and a button that copies it."""
+    """Command with its purpose and a copy button."""
 
     def __init__(self, command: NextCommand) -> None:
         super().__init__()
@@ -102,14 +94,7 @@ class _CommandLine(QWidget):
         copy = QPushButton("Copy")
         copy.setAccessibleName(f"Copy the command: {command.purpose}")
         copy.clicked.connect(lambda: QGuiApplication.clipboard().setText(command.command))
-        row = QHBoxLayout()
-        row.addWidget(text, 1)
-        row.addWidget(copy, 0, Qt.AlignmentFlag.AlignTop)
-        layout = QVBoxLayout(self)
-        layout.setContentsMargins(0, 0, 0, 0)
-        layout.setSpacing(2)
-        layout.addWidget(caption(command.purpose))
-        layout.addLayout(row)
+        self.setLayout(vbox(caption(command.purpose), hbox((text, 1), copy), spacing=2))
 
 
 def _read(file: Path) -> Converted:
@@ -119,7 +104,7 @@ def _read(file: Path) -> Converted:
         raise OSError(f"{file} is damaged: {error}") from error
 
 
-def _compared(each: ComparedFile) -> tuple[str, ...]:
+def _comparison_row(each: ComparedFile) -> tuple[str, ...]:
     most = max((one.difference for one in each.differences), default=None)
     return (
         each.name,
@@ -128,8 +113,8 @@ def _compared(each: ComparedFile) -> tuple[str, ...]:
     )
 
 
-def _measured(task: str, each: ComparedFile) -> str:
-    """The file's measures beside the model's, in a sentence."""
+def _metrics_sentence(task: str, each: ComparedFile) -> str:
+    """Return a sentence that compares the file's metrics with the model's."""
     if not each.measures:
         return ""
     pairs = ", ".join(

@@ -1,4 +1,4 @@
-"""The model at work on a camera or a video, frame by frame."""
+"""Live predictions for a camera or a video."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 from PySide6.QtCore import Qt, QTimer, Signal
 from PySide6.QtGui import QImage
-from PySide6.QtWidgets import QHBoxLayout, QLabel, QPushButton, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QLabel, QPushButton, QWidget
 
 from engine.contract.inference.live import FRAME_FILE, LiveFrame, LiveOrder, decode_frame
 from engine.contract.inference.messages import Progress
@@ -25,18 +25,20 @@ from gui.run.predictions.image_pane import ImagePane, Zoom
 from gui.sources.background import in_background
 from gui.sources.inference_child import InferenceChild, progress_words
 from gui.widgets.editors import PathEditor
+from gui.widgets.layouts import hbox, vbox
 from gui.widgets.problem_label import ProblemLabel
 from gui.widgets.tab_order import order_tabs
 
-_LOOK_MS = 40
-"""Between looks at the newest frame: what a monitor of 25 frames per second would show."""
+_POLL_MS = 40
+"""Interval between polls of the newest frame: 25 frames per second."""
 _FIRST_CAMERA = f"{CAMERA}0"
 
 
 class LiveView(QWidget):
-    """Watches a camera or a video with the run's model, until it is stopped or the view is left for another run.
+    """Live predictions for a camera or a video until they are stopped or another run is shown.
 
-    Signals: message(str, str) - in plain words, what the user should know; "info" or "warning".
+    Signals:
+        message(str, str): warning about the source; "info" or "warning".
     """
 
     message = Signal(str, str)
@@ -46,7 +48,7 @@ class LiveView(QWidget):
         self._run: RunFolder | None = None
         self._folder: tempfile.TemporaryDirectory[str] | None = None
         self._shown = 0
-        self._reading = False
+        self._is_reading = False
         self.child = InferenceChild("Watching", self)
         self.source = PathEditor("a video", folder=False, placeholder="a video file, or a camera such as camera:0")
         self.source.set_value(_FIRST_CAMERA)
@@ -56,35 +58,35 @@ class LiveView(QWidget):
         self.stop = Action(self, "stop_live", "Stop", "Stops watching")
         self.zoom = Zoom(self)
         self.image = ImagePane("Newest frame", self.zoom)
-        self.words = QLabel(wordWrap=True, alignment=Qt.AlignmentFlag.AlignHCenter)
-        self.fault = ProblemLabel()
-        self._timer = QTimer(self, interval=_LOOK_MS)
-        self._timer.timeout.connect(self._look)
+        self.caption = QLabel(wordWrap=True, alignment=Qt.AlignmentFlag.AlignHCenter)
+        self.failure = ProblemLabel()
+        self._timer = QTimer(self, interval=_POLL_MS)
+        self._timer.timeout.connect(self._poll)
         self._lay_out()
         self._connect()
-        self._allow()
+        self._update_actions()
 
     def show_run(self, run: RunFolder, job: Job | None) -> None:
-        """Watches with the model of `run`, which trained `job`; what was watched with another's is stopped."""
+        """Use the model of `run`, which trained `job`, and stop watching."""
         self._stop()
         self._run = run
         self.checkpoint.show_run(run)
         if job is not None:
-            self.devices.show_own(job.parallel.devices)
-        self._allow()
+            self.devices.show_devices(job.parallel.devices)
+        self._update_actions()
 
     def close_work(self) -> None:
-        """Ends what goes on, for the end of the window."""
+        """Stop watching at the end of the window."""
         self._stop()
         self.child.close()
 
-    def _begin(self) -> None:
+    def _start(self) -> None:
         if self._run is None:
             return
         self._stop()
         self._folder = tempfile.TemporaryDirectory(prefix="footplate-live-", ignore_cleanup_errors=True)
         self._shown = 0
-        self.fault.show_problems(())
+        self.failure.show_problems(())
         self.zoom.reset()
         source = self.source.value()
         self.child.start(
@@ -97,101 +99,91 @@ class LiveView(QWidget):
             )
         )
         self._timer.start()
-        self._allow()
+        self._update_actions()
 
     def _stop(self) -> None:
         self.child.cancel()
-        self._ended()
+        self._on_ended()
 
-    def _ended(self) -> None:
+    def _on_ended(self) -> None:
         self._timer.stop()
         folder, self._folder = self._folder, None
         if folder is not None:
             folder.cleanup()
-        self._allow()
+        self._update_actions()
 
-    def _look(self) -> None:
-        """Looks for a newer frame, one look at a time."""
-        if self._folder is not None and not self._reading:
-            self._reading = True
-            in_background(partial(_read, Path(self._folder.name, FRAME_FILE)), self, self._show, self._unread)
+    def _poll(self) -> None:
+        """Read the newest frame, one read at a time."""
+        if self._folder is not None and not self._is_reading:
+            self._is_reading = True
+            in_background(
+                partial(_read_frame, Path(self._folder.name, FRAME_FILE)), self, self._show, self._on_unreadable
+            )
 
-    def _show(self, found: tuple[LiveFrame, QImage] | None) -> None:
-        self._reading = False
-        if found is None or self._folder is None or found[0].number == self._shown:
+    def _show(self, newest: tuple[LiveFrame, QImage] | None) -> None:
+        self._is_reading = False
+        if newest is None or self._folder is None or newest[0].number == self._shown:
             return
-        frame, image = found
+        frame, image = newest
         self._shown = frame.number
-        words = f"{localised(frame.images_per_second, 1)} images/s" + (f": {frame.words}" if frame.words else "")
-        self.words.setText(shortened(words))
-        self.image.show_image(image, words)
+        caption = f"{localised(frame.images_per_second, 1)} images/s" + (f": {frame.words}" if frame.words else "")
+        self.caption.setText(shortened(caption))
+        self.image.show_image(image, caption)
 
-    def _unread(self, _error: Exception) -> None:
-        self._reading = False
+    def _on_unreadable(self, _error: Exception) -> None:
+        self._is_reading = False
 
-    def _tell(self, progress: Progress) -> None:
+    def _show_progress(self, progress: Progress) -> None:
         if not self._shown:
-            self.words.setText(progress_words(progress))
+            self.caption.setText(progress_words(progress))
         for warning in progress.warnings:
             self.message.emit(warning, "warning")
 
-    def _refused(self, problems: tuple[Problem, ...]) -> None:
-        self.words.clear()
-        self.fault.show_problems(problems)
-        self._ended()
+    def _on_refused(self, problems: tuple[Problem, ...]) -> None:
+        self.caption.clear()
+        self.failure.show_problems(problems)
+        self._on_ended()
 
-    def _allow(self) -> None:
-        watching = self.child.running
-        whys = (
+    def _update_actions(self) -> None:
+        is_watching = self.child.running
+        problems = (
             "" if self.checkpoint.found else "The run has no checkpoint yet",
             "" if self.source.value() else "Choose a video, or a camera such as camera:0",
             "" if self.devices.value() else "Choose a device",
-            "The model is watching already" if watching else "",
+            "Already watching" if is_watching else "",
         )
-        self.start.allow(next(filter(None, whys), ""))
-        self.stop.allow("" if watching else "Nothing is being watched")
+        self.start.allow(next(filter(None, problems), ""))
+        self.stop.allow("" if is_watching else "Not watching")
 
     def _connect(self) -> None:
-        self.start.on_trigger(self._begin)
+        self.start.on_trigger(self._start)
         self.stop.on_trigger(self._stop)
-        for changed in (self.source.edited, self.devices.edited, self.checkpoint.looked):
-            changed.connect(self._allow)
-        self.devices.remade.connect(self._order_tabs)
-        self.child.progress.connect(self._tell)
-        self.child.done.connect(lambda _path: self._ended())
-        self.child.refused.connect(self._refused)
-        self.child.failed.connect(lambda text: self._refused((Problem("", text, "Try again."),)))
+        for changed in (self.source.edited, self.devices.edited, self.checkpoint.refreshed):
+            changed.connect(self._update_actions)
+        self.devices.rebuilt.connect(self._order_tabs)
+        self.child.progress.connect(self._show_progress)
+        self.child.done.connect(lambda _path: self._on_ended())
+        self.child.refused.connect(self._on_refused)
+        self.child.failed.connect(lambda text: self._on_refused((Problem("", text, "Try again."),)))
 
     def _order_tabs(self) -> None:
         order_tabs(self, (self.source, self.checkpoint, self.devices, self._buttons, self.image))
 
     def _lay_out(self) -> None:
         self._buttons = QWidget()
-        buttons = QHBoxLayout(self._buttons)
-        buttons.setContentsMargins(0, 0, 0, 0)
         start = bind(QPushButton(), self.start)
         start.setObjectName("primary")
-        buttons.addWidget(start)
-        buttons.addWidget(bind(QPushButton(), self.stop, "Stop watching"))
-        buttons.addStretch(1)
-        layout = QVBoxLayout(self)
-        layout.setContentsMargins(0, 0, 0, 0)
-        layout.setSpacing(8)
-        layout.addLayout(
-            form_grid(
-                ("Source", "Video or camera to watch", self.source),
-                ("Checkpoint", "Checkpoint to watch with", self.checkpoint),
-                ("Device", "", self.devices),
-            )
+        self._buttons.setLayout(hbox(start, bind(QPushButton(), self.stop, "Stop watching"), 1))
+        form = form_grid(
+            ("Source", "Video or camera to watch", self.source),
+            ("Checkpoint", "Checkpoint to watch with", self.checkpoint),
+            ("Device", "", self.devices),
         )
-        layout.addWidget(self._buttons)
-        layout.addWidget(self.fault)
-        layout.addWidget(self.image, 1)
-        layout.addWidget(self.words)
+        self.setLayout(vbox(form, self._buttons, self.failure, (self.image, 1), self.caption))
 
 
-def _read(file: Path) -> tuple[LiveFrame, QImage] | None:
-    """The newest frame; None while there is none."""
+def _read_frame(file: Path) -> tuple[LiveFrame, QImage] | None:
+    """Read the newest frame; None without one."""
     try:
         frame = decode_frame(file.read_bytes())
     except (OSError, *NOT_DECODED):

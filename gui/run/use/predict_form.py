@@ -1,4 +1,4 @@
-"""What is to be predicted: for which files, with which checkpoint, on which devices, written where and how."""
+"""Form for a prediction: files, checkpoint, devices and output."""
 
 from __future__ import annotations
 
@@ -8,27 +8,28 @@ from pathlib import Path
 from typing import get_args
 
 from PySide6.QtCore import Qt, Signal
-from PySide6.QtWidgets import QHBoxLayout, QListWidget, QPushButton, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QListWidget, QPushButton, QWidget
 
 from engine.contract.catalogue import predictions_of
 from engine.contract.inference.prediction import TILED, Format, PredictOrder, formats_of
 from engine.contract.job import Job
 from engine.runs.folder import RunFolder
 from gui.actions import WITHIN, Action, bind
-from gui.run.model.plot import caption
 from gui.run.model_choice import CheckpointEditor, DevicesEditor, form_grid
 from gui.widgets import file_dialogs
 from gui.widgets.editors import BoolEditor, ChoiceEditor, FloatEditor, PathEditor
+from gui.widgets.labels import caption
+from gui.widgets.layouts import hbox, vbox
 from gui.widgets.scroll_panel import scroll_column
 from gui.widgets.tab_order import order_tabs
 
 INTRODUCTION = (
-    "Add images, videos, point clouds or folders of them, or drop them anywhere on this page. The results are written into a "
-    "new folder, in the formats of the task."
+    "Add images, videos, point clouds or folders, or drop them anywhere on this page. The results are saved in a new folder, in "
+    "the formats of the task."
 )
-_USUAL = "usual"
+_DEFAULT = "default"
 _WITH_THRESHOLD = ("labels", "objects", "lines")
-"""Kinds of predictions that need a score above a threshold; in others the best class is predicted."""
+"""Kinds of predictions that need a score above a threshold; others predict the best class."""
 _TITLES: dict[Format, str] = {
     "csv": "CSV",
     "coco": "COCO JSON",
@@ -41,16 +42,20 @@ _TITLES: dict[Format, str] = {
 }
 _TILES = (
     ("", "whole images", "As in training"),
-    ("auto", "in tiles", "Large images, a part at a time, in their own resolution"),
+    ("auto", "in tiles", "Large images, tile by tile at full resolution"),
 )
-_ROWS = 5
-"""Lines of the list of files that are in sight."""
+_VISIBLE_ROWS = 5
+"""Visible rows of the list of files."""
 
 
 class PredictForm(QWidget):
-    """Signals: wanted(object) - this PredictOrder is to be done."""
+    """Form for a prediction.
 
-    wanted = Signal(object)
+    Signals:
+        submitted(object): the PredictOrder to execute.
+    """
+
+    submitted = Signal(object)
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -60,62 +65,62 @@ class PredictForm(QWidget):
         self.files.setSelectionMode(QListWidget.SelectionMode.ExtendedSelection)
         self.files.setTextElideMode(Qt.TextElideMode.ElideMiddle)
         self.files.setSpacing(2)
-        self.files.setFixedHeight(_ROWS * (self.fontMetrics().height() + 10))
+        self.files.setFixedHeight(_VISIBLE_ROWS * (self.fontMetrics().height() + 10))
         self.add_files = Action(self, "add_prediction_files", "Add files …", "Adds images, videos or point clouds")
-        self.add_folder = Action(self, "add_prediction_folder", "Add a folder …", "Adds all that is in a folder")
+        self.add_folder = Action(self, "add_prediction_folder", "Add a folder …", "Adds all files in a folder")
         self.remove = Action(
             self.files,
             "remove_prediction_files",
             "Remove",
-            "Takes the selected lines off the list",
+            "Removes the selected lines from the list",
             "Del",
             context=WITHIN,
         )
         self.checkpoint = CheckpointEditor()
         self.devices = DevicesEditor("Predict")
-        self.format = ChoiceEditor([(_USUAL, "the task's usual one", "")])
+        self.format = ChoiceEditor([(_DEFAULT, "the task's default", "")])
         self.tile = ChoiceEditor(list(_TILES))
         self.threshold = FloatEditor()
         self.threshold.set_value(0.5)
         self.overlays = BoolEditor()
-        self.overlays.box.setText("also draw each result on its image")
+        self.overlays.box.setText("draw each result on its image")
         self.overlays.set_value(True)
         self.out = PathEditor("a folder for the results", folder=True)
-        self.act = Action(self, "predict", "Predict", "Predicts for all files of the list")
+        self.act = Action(self, "predict", "Predict", "Predicts for all listed files")
         self.start = bind(QPushButton(), self.act)
         self.start.setObjectName("primary")
         self._lay_out()
         self._connect()
-        self._allow()
+        self._update_actions()
 
     def show_run(self, run: RunFolder, job: Job | None) -> None:
-        """Asks for predictions of `run`, which trained `job`."""
+        """Fill the form for `run`, which trained `job`."""
         self._run = run
         self.files.clear()
         self.checkpoint.show_run(run)
         if job is not None:
-            self.devices.show_own(job.parallel.devices)
+            self.devices.show_devices(job.parallel.devices)
             choices = [(name, _TITLES[name], "") for name in formats_of(job.task)]
-            self.format.set_choices([(_USUAL, f"{choices[0][1]} (usual)", ""), *choices[1:]])
-            self.format.set_value(_USUAL)
+            self.format.set_choices([(_DEFAULT, f"{choices[0][1]} (default)", ""), *choices[1:]])
+            self.format.set_value(_DEFAULT)
             predicts = predictions_of(job.task)
             self.tile.setEnabled(predicts in TILED)
             self.threshold.setEnabled(predicts in _WITH_THRESHOLD)
         self.out.set_value("")
         self.out.line.setPlaceholderText(str(self._default_out()))
-        self._allow()
+        self._update_actions()
 
     def add(self, paths: Sequence[str]) -> None:
-        """Adds files and folders to the list, each once."""
-        there = set(self.paths())
-        self.files.addItems([path for path in dict.fromkeys(paths) if path and path not in there])
-        self._allow()
+        """Add files and folders that are not in the list."""
+        listed = set(self.paths())
+        self.files.addItems([path for path in dict.fromkeys(paths) if path and path not in listed])
+        self._update_actions()
 
     def paths(self) -> list[str]:
         return [self.files.item(row).text() for row in range(self.files.count())]
 
     def order(self) -> PredictOrder | None:
-        """What is asked for; None where something is missing."""
+        """Return the order, None while it is incomplete."""
         threshold = self.threshold.value()
         if self._run is None or not self.paths() or not self.devices.value() or not isinstance(threshold, float):
             return None
@@ -137,76 +142,60 @@ class PredictForm(QWidget):
         return Path.home() / f"predictions-{self._run.run_id}-{time.strftime('%H%M%S')}"
 
     def _connect(self) -> None:
-        self.act.on_trigger(self._order)
+        self.act.on_trigger(self._submit)
         self.add_files.on_trigger(lambda: file_dialogs.choose_files(self, "Predict for files", self.add))
         self.add_folder.on_trigger(
             lambda: file_dialogs.choose(
                 self, "Predict for a folder", "", folder=True, chosen=lambda path: self.add([path])
             )
         )
-        self.remove.on_trigger(self._remove)
-        self.files.itemSelectionChanged.connect(self._allow)
-        self.checkpoint.looked.connect(self._allow)
-        self.devices.edited.connect(self._allow)
-        self.devices.remade.connect(self._order_tabs)
-        self.threshold.edited.connect(self._allow)
+        self.remove.on_trigger(self._remove_selected)
+        self.files.itemSelectionChanged.connect(self._update_actions)
+        self.checkpoint.refreshed.connect(self._update_actions)
+        self.devices.edited.connect(self._update_actions)
+        self.devices.rebuilt.connect(self._order_tabs)
+        self.threshold.edited.connect(self._update_actions)
 
     def _order_tabs(self) -> None:
         editors = (self.checkpoint, self.devices, self.tile, self.format, self.threshold, self.overlays, self.out)
         order_tabs(self, (self.files, self._buttons, *editors, self.start))
 
-    def _remove(self) -> None:
+    def _remove_selected(self) -> None:
         for item in self.files.selectedItems():
             self.files.takeItem(self.files.row(item))
-        self._allow()
+        self._update_actions()
 
-    def _allow(self) -> None:
+    def _update_actions(self) -> None:
         threshold = self.threshold.value()
-        whys = (
+        problems = (
             "" if self.checkpoint.found else "The run has no checkpoint yet",
             "" if self.files.count() else "Add files first",
             "" if self.devices.value() else "Choose a device",
             "" if isinstance(threshold, float) and 0 <= threshold <= 1 else "Set a threshold from 0 to 1",
         )
-        self.act.allow(next(filter(None, whys), ""))
+        self.act.allow(next(filter(None, problems), ""))
         self.remove.allow("" if self.files.selectedItems() else "Select lines of the list first")
 
-    def _order(self) -> None:
+    def _submit(self) -> None:
         order = self.order()
         if order is not None:
-            self.wanted.emit(order)
+            self.submitted.emit(order)
 
     def _lay_out(self) -> None:
         self._buttons = QWidget()
-        buttons = QHBoxLayout(self._buttons)
-        buttons.setContentsMargins(0, 0, 0, 0)
-        for action in (self.add_files, self.add_folder, self.remove):
-            buttons.addWidget(bind(QPushButton(), action))
-        buttons.addStretch(1)
-        start = QHBoxLayout()
-        start.addWidget(self.start)
-        start.addStretch(1)
+        actions = (self.add_files, self.add_folder, self.remove)
+        self._buttons.setLayout(hbox(*(bind(QPushButton(), action) for action in actions), 1))
         inside = QWidget()
         inside.setMaximumWidth(680)
-        column = QVBoxLayout(inside)
-        column.setContentsMargins(0, 0, 4, 0)
-        column.setSpacing(10)
-        column.addWidget(caption(INTRODUCTION))
-        column.addWidget(self.files)
-        column.addWidget(self._buttons)
-        column.addLayout(
-            form_grid(
-                ("Checkpoint", "Checkpoint to predict with", self.checkpoint),
-                ("Devices", "", self.devices),
-                ("Large images", "How large images are predicted", self.tile),
-                ("Format", "Format of the results", self.format),
-                ("Threshold", "Score from which something counts as predicted", self.threshold),
-                ("Overlays", "Draw each result on its image", self.overlays),
-                ("Write to", "Folder for the results", self.out),
-            )
+        form = form_grid(
+            ("Checkpoint", "Checkpoint to predict with", self.checkpoint),
+            ("Devices", "", self.devices),
+            ("Large images", "Handling of large images", self.tile),
+            ("Format", "Format of the results", self.format),
+            ("Threshold", "Minimum score of a prediction", self.threshold),
+            ("Overlays", "Draw each result on its image", self.overlays),
+            ("Write to", "Folder for the results", self.out),
         )
-        column.addLayout(start)
-        column.addStretch(1)
-        outer = QVBoxLayout(self)
-        outer.setContentsMargins(0, 0, 0, 0)
-        outer.addWidget(scroll_column(inside))
+        start = hbox(self.start, 1)
+        inside.setLayout(vbox(caption(INTRODUCTION), self.files, self._buttons, form, start, 1, spacing=10))
+        self.setLayout(vbox(scroll_column(inside)))

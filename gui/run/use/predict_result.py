@@ -1,4 +1,4 @@
-"""What came of predicting: a line for each of the first results, the chosen one large, and the folder they lie in."""
+"""Result of a prediction: a list of the first results, one of them large."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtGui import QImage
-from PySide6.QtWidgets import QHBoxLayout, QLabel, QListWidget, QPushButton, QSplitter, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QLabel, QListWidget, QPushButton, QSplitter, QWidget
 
 from engine.contract.inference.prediction import PREDICTED, Predicted, PredictedRow
 from engine.contract.problems import Problem
@@ -16,23 +16,27 @@ from engine.system.format import duration
 from engine.system.plain_text import shortened
 from gui.actions import Action, bind
 from gui.format import counted, localised
-from gui.run.model.plot import caption
 from gui.run.predictions.image_pane import ImagePane, Zoom
 from gui.sources.background import describe_error, in_background
 from gui.sources.dataset_images import read_image
 from gui.widgets.file_dialogs import reveal
+from gui.widgets.labels import caption
+from gui.widgets.layouts import hbox, vbox
 from gui.widgets.problem_label import ProblemLabel
 
-_NAMED = 5
-"""Files that were left out which are named."""
-_SIDE = 2048
-"""The longest side of an image on screen, in pixels."""
+_MAX_SKIPPED_NAMES = 5
+_MAX_SIDE = 2048
+"""Longest side of a decoded image, in pixels."""
 
 
 class PredictResult(QWidget):
-    """Signals: more_wanted() - something else is to be predicted."""
+    """Result of a prediction.
 
-    more_wanted = Signal()
+    Signals:
+        more_requested(): the user wants to predict for other files.
+    """
+
+    more_requested = Signal()
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -49,19 +53,19 @@ class PredictResult(QWidget):
         self.list.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
         self.zoom = Zoom(self)
         self.image = ImagePane("Result", self.zoom)
-        self.words = QLabel(wordWrap=True, alignment=Qt.AlignmentFlag.AlignHCenter)
+        self.caption = QLabel(wordWrap=True, alignment=Qt.AlignmentFlag.AlignHCenter)
         self.open = Action(self, "open_predictions", "Open folder", "Opens the results' folder in the file manager")
         self.more = Action(self, "predict_more", "Predict more …", "Predicts for other files")
         self._lay_out()
         self.open.on_trigger(self._reveal)
-        self.more.on_trigger(self.more_wanted.emit)
-        self.list.currentRowChanged.connect(self._choose)
+        self.more.on_trigger(self.more_requested.emit)
+        self.list.currentRowChanged.connect(self._on_row_chosen)
 
     def show_file(self, path: str) -> None:
-        """Shows the summary in the file at `path`, once it has been read."""
-        in_background(partial(_read, Path(path)), self, self._show, self._unread)
+        """Read the summary in `path` on a thread and show it."""
+        in_background(partial(_read, Path(path)), self, self._show_result, self._show_error)
 
-    def _show(self, predicted: Predicted) -> None:
+    def _show_result(self, predicted: Predicted) -> None:
         self._predicted = predicted
         rate = f" ({localised(predicted.images_per_second, 1)} images/s)" if predicted.images_per_second else ""
         self.heading.setText(
@@ -77,24 +81,24 @@ class PredictResult(QWidget):
         self.list.setCurrentRow(0)
         self.list.setFocus()
 
-    def _unread(self, error: Exception) -> None:
-        self.heading.setText("The results can't be read")
+    def _show_error(self, error: Exception) -> None:
+        self.heading.setText("Couldn't read the results")
         self.skipped.show_problems((Problem("", f"{describe_error(error)}.", "Predict again."),))
 
-    def _choose(self, number: int) -> None:
+    def _on_row_chosen(self, number: int) -> None:
         predicted = self._predicted
         self._shown = row = (
             predicted.rows[number] if predicted is not None and 0 <= number < len(predicted.rows) else None
         )
-        self.words.setText(shortened(row.words) if row is not None else "")
+        self.caption.setText(shortened(row.words) if row is not None else "")
         if row is None or predicted is None:
             return
         self.zoom.reset()
         drawn = row.overlay or row.mask
         file = Path(predicted.order.out, drawn) if drawn else Path(row.path)
-        in_background(partial(read_image, file, _SIDE), self, partial(self._draw, row), lambda error: None)
+        in_background(partial(read_image, file, _MAX_SIDE), self, partial(self._show_image, row), lambda error: None)
 
-    def _draw(self, row: PredictedRow, image: QImage | str) -> None:
+    def _show_image(self, row: PredictedRow, image: QImage | str) -> None:
         if row is self._shown:
             self.image.show_image(image, row.words)
 
@@ -103,28 +107,16 @@ class PredictResult(QWidget):
             reveal(Path(self._predicted.order.out))
 
     def _lay_out(self) -> None:
-        top = QHBoxLayout()
-        top.addWidget(self.heading, 1)
-        for action in (self.more, self.open):
-            top.addWidget(bind(QPushButton(), action), 0, Qt.AlignmentFlag.AlignTop)
+        top = hbox((self.heading, 1), *(bind(QPushButton(), action) for action in (self.more, self.open)))
         shown = QWidget()
-        column = QVBoxLayout(shown)
-        column.setContentsMargins(0, 0, 0, 0)
-        column.addWidget(self.image, 1)
-        column.addWidget(self.words)
+        shown.setLayout(vbox((self.image, 1), self.caption))
         splitter = QSplitter()
         splitter.setChildrenCollapsible(False)
         splitter.addWidget(self.list)
         splitter.addWidget(shown)
         splitter.setStretchFactor(0, 1)
         splitter.setStretchFactor(1, 2)
-        layout = QVBoxLayout(self)
-        layout.setContentsMargins(0, 0, 0, 0)
-        layout.setSpacing(8)
-        layout.addLayout(top)
-        layout.addWidget(self.files)
-        layout.addWidget(self.skipped)
-        layout.addWidget(splitter, 1)
+        self.setLayout(vbox(top, self.files, self.skipped, (splitter, 1)))
 
 
 def _read(file: Path) -> Predicted:
@@ -137,7 +129,7 @@ def _read(file: Path) -> Predicted:
 def _skipped(predicted: Predicted) -> list[Problem]:
     if not predicted.skipped_count:
         return []
-    named = "; ".join(f"{each.path}: {each.reason}" for each in predicted.skipped[:_NAMED])
-    more = predicted.skipped_count - min(_NAMED, len(predicted.skipped))
+    named = "; ".join(f"{each.path}: {each.reason}" for each in predicted.skipped[:_MAX_SKIPPED_NAMES])
+    more = predicted.skipped_count - min(_MAX_SKIPPED_NAMES, len(predicted.skipped))
     rest = f"; and {localised(more)} more" if more else ""
     return [Problem("", f"Skipped {counted(predicted.skipped_count, 'file')}: {named}{rest}.", severity="warning")]

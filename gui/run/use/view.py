@@ -1,4 +1,4 @@
-"""What a run's model is used for: predictions, and files for other programs."""
+"""Uses of a run's model: predictions, live video and conversion."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from functools import partial
 
 from PySide6.QtCore import Signal
 from PySide6.QtGui import QDragEnterEvent, QDropEvent, QShowEvent
-from PySide6.QtWidgets import QStackedWidget, QTabBar, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QStackedWidget, QWidget
 
 from engine.contract.job import Job
 from engine.runs.folder import RunFolder
@@ -17,16 +17,17 @@ from gui.run.use.live_view import LiveView
 from gui.run.use.predict_form import PredictForm
 from gui.run.use.predict_result import PredictResult
 from gui.sources.background import ignore_os_error, in_background
+from gui.widgets.layouts import tab_bar, vbox
 
 TITLES = ("Predict", "Watch live", "Convert")
 PREDICT, LIVE, CONVERT = range(len(TITLES))
 
 
 class UseView(QWidget):
-    """Predicts with the model of the run that it is given, and converts it. Files that are dropped are to be
-    predicted for.
+    """Predictions, live video and conversion with a run's model. Dropped files are added to the prediction form.
 
-    Signals: message(str, str) - in plain words, what came of work on another run; "info" or "warning".
+    Signals:
+        message(str, str): outcome of work; "info" or "warning".
     """
 
     message = Signal(str, str)
@@ -45,42 +46,34 @@ class UseView(QWidget):
             "The conversion", self.convert_form, self.convert_result, first=self.convert_form.checkpoint
         )
         self.live = LiveView()
-        self.tabs = QTabBar()
-        self.tabs.setAccessibleName("Uses of the model")
-        self.tabs.setDrawBase(False)
-        self.tabs.setExpanding(False)
+        self.tabs = tab_bar("Uses of the model", TITLES)
         self.stack = QStackedWidget()
-        for title, pages in zip(TITLES, (self.predict, self.live, self.convert), strict=True):
-            self.tabs.addTab(title)
-            self.stack.addWidget(pages)
-        layout = QVBoxLayout(self)
-        layout.setContentsMargins(0, 0, 0, 0)
-        layout.setSpacing(8)
-        layout.addWidget(self.tabs)
-        layout.addWidget(self.stack, 1)
+        for page in (self.predict, self.live, self.convert):
+            self.stack.addWidget(page)
+        self.setLayout(vbox(self.tabs, (self.stack, 1)))
         self._connect()
 
     def show_run(self, run: RunFolder | None) -> None:
-        """Works with the model of `run`, once it is in sight."""
+        """Use the model of `run` as soon as the view is visible."""
         if run is not self._run:
             self._run, self._stale = run, True
             if self.isVisible():
-                self._look()
+                self._refresh()
 
     def set_gpus(self, names: dict[str, str]) -> None:
-        """What this machine's GPUs are called, by their UUIDs."""
+        """Set the titles of this machine's GPUs by their UUIDs."""
         self.predict_form.devices.set_gpus(names)
         self.live.devices.set_gpus(names)
 
     def close_work(self) -> None:
-        """Ends what goes on, for the end of the window."""
+        """Stop background work at the end of the window."""
         self.predict.close_work()
         self.live.close_work()
         self.convert.close_work()
 
     def showEvent(self, event: QShowEvent) -> None:
         super().showEvent(event)
-        self._look()
+        self._refresh()
 
     def dragEnterEvent(self, event: QDragEnterEvent) -> None:
         if any(url.isLocalFile() for url in event.mimeData().urls()):
@@ -91,17 +84,17 @@ class UseView(QWidget):
         if paths:
             event.acceptProposedAction()
             self.tabs.setCurrentIndex(PREDICT)
-            if not self.predict.working:
+            if not self.predict.is_working:
                 self.predict.setCurrentIndex(FORM)
             self.predict_form.add(paths)
 
-    def _look(self) -> None:
+    def _refresh(self) -> None:
         if self._stale and self._run is not None:
             in_background(self._run.job, self, partial(self._show, self._run), ignore_os_error)
         elif self._run is not None:
-            self.predict_form.checkpoint.look()
-            self.live.checkpoint.look()
-            self.convert_form.checkpoint.look()
+            self.predict_form.checkpoint.refresh()
+            self.live.checkpoint.refresh()
+            self.convert_form.checkpoint.refresh()
 
     def _show(self, run: RunFolder, job: Job | None) -> None:
         if run is self._run:
@@ -123,7 +116,7 @@ class UseView(QWidget):
             (self.predict, self.predict_form, self.predict_result),
             (self.convert, self.convert_form, self.convert_result),
         ):
-            form.wanted.connect(pages.begin)
+            form.submitted.connect(pages.start)
             pages.done.connect(partial(self._show_result, pages, result))
             pages.message.connect(self.message)
-            result.more_wanted.connect(pages.ask)
+            result.more_requested.connect(pages.show_form)

@@ -1,4 +1,4 @@
-"""A run that tells of its classes and keeps predictions, as the engine writes them."""
+"""Run with metrics of its classes and saved predictions, as the engine logs them."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ def iou(epoch: int) -> tuple[float | None, ...]:
 
 
 def looks(validation: Validation, samples: int = SAMPLES) -> tuple[ClassMeasures, Predicted]:
-    """What a validation tells besides its measures."""
+    """Return the events of a validation in addition to its metrics."""
     epoch, step, time = validation.epoch, validation.step, validation.time
     shown = tuple(
         PredictedSample(
-            name=f"val/{place}.png",
-            truth_png=f"predictions/truth/{place:03}.png",
-            prediction_png=f"predictions/{step:06}/{place:03}.png",
+            name=f"val/{index}.png",
+            truth_png=f"predictions/truth/{index:03}.png",
+            prediction_png=f"predictions/{step:06}/{index:03}.png",
             truth_words="ash",
             prediction_words=f"birch {epoch} %",
-            legend=(place,),
+            legend=(index,),
         )
-        for place in range(samples)
+        for index in range(samples)
     )
     return (
         ClassMeasures(
@@ -47,7 +47,7 @@ def looks(validation: Validation, samples: int = SAMPLES) -> tuple[ClassMeasures
 
 
 def events(chosen: Job, steps: int = 40, *, accuracy: bool = True, measures: bool = True) -> Iterator[AnyEvent]:
-    """What the run says; without `measures` its validations tell the loss alone."""
+    """Yield the events; without `measures`, validations log only the loss."""
     for event in story(chosen, steps, "completed"):
         if isinstance(event, Planned):
             yield structs.replace(event, classes=CLASSES)
@@ -61,12 +61,12 @@ def events(chosen: Job, steps: int = 40, *, accuracy: bool = True, measures: boo
 
 
 def a_looked_run(*, accuracy: bool = True, measures: bool = True, **changes: object) -> RunFolder:
-    """Images are of 8 x 6 pixels; the truth is green, predictions are red."""
+    """Create the run; its images have 8 x 6 pixels, truth green and predictions red."""
     chosen = job(**changes)
     run = create_run(chosen)
-    told = list(events(chosen, accuracy=accuracy, measures=measures))
-    write(run.events_file, told)
-    for event in told:
+    logged = list(events(chosen, accuracy=accuracy, measures=measures))
+    write(run.events_file, logged)
+    for event in logged:
         for sample in event.samples if isinstance(event, Predicted) else ():
             draw(run.path / sample.truth_png, "#00ff00")
             draw(run.path / sample.prediction_png, "#ff0000")

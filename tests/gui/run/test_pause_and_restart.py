@@ -1,10 +1,10 @@
-"""Runs that wait, start again after a fault, are paused and go on: what is kept of them, and what is said."""
+"""Data, status and notes of runs that wait, restart, pause and resume."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterable
-from itertools import count
+from itertools import chain
 
 import numpy as np
 import pytest
@@ -24,11 +24,12 @@ from engine.contract.events import (
     Warned,
 )
 from gui.format import clock
-from gui.run.remarks import remarks
+from gui.run.notes import notes
 from gui.sources.run_data import RunData
 from gui.sources.run_status import status_of
 from tests.gui.run.strategy.steps import timed, trace
 from tests.gui.sources.written_runs import STEP_S, job, story
+from tests.support.run_data import data_from
 
 BEGUN = 1_790_000_000.0
 NIGHT_S = 9 * 3600.0
@@ -36,23 +37,8 @@ KILLED = "Rank 1 was killed by signal 9 (SIGKILL). Its last words, in worker-1.l
 STEPS = 40
 
 
-def has_steps(*parts: Iterable[AnyEvent]) -> RunData:
-    """A run that has said all of these, read in one go."""
-    data = RunData()
-    data.apply_all(list(numbered(*parts)))
-    return data
-
-
-def numbered(*parts: Iterable[AnyEvent]) -> Iterable[AnyEvent]:
-    numbers = count(1)
-    for part in parts:
-        for event in part:
-            event.n = next(numbers)
-            yield event
-
-
 def first(until: int = STEPS, **changes: object) -> list[AnyEvent]:
-    """The first execution up to the step `until`, cut off there."""
+    """Return the first execution up to the step `until`."""
     events = list(story(job(**changes), STEPS, "completed", begun=BEGUN))
     return events[: _after(events, until)]
 
@@ -60,7 +46,7 @@ def first(until: int = STEPS, **changes: object) -> list[AnyEvent]:
 def second(
     from_step: int, until: int | None = None, begun: float = BEGUN + NIGHT_S, **changes: object
 ) -> list[AnyEvent]:
-    """The next execution, after `from_step` of the first's steps."""
+    """Return the next execution after `from_step` of the first one's steps."""
     events = list(story(job(**changes), STEPS, "completed", begun=begun, from_step=from_step, execution=2))
     return events if until is None else events[: _after(events, until)]
 
@@ -70,7 +56,7 @@ def _after(events: list[AnyEvent], step: int) -> int:
 
 
 def restarted(from_step: int, at: float, **changes: object) -> list[AnyEvent]:
-    """What a run says that starts again, until it trains."""
+    """Return the events of a restart until training."""
     values = {"cause": KILLED, "rank": 1, "attempt": 1, "most": 3, "time": at}
     return [
         Restarting(**(values | changes)),  # type: ignore[arg-type]
@@ -95,35 +81,34 @@ def steps(numbers: Iterable[int], begun: float, loss: float = 9.0) -> list[AnyEv
 
 
 @pytest.mark.parametrize("from_step", [0, 10, 24, 25, 40])
-def test_that_steps_made_again_count_once_and_as_they_were_in_the_end(from_step: int) -> None:
-    data = has_steps(first(25), second(from_step))
-    kept = min(from_step, 25)
-    assert data.steps.step.values.tolist() == [*range(1, kept + 1), *range(from_step + 1, STEPS + 1)]
+def test_run_data_replaces_repeated_steps(from_step: int) -> None:
+    data = data_from(first(25), second(from_step))
+    retained = min(from_step, 25)
+    assert data.steps.step.values.tolist() == [*range(1, retained + 1), *range(from_step + 1, STEPS + 1)]
     assert (np.diff(data.steps.seconds.values) > 0).all()
     assert len({len(column) for column in vars(data.steps).values()}) == 1
     assert (data.cuts == 1) == (from_step < 25)
 
 
-def test_that_validations_of_void_steps_are_dropped_with_all_their_measures() -> None:
-    data = has_steps(first(25), second(15))
+def test_run_data_drops_validations_of_repeated_steps() -> None:
+    data = data_from(first(25), second(15))
     assert data.validations.step.values.tolist() == [10, 20, 30, 40]
     assert data.validations.measures["top1"].values.tolist() == [0.8] * 4
     assert data.validations.epoch.values.tolist() == [1, 2, 3, 4]
-    only_validated = has_steps(first(30), [event for event in second(25, 26) if not isinstance(event, StepMetrics)])
+    only_validated = data_from(first(30), [event for event in second(25, 26) if not isinstance(event, StepMetrics)])
     assert only_validated.validations.step.values.tolist() == [10, 20]
 
 
-def test_that_what_devices_did_stays_over_time_and_over_steps_goes_back() -> None:
-    data = has_steps(first(25), second(15))
+def test_run_data_keeps_device_samples_of_repeated_steps() -> None:
+    data = data_from(first(25), second(15))
     device = data.devices["cpu"]
     assert device.step.values.tolist() == [10, 15, 20, 30, 40]
     assert (np.diff(device.seconds.values) > 0).all()
 
 
-def test_that_events_read_together_say_what_they_say_one_by_one() -> None:
-    events = list(numbered(first(25), [Waiting(time=BEGUN + 3, position=2)], second(15)))
-    together, one_by_one = RunData(), RunData()
-    together.apply_all(events)
+def test_run_data_apply_all_equals_apply() -> None:
+    events = list(chain(first(25), [Waiting(time=BEGUN + 3, position=2)], second(15)))
+    together, one_by_one = data_from(events), RunData()
     for event in events:
         one_by_one.apply(event)
     for name, column in vars(together.steps).items():
@@ -136,8 +121,8 @@ def test_that_events_read_together_say_what_they_say_one_by_one() -> None:
     assert together.lines == one_by_one.lines
 
 
-def test_that_a_view_that_a_plot_holds_is_not_written_over_by_steps_made_again() -> None:
-    data = has_steps(first(25))
+def test_run_data_does_not_overwrite_held_views() -> None:
+    data = data_from(first(25))
     held = data.steps.loss.values
     before = held.copy()
     for n, event in enumerate(second(10), 1000):
@@ -146,8 +131,8 @@ def test_that_a_view_that_a_plot_holds_is_not_written_over_by_steps_made_again()
     np.testing.assert_array_equal(held, before)
 
 
-def test_that_a_night_between_executions_is_no_part_of_the_time() -> None:
-    data = has_steps(first(25), second(25, 30))
+def test_run_data_excludes_pause_from_time() -> None:
+    data = data_from(first(25), second(25, 30))
     assert data.steps.seconds.values[-1] == pytest.approx(30 * STEP_S)
     assert data.steps.seconds.values[24:26] == pytest.approx([25 * STEP_S, 26 * STEP_S])
     status = status_of(data, "running")
@@ -160,38 +145,38 @@ def _lines_since(data: RunData, words: str) -> int:
     return next(i for i, line in enumerate(reversed(data.lines)) if words in line.text)
 
 
-def test_that_a_clock_that_was_put_back_meanwhile_does_no_harm() -> None:
-    data = has_steps(first(25), second(25, 30, begun=BEGUN - NIGHT_S))
+def test_run_data_tolerates_clock_set_back() -> None:
+    data = data_from(first(25), second(25, 30, begun=BEGUN - NIGHT_S))
     assert data.steps.seconds.values[-1] == pytest.approx(30 * STEP_S)
 
 
-def test_that_a_night_in_line_is_no_part_of_the_time() -> None:
+def test_run_data_excludes_queueing_from_time() -> None:
     started, *rest = second(0, 10, begun=BEGUN + NIGHT_S)
     started.time = BEGUN
-    in_line: list[AnyEvent] = [
+    queued: list[AnyEvent] = [
         Waiting(time=BEGUN + 1, position=2, behind=("a", "b")),
-        LogLine(time=BEGUN + 60, text="still there"),
+        LogLine(time=BEGUN + 60, text="still waiting"),
         Waiting(time=BEGUN + 3600, position=1, behind=("b",)),
     ]
-    waiting = has_steps([started], in_line)
+    waiting = data_from([started], queued)
     assert waiting.waiting is not None
     assert status_of(waiting, "waiting").text == "Waiting · queued for its devices"
-    data = has_steps([started], in_line, rest)
+    data = data_from([started], queued, rest)
     assert data.waiting is None
     assert data.steps.seconds.values[0] == pytest.approx(1 + STEP_S)
     assert status_of(data, "waiting").label == "Running"
 
 
-def test_that_a_run_killed_in_line_leaves_out_the_time_once() -> None:
+def test_run_data_excludes_interrupted_queueing_once() -> None:
     started, *_ = first()
-    data = has_steps([started, Waiting(time=BEGUN + 2, position=1)], second(0, 10))
+    data = data_from([started, Waiting(time=BEGUN + 2, position=1)], second(0, 10))
     assert data.steps.seconds.values[-1] == pytest.approx(2 + 10 * STEP_S)
 
 
-def test_that_a_restart_goes_on_with_the_curves_and_is_no_failure() -> None:
+def test_restart_continues_curves() -> None:
     at = BEGUN + 26 * STEP_S
-    begins = restarted(20, at)
-    starting = has_steps(first(25), begins[:2])
+    restart = restarted(20, at)
+    starting = data_from(first(25), restart[:2])
     status = status_of(starting, "running")
     assert (status.label, status.active, status.seconds_left, status.images_per_second) == (
         "Restarting",
@@ -202,7 +187,7 @@ def test_that_a_restart_goes_on_with_the_curves_and_is_no_failure() -> None:
     assert status.text == "Restarting · attempt 1 of 3, after: Rank 1 was killed by signal 9 (SIGKILL)"
     line = starting.lines[-2 if starting.lines[-1].text == "Starting" else -1]
     assert (line.kind, line.text) == ("warning", f"Restarting from the last checkpoint (attempt 1 of 3): {KILLED}")
-    data = has_steps(first(25), begins, steps(range(21, 31), at + 1))
+    data = data_from(first(25), restart, steps(range(21, 31), at + 1))
     assert data.failure is None
     assert data.steps.step.values.tolist() == list(range(1, 31))
     assert data.steps.loss.values[20:].tolist() == [9.0] * 10
@@ -212,32 +197,32 @@ def test_that_a_restart_goes_on_with_the_curves_and_is_no_failure() -> None:
     assert after.text == "Running · epoch 3 of 4"
 
 
-def test_that_a_run_that_goes_on_with_fewer_devices_shows_those() -> None:
+def test_restart_updates_devices() -> None:
     at = BEGUN + 26 * STEP_S
-    begins = restarted(20, at, kind="lost_machine", devices=("a:cpu", "b:cpu"), changes={"accumulation": 2})
-    data = has_steps(first(25), begins)
+    restart = restarted(20, at, kind="lost_machine", devices=("a:cpu", "b:cpu"), changes={"accumulation": 2})
+    data = data_from(first(25), restart)
     assert data.started is not None
     assert (data.started.job.parallel.devices, data.started.world_size) == (("a:cpu", "b:cpu"), 2)
     assert any("(2 devices, gradient accumulation 2)" in line.text for line in data.lines)
 
 
-def test_that_the_speed_and_the_time_left_of_the_workers_before_are_not_told() -> None:
-    begins = restarted(20, BEGUN + 3)
-    data = has_steps(first(25), begins, steps([21], BEGUN + 4))
+def test_status_ignores_speed_before_restart() -> None:
+    restart = restarted(20, BEGUN + 3)
+    data = data_from(first(25), restart, steps([21], BEGUN + 4))
     assert status_of(data, "running").seconds_left is None
-    before_the_first = status_of(has_steps(first(25), begins), "running")
+    before_the_first = status_of(data_from(first(25), restart), "running")
     assert (before_the_first.step, before_the_first.fraction) == (20, 0.5)
     assert before_the_first.images_per_second is None
-    assert status_of(has_steps(first(25), second(20)[:2]), "running").images_per_second is None
+    assert status_of(data_from(first(25), second(20)[:2]), "running").images_per_second is None
 
 
-def test_that_a_run_that_fails_in_spite_of_a_restart_says_of_what() -> None:
-    data = has_steps(first(25), restarted(20, BEGUN + 3)[:2], [Failed(time=BEGUN + 4, cause="Rank 0 was killed")])
+def test_status_shows_failure_after_restart() -> None:
+    data = data_from(first(25), restarted(20, BEGUN + 3)[:2], [Failed(time=BEGUN + 4, cause="Rank 0 was killed")])
     assert status_of(data, "running").text == "Stopping: Rank 0 was killed"
 
 
 @pytest.mark.parametrize(
-    ("said", "state", "asked", "text"),
+    ("events", "state", "command", "text"),
     [
         ([CommandReceived(command="pause")], "running", "", "Pausing after 25 steps"),
         ([PhaseChanged(phase="pausing")], "running", "", "Pausing after 25 steps"),
@@ -250,91 +235,92 @@ def test_that_a_run_that_fails_in_spite_of_a_restart_says_of_what() -> None:
         ),
     ],
 )  # fmt: skip
-def test_that_a_run_that_is_paused_says_so(said: list[AnyEvent], state: str, asked: str, text: str) -> None:
-    for event in said:
+def test_status_of_paused_run(events: list[AnyEvent], state: str, command: str, text: str) -> None:
+    for event in events:
         event.time = BEGUN + 3
-    status = status_of(has_steps(first(25), said), state, asked)  # type: ignore[arg-type]
+    status = status_of(data_from(first(25), events), state, command)  # type: ignore[arg-type]
     assert status.text.startswith(text)
     assert status.resumable == (state == "paused")
     assert bool(status.why_no_pause) == (status.label != "Running")
     assert bool(status.why_no_stop) == (status.label in ("Stopping", "Paused"))
 
 
-def test_that_of_what_was_said_before_nothing_is_held_against_a_run_that_goes_on() -> None:
-    over: list[AnyEvent] = [
+def test_resume_resets_outcome() -> None:
+    ended: list[AnyEvent] = [
         CommandReceived(time=BEGUN + 3, command="stop"),
         PhaseChanged(time=BEGUN + 3, phase="stopping"),
         Failed(time=BEGUN + 3, cause="a fault"),
         RunFinished(time=BEGUN + 3, outcome="failed", cause="a fault"),
     ]
-    assert status_of(has_steps(first(25), over), "starting").label == "Starting"
-    begun = has_steps(first(25), over, second(20, devices=("cpu", "cpu"), strategy="ddp")[:1])
+    assert status_of(data_from(first(25), ended), "starting").label == "Starting"
+    begun = data_from(first(25), ended, second(20, devices=("cpu", "cpu"), strategy="ddp")[:1])
     status = status_of(begun, "running")
     assert (status.label, begun.failure, begun.asked, begun.finished) == ("Starting", None, "", None)
     assert begun.started is not None
     assert begun.started.job.parallel.devices == ("cpu", "cpu")
-    assert status_of(has_steps(first(25), over, second(20, 30)), "running").text == "Running · epoch 3 of 4"
+    assert status_of(data_from(first(25), ended, second(20, 30)), "running").text == "Running · epoch 3 of 4"
 
 
-def test_that_images_of_what_the_workers_before_did_are_gone_with_them() -> None:
-    spoke = [trace(time=BEGUN + 3), timed()]
-    spoke[1].time = BEGUN + 3
-    assert has_steps(first(25), spoke).trace is not None
-    data = has_steps(first(25), spoke, second(20, 30))
+def test_resume_drops_measurements_of_workers() -> None:
+    measured: list[AnyEvent] = [trace(), timed()]
+    for event in measured:
+        event.time = BEGUN + 3
+    assert data_from(first(25), measured).trace is not None
+    data = data_from(first(25), measured, second(20, 30))
     assert (data.trace, data.rank_times, data.time_spent) == (None, None, None)
 
 
-def remarked(*parts: Iterable[AnyEvent]) -> list[str]:
-    return [remark.text for remark in remarks(has_steps(*parts))]
+def note_texts(*parts: Iterable[AnyEvent]) -> list[str]:
+    return [note.text for note in notes(data_from(*parts))]
 
 
-def quiet(events: list[AnyEvent]) -> list[AnyEvent]:
+def without_warnings(events: list[AnyEvent]) -> list[AnyEvent]:
     return [event for event in events if not isinstance(event, Warned)]
 
 
-def test_that_a_run_says_when_and_on_what_it_went_on() -> None:
-    there, now, long_ago = quiet(first(25)), time.time(), time.mktime((2026, 1, 5, 21, 40, 0, 0, 0, -1))
-    assert remarked(there) == []
-    on_two = quiet(second(20, begun=now, devices=("cpu", "cpu")))
-    assert remarked(there, on_two) == [f"Resumed at {clock(now)} on 2 CPU workers"]
-    again = quiet(second(30, begun=long_ago))
-    assert remarked(there, on_two, again) == ["Resumed 2 times, last at 05 Jan 21:40:00 on CPU"]
+def test_notes_show_time_and_devices_of_resume() -> None:
+    started, now, long_ago = without_warnings(first(25)), time.time(), time.mktime((2026, 1, 5, 21, 40, 0, 0, 0, -1))
+    assert note_texts(started) == []
+    on_two = without_warnings(second(20, begun=now, devices=("cpu", "cpu")))
+    assert note_texts(started, on_two) == [f"Resumed at {clock(now)} on 2 CPU workers"]
+    third = without_warnings(second(30, begun=long_ago))
+    assert note_texts(started, on_two, third) == ["Resumed 2 times, last at 05 Jan 21:40:00 on CPU"]
 
 
-def test_that_restarts_are_told_with_their_step_and_cause() -> None:
+def test_notes_show_step_and_cause_of_restart() -> None:
     once = restarted(20, BEGUN + 3)
-    assert remarked(quiet(first(25)), once) == [
+    assert note_texts(without_warnings(first(25)), once) == [
         "Restarted once at step 25: Rank 1 was killed by signal 9 (SIGKILL)"
     ]  # fmt: skip
     smaller = restarted(
         20, BEGUN + 5, kind="out_of_memory", cause="Out of memory on GPU 1.", step=23, changes={"accumulation": 2}
     )
-    assert remarked(quiet(first(25)), once, smaller) == [
+    assert note_texts(without_warnings(first(25)), once, smaller) == [
         "Restarted 2 times, last at step 23 (since then gradient accumulation 2): Out of memory on GPU 1"
     ]
 
 
-def test_that_the_newest_kinds_of_warnings_are_told_and_counted() -> None:
+def test_notes_count_newest_warnings() -> None:
     def warned(code: str, message: str) -> Warned:
         return Warned(time=BEGUN + 3, code=code, message=message)
 
-    said = [
+    warnings = [
         warned("no_blocks", "The model has no blocks."),
         warned("step_skipped", "Step 12 was skipped."),
         warned("out_of_memory", "Out of memory at step 3: parts of 8 images from now on."),
         warned("step_skipped", "Step 30 was skipped."),
         warned("unreadable", "b.jpg is left out."),
     ]
-    data = has_steps(quiet(first(25)), said)
-    assert [remark.kind for remark in remarks(data)] == ["warning"] * 3
-    assert remarked(quiet(first(25)), said) == [
+    data = data_from(without_warnings(first(25)), warnings)
+    assert [note.kind for note in notes(data)] == ["warning"] * 3
+    assert note_texts(without_warnings(first(25)), warnings) == [
         "Step 30 was skipped (2 times)",
         "Out of memory at step 3: parts of 8 images from now on",
         "b.jpg is left out",
     ]
 
 
-def test_that_a_fork_begins_where_the_other_run_was() -> None:
-    data = has_steps(second(20)[:4])
+def test_fork_starts_at_step_of_source() -> None:
+    data = data_from(second(20)[:4])
     assert (data.step, data.cuts, len(data.steps.step)) == (20, 0, 0)
     assert status_of(data, "running").fraction == 0.5

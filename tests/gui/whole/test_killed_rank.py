@@ -75,7 +75,7 @@ def test_that_a_run_whose_rank_was_killed_trains_on_and_says_why_it_started_agai
     assert "Restarting" in words
     assert has_steps > 0
     assert (np.diff(data.steps.step.values) > 0).all()
-    remarks = [line.text() for line in workspace.run.header.remarks.findChildren(QLabel) if line.isVisible()]
+    remarks = [line.text() for line in workspace.run.header.notes.findChildren(QLabel) if line.isVisible()]
     assert any(text.startswith(f"Restarted once at step {begun_at:,}: {NAMED}") for text in remarks)
     qtbot.mouseClick(window.status.stop, Qt.MouseButton.LeftButton)
     qtbot.waitUntil(lambda: window.status.status.text().startswith("Stopped"))

@@ -69,8 +69,8 @@ def look_at_its_views(window: MainWindow) -> None:
     page.header.tabs.setCurrentIndex(PREDICTIONS)
     assert page.predictions.strip.count() == 8
     for step in (0, -1):
-        page.predictions.validation_slider.go(step)
-        assert (page.predictions.truth.trouble, page.predictions.prediction.trouble) == ("", "")
+        page.predictions.validation_slider.step(step)
+        assert (page.predictions.truth.problem, page.predictions.prediction.problem) == ("", "")
         assert page.predictions.prediction_words.text()
 
 

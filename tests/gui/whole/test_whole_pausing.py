@@ -9,6 +9,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 from PySide6.QtCore import Qt
+from PySide6.QtWidgets import QLabel
 from pytestqt.qtbot import QtBot
 
 from gui.main_window import MainWindow
@@ -40,7 +41,7 @@ def test_that_one_key_pauses_a_run_and_the_same_goes_on_with_it(
     assert window.workspace.session.run.path == run.path
     assert (np.diff(data.steps.step.values) > 0).all()
     assert (np.diff(data.steps.seconds.values) > 0).all()
-    assert any(line.text().startswith("Resumed at") for line in window.workspace.run.header.remarks._lines)
+    assert any(line.text().startswith("Resumed at") for line in window.workspace.run.header.notes.findChildren(QLabel))
     qtbot.keyClick(window, Qt.Key.Key_Period, Qt.KeyboardModifier.ControlModifier)
     wait_for_status(window, "Stopped", qtbot)
 

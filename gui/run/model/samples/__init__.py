@@ -1,1 +1,1 @@
-"""Where a model is wrong: its samples by loss, one of them large, and those that are marked."""
+"""Samples of an evaluation, worst first."""

@@ -1,6 +1,4 @@
-"""Truth and prediction of samples as their task draws them, made by the engine some samples ahead and kept for the
-while.
-"""
+"""Drawings of truth and prediction, made by a child process for several samples ahead."""
 
 from __future__ import annotations
 
@@ -23,24 +21,31 @@ from gui.sources.dataset_images import read_image
 from gui.sources.evaluations import OpenedEvaluation
 from gui.sources.inference_child import InferenceChild
 
-IN_WORDS = ("class", "labels")
-"""Kinds of predictions that are words, not images."""
-AHEAD = 12
-"""Samples that are drawn at once: most of the time goes into loading the model."""
-_SOON_MS = 300
+NOT_DRAWN = ("class", "labels")
+"""Kinds of predictions that are texts, not images."""
+BATCH = 12
+"""Samples per order, since loading the model takes most of the time."""
+_DELAY_MS = 300
 
 
 class Drawing(NamedTuple):
-    """A sample's truth and prediction, or why one can't be shown."""
+    """Images of a sample's truth and prediction, or texts why they can't be shown."""
 
     truth: QImage | str
     prediction: QImage | str
-    told: ShownSample
+    sample: ShownSample
 
 
 class Drawings(QObject):
-    """Signals: drawn(object) - the Drawing of the sample that was asked for last; failed(object) - the Problems for
-    which there is none, a tuple. Attributes: child - what draws; legend - what the colours stand for.
+    """Requests for drawings, which are cached per evaluation.
+
+    Signals:
+        drawn(object): the Drawing of the last requested sample.
+        failed(object): tuple of Problems that prevent it.
+
+    Attributes:
+        child: Process that draws.
+        legend: Meaning of the colors.
     """
 
     drawn = Signal(object)
@@ -52,101 +57,103 @@ class Drawings(QObject):
         self._opened: OpenedEvaluation | None = None
         self._devices: tuple[str, ...] = ()
         self._folder: tempfile.TemporaryDirectory[str] | None = None
-        self._made: dict[int, tuple[Path, ShownSample]] = {}
-        self._orders = 0
-        self._wanted: tuple[int, ...] = ()
+        self._drawn: dict[int, tuple[Path, ShownSample]] = {}
+        self._order_count = 0
+        self._requested: tuple[int, ...] = ()
         self.child = InferenceChild("Drawing the samples", self)
-        self._soon = QTimer(self, interval=_SOON_MS, singleShot=True)
-        self._soon.timeout.connect(self._order)
-        self.child.done.connect(self._done)
+        self._delay = QTimer(self, interval=_DELAY_MS, singleShot=True)
+        self._delay.timeout.connect(self._start)
+        self.child.done.connect(self._on_done)
         self.child.refused.connect(self.failed)
         self.child.failed.connect(lambda text: self.failed.emit((Problem("", text),)))
 
     def show_evaluation(self, opened: OpenedEvaluation, devices: tuple[str, ...]) -> None:
-        """From now on samples are of this evaluation; `devices` are where its model is to be run."""
+        """Draw samples of this evaluation from now on, on `devices`."""
         self.stop()
-        self._opened, self._devices, self._made = opened, devices, {}
+        self._opened, self._devices, self._drawn = opened, devices, {}
 
     @property
-    def offered(self) -> bool:
-        """Whether the samples of the evaluation are drawn at all."""
-        return self._opened is not None and predictions_of(self._opened.evaluation.task) not in IN_WORDS
+    def is_offered(self) -> bool:
+        """True if predictions of the task are drawn."""
+        return self._opened is not None and predictions_of(self._opened.evaluation.task) not in NOT_DRAWN
 
-    def want(self, rows: Sequence[int]) -> None:
-        """Asks for the drawing of the first of `rows`; the others are likely to be asked for next."""
-        self._wanted = tuple(rows[:AHEAD])
-        if not self.offered or not self._wanted:
+    def request(self, rows: Sequence[int]) -> None:
+        """Request the drawing of the first of `rows`, and draw the next ones in advance."""
+        self._requested = tuple(rows[:BATCH])
+        if not self.is_offered or not self._requested:
             return
-        if self._wanted[0] in self._made:
-            self._soon.stop()
-            self._read(self._wanted[0])
-        elif not self._underway(self._wanted[0]):
-            self._soon.start()
+        if self._requested[0] in self._drawn:
+            self._delay.stop()
+            self._read(self._requested[0])
+        elif not self._is_underway(self._requested[0]):
+            self._delay.start()
 
     def stop(self) -> None:
-        """Nobody waits for a drawing any more."""
-        self._soon.stop()
-        self._wanted = ()
+        """Cancel the request."""
+        self._delay.stop()
+        self._requested = ()
         self.child.cancel()
 
     def close_work(self) -> None:
-        """Ends what is being drawn, for the end of the window."""
+        """Stop the process and remove the images at the end of the window."""
         self.stop()
         self.child.close()
         if self._folder is not None:
             self._folder.cleanup()
             self._folder = None
 
-    def _underway(self, row: int) -> bool:
+    def _is_underway(self, row: int) -> bool:
         order = self.child.order
         return self.child.running and isinstance(order, ShowOrder) and row in order.samples
 
-    def _order(self) -> None:
+    def _start(self) -> None:
         opened = self._opened
-        if opened is None or not self._wanted:
+        if opened is None or not self._requested:
             return
         self._folder = self._folder or tempfile.TemporaryDirectory(prefix="footplate-")
-        self._orders += 1
+        self._order_count += 1
         self.child.start(
             ShowOrder(
                 run=str(opened.kept.folder.parents[1].absolute()),
                 checkpoint=opened.evaluation.checkpoint,
                 devices=self._devices[:1],
                 evaluation=str(opened.kept.folder.absolute()),
-                samples=tuple(row for row in self._wanted if row not in self._made),
-                out=str(Path(self._folder.name, str(self._orders))),
+                samples=tuple(row for row in self._requested if row not in self._drawn),
+                out=str(Path(self._folder.name, str(self._order_count))),
             )
         )
 
-    def _done(self, path: str) -> None:
-        in_background(partial(_shown, Path(path)), self, partial(self._take, Path(path).parent), self._unread)
+    def _on_done(self, path: str) -> None:
+        in_background(
+            partial(_read_shown, Path(path)), self, partial(self._store, Path(path).parent), self._on_unreadable
+        )
 
-    def _take(self, folder: Path, shown: Shown) -> None:
+    def _store(self, folder: Path, shown: Shown) -> None:
         self.legend = shown.legend
-        self._made |= {each.number: (folder, each) for each in shown.samples}
-        if self._wanted and self._wanted[0] in self._made:
-            self._read(self._wanted[0])
-        elif self._wanted:
-            self.failed.emit((Problem("", "The sample can't be read any more."),))
+        self._drawn |= {each.number: (folder, each) for each in shown.samples}
+        if self._requested and self._requested[0] in self._drawn:
+            self._read(self._requested[0])
+        elif self._requested:
+            self.failed.emit((Problem("", "The sample can no longer be read."),))
 
     def _read(self, row: int) -> None:
-        folder, told = self._made[row]
-        in_background(partial(_images, folder, told), self, self._show, self._unread)
+        folder, sample = self._drawn[row]
+        in_background(partial(_read_images, folder, sample), self, self._emit, self._on_unreadable)
 
-    def _show(self, drawing: Drawing) -> None:
-        if self._wanted and drawing.told.number == self._wanted[0]:
+    def _emit(self, drawing: Drawing) -> None:
+        if self._requested and drawing.sample.number == self._requested[0]:
             self.drawn.emit(drawing)
 
-    def _unread(self, error: Exception) -> None:
-        self.failed.emit((Problem("", f"What was drawn can't be read: {describe_error(error)}."),))
+    def _on_unreadable(self, error: Exception) -> None:
+        self.failed.emit((Problem("", f"Couldn't read the drawing: {describe_error(error)}."),))
 
 
-def _shown(path: Path) -> Shown:
+def _read_shown(path: Path) -> Shown:
     try:
         return decode_shown(path.read_bytes())
     except NOT_DECODED as error:
-        raise OSError(f"{path.name} can't be understood: {error}") from error
+        raise OSError(f"{path.name} is damaged: {error}") from error
 
 
-def _images(folder: Path, told: ShownSample) -> Drawing:
-    return Drawing(read_image(folder / told.truth_png), read_image(folder / told.prediction_png), told)
+def _read_images(folder: Path, sample: ShownSample) -> Drawing:
+    return Drawing(read_image(folder / sample.truth_png), read_image(folder / sample.prediction_png), sample)

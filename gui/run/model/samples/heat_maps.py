@@ -1,4 +1,4 @@
-"""What a model looks at in one image: heat maps for one class, or for two side by side, made on request."""
+"""Heat maps of one image for one class or two, made on request."""
 
 from __future__ import annotations
 
@@ -8,30 +8,33 @@ from pathlib import Path
 
 from PySide6.QtCore import QTimer, Signal
 from PySide6.QtGui import QHideEvent, QImage
-from PySide6.QtWidgets import QCheckBox, QHBoxLayout, QLabel, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QCheckBox, QWidget
 
 from engine.contract.inference.explanation import EXPLANATION_FILE, ExplainOrder, HeatMap, decode_explanation
 from engine.contract.problems import Problem
 from engine.system.decode_errors import NOT_DECODED
 from gui.format import localised
-from gui.run.model.samples.work_line import WorkLine
+from gui.run.model.samples.progress_line import ProgressLine
 from gui.sources.background import in_background, reraise
 from gui.sources.dataset_images import read_image
 from gui.sources.evaluations import OpenedEvaluation
 from gui.sources.inference_child import InferenceChild
 from gui.widgets.editors import ChoiceEditor
+from gui.widgets.labels import field_label
+from gui.widgets.layouts import hbox, vbox
 
-_SOON_MS = 350
-"""A heat map is made once the sample has been looked at for so long."""
-OWN, NONE = "", "-"
+_DELAY_MS = 350
+"""Delay, since the user may be paging through samples."""
+PREDICTED, NONE = "", "-"
 
 Maps = list[tuple[str, QImage | str]]
 
 
 class HeatMaps(QWidget):
-    """Makes heat maps of the sample that it is given, while it is switched on.
+    """Controls of the heat maps for the current sample.
 
-    Signals: changed() - other maps are to be shown, see `maps`: titles with images, or with why there is none.
+    Signals:
+        changed(): `maps` has changed, pairs of a title and an image or the reason for its absence.
     """
 
     changed = Signal()
@@ -44,48 +47,46 @@ class HeatMaps(QWidget):
         self._predicted = ""
         self._devices: tuple[str, ...] = ()
         self._folder: tempfile.TemporaryDirectory[str] | None = None
-        self._made = 0
+        self._order_count = 0
         self.child = InferenceChild("Making the heat map", self)
         self.on = QCheckBox("What it looks at")
-        self.on.setToolTip("Shows as heat what in the image speaks for a class (H)")
+        self.on.setToolTip("Highlights evidence for a class (H)")
         self.first, self.second = ChoiceEditor([]), ChoiceEditor([])
         self.first.control.setAccessibleName("Class of the heat map")
         self.second.control.setAccessibleName("Class of a second heat map")
         for editor in (self.first, self.second):
             editor.box.setMinimumContentsLength(14)
-        self._versus = QLabel("and")
-        self._versus.setObjectName("muted")
-        self._versus.setBuddy(self.second.control)
-        self.work = WorkLine("Making the heat map")
-        self._soon = QTimer(self, interval=_SOON_MS, singleShot=True)
+        self._and = field_label("and", self.second.control)
+        self.line = ProgressLine("Making the heat map")
+        self._delay = QTimer(self, interval=_DELAY_MS, singleShot=True)
         self._lay_out()
-        self.on.toggled.connect(lambda _on: self._again())
-        self.first.edited.connect(self._again)
-        self.second.edited.connect(self._again)
-        self._soon.timeout.connect(self._order)
-        self.child.progress.connect(self.work.tell)
-        self.child.done.connect(self._done)
-        self.child.refused.connect(lambda problems: self.work.rest(*problems))
-        self.child.failed.connect(lambda text: self.work.rest(Problem("", text)))
+        self.on.toggled.connect(lambda _on: self._restart())
+        self.first.edited.connect(self._restart)
+        self.second.edited.connect(self._restart)
+        self._delay.timeout.connect(self._start)
+        self.child.done.connect(self._on_done)
+        self.line.follow(self.child)
 
     def show_evaluation(self, opened: OpenedEvaluation, devices: tuple[str, ...]) -> None:
-        """From now on samples are of this evaluation; `devices` are where its model is to be run."""
+        """Explain samples of this evaluation from now on, on `devices`."""
         self._opened, self._devices = opened, devices
         names = opened.evaluation.classes
-        classes = [(str(at + 1), name, "") for at, name in enumerate(names)]
-        for editor, empty in ((self.first, (OWN, "its prediction", "")), (self.second, (NONE, "nothing else", ""))):
-            editor.box.clear()
-            editor.set_choices([empty, *classes])
+        classes = [(str(index + 1), name, "") for index, name in enumerate(names)]
+        for editor, empty in (
+            (self.first, (PREDICTED, "the prediction", "")),
+            (self.second, (NONE, "no other class", "")),
+        ):
+            editor.reset_choices([empty, *classes])
         self.show_sample(None)
 
     def show_sample(self, file: Path | None, predicted: str = "") -> None:
-        """The image of which heat maps are to be made, and the class that is predicted for it, where that is one."""
+        """Set the image to explain and its predicted class, "" for none or several."""
         self._file, self._predicted = file, predicted
-        self._again()
+        self._restart()
 
     def close_work(self) -> None:
-        """Ends what is being made, for the end of the window."""
-        self._soon.stop()
+        """Stop the process and remove the images at the end of the window."""
+        self._delay.stop()
         self.child.close()
         if self._folder is not None:
             self._folder.cleanup()
@@ -93,82 +94,73 @@ class HeatMaps(QWidget):
 
     def hideEvent(self, event: QHideEvent) -> None:
         super().hideEvent(event)
-        self._soon.stop()
+        self._delay.stop()
         self.child.cancel()
 
-    def _again(self) -> None:
-        on = self.on.isChecked()
+    def _restart(self) -> None:
+        is_on = self.on.isChecked()
         self.child.cancel()
-        self.work.rest()
-        for widget in (self.first, self._versus, self.second):
-            widget.setVisible(on)
+        self.line.end()
+        for widget in (self.first, self._and, self.second):
+            widget.setVisible(is_on)
         if self.maps:
             self.maps = []
             self.changed.emit()
-        if on and self._file is not None:
-            self._soon.start()
+        if is_on and self._file is not None:
+            self._delay.start()
         else:
-            self._soon.stop()
+            self._delay.stop()
 
-    def _order(self) -> None:
+    def _start(self) -> None:
         opened, file = self._opened, self._file
         if opened is None or file is None:
             return
         self._folder = self._folder or tempfile.TemporaryDirectory(prefix="footplate-")
-        self._made += 1
+        self._order_count += 1
         self.child.start(
             ExplainOrder(
                 run=str(opened.kept.folder.parents[1]),
                 checkpoint=opened.evaluation.checkpoint,
                 devices=self._devices[:1],
                 paths=(str(file),),
-                out=str(Path(self._folder.name, f"{self._made}")),
-                classes=self._classes(opened.evaluation.classes),
+                out=str(Path(self._folder.name, f"{self._order_count}")),
+                classes=self._chosen_classes(opened.evaluation.classes),
             )
         )
 
-    def _classes(self, names: tuple[str, ...]) -> tuple[str, ...]:
-        """Those asked for; () for the one that the model finds itself."""
+    def _chosen_classes(self, names: tuple[str, ...]) -> tuple[str, ...]:
+        """Return the chosen classes; () for the model's own prediction."""
         first, second = self.first.value(), self.second.value()
         if second == NONE:
-            return () if first == OWN else (names[int(first) - 1],)
-        own = self._predicted if first == OWN else names[int(first) - 1]
-        return tuple(dict.fromkeys(filter(None, (own, names[int(second) - 1]))))
+            return () if first == PREDICTED else (names[int(first) - 1],)
+        first_class = self._predicted if first == PREDICTED else names[int(first) - 1]
+        return tuple(dict.fromkeys(filter(None, (first_class, names[int(second) - 1]))))
 
-    def _done(self, path: str) -> None:
-        in_background(partial(_read, Path(path)), self, partial(self._take, self._file), reraise)
+    def _on_done(self, path: str) -> None:
+        in_background(partial(_read_maps, Path(path)), self, partial(self._show, self._file), reraise)
 
-    def _take(self, file: Path | None, read: tuple[Maps, list[str]] | str) -> None:
+    def _show(self, file: Path | None, read: tuple[Maps, list[str]] | str) -> None:
         if file != self._file or not self.on.isChecked():
             return
         if isinstance(read, str):
-            self.work.rest(Problem("", read))
+            self.line.end(Problem("", read))
             return
         self.maps, remarks = read
-        self.work.rest(*(Problem("", remark, severity="warning") for remark in remarks))
+        self.line.end(*(Problem("", remark, severity="warning") for remark in remarks))
         self.changed.emit()
 
     def _lay_out(self) -> None:
-        row = QHBoxLayout()
-        row.setSpacing(8)
-        for widget in (self.on, self.first, self._versus, self.second):
-            row.addWidget(widget)
-        row.addStretch(1)
-        layout = QVBoxLayout(self)
-        layout.setContentsMargins(0, 0, 0, 0)
-        layout.setSpacing(4)
-        layout.addLayout(row)
-        layout.addWidget(self.work)
+        self.setLayout(vbox(hbox(self.on, self.first, self._and, self.second, 1), self.line, spacing=4))
 
 
-def _read(path: Path) -> tuple[Maps, list[str]] | str:
-    """The maps of the one image that `path` tells of, and what is to be said of them; or why it can't be read."""
+def _read_maps(path: Path) -> tuple[Maps, list[str]] | str:
+    """Return the maps of the image and remarks on them, or the reason why they are unreadable."""
     try:
         explanation = decode_explanation(path.read_bytes())
     except (OSError, *NOT_DECODED) as error:
-        return f"{EXPLANATION_FILE} can't be read: {error}."
+        return f"Couldn't read {EXPLANATION_FILE}: {error}."
     if not explanation.images:
-        return "The image was not looked at."
+        return "The image wasn't explained."
     image = explanation.images[0]
     maps: Maps = [(_title(each), read_image(path.parent / each.overlay)) for each in image.maps]
     return maps, list(dict.fromkeys(filter(None, (image.reason, *(each.note for each in image.maps)))))
@@ -176,6 +168,6 @@ def _read(path: Path) -> tuple[Maps, list[str]] | str:
 
 def _title(each: HeatMap) -> str:
     if not each.class_name:
-        return "Looks at"
+        return "Evidence"
     score = f" ({localised(100 * each.score, 1)} %)" if each.score is not None else ""
-    return f"Nothing speaks for {each.class_name}" if each.empty else f"For {each.class_name}{score}"
+    return f"No evidence for {each.class_name}" if each.empty else f"For {each.class_name}{score}"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
@@ -15,11 +14,15 @@ from gui.run.model.samples.marks import MarkedCsv, marks_of
 from gui.sources.background import in_background
 from gui.sources.evaluations import OpenedEvaluation
 from gui.sources.export import write_csv
-from gui.widgets.file_dialogs import choose_target
+from gui.widgets.file_dialogs import choose_target, timestamped
 
 
 class MarkedButton(QPushButton):
-    """Signals: message(str, str) - result of an export for the user; "info" or "warning"."""
+    """Button that exports the marked samples as CSV.
+
+    Signals:
+        message(str, str): outcome; "info" or "warning".
+    """
 
     message = Signal(str, str)
 
@@ -31,12 +34,12 @@ class MarkedButton(QPushButton):
         self.setAccessibleName("Save marked samples")
         self.clicked.connect(self._choose_file)
 
-    def show_marked(self, opened: OpenedEvaluation, rows: set[int], suggested: Mapping[int, str]) -> None:
-        """Show the number of marked rows; `suggested` holds labels for some of them."""
-        self._opened, self._rows, self._suggested = opened, tuple(sorted(rows)), suggested
+    def show_marked(self, opened: OpenedEvaluation, rows: set[int], suggestions: Mapping[int, str]) -> None:
+        """Show the number of marked rows; `suggestions` holds labels for some of them."""
+        self._opened, self._rows, self._suggested = opened, tuple(sorted(rows)), suggestions
         self.setText(f"Save {localised(len(rows))} marked …" if rows else "Save marked …")
         self.setEnabled(bool(rows))
-        self.setToolTip("Saves the marked samples as CSV" if rows else "Mark samples first, with Space")
+        self.setToolTip("Saves the marked samples as CSV" if rows else "Mark samples with Space first")
 
     def save_list(self, path: Path) -> None:
         """Write the marked samples as CSV."""
@@ -52,5 +55,4 @@ class MarkedButton(QPushButton):
             )
 
     def _choose_file(self) -> None:
-        name = f"footplate-{time.strftime('%Y-%m-%d-%H%M%S')}-marked.csv"
-        choose_target(self, "Save the marked samples", name, self.save_list)
+        choose_target(self, "Save the marked samples", timestamped("marked.csv"), self.save_list)

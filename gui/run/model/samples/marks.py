@@ -1,4 +1,4 @@
-"""Samples that a user has marked in an evaluation, kept beside it, and written as a table."""
+"""Marked samples of an evaluation, saved in its folder or exported as a table."""
 
 from __future__ import annotations
 
@@ -12,47 +12,47 @@ from engine.contract.inference.review import Mark
 from engine.runs.evaluations import KeptEvaluation
 from engine.system import paths
 from engine.system.decode_errors import NOT_DECODED
-from gui.run.model.words import class_words
+from gui.run.model.evaluation_format import format_classes
 from gui.sources.evaluations import OpenedEvaluation
 
 MARKS_FILE = "marked.json"
-"""In an evaluation's folder: the numbers of the samples that are marked, in the order of `Samples`."""
+"""File in an evaluation's folder with the numbers of the marked samples."""
 
 
-def read_marks(kept: KeptEvaluation) -> set[int]:
-    """The numbers of the marked samples; none where nothing that can be understood is kept."""
+def read_marks(saved: KeptEvaluation) -> set[int]:
+    """Return the numbers of the marked samples; none if the file is missing or damaged."""
     try:
-        return set(msgspec.json.decode((kept.folder / MARKS_FILE).read_bytes(), type=list[int]))
+        return set(msgspec.json.decode((saved.folder / MARKS_FILE).read_bytes(), type=list[int]))
     except (OSError, *NOT_DECODED):
         return set()
 
 
-def write_marks(kept: KeptEvaluation, marked: Sequence[int]) -> None:
-    """Keeps them. Raises OSError."""
-    paths.write_atomically(kept.folder / MARKS_FILE, msgspec.json.encode(sorted(marked)))
+def write_marks(saved: KeptEvaluation, marked: Sequence[int]) -> None:
+    """Save the numbers of the marked samples. Raises OSError."""
+    paths.write_atomically(saved.folder / MARKS_FILE, msgspec.json.encode(sorted(marked)))
 
 
 def sample_file(opened: OpenedEvaluation, row: int) -> Path:
-    """The file of a sample, whether it is there or not."""
+    """Return the path of a sample, which may be missing."""
     return Path(opened.evaluation.dataset) / opened.samples.paths[row]
 
 
-def marks_of(opened: OpenedEvaluation, rows: Sequence[int], suggested: Mapping[int, str]) -> tuple[Mark, ...]:
-    """The samples at `rows` as the engine takes them, with the labels that are `suggested` for some."""
+def marks_of(opened: OpenedEvaluation, rows: Sequence[int], suggestions: Mapping[int, str]) -> tuple[Mark, ...]:
+    """Return the samples at `rows` as the engine takes them, with suggestions labels."""
     samples, classes = opened.samples, opened.evaluation.classes
     marks = []
     for row in rows:
         label, prediction = (
-            class_words(classes, of[row], "") if of is not None else "" for of in (samples.true, samples.predicted)
+            format_classes(classes, of[row], "") if of is not None else "" for of in (samples.true, samples.predicted)
         )
-        reason = f"probably {suggested[row]}" if row in suggested else "marked"
+        reason = f"probably {suggestions[row]}" if row in suggestions else "marked"
         marks.append(
             Mark(
                 file=str(sample_file(opened, row)),
                 reason=reason,
                 label=label,
                 prediction=prediction,
-                new_label=suggested.get(row, ""),
+                new_label=suggestions.get(row, ""),
             )
         )
     return tuple(marks)
@@ -60,7 +60,7 @@ def marks_of(opened: OpenedEvaluation, rows: Sequence[int], suggested: Mapping[i
 
 @dataclass(frozen=True)
 class MarkedCsv:
-    """A line for each mark."""
+    """Table with a row per mark."""
 
     marks: tuple[Mark, ...]
 

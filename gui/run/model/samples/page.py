@@ -1,6 +1,4 @@
-"""Where a model is wrong: the samples of an evaluation, the worst first, one of them large, and those that are
-marked.
-"""
+"""Page with the samples of an evaluation: a wall of thumbnails, or one sample."""
 
 from __future__ import annotations
 
@@ -8,31 +6,33 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from PySide6.QtCore import QSignalBlocker, Signal
-from PySide6.QtWidgets import QCheckBox, QHBoxLayout, QLabel, QStackedWidget, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QCheckBox, QStackedWidget, QWidget
 
 from gui.format import counted, localised
-from gui.run.model.plot import caption
 from gui.run.model.samples.captions import short_caption
 from gui.run.model.samples.detail import SampleDetail
 from gui.run.model.samples.marked_button import MarkedButton
 from gui.run.model.samples.marks import read_marks, sample_file, write_marks
-from gui.run.model.samples.ranking import MOST, SORTS, Choice, Sort, ranked, sorts_of
+from gui.run.model.samples.ranking import MAX_SHOWN, SORTS, Choice, Sort, rank_samples, supported_sorts
 from gui.run.model.samples.review import ReviewBar
 from gui.run.model.samples.wall import SampleWall
 from gui.sources.background import describe_error, in_background, reraise
 from gui.sources.evaluations import NO_CLASS, OpenedEvaluation
 from gui.widgets.editors import ChoiceEditor
 from gui.widgets.flow_layout import FlowLayout
+from gui.widgets.labels import caption, labelled
+from gui.widgets.layouts import vbox
 from gui.widgets.tab_order import order_tabs
 
-ALL, NO = "all", str(NO_CLASS)
+ALL_CLASSES, NONE_OF_THEM = "all", str(NO_CLASS)
 WALL, DETAIL = range(2)
 
 
 class SamplesPage(QWidget):
-    """Shows the samples of an evaluation.
+    """Samples of an evaluation, filtered, sorted and marked.
 
-    Signals: message(str, str) - in plain words, what came of saving; "info" or "warning".
+    Signals:
+        message(str, str): outcome of saving; "info" or "warning".
     """
 
     message = Signal(str, str)
@@ -42,14 +42,13 @@ class SamplesPage(QWidget):
         self._opened: OpenedEvaluation | None = None
         self._count = 0
         self.sort, self.true, self.predicted = ChoiceEditor([]), ChoiceEditor([]), ChoiceEditor([])
-
-        self.wrong = QCheckBox("Wrong alone")
-        self.wrong.setToolTip("Leaves out the samples that are right")
-        self.only_marked = QCheckBox("Marked alone")
-        self.told = caption()
+        self.wrong = QCheckBox("Only wrong")
+        self.wrong.setToolTip("Hides the correct samples")
+        self.only_marked = QCheckBox("Only marked")
+        self.summary = caption()
         self.wall = SampleWall()
         self.detail = SampleDetail()
-        self.menu = MarkedButton()
+        self.save_marked = MarkedButton()
         self.review = ReviewBar()
         self.stack = QStackedWidget()
         self._lay_out()
@@ -58,43 +57,43 @@ class SamplesPage(QWidget):
         for box in (self.wrong, self.only_marked):
             box.toggled.connect(lambda _on: self._rank())
         self.wall.opened.connect(self.open)
-        self.wall.mark_wanted.connect(self._mark)
-        self.detail.closed.connect(self._back)
+        self.wall.mark_requested.connect(self._toggle_mark)
+        self.detail.closed.connect(self._show_wall)
         self.detail.moved.connect(self._move)
-        self.detail.mark_wanted.connect(lambda: self._mark(self.wall.current()))
-        self.menu.message.connect(self.message)
+        self.detail.mark_requested.connect(lambda: self._toggle_mark(self.wall.current()))
+        self.save_marked.message.connect(self.message)
         self.review.changed.connect(self._show_suspects)
 
     def show_evaluation(self, opened: OpenedEvaluation, devices: tuple[str, ...]) -> None:
-        """Shows the samples of `opened`; `devices` are where its model is to be run for heat maps."""
+        """Show the samples of `opened`; `devices` run its model for drawings and heat maps."""
         self._opened = opened
         self.wall.thumbnails.clear()
         self.wall.shown.show_rows((), partial(sample_file, opened), partial(short_caption, opened))
         self.detail.show_evaluation(opened, devices)
         self.stack.setCurrentIndex(WALL)
         self.wall.shown.marked = set()
-        in_background(partial(read_marks, opened.kept), self, partial(self._take_marks, opened), reraise)
-        self._offer(opened)
-        self.review.show_evaluation(opened)  # which has all of them shown
+        in_background(partial(read_marks, opened.kept), self, partial(self._show_marks, opened), reraise)
+        self._show_choices(opened)
+        self.review.show_evaluation(opened)  # shows all of them
 
     def show_cell(self, true: int | None, predicted: int | None) -> None:
-        """Shows the samples of one cell of the confusion matrix: of a true class, taken for a class."""
+        """Show the samples in a cell of the confusion matrix, given by class indices."""
         self.only_marked.setChecked(False)
         self.wrong.setChecked(False)
         classes = len(self._opened.evaluation.classes) if self._opened is not None else 0
         for editor, index in ((self.true, true), (self.predicted, predicted)):
-            editor.set_value(ALL if index is None else str(index) if index < classes else NO)
-        self._back()
+            editor.set_value(ALL_CLASSES if index is None else str(index) if index < classes else NONE_OF_THEM)
+        self._show_wall()
         self.wall.choose(0)
 
-    def show_rows(self, rows: frozenset[int], told: str) -> None:
-        """Shows those samples alone until another choice is made; `told` says what they are."""
+    def show_rows(self, rows: frozenset[int], description: str) -> None:
+        """Show only `rows` until the filter changes; `description` names them."""
         self._rank(rows)
-        self.told.setText(told)
-        self._back()
+        self.summary.setText(description)
+        self._show_wall()
 
     def open(self, position: int) -> None:
-        """Shows the sample at that position of the wall large."""
+        """Show the sample at `position` of the wall in detail."""
         shown = self.wall.shown
         if not 0 <= position < len(shown.rows):
             return
@@ -106,12 +105,12 @@ class SamplesPage(QWidget):
             self.detail.image.pane.setFocus()
 
     def close_work(self) -> None:
-        """Ends what goes on in the background, for the end of the window."""
+        """Stop background work at the end of the window."""
         self.wall.thumbnails.close()
         self.detail.close_work()
         self.review.close_work()
 
-    def _back(self) -> None:
+    def _show_wall(self) -> None:
         self.stack.setCurrentIndex(WALL)
         self.wall.setFocus()
 
@@ -122,28 +121,21 @@ class SamplesPage(QWidget):
 
     # Choosing
 
-    def _offer(self, opened: OpenedEvaluation) -> None:
+    def _show_choices(self, opened: OpenedEvaluation) -> None:
         names = opened.evaluation.classes
-        classes = [(str(at), name, "") for at, name in enumerate(names)]
-        several = opened.samples.true_class is None
-        none = [(NO, "none of them", "")]
-        self._choices(self.sort, [(sort, *SORTS[sort]) for sort in sorts_of(opened.samples)])
-        self._choices(self.true, [(ALL, "any", ""), *classes, *(none if several else [])])
-        self._choices(self.predicted, [(ALL, "any", ""), *classes, *none])
+        classes = [(str(index), name, "") for index, name in enumerate(names)]
+        is_multilabel = opened.samples.true_class is None
+        none = [(NONE_OF_THEM, "none of them", "")]
+        self.sort.reset_choices([(sort, *SORTS[sort]) for sort in supported_sorts(opened.samples)])
+        self.true.reset_choices([(ALL_CLASSES, "any", ""), *classes, *(none if is_multilabel else [])])
+        self.predicted.reset_choices([(ALL_CLASSES, "any", ""), *classes, *none])
         for editor, column in ((self.true, opened.samples.true), (self.predicted, opened.samples.predicted)):
             self._groups[editor].setVisible(column is not None and len(names) > 1)
         self.wrong.setVisible(opened.samples.correct is not None)
 
-    def _choices(self, editor: ChoiceEditor, choices: list[tuple[str, str, str]]) -> None:
-        editor.blockSignals(True)
-        editor.box.clear()
-        editor.set_choices(choices)
-        editor.box.setCurrentIndex(0)
-        editor.blockSignals(False)
-
     def choice(self) -> Choice:
-        """What is asked for."""
-        true, predicted = (None if e.value() == ALL else int(e.value()) for e in (self.true, self.predicted))
+        """Return the chosen filter and order."""
+        true, predicted = (None if e.value() == ALL_CLASSES else int(e.value()) for e in (self.true, self.predicted))
         sort: Sort = next((each for each in SORTS if each == self.sort.value()), "loss")
         marked = frozenset(self.wall.shown.marked) if self.only_marked.isChecked() else None
         return Choice(true, predicted, self.wrong.isChecked(), sort, marked)
@@ -155,7 +147,7 @@ class SamplesPage(QWidget):
         else:
             with QSignalBlocker(self.only_marked):
                 self.only_marked.setChecked(False)
-            self._show(opened, suspects.rows[:MOST], suspects.captions.__getitem__, suspects.told)
+            self._show(opened, suspects.rows[:MAX_SHOWN], suspects.captions.__getitem__, suspects.summary)
         self._marks_changed()
 
     def _rank(self, only: frozenset[int] | None = None) -> None:
@@ -164,28 +156,27 @@ class SamplesPage(QWidget):
         if opened is None or self.true.box.count() == 0:
             return
         choice = self.choice() if only is None else Choice(sort=self.choice().sort, only=only)
-        found = ranked(opened.samples, choice)
-        rows = found[:MOST].tolist()
-        told = _told(len(found), len(rows), len(opened.samples))
-        self._show(opened, rows, partial(short_caption, opened), told)
+        found = rank_samples(opened.samples, choice)
+        rows = found[:MAX_SHOWN].tolist()
+        self._show(opened, rows, partial(short_caption, opened), _summary(len(found), len(rows), len(opened.samples)))
 
     def _show(
-        self, opened: OpenedEvaluation, rows: Sequence[int], caption: Callable[[int], tuple[str, str]], told: str
+        self, opened: OpenedEvaluation, rows: Sequence[int], caption: Callable[[int], tuple[str, str]], summary: str
     ) -> None:
         before = self.wall.shown.rows[self.wall.current()] if self.wall.current() >= 0 else None
         self.wall.shown.show_rows(rows, partial(sample_file, opened), caption)
-        self.told.setText(told)
+        self.summary.setText(summary)
         if rows:
             self.wall.choose(rows.index(before) if before in rows else 0)
 
     # Marking
 
-    def _take_marks(self, opened: OpenedEvaluation, marked: set[int]) -> None:
+    def _show_marks(self, opened: OpenedEvaluation, marked: set[int]) -> None:
         if self._opened is opened:
             self.wall.shown.marked = {row for row in marked if 0 <= row < len(opened.samples)}
             self._marks_changed()
 
-    def _mark(self, position: int) -> None:
+    def _toggle_mark(self, position: int) -> None:
         opened, shown = self._opened, self.wall.shown
         if opened is None or not 0 <= position < len(shown.rows):
             return
@@ -196,19 +187,17 @@ class SamplesPage(QWidget):
             partial(write_marks, opened.kept, tuple(shown.marked)),
             self,
             lambda _done: None,
-            lambda error: self.message.emit(f"The marks can't be kept: {describe_error(error)}.", "warning"),
+            lambda error: self.message.emit(f"Couldn't save the marks: {describe_error(error)}.", "warning"),
         )
 
     def _marks_changed(self) -> None:
         count = len(self.wall.shown.marked)
         self.wall.shown.marks_changed()
         if self._opened is not None:
-            self.menu.show_marked(self._opened, self.wall.shown.marked, self.review.suggestions())
+            self.save_marked.show_marked(self._opened, self.wall.shown.marked, self.review.suggestions())
         self.only_marked.setEnabled(count > 0 or self.only_marked.isChecked())
         if self.only_marked.isChecked() and self.stack.currentIndex() == WALL:
             self._rank()
-
-    # Making it
 
     def _lay_out(self) -> None:
         self._groups: dict[ChoiceEditor, QWidget] = {}
@@ -219,46 +208,33 @@ class SamplesPage(QWidget):
             ("Actual", "Actual class", self.true),
             ("Predicted", "Predicted class", self.predicted),
         ):
-            self._groups[editor] = group = _labelled(title, name, editor)
+            editor.control.setAccessibleName(name)
+            self._groups[editor] = group = labelled(title, editor)
             flow.addWidget(group)
-        for widget in (self.wrong, self.only_marked, self.menu):
+        for widget in (self.wrong, self.only_marked, self.save_marked):
             flow.addWidget(widget)
         wall = QWidget()
-        column = QVBoxLayout(wall)
-        column.setContentsMargins(0, 0, 0, 0)
-        column.setSpacing(8)
-        column.addWidget(top)
-        column.addWidget(self.review)
-        column.addWidget(self.told)
-        column.addWidget(self.wall, 1)
+        wall.setLayout(vbox(top, self.review, self.summary, (self.wall, 1)))
         self.stack.addWidget(wall)
         self.stack.addWidget(self.detail)
-        layout = QVBoxLayout(self)
-        layout.setContentsMargins(0, 0, 0, 0)
-        layout.addWidget(self.stack)
+        self.setLayout(vbox(self.stack))
         order_tabs(
-            self, (*self._groups.values(), self.wrong, self.only_marked, self.menu, self.review, self.wall, self.detail)
+            self,
+            (
+                *self._groups.values(),
+                self.wrong,
+                self.only_marked,
+                self.save_marked,
+                self.review,
+                self.wall,
+                self.detail,
+            ),
         )
 
 
-def _labelled(title: str, name: str, editor: ChoiceEditor) -> QWidget:
-
-    group = QWidget()
-    label = QLabel(title)
-    label.setObjectName("muted")
-    label.setBuddy(editor.control)
-    editor.control.setAccessibleName(name)
-    row = QHBoxLayout(group)
-    row.setContentsMargins(0, 0, 0, 0)
-    row.setSpacing(6)
-    row.addWidget(label)
-    row.addWidget(editor)
-    return group
-
-
-def _told(found: int, shown: int, of: int) -> str:
+def _summary(found: int, shown: int, total: int) -> str:
     if not found:
         return "No samples match."
     if shown < found:
-        return f"The first {localised(shown)} of {localised(found)} samples that match, of {localised(of)}"
-    return f"{counted(found, 'sample')} of {localised(of)}"
+        return f"The first {localised(shown)} of {localised(found)} matching samples, of {localised(total)}"
+    return f"{counted(found, 'sample')} of {localised(total)}"

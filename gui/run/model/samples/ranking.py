@@ -1,4 +1,4 @@
-"""Which samples of an evaluation are looked at, and in which order: the worst first."""
+"""Filters and orders of the samples of an evaluation."""
 
 from __future__ import annotations
 
@@ -10,23 +10,29 @@ import numpy.typing as npt
 
 from gui.sources.evaluations import NO_CLASS, Numbers, SampleTable
 
-MOST = 1000
-"""Samples that are listed at most."""
+MAX_SHOWN = 1000
+"""Largest number of samples on the wall."""
 
 Sort = Literal["loss", "correct", "sure", "order"]
 
 SORTS: dict[Sort, tuple[str, str]] = {
-    "loss": ("Highest loss", "The samples that the loss says most about come first"),
-    "correct": ("Least right", "The samples of which the smallest share is right come first"),
-    "sure": ("Surest", "The samples that the model is surest of come first: with Wrong alone, its boldest errors"),
-    "order": ("As in the folder", "In the order of the split"),
+    "loss": ("Highest loss", "Samples with the highest loss first"),
+    "correct": ("Least correct", "Samples with the smallest correct fraction first"),
+    "sure": ("Most confident", "Samples with the highest confidence first; with Only wrong, overconfident errors"),
+    "order": ("Split order", "In the order of the split"),
 }
 
 
 @dataclass(frozen=True)
 class Choice:
-    """Which samples are asked for: of that true class, taken for that class (indices, None for all), the wrong ones
-    alone, those of `only` (row numbers), in the order of `sort`. `NO_CLASS` stands for none of the classes.
+    """Filter and order of samples.
+
+    Attributes:
+        true: Index of the true class, `NO_CLASS` for none of them; None for all.
+        predicted: Index of the predicted class, likewise.
+        wrong: True for incorrect samples only.
+        sort: Order of the samples.
+        only: Rows to choose from; None for all.
     """
 
     true: int | None = None
@@ -36,39 +42,39 @@ class Choice:
     only: frozenset[int] | None = None
 
 
-def sorts_of(samples: SampleTable) -> list[Sort]:
-    """The orders that samples can be put in, the usual one first."""
-    there = {
+def supported_sorts(samples: SampleTable) -> list[Sort]:
+    """Return the orders that the table supports, the default first."""
+    is_supported = {
         "loss": samples.losses is not None,
         "correct": samples.correct is not None,
         "sure": samples.confidence is not None,
         "order": True,
     }
-    return [sort for sort in SORTS if there[sort]]
+    return [sort for sort in SORTS if is_supported[sort]]
 
 
-def ranked(samples: SampleTable, choice: Choice) -> Numbers:
-    """The row numbers of all samples that are asked for, the first to be shown first."""
-    wanted = _mask(samples.true, samples.true_class, choice.true, len(samples))
-    wanted &= _mask(samples.predicted, samples.predicted_class, choice.predicted, len(samples))
+def rank_samples(samples: SampleTable, choice: Choice) -> Numbers:
+    """Return the rows of the matching samples in their order."""
+    matches = _mask(samples.true, samples.true_class, choice.true, len(samples))
+    matches &= _mask(samples.predicted, samples.predicted_class, choice.predicted, len(samples))
     if choice.wrong and samples.correct is not None:
-        wanted &= samples.correct < 1
+        matches &= samples.correct < 1
     if choice.only is not None:
-        wanted &= np.isin(np.arange(len(samples)), list(choice.only))
-    rows = np.flatnonzero(wanted)
-    by = {"loss": samples.losses, "sure": samples.confidence, "correct": samples.correct}.get(choice.sort)
-    if by is None:
+        matches &= np.isin(np.arange(len(samples)), list(choice.only))
+    rows = np.flatnonzero(matches)
+    values = {"loss": samples.losses, "sure": samples.confidence, "correct": samples.correct}.get(choice.sort)
+    if values is None:
         return rows
-    keys = by[rows] if choice.sort == "correct" else -by[rows]
-    return rows[np.argsort(keys, kind="stable")]  # what is not known comes last
+    keys = values[rows] if choice.sort == "correct" else -values[rows]
+    return rows[np.argsort(keys, kind="stable")]  # NaN comes last
 
 
 def _mask(
-    lists: tuple[tuple[int, ...], ...] | None, single: Numbers | None, wanted: int | None, count: int
+    lists: tuple[tuple[int, ...], ...] | None, single: Numbers | None, index: int | None, count: int
 ) -> npt.NDArray[np.bool_]:
-    """Which samples have the class `wanted`."""
-    if wanted is None or lists is None:
+    """Return which samples have the class `index`, as a mask."""
+    if index is None or lists is None:
         return np.ones(count, np.bool_)
     if single is not None:
-        return single == wanted
-    return np.fromiter((wanted in of if wanted != NO_CLASS else not of for of in lists), np.bool_, count)
+        return single == index
+    return np.fromiter((index in classes if index != NO_CLASS else not classes for classes in lists), np.bool_, count)

@@ -1,4 +1,4 @@
-"""Looking through the samples of an evaluation for labels that are probably wrong, and for images that occur twice."""
+"""Review of an evaluation: labels that are probably wrong, and duplicate images."""
 
 from __future__ import annotations
 
@@ -6,43 +6,44 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from PySide6.QtCore import Signal
-from PySide6.QtWidgets import QHBoxLayout, QLabel, QPushButton, QVBoxLayout, QWidget
+from PySide6.QtCore import QSignalBlocker, Signal
+from PySide6.QtWidgets import QPushButton, QWidget
 
 from engine.contract.inference.review import Review, ReviewedSample, ReviewOrder, decode_review
-from engine.contract.problems import Problem
 from engine.system.decode_errors import NOT_DECODED
 from gui.actions import Action, bind
 from gui.format import counted, localised
-from gui.run.model.plot import caption
-from gui.run.model.samples.work_line import WorkLine
+from gui.run.model.samples.progress_line import ProgressLine
 from gui.sources.background import ignore_os_error, in_background
 from gui.sources.evaluations import OpenedEvaluation
 from gui.sources.inference_child import InferenceChild
 from gui.widgets.editors import ChoiceEditor
+from gui.widgets.labels import caption, field_label
+from gui.widgets.layouts import hbox, vbox
 
-ALL, LABELS, TWICE = "all", "labels", "twice"
+ALL, LABELS, DUPLICATES = "all", "labels", "duplicates"
 
 
 class Suspects(NamedTuple):
-    """Samples that something is said of: their rows, in order, two lines on each row, and what they are in words."""
+    """Suspicious samples: their rows in order, two caption lines per row, and a summary."""
 
     rows: tuple[int, ...]
     captions: dict[int, tuple[str, str]]
-    told: str
+    summary: str
 
 
-class _Read(NamedTuple):
-    """A review, and the rows of its evaluation by split and path."""
+class _LoadedReview(NamedTuple):
+    """Review, and the rows of its evaluation by split and path."""
 
     review: Review
     rows: dict[tuple[str, str], int]
 
 
 class ReviewBar(QWidget):
-    """Has the samples looked through, and lets one choose which of them are shown.
+    """Button that reviews the samples, and a choice of the suspects to show.
 
-    Signals: changed() - other samples are to be shown, see `suspects`.
+    Signals:
+        changed(): `suspects` returns other samples.
     """
 
     changed = Signal()
@@ -57,153 +58,126 @@ class ReviewBar(QWidget):
             self,
             "review",
             "Find wrong labels …",
-            "Looks for labels that are probably wrong, and images that occur twice",
+            "Looks for probably wrong labels and duplicate images",
         )
         self.shown = ChoiceEditor([(ALL, "all samples", "")])
-        self.shown.control.setAccessibleName("Which samples are shown")
-        self.work = WorkLine("Looking through the samples")
+        self.shown.control.setAccessibleName("Samples to show")
+        self.line = ProgressLine("Reviewing the samples")
         self.origin = caption()
-        self._label = QLabel("Show")
-        self._label.setObjectName("muted")
-        self._label.setBuddy(self.shown.control)
-        row = QHBoxLayout()
-        row.setSpacing(8)
-        row.addWidget(self._label)
-        row.addWidget(self.shown)
-        row.addWidget(bind(QPushButton(), self.act))
-        row.addStretch(1)
-        layout = QVBoxLayout(self)
-        layout.setContentsMargins(0, 0, 0, 0)
-        layout.setSpacing(4)
-        layout.addLayout(row)
-        layout.addWidget(self.origin)
-        layout.addWidget(self.work)
-        self.act.on_trigger(self._order)
-        self.shown.edited.connect(self._choose)
-        self.child.progress.connect(self.work.tell)
-        self.child.done.connect(self._done)
-        self.child.refused.connect(lambda problems: self.work.rest(*problems))
-        self.child.failed.connect(lambda text: self.work.rest(Problem("", text)))
+        self._label = field_label("Show", self.shown.control)
+        top = hbox(self._label, self.shown, bind(QPushButton(), self.act), 1)
+        self.setLayout(vbox(top, self.origin, self.line, spacing=4))
+        self.act.on_trigger(self._start)
+        self.shown.edited.connect(self.changed)
+        self.child.done.connect(self._on_done)
+        self.line.follow(self.child)
 
     def show_evaluation(self, opened: OpenedEvaluation) -> None:
-        """The newest review of the evaluation is read, if there is one."""
+        """Load the newest review of the evaluation."""
         self.child.cancel()
-        self.work.rest()
+        self.line.end()
         self._opened, self.review = opened, None
-        self._offer()
-        in_background(partial(_newest, opened), self, partial(self._take, opened), ignore_os_error)
+        self._show_choices()
+        in_background(partial(_load_newest, opened), self, partial(self._store, opened), ignore_os_error)
 
     def choose_all(self) -> None:
-        """Shows all samples again, without telling of it."""
-        self.shown.blockSignals(True)
-        self.shown.set_value(ALL)
-        self.shown.blockSignals(False)
+        """Choose all samples without emitting `changed`."""
+        with QSignalBlocker(self.shown):
+            self.shown.set_value(ALL)
 
     def suspects(self) -> Suspects | None:
-        """The samples that are to be shown; None for all."""
-        of = {LABELS: self._wrong_labels, TWICE: self._twice}.get(self.shown.value())
-        return of(self.review) if of is not None and self.review is not None else None
+        """Return the chosen samples, None for all."""
+        find = {LABELS: self._wrong_labels, DUPLICATES: self._duplicates}.get(self.shown.value())
+        return find(self.review) if find is not None and self.review is not None else None
 
     def suggestions(self) -> dict[int, str]:
-        """The label that is suggested for each row with a wrong one."""
+        """Return the suggested label per row with a wrong one."""
         issues = self.review.label_issues if self.review is not None else ()
         found = ((self._row(issue.sample), issue) for issue in issues)
         return {row: issue.suggested for row, issue in found if row is not None and issue.given and issue.suggested}
 
     def close_work(self) -> None:
-        """Ends what goes on, for the end of the window."""
+        """Stop the review at the end of the window."""
         self.child.close()
 
-    def _order(self) -> None:
+    def _start(self) -> None:
         opened = self._opened
         if opened is not None:
             folder = opened.kept.folder.absolute()
             self.child.start(ReviewOrder(run=str(folder.parents[1]), evaluations=(str(folder),), worst=0))
 
-    def _done(self, path: str) -> None:
+    def _on_done(self, path: str) -> None:
         opened = self._opened
-        self.work.rest()
+        self.line.end()
         if opened is not None:
-            in_background(partial(_read, opened, Path(path)), self, partial(self._fresh, opened), ignore_os_error)
+            in_background(partial(_load, opened, Path(path)), self, partial(self._show_new, opened), ignore_os_error)
 
-    def _fresh(self, opened: OpenedEvaluation, read: _Read | None) -> None:
-        """What was found just now is shown at once."""
-        self._take(opened, read)
+    def _show_new(self, opened: OpenedEvaluation, read: _LoadedReview | None) -> None:
+        """Show a new review at once."""
+        self._store(opened, read)
         if read is not None and read.review.label_issues:
             self.shown.set_value(LABELS)
 
-    def _take(self, opened: OpenedEvaluation, read: _Read | None) -> None:
+    def _store(self, opened: OpenedEvaluation, read: _LoadedReview | None) -> None:
         if opened is self._opened and read is not None:
             self.review, self._rows = read
-            self._offer()
+            self._show_choices()
 
-    def _offer(self) -> None:
+    def _show_choices(self) -> None:
         review = self.review
         choices = [(ALL, "all samples", "")]
         if review is not None:
             choices.append((LABELS, f"probably wrong labels ({localised(len(review.label_issues))})", ""))
-            choices.append((TWICE, f"images that occur twice ({localised(len(review.duplicates))})", ""))
-            told = " ".join((review.origin, *review.missing))
-            self.origin.setText(told)
+            choices.append((DUPLICATES, f"duplicate images ({localised(len(review.duplicates))})", ""))
+            self.origin.setText(" ".join((review.origin, *review.missing)))
         self.origin.setVisible(review is not None)
         for widget in (self._label, self.shown):
             widget.setVisible(review is not None)
-        self.shown.blockSignals(True)
-        self.shown.box.clear()
-        self.shown.set_choices(choices)
-        self.shown.box.setCurrentIndex(0)
-        self.shown.blockSignals(False)
-        self.changed.emit()
-
-    def _choose(self) -> None:
+        self.shown.reset_choices(choices)
         self.changed.emit()
 
     def _row(self, sample: ReviewedSample) -> int | None:
         return self._rows.get((sample.split, sample.path))
 
     def _wrong_labels(self, review: Review) -> Suspects:
-        told: dict[int, tuple[str, str]] = {}
+        captions: dict[int, tuple[str, str]] = {}
         for issue in review.label_issues:
             row = self._row(issue.sample)
             if row is not None:
-                first = (
-                    f"{issue.given or 'no'} {issue.suggested}"
-                    if not issue.given
-                    else f"{issue.given} → {issue.suggested or 'none'}"
-                )
+                first = f"{issue.given} → {issue.suggested or 'none'}" if issue.given else f"no {issue.suggested}"
                 probable = f"{100 * issue.probability:.0f} % → {100 * issue.suggested_probability:.0f} %"
-                told[row] = first, probable
-        expected = f"about {localised(review.expected_errors)} wrong labels are to be expected in all"
-        wrong = "1 label is" if len(told) == 1 else f"{localised(len(told))} labels are"
-        return Suspects(tuple(told), told, f"{wrong} probably wrong; {expected}")
+                captions[row] = first, probable
+        expected = f"about {localised(review.expected_errors)} wrong labels expected in total"
+        wrong = "1 label is" if len(captions) == 1 else f"{localised(len(captions))} labels are"
+        return Suspects(tuple(captions), captions, f"{wrong} probably wrong; {expected}")
 
-    def _twice(self, review: Review) -> Suspects:
-        """Each pair one beside the other; of one whose other image is not in this evaluation, the one that is."""
-        told: dict[int, tuple[str, str]] = {}
+    def _duplicates(self, review: Review) -> Suspects:
+        """Return duplicates next to each other; only the local one if the other is in another evaluation."""
+        captions: dict[int, tuple[str, str]] = {}
         for pair in review.duplicates:
-            for mine, other in ((pair.first, pair.second), (pair.second, pair.first)):
-                row = self._row(mine)
+            for sample, other in ((pair.first, pair.second), (pair.second, pair.first)):
+                row = self._row(sample)
                 if row is not None:
-                    like = "the same as" if pair.exact else "nearly"
+                    relation = "the same as" if pair.exact else "similar to"
                     label = "other label" if pair.labels_differ else other.split
-                    told[row] = f"{like} {Path(other.path).name}", label
-        return Suspects(tuple(told), told, f"{counted(len(review.duplicates), 'pair')} of images that are alike")
+                    captions[row] = f"{relation} {Path(other.path).name}", label
+        return Suspects(tuple(captions), captions, f"{counted(len(review.duplicates), 'pair')} of duplicate images")
 
 
-def _read(opened: OpenedEvaluation, path: Path) -> _Read | None:
-    """The review in the file `path`; None of one that can't be understood."""
+def _load(opened: OpenedEvaluation, path: Path) -> _LoadedReview | None:
+    """Return the review in `path`, None if it is damaged."""
     try:
         review = decode_review(path.read_bytes())
     except NOT_DECODED:
         return None
     samples = opened.samples
     rows = {key: row for row, key in enumerate(zip(samples.splits, samples.paths, strict=True))}
-    return _Read(review, rows)
+    return _LoadedReview(review, rows)
 
 
-def _newest(opened: OpenedEvaluation) -> _Read | None:
-    """The newest review of the evaluation alone; None without one."""
+def _load_newest(opened: OpenedEvaluation) -> _LoadedReview | None:
+    """Return the newest review of this evaluation only, None without one."""
     folder = opened.kept.folder.absolute()
-    found = [_read(opened, file) for file in (folder.parents[1] / "reviews").glob("*.json")]
-    mine = [read for read in found if read is not None and read.review.evaluations == (str(folder),)]
-    return max(mine, key=lambda read: read.review.date, default=None)
+    found = [_load(opened, file) for file in (folder.parents[1] / "reviews").glob("*.json")]
+    own = [read for read in found if read is not None and read.review.evaluations == (str(folder),)]
+    return max(own, key=lambda read: read.review.date, default=None)

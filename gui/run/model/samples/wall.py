@@ -1,6 +1,4 @@
-"""Samples as a wall of small images, the worst first: their images are read in the background as they come into
-sight.
-"""
+"""Wall of thumbnails, which are read on a thread as they scroll into view."""
 
 from __future__ import annotations
 
@@ -14,11 +12,11 @@ from PySide6.QtWidgets import QListView, QStyle, QStyledItemDelegate, QStyleOpti
 from gui.sources.dataset_images import Thumbnails
 from gui.style import theme
 
-SIDE, PAD, LINES = 132, 6, 2
+SIDE, PAD, CAPTION_LINES = 132, 6, 2
 _Index = QModelIndex | QPersistentModelIndex
-_NOTHING = QModelIndex()
+_NO_PARENT = QModelIndex()
 CAPTION = int(Qt.ItemDataRole.UserRole)
-_TOLD = (
+_ROLES = (
     Qt.ItemDataRole.DisplayRole,
     Qt.ItemDataRole.AccessibleTextRole,
     Qt.ItemDataRole.ToolTipRole,
@@ -27,8 +25,11 @@ _TOLD = (
 
 
 class SampleModel(QAbstractListModel):
-    """The samples at some rows of an evaluation. Attributes: rows - the number of each; marked - the rows that are
-    marked.
+    """Samples at some rows of an evaluation.
+
+    Attributes:
+        rows: Row of each sample.
+        marked: Rows that are marked.
     """
 
     def __init__(self, parent: QObject | None = None) -> None:
@@ -41,48 +42,54 @@ class SampleModel(QAbstractListModel):
     def show_rows(
         self, rows: Sequence[int], file: Callable[[int], Path], caption: Callable[[int], tuple[str, str]]
     ) -> None:
-        """Shows samples by their rows. `file` gives the file of a row, and `caption` two short lines on it, once they
-        are in sight.
+        """Show the samples at `rows`.
+
+        Args:
+            rows: Rows of the evaluation.
+            file: Returns the file of a row.
+            caption: Returns two short lines on a row; called for visible samples.
         """
         self.beginResetModel()
         self.rows, self._file, self._caption = list(rows), file, caption
         self.endResetModel()
 
     def file(self, position: int) -> Path:
-        """The file of the sample at that position."""
+        """Return the file of the sample at `position`."""
         return self._file(self.rows[position])
 
     def marks_changed(self) -> None:
         if self.rows:
             self.dataChanged.emit(self.index(0), self.index(len(self.rows) - 1))
 
-    def rowCount(self, parent: _Index = _NOTHING) -> int:
+    def rowCount(self, parent: _Index = _NO_PARENT) -> int:
         return 0 if parent.isValid() else len(self.rows)
 
     def data(self, index: _Index, role: int = Qt.ItemDataRole.DisplayRole) -> object:
-        if not index.isValid():
-            return None
-        if role not in _TOLD:
+        if not index.isValid() or role not in _ROLES:
             return None
         first, second = self._caption(self.rows[index.row()])
         path, marked = self.file(index.row()), self.rows[index.row()] in self.marked
-        told = f"{first}, {second}" if second else first
+        caption = f"{first}, {second}" if second else first
         if role in (Qt.ItemDataRole.DisplayRole, Qt.ItemDataRole.AccessibleTextRole):
-            return f"{path.name}: {told}{', marked' if marked else ''}"
+            return f"{path.name}: {caption}{', marked' if marked else ''}"
         if role == Qt.ItemDataRole.ToolTipRole:
-            return f"{path}\n{told}{chr(10) + 'Marked' if marked else ''}"
+            return f"{path}\n{caption}{chr(10) + 'Marked' if marked else ''}"
         return first, second
 
 
 class SampleWall(QListView):
-    """Signals: opened(int) - the sample at that position was asked for, by a double click or Enter; mark_wanted(int)
-    - by Space.
+    """Wall of thumbnails.
 
-    Attributes: shown - its model.
+    Signals:
+        opened(int): position of a sample to open, by a double click or Enter.
+        mark_requested(int): position of a sample to mark, by Space.
+
+    Attributes:
+        shown: Its model.
     """
 
     opened = Signal(int)
-    mark_wanted = Signal(int)
+    mark_requested = Signal(int)
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -90,7 +97,7 @@ class SampleWall(QListView):
         self.thumbnails = Thumbnails(2 * SIDE, self)
         self.thumbnails.loaded.connect(self.viewport().update)
         self.setModel(self.shown)
-        self.setAccessibleName("Samples by how wrong they are")
+        self.setAccessibleName("Samples")
         self.setToolTip("Enter opens a sample, Space marks it")
         self.setViewMode(QListView.ViewMode.IconMode)
         self.setMovement(QListView.Movement.Static)
@@ -98,11 +105,11 @@ class SampleWall(QListView):
         self.setUniformItemSizes(True)
         self.setVerticalScrollMode(QListView.ScrollMode.ScrollPerPixel)
         self.setMinimumHeight(SIDE)
-        self.setItemDelegate(_Samples(self))
+        self.setItemDelegate(_SampleDelegate(self))
         self.doubleClicked.connect(lambda index: self.opened.emit(index.row()))
 
     def current(self) -> int:
-        """The position of the sample that is chosen, -1 without one."""
+        """Return the position of the current sample, -1 without one."""
         return self.currentIndex().row()
 
     def choose(self, position: int) -> None:
@@ -116,23 +123,23 @@ class SampleWall(QListView):
         if position >= 0 and event.key() in (Qt.Key.Key_Return, Qt.Key.Key_Enter):
             self.opened.emit(position)
         elif position >= 0 and event.key() == Qt.Key.Key_Space:
-            self.mark_wanted.emit(position)
+            self.mark_requested.emit(position)
         else:
             super().keyPressEvent(event)
 
     def resizeEvent(self, event: QResizeEvent) -> None:
-        """The columns share the whole width."""
-        room = self.viewport().width() - 2
-        columns = max(1, room // (SIDE + 2 * PAD))
-        self.setGridSize(QSize(room // columns, self._height()))
+        """Distribute the full width to the columns."""
+        width = self.viewport().width() - 2
+        columns = max(1, width // (SIDE + 2 * PAD))
+        self.setGridSize(QSize(width // columns, self._height()))
         super().resizeEvent(event)
 
     def _height(self) -> int:
-        return SIDE + 3 * PAD + LINES * self.fontMetrics().height()
+        return SIDE + 3 * PAD + CAPTION_LINES * self.fontMetrics().height()
 
 
-class _Samples(QStyledItemDelegate):
-    """Draws an image over its two lines; a marked one has a sign in its corner."""
+class _SampleDelegate(QStyledItemDelegate):
+    """Delegate that draws a thumbnail over its two lines, with a badge if it is marked."""
 
     def __init__(self, wall: SampleWall) -> None:
         super().__init__(wall)
@@ -156,16 +163,16 @@ class _Samples(QStyledItemDelegate):
             target.moveCenter(square.center())
             painter.setRenderHint(QPainter.RenderHint.SmoothPixmapTransform, 2 * image.width() > size.width())
             painter.drawImage(target, image)
-        self._lines(painter, rect, square.bottom() + PAD // 2, index)
+        self._draw_lines(painter, rect, square.bottom() + PAD // 2, index)
         state: QStyle.StateFlag = option.state
         if self._wall.shown.rows[index.row()] in self._wall.shown.marked:
-            self._mark(painter, square)
+            self._draw_badge(painter, square)
         if state & QStyle.StateFlag.State_Selected:
             painter.setBrush(Qt.BrushStyle.NoBrush)
             painter.setPen(QPen(QColor(scheme.accent), 2))
             painter.drawRect(rect.adjusted(2, 2, -2, -2))
 
-    def _lines(self, painter: QPainter, rect: QRect, top: int, index: _Index) -> None:
+    def _draw_lines(self, painter: QPainter, rect: QRect, top: int, index: _Index) -> None:
         scheme, metrics = theme.colors(), painter.fontMetrics()
         for number, text in enumerate(index.data(CAPTION)):
             painter.setPen(QColor(scheme.muted if number else scheme.text))
@@ -173,7 +180,7 @@ class _Samples(QStyledItemDelegate):
             elided = metrics.elidedText(text, Qt.TextElideMode.ElideMiddle, line.width())
             painter.drawText(line, Qt.AlignmentFlag.AlignHCenter | Qt.AlignmentFlag.AlignVCenter, elided)
 
-    def _mark(self, painter: QPainter, square: QRect) -> None:
+    def _draw_badge(self, painter: QPainter, square: QRect) -> None:
         scheme = theme.colors()
         corner = QRect(square.right() - 25, square.top() + 4, 22, 22)
         painter.save()

@@ -1,4 +1,4 @@
-"""The plot of accuracy and measures, for tasks that have the one, the other or neither."""
+"""Plot of accuracy and metrics for tasks with either or neither."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from gui.run.curves.charts import RunCharts
 from gui.sources.run_data import RunData
 from tests.gui.run.evaluated_run import events
 from tests.gui.sources.written_runs import job
+from tests.support.run_data import data_from
 
 
 @pytest.fixture
@@ -19,39 +20,39 @@ def charts(styled: QApplication, qtbot: QtBot) -> RunCharts:
     return made
 
 
-def data_of(task: str, *, accuracy: bool = True, measures: bool = True) -> RunData:
-    data = RunData()
-    for n, event in enumerate(events(job(task=task), accuracy=accuracy, measures=measures), 1):
-        event.n = n
-        data.apply(event)
-    return data
+def data_of(task: str, **options: bool) -> RunData:
+    return data_from(events(job(task=task), **options))
 
 
-def test_that_accuracy_and_measures_are_shown_for_the_tasks_that_have_them(charts: RunCharts) -> None:
+@pytest.mark.parametrize(
+    ("task", "options", "title", "latest"),
+    [
+        ("classification", {}, "Accuracy", "training 100.0 %, validation top-1 80.0 %, validation top-5 99.0 %"),
+        ("classification", {"accuracy": False}, "Metrics", "validation top-1 80.0 %, validation top-5 99.0 %"),
+        ("one's own", {}, "Accuracy", "training 100.0 %, validation top1 80.0 %, validation top5 99.0 %"),
+        ("one's own", {"accuracy": False}, "Metrics", "validation top1 80.0 %, validation top5 99.0 %"),
+        ("one's own", {"measures": False}, "Accuracy", "training 100.0 %"),
+        ("custom", {"accuracy": False}, "Metrics", "validation top1 80.0 %, validation top5 99.0 %"),
+    ],
+)
+def test_charts_show_accuracy_and_percentages(
+    charts: RunCharts, task: str, options: dict[str, bool], title: str, latest: str
+) -> None:
+    charts.show_data(data_of(task, **options))
     plot = charts.accuracy
-    for data, title, told in (
-        (data_of("classification"), "Accuracy", "training 100.0 %, validation top-1 80.0 %, validation top-5 99.0 %"),
-        (data_of("classification", accuracy=False), "Metrics", "validation top-1 80.0 %, validation top-5 99.0 %"),
-        (data_of("one's own"), "Accuracy", "training 100.0 %, validation top1 80.0 %, validation top5 99.0 %"),
-        (data_of("one's own", accuracy=False), "Metrics", "validation top1 80.0 %, validation top5 99.0 %"),
-        (data_of("one's own", measures=False), "Accuracy", "training 100.0 %"),
-        (data_of("custom", accuracy=False), "Metrics", "validation top1 80.0 %, validation top5 99.0 %"),
-    ):
-        charts.restart()
-        charts.show_data(data)
-        assert plot.title == plot.accessibleName() == title
-        assert plot.describe() == f"Latest: {told}"
-        assert not plot.isHidden()
+    assert plot.title == plot.accessibleName() == title
+    assert plot.describe() == f"Latest: {latest}"
+    assert not plot.isHidden()
 
 
-def test_that_a_run_with_neither_has_no_such_plot_until_another_is_shown(charts: RunCharts) -> None:
+def test_charts_hide_accuracy_plot_without_metrics(charts: RunCharts) -> None:
     charts.show_data(data_of("one's own", accuracy=False, measures=False))
     assert charts.accuracy.isHidden()
     charts.restart()
     assert not charts.accuracy.isHidden()
 
 
-def test_that_smoothing_acts_on_an_accuracy_that_comes_later(charts: RunCharts) -> None:
+def test_charts_smooth_a_later_accuracy(charts: RunCharts) -> None:
     data = data_of("classification")
     charts.set_smoothing(0.9)
     charts.show_data(data)
@@ -60,7 +61,7 @@ def test_that_smoothing_acts_on_an_accuracy_that_comes_later(charts: RunCharts) 
     assert charts.accuracy.describe() != smoothed
 
 
-def test_that_the_log_writes_shares_as_such_and_other_measures_plainly() -> None:
+def test_run_data_logs_percentages_of_known_metrics() -> None:
     lines = [line.text for line in data_of("classification").lines]
     assert "Validation after epoch 1: loss 0.5000, top1 80.00 %, top5 99.00 %" in lines
     lines = [line.text for line in data_of("one's own").lines]

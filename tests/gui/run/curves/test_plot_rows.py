@@ -1,4 +1,4 @@
-"""Which of a run's plots are shown, how large, and in what order."""
+"""Choice, order and size of a run's plots."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from tests.gui.sources.written_runs import a_run
 
 
 def in_order(rows: PlotRows) -> list[str]:
-    """The names of the plots in sight, as they are read."""
-    seen = [(plot.mapTo(rows, QPoint()).toTuple()[::-1], name) for name, plot in rows.plots.items() if plot.isVisible()]
-    return [name for _, name in sorted(seen)]
+    """Return the names of the visible plots in reading order."""
+    positions = [
+        (plot.mapTo(rows, QPoint()).toTuple()[::-1], name) for name, plot in rows.plots.items() if plot.isVisible()
+    ]
+    return [name for _, name in sorted(positions)]
 
 
-def test_that_the_loss_is_large_and_that_plots_are_chosen_ordered_and_opened_alone(
-    open_window: Callable[[], MainWindow], qtbot: QtBot
-) -> None:
+def test_plot_rows_are_chosen_ordered_and_enlarged(open_window: Callable[[], MainWindow], qtbot: QtBot) -> None:
     window = open_window()
     window.resize(1280, 800)
     assert window.workspace is not None
@@ -44,9 +44,9 @@ def test_that_the_loss_is_large_and_that_plots_are_chosen_ordered_and_opened_alo
     qtbot.waitUntil(lambda: in_order(rows)[:2] == ["accuracy", "loss"])
     assert "times" not in in_order(rows)
     qtbot.waitUntil(lambda: charts.accuracy.height() >= 0.45 * window.height())
-    again = PlotRows({name: type(loss)(name, charts.group) for name in rows.plots}, window.settings)
-    qtbot.addWidget(again)
-    assert (again.order, again.chosen) == (rows.order, rows.chosen)
+    restored = PlotRows({name: type(loss)(name, charts.group) for name in rows.plots}, window.settings)
+    qtbot.addWidget(restored)
+    assert (restored.order, restored.chosen) == (rows.order, rows.chosen)
 
     charts.speed.setFocus()
     qtbot.keyClick(charts.speed, Qt.Key.Key_Return)

@@ -1,4 +1,4 @@
-"""Where a run's time goes, what holds it back, and the button that changes that."""
+"""Step times of a run, its bottleneck and the button that applies the advice."""
 
 from __future__ import annotations
 
@@ -7,17 +7,18 @@ from typing import Any
 
 import msgspec
 import pytest
-from PySide6.QtCore import QEvent, QPoint
+from PySide6.QtCore import QPoint
 from PySide6.QtGui import QColor
 from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
 from engine.contract.events import Advice, Chosen, TimeSpent
 from gui.main_window import MainWindow
-from gui.run.curves.time_bar import BAR, ORDER, TimeBar, describe, milliseconds, percent
+from gui.run.curves.time_bar import BAR_HEIGHT, ORDER, TimeBar, describe_time
 from gui.run.curves.time_spent import TimeSpentView
 from gui.sources.run_data import RunData
 from gui.style import fills, theme
+from tests.support.run_data import data_from
 
 PARTS = {"data": 0.004, "augment": 0.0002, "forward": 0.0018, "backward": 0.0036, "optimizer": 0.0004}
 MORE_WORKERS = Advice(sentence="The CPU waits: 2 more would feed it.", field="loader_workers", value=4, live=True)
@@ -51,14 +52,14 @@ def view(styled: QApplication, qtbot: QtBot) -> TimeSpentView:
     return made
 
 
-def test_that_pieces_are_as_long_as_their_shares_and_follow_one_another(bar: TimeBar) -> None:
+def test_time_bar_has_proportional_pieces(bar: TimeBar) -> None:
     assert bar.piece("data").width() == pytest.approx(0.4 * bar.width())
     assert bar.piece("augment").left() == pytest.approx(bar.piece("data").right())
     assert bar.piece("optimizer").right() == pytest.approx(bar.width())
     assert bar.piece("communication").width() == 0
 
 
-def test_that_the_legend_names_what_has_been_seen_of_the_run_and_keeps_it(bar: TimeBar) -> None:
+def test_time_bar_legend_keeps_known_parts(bar: TimeBar) -> None:
     first = [entry.part for entry in bar.entries()]
     assert first == ["data", "augment", "forward", "backward", "optimizer", None]
     height = bar.height()
@@ -70,136 +71,90 @@ def test_that_the_legend_names_what_has_been_seen_of_the_run_and_keeps_it(bar: T
     assert [entry.part for entry in bar.entries()] == ["forward", None]
 
 
-def test_that_the_legend_never_leaves_the_widget(bar: TimeBar) -> None:
-    for width in (190, 380, 600, 1900):
-        bar.resize(width, bar.height())
-        for entry in bar.entries():
-            assert entry.rect.right() <= width + 1
-            assert entry.rect.bottom() <= bar.height()
-
-
-def test_that_pointing_at_a_piece_or_at_its_name_tells_of_it(bar: TimeBar) -> None:
+def test_time_bar_finds_part_at_point(bar: TimeBar) -> None:
     assert bar.part_at(bar.piece("forward").center().toPoint()) == "forward"
     named = next(entry for entry in bar.entries() if entry.part == "forward")
     assert bar.part_at(named.rect.center().toPoint()) == "forward"
-    assert bar.part_at(QPoint(bar.width() // 2, BAR + 2)) is None
+    assert bar.part_at(QPoint(bar.width() // 2, BAR_HEIGHT + 2)) is None
 
 
-def test_that_what_is_pointed_at_is_framed_until_the_pointer_leaves(bar: TimeBar, qtbot: QtBot) -> None:
-    piece = bar.piece("forward")
-    edge = QPoint(round(piece.left()) + 1, BAR // 2)
-    ink = theme.colors().text
-    qtbot.mouseMove(bar, piece.center().toPoint())
-    qtbot.waitUntil(lambda: bar.grab().toImage().pixelColor(edge).name() == ink)
-    QApplication.sendEvent(bar, QEvent(QEvent.Type.Leave))
-    assert bar.grab().toImage().pixelColor(edge).name() != ink
-
-
-def test_that_the_time_is_told_in_words(bar: TimeBar) -> None:
+def test_time_bar_describes_parts_by_size(bar: TimeBar) -> None:
     assert bar.accessibleName() == "Time of a step"
-    assert bar.accessibleDescription() == describe(spent())
-    assert describe(spent()) == (
+    assert bar.accessibleDescription() == describe_time(spent())
+    assert describe_time(spent()) == (
         "A step takes 10.0 ms. Data wait 4.00 ms, 40 % of each step. Backward 3.60 ms, 36 % of each step. "
         "Forward 1.80 ms, 18 % of each step. Optimizer 0.40 ms, 4.0 % of each step. Augment 0.20 ms, 2.0 % of each step."
     )
 
 
-def test_that_figures_are_short() -> None:
-    assert [milliseconds(seconds) for seconds in (0.00042, 0.0315, 0.204, 1.2041)] == [
-        "0.42 ms", "31.5 ms", "204 ms", "1,204 ms",
-    ]  # fmt: skip
-    assert [percent(share) for share in (0.002, 0.0994, 0.0996, 0.456)] == ["0.2 %", "9.9 %", "10 %", "46 %"]
-
-
-@pytest.mark.parametrize("dark", [False, True])
-def test_that_every_part_is_told_from_all_others_without_its_colour(
-    styled: QApplication, monkeypatch: pytest.MonkeyPatch, dark: bool
-) -> None:
-    monkeypatch.setattr(theme, "is_dark", lambda: dark)
-    seen: list[tuple[object, QColor]] = []
+@pytest.mark.parametrize("is_dark", [False, True])
+def test_part_fills_differ_without_color(styled: QApplication, monkeypatch: pytest.MonkeyPatch, is_dark: bool) -> None:
+    monkeypatch.setattr(theme, "is_dark", lambda: is_dark)
+    fills_by_style: list[tuple[object, QColor]] = []
     for part in ORDER:
         ground, pattern = fills.part_fill(part)
-        alike = [other for style, other in seen if style == pattern.style()]
-        assert all(fills.contrast(ground, other) > 1.25 for other in alike), part
-        seen.append((pattern.style(), ground))
+        same_style = [other for style, other in fills_by_style if style == pattern.style()]
+        assert all(fills.contrast(ground, other) > 1.25 for other in same_style), part
+        fills_by_style.append((pattern.style(), ground))
 
 
-@pytest.mark.parametrize("dark", [False, True])
-@pytest.mark.parametrize("width", [240, 1900])
-def test_that_bar_and_legend_are_painted_at_any_width_in_either_scheme(
-    bar: TimeBar, monkeypatch: pytest.MonkeyPatch, dark: bool, width: int
-) -> None:
-    monkeypatch.setattr(theme, "is_dark", lambda: dark)
-    bar.resize(width, bar.height())
-    drawn = bar.grab().toImage()
-    backward = fills.part_fill("backward")[0].name()
-    assert drawn.pixelColor(bar.piece("backward").center().toPoint()).name() == backward
-    swatch = next(entry for entry in bar.entries() if entry.part == "backward").rect
-    assert drawn.pixelColor(int(swatch.left()) + 6, int(swatch.center().y())).name() == backward
-
-
-def test_that_nothing_is_shown_before_the_run_has_told_it(view: TimeSpentView) -> None:
-    view.show_data(RunData(), active=True)
+def test_time_view_is_hidden_without_data(view: TimeSpentView) -> None:
+    view.show_data(RunData(), is_active=True)
     assert view.isHidden()
-    view.show_data(data(spent(FINE)), active=True)
+    view.show_data(data(spent(FINE)), is_active=True)
     assert not view.isHidden()
-    assert view.sentence.text() == FINE.sentence
-    assert view.change.isHidden(), "nothing is to be changed"
+    assert view.label.text() == FINE.sentence
+    assert view.change.isHidden()
     view.restart()
     assert view.isHidden()
 
 
-def test_that_a_running_run_is_changed_as_it_goes(view: TimeSpentView, qtbot: QtBot) -> None:
-    view.show_data(data(spent(MORE_WORKERS)), active=True)
+def test_time_view_requests_workers_for_active_run(view: TimeSpentView, qtbot: QtBot) -> None:
+    view.show_data(data(spent(MORE_WORKERS)), is_active=True)
     assert view.change.text() == "Use 4 workers now"
-    with qtbot.waitSignal(view.loader_workers_wanted) as asked:
+    with qtbot.waitSignal(view.loader_workers_requested) as signal:
         view.change.click()
-    assert asked.args == [4]
+    assert signal.args == [4]
     assert (view.change.text(), view.change.isEnabled()) == ("Requested", False)
-    again = msgspec.structs.replace(MORE_WORKERS, sentence="The CPU waits a little less.")
-    view.show_data(data(spent(again)), active=True)
-    assert not view.change.isEnabled(), "the same has been asked for"
-    view.show_data(data(spent(msgspec.structs.replace(MORE_WORKERS, value=6))), active=True)
+    reworded = msgspec.structs.replace(MORE_WORKERS, sentence="The CPU waits a little less.")
+    view.show_data(data(spent(reworded)), is_active=True)
+    assert not view.change.isEnabled()
+    view.show_data(data(spent(msgspec.structs.replace(MORE_WORKERS, value=6))), is_active=True)
     assert (view.change.text(), view.change.isEnabled()) == ("Use 6 workers now", True)
 
 
-def test_that_a_run_that_has_ended_is_changed_the_next_time(view: TimeSpentView, qtbot: QtBot) -> None:
-    view.show_data(data(spent(MORE_WORKERS)), active=True)
-    view.show_data(data(spent(MORE_WORKERS)), active=False)
+def test_time_view_requests_setting_for_ended_run(view: TimeSpentView, qtbot: QtBot) -> None:
+    view.show_data(data(spent(MORE_WORKERS)), is_active=True)
+    view.show_data(data(spent(MORE_WORKERS)), is_active=False)
     assert view.change.text() == "Use next time"
-    with qtbot.waitSignal(view.next_time_wanted) as wanted:
+    with qtbot.waitSignal(view.setting_requested) as signal:
         view.change.click()
-    assert wanted.args == ["loader_workers", 4]
+    assert signal.args == ["loader_workers", 4]
     assert view.change.text() == "Set for the next run"
 
 
-def test_that_the_button_says_what_it_does(view: TimeSpentView) -> None:
-    view.show_data(data(spent(NEXT_TIME)), active=True)
-    assert view.change.text() == "Use next time"
-    assert view.change.accessibleDescription() == "Sets Precision to bf16 in the form"
-
-
-def test_that_advice_of_a_newer_footplate_has_no_button(view: TimeSpentView) -> None:
-    view.show_data(data(spent(Advice(sentence="Turn it up.", field="warp", value=9))), active=True)
-    assert view.sentence.text() == "Turn it up."
+def test_time_view_has_no_button_for_unknown_field(view: TimeSpentView) -> None:
+    view.show_data(data(spent(Advice(sentence="Turn it up.", field="warp", value=9))), is_active=True)
+    assert view.label.text() == "Turn it up."
     assert view.change.isHidden()
 
 
-def test_that_the_next_run_gets_what_was_advised(open_window: Callable[[], MainWindow]) -> None:
+def test_window_puts_advised_setting_into_form(open_window: Callable[[], MainWindow]) -> None:
     window = open_window()
     assert window.workspace is not None
-    window.workspace.run.next_time_wanted.emit("loader_workers", 7)
+    window.workspace.run.setting_requested.emit("loader_workers", 7)
     assert window.form.field_value("loader_workers") == 7
-    assert window.message.text() == "Loader workers is set to 7 in the form, for the next run."
-    window.workspace.run.next_time_wanted.emit("precision", "bf16")
+    assert "Loader workers" in window.message.text()
+    window.workspace.run.setting_requested.emit("precision", "bf16")
     assert window.form.values()["precision"] == "bf16"
 
 
-def test_that_what_was_chosen_stands_in_the_log() -> None:
-    said = RunData()
-    said.apply(Chosen(n=1, field="picture_cache", choice="disk", why="Decoded once, for later runs."))
-    said.apply(Chosen(n=2, field="precision", choice="bf16", why="the GPUs compute in it"))
-    assert [line.text for line in said.lines] == [
+def test_run_data_logs_automatic_choices() -> None:
+    chosen = [
+        Chosen(field="picture_cache", choice="disk", why="Decoded once, for later runs."),
+        Chosen(field="precision", choice="bf16", why="the GPUs compute in it"),
+    ]
+    assert [line.text for line in data_from(chosen).lines] == [
         "Decoded images: disk. Decoded once, for later runs.",
         "Precision: bf16. The GPUs compute in it.",
     ]

@@ -1,4 +1,4 @@
-"""The view of a model, showing a past run."""
+"""Model view of a past run."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from pytestqt.qtbot import QtBot
 from engine.runs.folder import RunFolder
 from gui.run.model.view import ModelView
 from gui.run.order_pages import RESULT
-from tests.gui.run.model.written_evaluations import keep, make_dataset
+from tests.gui.run.model.saved_evaluations import make_dataset, save_evaluation
 from tests.gui.sources.written_runs import a_run
 
 
 @pytest.fixture(autouse=True)
-def own_trash(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def trash(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     data = tmp_path / "data"
     data.mkdir()
     monkeypatch.setenv("XDG_DATA_HOME", str(data))
@@ -31,10 +31,10 @@ def dataset(styled: QApplication, tmp_path: Path) -> Path:
 
 @pytest.fixture
 def run(dataset: Path) -> RunFolder:
-    """With one evaluation."""
+    """Run with one evaluation."""
     made = a_run(8, dataset=str(dataset))
     (made.checkpoints / "best.pt").write_bytes(b"weights")
-    keep(made, dataset)
+    save_evaluation(made, dataset)
     return made
 
 
@@ -50,7 +50,7 @@ def empty_view(styled: QApplication, qtbot: QtBot) -> Iterator[ModelView]:
 
 @pytest.fixture
 def view(empty_view: ModelView, run: RunFolder, qtbot: QtBot) -> ModelView:
-    """On whose screen the evaluation is."""
+    """Model view that shows the evaluation."""
     empty_view.show_run(run)
     qtbot.waitUntil(lambda: empty_view.pages.currentIndex() == RESULT)
     return empty_view

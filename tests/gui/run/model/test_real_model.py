@@ -1,4 +1,4 @@
-"""Real runs evaluated from the window by the real child, their worst samples drawn, and what the model looks at."""
+"""Evaluation, drawings and heat maps of a real run by the real child process."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 from pytestqt.qtbot import QtBot
 
+from engine.contract.inference.explanation import ExplainOrder
+from engine.contract.inference.showing import ShowOrder
 from engine.runs.folder import RunFolder
 from gui.run.model.result import CLASSES, CURVES, SAMPLES
 from gui.run.model.view import ModelView
@@ -18,29 +20,29 @@ from tests.engine.inference.conftest import trained  # noqa: F401
 from tests.support.trained_runs import Trained
 
 
-def evaluated(view: ModelView, run: Trained, folder: Path, qtbot: QtBot) -> RunFolder:
-    """A copy of the run, evaluated by a press of the button."""
+def evaluate(view: ModelView, run: Trained, folder: Path, qtbot: QtBot) -> RunFolder:
+    """Copy the run and evaluate it by a click."""
     shutil.copytree(run.run.path, folder)
     view.show_run(RunFolder(folder))
     qtbot.waitUntil(lambda: view.pages.currentIndex() == FORM and view.form.start.isEnabled())
-    told: list[str] = []
-    view.pages.child.progress.connect(lambda progress: told.append(progress.what))
+    activities: list[str] = []
+    view.pages.child.progress.connect(lambda progress: activities.append(progress.what))
     view.form.start.click()
     qtbot.waitUntil(lambda: view.pages.currentIndex() == RESULT)
-    assert any(what.startswith("Evaluating") for what in told)
+    assert any(activity.startswith("Evaluating") for activity in activities)
     return RunFolder(folder)
 
 
 @pytest.mark.long
-def test_that_a_run_is_evaluated_its_masks_are_drawn_and_it_says_what_it_looks_at(
+def test_model_view_evaluates_draws_and_explains_real_run(
     empty_view: ModelView,
     trained: Callable[[str], Trained],  # noqa: F811
     tmp_path: Path,
     qtbot: QtBot,
 ) -> None:
     view, run = empty_view, trained("segmentation")
-    evaluated(view, run, tmp_path / "run", qtbot)
-    shown = {title: value for title, value, _ in view.result.summary.measures.texts()}
+    evaluate(view, run, tmp_path / "run", qtbot)
+    shown = {title: value for title, value, _ in view.result.summary.metrics.texts()}
     assert shown["Mean IoU"] == f"{100 * run.measures['miou']:.1f} %"
     assert view.result.tabs.isTabVisible(CLASSES)
     assert not view.result.tabs.isTabVisible(CURVES)
@@ -49,12 +51,12 @@ def test_that_a_run_is_evaluated_its_masks_are_drawn_and_it_says_what_it_looks_a
     samples.open(0)
     detail = samples.detail
     qtbot.waitUntil(detail.truth.isVisible)
-    assert detail.truth.pane.trouble == detail.prediction.pane.trouble == ""
+    assert detail.truth.pane.problem == detail.prediction.pane.problem == ""
     assert [entry.name for entry in detail.drawings.legend] == ["class 0", "class 1", "class 2"]
-    orders = detail.drawings._orders
+    order = detail.drawings.child.order
     samples.open(1)
     qtbot.waitUntil(detail.truth.isVisible)
-    assert detail.drawings._orders == orders  # it was drawn with the first
+    assert detail.drawings.child.order is order  # one order draws several samples
     detail.maps.on.setChecked(True)
     detail.maps.first.set_value("2")
     qtbot.waitUntil(lambda: bool(detail.maps.maps))
@@ -62,6 +64,6 @@ def test_that_a_run_is_evaluated_its_masks_are_drawn_and_it_says_what_it_looks_a
     assert "class 1" in title
     assert not isinstance(image, str)
     assert detail.heat[0].isVisible()
-    folders = [made._folder for made in (detail.maps, detail.drawings)]
+    orders = [detail.maps.child.order, detail.drawings.child.order]
     view.close_work()
-    assert not any(folder is None or Path(folder.name).exists() for folder in folders)
+    assert not any(Path(order.out).exists() for order in orders if isinstance(order, ExplainOrder | ShowOrder))

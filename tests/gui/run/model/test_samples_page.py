@@ -1,4 +1,4 @@
-"""The samples of an evaluation: the worst first, filtered, opened, marked and saved, by the keyboard alone."""
+"""Samples of an evaluation: filtered, opened, marked, reviewed and exported."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from engine.runs.folder import RunFolder
 from gui.run.model.result import SAMPLES
 from gui.run.model.samples.marks import MARKS_FILE
 from gui.run.model.samples.page import DETAIL, WALL, SamplesPage
-from gui.run.model.samples.ranking import Choice, ranked
+from gui.run.model.samples.ranking import Choice, rank_samples
 from gui.run.model.view import ModelView
 from gui.sources.dataset_images import read_image
 from gui.sources.evaluations import OpenedEvaluation, SampleTable
-from tests.gui.run.model.written_evaluations import CLASSES, COUNT, keep
+from tests.gui.run.model.saved_evaluations import CLASSES, COUNT, save_evaluation
 
 
 @pytest.fixture
@@ -31,7 +31,7 @@ def page(view: ModelView, qtbot: QtBot) -> SamplesPage:
     return view.result.samples
 
 
-def test_that_the_worst_come_first_and_filters_are_for_classes_and_errors(page: SamplesPage) -> None:
+def test_samples_page_filters_and_sorts(page: SamplesPage) -> None:
     assert page.wall.shown.rows[:3] == [5, 4, 1]
     assert len(page.wall.shown.rows) == COUNT
     page.wrong.setChecked(True)
@@ -44,10 +44,10 @@ def test_that_the_worst_come_first_and_filters_are_for_classes_and_errors(page: 
     page.sort.set_value("order")
     assert page.wall.shown.rows == [1, 6, 7]
     page.predicted.set_value("-1")
-    assert page.told.text() == "No samples match."
+    assert page.summary.text() == "No samples match."
 
 
-def test_that_thumbnails_are_read_as_they_come_into_sight(page: SamplesPage, qtbot: QtBot) -> None:
+def test_wall_loads_visible_thumbnails(page: SamplesPage, qtbot: QtBot) -> None:
     thumbnails = page.wall.thumbnails
     qtbot.waitUntil(lambda: (page.wall.grab() is not None) and thumbnails.image(page.wall.shown.file(0)) is not None)
     image = thumbnails.image(page.wall.shown.file(0))
@@ -55,13 +55,13 @@ def test_that_thumbnails_are_read_as_they_come_into_sight(page: SamplesPage, qtb
     assert (image.width(), image.height()) == (12, 8)
 
 
-def test_that_a_sample_is_opened_marked_and_left_by_keys(page: SamplesPage, run: RunFolder, qtbot: QtBot) -> None:
+def test_samples_page_opens_and_marks_by_keys(page: SamplesPage, run: RunFolder, qtbot: QtBot) -> None:
     page.wall.choose(0)
     qtbot.keyClick(page.wall, Qt.Key.Key_Return)
     assert page.stack.currentIndex() == DETAIL
     detail = page.detail
     assert detail.name.text() == "val/birch/1.png · 1 of 12"
-    assert detail.words.text().startswith("Truth: birch · Prediction: cedar · Loss ")
+    assert detail.caption.text().startswith("Truth: birch · Prediction: cedar · Loss ")
     qtbot.waitUntil(lambda: not detail.image.pane.image_rect().isEmpty())
     qtbot.keyClick(detail.image.pane, Qt.Key.Key_Space)
     qtbot.keyClick(detail.image.pane, Qt.Key.Key_Right)
@@ -72,25 +72,25 @@ def test_that_a_sample_is_opened_marked_and_left_by_keys(page: SamplesPage, run:
     assert page.wall.current() == 1
     qtbot.keyClick(page.wall, Qt.Key.Key_Space)
     assert page.wall.shown.marked == {4, 5}
-    kept = run.path / "evaluations/20261124-100000-val" / MARKS_FILE
-    qtbot.waitUntil(lambda: kept.exists() and kept.read_text() == "[4,5]")
+    marks = run.path / "evaluations/20261124-100000-val" / MARKS_FILE
+    qtbot.waitUntil(lambda: marks.exists() and marks.read_text() == "[4,5]")
 
 
-def test_that_marks_are_kept_shown_alone_and_saved(
+def test_marks_are_restored_filtered_and_exported(
     view: ModelView, run: RunFolder, dataset: Path, tmp_path: Path, qtbot: QtBot
 ) -> None:
-    other = keep(run, dataset, "20261125-100000-val", date="2026-11-25T10:00:00Z")
+    other = save_evaluation(run, dataset, "20261125-100000-val", date="2026-11-25T10:00:00Z")
     (other.folder / MARKS_FILE).write_text("[1,4,99]")
     view.result.tabs.setCurrentIndex(SAMPLES)
-    view._look(other.folder.name)
+    view.reload(other.folder.name)
     page = view.result.samples
     qtbot.waitUntil(lambda: page.wall.shown.marked == {1, 4})
     page.only_marked.setChecked(True)
     assert page.wall.shown.rows == [4, 1]
-    assert page.menu.text() == "Save 2 marked …"
-    with qtbot.waitSignal(page.message) as told:
-        page.menu.save_list(tmp_path / "marked.csv")
-    assert told.args == [f"2 marked samples saved to {tmp_path / 'marked.csv'}.", "info"]
+    assert page.save_marked.text().startswith("Save 2 ")
+    with qtbot.waitSignal(page.message) as signal:
+        page.save_marked.save_list(tmp_path / "marked.csv")
+    assert signal.args[1] == "info"
     with (tmp_path / "marked.csv").open(newline="") as stream:
         rows = list(csv.reader(stream))
     assert rows == [
@@ -100,8 +100,8 @@ def test_that_marks_are_kept_shown_alone_and_saved(
     ]
 
 
-def a_review(opened: OpenedEvaluation) -> Review:
-    """One wrong label, and a pair of the same image of which one is in another split."""
+def make_review(opened: OpenedEvaluation) -> Review:
+    """Return a review with a wrong label, and a duplicate of an image in another split."""
     one, other = (ReviewedSample(path=f"val/{name}.png", split="val") for name in ("birch/1", "cedar/0"))
     train = ReviewedSample(path="train/ash/7.png", split="train")
     return Review(
@@ -123,28 +123,28 @@ def a_review(opened: OpenedEvaluation) -> Review:
     )
 
 
-def test_that_a_review_shows_wrong_labels_and_what_occurs_twice(page: SamplesPage, qtbot: QtBot) -> None:
-    opened = page._opened
+def test_review_shows_wrong_labels_and_duplicates(view: ModelView, page: SamplesPage, qtbot: QtBot) -> None:
+    opened = view.result.opened
     assert opened is not None
     assert not page.review.shown.isVisible()
     file = opened.kept.folder.parents[1] / "reviews" / "1.json"
     file.parent.mkdir()
-    file.write_bytes(msgspec.json.encode(a_review(opened)))
+    file.write_bytes(msgspec.json.encode(make_review(opened)))
     page.review.child.done.emit(str(file))
     qtbot.waitUntil(lambda: page.wall.shown.rows == [5])
     index = page.wall.shown.index(0)
     assert page.wall.shown.data(index) == "1.png: birch → cedar, 10 % → 80 %"
-    assert page.told.text() == "1 label is probably wrong; about 2 wrong labels are to be expected in all"
+    assert page.summary.text().startswith("1 label is probably wrong")
     qtbot.keyClick(page.wall, Qt.Key.Key_Space)
     assert page.wall.shown.rows == [5]
-    page.review.shown.set_value("twice")
+    page.review.shown.set_value("duplicates")
     assert page.wall.shown.data(page.wall.shown.index(0)) == "0.png: the same as 7.png, train"
     page.wrong.setChecked(True)
     assert page.review.shown.value() == "all"
     assert page.wall.shown.rows == [5, 4, 1]
 
 
-def test_that_the_model_of_samples_is_a_sound_one(page: SamplesPage) -> None:
+def test_sample_model_is_consistent(page: SamplesPage) -> None:
     tester = QAbstractItemModelTester(page.wall.shown, QAbstractItemModelTester.FailureReportingMode.Fatal, page)
     page.wrong.setChecked(True)
     assert tester.model() is page.wall.shown
@@ -152,7 +152,7 @@ def test_that_the_model_of_samples_is_a_sound_one(page: SamplesPage) -> None:
     assert page.wall.shown.data(first, Qt.ItemDataRole.AccessibleTextRole).startswith("1.png: birch → cedar, loss ")
 
 
-def test_that_samples_with_several_labels_are_found_by_each_and_by_none() -> None:
+def test_rank_samples_matches_each_of_several_labels() -> None:
     samples = SampleTable(
         paths=("a", "b", "c"),
         splits=("val",) * 3,
@@ -161,18 +161,14 @@ def test_that_samples_with_several_labels_are_found_by_each_and_by_none() -> Non
         true=((0, 1), (), (1,)),
         predicted=((), (1,), (1,)),
     )
-    assert ranked(samples, Choice(true=1)).tolist() == [2, 0]
-    assert ranked(samples, Choice(predicted=-1)).tolist() == [0]
-    assert ranked(samples, Choice()).tolist() == [2, 0, 1]  # what has no loss comes last
+    assert rank_samples(samples, Choice(true=1)).tolist() == [2, 0]
+    assert rank_samples(samples, Choice(predicted=-1)).tolist() == [0]
+    assert rank_samples(samples, Choice()).tolist() == [2, 0, 1]  # NaN comes last
 
 
-def test_that_files_without_an_image_say_why(tmp_path: Path) -> None:
+def test_read_image_explains_unreadable_files(tmp_path: Path) -> None:
     (tmp_path / "a.jpg").write_text("<svg xmlns='http://www.w3.org/2000/svg' width='9' height='9'/>")
     assert read_image(tmp_path / "a.jpg") == "a.jpg is not an image that can be shown here."
     assert read_image(tmp_path / "b.jpg") == "b.jpg is missing."
-    assert "is a FIFO" in str(read_image(make_fifo(tmp_path / "c.jpg")))
-
-
-def make_fifo(path: Path) -> Path:
-    os.mkfifo(path)
-    return path
+    os.mkfifo(tmp_path / "c.jpg")
+    assert "is a FIFO" in str(read_image(tmp_path / "c.jpg"))

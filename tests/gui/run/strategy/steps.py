@@ -1,4 +1,4 @@
-"""What the ranks did in one step, small enough to reckon by hand."""
+"""Events of a pipeline step that is small enough to calculate by hand."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from engine.contract.events import Action, RanksTimed, RankTimes, ScheduleTraced
 
 
 def trace(**changes: object) -> ScheduleTraced:
-    """Two microbatches through two stages, ten milliseconds forward and twenty back."""
+    """Return a trace of two microbatches on two stages: 10 ms forward, 20 ms backward."""
     first = (
         Action("F", 0, 0, 0.00, 0.01), Action("F", 0, 1, 0.01, 0.02),
         Action("B", 0, 0, 0.04, 0.06), Action("B", 0, 1, 0.07, 0.09),

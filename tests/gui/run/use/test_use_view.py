@@ -1,6 +1,4 @@
-"""The view in which a run's model is used, with a real run: files are dropped and predicted for, the model is
-converted.
-"""
+"""Uses of a real run's model: predictions, conversion and live video."""
 
 from __future__ import annotations
 
@@ -9,8 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from PySide6.QtCore import QMimeData, QPointF, Qt, QUrl
-from PySide6.QtGui import QDropEvent
+from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
@@ -18,8 +15,9 @@ from engine.contract.inference.prediction import PREDICTED
 from engine.contract.problems import Problem
 from engine.inference.video import VideoWriter
 from engine.runs.folder import RunFolder
-from gui.run.order_pages import FAULT, FORM, RESULT
+from gui.run.order_pages import FAILURE, FORM, RESULT
 from gui.run.use.view import CONVERT, LIVE, UseView
+from tests.support.drops import drop_event
 from tests.support.trained_runs import LABELS, Trained, train
 from tests.support.worker_group import Forker
 
@@ -41,38 +39,29 @@ def view(styled: QApplication, qtbot: QtBot) -> Iterator[UseView]:
     made.close_work()
 
 
-def drop(view: UseView, *paths: Path) -> None:
-    mime = QMimeData()
-    mime.setUrls([QUrl.fromLocalFile(str(path)) for path in paths])
-    event = QDropEvent(
-        QPointF(10, 10), Qt.DropAction.CopyAction, mime, Qt.MouseButton.LeftButton, Qt.KeyboardModifier.NoModifier
-    )
-    view.dropEvent(event)
-
-
-def test_that_dropped_files_are_predicted_for(view: UseView, trained: Trained, tmp_path: Path, qtbot: QtBot) -> None:
+def test_use_view_predicts_dropped_files(view: UseView, trained: Trained, tmp_path: Path, qtbot: QtBot) -> None:
     view.show_run(trained.run)
     form = view.predict_form
     qtbot.waitUntil(lambda: form.act.disabled_reason == "Add files first")
     folder = Path(trained.job.data.dataset, "val")
-    drop(view, folder / "red" / "0.png", folder / "green")
+    view.dropEvent(drop_event(folder / "red" / "0.png", folder / "green"))
     assert form.paths() == [str(folder / "red" / "0.png"), str(folder / "green")]
-    assert not form.threshold.isEnabled()  # one class counts, whatever its probability
+    assert not form.threshold.isEnabled()  # classification predicts the best class
     form.out.set_value(str(tmp_path / "out"))
     qtbot.mouseClick(form.start, Qt.MouseButton.LeftButton)
-    assert view.predict.working
-    qtbot.waitUntil(lambda: view.predict.currentIndex() in (RESULT, FAULT))
-    assert view.predict.currentIndex() == RESULT, view.predict.fault.text()
+    assert view.predict.is_working
+    qtbot.waitUntil(lambda: view.predict.currentIndex() in (RESULT, FAILURE))
+    assert view.predict.currentIndex() == RESULT, view.predict.failure.text()
     result = view.predict_result
     qtbot.waitUntil(lambda: result.list.count() == 6)
     predicted = PREDICTED.decode((tmp_path / "out" / "predictions.json").read_bytes())
     assert predicted.predicted == 6
     qtbot.waitUntil(lambda: not result.image.image_rect().isEmpty())
-    assert result.words.text() == predicted.rows[0].words
+    assert result.caption.text() == predicted.rows[0].words
 
 
 @pytest.mark.long
-def test_that_the_model_is_converted(view: UseView, trained: Trained, tmp_path: Path, qtbot: QtBot) -> None:
+def test_use_view_converts_model(view: UseView, trained: Trained, tmp_path: Path, qtbot: QtBot) -> None:
     view.show_run(trained.run)
     view.tabs.setCurrentIndex(CONVERT)
     convert = view.convert_form
@@ -81,14 +70,14 @@ def test_that_the_model_is_converted(view: UseView, trained: Trained, tmp_path: 
     convert.targets["safetensors"].setChecked(True)
     convert.out.set_value(str(tmp_path))
     qtbot.mouseClick(convert.start, Qt.MouseButton.LeftButton)
-    qtbot.waitUntil(lambda: view.convert.currentIndex() in (RESULT, FAULT))
-    assert view.convert.currentIndex() == RESULT, view.convert.fault.text()
+    qtbot.waitUntil(lambda: view.convert.currentIndex() in (RESULT, FAILURE))
+    assert view.convert.currentIndex() == RESULT, view.convert.failure.text()
     qtbot.waitUntil(lambda: view.convert_result.files.rowCount() > 0)
     assert any(row[0].startswith("model.safetensors: ") for row in view.convert_result.files.texts())
 
 
-def order_into_a_full_folder(view: UseView, trained: Trained, out: Path, qtbot: QtBot) -> None:
-    """Asks for predictions in `out`, where somebody's file is."""
+def submit_with_full_folder(view: UseView, trained: Trained, out: Path, qtbot: QtBot) -> None:
+    """Submit an order for predictions in `out`, which has a user's file."""
     out.mkdir()
     (out / "thesis.txt").write_text("years of work")
     view.show_run(trained.run)
@@ -99,30 +88,26 @@ def order_into_a_full_folder(view: UseView, trained: Trained, out: Path, qtbot: 
     form.act.trigger()
 
 
-def test_that_a_refusal_names_what_stands_in_the_way_and_the_form_keeps_what_was_typed(
-    view: UseView, trained: Trained, tmp_path: Path, qtbot: QtBot
-) -> None:
-    order_into_a_full_folder(view, trained, tmp_path / "out", qtbot)
-    assert view.predict.working
+def test_prediction_refusal_keeps_form(view: UseView, trained: Trained, tmp_path: Path, qtbot: QtBot) -> None:
+    submit_with_full_folder(view, trained, tmp_path / "out", qtbot)
+    assert view.predict.is_working
     view.predict.child.cancel()
     view.predict.child.refused.emit((Problem("out", f"{tmp_path / 'out'} is not empty.", "Choose another folder."),))
-    assert view.predict.currentIndex() == FAULT
-    assert str(tmp_path / "out") in view.predict.fault.text()
-    qtbot.mouseClick(view.predict.again, Qt.MouseButton.LeftButton)
+    assert view.predict.currentIndex() == FAILURE
+    assert str(tmp_path / "out") in view.predict.failure.text()
+    qtbot.mouseClick(view.predict.retry, Qt.MouseButton.LeftButton)
     assert view.predict.currentIndex() == FORM
     assert view.predict_form.out.value() == str(tmp_path / "out")
 
 
 @pytest.mark.long
-def test_that_the_engine_itself_refuses_a_folder_with_files_of_others(
-    view: UseView, trained: Trained, tmp_path: Path, qtbot: QtBot
-) -> None:
-    order_into_a_full_folder(view, trained, tmp_path / "out", qtbot)
-    qtbot.waitUntil(lambda: view.predict.currentIndex() == FAULT)
-    assert str(tmp_path / "out") in view.predict.fault.text()
+def test_engine_refuses_full_output_folder(view: UseView, trained: Trained, tmp_path: Path, qtbot: QtBot) -> None:
+    submit_with_full_folder(view, trained, tmp_path / "out", qtbot)
+    qtbot.waitUntil(lambda: view.predict.currentIndex() == FAILURE)
+    assert str(tmp_path / "out") in view.predict.failure.text()
 
 
-def test_that_a_run_without_a_checkpoint_is_told_of(view: UseView, tmp_path: Path, qtbot: QtBot) -> None:
+def test_use_view_needs_checkpoint(view: UseView, tmp_path: Path, qtbot: QtBot) -> None:
     view.show_run(RunFolder(tmp_path))
     view.predict_form.add([str(tmp_path)])
     qtbot.waitUntil(lambda: view.predict_form.act.disabled_reason == "The run has no checkpoint yet")
@@ -130,9 +115,7 @@ def test_that_a_run_without_a_checkpoint_is_told_of(view: UseView, tmp_path: Pat
 
 
 @pytest.mark.long
-def test_that_a_video_is_watched_frame_by_frame_until_its_end(
-    view: UseView, trained: Trained, tmp_path: Path, qtbot: QtBot
-) -> None:
+def test_live_view_watches_video_to_end(view: UseView, trained: Trained, tmp_path: Path, qtbot: QtBot) -> None:
     pytest.importorskip("cv2", reason="OpenCV is an extra")
     (tmp_path / "empty.mp4").touch()
     with VideoWriter(tmp_path / "walk.mp4", 25.0) as video:
@@ -145,11 +128,11 @@ def test_that_a_video_is_watched_frame_by_frame_until_its_end(
     live.source.set_value(str(tmp_path / "empty.mp4"))
     live.start.trigger()
     assert live.stop.ready
-    qtbot.waitUntil(lambda: "it is empty" in live.fault.text())
+    qtbot.waitUntil(lambda: "it is empty" in live.failure.text())
     live.source.set_value(str(tmp_path / "walk.mp4"))
     live.start.trigger()
-    qtbot.waitUntil(lambda: "images/s: " in live.words.text())
-    assert any(label in live.words.text() for label in LABELS)
+    qtbot.waitUntil(lambda: "images/s: " in live.caption.text())
+    assert any(label in live.caption.text() for label in LABELS)
     assert not live.image.image_rect().isEmpty()
-    qtbot.waitUntil(lambda: live.stop.disabled_reason == "Nothing is being watched")
-    assert not live.fault.text()
+    qtbot.waitUntil(lambda: not live.stop.ready)
+    assert not live.failure.text()

@@ -1,4 +1,4 @@
-"""How an evaluation is written: its measures with their intervals, its title, its classes."""
+"""Texts of an evaluation: metrics with intervals, titles and classes."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from gui.format import counted, lately, localised
 SPLITS = {"val": "validation", "test": "test", "train": "training", "all": "all samples"}
 
 
-def value_words(value: float | None, percent: bool = True) -> str:
-    """ "93.4 %" or "0.2134"."""
+def format_value(value: float | None, percent: bool = True) -> str:
+    """Format a metric such as "93.4 %" or "0.2134"."""
     if value is None:
         return NOT_KNOWN
     return f"{localised(100 * value, 1)} %" if percent else localised(value, 4)
 
 
-def interval_words(interval: Interval, percent: bool = True) -> str:
-    """ "91.8 – 94.9 %", "" where there is none."""
+def format_interval(interval: Interval, percent: bool = True) -> str:
+    """Format an interval such as "91.8 – 94.9 %", "" without one."""
     if interval.low is None or interval.high is None:
         return ""
     if percent:
@@ -31,16 +31,16 @@ def interval_words(interval: Interval, percent: bool = True) -> str:
     return f"{localised(interval.low, 4)} – {localised(interval.high, 4)}"
 
 
-def with_interval(interval: Interval | None, percent: bool = True) -> str:
-    """ "93.4 % (91.8 – 94.9 %)"."""
+def format_with_interval(interval: Interval | None, percent: bool = True) -> str:
+    """Format a metric with its interval, such as "93.4 % (91.8 – 94.9 %)"."""
     if interval is None:
         return NOT_KNOWN
-    within = interval_words(interval, percent)
-    return value_words(interval.value, percent) + (f" ({within})" if within else "")
+    bounds = format_interval(interval, percent)
+    return format_value(interval.value, percent) + (f" ({bounds})" if bounds else "")
 
 
-def measures_of(evaluation: Evaluation) -> list[tuple[Measure, Interval]]:
-    """The measures that it has, in their order, those that nobody describes last."""
+def list_metrics(evaluation: Evaluation) -> list[tuple[Measure, Interval]]:
+    """Return the metrics of the evaluation in their order, those without a description last."""
     described = {entry.id: entry for entry in evaluation.entries}
     others = (Measure(name, name, True) for name in evaluation.measures if name not in described)
     return [
@@ -50,8 +50,8 @@ def measures_of(evaluation: Evaluation) -> list[tuple[Measure, Interval]]:
     ]
 
 
-def seconds_of(date: str) -> float:
-    """A date as 2026-11-24T13:33:49Z in seconds since the epoch; 0 where it is written otherwise."""
+def parse_date(date: str) -> float:
+    """Parse a date such as 2026-11-24T13:33:49Z as seconds since the epoch; 0 if it is invalid."""
     try:
         return datetime.fromisoformat(date.replace("Z", "+00:00")).astimezone(UTC).timestamp()
     except ValueError:
@@ -59,21 +59,21 @@ def seconds_of(date: str) -> float:
 
 
 def evaluation_title(evaluation: Evaluation) -> str:
-    """ "14:05 · test · flowers · best.pt"."""
+    """Return a title such as "14:05 · test · flowers · best.pt"."""
     folder = shortened(Path(evaluation.dataset).name)
-    when = lately(seconds_of(evaluation.date))
+    when = lately(parse_date(evaluation.date))
     return " · ".join((when, SPLITS[evaluation.split], folder, shortened(evaluation.checkpoint)))
 
 
-def sample_count(evaluation: Evaluation) -> str:
-    """ "1,200 samples of test in /data/flowers"."""
+def describe_samples(evaluation: Evaluation) -> str:
+    """Describe the samples, such as "1,200 samples of test in /data/flowers"."""
     return f"{counted(evaluation.samples, 'sample')} of {SPLITS[evaluation.split]} in {evaluation.dataset}"
 
 
-def class_words(classes: Sequence[str], of: Sequence[int], nothing: str = "none") -> str:
-    """The names of the classes at the indices `of`; of a class that occurs several times, how often."""
+def format_classes(classes: Sequence[str], indices: Sequence[int], nothing: str = "none") -> str:
+    """Join the names of the classes at `indices`, with their number if repeated; `nothing` without any."""
     counts: dict[int, int] = {}
-    for index in of:
+    for index in indices:
         counts[index] = counts.get(index, 0) + 1
     names = (f"{_name(classes, index)}{f' × {count}' if count > 1 else ''}" for index, count in counts.items())
     return ", ".join(names) or nothing

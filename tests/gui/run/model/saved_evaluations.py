@@ -1,6 +1,4 @@
-"""Evaluations as the engine keeps them, of a run of 12 images in three classes, for what a real one would take
-seconds to say.
-"""
+"""Saved evaluations of a run with 12 images in three classes, without a training."""
 
 from __future__ import annotations
 
@@ -39,7 +37,7 @@ COUNT = EACH * len(CLASSES)
 
 
 def make_dataset(folder: Path) -> Path:
-    """val/CLASS/N.png, each of one colour."""
+    """Create val/CLASS/N.png, each of one color, and return `folder`."""
     for number, name in enumerate(CLASSES):
         (folder / "val" / name).mkdir(parents=True)
         for index in range(EACH):
@@ -50,17 +48,15 @@ def make_dataset(folder: Path) -> Path:
 
 
 def probabilities(wrong: tuple[int, ...]) -> np.ndarray:
-    """float32 [12, 3]: the true class has 0.6 + 0.02 n, but in the samples `wrong`, which are taken for the next
-    class.
-    """
+    """Return float32 [12, 3] probabilities; the samples `wrong` are predicted as the next class."""
     table = np.full((COUNT, len(CLASSES)), 0.1, np.float32)
     for row in range(COUNT):
-        found = (row // EACH + (row in wrong)) % len(CLASSES)
-        table[row, found] = 0.6 + 0.02 * row
+        predicted = (row // EACH + (row in wrong)) % len(CLASSES)
+        table[row, predicted] = 0.6 + 0.02 * row
     return table / table.sum(1, keepdims=True)
 
 
-def keep(
+def save_evaluation(
     run: RunFolder,
     dataset: Path,
     name: str = "20261124-100000-val",
@@ -69,12 +65,12 @@ def keep(
     split: EvaluationSplit = "val",
     date: str = "2026-11-24T10:00:00Z",
 ) -> KeptEvaluation:
-    """Keeps an evaluation in which the samples `wrong` are taken for the next class."""
+    """Save an evaluation that predicts the next class for the samples `wrong`."""
     table = probabilities(wrong)
-    true, found = np.arange(COUNT) // EACH, table.argmax(1)
-    right = (true == found).astype(float)
+    true, predicted = np.arange(COUNT) // EACH, table.argmax(1)
+    right = (true == predicted).astype(float)
     confusion = np.zeros((3, 3), int)
-    np.add.at(confusion, (true, found), 1)
+    np.add.at(confusion, (true, predicted), 1)
     losses = -np.log(table[np.arange(COUNT), true])
     top1 = float(right.mean())
     evaluation = Evaluation(
@@ -110,7 +106,7 @@ def keep(
         losses=tuple(losses.tolist()),
         correct=tuple(right.tolist()),
         true=tuple((int(each),) for each in true),
-        predicted=tuple((int(each),) for each in found),
+        predicted=tuple((int(each),) for each in predicted),
         confidence=tuple(table.max(1).tolist()),
     )
     draws = np.random.default_rng(0).normal(0, 0.01, 40)
@@ -128,21 +124,21 @@ def keep(
     return KeptEvaluation(folder, evaluation)
 
 
-def curve_of(table: np.ndarray, has_it: np.ndarray, index: int) -> ClassCurves:
-    """Every threshold there is, the best of them by F1."""
+def curve_of(table: np.ndarray, is_class: np.ndarray, index: int) -> ClassCurves:
+    """Return the curves of a class at every threshold, with the best one by F1."""
     thresholds = np.unique(table[:, index])[::-1].astype(float)
-    right = np.array([(table[has_it, index] >= t).sum() for t in thresholds])
-    wrong = np.array([(table[~has_it, index] >= t).sum() for t in thresholds])
-    f1 = 2 * right / (right + wrong + has_it.sum())
+    right = np.array([(table[is_class, index] >= t).sum() for t in thresholds])
+    wrong = np.array([(table[~is_class, index] >= t).sum() for t in thresholds])
+    f1 = 2 * right / (right + wrong + is_class.sum())
     return ClassCurves(
         class_index=index,
-        positives=int(has_it.sum()),
-        recall=tuple((right / has_it.sum()).tolist()),
+        positives=int(is_class.sum()),
+        recall=tuple((right / is_class.sum()).tolist()),
         precision=tuple((right / (right + wrong)).tolist()),
         thresholds=tuple(thresholds.tolist()),
         average_precision=Interval(0.9, 0.8, 1.0),
-        false_positive_rate=tuple((wrong / (~has_it).sum()).tolist()),
-        true_positive_rate=tuple((right / has_it.sum()).tolist()),
+        false_positive_rate=tuple((wrong / (~is_class).sum()).tolist()),
+        true_positive_rate=tuple((right / is_class.sum()).tolist()),
         auc=Interval(0.95),
         best_threshold=float(thresholds[f1.argmax()]),
         best_f1=float(f1.max()),

@@ -1,11 +1,11 @@
-"""Notes on a run besides its state: when it was resumed or restarted, and its warnings."""
+"""Notes on a run below its state: resumptions, restarts and warnings."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Literal
 
-from PySide6.QtWidgets import QVBoxLayout, QWidget
+from PySide6.QtWidgets import QWidget
 
 from engine.contract.events import RunStarted
 from gui.format import clock, localised
@@ -13,69 +13,69 @@ from gui.sources.run_data import RunData, Warnings, attempt_words
 from gui.sources.run_status import first_sentence
 from gui.titles import devices_words
 from gui.widgets.elided_label import ElidedLabel
+from gui.widgets.layouts import vbox
 
-_WARNINGS = 3
-"""The most kinds of warnings shown; the log has all."""
+_MAX_WARNINGS = 3
+"""Largest number of warnings shown; the log has all."""
 
 _FIRST = ("out_of_memory", "step_skipped", "steps_passed_over")
 """Warnings about changes to the training itself, shown first; the newest of the others fill the rest."""
 
 
 @dataclass(frozen=True)
-class Remark:
-    """One line of the header."""
+class Note:
+    """Line of the header."""
 
     kind: Literal["muted", "warning"]
     text: str
 
 
-def remarks(data: RunData) -> list[Remark]:
-    """All remarks on a run with these events."""
-    found = [Remark("muted", text) for text in (_resumed(data), _restarted(data)) if text]
+def notes(data: RunData) -> list[Note]:
+    """Return all notes on a run."""
+    found = [Note("muted", text) for text in (_resumed_text(data), _restarted_text(data)) if text]
     newest_first = reversed(data.warnings.values())
-    shown = sorted(newest_first, key=lambda warnings: warnings.newest.code not in _FIRST)[:_WARNINGS]
-    return found + [Remark("warning", _warned(each)) for each in shown]
+    shown = sorted(newest_first, key=lambda warnings: warnings.newest.code not in _FIRST)[:_MAX_WARNINGS]
+    return found + [Note("warning", _warning_text(each)) for each in shown]
 
 
-class RemarksView(QWidget):
-    """One muted line per remark; hidden without any."""
+class NotesView(QWidget):
+    """Lines with the notes on a run; hidden without any."""
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
-        self._shown: list[Remark] = []
+        self._shown: list[Note] = []
         self._lines: list[ElidedLabel] = []
-        self._layout = QVBoxLayout(self)
-        self._layout.setContentsMargins(0, 0, 0, 0)
-        self._layout.setSpacing(2)
+        self._layout = vbox(spacing=2)
+        self.setLayout(self._layout)
         self.hide()
 
     def show_data(self, data: RunData) -> None:
-        """Shows the remarks on a run."""
-        found = remarks(data)
+        """Show the notes on a run."""
+        found = notes(data)
         if found == self._shown:
             return
         self._shown = found
         while len(self._lines) < len(found):
             self._lines.append(ElidedLabel())
             self._layout.addWidget(self._lines[-1])
-        for line, remark in zip(self._lines, found, strict=False):
-            line.setText(f"⚠ {remark.text}" if remark.kind == "warning" else remark.text)
-            line.setToolTip(remark.text)
-            line.setObjectName(remark.kind)
+        for line, note in zip(self._lines, found, strict=False):
+            line.setText(f"⚠ {note.text}" if note.kind == "warning" else note.text)
+            line.setToolTip(note.text)
+            line.setObjectName(note.kind)
             line.style().polish(line)
         for index, line in enumerate(self._lines):
             line.setVisible(index < len(found))
         self.setVisible(bool(found))
 
 
-def _resumed(data: RunData) -> str:
+def _resumed_text(data: RunData) -> str:
     if data.executions < 2 or data.started is None:
         return ""
     times = "" if data.executions == 2 else f" {data.executions - 1} times, last"
     return f"Resumed{times} at {clock(data.started.time)} on {_devices(data.started)}"
 
 
-def _restarted(data: RunData) -> str:
+def _restarted_text(data: RunData) -> str:
     if not data.restarts or data.restarting is not None:  # the status line already says it
         return ""
     newest = data.restarts[-1]
@@ -84,7 +84,7 @@ def _restarted(data: RunData) -> str:
     return f"Restarted {often} at step {localised(newest.step or 0)}{changed}: {first_sentence(newest.cause)}"
 
 
-def _warned(warnings: Warnings) -> str:
+def _warning_text(warnings: Warnings) -> str:
     more = f" ({warnings.count} times)" if warnings.count > 1 else ""
     return f"{warnings.newest.message.rstrip('.')}{more}"
 

@@ -1,0 +1,50 @@
+"""Progress and problems of background work in one line."""
+
+from __future__ import annotations
+
+from PySide6.QtWidgets import QProgressBar, QWidget
+
+from engine.contract.inference.messages import Progress
+from engine.contract.problems import Problem
+from gui.sources.inference_child import InferenceChild
+from gui.widgets.elided_label import ElidedLabel
+from gui.widgets.layouts import hbox, vbox
+from gui.widgets.problem_label import ProblemLabel
+
+
+class ProgressLine(QWidget):
+    """Progress bar with a text, or problems; hidden without work and problems."""
+
+    def __init__(self, name: str) -> None:
+        """Create the line; `name` is the progress bar's accessible name."""
+        super().__init__()
+        self.progress = QProgressBar()
+        self.progress.setAccessibleName(name)
+        self.progress.setRange(0, 100)
+        self.progress.setFixedSize(90, 12)
+        self.progress.setTextVisible(False)
+        self.activity = ElidedLabel()
+        self.activity.setObjectName("muted")
+        self.problems = ProblemLabel()
+        self.setLayout(vbox(hbox(self.progress, (self.activity, 1)), self.problems, spacing=2))
+        self.end()
+
+    def follow(self, child: InferenceChild) -> None:
+        """Show the progress, refusals and failures of `child`; its owner ends the line when the work is done."""
+        child.progress.connect(self.show_progress)
+        child.refused.connect(lambda problems: self.end(*problems))
+        child.failed.connect(lambda text: self.end(Problem("", text)))
+
+    def show_progress(self, progress: Progress) -> None:
+        """Show the progress."""
+        self.progress.setValue(round(100 * progress.fraction))
+        self.activity.setText(f"{progress.what} …")
+        for widget in (self.progress, self.activity, self):
+            widget.show()
+
+    def end(self, *problems: Problem) -> None:
+        """Hide the progress, and show the `problems` that stopped the work."""
+        self.progress.hide()
+        self.activity.hide()
+        self.problems.show_problems(problems)
+        self.setVisible(bool(problems))

@@ -1,0 +1,43 @@
+"""Page of a run in a window of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from PySide6.QtWidgets import QApplication
+from pytestqt.qtbot import QtBot
+
+from engine.runs.folder import RunFolder
+from gui.run.page import RunPage
+from gui.sources.run_session import RunSession
+
+
+@pytest.fixture
+def page(styled: QApplication, qtbot: QtBot) -> RunPage:
+    session = RunSession()
+    page = RunPage(session)
+    session.setParent(page)
+
+    def close(_page: object) -> None:
+        page.exporter.close()
+        session.close()
+
+    qtbot.addWidget(page, before_close_func=close)
+    page.resize(1000, 1000)
+    page.show()
+    page.activateWindow()
+    return page
+
+
+@pytest.fixture
+def show(page: RunPage, qtbot: QtBot) -> Callable[[RunFolder], RunPage]:
+    """Function that opens a run and waits until it is shown completely."""
+
+    def open_run(run: RunFolder) -> RunPage:
+        page.store.open(run)
+        qtbot.waitUntil(lambda: not page.store.loading and page.charts is not None)
+        qtbot.waitUntil(lambda: page.store.up_to_date)
+        return page
+
+    return open_run

@@ -1,0 +1,19 @@
+"""Builder of the window's data of a run from events."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import chain
+
+from engine.contract.events import AnyEvent
+from gui.sources.run_data import RunData
+
+
+def data_from(*parts: Iterable[AnyEvent]) -> RunData:
+    """Return the data of a run with these events in order, numbered from 1."""
+    data = RunData()
+    events = list(chain(*parts))
+    for number, event in enumerate(events, 1):
+        event.n = number
+    data.apply_all(events)
+    return data
