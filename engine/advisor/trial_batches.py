@@ -8,7 +8,7 @@ from dataclasses import replace
 import msgspec
 import torch
 
-from engine.data.loading.base_loader import AHEAD, Batch
+from engine.data.loading.base_loader import PREFETCH, Batch
 from engine.data.loading.sampler import divide
 from engine.strategies.base import Strategy, memory_format
 from engine.training import worker
@@ -47,7 +47,7 @@ def reserve_prefetched(prepared: worker.WorkerContext) -> torch.Tensor | None:
     if not strategy.loads_data:
         return None
     count = _rank_images(strategy)
-    waiting = (AHEAD + 1) * (count + min(count, len(splits.val) // strategy.data_world))
+    waiting = (PREFETCH + 1) * (count + min(count, len(splits.val) // strategy.data_world))
     example = prepared.task.example_shape(strategy.job, splits.channels)
     return torch.ones((waiting, *example), dtype=torch.uint8, device=strategy.device)
 

@@ -18,6 +18,6 @@ def augmentation_problems(job: Job) -> list[Problem]:
     if kind is None:
         return [Problem("augmentation", "This task has no images to transform.", "Choose none or light.")]
     if not job.augmentation.transforms:
-        remedy = "Give some, such as resized_crop:0.35:1, flip and colour:0.2, or choose a strength."
+        remedy = "Give some, such as resized_crop:0.35:1, flip and color:0.2, or choose a strength."
         return [Problem("transforms", "No transforms are listed.", remedy)]
     return [parsed for text in job.augmentation.transforms if isinstance(parsed := parse(text, kind), Problem)]

@@ -38,7 +38,7 @@ def cache(options: argparse.Namespace) -> int:
     except CacheRefused as refused:
         say(f"footplate: {refused}", to=sys.stderr)
         return BAD_REQUEST
-    sets = cache_space.sets()
+    sets = cache_space.list_sets()
     if options.json:
         for one in sets:
             say(ENCODE.encode(_values(one)).decode())

@@ -57,9 +57,9 @@ TRANSFORMS: dict[str, _Spec] = {
     "rotate": _Spec((_Number("degrees", 0, 180),)),
     "translate": _Spec((_Number("a share of the side", 0, 1),)),
     "shear": _Spec((_Number("degrees", 0, 60),)),
-    "colour": _Spec((_AMOUNT,)),
+    "color": _Spec((_AMOUNT,)),
     "hue": _Spec((_Number("a share of the full circle", 0, 0.5),)),
-    "grey": _Spec((_CHANCE,)),
+    "gray": _Spec((_CHANCE,)),
     "trivial": _Spec(),
     "randaugment": _Spec((_Number("operations", 1, 10, 2, True), _Number("a magnitude", 0, 30, 9, True))),
     "augmix": _Spec(

@@ -95,7 +95,7 @@ ABOUT: dict[str, About] = {
         "Random changes to training images along with their masks and boxes. light crops and mirrors; medium and strong "
         "depend on the task; own applies the transforms listed below."),
     "transforms": _about("Transforms", ["recipe"],
-        "Transforms of a custom augmentation, such as resized_crop:0.35:1, flip, rotate:10, colour:0.2, trivial, "
+        "Transforms of a custom augmentation, such as resized_crop:0.35:1, flip, rotate:10, color:0.2, trivial, "
         "erase:0.25. Geometric transforms come first, then policies, color, blur and erasing.",
         Need(("augmentation",), ("own",))),
     "mirror": _about("Mirror images", ["recipe"],

@@ -1,7 +1,7 @@
-"""``python -m engine.data FOLDER``: prints `InspectionMessage` lines, progress first and the report last.
+"""``python -m engine.data FOLDER``: print `InspectionMessage` lines, progress first and the report last.
 
-Ends quietly when interrupted, when nobody reads any more, and with its parent. On Linux the looking is a child's, so
-that a file that makes its decoder crash is named.
+Ends quietly on an interrupt, when the reader is gone, and with its parent. On Linux a child process inspects the
+folder, so that a file that crashes its decoder can be named.
 """
 
 from __future__ import annotations
@@ -26,9 +26,8 @@ from engine.system.plain_text import shorten_texts
 from engine.system.regular_files import LAST_OPENED
 
 PROGRESS_INTERVAL_S = 0.1
-_AWAITED = (signal.SIGINT, signal.SIGCHLD) if sys.platform == "linux" else ()
-"""What the watcher waits for, blocked all the while: a Ctrl-C that came as it forked, or just before it slept, was
-lost."""
+_WATCHED_SIGNALS = (signal.SIGINT, signal.SIGCHLD) if sys.platform == "linux" else ()
+"""Signals that the watcher waits for; they stay blocked, or one that arrives between fork and wait would be lost."""
 
 
 def main() -> int:
@@ -42,46 +41,47 @@ def main() -> int:
     parser.add_argument("--samples", type=int, default=0)
     arguments = parser.parse_args()
     _die_with_parent()
-    FORMATS.added()  # what plug-ins import counts neither as the dataset's memory nor as its time
+    FORMATS.added()  # so that imports of plug-ins count neither as the dataset's memory nor as its time
     try:
-        return _watch_over(arguments) if sys.platform == "linux" else _look(arguments)
+        return _inspect_in_child(arguments) if sys.platform == "linux" else _inspect(arguments)
     except KeyboardInterrupt:
-        _leave(130)
+        _exit_now(130)
     except BrokenPipeError:
-        _leave(0)
+        _exit_now(0)
 
 
-def _watch_over(arguments: argparse.Namespace) -> int:
-    """Has a child look the folder through. Where a signal ends it, another one looks at a file at a time: what it has
-    opened last is what ends it.
+def _inspect_in_child(arguments: argparse.Namespace) -> int:
+    """Inspect the folder in a child process.
+
+    If a signal kills it, a second child inspects one file at a time: the last opened file is the cause.
     """
     parent = os.getpid()
     for threads in (None, 1):
         LAST_OPENED.share()
-        signal.pthread_sigmask(signal.SIG_BLOCK, _AWAITED)
+        signal.pthread_sigmask(signal.SIG_BLOCK, _WATCHED_SIGNALS)
         pid = os.fork()
         if pid == 0:
             linux.die_with_parent(parent)
-            signal.pthread_sigmask(signal.SIG_UNBLOCK, _AWAITED)
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, _WATCHED_SIGNALS)
             limit_memory()
-            return _look(arguments, threads)
+            return _inspect(arguments, threads)
         code = _exit_code(pid)
         if code >= 0:
             return code
-    _print(InspectionDone(_crashed(arguments.folder, -code)))
+    _print(InspectionDone(_crash_report(arguments.folder, -code)))
     return 0
 
 
 def _exit_code(pid: int) -> int:
-    """Waits for the child to end. Raises KeyboardInterrupt."""
-    while signal.sigwait(_AWAITED) != signal.SIGINT:
+    """Wait for the child and return its exit code. Raises KeyboardInterrupt."""
+    while signal.sigwait(_WATCHED_SIGNALS) != signal.SIGINT:
         ended, status = os.waitpid(pid, os.WNOHANG)
         if ended:
             return os.waitstatus_to_exitcode(status)
     raise KeyboardInterrupt
 
 
-def _look(arguments: argparse.Namespace, threads: int | None = None) -> int:
+def _inspect(arguments: argparse.Namespace, threads: int | None = None) -> int:
     report = inspect(
         arguments.folder,
         val_fraction=arguments.val_fraction,
@@ -97,7 +97,7 @@ def _look(arguments: argparse.Namespace, threads: int | None = None) -> int:
     return 0
 
 
-def _crashed(folder: str, number: int) -> DatasetReport:
+def _crash_report(folder: str, number: int) -> DatasetReport:
     path = LAST_OPENED.path()
     name = printable(os.path.relpath(path, folder) if path else folder)
     signal_name = signal.Signals(number).name if number in set(signal.Signals) else f"signal {number}"
@@ -121,13 +121,13 @@ def _print(message: InspectionMessage) -> None:
     sys.stdout.buffer.flush()
 
 
-def _leave(code: int) -> NoReturn:
-    """At once: neither waits for threads that are decoding nor flushes into a closed pipe."""
+def _exit_now(code: int) -> NoReturn:
+    """Exit at once, without waiting for decoding threads or flushing into a closed pipe."""
     os._exit(code)
 
 
 def _die_with_parent() -> None:
-    """On Linux the kernel ends this process with the one that started it; elsewhere the closed pipe does."""
+    """Let the kernel kill this process with its parent on Linux; elsewhere the closed pipe ends it."""
     if sys.platform == "linux":
         linux.signal_at_parents_death(signal.SIGKILL)
 

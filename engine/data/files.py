@@ -1,4 +1,4 @@
-"""The paths of many files in little memory. Torch-free."""
+"""Compact storage of many file paths. Torch-free."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from typing import NamedTuple, Self, overload
 import numpy as np
 import numpy.typing as npt
 
-TOGETHER = 4096
-"""Paths that are found at once when all are gone through."""
+CHUNK = 4096
+"""Number of paths that are built at once during iteration."""
 
 
 class Listing(NamedTuple):
-    """`length` files of one folder: their names as the system spells them, each with a zero byte behind it."""
+    """`length` files of one folder: their names as the system spells them, each followed by a zero byte."""
 
     folder: str
     names: bytes
@@ -30,28 +30,28 @@ class Listing(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Files(Sequence[str]):
-    """Paths, put together when they are asked for.
+    """Sequence of paths that are built on access.
 
-    A file takes its name and 9 bytes, and 4 more in a selection. As a str in a list, a path of 50 letters takes 107
-    bytes; a million of them would be held by every worker.
+    A file takes its name and 9 bytes, and 4 more in a selection. In a list of str, a path of 50 letters takes 107
+    bytes; every worker would hold a million of them.
     """
 
     _folders: list[bytes]
-    """With a separator at the end."""
+    """Folders, each with a separator at the end."""
     _firsts: list[int]
-    """The row of each folder's first file."""
+    """Row of each folder's first file."""
     _names: bytes
     _bounds: npt.NDArray[np.int64]
-    """The name of row i lies between the zero bytes at `_bounds[i]` and `_bounds[i + 1]` of `_names`."""
+    """Positions of zero bytes: the name of row i is between `_bounds[i]` and `_bounds[i + 1]` of `_names`."""
     _rows: npt.NDArray[np.uint32] | None = None
-    """Which rows a selection holds."""
+    """Rows of a selection."""
 
     @classmethod
     def of(cls, listings: Iterable[Listing] = ()) -> Self:
-        there = [listing for listing in listings if listing.length]
-        folders = [os.fsencode(os.path.join(listing.folder, "")) for listing in there]
-        firsts = [0, *accumulate(listing.length for listing in there)]
-        names = b"".join(listing.names for listing in there)
+        nonempty = [listing for listing in listings if listing.length]
+        folders = [os.fsencode(os.path.join(listing.folder, "")) for listing in nonempty]
+        firsts = [0, *accumulate(listing.length for listing in nonempty)]
+        names = b"".join(listing.names for listing in nonempty)
         ends = np.flatnonzero(np.frombuffer(names, np.uint8) == 0)
         return cls(folders, firsts, names, np.concatenate([[-1], ends]))
 
@@ -80,8 +80,8 @@ class Files(Sequence[str]):
     def _paths(self, folders: Sequence[bytes]) -> Iterator[bytes]:
         """Yield the paths with `folders`, each with a separator at its end, for those of the files."""
         firsts = np.array(self._firsts)
-        for start in range(0, len(self), TOGETHER):
-            rows = np.arange(start, min(start + TOGETHER, len(self)))
+        for start in range(0, len(self), CHUNK):
+            rows = np.arange(start, min(start + CHUNK, len(self)))
             if self._rows is not None:
                 rows = self._rows[rows].astype(np.int64)
             parents = (np.searchsorted(firsts, rows, side="right") - 1).tolist()
@@ -118,7 +118,7 @@ class Files(Sequence[str]):
 
 
 def files_of(paths: Iterable[str]) -> Files:
-    """Return full paths in little memory; those of one folder should follow each other."""
+    """Store full paths compactly; those of one folder should be adjacent."""
     listings: list[Listing] = []
     names: list[str] = []
     folder = ""

@@ -1,6 +1,6 @@
-"""How much memory the inspector may take, so that no file of a dataset, however small, takes all that the machine has.
+"""Memory limit of the dataset inspector, so that no file, however small, exhausts the machine's memory.
 
-Torch-free. Nothing is limited in a process that has not asked for it, nor elsewhere than on Linux.
+Torch-free. Only limits processes that request it, and only on Linux.
 """
 
 from __future__ import annotations
@@ -11,19 +11,18 @@ from dataclasses import dataclass
 from pathlib import Path
 
 BASE_BYTES = 800 << 20
-"""With what Python and its libraries take this stays below 1 GiB."""
-OF_TEXT = 16
-"""Bytes that are allowed for each byte of annotations: measured are 6 to 12, as Python keeps their numbers and
-names."""
-OF_ENTRY_BYTES = 1 << 10
-"""Bytes that are allowed for each file that a folder lists; its path is kept several times over."""
+"""Base limit; together with Python and its libraries this stays below 1 GiB."""
+BYTES_PER_TEXT_BYTE = 16
+"""Bytes allowed per byte of annotations; Python objects were measured to take 6 to 12."""
+BYTES_PER_FILE = 1 << 10
+"""Bytes allowed per listed file, whose path is stored several times."""
 
 _STEP_BYTES = 64 << 20
 
 
 @dataclass
 class _Limit:
-    """`bytes` is None where nothing is limited; `earned` has been granted since the system's limit was last raised."""
+    """Limit in bytes, None if there is none. `earned` has been granted since the system's limit was last raised."""
 
     bytes: int | None = None
     earned: int = 0
@@ -40,10 +39,9 @@ _LIMIT = _Limit()
 
 
 def limit_memory() -> None:
-    """Lets this process take `BASE_BYTES` more than it has, and what `allow` grants. Beyond it whatever allocates
-    raises MemoryError.
+    """Limit this process to `BASE_BYTES` more than it uses now, plus grants of `allow`.
 
-    What is mapped from files and only read does not count, nor does address space that is merely reserved.
+    Further allocations raise MemoryError. Files mapped for reading and reserved address space do not count.
     """
     if sys.platform == "linux":
         status = Path("/proc/self/status").read_text(encoding="ascii")
@@ -52,15 +50,15 @@ def limit_memory() -> None:
 
 
 def allow_for_text(path: str | os.PathLike[str]) -> None:
-    """Grants what reading a file of annotations takes, by what the disk holds of it: holes in it count for nothing."""
+    """Allow the memory for reading an annotation file, by its size on disk without holes."""
     if _LIMIT.bytes is not None:
         info = os.stat(path)
-        allow(OF_TEXT * min(info.st_size, 512 * info.st_blocks))
+        allow(BYTES_PER_TEXT_BYTE * min(info.st_size, 512 * info.st_blocks))
 
 
 def allow(count: int) -> None:
-    """Grants so many bytes more: large datasets take more than small ones."""
+    """Allow `count` more bytes, as larger datasets need more memory."""
     if _LIMIT.bytes is not None:
         _LIMIT.earned += count
-        if _LIMIT.earned >= _STEP_BYTES:  # a system call for every file would be felt
+        if _LIMIT.earned >= _STEP_BYTES:  # a system call per file would be slow
             _LIMIT.set(_LIMIT.bytes + _LIMIT.earned)

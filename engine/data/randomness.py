@@ -1,7 +1,4 @@
-"""The random streams of a run: each is identified by the seed, its purpose, and when and where it is used.
-
-Torch-free.
-"""
+"""Random streams of a run, identified by the seed, the purpose, and the time and place of use. Torch-free."""
 
 from __future__ import annotations
 
@@ -18,43 +15,42 @@ _MASK = 0xFFFFFFFFFFFFFFFF
 
 
 class Purpose(IntEnum):
-    """The purpose of a stream. The numbers are part of a seed's meaning: they never change."""
+    """Purpose of a stream. The numbers are part of a seed's meaning: they never change."""
 
     ORDER = 1
-    """The order of an epoch's samples."""
+    """Order of an epoch's samples."""
     CROP = 2
-    """Crops and mirror images of the light augmentation."""
+    """Crops and mirroring of the light augmentation."""
     MIX = 3
     """Mixup and CutMix."""
     TRANSFORM = 4
-    """What a task of the user's own draws in its `transform`."""
+    """Draws of a custom task's `transform`."""
     POINTS = 5
-    """Which points of a block a sample has."""
-    TURN = 6
-    """How a sample of points is turned."""
+    """Choice of a block's points."""
+    ROTATE = 6
+    """Rotation of a sample of points."""
     MODEL = 7
-    """What the model draws in training, as dropout does."""
+    """Draws of the model in training, such as dropout."""
     AUGMENT = 8
-    """The transforms of an augmentation other than the light one."""
+    """Transforms of augmentations other than the light one."""
     PARTNERS = 9
-    """Which other images a mosaic is made of."""
+    """Choice of the other images of a mosaic."""
 
 
 @dataclass(frozen=True)
 class RandomStreams:
-    """The streams of a run with `seed`, 0 to 2**31 - 1.
+    """Random streams of a run with `seed`, 0 to 2**31 - 1.
 
-    No two streams of any seeds are equal or parts of each other, within 64 bits; torch's generators on the CPU use 32
-    of them. Fresh weights alone are drawn from the seed as it is, so that they are those
-    of `torch.manual_seed(seed)` in any script.
+    No two streams of any seeds are equal or overlap, within 64 bits (32 bits of torch's CPU generators). Only fresh
+    weights are drawn from the seed itself, so they equal those after `torch.manual_seed(seed)` in any script.
     """
 
     seed: int
 
     def number(self, purpose: Purpose, *, epoch: int = 0, batch: int = 0, rank: int = 0) -> int:
-        """The 64-bit seed of a generator: numpy's hash (SeedSequence, after O'Neill 2015) of all of them."""
-        words = np.random.SeedSequence((self.seed, purpose, epoch, batch, rank)).generate_state(1, np.uint64)
-        return int(words[0])
+        """Return a generator's 64-bit seed: numpy's hash of all values (SeedSequence, after O'Neill 2015)."""
+        state = np.random.SeedSequence((self.seed, purpose, epoch, batch, rank)).generate_state(1, np.uint64)
+        return int(state[0])
 
     def generator(self, purpose: Purpose, *, epoch: int, batch: int) -> np.random.Generator:
         return np.random.default_rng(self.number(purpose, epoch=epoch, batch=batch))
@@ -62,20 +58,20 @@ class RandomStreams:
     def draw(
         self, purpose: Purpose, epoch: int, samples: npt.NDArray[np.int64], count: int, *, part: int = 0
     ) -> npt.NDArray[np.float64]:
-        """Numbers in [0, 1) as [count, n]: as many per sample, independent of each other, for whole batches at once.
-        Each `part` of a purpose has numbers of its own.
+        """Return independent numbers in [0, 1), [count, n], for a batch of `samples` [n].
 
-        SplitMix64 (Steele, Lea, Flood: Fast Splittable Pseudorandom Number Generators, 2014) as a hash of the
-        counters, so that neither threads nor the number of workers nor what was drawn before matter.
+        Each `part` of a purpose has its own numbers. SplitMix64 (Steele, Lea, Flood: Fast Splittable Pseudorandom
+        Number Generators, 2014) hashes the counters, so threads, the number of workers and earlier draws do not
+        matter.
         """
-        begun = self.number(purpose, epoch=epoch, batch=part)
-        starts = np.array([mix(begun ^ column) for column in range(count)], np.uint64)
+        base = self.number(purpose, epoch=epoch, batch=part)
+        starts = np.array([mix(base ^ column) for column in range(count)], np.uint64)
         bits = _mix_all(samples.astype(np.uint64) ^ starts[:, None])
         return (bits >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
 
 def mix(state: int) -> int:
-    """SplitMix64's next number after `state`, both of 64 bits."""
+    """Return SplitMix64's next number after `state`, both of 64 bits."""
     state = (state + _GOLDEN) & _MASK
     state = ((state ^ (state >> 30)) * _FIRST) & _MASK
     state = ((state ^ (state >> 27)) * _SECOND) & _MASK
@@ -83,7 +79,7 @@ def mix(state: int) -> int:
 
 
 def _mix_all(state: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
-    """`mix` of whole arrays, which of single numbers are slower than Python's own."""
+    """Apply `mix` to an array, which is slower than `mix` for single numbers."""
     state = state + np.uint64(_GOLDEN)
     state = (state ^ (state >> np.uint64(30))) * np.uint64(_FIRST)
     state = (state ^ (state >> np.uint64(27))) * np.uint64(_SECOND)

@@ -22,11 +22,11 @@ LAYOUT = "Choose a folder with one folder of images per class, or with train and
 
 Labels = npt.NDArray[np.int64]
 _HALF = re.compile("[\ud800-\udc7f\udd00-\udfff]")
-"""Lone surrogates, without those that stand for bytes of a name (PEP 383)."""
+"""Lone surrogates except for those that encode bytes of a name (PEP 383)."""
 
 
 class Split(Protocol):
-    """One split; each kind of dataset has a type of its own.
+    """One split; each kind of dataset has its own type.
 
     `is_drawn` is True if it was drawn from the training images.
     """
@@ -174,7 +174,7 @@ def unrecognized(problem: Problem, other: str = "") -> RecognizedDataset:
     return RecognizedDataset("", problems=(problem,), other=other)
 
 
-def there_are(names: Sequence[str], noun: str, plural: str = "") -> str:
+def count_sentence(names: Sequence[str], noun: str, plural: str = "") -> str:
     """Return "There is 1 image" or "There are 1,204 images"."""
     return f"There is 1 {noun}" if len(names) == 1 else f"There are {len(names):,} {plural or noun + 's'}"
 
@@ -201,9 +201,9 @@ def hash_order(keys: Iterable[bytes], labels: Labels, seed: int) -> Labels:
     digests = bytearray()
     for key in keys:
         # Copying the salted hash takes half as long as creating one.
-        own = salted.copy()
-        own.update(key)
-        digests += own.digest()
+        digest = salted.copy()
+        digest.update(key)
+        digests += digest.digest()
     return np.lexsort((np.frombuffer(digests, ">u8").astype(np.uint64), labels))
 
 
@@ -219,6 +219,6 @@ def draw_validation(keys: Iterable[bytes], labels: Labels, val_fraction: float, 
     counts = np.bincount(labels)
     chosen = np.zeros(len(labels), bool)
     for end, count in zip(np.cumsum(counts).tolist(), counts.tolist(), strict=True):
-        kept = min(max(round(count * val_fraction), 1), count - 1)
-        chosen[order[end - count : end - count + max(kept, 0)]] = True
+        held_out = min(max(round(count * val_fraction), 1), count - 1)
+        chosen[order[end - count : end - count + max(held_out, 0)]] = True
     return chosen

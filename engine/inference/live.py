@@ -20,7 +20,7 @@ from engine.contract.inference.prediction import CAMERA
 from engine.contract.problems import Problem
 from engine.contract.worker import WorkerSpec
 from engine.data.decoding.idx import Bytes
-from engine.data.drawing import seen
+from engine.data.drawing import to_rgb
 from engine.inference.devices import Say, on_devices
 from engine.inference.trained_model import CannotLoad, TrainedModel, checkpoint_path
 from engine.inference.video import NoVideo, frames, rate_of
@@ -77,7 +77,7 @@ def _predict(model: TrainedModel, image: Bytes) -> tuple[Bytes, str]:
     """Return the model's input with the prediction drawn on it, uint8 [h, w, 3], and in words."""
     pixels = model.framed(image)
     (output,) = model.outputs(model.normalised(torch.from_numpy(pixels[None]))).cpu()
-    shown = model.objective.show_prediction(seen(pixels.astype("float32") / 255), output)
+    shown = model.objective.show_prediction(to_rgb(pixels.astype("float32") / 255), output)
     return shown.image, shown.words
 
 

@@ -111,5 +111,5 @@ def _loader(
         device=model.device,
         on_unreadable=on_unreadable,
         memory_format=memory_format(job),
-        keep="off",
+        cache="off",
     )

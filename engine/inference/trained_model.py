@@ -22,7 +22,7 @@ from engine.contract.job import Job
 from engine.contract.preprocessing import Preprocessing
 from engine.contract.problems import Problem
 from engine.data.datasets.images import DatasetError, UnreadableImage
-from engine.data.datasets.unlabelled_images import bands_of
+from engine.data.datasets.unlabeled_images import bands_of
 from engine.data.decoding.idx import Bytes
 from engine.data.decoding.images import frame
 from engine.data.decoding.pixels import decode_pixels
@@ -30,7 +30,7 @@ from engine.data.decoding.reading import describe_failure, read_image
 from engine.data.decoding.tiff import Bands
 from engine.data.decoding.view import View
 from engine.data.splits import printable
-from engine.data.transforms.device_transforms import Normalisation
+from engine.data.transforms.device_transforms import Normalization
 from engine.inference.placing import of_bands, place
 from engine.inference.tiles import InMemory, Picture, Tiling, tiled_maps, tiled_objects
 from engine.models.base import TaskError
@@ -94,7 +94,7 @@ class TrainedModel:
 
     def __post_init__(self) -> None:
         mean, std = (torch.tensor(values) for values in (self.preprocessing.mean, self.preprocessing.std))
-        self._normalise = Normalisation(mean, std, self.device)
+        self._normalise = Normalization(mean, std, self.device)
         self._format = memory_format(self.job)
 
     @property

@@ -16,7 +16,7 @@ from engine.contract.legend import LegendEntry
 from engine.data.decoding.idx import Bytes
 from engine.data.decoding.masks import NO_CLASS
 from engine.data.decoding.outlines import Window
-from engine.data.drawing import class_colours, lay_mask, mask_legend, outline
+from engine.data.drawing import class_colors, draw_boxes, mask_legend, overlay_mask
 
 Floats = npt.NDArray[np.float32]
 Numbers = npt.NDArray[np.int64]
@@ -136,7 +136,7 @@ class Mask(Prediction):
         return in_shares(self.classes, *self.found)
 
     def drawn(self, image: Bytes) -> Bytes | None:
-        return lay_mask(image, self.plane)
+        return overlay_mask(image, self.plane)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -157,7 +157,7 @@ class Lines(Prediction):
         return on_lines(float(self.mask.mean()))
 
     def drawn(self, image: Bytes) -> Bytes | None:
-        return lay_mask(image, self.mask.astype(np.uint8) * np.uint8(LINE_COLOUR))
+        return overlay_mask(image, self.mask.astype(np.uint8) * np.uint8(LINE_COLOUR))
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -205,10 +205,10 @@ class Objects(Prediction):
             plane = np.zeros(self.size, np.uint8)
             for number, window in reversed(list(enumerate(self.windows))):
                 plane[window.part][window.pixels] = 1 + number % (NO_CLASS - 1)
-            image = lay_mask(image, plane)
+            image = overlay_mask(image, plane)
         held: list[int] = self.numbers.tolist()
         names = [f"{self.classes[number]} {100 * score:.0f} %" for number, score in zip(*self.found, strict=True)]
-        return outline(image, self.boxes.astype(np.float64), held, names)
+        return draw_boxes(image, self.boxes.astype(np.float64), held, names)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -273,7 +273,7 @@ def on_lines(share: float) -> str:
 def palette(classes: int) -> Bytes:
     """Return the colors of the numbers 0 to 255 in a mask, uint8 [256, 3]: those of the legend, and white for no class."""
     colours = np.zeros((NO_CLASS + 1, 3), np.uint8)
-    colours[:classes] = class_colours(classes)
+    colours[:classes] = class_colors(classes)
     colours[NO_CLASS] = 255
     return colours
 

@@ -17,7 +17,7 @@ from engine.data.datasets.samples import SampleSet
 from engine.data.loading.base_loader import Loader
 from engine.data.loading.image_loader import BatchLoader
 from engine.data.loading.sample_loader import SampleLoader
-from engine.data.loading.sampler import GlobalBatchSampler, even_chances
+from engine.data.loading.sampler import GlobalBatchSampler, balancing_chances
 from engine.data.randomness import RandomStreams
 from engine.data.transforms.device_transforms import Statistics
 from engine.strategies.base import Strategy, memory_format
@@ -91,7 +91,7 @@ class DataLoaders:
             self._streams,
             shuffle=shuffle,
             shares=self._strategy.shares,
-            chances=even_chances(samples.targets) if evenly and isinstance(samples, ImageSet) else None,
+            chances=balancing_chances(samples.targets) if evenly and isinstance(samples, ImageSet) else None,
         )
 
     def _split_loader(
@@ -171,7 +171,7 @@ def image_loader(
         side=(lambda epoch: side_of_epoch(job, size, epoch)) if training and grows else None,
         mean=mean,
         std=std,
-        keep=job.data.picture_cache,
+        cache=job.data.picture_cache,
         **settings,
     )
 

@@ -32,8 +32,8 @@ from engine.contract.problems import Problem, errors
 from engine.data.datasets.images import DatasetError
 from engine.data.datasets.samples import SampleSet
 from engine.data.decoding.idx import Bytes
-from engine.data.drawing import seen
-from engine.data.loading.sampler import GlobalBatchSampler, Share
+from engine.data.drawing import to_rgb
+from engine.data.loading.sampler import GlobalBatchSampler, RankSamples
 from engine.data.randomness import RandomStreams
 from engine.models.base import TaskError
 from engine.system import linux
@@ -75,7 +75,7 @@ def render(order: PreviewOrder, emit: Callable[[PreviewMessage], None]) -> Previ
                 for inputs, target in zip(batch.inputs, batch.targets, strict=True)
             )
             for sample, (inputs, target) in zip(order.samples, rows, strict=True):
-                image = seen((inputs * std + mean).numpy())
+                image = to_rgb((inputs * std + mean).numpy())
                 drawn = objective.show_truth(image, target).image
                 emit(PreviewImage(sample, epoch, image.shape[0], _png(drawn)))
     finally:
@@ -94,13 +94,13 @@ class _FixedSampler(GlobalBatchSampler):
         return (len(self._chosen) + self.batch_size - 1) // self.batch_size
 
     @property
-    def largest_share(self) -> int:
+    def max_local_batch(self) -> int:
         return self.batch_size
 
-    def epoch_from(self, epoch: int, start: int = 0) -> Iterator[Share]:
+    def epoch_from(self, epoch: int, start: int = 0) -> Iterator[RankSamples]:
         for step in range(start, len(self)):
             part = self._chosen[step * self.batch_size : (step + 1) * self.batch_size]
-            yield Share(part, len(part))
+            yield RankSamples(part, len(part))
 
 
 def _png(image: Bytes) -> bytes:

@@ -34,10 +34,10 @@ class SplitLoader:
         """Thread-seconds spent on decoding."""
         return 0.0 if self.loader is None else self.loader.decoding_s
 
-    def begin(self, epoch: int, start: int = 0) -> None:
+    def prefetch(self, epoch: int, start: int = 0) -> None:
         """Prefetch the first batches of an epoch."""
         if self.loader is not None:
-            self.loader.begin(epoch, start)
+            self.loader.prefetch(epoch, start)
 
     def set_threads(self, threads: int) -> None:
         """Read samples with this number of threads from now on."""
@@ -52,5 +52,5 @@ class SplitLoader:
 def chain_prefetching(train: SplitLoader, val: SplitLoader, epochs: int) -> None:
     """Let each loader start reading when the other has read its epoch's last batch."""
     if train.loader is not None and val.loader is not None:
-        train.loader.then = val.begin
-        val.loader.then = lambda epoch: train.begin(epoch + 1) if epoch < epochs else None
+        train.loader.on_epoch_read = val.prefetch
+        val.loader.on_epoch_read = lambda epoch: train.prefetch(epoch + 1) if epoch < epochs else None

@@ -19,7 +19,7 @@ from engine.contract.events import AnyEvent, Failed, Planned, Warned
 from engine.contract.job import Job
 from engine.contract.worker import WorkerDone, WorkerSpec
 from engine.data.datasets.open_splits import Splits
-from engine.data.loading.agreement import check_alike
+from engine.data.loading.agreement import check_same_dataset
 from engine.data.loading.sampler import GlobalBatchSampler
 from engine.data.randomness import Purpose, RandomStreams
 from engine.models.base import TaskError
@@ -254,7 +254,7 @@ def _open(spec: WorkerSpec, strategy: Strategy, task: Task) -> Splits:
     """Return the job's dataset, after checking that all ranks have the same."""
     splits = task.splits(spec.job)
     if spec.world_size > 1:
-        check_alike(
+        check_same_dataset(
             splits, spec.job.data.dataset, strategy.collectives.all_reduce_max, strategy.collectives.all_gather_rows
         )
     return splits

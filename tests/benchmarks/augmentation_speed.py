@@ -70,7 +70,7 @@ def measure(chosen: argparse.Namespace, name: str, size: int) -> float:
         device=device,
         on_unreadable=print,
         memory_format=torch.channels_last,
-        keep="memory",
+        cache="memory",
     )
 
     def turn(source: Iterator[tuple[Tensor, Tensor]], steps: int) -> float:

@@ -96,18 +96,18 @@ def epoch_rate(source: ImageSource, count: int) -> float:
     order = np.random.default_rng(0).permutation(count)
     begun = time.perf_counter()
     for start in range(0, count, BLOCK):
-        source.pixels(source.take(order[start : start + BLOCK], replace=True))
+        source.gather(source.decode(order[start : start + BLOCK], replace=True))
     return count / (time.perf_counter() - begun)
 
 
-def kept_rates(images: ImageSet, size: int, threads: int, keep: str) -> tuple[float, float, float]:
+def kept_rates(images: ImageSet, size: int, threads: int, cache: str) -> tuple[float, float, float]:
     """Of the first epoch, the second, and the first of another run."""
 
     def make() -> ImageSource:
-        return ImageSource(images, size, 3, threads, lambda path, reason: None, keep=keep)
+        return ImageSource(images, size, 3, threads, lambda path, reason: None, cache=cache)
 
-    with tempfile.TemporaryDirectory() as cache:
-        os.environ["FOOTPLATE_CACHE"] = cache
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ["FOOTPLATE_CACHE"] = folder
         first, later = make(), make()
         found = epoch_rate(first, len(images)), epoch_rate(first, len(images)), epoch_rate(later, len(images))
         first.close()
@@ -140,10 +140,10 @@ def main() -> int:
         print()
         for size in SIZES:
             for threads in (1, 2):
-                for keep in ("disk", "memory", "off"):
-                    found = kept_rates(images, size, threads, keep)
+                for cache in ("disk", "memory", "off"):
+                    found = kept_rates(images, size, threads, cache)
                     line = "   ".join(f"{rate:8,.0f}" for rate in found)
-                    print(f"{size} px, {threads} threads, {keep:6}  first, second, next run: {line} images/s")
+                    print(f"{size} px, {threads} threads, {cache:6}  first, second, next run: {line} images/s")
     torchvision, _, ours = whole.values()
     return int(ours < torchvision)
 

@@ -80,7 +80,7 @@ def batches_by_two_slots() -> list[list[int]]:
         for number in range(1, 7):
             free.acquire()
             slot = slots[number % 2]
-            slot.begin()
+            slot.wait_until_reusable()
             slot.pixels[:] = number
             slot.numbers[:] = np.arange(4) + 10 * number
             slot.send(2, 2, torch.full((2,), number))
@@ -95,7 +95,7 @@ def batches_by_two_slots() -> list[list[int]]:
         pixels, numbers, _, targets = slot.receive(2, 2)
         torch.ones(1, device=device).add_(1)  # a kernel, which takes a while, before what reads the slot
         references.append((pixels.clone(), numbers.clone(), targets.clone()))
-        slot.leave()
+        slot.record_consumed()
         free.release()
     reader.join()
     return [

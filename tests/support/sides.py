@@ -20,7 +20,7 @@ from torch.nn import functional
 
 from engine.contract.job import Job
 from engine.data.datasets.open_splits import open_splits
-from engine.data.transforms.device_transforms import Normalisation
+from engine.data.transforms.device_transforms import Normalization
 from engine.system import linux
 from engine.tasks.base import DatasetInfo
 from engine.tasks.registry import TASKS
@@ -161,7 +161,7 @@ def _pure_of_task(setting: Setting, job: Job, layout: torch.memory_format) -> Ra
     loaded = [splits.train.load(index, size, splits.channels) for index in range(setting.batch)]
     pixels = torch.stack(loaded).to(setting.device)
     mean, std = (torch.tensor(values) for values in task.normalisation(job, splits.channels))
-    inputs = Normalisation(mean, std, torch.device(setting.device))(pixels[:, : splits.channels], layout)
+    inputs = Normalization(mean, std, torch.device(setting.device))(pixels[:, : splits.channels], layout)
     planes = pixels[:, splits.channels :] if splits.train.planes else None
     rows = splits.train.targets_of(np.arange(setting.batch)).to(setting.device)
     targets = splits.train.batch_targets(rows, planes, None, size)

@@ -16,7 +16,7 @@ from engine.advisor.memory import MainMemory, gpu_peaks
 from engine.contract.devices import CPU
 from engine.contract.job import Job
 from engine.contract.worker import WorkerDone, WorkerSpec
-from engine.data.loading.base_loader import AHEAD
+from engine.data.loading.base_loader import PREFETCH
 from engine.models.blocks import blocks
 from engine.strategies.base import autocast, resolve_precision
 from engine.strategies.recompute import checkpoint_blocks
@@ -60,7 +60,7 @@ def _measure(spec: WorkerSpec, reporter: Reporter) -> WorkerDone:
         base_bytes=base if on_cpu else 0,
         limits=tuple(limit for _, limit in limits.values()),
         image_bytes=4 * torch.Size(shape).numel(),
-        ahead=AHEAD,
+        ahead=PREFETCH,
         plain=plain,
         checkpointed=_activations(model, job, shape) if checkpoint_blocks(model) else None,
         train_images=len(splits.train),

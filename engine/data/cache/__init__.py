@@ -1,1 +1,1 @@
-"""Decoded images, kept in memory or on disk."""
+"""Cache of decoded images in memory or on disk."""

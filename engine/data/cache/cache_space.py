@@ -1,8 +1,8 @@
-"""The folder where decoded images are kept between runs: its sets, its limit, and the order in which sets are removed.
+"""Folder of the disk cache: its sets of decoded images, its size limit, and the eviction of old sets.
 
-A set is a folder of its own with `about.json`, `index` and `pixels` (see `cached_images`). Whoever uses a set holds a
-shared lock on its index, so that nobody removes it meanwhile; whoever opens, extends or removes one holds the
-folder's own lock for that moment. Torch-free.
+A set is a folder with `about.json`, `index` and `pixels` (see `cached_images`). Users of a set hold a shared lock on
+its index, so that nobody removes it; the folder's lock is held while a set is opened, extended or removed.
+Torch-free.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ if sys.platform != "win32":
 INDEX, PIXELS, ABOUT = "index", "pixels", "about.json"
 
 
-class CacheRefused(Exception):  # noqa: N818 - it is an answer
-    """Images cannot be kept on disk; the text says why, as half a sentence."""
+class CacheRefused(Exception):  # noqa: N818 - not an error of the program
+    """The disk cache is unusable; the text is the reason, as half a sentence."""
 
 
 class CacheInfo(msgspec.Struct, frozen=True):
-    """The contents of a set: the images of the folder `dataset`, uint8 [channels, size, size] each."""
+    """Description of a set: images of the folder `dataset`, uint8 [channels, size, size] each."""
 
     dataset: str
     size: int
@@ -38,7 +38,7 @@ class CacheInfo(msgspec.Struct, frozen=True):
 
 
 class CachedSet(msgspec.Struct, frozen=True):
-    """A set as it lies there. `reserved_bytes` is what it comes to once it is full, `used_at` in seconds since 1970."""
+    """A set on disk. `reserved_bytes` is its size when full; `used_at` is in seconds since 1970."""
 
     folder: Path
     about: CacheInfo
@@ -48,13 +48,13 @@ class CachedSet(msgspec.Struct, frozen=True):
 
 
 def root() -> Path:
-    """Where the sets are."""
+    """Return the folder of the sets."""
     return images_folder()
 
 
 @contextmanager
-def locked() -> Iterator[Path]:
-    """Holds the folder's lock, and makes the folder if missing. Raises CacheRefused where that cannot be."""
+def folder_lock() -> Iterator[Path]:
+    """Create the folder if missing and hold its lock. Raises CacheRefused if that fails."""
     if sys.platform == "win32":
         raise CacheRefused("this system lacks the file locks that it needs")
     folder = root()
@@ -72,14 +72,14 @@ def locked() -> Iterator[Path]:
         os.close(descriptor)
 
 
-def hold(index: int) -> None:
-    """Marks the set with this open index as in use until the descriptor is closed."""
+def mark_in_use(index: int) -> None:
+    """Mark the set with this open index as in use until the descriptor is closed."""
     fcntl.flock(index, fcntl.LOCK_SH)
 
 
 @contextmanager
-def alone(descriptor: int, start: int, length: int) -> Iterator[None]:
-    """Keeps other processes from doing the same with these bytes of an open file."""
+def range_lock(descriptor: int, start: int, length: int) -> Iterator[None]:
+    """Hold an exclusive lock on a range of bytes of an open file."""
     fcntl.lockf(descriptor, fcntl.LOCK_EX, length, start)
     try:
         yield
@@ -87,30 +87,30 @@ def alone(descriptor: int, start: int, length: int) -> Iterator[None]:
         fcntl.lockf(descriptor, fcntl.LOCK_UN, length, start)
 
 
-def sets() -> list[CachedSet]:
-    """All sets, the least recently used first."""
-    found = []
+def list_sets() -> list[CachedSet]:
+    """Return all sets, the least recently used first."""
+    sets = []
     for about in root().glob(f"*/{ABOUT}"):
         try:
             index, pixels = (about.with_name(name).stat() for name in (INDEX, PIXELS))
-            told = msgspec.json.decode(about.read_bytes(), type=CacheInfo)
+            info = msgspec.json.decode(about.read_bytes(), type=CacheInfo)
         except (OSError, msgspec.MsgspecError):
             continue  # removed at this moment, or not ours
         size = (index.st_size + pixels.st_size, 512 * (index.st_blocks + pixels.st_blocks))
-        found.append(CachedSet(about.parent, told, *size, index.st_mtime))
-    return sorted(found, key=lambda one: one.used_at)
+        sets.append(CachedSet(about.parent, info, *size, index.st_mtime))
+    return sorted(sets, key=lambda each: each.used_at)
 
 
 def remove(folder: Path) -> bool:
-    """Removes a set unless it is in use; the caller holds the lock."""
-    with _unused(folder) as unused:
+    """Remove a set and return True unless it is in use; the caller holds the folder's lock."""
+    with _lock_unused(folder) as unused:
         if unused and (folder / INDEX).exists():
             shutil.rmtree(folder)
     return unused
 
 
 def limit_bytes() -> int:
-    """How much all sets together may hold. Raises CacheRefused where LIMIT_VARIABLE is no number."""
+    """Return the size limit of all sets. Raises CacheRefused if LIMIT_VARIABLE is not a number."""
     try:
         return cache_limit.limit_bytes()
     except ValueError as error:
@@ -118,58 +118,58 @@ def limit_bytes() -> int:
 
 
 def set_limit(limit: int) -> None:
-    """Keeps `limit` bytes as the limit, and makes room down to it where sets are not in use."""
-    with locked():
+    """Save `limit` bytes as the limit, and evict unused sets down to it."""
+    with folder_lock():
         limit_file().write_text(f"{limit}\n")
         make_room(0)
 
 
 def make_room(needed: int) -> None:
-    """Removes sets, least recently used first, until `needed` more bytes fit under the limit and on the disk.
+    """Evict the least recently used sets until `needed` more bytes fit under the limit and on the disk.
 
-    The caller holds the lock. Raises CacheRefused, with nothing removed for it, where that is not enough.
+    The caller holds the folder's lock. Raises CacheRefused, without evicting anything, if that is not enough.
     """
-    there = sets()
+    known = list_sets()
     limit = limit_bytes()
-    over = needed + sum(one.reserved_bytes for one in there) - limit
+    excess = needed + sum(each.reserved_bytes for each in known) - limit
     disk = shutil.disk_usage(root())
-    short = needed + _left_free(disk.total) - disk.free if needed else 0
-    going: list[Path] = []
-    for one in there:
-        if over <= 0 and short <= 0:
+    disk_excess = needed + _reserve_bytes(disk.total) - disk.free if needed else 0
+    evicted: list[Path] = []
+    for each in known:
+        if excess <= 0 and disk_excess <= 0:
             break
-        with _unused(one.folder) as unused:
+        with _lock_unused(each.folder) as unused:
             if not unused:
                 continue
-        going.append(one.folder)
-        over -= one.reserved_bytes
-        short -= one.used_bytes
-    if needed and over > 0:
+        evicted.append(each.folder)
+        excess -= each.reserved_bytes
+        disk_excess -= each.used_bytes
+    if needed and excess > 0:
         raise CacheRefused(
-            f"{shown_bytes(needed)} more would exceed its limit of {shown_bytes(limit)}, which `footplate cache "
+            f"{format_bytes(needed)} more would exceed its limit of {format_bytes(limit)}, which `footplate cache "
             f"--limit` changes"
         )
-    if short > 0:
-        raise CacheRefused(f"the disk has no room for {shown_bytes(needed)} more")
-    for folder in going:
+    if disk_excess > 0:
+        raise CacheRefused(f"the disk has no room for {format_bytes(needed)} more")
+    for folder in evicted:
         remove(folder)
 
 
 def clear() -> tuple[int, int]:
-    """Removes every set that is not in use; how many were removed and how many were left."""
-    with locked():
-        gone = [remove(one.folder) for one in sets()]
-    return sum(gone), len(gone) - sum(gone)
+    """Remove all unused sets. Return the numbers of removed and of remaining sets."""
+    with folder_lock():
+        removed = [remove(each.folder) for each in list_sets()]
+    return sum(removed), len(removed) - sum(removed)
 
 
-def _left_free(disk_bytes: int) -> int:
-    """Bytes of the disk that are left free: 2 GiB, or a twentieth of a small disk."""
+def _reserve_bytes(disk_bytes: int) -> int:
+    """Return the disk space to leave free: 2 GiB, or a twentieth of a small disk."""
     return min(2 * GIB, disk_bytes // 20)
 
 
 @contextmanager
-def _unused(folder: Path) -> Iterator[bool]:
-    """Whether nobody uses a set; inside, nobody can begin to."""
+def _lock_unused(folder: Path) -> Iterator[bool]:
+    """Yield True and hold a lock on a set if it is unused."""
     try:
         index = os.open(folder / INDEX, os.O_RDWR | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -186,6 +186,6 @@ def _unused(folder: Path) -> Iterator[bool]:
         os.close(index)
 
 
-def shown_bytes(count: int) -> str:
-    """For a sentence."""
+def format_bytes(count: int) -> str:
+    """Return a size as text."""
     return f"{count / GIB:,.1f} GiB" if count >= GIB else f"{count / 2**20:,.0f} MiB"

@@ -1,10 +1,9 @@
-"""Decoded images of one dataset at one size on disk, shared by runs and by the workers of a run.
+"""Disk cache of a dataset's decoded images at one size, shared by runs and by the workers of a run.
 
-`pixels` is a file of rows, uint8 [channels, size, size] each, that readers map; `index` has a record for each row:
-whose image it is, of which state of its file, and a checksum. An image gets its row under a lock; a row is written by
-whoever decodes its image first, pixels before record, and never again. So neither a crash, nor another run at the
-same time, nor a file that has changed can make anybody take what is not whole and current: what record, file and
-checksum do not agree on is decoded again, into another row. Torch-free.
+`pixels` is a file of rows, uint8 [channels, size, size] each, that readers map; `index` has a record for each row: the
+image, the state of its file, and a checksum. Rows are assigned under a lock. A row is written once, by the first
+process that decodes its image, pixels before record. If record, file and checksum disagree, after a crash, a concurrent
+run or a change of the file, the image is decoded again into another row. Torch-free.
 """
 
 from __future__ import annotations
@@ -31,10 +30,10 @@ from engine.data.cache.cache_space import (
     PIXELS,
     CacheInfo,
     CacheRefused,
-    alone,
-    hold,
-    locked,
+    folder_lock,
     make_room,
+    mark_in_use,
+    range_lock,
     remove,
 )
 from engine.data.cache.store import Store
@@ -42,18 +41,22 @@ from engine.data.decoding.idx import Bytes
 from engine.data.splits import Labels, printable
 
 RECORD = np.dtype([("path", "<u8"), ("file_bytes", "<i8"), ("mtime_ns", "<i8"), ("checksum", "<u4"), ("aspect", "<f4")])
-"""`path` is a hash of the path below the dataset's folder; `file_bytes` is 0 as long as the row is not written; `aspect` is
-the width over height of the original image."""
+"""Record of a row.
+
+`path` is a hash of the path below the dataset's folder; `file_bytes` is 0 until the row is written; `aspect` is the
+width over height of the original image.
+"""
 
 _POSITIVE = (1 << 63) - 1
 
 
 class CachedImages(Store):
-    """The cache of the images `files`, all below `folder`; from any thread, but for `close`. A second file `beside`
-    each may also go into what is cached; `kind` separates what is made of the same files in other ways.
+    """Disk cache of the images `files`, all below `folder`; thread-safe except for `close`.
 
-    `on_failure(reason)` is called once, when nothing more can be written; what is there can still be read.
-    Raises CacheRefused where there is no room, or no folder to write to.
+    `companions` are second files that also determine the cached images; `kind` separates other uses of the same files.
+    `on_failure(reason)` is called once when nothing more can be written; stored images stay readable.
+
+    Raises CacheRefused if there is no room, or no folder to write to.
     """
 
     def __init__(
@@ -61,7 +64,7 @@ class CachedImages(Store):
         folder: str,
         files: Sequence[str],
         *,
-        beside: Sequence[str] = (),
+        companions: Sequence[str] = (),
         kind: str = "",
         size: int,
         channels: int,
@@ -69,22 +72,22 @@ class CachedImages(Store):
         on_failure: Callable[[str], None],
     ) -> None:
         self._files = files
-        self._beside = beside
+        self._companions = companions
         self._shape = (channels, size, size)
         self._row_bytes = channels * size * size
         self._on_failure = on_failure
-        self._failed = False
+        self._has_failed = False
         self._extending = threading.Lock()
         self._states: dict[int, tuple[int, int]] = {}
         self._paths = _hashes(files, folder)
         folder = os.path.realpath(folder)
-        what = b"%s\0%d %d %d%s" % (os.fsencode(folder), size, channels, version, kind.encode())
-        key = hashlib.blake2b(what, digest_size=12)
-        with locked() as root, ExitStack() as undo:
+        identity = b"%s\0%d %d %d%s" % (os.fsencode(folder), size, channels, version, kind.encode())
+        key = hashlib.blake2b(identity, digest_size=12)
+        with folder_lock() as root, ExitStack() as undo:
             self.folder = root / key.hexdigest()
             known = _records(self.folder / INDEX)["path"]
-            if len(known) > 2 * _distinct(known) and remove(self.folder):
-                known = known[:0]  # most rows were of files as they no longer are
+            if len(known) > 2 * _count_distinct(known) and remove(self.folder):
+                known = known[:0]  # most rows were of older versions of the files
             self._rows, new = _assign(known, self._paths)
             self.folder.mkdir(mode=0o700, exist_ok=True)
             if not len(known):
@@ -92,7 +95,7 @@ class CachedImages(Store):
             (self.folder / ABOUT).write_bytes(msgspec.json.encode(CacheInfo(printable(folder), size, channels)))
             self._index_file = _open(self.folder / INDEX, undo)
             self._pixels_file = _open(self.folder / PIXELS, undo)
-            hold(self._index_file)
+            mark_in_use(self._index_file)
             os.utime(self._index_file)
             if len(new):
                 make_room(len(new) * (self._row_bytes + RECORD.itemsize))
@@ -100,39 +103,39 @@ class CachedImages(Store):
             undo.pop_all()
 
     def close(self) -> None:
-        """Lets others remove the set."""
-        del self._index, self._pixels  # whose maps hold the files, and so the lock, as well
+        """Allow others to remove the set."""
+        del self._index, self._pixels  # their maps keep the files open, and so the lock
         for descriptor in (self._index_file, self._pixels_file):
             os.close(descriptor)
 
     def find(self, sample: int) -> bool:
-        """Whether the sample's image is there, whole, and of its file as it is now."""
+        """Return True if the sample's image is stored completely and its file has not changed."""
         try:
             state = self._state_of(sample)
         except OSError:
             return False
-        self._states[sample] = state  # of before the file is read: one that changes meanwhile is found out next time
-        if self._is_whole(sample, state):
+        self._states[sample] = state  # taken before the file is read: a change in between is found next time
+        if self._is_valid(sample, state):
             return True
         if self._index[self._rows[sample]]["file_bytes"]:
-            self._take_another_row(sample)
-            return self._is_whole(sample, state)
+            self._assign_another_row(sample)
+            return self._is_valid(sample, state)
         return False
 
     def put(self, sample: int, pixels: Bytes, aspect: float) -> bool:
         """Store an image that `find` has not found, uint8 [C, s, s]. Return False if that failed."""
         state = self._states.pop(sample, None)
-        if state is None or self._failed:
+        if state is None or self._has_failed:
             return False
         row = int(self._rows[sample])
-        there = self._index[row]
+        current = self._index[row]
         pixels = np.ascontiguousarray(pixels)
         checksum = self._checksum(sample, state, pixels, np.float32(aspect))
         record = np.array((self._paths[sample], *state, checksum, aspect), RECORD)
         try:
-            with alone(self._pixels_file, row * self._row_bytes, self._row_bytes):
-                if there["file_bytes"]:  # another worker was quicker, maybe with the file as it was before or is now
-                    return bool((there["file_bytes"], there["mtime_ns"]) == state)
+            with range_lock(self._pixels_file, row * self._row_bytes, self._row_bytes):
+                if current["file_bytes"]:  # another worker was faster, possibly with another version of the file
+                    return bool((current["file_bytes"], current["mtime_ns"]) == state)
                 _write(self._pixels_file, pixels.data.cast("B"), row * self._row_bytes)
                 _write(self._index_file, record.tobytes(), row * RECORD.itemsize)
         except OSError as error:
@@ -144,19 +147,19 @@ class CachedImages(Store):
         return float(self._index[self._rows[sample]]["aspect"])
 
     def gather(self, samples: Labels, out: Bytes) -> None:
-        """Copies images that `find` has found or `put` has kept to `out`, uint8 [n, C, s, s]."""
+        """Copy images that `find` or `put` reported as stored to `out`, uint8 [n, C, s, s]."""
         rows = self._rows[samples]
         np.take(self._pixels, rows, axis=0, out=out, mode="clip")
 
     def _state_of(self, sample: int) -> tuple[int, int]:
-        """The bytes of an image's file and when it was changed; of two files together, what changes with either."""
+        """Return size and modification time of an image's file, combined with its companion's."""
         info = os.stat(self._files[sample])
-        if not self._beside:
+        if not self._companions:
             return info.st_size, info.st_mtime_ns
-        second = os.stat(self._beside[sample])
+        second = os.stat(self._companions[sample])
         return info.st_size + second.st_size, info.st_mtime_ns ^ (second.st_mtime_ns << 1) & _POSITIVE
 
-    def _is_whole(self, sample: int, state: tuple[int, int]) -> bool:
+    def _is_valid(self, sample: int, state: tuple[int, int]) -> bool:
         row = int(self._rows[sample])
         record = self._index[row]
         if (record["file_bytes"], record["mtime_ns"]) != state:
@@ -166,19 +169,17 @@ class CachedImages(Store):
     def _checksum(self, sample: int, state: tuple[int, int], pixels: Bytes, aspect: np.float32) -> int:
         return zlib.crc32(pixels.data, zlib.crc32(b"%d %d %d %a" % (self._paths[sample], *state, float(aspect))))
 
-    def _take_another_row(self, sample: int) -> None:
-        """Gives a sample whose row is not to be trusted another one: one that somebody else took for it, or a new
-        one.
-        """
+    def _assign_another_row(self, sample: int) -> None:
+        """Assign another row to a sample with an invalid one: a row that another process added for it, or a new one."""
         with self._extending:
             try:
-                with locked():
+                with folder_lock():
                     known = len(self._index)
                     rows = os.fstat(self._index_file).st_size // RECORD.itemsize
-                    later = _mapped(self._index_file, RECORD, (rows,))[known:]["path"]
-                    own = np.flatnonzero(later == self._paths[sample])
-                    if len(own):
-                        row = known + int(own[-1])
+                    later = _map_file(self._index_file, RECORD, (rows,))[known:]["path"]
+                    matching = np.flatnonzero(later == self._paths[sample])
+                    if len(matching):
+                        row = known + int(matching[-1])
                         self._map(known + len(later))
                     else:
                         row = known + len(later)
@@ -191,27 +192,27 @@ class CachedImages(Store):
                 self._rows[sample] = row
 
     def _extend(self, known: int, new: npt.NDArray[np.uint64]) -> None:
-        """Appends rows for the paths `new` to the `known` ones; the folder's lock is held."""
+        """Append rows for the paths `new` to the `known` ones; the folder's lock is held."""
         records = np.zeros(len(new), RECORD)
         records["path"] = new
-        # The pixels first: a record never stands for a row that is not there.
+        # Pixels first: no record may refer to a missing row.
         os.ftruncate(self._pixels_file, (known + len(new)) * self._row_bytes)
         _write(self._index_file, records.tobytes(), known * RECORD.itemsize)
         self._map(known + len(new))
 
     def _map(self, rows: int) -> None:
-        # By descriptor: somebody may have cleared the folder by hand, and another run may have made it anew.
-        self._index = _mapped(self._index_file, RECORD, (rows,))
-        self._pixels = _mapped(self._pixels_file, np.dtype(np.uint8), (rows, *self._shape))
+        # Map by descriptor: the folder may have been deleted and recreated meanwhile.
+        self._index = _map_file(self._index_file, RECORD, (rows,))
+        self._pixels = _map_file(self._pixels_file, np.dtype(np.uint8), (rows, *self._shape))
 
     def _fail(self, reason: str) -> None:
-        if not self._failed:
-            self._failed = True
+        if not self._has_failed:
+            self._has_failed = True
             self._on_failure(reason)
 
 
 def filled_rows(folder: Path) -> int:
-    """How many images the set in `folder` holds."""
+    """Return the number of images in the set in `folder`."""
     return int(np.count_nonzero(_records(folder / INDEX)["file_bytes"]))
 
 
@@ -224,33 +225,33 @@ def _hashes(files: Sequence[str], folder: str) -> npt.NDArray[np.uint64]:
 
 
 def _records(index: Path) -> npt.NDArray[np.void]:
-    """All records; what a crash has left of one at the end is passed over."""
+    """Return all records except an incomplete one at the end, after a crash."""
     try:
         return np.fromfile(index, RECORD)
     except FileNotFoundError:
         return np.empty(0, RECORD)
 
 
-def _mapped(descriptor: int, kind: np.dtype[Any], shape: tuple[int, ...]) -> npt.NDArray[Any]:
+def _map_file(descriptor: int, kind: np.dtype[Any], shape: tuple[int, ...]) -> npt.NDArray[Any]:
     length = math.prod(shape) * kind.itemsize
     return np.frombuffer(mmap.mmap(descriptor, length, access=mmap.ACCESS_READ), kind).reshape(shape)
 
 
-def _distinct(values: npt.NDArray[np.uint64]) -> int:
-    """How many different ones there are; on a million, a tenth of the time that np.unique takes."""
+def _count_distinct(values: npt.NDArray[np.uint64]) -> int:
+    """Return the number of distinct values; for a million, in a tenth of np.unique's time."""
     return int(np.count_nonzero(np.diff(np.sort(values)))) + bool(len(values))
 
 
-def _assign(known: npt.NDArray[np.uint64], wanted: npt.NDArray[np.uint64]) -> tuple[Labels, npt.NDArray[np.uint64]]:
-    """The latest row of each path wanted, and the paths that get a new row, in order, behind the known ones."""
+def _assign(known: npt.NDArray[np.uint64], requested: npt.NDArray[np.uint64]) -> tuple[Labels, npt.NDArray[np.uint64]]:
+    """Return the latest row of each `requested` path, and the paths that get a new row, in order."""
     order = np.argsort(known, kind="stable")
-    position = np.searchsorted(known[order], wanted, side="right") - 1
+    position = np.searchsorted(known[order], requested, side="right") - 1
     found = position >= 0
-    found[found] = known[order[position[found]]] == wanted[found]
-    rows = np.empty(len(wanted), np.int64)
+    found[found] = known[order[position[found]]] == requested[found]
+    rows = np.empty(len(requested), np.int64)
     rows[found] = order[position[found]]
     rows[~found] = len(known) + np.arange(np.count_nonzero(~found))
-    return rows, wanted[~found]
+    return rows, requested[~found]
 
 
 def _open(path: Path, undo: ExitStack) -> int:
@@ -260,6 +261,6 @@ def _open(path: Path, undo: ExitStack) -> int:
 
 
 def _write(descriptor: int, content: bytes | memoryview, offset: int) -> None:
-    """Not through a map, where a full disk is a signal that ends the process."""
+    """Write to a file. A full disk raises OSError; with a map, it would kill the process with a signal."""
     if os.pwrite(descriptor, content, offset) != len(content):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

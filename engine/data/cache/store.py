@@ -1,4 +1,4 @@
-"""Where the decoded images of a split stay for the epochs to come. Torch-free."""
+"""Stores of a split's decoded images between epochs. Torch-free."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from engine.data.splits import Labels
 
 
 class Store(ABC):
-    """Images by their index in the split, each uint8 [C, s, s]. From any thread, but for `close`."""
+    """Decoded images by their index in the split, uint8 [C, s, s] each; thread-safe except for `close`."""
 
     complete = False
-    """Whether all images are there from the beginning."""
+    """True if all images are stored from the start."""
 
     @abstractmethod
     def find(self, sample: int) -> bool:
-        """Whether the image is kept from before; to be asked before it is put."""
+        """Return True if the image is stored. Must be called before `put`."""
 
     @abstractmethod
     def put(self, sample: int, pixels: Bytes, aspect: float) -> bool:
@@ -30,16 +30,14 @@ class Store(ABC):
 
     @abstractmethod
     def gather(self, samples: Labels, out: Bytes) -> None:
-        """Copies images that are kept to `out`, uint8 [n, C, s, s]."""
+        """Copy stored images to `out`, uint8 [n, C, s, s]."""
 
-    def close(self) -> None:  # noqa: B027 - most have nothing to give back
-        """Gives back what it holds; nothing can be asked of it afterwards."""
+    def close(self) -> None:  # noqa: B027 - most have nothing to release
+        """Release all resources; the store cannot be used afterwards."""
 
 
 class Mapped(Store):
-    """Images that lie in one file as they are wanted: uint8 [rows, C, s, s], and the row of each (None where all
-    of them are in order).
-    """
+    """Images in one mapped file of uint8 [rows, C, s, s], with the row of each (None if image i is row i)."""
 
     complete = True
 
@@ -61,7 +59,7 @@ class InMemory(Store):
     """Images in this process's memory."""
 
     def __init__(self, count: int, size: int, channels: int) -> None:
-        # Memory is taken from the system as it is written to, not here.
+        # The system commits memory on the first write, not here.
         self._pixels: Bytes = np.empty((count, channels, size, size), np.uint8)
 
     def find(self, sample: int) -> bool:

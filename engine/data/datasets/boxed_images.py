@@ -27,14 +27,14 @@ from engine.data.transforms.device_transforms import Placement
 PADDING = -1
 """Class of rows of targets that have no box."""
 MIN_LEFT = 0.25
-"""Smallest share of a box's area that an augmentation must leave; smaller remains are dropped.
+"""Smallest fraction of a box's area that an augmentation must leave; smaller remains are dropped.
 
 Ultralytics drops boxes below a tenth (`box_candidates`), after mosaics that cut most boxes.
 """
 
 
-class _WholeImages(ImageSet):
-    """Images as files, whole within a square."""
+class _LetterboxedImages(ImageSet):
+    """Images as files, completely within a square."""
 
     mirror = True
     framing: Framing = "whole"
@@ -49,14 +49,14 @@ class _WholeImages(ImageSet):
     def load(self, index: int, size: int, channels: int) -> Tensor:
         with self._errors_of(index):
             image, sides = decode_whole(read_image(self.files[index]), channels, size, self.bands)
-            return torch.from_numpy(self._completed(index, image, sides))
+            return torch.from_numpy(self._add_planes(index, image, sides))
 
     @abstractmethod
-    def _completed(self, index: int, image: Bytes, sides: tuple[int, int]) -> Bytes:
-        """`image`, uint8 [C, size, size], with its planes; `sides` are the height and width of its file's."""
+    def _add_planes(self, index: int, image: Bytes, sides: tuple[int, int]) -> Bytes:
+        """Return `image`, uint8 [C, size, size], with its planes; `sides` are the file's height and width."""
 
 
-class BoxedImages(_WholeImages):
+class BoxedImages(_LetterboxedImages):
     """Images with boxes.
 
     `targets_of` returns rows of x1, y1, x2, y2 in fractions of the square, the class, and 1 for ignored boxes: float32
@@ -83,12 +83,11 @@ class BoxedImages(_WholeImages):
         padded[np.repeat(np.arange(len(samples)), counts), indices] = self._rows[np.repeat(begins, counts) + indices]
         return torch.from_numpy(padded)
 
-    def _numbers(self) -> Iterable[npt.NDArray[Any]]:
+    def _target_arrays(self) -> Iterable[npt.NDArray[Any]]:
         return self._rows, self._bounds, self._sizes
 
     def batch_targets(self, rows: Tensor, planes: Tensor | None, placement: Placement | None, size: int) -> Tensor:
-        """Return float32 [n, tiles * M, 6] with x1, y1, x2, y2 in pixels of the square of `size`, after the
-        augmentation.
+        """Return boxes in pixels of the square of `size` after the augmentation, float32 [n, tiles * M, 6].
 
         Boxes are cut at the edges of the image; those with too little left become padding.
         """
@@ -102,16 +101,16 @@ class BoxedImages(_WholeImages):
         edges = torch.cat((moved.amin(-2), moved.amax(-2)), -1)
         within = edges.clamp(0, size)
         rows[..., :4] = within
-        gone = (rows[..., 4] == PADDING) | (_areas(within) < MIN_LEFT * _areas(edges))
-        rows.masked_fill_(gone[..., None], 0)
-        rows[..., 4].masked_fill_(gone, PADDING)
+        is_lost = (rows[..., 4] == PADDING) | (_areas(within) < MIN_LEFT * _areas(edges))
+        rows.masked_fill_(is_lost[..., None], 0)
+        rows[..., 4].masked_fill_(is_lost, PADDING)
         return rows.unflatten(0, (-1, placement.tiles)).flatten(1, 2)
 
     def class_counts(self, classes: int) -> Sequence[float]:
         """Return the number of boxes of each class without ignored ones."""
         return torch.bincount(self._counted, minlength=classes).tolist()
 
-    def _completed(self, index: int, image: Bytes, sides: tuple[int, int]) -> Bytes:
+    def _add_planes(self, index: int, image: Bytes, sides: tuple[int, int]) -> Bytes:
         height, width = self._sizes[index].tolist()
         if sides != (height, width):
             raise Unfit(
@@ -120,7 +119,7 @@ class BoxedImages(_WholeImages):
         return image
 
 
-class InstanceImages(_WholeImages):
+class InstanceImages(_LetterboxedImages):
     """Images with outlined objects.
 
     Two planes follow the channels: the number of the object at each pixel, 0 for background, and its class, NO_CLASS
@@ -137,13 +136,15 @@ class InstanceImages(_WholeImages):
         self.kind = split.state()
         self._sources = split.sources
 
-    def without_remains(self, planes: Tensor, before: Tensor, placement: Placement) -> Tensor:
-        """Return the planes without objects of which an augmentation left too few pixels, as for boxes."""
+    def drop_remnants(self, planes: Tensor, before: Tensor, placement: Placement) -> Tensor:
+        """Remove objects from the planes if an augmentation left too few of their pixels, as for boxes."""
         grown = torch.linalg.det(placement.maps()[0]).abs() / before[0, 0].numel()
         counts = [_pixels_of_each(numbers) for numbers in (before[:, 0], planes[:, 0])]
-        gone = counts[1] < MIN_LEFT * grown[:, None] * counts[0]
-        lost = gone.gather(1, planes[:, 0].flatten(1).long()).view_as(planes[:, 0]) & (planes[:, 0] > 0)
-        return torch.stack((planes[:, 0].masked_fill(lost, 0), planes[:, 1].masked_fill(lost, NO_CLASS)), 1)
+        is_lost = counts[1] < MIN_LEFT * grown[:, None] * counts[0]
+        is_lost_pixel = is_lost.gather(1, planes[:, 0].flatten(1).long()).view_as(planes[:, 0]) & (planes[:, 0] > 0)
+        return torch.stack(
+            (planes[:, 0].masked_fill(is_lost_pixel, 0), planes[:, 1].masked_fill(is_lost_pixel, NO_CLASS)), 1
+        )
 
     def class_counts(self, classes: int) -> Sequence[float]:
         """Return the number of readable objects of each class without ignored ones."""
@@ -152,7 +153,7 @@ class InstanceImages(_WholeImages):
             counts += np.bincount(source.labels(), minlength=classes)
         return counts.tolist()
 
-    def _completed(self, index: int, image: Bytes, sides: tuple[int, int]) -> Bytes:
+    def _add_planes(self, index: int, image: Bytes, sides: tuple[int, int]) -> Bytes:
         numbers, classes = paint(self._sources[index].instances(*sides), *sides)
         size = image.shape[-1]
         return np.concatenate([image, box_plane(numbers, size, 0)[None], box_plane(classes, size, NO_CLASS)[None]])
@@ -175,7 +176,7 @@ def _rows(split: BoxSplit) -> npt.NDArray[np.float32]:
     images = np.repeat(np.arange(len(split.files)), np.diff(split.bounds))
     height, width = split.sizes[images].T.astype(np.float64)
     longer = np.maximum(height, width)
-    # The image's long side takes the whole square, and lies in its middle.
+    # The image's long side fills the square, and the image is centered.
     offsets = np.stack([(longer - width) / 2, (longer - height) / 2] * 2, 1)
     boxes = (split.boxes + offsets) / longer[:, None]
     return np.column_stack([boxes, split.labels, split.ignored]).astype(np.float32)

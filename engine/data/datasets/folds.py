@@ -19,21 +19,23 @@ def with_fold(found: RecognizedDataset, folder: str, fold: str, seed: int) -> Re
     Each image is in one fold, and classes are spread evenly over them. A validation split that was drawn from the
     training images belongs to these; a validation split of the folder is not used.
     """
-    parts = fold_of(fold)
+    fold_number = fold_of(fold)
     train: Any = found.train
     val: Any = found.val
-    if parts is None or not isinstance(train, FileSplit | IdxSplit | LabelSplit):
+    if fold_number is None or not isinstance(train, FileSplit | IdxSplit | LabelSplit):
         message = f"A dataset of the format “{found.format}” has no fold “{fold}”."
         return replace(found, problems=(*found.problems, dataset_error(message, "Leave the fold empty.")))
-    number, count = parts
-    whole = _joined(train, val) if val.is_drawn else train
-    labels = strata(whole)
+    number, count = fold_number
+    samples = _joined(train, val) if val.is_drawn else train
+    labels = strata(samples)
     held_out = np.zeros(len(labels), bool)
-    held_out[hash_order(sample_keys(whole, folder), labels, seed)[number - 1 :: count]] = True
+    held_out[hash_order(sample_keys(samples, folder), labels, seed)[number - 1 :: count]] = True
     if held_out.all() or not held_out.any():
         message = f"{len(labels)} images can't be divided into {count} folds."
         return replace(found, problems=(*found.problems, dataset_error(message, "Use fewer folds.")))
-    return replace(found, train=select_samples(whole, ~held_out), val=select_samples(whole, held_out, is_drawn=True))
+    return replace(
+        found, train=select_samples(samples, ~held_out), val=select_samples(samples, held_out, is_drawn=True)
+    )
 
 
 def _joined(train: Any, val: Any) -> Any:

@@ -1,4 +1,4 @@
-"""The images of a split, each as a uint8 tensor of the size asked for."""
+"""Images of a split as uint8 tensors of the requested size."""
 
 from __future__ import annotations
 
@@ -25,7 +25,17 @@ from engine.data.decoding.reading import Unfit, describe_failure, read_image
 from engine.data.decoding.tiff import Bands
 from engine.data.files import Files
 from engine.data.formats.shared.unpacking import stable_root
-from engine.data.splits import FileSplit, IdxSplit, Labels, MaskCode, MaskSplit, dataset_error, printable, spread_evenly
+from engine.data.splits import (
+    FileSplit,
+    IdxSplit,
+    Labels,
+    LabelSplit,
+    MaskCode,
+    MaskSplit,
+    dataset_error,
+    printable,
+    spread_evenly,
+)
 from engine.data.transforms.device_transforms import Placement
 
 
@@ -47,21 +57,23 @@ class DatasetError(Exception):
 
 
 class ImageSet(ABC):
-    """A split. `targets` is [N, ...], a row for each image: int64 [N] of classes where each has one; a split whose
-    images have rows of different lengths has none, and gives them by `targets_of`. `mirror` says whether a mirrored
-    image means the same.
+    """Split of images.
+
+    Attributes:
+        targets: [N, ...], a row for each image, such as classes, int64 [N]; missing if rows have different lengths.
+        mirror: True if a mirrored image has the same meaning.
     """
 
     targets: Tensor
     mirror: bool
     folder = ""
-    """The dataset's folder, where the images are files in it."""
+    """Folder of the dataset if the images are files in it."""
     files: Sequence[str] = ()
-    """The path of each image, where it is a file of its own."""
-    beside: Sequence[str] = ()
-    """The path of a second file that each image is made of, where there is one: its mask."""
+    """Path of each image if it is a file."""
+    companions: Sequence[str] = ()
+    """Path of a second file of each image, such as its mask; empty if there are none."""
     kind = ""
-    """Fingerprint of everything besides the files that determines the decoded image."""
+    """Fingerprint of all settings that change the decoded image."""
     framing: Framing = "crop"
     """How an image becomes a square."""
     bands: Bands | None = None
@@ -70,8 +82,8 @@ class ImageSet(ABC):
     """Number of planes behind the channels with targets for each pixel; they are augmented with the image."""
     outside: tuple[int, ...] = ()
     """Value of each plane outside of the image."""
-    continued = False
-    """True to continue an image's outermost pixels around it instead of black."""
+    extends_edges = False
+    """True to repeat an image's outermost pixels around it instead of black."""
     can_stretch = False
     """True if `load_stretched` is available."""
 
@@ -102,44 +114,47 @@ class ImageSet(ABC):
         try:
             yield
         except Exception as error:  # a broken file may raise nearly anything in a decoder
-            if isinstance(error, OSError) and is_gone(self.folder):
+            if isinstance(error, OSError) and is_missing(self.folder):
                 raise folder_lost(self.folder) from error
             raise UnreadableImage(self.path(index), describe_failure(error)) from error
 
     def targets_of(self, samples: Labels) -> Tensor:
         """Return the rows of `targets` of some images [n], copied to CPU memory for the device."""
-        return torch.from_numpy(self.targets.numpy()[samples])  # torch's own threads are the step's
+        return torch.from_numpy(self.targets.numpy()[samples])  # NumPy leaves torch's thread pool to the step
 
     def identity(self) -> Iterator[bytes | memoryview]:
         """Yield bytes that identify this split by its images' names, order and targets, to be hashed."""
         yield f"{len(self)} {self.kind} {self.bands}".encode()
-        for files in (self.files, self.beside):
+        for files in (self.files, self.companions):
             root = stable_root(files[0], self.folder) if len(files) else self.folder
             if isinstance(files, Files):
                 yield from files.identity(root)
             else:
                 yield os.fsencode("\0".join(files)).replace(os.fsencode(root), b"")
-        for numbers in self._numbers():
+        for numbers in self._target_arrays():
             yield np.ascontiguousarray(numbers).data
 
-    def _numbers(self) -> Iterable[npt.NDArray[Any]]:
+    def _target_arrays(self) -> Iterable[npt.NDArray[Any]]:
         """Return all numbers that targets are made of."""
         return (self.targets.numpy(),)
 
     def batch_targets(self, rows: Tensor, planes: Tensor | None, placement: Placement | None, size: int) -> Tensor:
-        """A batch's targets, on the device where its parts are, in memory of their own. Asks a GPU for no answer.
+        """Return the targets of a batch on its device, in new memory, without synchronizing with a GPU.
 
-        `rows` [n * tiles, ...] are those of `targets_of`, and may be written over; `planes` uint8 [n, planes, size,
-        size] lie as the images do already, and `placement` says where that is, None where they lie as they were
-        loaded. Here planes are taken for classes, int64 [n, size, size], or [n, planes, size, size] where there are
-        several.
+        Here planes are classes: int64 [n, size, size], or [n, planes, size, size] for several.
+
+        Args:
+            rows: Rows of `targets_of`, [n * tiles, ...]; may be overwritten.
+            planes: Planes after the augmentation, uint8 [n, planes, size, size]; None if there are none.
+            placement: Position of the loaded images in the model's; None if unchanged.
+            size: Side of the model's images.
         """
         if planes is None:
             return rows
         return planes[:, 0].long() if self.planes == 1 else planes.long()
 
-    def without_remains(self, planes: Tensor, before: Tensor, placement: Placement) -> Tensor:
-        """Return the planes, uint8 [n, planes, size, size], without objects of which an augmentation left too little.
+    def drop_remnants(self, planes: Tensor, before: Tensor, placement: Placement) -> Tensor:
+        """Remove objects from `planes`, uint8 [n, planes, size, size], if an augmentation left too little of them.
 
         `before` are the planes as loaded.
         """
@@ -149,13 +164,14 @@ class ImageSet(ABC):
         """Return the number of samples, objects or pixels of each class."""
         return torch.bincount(self.targets, minlength=classes).tolist()
 
-    def load_together(self, indices: Labels, size: int, channels: int) -> Bytes | None:
+    def load_many(self, indices: Labels, size: int, channels: int) -> Bytes | None:
         """Return several images, uint8 [n, channels, size, size], of a dataset without unreadable images."""
         return None
 
-    def whole(self, size: int, channels: int) -> tuple[Bytes, Labels | None] | None:
-        """Return a mapped file that has all images in the requested size: uint8 [rows, channels, size, size], and the
-        row of each image, or None if image i is row i.
+    def mapped_file(self, size: int, channels: int) -> tuple[Bytes, Labels | None] | None:
+        """Return a mapped file with all images in the requested size; None if there is none.
+
+        It is uint8 [rows, channels, size, size], with the row of each image, or None if image i is row i.
         """
         return None
 
@@ -184,8 +200,22 @@ class FileImages(ImageSet):
             return torch.from_numpy(pixels), aspect
 
 
+class LabeledImages(FileImages):
+    """`targets` are float32 [N, C], 1 for each label that an image has."""
+
+    def __init__(self, split: LabelSplit, folder: str) -> None:
+        self.targets = torch.from_numpy(split.labels).float()
+        self.folder = folder
+        self.files = split.files
+
+    def class_counts(self, classes: int) -> Sequence[float]:
+        """Return the number of images with each label."""
+        counts: list[float] = self.targets.sum(0).tolist()
+        return counts
+
+
 class MaskedImages(ImageSet):
-    """Images with a mask each, whole within a square; the plane behind their channels holds the class of each pixel."""
+    """Images with a mask each, completely within a square; a plane after the channels holds each pixel's class."""
 
     mirror = True
     framing: Framing = "whole"
@@ -195,7 +225,7 @@ class MaskedImages(ImageSet):
     def __init__(self, split: MaskSplit, code: MaskCode, folder: str) -> None:
         self.targets = torch.zeros(len(split.files), dtype=torch.int64)
         self.folder = folder
-        self.files, self.beside = split.files, split.masks
+        self.files, self.companions = split.files, split.masks
         self.kind = repr(code)
         self._code = code
 
@@ -207,7 +237,7 @@ class MaskedImages(ImageSet):
 
     def class_plane(self, index: int) -> Bytes:
         """Return the class of each pixel of a mask, [h, w]. Raises Unfit, or what a decoder raises."""
-        return class_plane(read_values(read_image(self.beside[index])), self._code)
+        return class_plane(read_values(read_image(self.companions[index])), self._code)
 
     def class_counts(self, classes: int) -> Sequence[float]:
         """Return the pixels of each class in a sample of the masks, evenly spread."""
@@ -233,7 +263,7 @@ class MaskedImages(ImageSet):
             return torch.from_numpy(np.concatenate([image, box_plane(plane, size, NO_CLASS)[None]]))
 
 
-def is_gone(folder: str) -> bool:
+def is_missing(folder: str) -> bool:
     """Return True if a folder is missing, or empty because its disk was removed."""
     try:
         with os.scandir(folder) as entries:
@@ -251,7 +281,7 @@ def folder_lost(folder: str) -> DatasetError:
 
 
 class IdxImages(ImageSet):
-    """Images in one idx file; mirrored digits are other signs, so they are never mirrored."""
+    """Images in one idx file; mirrored digits are different characters, so they are never mirrored."""
 
     mirror = False
 
@@ -265,22 +295,22 @@ class IdxImages(ImageSet):
         row = index if self._rows is None else int(self._rows[index])
         return f"{self._name} image {row}"
 
-    def _numbers(self) -> Iterable[npt.NDArray[Any]]:
+    def _target_arrays(self) -> Iterable[npt.NDArray[Any]]:
         yield self.targets.numpy()
         yield np.array(self._pixels.shape)
         if self._rows is not None:
             yield self._rows
 
     def load(self, index: int, size: int, channels: int) -> Tensor:
-        return torch.from_numpy(self.load_together(np.array([index]), size, channels)[0])
+        return torch.from_numpy(self.load_many(np.array([index]), size, channels)[0])
 
-    def load_together(self, indices: Labels, size: int, channels: int) -> Bytes:
+    def load_many(self, indices: Labels, size: int, channels: int) -> Bytes:
         rows = indices if self._rows is None else self._rows[indices]
         fitted = fit(torch.from_numpy(self._pixels[rows][:, None]), size)
         pixels: Bytes = fitted.expand(-1, channels, -1, -1).numpy()
         return pixels
 
-    def whole(self, size: int, channels: int) -> tuple[Bytes, Labels | None] | None:
+    def mapped_file(self, size: int, channels: int) -> tuple[Bytes, Labels | None] | None:
         if channels != 1 or self._pixels.shape[1:] != (size, size):
             return None
         return self._pixels[:, None], self._rows

@@ -10,8 +10,7 @@ from typing import Any
 from engine.contract.problems import Problem, errors
 from engine.data.datasets.boxed_images import BoxedImages, InstanceImages
 from engine.data.datasets.folds import with_fold
-from engine.data.datasets.images import DatasetError, FileImages, IdxImages, ImageSet, MaskedImages
-from engine.data.datasets.labelled_images import LabelledImages
+from engine.data.datasets.images import DatasetError, FileImages, IdxImages, ImageSet, LabeledImages, MaskedImages
 from engine.data.datasets.samples import SampleSet
 from engine.data.decoding.idx import Bytes
 from engine.data.decoding.reading import folder_channels
@@ -72,9 +71,9 @@ def open_splits(
 
 def open_recognized(found: RecognizedDataset, folder: str) -> Splits:
     """Open a recognized dataset. Raises DatasetError with all errors."""
-    wrong = errors(found.problems)
-    if wrong or found.train is None or found.val is None:
-        raise DatasetError(wrong)
+    problems = errors(found.problems)
+    if problems or found.train is None or found.val is None:
+        raise DatasetError(problems)
     try:
         opener = resolve(FORMATS[found.format.partition(":")[0]].open) or OPENERS[type(found.train)]
         return _of_bands(opener(found, folder), folder)
@@ -139,7 +138,7 @@ OPENERS: dict[type, Callable[[RecognizedDataset, str], Splits]] = {
     MaskSplit: _open_masks,
     BoxSplit: lambda found, folder: open_images(found, lambda split: BoxedImages(split, folder)),
     InstanceSplit: lambda found, folder: open_images(found, lambda split: InstanceImages(split, folder)),
-    LabelSplit: lambda found, folder: open_images(found, lambda split: LabelledImages(split, folder)),
+    LabelSplit: lambda found, folder: open_images(found, lambda split: LabeledImages(split, folder)),
     IdxSplit: _open_idx,
 }
 """Functions that open a recognized dataset, by the type of its splits. They may raise DatasetError."""

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from engine.data.transforms.device_transforms import Statistics
 
 Sample = tuple[Tensor, Tensor]
-"""An input as the model is given it, and its target."""
+"""Input of the model and its target."""
 
 
 class SampleSet(ABC):
@@ -28,13 +28,13 @@ class SampleSet(ABC):
     """
 
     folder = ""
-    """The dataset's folder, where the samples are files in it."""
+    """Folder of the dataset if the samples are files in it."""
     streams = RandomStreams(0)
     """Random streams of the run, set by the loader."""
     features: tuple[str, ...] = ()
     """Names of the inputs beyond those that all such samples have."""
     label_values: tuple[int, ...] = ()
-    """Label of each class in the files, if they have such."""
+    """Label of each class in the files; empty if they have none."""
 
     @abstractmethod
     def __len__(self) -> int:
@@ -60,15 +60,11 @@ class SampleSet(ABC):
         return self
 
     def identity(self) -> Iterator[bytes | memoryview]:
-        """Yield bytes that identify this split, to be hashed and compared between ranks: the samples' names in
-        order.
-        """
+        """Yield bytes that identify this split by its samples' names in order, for comparison between ranks."""
         yield "\0".join(self.path(index) for index in range(len(self))).encode(errors="backslashreplace")
 
     def class_counts(self, classes: int) -> Sequence[float]:
-        """Return the frequency of each class, by default among the values of integer targets, which loads every
-        sample.
-        """
+        """Return the frequency of each class, by default among integer targets, which loads every sample."""
         counts = torch.zeros(classes, dtype=torch.int64)
         for index in range(len(self)):
             try:
@@ -76,7 +72,7 @@ class SampleSet(ABC):
             except UnreadableImage:
                 continue  # the loader names it
             if not target.is_floating_point():
-                there = target[(target >= 0) & (target < classes)].long()
-                counts += torch.bincount(there, minlength=classes)
+                known = target[(target >= 0) & (target < classes)].long()
+                counts += torch.bincount(known, minlength=classes)
         found: list[float] = counts.tolist()
         return found

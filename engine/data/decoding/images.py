@@ -40,8 +40,8 @@ _APP1, _START_OF_SCAN = 0xE1, 0xDA
 def decode(content: bytes, size: int, channels: int, bands: Bands | None = None) -> Bytes:
     """Decode an image, turn it upright, and return its center square as uint8 [channels, size, size], without alpha.
 
-    If `bands` are given, they become the channels of TIFFs. Releases the GIL for nearly all of the time, and leaves torch's
-    intra-op threads alone. Raises Unfit, or nearly anything that a decoder may raise for a broken file.
+    If `bands` are given, they become the channels of TIFFs. Releases the GIL for nearly all of the time, and leaves
+    torch's intra-op threads alone. Raises Unfit, or nearly anything that a decoder may raise for a broken file.
     """
     return _decode(content, size, channels, bands, _fit)[0]
 

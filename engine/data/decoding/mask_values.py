@@ -47,8 +47,8 @@ class MaskValues:
     """The values [h, w] of a mask's pixels, and the kind of image that they come from.
 
     A gray mask holds its levels, a mask with a palette its indices, and a color mask 0xRRGGBB. `palette` holds the
-    color 0xRRGGBB of each index. `no_data` is the level that the file declares as missing. `lossy` is True if the file's
-    compression changes levels, and `transparent` if some pixels are.
+    color 0xRRGGBB of each index. `no_data` is the level that the file declares as missing. `lossy` is True if the
+    file's compression changes levels, and `transparent` if some pixels are.
     """
 
     values: Values

@@ -11,7 +11,7 @@ from engine.data.formats.shared.class_numbers import number_classes
 from engine.data.formats.shared.instances import InstanceSplit, NumberedMasks
 from engine.data.formats.shared.mask_sample import sample_masks
 from engine.data.formats.tree import Tree
-from engine.data.splits import dataset_warning, first_names, there_are
+from engine.data.splits import count_sentence, dataset_warning, first_names
 
 LAYOUT = "Choose a folder that ArcGIS exported as RCNN masks, with images, labels and esri_model_definition.emd."
 
@@ -41,7 +41,7 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
     spare = [path for masks in by_class.values() for stem, path in masks.items() if stem not in images]
     problems = []
     if spare:
-        message = f"{there_are(spare, 'mask')} without an image: {first_names(spare)}."
+        message = f"{count_sentence(spare, 'mask')} without an image: {first_names(spare)}."
         problems.append(dataset_warning(message, "They are not used; give image and mask the same name."))
     sources = [
         NumberedMasks([(masks[stem], numbers[name]) for name, masks in by_class.items() if stem in masks])

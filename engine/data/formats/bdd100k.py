@@ -14,7 +14,7 @@ from engine.data.formats.shared.image_lookup import ImageLookup
 from engine.data.formats.shared.shapes import Shape, ShapedImage, box_shape, convert
 from engine.data.formats.tree import Tree, split_in
 from engine.data.memory_limit import allow_for_text
-from engine.data.splits import dataset_error, dataset_warning, first_names, printable, there_are
+from engine.data.splits import count_sentence, dataset_error, dataset_warning, first_names, printable
 from engine.system.regular_files import UnusableFile, open_regular, read_regular
 
 HEAD_BYTES = 1 << 16
@@ -99,12 +99,10 @@ def _images(tree: Tree, path: str, split: str, lookup: ImageLookup, problems: li
         else:
             yield ShapedImage(image, list(_shapes(each, faults)))
     if missing:
-        message = (
-            f"{there_are(missing, 'image')} named in {printable(path)} but not in the folder: {first_names(missing)}."
-        )
+        message = f"{count_sentence(missing, 'image')} named in {printable(path)} but not in the folder: {first_names(missing)}."
         problems.append(dataset_warning(message, "They are left out; add them to the folder."))
     if faults:
-        message = f"{there_are(faults, 'object')} that can't be read in {printable(path)}: {faults[0]}."
+        message = f"{count_sentence(faults, 'object')} that can't be read in {printable(path)}: {faults[0]}."
         problems.append(dataset_warning(message, "They are left out; correct the file."))
 
 

@@ -20,7 +20,7 @@ from engine.data.formats.shared.coco_categories import Categories, Category, Key
 from engine.data.formats.shared.instances import InstanceSplit, PanopticImage, Source
 from engine.data.formats.shared.json_files import MAX_FILES, EntryFaults, decode_file, json_files, sample_lists
 from engine.data.formats.tree import Tree
-from engine.data.splits import dataset_error, dataset_warning, first_names, printable, there_are
+from engine.data.splits import count_sentence, dataset_error, dataset_warning, first_names, printable
 
 REMEDY = "Export the file again in COCO's panoptic format."
 
@@ -165,9 +165,7 @@ class _Reader:
         found = list(self._faults.problems())
         if self._maskless:
             stem = os.path.splitext(os.path.basename(self.name))[0]
-            message = (
-                f"{there_are(self._maskless, 'image')} without the PNG of its segments: {first_names(self._maskless)}."
-            )
+            message = f"{count_sentence(self._maskless, 'image')} without the PNG of its segments: {first_names(self._maskless)}."
             found.append(
                 dataset_warning(message, f"They are left out; put the PNGs into a folder named {printable(stem)}.")
             )

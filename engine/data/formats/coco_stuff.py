@@ -15,7 +15,7 @@ from engine.data.decoding.reading import read_text
 from engine.data.formats.format import Confidence, Content, Detection, Format
 from engine.data.formats.shared.image_lookup import ImageLookup
 from engine.data.formats.tree import Tree, split_of_file
-from engine.data.splits import MaskCode, MaskSplit, dataset_warning, first_names, printable, there_are
+from engine.data.splits import MaskCode, MaskSplit, count_sentence, dataset_warning, first_names, printable
 
 _THINGS = (
     "person", "bicycle", "car", "motorcycle", "airplane", "bus", "train", "truck", "boat", "traffic light", "fire hydrant",
@@ -100,7 +100,7 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
         )
     problems = []
     if missing:
-        message = f"{there_are(missing, 'mask')} without an image: {first_names(missing)}."
+        message = f"{count_sentence(missing, 'mask')} without an image: {first_names(missing)}."
         problems.append(dataset_warning(message, "They are not used; give image and mask the same name."))
     names = _names(tree, layout)
     ignored = (_UNLABELED,) if layout.offset else (0, _UNLABELED)

@@ -27,7 +27,7 @@ from engine.data.formats.shared.tables import (
     without_fraction,
 )
 from engine.data.formats.tree import Tree, split_of_table
-from engine.data.splits import dataset_error, dataset_warning, first_names, printable, there_are
+from engine.data.splits import count_sentence, dataset_error, dataset_warning, first_names, printable
 from engine.system.regular_files import UnusableFile
 
 LAYOUT = (
@@ -65,7 +65,8 @@ class Columns:
     Attributes:
         file: Column of the images.
         box: Columns of the four numbers, or the one that has all four.
-        form: "xyxy" (left, top, right, bottom), "xywh" (left, top, width, height) or "centers" (of the box, and its width and height).
+    form: "xyxy" (left, top, right, bottom), "xywh" (left, top, width, height) or "centers" (of the box, and its width
+        and height).
         classes: Columns that may have the class; none if the table has no classes.
         size: Columns of the image's width and height.
         ignored: Column of crowds and difficult objects.
@@ -393,18 +394,18 @@ def _problems(tree: Tree, reading: _Reading) -> Iterator[Problem]:
     unclear = sorted(set(reading.lookup.ambiguous))
     missing = list(dict.fromkeys(name for name in reading.missing if name not in unclear))
     if unclear:
-        message = f"{there_are(unclear, 'name')} in a table that may mean several images: {first_names(unclear)}."
+        message = f"{count_sentence(unclear, 'name')} in a table that may mean several images: {first_names(unclear)}."
         yield dataset_warning(message, "They are left out; write the path from the table to each image into it.")
     if missing:
-        message = f"{there_are(missing, 'image')} that a table names can't be found: {first_names(missing)}."
+        message = f"{count_sentence(missing, 'image')} that a table names can't be found: {first_names(missing)}."
         yield dataset_warning(message, "They are left out.")
     if reading.faults:
-        message = f"{there_are(reading.faults, 'box', 'boxes')} without four numbers and a class: {first_names(reading.faults)}."
+        message = f"{count_sentence(reading.faults, 'box', 'boxes')} without four numbers and a class: {first_names(reading.faults)}."
         yield dataset_warning(message, "They are left out; correct these rows of the table.")
     named = any(reading.images.values())
     alone = images_in_no_table(tree, set(reading.paths.values())) if named and not unclear else []
     if alone:
-        message = f"{there_are(alone, 'image')} that no table names: {first_names(alone)}."
+        message = f"{count_sentence(alone, 'image')} that no table names: {first_names(alone)}."
         yield dataset_warning(message, "They are left out; add a row with an empty box for each image without objects.")
     if not named:
         yield dataset_error("No image that the tables of boxes name is in the folder.", LAYOUT)

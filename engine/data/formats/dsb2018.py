@@ -9,7 +9,7 @@ from engine.data.formats.format import Confidence, Content, Detection, Format
 from engine.data.formats.shared.instances import InstanceSplit, NumberedMasks
 from engine.data.formats.shared.mask_sample import sample_masks
 from engine.data.formats.tree import Tree, split_in
-from engine.data.splits import dataset_warning, first_names, spread_evenly, there_are
+from engine.data.splits import count_sentence, dataset_warning, first_names, spread_evenly
 
 LAYOUT = "Choose a folder with one folder per image, with the image in images and a mask for each object in masks."
 _SAMPLE = 20
@@ -74,7 +74,7 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
         splits[split] = InstanceSplit([*known.files, *files], [*known.sources, *sources])
     problems = []
     if without:
-        message = f"{there_are(without, 'folder')} without an image or masks: {first_names(without)}."
+        message = f"{count_sentence(without, 'folder')} without an image or masks: {first_names(without)}."
         problems.append(dataset_warning(message, "They are left out; add the missing folders."))
     return Content(("object",), splits, problems)
 

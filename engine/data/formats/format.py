@@ -61,8 +61,8 @@ class Content:
 
     Attributes:
         classes: Names in the order of their numbers, fit to print.
-        splits: By "train", "val" and "test", or "" if the folder has no splits. The type depends on the kind: `FileSplit`
-            for "classes", `LabelSplit` for "labels", a list of `BoxedImage` for "boxes", `InstanceSplit` for "instances",
+    splits: By "train", "val" and "test", or "" if the folder has no splits. The type depends on the kind: `FileSplit`
+    for "classes", `LabelSplit` for "labels", a list of `BoxedImage` for "boxes", `InstanceSplit` for "instances",
             `MaskSplit` for "masks", a type of the task's for kinds that only one task has.
         problems: All errors and warnings.
         code: Meaning of the values of masks or of point labels; None to learn it from class tables and the masks.
@@ -85,7 +85,7 @@ class Format:
         title: Name in messages: "COCO JSON".
         kinds: All kinds of annotations that folders of this format may have.
         layout: Sentence that tells users how such a folder is laid out.
-        detect: Return how the folder can be read, best first; nothing if it is of another format. Judges by names and by
+    detect: Return how the folder can be read, best first; nothing if it is of another format. Judges by names and by
             a sample of small files; never opens every file.
         read: Return the annotations of one kind. Faults of single annotations are problems; raises OSError or
             UnusableFile only if nothing can be read.

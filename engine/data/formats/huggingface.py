@@ -26,7 +26,7 @@ from engine.data.formats.shared.shapes import Shape, ShapedImage, box_shape, con
 from engine.data.formats.shared.tables import METADATA, is_metadata, plain
 from engine.data.formats.shared.unpacking import file_name, unpacked
 from engine.data.formats.tree import Tree, split_of_table, suffix
-from engine.data.splits import dataset_warning, first_names, printable, there_are
+from engine.data.splits import count_sentence, dataset_warning, first_names, printable
 from engine.system.regular_files import UnusableFile
 
 LAYOUT = (
@@ -178,11 +178,13 @@ def _row_problems(without: Sequence[str], faults: Sequence[str]) -> list[Problem
     if without:
         problems.append(
             dataset_warning(
-                f"{there_are(without, 'row')} without an image: {first_names(without)}.", "They are left out."
+                f"{count_sentence(without, 'row')} without an image: {first_names(without)}.", "They are left out."
             )
         )
     if faults:
-        message = f"{there_are(faults, 'box', 'boxes')} without four numbers and a class, in {first_names(faults)}."
+        message = (
+            f"{count_sentence(faults, 'box', 'boxes')} without four numbers and a class, in {first_names(faults)}."
+        )
         problems.append(dataset_warning(message, "They are left out; correct them."))
     return problems
 
@@ -356,7 +358,9 @@ def _read_metadata(tree: Tree, source: _Metadata) -> Content:
             splits.setdefault(split, []).append(ShapedImage(path, shapes))
     problems = _row_problems((), faults)
     if missing:
-        message = f"{there_are(missing, 'image')} that a metadata file names can't be found: {first_names(missing)}."
+        message = (
+            f"{count_sentence(missing, 'image')} that a metadata file names can't be found: {first_names(missing)}."
+        )
         problems.append(dataset_warning(message, "They are left out."))
     return convert("boxes", splits, problems, names or _numbers(splits))
 

@@ -1,7 +1,8 @@
 """Images in a folder for each class, with or without folders of splits, as torchvision's ImageFolder reads them.
 
 Nearly every dataset is a tree of images. A tree is one of classes only if nothing says otherwise: names of roles or
-splits where classes should be, annotations next to the images, one image per folder, masks of the same names. Torch-free.
+splits where classes should be, annotations next to the images, one image per folder, masks of the same names.
+Torch-free.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from engine.data.files import Files, Listing
 from engine.data.formats.format import Confidence, Content, Detection, Format
 from engine.data.formats.shared.class_evidence import annotation_folder, evidence_against, some
 from engine.data.formats.tree import Tree, split_named
-from engine.data.splits import FileSplit, dataset_error, dataset_warning, first_names, printable, there_are
+from engine.data.splits import FileSplit, count_sentence, dataset_error, dataset_warning, first_names, printable
 
 LAYOUT = "Choose a folder with one folder of images per class, or with train and val folders divided in the same way."
 
@@ -117,7 +118,9 @@ def _unused(tree: Tree, roots: Sequence[str]) -> list[Problem]:
         alone = [name for name in tree.files(root) if is_image(name)]
         if alone:
             where = printable(root or tree.root)
-            message = f"{there_are(alone, 'image')} in {where} itself, in no folder of a class: {first_names(alone)}."
+            message = (
+                f"{count_sentence(alone, 'image')} in {where} itself, in no folder of a class: {first_names(alone)}."
+            )
             problems.append(dataset_warning(message, "They are not used; move them into the folders of their classes."))
     if "" not in roots:
         used = {root.split(os.sep)[0] for root in roots}
@@ -126,7 +129,7 @@ def _unused(tree: Tree, roots: Sequence[str]) -> list[Problem]:
         ]
         others = [name for name in others if _has_images(tree, name)]
         if others:
-            message = f"{there_are(others, 'folder')} of images next to the splits: {first_names(others)}."
+            message = f"{count_sentence(others, 'folder')} of images next to the splits: {first_names(others)}."
             problems.append(
                 dataset_warning(message, "They are not used; training, validation and test have folders of classes.")
             )

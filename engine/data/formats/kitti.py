@@ -32,7 +32,7 @@ from engine.data.formats.shared.text_files import (
     text_folders,
 )
 from engine.data.formats.tree import Tree
-from engine.data.splits import dataset_warning, first_names, there_are
+from engine.data.splits import count_sentence, dataset_warning, first_names
 
 FIELDS = (15, 16)
 """Words in a line; the last of 16 is a detector's confidence."""
@@ -101,7 +101,7 @@ def _listed(tree: Tree, splits: dict[str, list[Pair]], problems: list[Problem]) 
     present = {os.path.splitext(os.path.basename(pair.image))[0] for pairs in found.values() for pair in pairs}
     missing = sorted(frozenset[str]().union(*lists.values()) - present)
     if missing:
-        message = f"{there_are(missing, 'image')} named in a list but not in the folder: {first_names(missing)}."
+        message = f"{count_sentence(missing, 'image')} named in a list but not in the folder: {first_names(missing)}."
         problems.append(
             dataset_warning(message, "They are left out; add them to the folder, or remove them from the list.")
         )

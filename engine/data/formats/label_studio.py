@@ -1,6 +1,7 @@
 """Regions and choices in the JSON and JSON-MIN exports of Label Studio. Torch-free.
 
-Source: Label Studio's documentation, "Label Studio JSON format of annotated tasks". Coordinates are percent of the image.
+Source: Label Studio's documentation, "Label Studio JSON format of annotated tasks". Coordinates are percent of the
+    image.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from engine.data.formats.shared.shapes import (
     rotate_points,
 )
 from engine.data.formats.tree import Tree, split_of_path
-from engine.data.splits import dataset_error, dataset_warning, first_names, format_count, printable, there_are
+from engine.data.splits import count_sentence, dataset_error, dataset_warning, first_names, format_count, printable
 
 _OUTLINES = ("polygonlabels", "brushlabels", "ellipselabels")
 _LABELS = (*_OUTLINES, "rectanglelabels", "labels")
@@ -102,7 +103,7 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
                 several.append(task.image)
             _add(found, path, task, kind)
     if several:
-        message = f"{there_are(several, 'image')} with several annotations: {first_names(several)}."
+        message = f"{count_sentence(several, 'image')} with several annotations: {first_names(several)}."
         found.problems.append(dataset_warning(message, "The first that is not canceled is used; remove the others."))
     return found.content(kind)
 

@@ -20,7 +20,7 @@ from engine.data.formats.shared.json_files import MAX_FILES_SAMPLED, files_endin
 from engine.data.formats.shared.shape_collection import ShapeCollection, as_points, as_size
 from engine.data.formats.shared.shapes import Shape, ShapedImage, box_shape, ellipse_points, polygon_shape
 from engine.data.formats.tree import Tree, split_of_path
-from engine.data.splits import dataset_error, dataset_warning, first_names, format_count, there_are
+from engine.data.splits import count_sentence, dataset_error, dataset_warning, first_names, format_count
 
 _POLYGONS = frozenset({"polygon", "rotation", "oriented_rectangle", "quadrilateral"})
 _OUTLINES = _POLYGONS | {"circle", "mask"}
@@ -102,7 +102,7 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
         split = split_of_path(path) or split_of_path(tree.within(image))
         found.add(ShapedImage(image, shapes, size, _tags(content)), split)
     if embedded:
-        message = f"{there_are(embedded, 'image')} only embedded in JSON files: {first_names(embedded)}."
+        message = f"{count_sentence(embedded, 'image')} only embedded in JSON files: {first_names(embedded)}."
         found.problems.append(_without_images(message, found))
     return found.content(kind, sorted(flags))
 

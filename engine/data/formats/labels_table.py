@@ -28,7 +28,15 @@ from engine.data.formats.shared.tables import (
     without_fraction,
 )
 from engine.data.formats.tree import Tree
-from engine.data.splits import FileSplit, LabelSplit, dataset_error, dataset_warning, first_names, printable, there_are
+from engine.data.splits import (
+    FileSplit,
+    LabelSplit,
+    count_sentence,
+    dataset_error,
+    dataset_warning,
+    first_names,
+    printable,
+)
 
 LAYOUT = (
     "Choose a folder of images with a labels.csv (a column of file names, then a column of 0 and 1 per label or "
@@ -260,16 +268,18 @@ def _differences(reading: Reading, kind: str, *, is_long: bool) -> Iterator[Prob
         several = [path for images in reading.labelled.values() for path, has in images.items() if len(has) > 1]
         none = [path for images in reading.labelled.values() for path, has in images.items() if not has]
         if several:
-            message = f"{there_are(several, 'image')} with several classes: {first_names(several)}."
+            message = f"{count_sentence(several, 'image')} with several classes: {first_names(several)}."
             remedy = "They are left out; keep one row of each, or choose the task Multi-label classification."
             yield dataset_warning(message, remedy)
         reading.unlabelled += none
     elif reading.differing and not is_long:
         differing = list(reading.differing)
-        message = f"{there_are(differing, 'image')} in several rows with different labels: {first_names(differing)}."
+        message = (
+            f"{count_sentence(differing, 'image')} in several rows with different labels: {first_names(differing)}."
+        )
         yield dataset_warning(message, "All of these labels are used; keep one row of each image.")
     if reading.unlabelled:
-        message = f"{there_are(reading.unlabelled, 'image')} without a class: {first_names(reading.unlabelled)}."
+        message = f"{count_sentence(reading.unlabelled, 'image')} without a class: {first_names(reading.unlabelled)}."
         yield dataset_warning(message, "They are left out; fill in their classes (-1 and blank mean none).")
 
 
@@ -298,17 +308,17 @@ def _counterparts(tree: Tree, reading: Reading) -> Iterator[Problem]:
     missing = [name for name in reading.missing if name not in unclear]
     unclear |= {os.path.basename(path) for path in reading.contested}
     if unclear:
-        message = f"{there_are(sorted(unclear), 'name')} in a table that may mean several images: {first_names(sorted(unclear))}."
+        message = f"{count_sentence(sorted(unclear), 'name')} in a table that may mean several images: {first_names(sorted(unclear))}."
         yield dataset_warning(message, "They are left out; write the path from the table to each image into it.")
     if missing:
         yield dataset_warning(
-            f"{there_are(missing, 'image')} that a table names can't be found: {first_names(missing)}.",
+            f"{count_sentence(missing, 'image')} that a table names can't be found: {first_names(missing)}.",
             "They are left out.",
         )
     used = reading.skipped.union(*reading.labelled.values())
     alone = [] if unclear else images_in_no_table(tree, used)
     if alone:
-        message = f"{there_are(alone, 'image')} that no table names: {first_names(alone)}."
+        message = f"{count_sentence(alone, 'image')} that no table names: {first_names(alone)}."
         yield dataset_warning(message, "They are not used; add their labels.")
 
 

@@ -123,7 +123,7 @@ def _detections(
         candidate: Folder that may hold the masks.
         sample: Sample of these masks.
         variants: Names of all candidates.
-        classes: Classes of COCO files in the dataset. If there is only one, several values can't be classes; if there are
+    classes: Classes of COCO files in the dataset. If there is only one, several values can't be classes; if there are
             several, COCO's outlines say more than masks that number objects.
     """
     against = _doubts(candidate, sample, variants)

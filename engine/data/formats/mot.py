@@ -16,7 +16,7 @@ from engine.data.decoding.reading import MAX_TABLE_BYTES, Unfit, read_number, re
 from engine.data.formats.format import Confidence, Content, Detection, Format
 from engine.data.formats.shared.boxes import ANY_CLASS, Box, BoxedImage
 from engine.data.formats.tree import Tree, split_of_folder
-from engine.data.splits import dataset_error, dataset_warning, first_names, printable, there_are
+from engine.data.splits import count_sentence, dataset_error, dataset_warning, first_names, printable
 
 CLASSES = (
     "pedestrian",
@@ -76,7 +76,7 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
             rows_of.setdefault(video, {}).setdefault(row.frame, []).append(row)
     if faults:
         problems.append(
-            dataset_warning(f"{there_are(faults, 'line')} that can't be read: {faults[0]}.", "They are left out.")
+            dataset_warning(f"{count_sentence(faults, 'line')} that can't be read: {faults[0]}.", "They are left out.")
         )
     every = {row.label for frames in rows_of.values() for rows in frames.values() for row in rows if row.counts}
     labels = {label: number for number, label in enumerate(sorted(every))}
@@ -106,7 +106,7 @@ def _frames(
         ]
         marked.append(BoxedImage(tree.path(folder, name), boxes))
     if missing := [str(frame) for frame in sorted(rows.keys() - numbers)]:
-        message = f"{there_are(missing, 'frame')} of {printable(video) or 'the video'} with boxes but no image: {first_names(missing)}."
+        message = f"{count_sentence(missing, 'frame')} of {printable(video) or 'the video'} with boxes but no image: {first_names(missing)}."
         problems.append(dataset_warning(message, "They are left out; add the images to img1."))
     return marked
 

@@ -12,7 +12,7 @@ from operator import itemgetter, methodcaller
 from typing import NamedTuple
 
 from engine.data.files import Listing
-from engine.data.memory_limit import OF_ENTRY_BYTES, allow
+from engine.data.memory_limit import BYTES_PER_FILE, allow
 
 CLUTTER = frozenset({"thumbs.db", "desktop.ini", "__macosx", "lost+found"})
 """Files and folders that desktops and archives create; they are skipped, as are hidden ones."""
@@ -178,7 +178,7 @@ class Tree:
                     if _is_visible(entry.name):
                         (folders if _is_folder(entry) else files).append(entry.name)
             info = os.stat(where)
-            allow(OF_ENTRY_BYTES * len(files))
+            allow(BYTES_PER_FILE * len(files))
             listing = Listing.of(where, sorted(files))
             self._entries[folder] = _Entries(tuple(sorted(folders)), listing, (info.st_dev, info.st_ino))
         return self._entries[folder]
@@ -226,7 +226,7 @@ def walk_files(folder: str) -> Iterator[tuple[str, list[str]]]:
             for entry in entries:
                 if _is_visible(entry.name):
                     (folders if _is_folder(entry) else files).append(entry.name)
-        allow(OF_ENTRY_BYTES * len(files))
+        allow(BYTES_PER_FILE * len(files))
         yield current, sorted(files)
         pending += [os.path.join(current, name) for name in sorted(folders, reverse=True)]
 

@@ -22,7 +22,7 @@ from engine.data.formats.shared.shapes import ShapedImage, convert
 from engine.data.formats.shared.tables import plain
 from engine.data.formats.shared.unpacking import file_name, unpacked
 from engine.data.formats.tree import Tree, split_of_table
-from engine.data.splits import dataset_warning, first_names, printable, there_are
+from engine.data.splits import count_sentence, dataset_warning, first_names, printable
 from engine.system.regular_files import UnusableFile, open_regular
 
 LAYOUT = "Choose a folder of tar files, each with images and their classes as KEY.jpg and KEY.cls or KEY.json."
@@ -158,7 +158,8 @@ def _read(tree: Tree, detection: Detection, kind: str) -> Content:
     if without:
         problems.append(
             dataset_warning(
-                f"{there_are(without, 'sample')} without an image, in {first_names(without)}.", "They are left out."
+                f"{count_sentence(without, 'sample')} without an image, in {first_names(without)}.",
+                "They are left out.",
             )
         )
     classes = _name_numbers(tree, splits)

@@ -16,7 +16,7 @@ from engine.data.formats.format import Confidence, Content, Detection, Format
 from engine.data.formats.shared.image_lookup import ImageLookup
 from engine.data.formats.shared.shapes import Shape, ShapedImage, box_shape, convert
 from engine.data.formats.tree import Tree, split_in
-from engine.data.splits import dataset_warning, first_names, printable, there_are
+from engine.data.splits import count_sentence, dataset_warning, first_names, printable
 
 ENDING = "_bbx_gt.txt"
 CLASS = "face"
@@ -71,12 +71,10 @@ def _images(tree: Tree, path: str, split: str, lookup: ImageLookup, problems: li
         else:
             yield ShapedImage(image, shapes)
     if missing:
-        message = (
-            f"{there_are(missing, 'image')} named in {printable(path)} but not in the folder: {first_names(missing)}."
-        )
+        message = f"{count_sentence(missing, 'image')} named in {printable(path)} but not in the folder: {first_names(missing)}."
         problems.append(dataset_warning(message, "They are left out; add them to the folder."))
     if faults:
-        message = f"{there_are(faults, 'line')} that can't be read in {printable(path)}: {faults[0]}."
+        message = f"{count_sentence(faults, 'line')} that can't be read in {printable(path)}: {faults[0]}."
         problems.append(dataset_warning(message, "They are left out; correct the file."))
 
 

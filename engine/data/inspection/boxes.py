@@ -9,7 +9,7 @@ import numpy as np
 
 from engine.contract.dataset import Example
 from engine.data.decoding.reading import folder_channels
-from engine.data.drawing import outline, png
+from engine.data.drawing import draw_boxes, encode_png
 from engine.data.formats.shared.boxes import BoxSplit
 from engine.data.inspection.base import EXAMPLE_SIDE, FileChecker, Inspection, LeaveOut, Progress, splits_of_type
 from engine.data.inspection.objects import (
@@ -69,6 +69,6 @@ def _examples(name: str, classes: Sequence[str], split: BoxSplit, indices: Seque
         rows = split.of(index)
         scale = max(image.shape[:2]) / max(int(split.sizes[index].max()), 1)
         labels = split.labels[rows].tolist()
-        framed = outline(image, split.boxes[rows].astype(np.float64) * scale, labels)
-        found.append(Example(only_class(classes, labels), name, png(framed), index))
+        framed = draw_boxes(image, split.boxes[rows].astype(np.float64) * scale, labels)
+        found.append(Example(only_class(classes, labels), name, encode_png(framed), index))
     return found

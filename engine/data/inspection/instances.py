@@ -14,7 +14,7 @@ from PIL import Image
 
 from engine.contract.dataset import Example
 from engine.data.decoding.reading import folder_channels
-from engine.data.drawing import lay_mask, png
+from engine.data.drawing import encode_png, overlay_mask
 from engine.data.formats.shared.boxes import upright_size
 from engine.data.formats.shared.instances import MAX_INSTANCES, InstanceSplit, Outlines, paint, too_many
 from engine.data.inspection.base import EXAMPLE_SIDE, FileChecker, Inspection, LeaveOut, Progress, splits_of_type
@@ -98,6 +98,6 @@ def _examples(name: str, classes: Sequence[str], split: InstanceSplit, indices: 
             continue  # it could be read a moment ago; an image fewer is shown
         plane = np.asarray(Image.fromarray(numbers).resize(image.shape[1::-1], Image.Resampling.NEAREST))
         # The last number would be shown as none.
-        laid = lay_mask(image, np.minimum(plane, MAX_INSTANCES - 1))
-        found.append(Example(only_class(classes, [each.label for each in things]), name, png(laid), index))
+        laid = overlay_mask(image, np.minimum(plane, MAX_INSTANCES - 1))
+        found.append(Example(only_class(classes, [each.label for each in things]), name, encode_png(laid), index))
     return found

@@ -29,7 +29,7 @@ from engine.data.decoding.orientation import rotated_with, rotation_of
 from engine.data.decoding.pixels import read_to_show
 from engine.data.decoding.reading import Unfit, folder_channels, read_image
 from engine.data.decoding.tiff import open_to_show
-from engine.data.drawing import lay_mask, png
+from engine.data.drawing import encode_png, overlay_mask
 from engine.data.formats.shared.boxes import size_upright
 from engine.data.formats.shared.exif_rotation import Drawn, RotationReport, drawn_on
 from engine.data.inspection.base import (
@@ -185,7 +185,7 @@ def _examples(name: str, split: MaskSplit, usable: Sequence[int], code: MaskCode
             continue  # it could be read a moment ago; an image fewer is shown
         image.thumbnail((EXAMPLE_SIDE, EXAMPLE_SIDE))
         mask = np.asarray(Image.fromarray(plane).resize(image.size, Image.Resampling.NEAREST))
-        found.append(Example("", name, png(lay_mask(np.asarray(image), mask)), index))
+        found.append(Example("", name, encode_png(overlay_mask(np.asarray(image), mask)), index))
     return found
 
 

@@ -1,7 +1,7 @@
-"""Whether all ranks have found the same dataset.
+"""Check that all ranks found the same dataset.
 
-Each looks through the folder for itself, perhaps by a network file system or while somebody adds to it. Ranks that
-found different data would train on batches that do not belong together, without an error.
+Each rank scans the folder itself, possibly on a network file system or while somebody adds files. Ranks with different
+data would train on batches that do not belong together, without an error.
 """
 
 from __future__ import annotations
@@ -28,87 +28,80 @@ ReduceMax = Callable[[Sequence[int]], list[int]]
 GatherRows = Callable[[Tensor], Tensor]
 
 
-class _Seen(NamedTuple):
-    """One rank's data where the ranks first differ: the number of samples, the label's hash and the name."""
+class _RankView(NamedTuple):
+    """One rank's number of samples, and the label's hash and the name of the sample where ranks first differ."""
 
     samples: int
     label: int
     name: str
 
 
-def check_alike(splits: Splits, folder: str, all_reduce_max: ReduceMax, all_gather_rows: GatherRows) -> None:
-    """Raises DatasetError on all ranks alike where they have found different data: other names, another order, other
-    labels.
+def check_same_dataset(splits: Splits, folder: str, all_reduce_max: ReduceMax, all_gather_rows: GatherRows) -> None:
+    """Raise DatasetError on all ranks if their sample names, order or labels differ.
 
-    `all_reduce_max` and `all_gather_rows` are those of `Collectives`; all ranks call it together. What lies within
-    the files is not looked at.
+    All ranks must call it together; `all_reduce_max` and `all_gather_rows` are those of `Collectives`. File contents
+    are not compared.
     """
     number = fingerprint(splits)
     largest, smallest = all_reduce_max((number, -number))
     if largest == -smallest:
         return
-    halves = (("training", splits.train), ("validation", splits.val))
-    told = next(
-        (text for which, half in halves if (text := _difference(half, which, all_reduce_max, all_gather_rows))), ""
-    )
-    told = told or "the file names are the same, but the classes or annotations differ."
-    raise DatasetError([dataset_error(f"The ranks do not see the same dataset in {printable(folder)}: {told}", REMEDY)])
+    named = (("training", splits.train), ("validation", splits.val))
+    differences = (_difference(samples, name, all_reduce_max, all_gather_rows) for name, samples in named)
+    text = next(filter(None, differences), "the file names are the same, but the classes or annotations differ.")
+    raise DatasetError([dataset_error(f"The ranks do not see the same dataset in {printable(folder)}: {text}", REMEDY)])
 
 
 def fingerprint(splits: Splits) -> int:
-    """63 bits that differ where the splits' names, order or labels do."""
+    """Return a 63-bit hash of the names, order and labels of both splits."""
     digest = hashlib.blake2b(repr((splits.format, splits.classes, splits.channels)).encode(), digest_size=8)
-    for half in (splits.train, splits.val):
-        for part in half.identity():
-            digest.update(part)
+    for samples in (splits.train, splits.val):
+        for content in samples.identity():
+            digest.update(content)
     return int.from_bytes(digest.digest(), "big") >> 1
 
 
 def _difference(
-    samples: ImageSet | SampleSet, which: str, all_reduce_max: ReduceMax, all_gather_rows: GatherRows
+    samples: ImageSet | SampleSet, split: str, all_reduce_max: ReduceMax, all_gather_rows: GatherRows
 ) -> str:
-    """The first difference in a split, in words; "" where there is none. The same on all ranks."""
+    """Describe the first difference between the ranks in a split, equally on all ranks; "" if there is none."""
     names = _names(samples)
-    labels = _labels(samples)
+    labels = _label_hashes(samples)
     hashes = [_hash(name.encode(errors="backslashreplace")) ^ label for name, label in zip(names, labels, strict=True)]
     shortest = -all_reduce_max([-len(hashes)])[0]
-    together = all_reduce_max([*hashes[:shortest], *(-number for number in hashes[:shortest])])
-    pairs = zip(together[:shortest], together[shortest:], strict=True)
+    extremes = all_reduce_max([*hashes[:shortest], *(-number for number in hashes[:shortest])])
+    pairs = zip(extremes[:shortest], extremes[shortest:], strict=True)
     first = next((index for index, (most, least) in enumerate(pairs) if most != -least), shortest)
     name, label = (names[first], labels[first]) if first < len(names) else ("", 0)
     row = [len(names), label, *name.encode(errors="backslashreplace")]
-    seen = [_seen(each) for each in all_gather_rows(torch.tensor([row], dtype=torch.float64)).long().tolist()]
-    other = next((rank for rank, each in enumerate(seen) if each != seen[0]), None)
-    return "" if other is None else _told(seen[0], seen[other], other, which)
+    rows = all_gather_rows(torch.tensor([row], dtype=torch.float64)).long().tolist()
+    views = [_RankView(count, hashed, bytes(text).rstrip(b"\0").decode()) for count, hashed, *text in rows]
+    other = next((rank for rank, view in enumerate(views) if view != views[0]), None)
+    return "" if other is None else _describe_difference(views[0], views[other], other, split)
 
 
 def _names(samples: ImageSet | SampleSet) -> list[str]:
-    """Return the names of the samples as they are on every machine."""
+    """Return sample names that are the same on every machine."""
     if isinstance(samples, ImageSet) and len(samples.files) == len(samples):
         return [name_within(path, samples.folder) for path in samples.files]
     return [samples.path(index) for index in range(len(samples))]
 
 
-def _labels(samples: ImageSet | SampleSet) -> list[int]:
-    """A hash of what is to be learnt of each sample, as far as that is known without loading it."""
+def _label_hashes(samples: ImageSet | SampleSet) -> list[int]:
+    """Hash the targets of each sample; 0 for targets that are only known after loading."""
     if isinstance(samples, SampleSet):
         return [0] * len(samples)
     return [_hash(samples.targets_of(index).numpy().tobytes()) for index in np.arange(len(samples))[:, None]]
 
 
-def _seen(row: list[int]) -> _Seen:
-    samples, label, *name = row
-    return _Seen(samples, label, bytes(name).rstrip(b"\0").decode())
-
-
-def _told(ours: _Seen, theirs: _Seen, other: int, which: str) -> str:
-    counts = f"rank 0 finds {ours.samples:,} samples for {which}, rank {other} finds {theirs.samples:,}."
-    if ours.name == theirs.name:
-        return f"{counts} {ours.name} has one label on rank 0 and another on rank {other}."
-    names = [each.name or "nothing more" for each in (ours, theirs)]
-    return f"{counts} They first differ where rank 0 finds {names[0]} and rank {other} finds {names[1]}."
+def _describe_difference(first: _RankView, second: _RankView, rank: int, split: str) -> str:
+    counts = f"rank 0 finds {first.samples:,} samples for {split}, rank {rank} finds {second.samples:,}."
+    if first.name == second.name:
+        return f"{counts} {first.name} has one label on rank 0 and another on rank {rank}."
+    names = [view.name or "nothing more" for view in (first, second)]
+    return f"{counts} They first differ where rank 0 finds {names[0]} and rank {rank} finds {names[1]}."
 
 
 def _hash(content: bytes) -> int:
-    """48 bits, which a double holds."""
+    """Return a 48-bit hash, which a double holds exactly."""
     return int.from_bytes(hashlib.blake2b(content, digest_size=6).digest(), "big")

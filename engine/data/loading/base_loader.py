@@ -1,4 +1,4 @@
-"""Batches of a split, epoch by epoch, read by a thread before they are asked for, or in the caller's thread."""
+"""Base of the loaders: batches of a split, epoch by epoch, prefetched by a thread or read in the caller's thread."""
 
 from __future__ import annotations
 
@@ -7,29 +7,28 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Generic
 
 from torch import Tensor
 
-from engine.data.loading.prefetch import Filled, Reading, Slots
-from engine.data.loading.sampler import GlobalBatchSampler, Share
+from engine.data.loading.prefetch import Prefetcher, Slots, SlotT, StagedBatch
+from engine.data.loading.sampler import GlobalBatchSampler, RankSamples
 from engine.data.splits import Labels
 
-AHEAD = 3
+PREFETCH = 3
 """Batches that may wait ready for the consumer."""
-
-Room = TypeVar("Room")
-"""What a batch lies in until it is given out."""
 
 
 @dataclass(frozen=True, eq=False)
 class Batch:
-    """This worker's share of one global batch.
+    """This worker's samples of one global batch.
 
-    `inputs` is float32 [n, ...], normalised, of images [n, C, H, W], and `targets` [n, ...], as the task learns it:
-    int64 [n] of classes, int64 [n, H, W] where each pixel has one; both on the device; n may be 0. `global_size`
-    counts the samples of all workers' shares before any was left out. `wait_s` is how long the consumer waited for
-    this batch to be read. `samples` are the numbers of its samples in their split, int64 [n], where a loader made it.
+    Attributes:
+        inputs: Normalized, float32 [n, ...] on the device, of images [n, C, H, W]; n may be 0.
+        targets: [n, ...] on the device, as the task needs them: int64 [n] of classes, int64 [n, H, W] of pixels.
+        global_size: Number of samples of all workers, unreadable ones included.
+        wait_s: Seconds that the consumer waited for this batch.
+        samples: Sample numbers in the split, int64 [n]; None if no loader made the batch.
     """
 
     inputs: Tensor
@@ -40,162 +39,159 @@ class Batch:
 
 
 Finish = Callable[[Tensor, Tensor, int, int], tuple[Tensor, Tensor]]
-"""What is done last to a batch's inputs and targets, given with its epoch and its place in it, on their device."""
+"""Last change to a batch on the device: (inputs, targets, epoch, batch index) -> (inputs, targets)."""
 
 
-class Loader(ABC, Generic[Room]):
+class Loader(ABC, Generic[SlotT]):
     """Yields the batches of one split, epoch by epoch.
 
-    A thread reads ahead, by up to `AHEAD` batches; with `threads` of 0, or where a subclass finds it faster,
-    everything happens in the caller's thread. `then(epoch)` is called, in whatever thread, once the last batch of an
-    epoch has been read.
+    A thread prefetches up to `PREFETCH` batches; with `threads` of 0, or if a subclass finds it faster, the caller's
+    thread reads them. `on_epoch_read(epoch)` is called, from either thread, after the last batch of an epoch is read.
     """
 
     def __init__(self, sampler: GlobalBatchSampler, threads: int) -> None:
         self.sampler = sampler
         self.threads = threads
-        self.then: Callable[[int], None] = lambda epoch: None
-        self._slots: Slots[Room] = Slots(self._make_slot, AHEAD + 1)
+        self.on_epoch_read: Callable[[int], None] = lambda epoch: None
+        self._slots: Slots[SlotT] = Slots(self._make_slot, PREFETCH + 1)
         self._lock = threading.Lock()
-        self._readings: set[Reading[Room]] = set()
-        self._under_way: int | None = None
-        self._closed = False
+        self._prefetchers: set[Prefetcher[SlotT]] = set()
+        self._current_epoch: int | None = None
+        self._is_closed = False
 
     def __len__(self) -> int:
         return len(self.sampler)
 
     def epoch(self, epoch: int, start: int = 0) -> Iterator[Batch]:
-        """The batches of `epoch` but for the first `start`. May be left early; only one epoch can be under way at a
-        time.
+        """Yield the batches of `epoch` from batch `start` on.
+
+        The iteration may be left early. Only one epoch can be iterated at a time.
         """
         batch_index = start
-        while batch_index < len(self) and not self._closed:
-            reading = self._reading_of(epoch, batch_index)
+        while batch_index < len(self) and not self._is_closed:
+            prefetcher = self._prefetcher_for(epoch, batch_index)
             try:
-                begun = time.perf_counter()
-                for filled in self._fill_here(epoch, batch_index) if reading is None else iter(reading.get, None):
-                    yield self._finish(filled, time.perf_counter() - begun, epoch, batch_index)
+                started = time.perf_counter()
+                batches = self._read_inline(epoch, batch_index) if prefetcher is None else iter(prefetcher.get, None)
+                for staged in batches:
+                    yield self._finish(staged, time.perf_counter() - started, epoch, batch_index)
                     batch_index += 1
-                    begun = time.perf_counter()
-                if reading is not None and reading.closed:
+                    started = time.perf_counter()
+                if prefetcher is not None and prefetcher.is_closed:
                     return
             finally:
-                if reading is not None:
-                    self._end([reading])
+                if prefetcher is not None:
+                    self._stop([prefetcher])
 
-    def begin(self, epoch: int, start: int = 0) -> None:
-        """Begins to read `epoch` before `epoch` is called, where a thread is to read it."""
+    def prefetch(self, epoch: int, start: int = 0) -> None:
+        """Start to read `epoch` in the background before it is iterated, if slots are free."""
         with self._lock:
-            known = {self._under_way, *(reading.epoch for reading in self._readings)}
-            # One that still reads needs the slots.
-            free = not self._closed and all(reading.ended for reading in self._readings)
-            if free and epoch not in known and not self._reads_here and not self._awaits_preparing:
-                self._readings.add(self._read_ahead(epoch, start))
+            known = {self._current_epoch, *(each.epoch for each in self._prefetchers)}
+            # A prefetcher that still reads needs the slots.
+            can_start = not self._is_closed and all(each.is_finished for each in self._prefetchers)
+            if can_start and epoch not in known and not self._is_inline and not self._needs_preparation:
+                self._prefetchers.add(self._start_prefetcher(epoch, start))
 
     @property
     @abstractmethod
     def decoded(self) -> int:
-        """How many samples have been decoded so far."""
+        """Number of samples decoded since the start."""
 
     @property
     @abstractmethod
     def decoding_s(self) -> float:
-        """Thread-seconds that decoding has taken so far."""
+        """Thread-seconds spent on decoding since the start."""
 
     @abstractmethod
     def set_threads(self, threads: int) -> None:
-        """Reads and decodes with so many threads from now on."""
+        """Change the number of threads that read and decode."""
 
     def close(self) -> None:
-        """Ends the threads; the loader cannot be used afterwards."""
+        """Stop the threads; the loader cannot be used afterwards."""
         with self._lock:
-            self._closed = True
-        self._end(self._readings)
+            self._is_closed = True
+        self._stop(self._prefetchers)
         self._close_source()
 
     @property
-    def _reads_here(self) -> bool:
-        """Whether batches are put together in the caller's thread."""
+    def _is_inline(self) -> bool:
+        """True if batches are read in the caller's thread."""
         return not self.threads
 
     @property
-    def _awaits_preparing(self) -> bool:
-        """Whether `_prepare` has yet to decide how batches are read from now on, so that no epoch may be begun before
-        it.
-        """
+    def _needs_preparation(self) -> bool:
+        """True while `_prepare` has yet to decide how batches are read, so that no epoch may be prefetched."""
         return False
 
     @abstractmethod
-    def _make_slot(self) -> Room:
-        """Room for a batch."""
+    def _make_slot(self) -> SlotT:
+        """Create a buffer for a batch."""
 
     @abstractmethod
-    def _fill(self, slot: Room, share: Share, epoch: int) -> Filled[Room]:
-        """Reads a share into `slot` and sends it on its way. Without torch's own threads, of which the step has
-        need.
-        """
+    def _fill(self, slot: SlotT, batch: RankSamples, epoch: int) -> StagedBatch[SlotT]:
+        """Read samples into `slot` and send it to the device, without torch's thread pool, which the step needs."""
 
     @abstractmethod
-    def _finish(self, filled: Filled[Room], wait_s: float, epoch: int, batch_index: int) -> Batch:
-        """Takes the batch at `batch_index` of its epoch, which has arrived; gives its slot back."""
+    def _finish(self, staged: StagedBatch[SlotT], wait_s: float, epoch: int, batch_index: int) -> Batch:
+        """Return a staged batch as the consumer gets it, and release its slot."""
 
     @abstractmethod
     def _close_source(self) -> None:
-        """Ends what reads the samples."""
+        """Stop whatever reads the samples."""
 
     def _prepare(self) -> None:
-        """Called before an epoch's reading is begun in the consumer's thread."""
+        """Prepare an epoch in the consumer's thread before it is read."""
 
-    def _complete(self, epoch: int) -> None:
-        """Called by the reading thread after the last share of an epoch."""
+    def _finish_epoch(self, epoch: int) -> None:
+        """Run in the prefetching thread after the last batch of an epoch."""
 
-    def _reading_of(self, epoch: int, batch_index: int) -> Reading[Room] | None:
-        """What reads `epoch` from `batch_index` on, by now or from now on; None where that is to be done here.
+    def _prefetcher_for(self, epoch: int, batch_index: int) -> Prefetcher[SlotT] | None:
+        """Return the running or a new prefetcher of `epoch` from `batch_index` on; None to read inline.
 
-        Ends all others, but those that were begun when this one had read all.
+        Stops all others except those that were started after this one had read everything.
         """
         with self._lock:
-            self._under_way = epoch
-            begun = {reading for reading in self._readings if (reading.epoch, reading.start) == (epoch, batch_index)}
-            later = {reading for reading in self._readings if begun and reading.epoch > epoch}
-            others = self._readings - begun - later
-        self._end(others)
-        if begun:
-            return begun.pop()
+            self._current_epoch = epoch
+            matching = {each for each in self._prefetchers if (each.epoch, each.start) == (epoch, batch_index)}
+            later = {each for each in self._prefetchers if matching and each.epoch > epoch}
+            others = self._prefetchers - matching - later
+        self._stop(others)
+        if matching:
+            return matching.pop()
         self._prepare()
-        if self._reads_here:
+        if self._is_inline:
             return None
-        reading = self._read_ahead(epoch, batch_index)
+        prefetcher = self._start_prefetcher(epoch, batch_index)
         with self._lock:
-            self._readings.add(reading)
-        return reading
+            self._prefetchers.add(prefetcher)
+        return prefetcher
 
-    def _end(self, readings: Iterable[Reading[Room]]) -> None:
-        for reading in list(readings):
-            reading.close()
+    def _stop(self, prefetchers: Iterable[Prefetcher[SlotT]]) -> None:
+        for prefetcher in list(prefetchers):
+            prefetcher.close()
             with self._lock:
-                self._readings.discard(reading)
+                self._prefetchers.discard(prefetcher)
 
-    def _read_ahead(self, epoch: int, start: int) -> Reading[Room]:
-        return Reading(
+    def _start_prefetcher(self, epoch: int, start: int) -> Prefetcher[SlotT]:
+        return Prefetcher(
             epoch,
             start,
             self.sampler.epoch_from(epoch, start),
             slots=self._slots,
             fill=self._fill,
-            wanted=lambda: not self._reads_here,
-            complete=self._complete,
-            then=self.then,
+            should_continue=lambda: not self._is_inline,
+            finish_epoch=self._finish_epoch,
+            on_epoch_read=self.on_epoch_read,
         )
 
-    def _fill_here(self, epoch: int, start: int) -> Iterator[Filled[Room]]:
-        """The batches from `start` on as they are asked for, until the end or until a thread is to read them."""
-        for batch_index, share in enumerate(self.sampler.epoch_from(epoch, start), start):
-            if not self._reads_here:
+    def _read_inline(self, epoch: int, start: int) -> Iterator[StagedBatch[SlotT]]:
+        """Yield the batches from `start` on, until the epoch ends or a thread takes over."""
+        for batch_index, batch in enumerate(self.sampler.epoch_from(epoch, start), start):
+            if not self._is_inline:
                 return
-            slot = self._slots.take(lambda: False)
+            slot = self._slots.acquire()
             assert slot is not None
-            filled = self._fill(slot, share, epoch)
-            if batch_index == max(start, len(self) - 1 - AHEAD):
-                self.then(epoch)
-            yield filled
+            staged = self._fill(slot, batch, epoch)
+            if batch_index == max(start, len(self) - 1 - PREFETCH):
+                self.on_epoch_read(epoch)
+            yield staged

@@ -1,10 +1,11 @@
-"""From a split to normalised batches on the device, in time for the step."""
+"""Loader of image batches that are cropped, augmented and normalized on the device."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional
@@ -13,42 +14,57 @@ from engine.contract.augmentation import Transform
 from engine.contract.dataset import crop_margin
 from engine.contract.events import Part
 from engine.data.cache.cache_policy import OnChosen
-from engine.data.cache.cache_space import shown_bytes
+from engine.data.cache.cache_space import format_bytes
 from engine.data.datasets.images import ImageSet
 from engine.data.decoding.reading import silence_pillow
-from engine.data.loading import resident
 from engine.data.loading.base_loader import Batch, Finish, Loader
 from engine.data.loading.decode_pool import ImageSource
-from engine.data.loading.prefetch import Filled
-from engine.data.loading.sampler import GlobalBatchSampler, Share
+from engine.data.loading.prefetch import StagedBatch
+from engine.data.loading.sampler import GlobalBatchSampler, RankSamples
 from engine.data.loading.staging import CROP, SAMPLE, DeviceSlot, Slot
-from engine.data.transforms.augmentation import FORWARD, LIGHT, Augmentation, Drawn
-from engine.data.transforms.crops import draw_crops
-from engine.data.transforms.device_transforms import Cropped, Moved, Normalisation, Placement, Resized, Transforms, crop
+from engine.data.transforms.augmentation import FORWARD, LIGHT, Augmentation, Drawn, draw_crops
+from engine.data.transforms.device_transforms import Cropped, Moved, Normalization, Placement, Resized, Transforms, crop
 
+UPLOAD_FRACTION = 8
+"""Divisor of a GPU's free memory: a split may take an eighth, as of main memory."""
 INLINE_BYTES = 4 << 20
-"""A batch on the CPU of at most so many bytes, with nothing left to decode, is put together in the caller's thread:
-that takes a five hundredth of the time of a small network's step or less, and a thread would take it from the step's
-own."""
+"""Largest batch on the CPU that the caller's thread assembles itself if nothing is left to decode.
+
+That takes at most a five hundredth of a small network's step; a thread would compete with the step.
+"""
 
 
 class BatchLoader(Loader[Slot]):
     """Yields the batches of one split of images, epoch by epoch.
 
-    Pixels travel as uint8, and are cropped and normalised on the device. Where nothing is left to decode and a batch
-    is small, it is put together in the caller's thread, which is faster, and on a GPU a split that takes a small part
-    of its memory is brought there whole.
+    Pixels are transferred as uint8 and cropped and normalized on the device. Once everything is decoded, small
+    batches are assembled in the caller's thread, which is faster, and a split that takes a small part of a GPU's
+    memory is uploaded completely.
 
-    An unreadable image is reported once. In training (`sampler.shuffle`) the next readable one of the split
-    takes its place; in validation it is left out.
+    An unreadable image is reported once. In training (`sampler.shuffle`) the next readable one of the split replaces
+    it; in validation it is left out.
 
-    Training images are augmented by "light", or by `transforms` of a run of `epochs`; `mirror` says whether any are
-    mirrored, which is otherwise the images' own to say. Crops come from whole images (`ImageSet.load_stretched`) if
-    `ImageSet.can_stretch`. Other images are the middle of ones `resized` to that side. All are at last resized to the
-    `side` of their epoch, from 1 on.
-
-    `mark(part)` is called in the consumer's thread whenever a part of a batch's way is done: "data", "transfer" and
-    "augment". `finish` is what is done last to each batch.
+    Args:
+        images: The split.
+        sampler: Chooses this rank's images of each batch.
+        size: Side of the model's images, in pixels.
+        channels: Number of image channels.
+        augmentation: "light", or "none" to use `transforms`.
+        transforms: Transforms of training images; empty for none.
+        mirror: True to allow mirrored images; None to use the images' default.
+        epochs: Length of the run.
+        resized: Side to which images are resized before the center crop; None for `size`.
+        side: Side of the images of an epoch, counted from 1; None for `size`.
+        mean: Mean per channel, of images scaled to 0..1.
+        std: Standard deviation per channel.
+        threads: Number of decoding threads.
+        device: Device of the batches.
+        on_unreadable: Called with the path of an unreadable image and the reason.
+        memory_format: Memory format of the inputs.
+        mark: Called in the consumer's thread after each stage of a batch: "data", "transfer" and "augment".
+        cache: `Job.data.picture_cache`.
+        on_chosen: Called with the chosen cache and the reason.
+        finish: Last change to each batch.
     """
 
     def __init__(
@@ -71,7 +87,7 @@ class BatchLoader(Loader[Slot]):
         on_unreadable: Callable[[str, str], None],
         memory_format: torch.memory_format = torch.contiguous_format,
         mark: Callable[[Part], None] = lambda part: None,
-        keep: str = "auto",
+        cache: str = "auto",
         on_chosen: OnChosen = lambda choice, why: None,
         finish: Finish | None = None,
     ) -> None:
@@ -81,13 +97,13 @@ class BatchLoader(Loader[Slot]):
         self._size = size
         self._device = device
         self._mark = mark
-        self._finishing = finish
+        self._finish_batch = finish
         self._on_chosen = on_chosen
         self._channels = channels
         self._mirror = images.mirror if mirror is None else mirror
         stretched = images.can_stretch and augmentation == "light"
         transforms = LIGHT if stretched else transforms
-        self._light = augmentation == "light" and not stretched
+        self._has_light_crops = augmentation == "light" and not stretched
         self._side = side
         self._augmentation: Augmentation | None = None
         if transforms:
@@ -101,14 +117,14 @@ class BatchLoader(Loader[Slot]):
                 mirror=self._mirror,
             )
             self._transforms = Transforms(
-                self._augmentation, mean, std, device, outside=images.outside, continued=images.continued
+                self._augmentation, mean, std, device, outside=images.outside, extends_edges=images.extends_edges
             )
-        framed = self._augmentation is not None and self._augmentation.framing is not None
-        self._stretched = framed and images.can_stretch
+        is_framed = self._augmentation is not None and self._augmentation.framing is not None
+        self._stretched = is_framed and images.can_stretch
         if self._augmentation is not None and self._stretched:
             self._margin = round(size * self._augmentation.oversampling) - size
         else:
-            self._margin = crop_margin(size) if self._light or framed else (resized or size) - size
+            self._margin = crop_margin(size) if self._has_light_crops or is_framed else (resized or size) - size
         self._shape = (channels + images.planes, size + self._margin, size + self._margin)
         self._source = ImageSource(
             images,
@@ -116,17 +132,17 @@ class BatchLoader(Loader[Slot]):
             channels,
             threads,
             on_unreadable,
-            keep=keep,
+            cache=cache,
             on_chosen=on_chosen,
             stretched=self._stretched,
         )
-        self._normalise = Normalisation(torch.tensor(mean), torch.tensor(std), device)
-        tiles = self._augmentation.most_tiles if self._augmentation is not None else 1
-        self._capacity = max(1, sampler.largest_share) * tiles
-        self._quick = device.type == "cpu" and self._capacity * math.prod(self._shape) <= INLINE_BYTES
+        self._normalize = Normalization(torch.tensor(mean), torch.tensor(std), device)
+        tiles = self._augmentation.max_tiles if self._augmentation is not None else 1
+        self._capacity = max(1, sampler.max_local_batch) * tiles
+        self._is_small = device.type == "cpu" and self._capacity * math.prod(self._shape) <= INLINE_BYTES
         self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None
-        self._stored: Tensor | None = None
-        self._room_sought = False
+        self._split_on_device: Tensor | None = None
+        self._has_tried_upload = False
         silence_pillow()
 
     @property
@@ -139,43 +155,43 @@ class BatchLoader(Loader[Slot]):
 
     def set_threads(self, threads: int) -> None:
         self.threads = threads
-        self._source.resize_threads(threads)
+        self._source.set_threads(threads)
 
     def _close_source(self) -> None:
         self._source.close()
 
     @property
-    def _reads_here(self) -> bool:
-        if not self.threads or self._stored is not None:
+    def _is_inline(self) -> bool:
+        if not self.threads or self._split_on_device is not None:
             return True
-        return self._quick and self._source.at_hand
+        return self._is_small and self._source.is_decoded
 
     @property
-    def _awaits_preparing(self) -> bool:
-        return self._stream is not None and self._source.at_hand and not self._room_sought
+    def _needs_preparation(self) -> bool:
+        return self._stream is not None and self._source.is_decoded and not self._has_tried_upload
 
     def _prepare(self) -> None:
         self._source.open()
-        self._bring_to_device()
+        self._upload_split()
 
-    def _complete(self, epoch: int) -> None:
-        """So that all is decoded after one epoch, though it drops an incomplete batch."""
-        if self._source.keeps:
-            self._source.take(self.sampler.left_out(epoch), replace=False)
+    def _finish_epoch(self, epoch: int) -> None:
+        """Decode the images of a dropped last batch, so that all images are cached after one epoch."""
+        if self._source.has_cache:
+            self._source.decode(self.sampler.dropped(epoch), replace=False)
 
-    def _bring_to_device(self) -> None:
-        """Keeps the split on the GPU whole, once nothing of it is left to decode and where there is room."""
-        if self._room_sought or not self._source.at_hand:
+    def _upload_split(self) -> None:
+        """Upload the complete split to the GPU once everything is decoded, if there is room."""
+        if self._has_tried_upload or not self._source.is_decoded:
             return
-        self._room_sought = True
+        self._has_tried_upload = True
         count = len(self.images)
         needed = count * math.prod(self._shape)
-        if 0 < needed <= resident.room(self._device):
-            slot = self._slots.take(lambda: False)
+        if 0 < needed <= upload_budget_bytes(self._device):
+            slot = self._slots.acquire()
             assert slot is not None
-            self._stored = resident.bring(self._source, count, slot, self._device)
-            self._slots.give(slot)
-            self._on_chosen("device", f"All of them fit on the GPU: {shown_bytes(needed)}.")
+            self._split_on_device = upload_images(self._source, count, slot, self._device)
+            self._slots.release(slot)
+            self._on_chosen("device", f"All of them fit on the GPU: {format_bytes(needed)}.")
 
     def _make_slot(self) -> Slot:
         columns = self._augmentation.columns if self._augmentation is not None else 0
@@ -183,66 +199,90 @@ class BatchLoader(Loader[Slot]):
             return Slot(self._capacity, self._shape, columns)
         return DeviceSlot(self._capacity, self._shape, self._stream, columns)
 
-    def _fill(self, slot: Slot, share: Share, epoch: int) -> Filled[Slot]:
-        taken = samples = self._source.take(share.indices, replace=self.sampler.shuffle)
+    def _fill(self, slot: Slot, batch: RankSamples, epoch: int) -> StagedBatch[Slot]:
+        chosen = samples = self._source.decode(batch.indices, replace=self.sampler.shuffle)
         drawn = None
         if self._augmentation is not None:
             aspects = self._source.aspects(samples) if self._stretched else None
             drawn = self._augmentation.draw(epoch, samples, aspects)
-            samples = self._source.take(self._augmentation.partners(epoch, samples), replace=True)
-        count, stored = len(samples), self._stored is not None
-        slot.begin()
-        if not stored:
-            self._source.pixels(samples, slot.pixels[:count])
+            samples = self._source.decode(self._augmentation.partners(epoch, samples), replace=True)
+        count, on_device = len(samples), self._split_on_device is not None
+        slot.wait_until_reusable()
+        if not on_device:
+            self._source.gather(samples, slot.pixels[:count])
         numbers = slot.numbers[:count]
         numbers[:, SAMPLE] = samples
         if drawn is not None:
             slot.drawn[:count] = drawn.numbers
-        elif self._light:
+        elif self._has_light_crops:
             numbers[:, CROP] = draw_crops(self._margin, self.sampler.streams, epoch, samples, mirror=self._mirror)
         else:
             numbers[:, CROP] = self._margin // 2, self._margin // 2, 0
-        slot.send(0 if stored else count, count, self.images.targets_of(samples))
-        return Filled(slot, count, share.global_size, taken, stored, drawn)
+        slot.send(0 if on_device else count, count, self.images.targets_of(samples))
+        return StagedBatch(slot, count, batch.global_size, chosen, on_device, drawn)
 
-    def _finish(self, filled: Filled[Slot], wait_s: float, epoch: int, batch_index: int) -> Batch:
-        """Augments and normalises what has arrived."""
+    def _finish(self, staged: StagedBatch[Slot], wait_s: float, epoch: int, batch_index: int) -> Batch:
+        """Augment and normalize a batch."""
         self._mark("data")
-        count = filled.images
-        pixels, numbers, drawn, rows = filled.slot.receive(0 if filled.stored else count, count)
+        count = staged.count
+        pixels, numbers, drawn, rows = staged.slot.receive(0 if staged.on_device else count, count)
         if self._stream is not None:
             self._mark("transfer")
-        if filled.stored:
-            assert self._stored is not None
-            pixels = self._stored[numbers[:, SAMPLE]]
+        if staged.on_device:
+            assert self._split_on_device is not None
+            pixels = self._split_on_device[numbers[:, SAMPLE]]
         size = self._size if self._side is None else self._side(epoch)
-        inputs, planes, placement = self._laid(pixels, numbers, drawn, filled.drawn)
+        inputs, planes, placement = self._transform(pixels, numbers, drawn, staged.drawn)
         if size != self._size:
             inputs = functional.interpolate(inputs, size, mode="bilinear", antialias=True)
             inputs = inputs.contiguous(memory_format=self.memory_format)
             planes = functional.interpolate(planes, size, mode="nearest-exact") if planes is not None else None
             placement = Resized(placement or Cropped(numbers[:, CROP], self._size, self._size), size)
         targets = self.images.batch_targets(rows, planes, placement, size)
-        filled.slot.leave()
-        self._slots.give(filled.slot)
-        if self._finishing is not None:
-            inputs, targets = self._finishing(inputs, targets, epoch, batch_index)
+        staged.slot.record_consumed()
+        self._slots.release(staged.slot)
+        if self._finish_batch is not None:
+            inputs, targets = self._finish_batch(inputs, targets, epoch, batch_index)
         self._mark("augment")
-        return Batch(inputs, targets, filled.global_size, wait_s, filled.samples)
+        return Batch(inputs, targets, staged.global_size, wait_s, staged.samples)
 
-    def _laid(
-        self, pixels: Tensor, numbers: Tensor, drawn: Tensor, how: Drawn | None
+    def _transform(
+        self, pixels: Tensor, numbers: Tensor, drawn: Tensor, draws: Drawn | None
     ) -> tuple[Tensor, Tensor | None, Placement | None]:
-        """Inputs and planes of the model's size, and where in them what was loaded lies."""
-        if how is not None:
-            images, planes = self._transforms.move(pixels, drawn, how)
-            moved = Moved(drawn[:, FORWARD], self._size, how.tiles)
+        """Return inputs and planes in the model's size, and their placement in the loaded images."""
+        if draws is not None:
+            images, planes = self._transforms.move(pixels, drawn, draws)
+            moved = Moved(drawn[:, FORWARD], self._size, draws.tiles)
             if planes is not None:
-                planes = self.images.without_remains(planes, pixels[:, self._channels :], moved)
-            return self._transforms.paint(images, drawn, how, self._normalise, self.memory_format), planes, moved
+                planes = self.images.drop_remnants(planes, pixels[:, self._channels :], moved)
+            return self._transforms.paint(images, drawn, draws, self._normalize, self.memory_format), planes, moved
         cropped = None
         if self._margin:
             cropped = Cropped(numbers[:, CROP], self._shape[1], self._size)
             pixels = crop(pixels, cropped.crops, self._size)
-        inputs = self._normalise(pixels[:, : self._channels], self.memory_format)
+        inputs = self._normalize(pixels[:, : self._channels], self.memory_format)
         return inputs, pixels[:, self._channels :] if self.images.planes else None, cropped
+
+
+def upload_budget_bytes(device: torch.device) -> int:
+    """Return the bytes of `device` that a split may occupy; 0 for the CPU, which reads it from the cache."""
+    if device.type != "cuda":
+        return 0
+    free, _ = torch.cuda.mem_get_info(device)
+    return free // UPLOAD_FRACTION
+
+
+def upload_images(source: ImageSource, count: int, slot: Slot, device: torch.device) -> Tensor:
+    """Return all images as uint8 [count, C, H, W] on `device`, sent through `slot`; unreadable ones are blank."""
+    capacity, *shape = slot.pixels.shape
+    images = torch.zeros((count, *shape), dtype=torch.uint8, device=device)
+    for start in range(0, count, capacity):
+        samples = source.decode(np.arange(start, min(start + capacity, count)), replace=False)
+        slot.wait_until_reusable()
+        source.gather(samples, slot.pixels[: len(samples)])
+        slot.numbers[: len(samples), SAMPLE] = samples
+        slot.send(len(samples), len(samples), torch.empty(0))
+        pixels, numbers, *_ = slot.receive(len(samples), len(samples))
+        images[numbers[:, SAMPLE]] = pixels
+        slot.record_consumed()
+    return images

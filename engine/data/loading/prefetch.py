@@ -1,4 +1,4 @@
-"""One epoch's batches, read by a thread into slots while the step is at work."""
+"""Background thread that reads one epoch's batches into reusable slots while the step runs."""
 
 from __future__ import annotations
 
@@ -8,99 +8,112 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from engine.data.loading.sampler import Share
+from engine.data.loading.sampler import RankSamples
 from engine.data.splits import Labels
 from engine.data.transforms.augmentation import Drawn
 
-Room = TypeVar("Room")
-"""What a batch lies in."""
+SlotT = TypeVar("SlotT")
+"""Buffer of one batch."""
 
 
 @dataclass(frozen=True, eq=False)
-class Filled(Generic[Room]):
-    """A slot that holds this worker's share of a batch, `images` of them; `stored` where the slot holds their numbers
-    alone, since the pixels are on the device already. `drawn` is what an augmentation has drawn for them. `samples`
-    are their numbers in the split, int64 [images].
+class StagedBatch(Generic[SlotT]):
+    """A slot that holds this worker's samples of a global batch.
+
+    Attributes:
+        slot: The buffer.
+        count: Number of images or samples in it.
+        global_size: Number of samples of all workers.
+        samples: Sample numbers in the split, int64 [n].
+        on_device: True if the slot holds sample numbers only because the pixels are already on the device.
+        drawn: Random numbers of the augmentation.
     """
 
-    slot: Room
-    images: int
+    slot: SlotT
+    count: int
     global_size: int
     samples: Labels
-    stored: bool = False
+    on_device: bool = False
     drawn: Drawn | None = None
 
 
-class Slots(Generic[Room]):
-    """Slots for all who read for one loader, made by `make` when first needed, at most `limit`.
+class Slots(Generic[SlotT]):
+    """Pool of at most `limit` slots, created by `make` on demand and shared by a loader's prefetchers.
 
-    `changed` guards what they share, and is notified of whatever one of them may wait for.
+    `changed` guards the shared state and is notified of every change that a prefetcher may wait for.
     """
 
-    def __init__(self, make: Callable[[], Room], limit: int) -> None:
+    def __init__(self, make: Callable[[], SlotT], limit: int) -> None:
         self.changed = threading.Condition()
         self._make = make
-        self._unmade = limit
-        self._free: deque[Room] = deque()
+        self._not_created = limit
+        self._free: deque[SlotT] = deque()
 
-    def take(self, given_up: Callable[[], bool]) -> Room | None:
-        """A free slot, once there is one; None once `given_up`."""
+    def acquire(self, is_cancelled: Callable[[], bool] = lambda: False) -> SlotT | None:
+        """Wait for a free slot and return it, or None as soon as `is_cancelled`."""
         with self.changed:
-            self.changed.wait_for(lambda: given_up() or self._free or self._unmade)
-            if given_up():
+            self.changed.wait_for(lambda: is_cancelled() or self._free or self._not_created)
+            if is_cancelled():
                 return None
             if self._free:
                 return self._free.popleft()
-            self._unmade -= 1
+            self._not_created -= 1
         return self._make()
 
-    def give(self, slot: Room) -> None:
+    def release(self, slot: SlotT) -> None:
         with self.changed:
             self._free.append(slot)
             self.changed.notify_all()
 
 
-class Reading(Generic[Room]):
-    """Fills slots with `shares` by a thread of its own, in order, as far ahead as there are slots.
+class Prefetcher(Generic[SlotT]):
+    """Thread that fills slots with `batches` in order, as far ahead as there are slots.
 
-    It ends early as soon as it is not `wanted`. Where it comes to the last share it calls `complete` after it, which
-    may read on, and when it reads no more `then`. `start` is the number of the first share in its epoch, `ended`
-    whether it reads no more, `closed` whether nobody wants what it has read.
+    It stops before the next batch once `should_continue()` is false. After the last batch it calls `finish_epoch`,
+    which may read more, and then, with reading finished, `on_epoch_read`.
+
+    Attributes:
+        start: Index of the first batch in its epoch.
+        is_finished: True once the thread reads no more.
+        is_closed: True once nobody needs the batches that it has read.
     """
 
     def __init__(
         self,
         epoch: int,
         start: int,
-        shares: Iterator[Share],
+        batches: Iterator[RankSamples],
         *,
-        slots: Slots[Room],
-        fill: Callable[[Room, Share, int], Filled[Room]],
-        wanted: Callable[[], bool],
-        complete: Callable[[int], None],
-        then: Callable[[int], None],
+        slots: Slots[SlotT],
+        fill: Callable[[SlotT, RankSamples, int], StagedBatch[SlotT]],
+        should_continue: Callable[[], bool],
+        finish_epoch: Callable[[int], None],
+        on_epoch_read: Callable[[int], None],
     ) -> None:
         self.epoch = epoch
         self.start = start
-        self.ended = False
-        self.closed = False
-        self._shares = shares
+        self.is_finished = False
+        self.is_closed = False
+        self._batches = batches
         self._slots = slots
         self._changed = slots.changed
         self._fill = fill
-        self._wanted = wanted
-        self._complete = complete
-        self._then = then
-        self._ready: deque[Filled[Room]] = deque()
+        self._should_continue = should_continue
+        self._finish_epoch = finish_epoch
+        self._on_epoch_read = on_epoch_read
+        self._ready: deque[StagedBatch[SlotT]] = deque()
         self._error: BaseException | None = None
-        self._thread = threading.Thread(target=self._read, name="batches", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="batches", daemon=True)
         self._thread.start()
 
-    def get(self) -> Filled[Room] | None:
-        """The next batch; None after the last, or once closed. Raises what reading failed with, after all before it."""
+    def get(self) -> StagedBatch[SlotT] | None:
+        """Return the next batch, or None after the last one or once closed.
+
+        Raises the error of the reading thread after all batches that were read before it.
+        """
         with self._changed:
-            self._changed.wait_for(lambda: self.closed or self._ready or self.ended)
-            if self.closed:
+            self._changed.wait_for(lambda: self.is_closed or self._ready or self.is_finished)
+            if self.is_closed:
                 return None
             if self._ready:
                 return self._ready.popleft()
@@ -109,38 +122,44 @@ class Reading(Generic[Room]):
             return None
 
     def close(self) -> None:
-        """Ends the thread, and gives back what nobody got."""
+        """Stop the thread and release the slots of unused batches."""
         with self._changed:
-            self.closed = True
+            self.is_closed = True
             self._changed.notify_all()
         self._thread.join()
         while self._ready:
-            self._slots.give(self._ready.popleft().slot)
+            self._slots.release(self._ready.popleft().slot)
 
-    def _read(self) -> None:
-        read_all = False
+    def _run(self) -> None:
+        is_complete = False
         try:
-            for share in self._shares:
-                if not self._wanted():
-                    return
-                slot = self._slots.take(lambda: self.closed)
-                if slot is None:
-                    return
-                try:
-                    filled = self._fill(slot, share, self.epoch)
-                except BaseException:
-                    self._slots.give(slot)
-                    raise
-                with self._changed:
-                    self._ready.append(filled)
-                    self._changed.notify_all()
-            self._complete(self.epoch)
-            read_all = True
+            is_complete = self._read_batches()
+            if is_complete:
+                self._finish_epoch(self.epoch)
         except BaseException as error:
+            is_complete = False
             self._error = error
         finally:
             with self._changed:
-                self.ended = True
+                self.is_finished = True
                 self._changed.notify_all()
-        if read_all:
-            self._then(self.epoch)
+        if is_complete:
+            self._on_epoch_read(self.epoch)
+
+    def _read_batches(self) -> bool:
+        """Fill slots and return True if all batches have been read."""
+        for batch in self._batches:
+            if not self._should_continue():
+                return False
+            slot = self._slots.acquire(lambda: self.is_closed)
+            if slot is None:
+                return False
+            try:
+                staged = self._fill(slot, batch, self.epoch)
+            except BaseException:
+                self._slots.release(slot)
+                raise
+            with self._changed:
+                self._ready.append(staged)
+                self._changed.notify_all()
+        return True

@@ -1,4 +1,4 @@
-"""Which images make up each step, the same for any number of workers."""
+"""Sampler of global batches that are the same for any number of workers."""
 
 from __future__ import annotations
 
@@ -14,28 +14,28 @@ from torch.utils.data import DistributedSampler
 from engine.data.randomness import Purpose, RandomStreams
 
 
-class Share(NamedTuple):
-    """One rank's part of one global batch: `indices` int64 [n], n may be 0; `global_size` counts all ranks' images."""
+class RankSamples(NamedTuple):
+    """One rank's samples of a global batch: `indices` int64 [n], possibly empty; `global_size` counts all ranks'."""
 
     indices: npt.NDArray[np.int64]
     global_size: int
 
 
 class GlobalBatchSampler(DistributedSampler[Any]):
-    """Yields this rank's `Share` of each global batch.
+    """Yields this rank's samples of each global batch.
 
-    Step k's global batch is the k-th slice of `batch_size` of the epoch's permutation, which depends on
-    (seed, epoch) alone; the ranks get contiguous parts of it, in the order of ranks, nearly equal ones or in the
-    proportion of `shares`. So the union over the ranks is the same whatever the world size.
+    Global batch k is the k-th slice of `batch_size` of the epoch's permutation, which depends on (seed, epoch) alone.
+    The ranks get contiguous pieces of it in rank order, nearly equal or in proportion to `shares`, so the union over
+    the ranks is the same for any world size.
 
-    While shuffling (training), an incomplete last batch is dropped unless it is the only one. Without
-    (validation), nothing is dropped or repeated.
+    With `shuffle` (training), an incomplete last batch is dropped unless it is the only one. Otherwise (validation),
+    nothing is dropped or repeated.
 
-    With `chances` [length], an epoch is of as many samples, each of which comes as often as its part of all chances
-    says: not once each, but in the mean over the epochs, and in each epoch that number rounded up or down.
+    With `chances` [length], each sample is drawn in proportion to its chance instead of once per epoch; in each epoch
+    its number is the expected one, rounded up or down.
     """
 
-    def __init__(  # noqa: PLR0917 - the sampler of torch is called so, too
+    def __init__(  # noqa: PLR0917 - as torch's DistributedSampler
         self,
         length: int,
         batch_size: int,
@@ -46,7 +46,7 @@ class GlobalBatchSampler(DistributedSampler[Any]):
         shares: Sequence[float] = (),
         chances: npt.NDArray[np.float64] | None = None,
     ) -> None:
-        dataset: Any = range(length)  # all that is asked of it is its length
+        dataset: Any = range(length)  # DistributedSampler only uses its length
         super().__init__(dataset, num_replicas=world_size, rank=rank, shuffle=shuffle, seed=streams.seed)
         self.streams = streams
         self.length = length
@@ -55,67 +55,68 @@ class GlobalBatchSampler(DistributedSampler[Any]):
         self._chances = chances
 
     def __len__(self) -> int:
-        """The number of global steps of an epoch."""
-        whole, rest = divmod(self.length, self.batch_size)
-        return whole + int(rest > 0 and (whole == 0 or not self.shuffle))
+        """Return the number of global batches of an epoch."""
+        full, remaining = divmod(self.length, self.batch_size)
+        return full + int(remaining > 0 and (full == 0 or not self.shuffle))
 
     @property
-    def largest_share(self) -> int:
-        """The most images that this rank has of one batch."""
+    def max_local_batch(self) -> int:
+        """Largest number of samples that this rank has in one batch."""
         sizes = {min(self.batch_size, self.length - step * self.batch_size) for step in (0, len(self) - 1)}
         return max(divide(max(size, 0), self.shares)[self.rank] for size in sizes)
 
-    def __iter__(self) -> Iterator[Share]:
+    def __iter__(self) -> Iterator[RankSamples]:
         return self.epoch_from(self.epoch)
 
-    def epoch_from(self, epoch: int, start: int = 0) -> Iterator[Share]:
-        """The shares of `epoch` but for those of its first `start` steps, as those made before a checkpoint."""
+    def epoch_from(self, epoch: int, start: int = 0) -> Iterator[RankSamples]:
+        """Yield this rank's samples of each batch of `epoch` from step `start` on."""
         order = self._order(epoch)
         for step in range(start, len(self)):
-            yield self._share(order, step)
+            yield self._rank_samples(order, step)
 
-    def left_out(self, epoch: int) -> npt.NDArray[np.int64]:
-        """This rank's part of the incomplete last batch that is dropped; empty where none is."""
-        return self._share(self._order(epoch), len(self)).indices
+    def dropped(self, epoch: int) -> npt.NDArray[np.int64]:
+        """Return this rank's samples of the incomplete last batch that is dropped; empty if none is."""
+        return self._rank_samples(self._order(epoch), len(self)).indices
 
-    def _share(self, order: npt.NDArray[np.int64], step: int) -> Share:
-        whole = order[step * self.batch_size : (step + 1) * self.batch_size]
-        sizes = divide(len(whole), self.shares)
-        begin = sum(sizes[: self.rank])
-        return Share(whole[begin : begin + sizes[self.rank]], len(whole))
+    def _rank_samples(self, order: npt.NDArray[np.int64], step: int) -> RankSamples:
+        batch = order[step * self.batch_size : (step + 1) * self.batch_size]
+        sizes = divide(len(batch), self.shares)
+        start = sum(sizes[: self.rank])
+        return RankSamples(batch[start : start + sizes[self.rank]], len(batch))
 
     def _order(self, epoch: int) -> npt.NDArray[np.int64]:
         if not self.shuffle:
             return np.arange(self.length, dtype=np.int64)
-        drawn = self.streams.generator(Purpose.ORDER, epoch=epoch, batch=0)
-        order = drawn.permutation(self.length)
+        generator = self.streams.generator(Purpose.ORDER, epoch=epoch, batch=0)
+        order = generator.permutation(self.length)
         if self._chances is None:
             return order
-        # The drawn are those of systematic sampling (Kitagawa 1996, appendix): marks at even distances along all chances, of
-        # which those that are alike lie together, so that what is rare comes as often in every single epoch.
-        alike = order[np.argsort(self._chances[order], kind="stable")]
-        ends = np.cumsum(self._chances[alike])
-        marks = (np.arange(self.length) + drawn.random()) * (ends[-1] / self.length)
-        picked = np.minimum(np.searchsorted(ends, marks, side="right"), self.length - 1)
-        return alike[picked][drawn.permutation(self.length)]
+        # Systematic sampling (Kitagawa 1996, appendix): evenly spaced points on the cumulated chances. Samples of equal
+        # chance are adjacent, so that rare ones are drawn equally often in every epoch.
+        by_chance = order[np.argsort(self._chances[order], kind="stable")]
+        ends = np.cumsum(self._chances[by_chance])
+        points = (np.arange(self.length) + generator.random()) * (ends[-1] / self.length)
+        picked = np.minimum(np.searchsorted(ends, points, side="right"), self.length - 1)
+        return by_chance[picked][generator.permutation(self.length)]
 
 
-def even_chances(targets: Tensor) -> npt.NDArray[np.float64]:
-    """The chances by which each class comes as often as any other, of `targets` int64 [N], the class of each sample.
+def balancing_chances(targets: Tensor) -> npt.NDArray[np.float64]:
+    """Return chances [N] that draw each class equally often.
 
-    Of float [N, C], several classes for each sample, its chance is that of its rarest class (as the repeat factors of
-    Gupta et al. 2019, LVIS, appendix A), and samples without a class count as one more class.
+    `targets` are int64 [N], the class of each sample, or float [N, C] with any number of classes per sample: then the
+    chance is that of the rarest class (as the repeat factors of Gupta et al. 2019, LVIS, appendix A), and samples
+    without a class count as one more class.
     """
     if targets.dim() == 1:
         counts = torch.bincount(targets).double()
         return (1 / counts.clamp(min=1))[targets].numpy()
-    there = torch.cat([targets > 0, ~(targets > 0).any(1, keepdim=True)], dim=1)
-    counts = there.sum(0).double()
-    return (there / counts.clamp(min=1)).amax(1).numpy()
+    has_class = torch.cat([targets > 0, ~(targets > 0).any(1, keepdim=True)], dim=1)
+    counts = has_class.sum(0).double()
+    return (has_class / counts.clamp(min=1)).amax(1).numpy()
 
 
 def divide(count: int, shares: Sequence[float]) -> list[int]:
-    """Divides `count` things in the proportion of `shares`, by largest remainders, the first ones first.
+    """Divide `count` in proportion to `shares` by largest remainders, the first ones first.
 
     Equal shares give the sizes of np.array_split.
     """

@@ -1,4 +1,4 @@
-"""Room for batches on their way to the device, used again and again, and guarded while anybody reads what is in it."""
+"""Reusable buffers for batches on their way to the device, protected while the device reads them."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from engine.data.decoding.idx import Bytes
 from engine.data.splits import Labels
 
 SAMPLE, CROP = 0, slice(1, 4)
-"""The columns of a batch's numbers: each image's number in the split, and its crop (top, left, mirrored)."""
+"""Columns of a batch's numbers: sample number in the split, and crop (top, left, mirrored)."""
 _COLUMNS = 4
 
 
 class Slot:
-    """Room for one batch in main memory, where a worker on the CPU computes, too.
+    """Buffer for one batch in main memory, and all that is needed when training on the CPU.
 
-    `pixels` is uint8 [capacity, C, H, W], `numbers` int64 [capacity, 4] and `drawn` float32 [capacity, columns], what
-    an augmentation has drawn, of which there may be none. One thread calls `begin`, fills the first rows and calls
-    `send`; another then gets them from `receive`, and calls `leave` when it has asked the device for all that reads
-    them. A batch's targets [n, ...] go with them, and are whoever takes them's own.
+    `pixels` is uint8 [capacity, C, H, W], `numbers` int64 [capacity, 4] and `drawn` float32 [capacity, columns], the
+    random numbers of an augmentation. One thread calls `wait_until_reusable`, fills the first rows and calls `send`;
+    another thread then calls `receive`, launches the kernels that read the batch, and calls `record_consumed`. The
+    targets [n, ...] that are sent along belong to the receiver.
     """
 
     pixels: Bytes
@@ -35,54 +35,55 @@ class Slot:
         self.pixels, self.numbers = self._host_pixels.numpy(), self._host_numbers.numpy()
         self.drawn = self._host_drawn.numpy()
 
-    def begin(self) -> None:
-        """Waits until what was sent before is no longer read."""
+    def wait_until_reusable(self) -> None:
+        """Wait until the previous batch has been copied out of the buffer."""
 
     def send(self, pixels: int, numbers: int, targets: Tensor) -> None:
-        """Sends the first so many rows of each, and the `targets`, to the device."""
+        """Send the first `pixels` and `numbers` rows, and the `targets`, to the device."""
         self._targets = targets
 
     def receive(self, pixels: int, numbers: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """The first rows of each, as many of what is drawn as of numbers, for what the device is asked for from now
-        on until `leave`; and the targets.
+        """Return the first rows of pixels, numbers and drawn numbers, and the targets.
+
+        The rows are valid for kernels launched before `record_consumed`.
         """
         return self._host_pixels[:pixels], self._host_numbers[:numbers], self._host_drawn[:numbers], self._targets
 
-    def leave(self) -> None:
-        """Everything that reads the received batch has been launched."""
+    def record_consumed(self) -> None:
+        """Declare that all kernels that read the received batch have been launched."""
 
 
 class DeviceSlot(Slot):
-    """Pinned memory, and as much on a GPU, to which `stream` copies beside the computing.
+    """Buffer in pinned memory with a copy on a GPU, filled by `stream` in parallel to the computation.
 
-    The host waits before it fills a slot for the copy out of it, and the copy waits for the computing that reads what
-    the last one brought; the computing waits for its copy. Nobody waits for more than that.
+    The host waits for the previous copy before it fills the buffer, the copy waits for the kernels that read the
+    previous batch, and the computation waits for its copy.
     """
 
     def __init__(self, capacity: int, shape: tuple[int, int, int], stream: torch.cuda.Stream, columns: int = 0) -> None:
-        with torch.cuda.device(stream.device):  # or pinning would wake the first GPU from a thread of its own
+        with torch.cuda.device(stream.device):  # otherwise pinning creates a context on the first GPU
             super().__init__(capacity, shape, columns, pinned=True)
         self._stream = stream
         self._pixels = torch.empty_like(self._host_pixels, device=stream.device, pin_memory=False)
         self._numbers = torch.empty_like(self._host_numbers, device=stream.device, pin_memory=False)
         self._drawn = torch.empty_like(self._host_drawn, device=stream.device, pin_memory=False)
-        self._copied = torch.cuda.Event(blocking=True)  # its waiting takes no core
+        self._copied = torch.cuda.Event(blocking=True)  # a blocking wait occupies no core
         self._read = torch.cuda.Event()
-        # Their memory comes from the stream that is current here: what was asked of it before may still use it.
+        # The buffers come from the current stream's pool, whose earlier kernels may still use that memory.
         stream.wait_stream(torch.cuda.current_stream(stream.device))
 
-    def begin(self) -> None:
+    def wait_until_reusable(self) -> None:
         with torch.cuda.device(self._stream.device):
             self._copied.synchronize()
 
     def send(self, pixels: int, numbers: int, targets: Tensor) -> None:
-        # The device, too, or leaving the stream would make this thread's own one current again, and so wake the first GPU.
+        # Set the device, too: leaving the stream would otherwise create a context on the first GPU.
         with torch.cuda.device(self._stream.device), torch.cuda.stream(self._stream):
             self._stream.wait_event(self._read)
             self._pixels[:pixels].copy_(self._host_pixels[:pixels], non_blocking=True)
             self._numbers[:numbers].copy_(self._host_numbers[:numbers], non_blocking=True)
             self._drawn[:numbers].copy_(self._host_drawn[:numbers], non_blocking=True)
-            # Torch gives the pinned memory to nobody else before the copy out of it is done.
+            # Torch reuses the pinned memory only after the copy has finished.
             self._targets = targets.pin_memory().to(self._stream.device, non_blocking=True)
             self._copied.record(self._stream)
 
@@ -92,5 +93,5 @@ class DeviceSlot(Slot):
         self._targets.record_stream(current)
         return self._pixels[:pixels], self._numbers[:numbers], self._drawn[:numbers], self._targets
 
-    def leave(self) -> None:
+    def record_consumed(self) -> None:
         self._read.record(torch.cuda.current_stream(self._stream.device))

@@ -1,1 +1,1 @@
-"""Augmentation: what is drawn for each sample, and what becomes of it on the device."""
+"""Augmentation: random numbers for each sample, and the transforms that apply them on the device."""

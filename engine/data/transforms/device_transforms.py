@@ -1,8 +1,7 @@
-"""The transforms of a batch of images on the device: the light augmentation's crops, other augmentations' maps, and
-the normalisation.
+"""Transforms of a batch of images on the device: crops, affine maps, colors and normalization.
 
-On a GPU they take a few kernels a batch: `torchvision.transforms.v2` draws once for a batch, has nothing that moves
-each image elsewhere, and its `normalize` brings mean and deviation to the device anew for every batch.
+On a GPU they take a few kernels per batch. `torchvision.transforms.v2` draws once per batch, cannot move each image
+differently, and its `normalize` copies mean and deviation to the device for every batch.
 """
 
 from __future__ import annotations
@@ -18,27 +17,27 @@ from torch.nn import functional
 from torchvision.transforms.v2 import functional as vision
 
 from engine.data.splits import Labels
-from engine.data.transforms.augmentation import AFFINE, BLURRED, COLOUR, ERASED, OPERATIONS, SIGMA, Augmentation, Drawn
+from engine.data.transforms.augmentation import AFFINE, BLURRED, COLOR, ERASED, OPERATIONS, SIGMA, Augmentation, Drawn
 
 Statistics = tuple[tuple[float, ...], tuple[float, ...]]
 """Mean and standard deviation per channel, of images scaled to 0..1."""
 
 
 def crop(pixels: Tensor, crops: Tensor, size: int) -> Tensor:
-    """uint8 [n, C, s, s] to [n, C, size, size], by the rows of `crops`, on the device where both are."""
+    """Crop uint8 [n, C, s, s] to [n, C, size, size] by `crops`, int64 [n, 3] of top, left and mirrored."""
     if pixels.is_cuda:
         return gather_crops(pixels, crops, size)
     # Copying windows one by one is several times as fast as any way of indexing them all.
-    whole = pixels.numpy()
-    out = np.empty((*whole.shape[:2], size, size), np.uint8)
+    images = pixels.numpy()
+    out = np.empty((*images.shape[:2], size, size), np.uint8)
     for number, (top, left, mirrored) in enumerate(crops.numpy().tolist()):
-        window = whole[number, :, top : top + size, left : left + size]
+        window = images[number, :, top : top + size, left : left + size]
         out[number] = window[..., ::-1] if mirrored else window
     return torch.from_numpy(out)
 
 
 def gather_crops(pixels: Tensor, crops: Tensor, size: int) -> Tensor:
-    """As `crop`, by one gathering of all pixels."""
+    """Crop like `crop`, by one gather of all pixels."""
     along = torch.arange(size, device=pixels.device)
     top, left, mirrored = (crops[:, column, None] for column in range(3))
     rows = top + along
@@ -48,41 +47,42 @@ def gather_crops(pixels: Tensor, crops: Tensor, size: int) -> Tensor:
     return pixels[images, bands, rows[:, None, :, None], columns[:, None, None, :]]
 
 
-class Normalisation:
-    """uint8 [n, C, H, W] to float32 less `mean` over `std`, both per channel of images scaled to 0..1."""
+class Normalization:
+    """Normalization of uint8 [n, C, H, W] to float32, by `mean` and `std` per channel of images scaled to 0..1."""
 
     def __init__(self, mean: Tensor, std: Tensor, device: torch.device) -> None:
         self._mean = (mean * 255).reshape(1, -1, 1, 1).to(device)
         self._scale = (1 / (std * 255)).reshape(1, -1, 1, 1).to(device)
 
     def __call__(self, pixels: Tensor, memory_format: torch.memory_format) -> Tensor:
-        """The result has memory of its own, which is the step's for as long as it wants it."""
-        if pixels.is_cuda:  # whose kernels convert as they go, and write in any order
+        """Return the normalized pixels in new memory."""
+        if pixels.is_cuda:  # GPU kernels convert on the fly and write in any order
             out = torch.empty(pixels.shape, device=pixels.device, memory_format=memory_format)
             return torch.sub(pixels, self._mean, out=out).mul_(self._scale)
-        # A CPU's are only fast along rows, so that the order is changed last.
+        # CPU kernels are only fast along rows, so change the memory format last.
         return pixels.to(torch.float32).sub_(self._mean).mul_(self._scale).contiguous(memory_format=memory_format)
 
 
 class Placement(Protocol):
-    """Where what was in a loaded square lies in what the model is given."""
+    """Position of a loaded square in the model's image."""
 
     @property
     def size(self) -> int:
-        """The side of what the model is given, in pixels."""
+        """Side of the model's image, in pixels."""
 
     @property
     def tiles(self) -> int:
-        """Loaded squares that each sample is made of."""
+        """Number of loaded squares that each sample is made of."""
 
     def maps(self) -> tuple[Tensor, Tensor]:
-        """From shares of the loaded squares' sides, x and y, to pixels of what the model is given: matrices [n *
-        tiles, 2, 2], and offsets [n * tiles, 2] to be added.
+        """Return the maps from positions in the loaded squares, in fractions of the side (x, y), to the model's pixels.
+
+        They are matrices [n * tiles, 2, 2], and offsets [n * tiles, 2] to be added.
         """
 
 
 class Cropped(NamedTuple):
-    """By the light augmentation's `crops`, int64 [n, 3], out of squares of `loaded` pixels."""
+    """Placement by `crops`, int64 [n, 3], out of squares of `loaded` pixels."""
 
     crops: Tensor
     loaded: int
@@ -91,15 +91,15 @@ class Cropped(NamedTuple):
 
     def maps(self) -> tuple[Tensor, Tensor]:
         top, left, mirrored = self.crops.unbind(1)
-        turned = mirrored.bool()
-        across = torch.where(turned, -self.loaded, self.loaded)
+        is_mirrored = mirrored.bool()
+        across = torch.where(is_mirrored, -self.loaded, self.loaded)
         scales = torch.stack((across, torch.full_like(across, self.loaded)), 1).float()
-        offsets = torch.stack((torch.where(turned, self.size + left, -left), -top), 1).float()
+        offsets = torch.stack((torch.where(is_mirrored, self.size + left, -left), -top), 1).float()
         return scales.diag_embed(), offsets
 
 
 class Moved(NamedTuple):
-    """By affine maps, float32 [n * tiles, 6], from coordinates of -1 to 1 to such coordinates."""
+    """Placement by affine maps, float32 [n * tiles, 6], between coordinates of -1 to 1."""
 
     affine: Tensor
     size: int
@@ -112,7 +112,7 @@ class Moved(NamedTuple):
 
 
 class Resized(NamedTuple):
-    """As `before`, and then made `size` pixels large."""
+    """Placement `before`, resized to `size` pixels."""
 
     before: Placement
     size: int
@@ -127,7 +127,11 @@ class Resized(NamedTuple):
 
 
 class Transforms:
-    """Does on the device what an `Augmentation` has drawn."""
+    """Applies the numbers of an `Augmentation` on the device.
+
+    `outside` is the value of each plane outside of an image. Its channels are black there, or repeat its outermost
+    pixels with `extends_edges`.
+    """
 
     def __init__(
         self,
@@ -137,29 +141,28 @@ class Transforms:
         device: torch.device,
         *,
         outside: Sequence[int],
-        continued: bool,
+        extends_edges: bool,
     ) -> None:
-        """`outside` is what each plane has around an image, whose channels are black there, or its outermost pixels
-        `continued`.
-        """
         self._augmentation = augmentation
         self._mean, self._std = torch.tensor(mean).to(device), torch.tensor(std).to(device)
         self._outside = torch.tensor(outside, dtype=torch.float32).view(-1, 1, 1).to(device)
-        self._around = "border" if continued else "zeros"
+        self._around = "border" if extends_edges else "zeros"
 
     def move(self, pixels: Tensor, numbers: Tensor, drawn: Drawn) -> tuple[Tensor, Tensor | None]:
-        """uint8 [n * tiles, C + planes, s, s] to float32 [n, C, size, size], of 0 to 255, and uint8 [n, planes, size,
-        size]. Channels are interpolated, planes taken from the nearest pixel.
+        """Move pixels by the affine maps.
+
+        `pixels` are uint8 [n * tiles, C + planes, s, s]. Returns float32 [n, C, size, size] of 0..255, interpolated,
+        and the planes, uint8 [n, planes, size, size], taken from the nearest pixel.
         """
         size, channels = self._augmentation.size, self._augmentation.channels
         grid = _grid(numbers[:, AFFINE], size)
         images = pixels[:, :channels].float()
         moved = functional.grid_sample(images, grid, padding_mode=self._around, align_corners=False)
-        if drawn.tiles > 1:  # no pixel is in two of them
+        if drawn.tiles > 1:  # the tiles do not overlap
             moved = moved.unflatten(0, (-1, drawn.tiles)).sum(1)
         if not len(self._outside):
             return moved, None
-        # What lies outside is 0 to grid_sample.
+        # grid_sample fills with 0.
         planes = pixels[:, channels:] - self._outside
         planes = functional.grid_sample(planes, grid, mode="nearest", align_corners=False)
         return moved, (planes + self._outside).to(torch.uint8)
@@ -169,33 +172,34 @@ class Transforms:
         pixels: Tensor,
         numbers: Tensor,
         drawn: Drawn,
-        normalise: Normalisation,
+        normalize: Normalization,
         memory_format: torch.memory_format,
     ) -> Tensor:
-        """Float32 [n, C, size, size] of 0 to 255, as `move` gives them, to what the model is given; may write over
-        them.
+        """Change colors and normalize, blur and erase.
+
+        `pixels` are float32 [n, C, size, size] of 0..255 from `move`, and may be overwritten.
         """
         numbers = numbers[:: drawn.tiles]
         if drawn.rounds or drawn.chains:
-            pixels = _by_policies(pixels, numbers, drawn)
-        if self._augmentation.colours:
+            pixels = _apply_policies(pixels, numbers, drawn)
+        if self._augmentation.colors:
             channels = self._augmentation.channels
-            colour = numbers[:, COLOUR : self._augmentation.policies_from].view(-1, channels, channels + 1)
-            matrix = colour[:, :, :channels] / (255 * self._std[:, None])
-            offset = (colour[:, :, channels:] - self._mean[:, None]) / self._std[:, None]
+            color = numbers[:, COLOR : self._augmentation.policies_from].view(-1, channels, channels + 1)
+            matrix = color[:, :, :channels] / (255 * self._std[:, None])
+            offset = (color[:, :, channels:] - self._mean[:, None]) / self._std[:, None]
             inputs = torch.baddbmm(offset, matrix, pixels.flatten(2)).view_as(pixels)
             inputs = inputs.contiguous(memory_format=memory_format)
         else:
-            inputs = normalise(pixels, memory_format)
+            inputs = normalize(pixels, memory_format)
         if drawn.blurred:
             _blur(inputs, numbers[:, BLURRED], drawn.blurred)
         if self._augmentation.erases:
-            inputs.masked_fill_(_windows(numbers[:, ERASED], self._augmentation.size), 0)  # the mean colour
+            inputs.masked_fill_(_window_mask(numbers[:, ERASED], self._augmentation.size), 0)  # the mean color
         return inputs
 
 
 def _grid(affine: Tensor, size: int) -> Tensor:
-    """As torch's affine_grid, [n, size, size, 2], in a third of its time: what a row and what a column adds."""
+    """Return torch's affine_grid, [n, size, size, 2], in a third of its time by adding rows and columns."""
     along = (torch.arange(size, device=affine.device) * 2 + 1) / size - 1
     maps = affine.view(-1, 2, 3)
     across = along[:, None] * maps[:, None, :, 0] + maps[:, None, :, 2]
@@ -203,9 +207,10 @@ def _grid(affine: Tensor, size: int) -> Tensor:
     return across[:, None] + down[:, :, None]
 
 
-def _windows(windows: Tensor, size: int) -> Tensor:
-    """Which pixels lie within windows [n, 4] of top, left, bottom and right, as shares of the side: bool [n, 1, size,
-    size].
+def _window_mask(windows: Tensor, size: int) -> Tensor:
+    """Return the mask of pixels in windows [n, 4], bool [n, 1, size, size].
+
+    Windows are top, left, bottom and right as fractions of the side.
     """
     along = (torch.arange(size, device=windows.device) + 0.5) / size
     top, left, bottom, right = (windows[:, column, None] for column in range(4))
@@ -214,7 +219,7 @@ def _windows(windows: Tensor, size: int) -> Tensor:
 
 
 def _blur(inputs: Tensor, sigmas: Tensor, rows: Sequence[int]) -> None:
-    """Blurs some of [n, C, h, w] by Gaussians of `sigmas` [n] pixels, in place."""
+    """Blur some `rows` of [n, C, h, w] with Gaussians of `sigmas` [n] pixels, in place."""
     chosen = torch.stack([inputs[row] for row in rows])
     sigma = torch.stack([sigmas[row] for row in rows])[:, None]
     reach = math.ceil(3 * SIGMA[1])
@@ -223,48 +228,48 @@ def _blur(inputs: Tensor, sigmas: Tensor, rows: Sequence[int]) -> None:
     padded = functional.pad(chosen, (reach,) * 4, mode="replicate").flatten(0, 1)[None]
     blurred = functional.conv2d(padded, weights[:, :, None], groups=len(weights))
     blurred = functional.conv2d(blurred, weights[:, :, :, None], groups=len(weights))
-    for row, made in zip(rows, blurred.view_as(chosen), strict=True):
-        inputs[row] = made
+    for row, image in zip(rows, blurred.view_as(chosen), strict=True):
+        inputs[row] = image
 
 
-def _by_policies(pixels: Tensor, numbers: Tensor, drawn: Drawn) -> Tensor:
-    """The operations of TrivialAugment, RandAugment and AugMix, after those that move pixels: float32 [n, C, h, w] of
-    0 to 255.
-    """
-    whole = pixels.round().to(torch.uint8)
+def _apply_policies(pixels: Tensor, numbers: Tensor, drawn: Drawn) -> Tensor:
+    """Apply the pixelwise operations of TrivialAugment, RandAugment and AugMix to float32 [n, C, h, w] of 0..255."""
+    images = pixels.round().to(torch.uint8)
     for each in drawn.rounds:
-        whole = operate(whole, each.operations, numbers[:, each.column])
+        images = operate(images, each.operations, numbers[:, each.column])
     if not drawn.chains:
-        return whole.float()
+        return images.float()
     mixed, left = torch.zeros_like(pixels), torch.ones_like(numbers[:, 0, None, None, None])
     for chain in drawn.chains:
         grid = _grid(numbers[:, chain.column : chain.column + 6], pixels.shape[-1])
-        made = functional.grid_sample(whole.float(), grid, align_corners=False).round().to(torch.uint8)
+        results = functional.grid_sample(images.float(), grid, align_corners=False).round().to(torch.uint8)
         for each in chain.rounds:
-            made = operate(made, each.operations, numbers[:, each.column])
+            results = operate(results, each.operations, numbers[:, each.column])
         weight = numbers[:, chain.column + 6, None, None, None]
-        mixed, left = mixed + weight * made, left - weight
-    return mixed + left * whole
+        mixed, left = mixed + weight * results, left - weight
+    return mixed + left * images
 
 
 def operate(pixels: Tensor, operations: Labels, magnitudes: Tensor) -> Tensor:
-    """uint8 [n, C, h, w], each by its operation of `OPERATIONS`, int64 [n], with its magnitude [n]; those that move
-    pixels do nothing here. By as many kernels as there are kinds of operations, since a GPU waits for each.
+    """Apply to each image of uint8 [n, C, h, w] its operation of `OPERATIONS`, int64 [n], with its magnitude [n].
+
+    Geometric operations do nothing here. One call per kind of operation saves GPU kernels.
     """
-    made = list(pixels.unbind())
+    results = list(pixels.unbind())
     for number, name in enumerate(OPERATIONS):
         rows = np.flatnonzero(operations == number).tolist()
         if name in _PIXELWISE and rows:
             chosen = torch.stack([pixels[row] for row in rows])
-            how = torch.stack([magnitudes[row] for row in rows]).view(-1, 1, 1, 1)
-            for row, image in zip(rows, _PIXELWISE[name](chosen, how), strict=True):
-                made[row] = image
-    return torch.stack(made) if made else pixels
+            amounts = torch.stack([magnitudes[row] for row in rows]).view(-1, 1, 1, 1)
+            for row, image in zip(rows, _PIXELWISE[name](chosen, amounts), strict=True):
+                results[row] = image
+    return torch.stack(results) if results else pixels
 
 
-def _blended(towards: Callable[[Tensor], Tensor]) -> Callable[[Tensor, Tensor], Tensor]:
-    """Away from, or with negative magnitudes towards, an image without what is enhanced, as Pillow's ImageEnhance
-    does.
+def _blend_with(towards: Callable[[Tensor], Tensor]) -> Callable[[Tensor, Tensor], Tensor]:
+    """Return an operation that blends with a degenerate image, as Pillow's ImageEnhance.
+
+    Positive magnitudes enhance, negative ones weaken.
     """
 
     def enhance(pixels: Tensor, magnitudes: Tensor) -> Tensor:
@@ -275,7 +280,7 @@ def _blended(towards: Callable[[Tensor], Tensor]) -> Callable[[Tensor, Tensor], 
 
 
 def _each_channel(operation: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
-    """torchvision's operations take one channel or three."""
+    """Return `operation`, which takes one channel or three, for any number of channels."""
 
     def operate(pixels: Tensor) -> Tensor:
         if pixels.shape[1] in (1, 3):
@@ -285,9 +290,10 @@ def _each_channel(operation: Callable[[Tensor], Tensor]) -> Callable[[Tensor], T
     return operate
 
 
-def _smoothed(pixels: Tensor) -> Tensor:
-    """By Pillow's ImageFilter.SMOOTH, a mean in which the middle counts five times, but for the outermost pixels.
-    torchvision's brings its kernel to the device anew each time.
+def _smooth(pixels: Tensor) -> Tensor:
+    """Smooth like Pillow's ImageFilter.SMOOTH: the center counts five times; outermost pixels stay as they are.
+
+    torchvision's version copies its kernel to the device every time.
     """
     smooth = pixels.float()
     inside = smooth[..., 1:-1, 1:-1]
@@ -304,13 +310,13 @@ def _solarize(pixels: Tensor, threshold: Tensor) -> Tensor:
 
 
 _PIXELWISE: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
-    "brightness": _blended(torch.zeros_like),
-    "colour": _blended(lambda pixels: vision.rgb_to_grayscale(pixels) if pixels.shape[1] == 3 else pixels),
-    "contrast": _blended(_each_channel(lambda pixels: vision.adjust_contrast(pixels, 0))),
-    "sharpness": _blended(_smoothed),
+    "brightness": _blend_with(torch.zeros_like),
+    "color": _blend_with(lambda pixels: vision.rgb_to_grayscale(pixels) if pixels.shape[1] == 3 else pixels),
+    "contrast": _blend_with(_each_channel(lambda pixels: vision.adjust_contrast(pixels, 0))),
+    "sharpness": _blend_with(_smooth),
     "posterize": _posterize,
     "solarize": _solarize,
     "autocontrast": lambda pixels, _: _each_channel(vision.autocontrast)(pixels),
     "equalize": lambda pixels, _: _each_channel(vision.equalize)(pixels),
 }
-"""What becomes of uint8 [n, C, h, w] with magnitudes [n, 1, 1, 1], after torchvision.transforms.v2.functional."""
+"""Pixelwise operations on uint8 [n, C, h, w] with magnitudes [n, 1, 1, 1], after torchvision's functions."""

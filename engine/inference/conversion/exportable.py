@@ -99,7 +99,7 @@ class _Preparation(nn.Module):
 
 
 class _FromPixels(_Preparation):
-    """Converts uint8 [n, h, w, channels] to model inputs, like `Normalisation`."""
+    """Converts uint8 [n, h, w, channels] to model inputs, like `Normalization`."""
 
     input_name = "images"
 

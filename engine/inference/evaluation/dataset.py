@@ -13,7 +13,7 @@ from engine.contract.problems import Problem, errors
 from engine.data.datasets.images import DatasetError, ImageSet
 from engine.data.datasets.open_splits import Splits, open_recognized
 from engine.data.datasets.samples import SampleSet
-from engine.data.datasets.unlabelled_images import bands_of
+from engine.data.datasets.unlabeled_images import bands_of
 from engine.data.formats.registry import find_readings, kinds_for, recognize
 from engine.data.splits import printable
 from engine.inference.evaluation.class_mapping import map_classes

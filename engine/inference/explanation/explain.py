@@ -19,13 +19,13 @@ from engine.contract.problems import Problem
 from engine.contract.worker import WorkerSpec
 from engine.data.datasets.images import UnreadableImage
 from engine.data.datasets.samples import SampleSet
-from engine.data.datasets.unlabelled_images import bands_of
+from engine.data.datasets.unlabeled_images import bands_of
 from engine.data.decoding.idx import Bytes
 from engine.data.decoding.image_files import is_image
 from engine.data.decoding.pixels import decode_pixels
 from engine.data.decoding.reading import describe_failure, read_image
 from engine.data.decoding.view import View
-from engine.data.drawing import outline, png
+from engine.data.drawing import draw_boxes, encode_png
 from engine.data.formats.tree import walk_files
 from engine.data.splits import printable
 from engine.inference.devices import Say, on_devices
@@ -152,7 +152,7 @@ class _Writer:
                 left, top, right, bottom = example.view.boxes(np.array([target.box]), *example.size)[0].tolist()
                 box = (left, top, right, bottom)
                 scale = over.shape[0] / example.size[0]
-                over = outline(over, np.array([box]) * scale, [0], [f"{target.class_name} {target.score:.0%}"])
+                over = draw_boxes(over, np.array([box]) * scale, [0], [f"{target.class_name} {target.score:.0%}"])
             drawn.append(over)
             maps.append(
                 HeatMap(
@@ -181,7 +181,7 @@ class _Writer:
         return self._model.objective.show_prediction(blank, self._model.outputs(inputs)[0].cpu()).words
 
     def _put(self, name: str, image: Bytes) -> str:
-        paths.write_atomically(self.folder / name, png(image))
+        paths.write_atomically(self.folder / name, encode_png(image))
         return name
 
 

@@ -8,12 +8,12 @@ from torch import Tensor
 
 from engine.data.datasets.images import UnreadableImage
 from engine.data.datasets.samples import Sample, SampleSet
-from engine.data.datasets.unlabelled_images import UnlabelledImages
+from engine.data.datasets.unlabeled_images import UnlabeledImages
 from engine.data.splits import Labels
 from engine.inference.trained_model import TrainedModel
 
 
-class NotingImages(UnlabelledImages):
+class NotingImages(UnlabeledImages):
     """Images that record the reason for each unreadable one in `failed`, by its overall number."""
 
     def __init__(self, files: Sequence[str], model: TrainedModel, numbers: Labels) -> None:

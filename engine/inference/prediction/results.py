@@ -18,7 +18,7 @@ from engine.data.decoding.idx import Bytes
 from engine.data.decoding.masks import NO_CLASS
 from engine.data.decoding.tiff import ENDINGS
 from engine.data.decoding.tiff_rows import Georeference, TiffRows, georeference, open_rows
-from engine.data.drawing import lay_mask
+from engine.data.drawing import overlay_mask
 from engine.inference.placing import bands, of_band
 from engine.inference.prediction.journal import Entry, ObjectEntry
 from engine.inference.prediction.outlines import packed_runs, polygons
@@ -170,8 +170,8 @@ class Results:
 
     def _overlay(self, image: Bytes, plane: Bytes) -> Bytes:
         if not self._lines:
-            return lay_mask(image, plane)
-        return lay_mask(image, (plane >= self._order.threshold * _LEVELS).astype(np.uint8) * np.uint8(LINE_COLOUR))
+            return overlay_mask(image, plane)
+        return overlay_mask(image, (plane >= self._order.threshold * _LEVELS).astype(np.uint8) * np.uint8(LINE_COLOUR))
 
     def _formats(self) -> tuple[Format, ...]:
         return self._order.formats or formats_of(self._model.task.entry.id)[:1]

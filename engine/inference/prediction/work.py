@@ -16,7 +16,7 @@ from engine.contract.problems import Problem
 from engine.contract.worker import WorkerSpec
 from engine.data.datasets.images import UnreadableImage
 from engine.data.datasets.samples import SampleSet
-from engine.data.datasets.unlabelled_images import UnlabelledImages
+from engine.data.datasets.unlabeled_images import UnlabeledImages
 from engine.data.decoding.idx import Bytes
 from engine.data.decoding.pixels import decode_pixels, read_to_show
 from engine.data.decoding.reading import describe_failure, open_image, read_image, silence_pillow
@@ -132,7 +132,7 @@ class Predicting:
                 self._skip(images.failed)
             self._skip(images.failed)
 
-    def _sides(self, images: UnlabelledImages, index: int) -> tuple[int, int]:
+    def _sides(self, images: UnlabeledImages, index: int) -> tuple[int, int]:
         """Return an image's height and width; those of the square if it was cropped while decoding."""
         height, width = images.sides[index].tolist()
         return (height, width) if height else (self._model.size, self._model.size)

@@ -18,7 +18,7 @@ from engine.contract.problems import Problem
 from engine.contract.worker import WorkerSpec
 from engine.data.datasets.images import ImageSet
 from engine.data.datasets.samples import SampleSet
-from engine.data.drawing import png, seen
+from engine.data.drawing import encode_png, to_rgb
 from engine.data.loading.base_loader import Batch
 from engine.inference.devices import Say, on_devices
 from engine.inference.evaluation.dataset import open_data
@@ -85,12 +85,12 @@ def _draw_batch(
     for index, given, target, output in zip(batch.samples.tolist(), batch.inputs, batch.targets, outputs, strict=True):
         number = by_index[index]
         image: npt.NDArray[Any] = given.float().cpu().numpy()
-        image = image if isinstance(part, SampleSet) else seen(image * std + mean)
+        image = image if isinstance(part, SampleSet) else to_rgb(image * std + mean)
         truth = model.objective.show_truth(image, target.cpu())
         prediction = model.objective.show_prediction(image, output)
         names = [f"{number}-{what}.png" for what in ("truth", "prediction")]
         for name, each in zip(names, (truth, prediction), strict=True):
-            paths.write_atomically(out / name, png(each.image))
+            paths.write_atomically(out / name, encode_png(each.image))
         shown_samples.append(
             ShownSample(
                 number=number,

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from engine.contract.job import Job
 from engine.data.decoding.idx import Bytes
-from engine.data.drawing import frame_legend, outline
+from engine.data.drawing import draw_boxes, frame_legend
 from engine.data.transforms.device_transforms import Statistics
 from engine.metrics.average_precision import (
     THRESHOLDS,
@@ -261,4 +261,4 @@ class BoxesOfImage(FoundInImage):
 
     def _shown(self, image: Bytes, boxes: Floats, classes: Ints, names: Sequence[str]) -> Visualization:
         held: list[int] = classes.tolist()
-        return Visualization(outline(image, boxes, held, names), self.counted(held), tuple(sorted(set(held))))
+        return Visualization(draw_boxes(image, boxes, held, names), self.counted(held), tuple(sorted(set(held))))

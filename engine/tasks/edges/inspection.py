@@ -14,7 +14,7 @@ from engine.contract.problems import Problem
 from engine.data.decoding.pixels import read_to_show
 from engine.data.decoding.reading import Unfit, folder_channels, read_image
 from engine.data.decoding.tiff import open_to_show
-from engine.data.drawing import png
+from engine.data.drawing import encode_png
 from engine.data.formats.shared.boxes import size_upright
 from engine.data.inspection.base import (
     EXAMPLE_SIDE,
@@ -126,5 +126,5 @@ def _examples(name: str, split: EdgeSplit, usable: Sequence[int]) -> list[Exampl
         strength = np.asarray(drawn.resize(image.size, Image.Resampling.BOX))[:, :, None] / 255.0
         share = np.minimum(strength * max(1, drawn.width / image.width), 1)
         pixels = np.asarray(image) * (1 - share) + _MARKED * share
-        found.append(Example("", name, png(np.rint(pixels).astype(np.uint8)), index))
+        found.append(Example("", name, encode_png(np.rint(pixels).astype(np.uint8)), index))
     return found

@@ -32,13 +32,13 @@ class EdgedImages(ImageSet):
     framing: Framing = "continued"
     planes = 2
     outside = (OUTSIDE, 0)
-    continued = True
+    extends_edges = True
     kind = "edges, continued around"
 
     def __init__(self, split: EdgeSplit, folder: str) -> None:
         self.targets = torch.zeros(len(split.files), dtype=torch.int64)
         self.folder = folder
-        self.files, self.beside = split.files, split.edges
+        self.files, self.companions = split.files, split.edges
 
     def path(self, index: int) -> str:
         return printable(os.path.relpath(self.files[index], self.folder))
@@ -55,7 +55,7 @@ class EdgedImages(ImageSet):
             return torch.from_numpy(np.concatenate([continue_around(image, sides), lay_edges(drawn, size)]))
 
     def _drawn(self, index: int) -> Drawn:
-        return read_edges(self.beside[index], read_image(self.beside[index]))
+        return read_edges(self.companions[index], read_image(self.companions[index]))
 
 
 class EdgesOfMasks(EdgedImages):
@@ -67,7 +67,7 @@ class EdgesOfMasks(EdgedImages):
 
     def __init__(self, images: MaskedImages, classes: int) -> None:
         self.targets = images.targets
-        self.folder, self.files, self.beside = images.folder, images.files, images.beside
+        self.folder, self.files, self.companions = images.folder, images.files, images.companions
         self.kind = f"{EdgedImages.kind}, of {classes} classes, {images.kind}"
         self.bands = images.bands
         self._images = images

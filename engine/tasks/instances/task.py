@@ -13,7 +13,7 @@ from torchvision.models.detection.roi_heads import paste_masks_in_image
 from engine.contract.job import Job
 from engine.data.decoding.idx import Bytes
 from engine.data.decoding.masks import NO_CLASS
-from engine.data.drawing import lay_mask, outline
+from engine.data.drawing import draw_boxes, overlay_mask
 from engine.metrics.average_precision import Bools, Floats, Ints, box_overlaps, mask_overlaps
 from engine.metrics.base import Metric
 from engine.models import detection_models
@@ -125,9 +125,9 @@ class MasksOfImage(FoundInImage):
         plane = np.zeros(image.shape[:2], np.uint8)
         for number, mask in reversed(list(enumerate(masks))):
             plane[mask] = 1 + number % (NO_CLASS - 1)
-        drawn = lay_mask(image, plane)
+        drawn = overlay_mask(image, plane)
         held: list[int] = classes.tolist()
         if not self.legend:
             return Visualization(drawn, self.counted(held))
-        drawn = outline(drawn, boxes, held, self.names(classes))
+        drawn = draw_boxes(drawn, boxes, held, self.names(classes))
         return Visualization(drawn, self.counted(held), tuple(sorted(set(held))))

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from engine.contract.legend import LegendEntry
 from engine.data.decoding.idx import Bytes
 from engine.data.decoding.masks import NO_CLASS
-from engine.data.drawing import class_colours, mask_legend
+from engine.data.drawing import class_colors, mask_legend
 from engine.tasks.points.decoding.fields import Points
 
 BACKGROUND = 245
@@ -50,7 +50,7 @@ def draw_points(positions: Points, classes: Bytes, side: int) -> Bytes:
     )
     near = (depth[order] - depth.min()) / max(float(np.ptp(depth)), 1e-12)
     greys = (FAR + (NEAR - FAR) * near).astype(np.uint8)[:, None]
-    colours = np.concatenate([class_colours(NO_CLASS), np.zeros((1, 3), np.uint8)])[classes[order]]
+    colours = np.concatenate([class_colors(NO_CLASS), np.zeros((1, 3), np.uint8)])[classes[order]]
     colours = np.where(colours.any(1, keepdims=True), colours, greys)
     for down in range(-half, half + 1):
         for right in range(-half, half + 1):

@@ -11,7 +11,7 @@ import numpy as np
 from engine.contract.dataset import Example, SplitReport
 from engine.contract.problems import Problem
 from engine.data.decoding.masks import NO_CLASS
-from engine.data.drawing import png
+from engine.data.drawing import encode_png
 from engine.data.inspection.base import (
     EXAMPLE_SIDE,
     EXAMPLES,
@@ -123,5 +123,5 @@ def _examples(split: PointSplit, usable: Sequence[int], code: MaskCode) -> list[
             drawn = draw_points(positions[rows], label_classes(labels[rows], code), EXAMPLE_SIDE)
         except Exception:
             continue  # it could be read a moment ago; an image fewer is shown
-        found.append(Example("", "train", png(drawn)))
+        found.append(Example("", "train", encode_png(drawn)))
     return found

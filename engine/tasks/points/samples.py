@@ -16,7 +16,7 @@ import psutil
 import torch
 
 from engine.contract.preprocessing import Preprocessing
-from engine.data.datasets.images import UnreadableImage, folder_lost, is_gone
+from engine.data.datasets.images import UnreadableImage, folder_lost, is_missing
 from engine.data.datasets.open_splits import Splits
 from engine.data.datasets.samples import Sample
 from engine.data.decoding.idx import Bytes
@@ -144,7 +144,7 @@ class PointBlocks(FileSamples):
         try:
             read = self._read(cloud)
         except Exception as error:  # a broken file may raise nearly anything in a reader
-            if isinstance(error, OSError) and is_gone(self.folder):
+            if isinstance(error, OSError) and is_missing(self.folder):
                 raise folder_lost(self.folder) from error
             self._broken[cloud] = describe_failure(error)
             raise UnreadableImage(self.path(index), self._broken[cloud]) from error
@@ -212,7 +212,7 @@ class PointBlocks(FileSamples):
 
         `upright` rotates about the vertical axis by any angle.
         """
-        drawn = self.streams.draw(Purpose.TURN, epoch, np.array([index]), 4)
+        drawn = self.streams.draw(Purpose.ROTATE, epoch, np.array([index]), 4)
         first, second, third, mirrored = (drawn[:, 0] - 0.5).tolist()
         if upright:
             turned = _about(2, 2 * math.pi * first)

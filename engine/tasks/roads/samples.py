@@ -27,7 +27,7 @@ class OrientedImages(ImageSet):
     def __init__(self, images: ImageSet) -> None:
         self.targets = images.targets
         self.mirror = images.mirror
-        self.folder, self.files, self.beside = images.folder, images.files, images.beside
+        self.folder, self.files, self.companions = images.folder, images.files, images.companions
         self.kind = f"{images.kind} orientation {VERSION}"
         self.bands = images.bands
         self._images = images

@@ -18,7 +18,7 @@ from engine.data.datasets.images import DatasetError
 from engine.data.datasets.open_splits import Splits
 from engine.data.decoding.idx import Bytes
 from engine.data.decoding.masks import NO_CLASS
-from engine.data.drawing import legend_of
+from engine.data.drawing import color_legend
 from engine.data.transforms.device_transforms import Statistics
 from engine.metrics.base import Metric
 from engine.models import registry
@@ -88,7 +88,7 @@ class LinesAndDirections(Objective):
 
     def __init__(self) -> None:
         quarters = _wheel()[:: DIRECTIONS // 4]
-        self.legend = legend_of(("level", "rising to the right", "upright", "falling to the right"), quarters)
+        self.legend = color_legend(("level", "rising to the right", "upright", "falling to the right"), quarters)
 
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
         size = targets.shape[-1]

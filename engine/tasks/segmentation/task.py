@@ -17,7 +17,7 @@ from engine.data.datasets.images import MaskedImages
 from engine.data.datasets.open_splits import Splits
 from engine.data.decoding.idx import Bytes
 from engine.data.decoding.masks import NO_CLASS
-from engine.data.drawing import classes_in, lay_mask, mask_legend
+from engine.data.drawing import classes_in, mask_legend, overlay_mask
 from engine.data.formats.shared.ignored_class import masks_without
 from engine.data.transforms.device_transforms import Statistics
 from engine.metrics.base import Metric
@@ -134,7 +134,7 @@ class Segmentation(Task):
         train, val = splits.train, splits.val
         assert isinstance(train, MaskedImages)
         assert isinstance(val, MaskedImages)
-        meaning = masks_without(train.folder, train.beside, val.beside, job.data.ignore_value)
+        meaning = masks_without(train.folder, train.companions, val.companions, job.data.ignore_value)
         if isinstance(meaning, Problem):
             raise TaskError.of(meaning)
         code = meaning.code
@@ -217,7 +217,7 @@ class ClassOfPixel(Objective):
 
     def _drawn(self, image: npt.NDArray[Any], plane: Bytes) -> Bytes:
         """Draw the classes on a sample in their colors."""
-        return lay_mask(image, plane)
+        return overlay_mask(image, plane)
 
 
 def _mean_of_image(values: Tensor, targets: Tensor) -> Tensor:

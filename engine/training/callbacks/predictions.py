@@ -17,7 +17,7 @@ from engine.contract.events import Predicted, PredictedSample, Warned
 from engine.data.datasets.images import ImageSet, UnreadableImage
 from engine.data.datasets.samples import Sample, SampleSet
 from engine.data.decoding.idx import Bytes
-from engine.data.drawing import png
+from engine.data.drawing import encode_png
 from engine.data.splits import Labels
 from engine.data.transforms.device_transforms import Placement
 from engine.metrics.base import Metric
@@ -186,7 +186,7 @@ class Predictions(Callback):
             paths.make_folder(target.parent)
             unfinished = target.with_suffix(".part")
             with open(unfinished, "wb", opener=paths.open_private) as stream:
-                stream.write(png(visualization.image))
+                stream.write(encode_png(visualization.image))
             os.replace(unfinished, target)
         return path.as_posix()
 

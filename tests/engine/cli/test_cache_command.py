@@ -47,16 +47,16 @@ def test_that_clearing_leaves_what_is_in_use(kept: CachedImages) -> None:
     assert kept.find(0)
     kept.close()
     assert footplate("cache", "--clear").err == "Removed 1.\n"
-    assert cache_space.sets() == []
+    assert cache_space.list_sets() == []
 
 
 def test_that_a_limit_stays_and_makes_room_at_once(kept: CachedImages) -> None:
     kept.close()
     assert "at most 2.5 GiB" in footplate("cache", "--limit", "2.5").out
     assert cache_space.limit_bytes() == int(2.5 * cache_space.GIB)
-    assert len(cache_space.sets()) == 1
+    assert len(cache_space.list_sets()) == 1
     assert footplate("cache", "--limit", "0").code == 0
-    assert cache_space.sets() == []
+    assert cache_space.list_sets() == []
 
 
 @pytest.mark.parametrize("limit", ["-1", "nan", "much"])

@@ -1,4 +1,4 @@
-"""Small datasets that the tests write, and real ones if they are installed."""
+"""Small datasets that the tests write, and real ones if installed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ DATASETS = Path(__file__).parents[4] / "shared/datasets"
 
 @pytest.fixture
 def tree(tmp_path: Path) -> Callable[..., Path]:
-    """Makes a folder of images: tree("train/cat", "train/dog", count=3) -> the folder."""
+    """Build a folder of images: tree("train/cat", "train/dog", count=3) -> the folder."""
 
     def make(*folders: str, count: int = 2) -> Path:
         root = tmp_path / "dataset"
@@ -30,7 +30,7 @@ def tree(tmp_path: Path) -> Callable[..., Path]:
 
 @pytest.fixture
 def digits(tmp_path: Path) -> Path:
-    """A folder of idx files: 40 images of 10 classes for training, 20 for validation."""
+    """Folder of idx files: 40 images of 10 classes for training, 20 for validation."""
     root = tmp_path / "digits"
     generator = np.random.default_rng(0)
     for name, count in (("train", 40), ("t10k", 20)):

@@ -1,4 +1,4 @@
-"""Paths of many files in little memory."""
+"""Compact storage of many file paths."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from engine.data.files import TOGETHER, Files, Listing
+from engine.data.files import CHUNK, Files, Listing
 
 PATHS = ["/set/cat/1.png", "/set/cat/2.png", "/set/cat/deeper/a.png", "/set/dog/caf\udce9.png", "/set/dog/ä.png"]
 
@@ -25,27 +25,27 @@ def files() -> Files:
     )
 
 
-def test_that_paths_come_back_as_they_were_in_their_order(files: Files) -> None:
+def test_files_return_paths_in_order(files: Files) -> None:
     assert list(files) == PATHS
-    assert [files[place] for place in range(-5, 0)] == PATHS
+    assert [files[index] for index in range(-5, 0)] == PATHS
     assert files[np.int64(3)] == PATHS[3]  # type: ignore[call-overload]
     assert len(files) == 5
 
 
-@pytest.mark.parametrize("place", [5, -6])
-def test_that_there_is_nothing_beyond_the_last(files: Files, place: int) -> None:
+@pytest.mark.parametrize("index", [5, -6])
+def test_files_index_out_of_range(files: Files, index: int) -> None:
     with pytest.raises(IndexError):
-        files[place]
+        files[index]
 
 
-def test_that_going_through_many_gives_what_asking_for_each_gives() -> None:
+def test_iteration_matches_indexing() -> None:
     files = Files.of(Listing.of(f"/{folder}", [f"{folder}-{name}" for name in range(folder)]) for folder in range(150))
-    assert len(files) > 2 * TOGETHER
-    for part in (files, files[::-1], files.select(np.arange(len(files)) % 3 > 0)):
-        assert list(part) == [part[place] for place in range(len(part))]
+    assert len(files) > 2 * CHUNK
+    for selection in (files, files[::-1], files.select(np.arange(len(files)) % 3 > 0)):
+        assert list(selection) == [selection[index] for index in range(len(selection))]
 
 
-def test_that_parts_and_parts_of_parts_can_be_selected(files: Files) -> None:
+def test_selections_can_be_nested(files: Files) -> None:
     assert list(files[1:4]) == PATHS[1:4]
     odd = files.select(np.array([True, False, True, False, True]))
     assert list(odd) == PATHS[::2]
@@ -53,19 +53,19 @@ def test_that_parts_and_parts_of_parts_can_be_selected(files: Files) -> None:
     assert list(odd.select(np.array([False, True, True]))) == [PATHS[2], PATHS[4]]
 
 
-def test_that_other_files_of_the_same_listings_have_another_identity(files: Files) -> None:
+def test_identity_depends_on_selection_and_not_on_root(files: Files) -> None:
     def identity(of: Files) -> bytes:
         return b"".join(map(bytes, of.identity("/set")))
 
     assert identity(files[1:4]) == identity(files[1:4])
-    assert len({identity(part) for part in (files, files[1:4], files[:3], files[2:4])}) == 4
-    moved = Files.of([Listing.of("/elsewhere/cat", ["1.png", "2.png"])])
-    assert b"".join(map(bytes, moved.identity("/elsewhere"))) == identity(
+    assert len({identity(selection) for selection in (files, files[1:4], files[:3], files[2:4])}) == 4
+    copied = Files.of([Listing.of("/elsewhere/cat", ["1.png", "2.png"])])
+    assert b"".join(map(bytes, copied.identity("/elsewhere"))) == identity(
         Files.of([Listing.of("/set/cat", ["1.png", "2.png"])])
     )
 
 
-def test_that_no_files_are_an_empty_list() -> None:
+def test_files_may_be_empty() -> None:
     assert list(Files.of()) == list(Files.of([Listing.of("/set", [])])) == []
 
 
@@ -75,7 +75,7 @@ def test_files_below_equals_relpath() -> None:
     assert list(Files.of([listing]).below("/set")) == expected
 
 
-def test_that_a_file_takes_its_name_and_few_bytes_more() -> None:
+def test_files_use_little_memory() -> None:
     names = [f"{number:012}.jpg" for number in range(100_000)]
     tracemalloc.start()
     files = Files.of([Listing.of("/a/folder/with/a/long/path", names)])

@@ -1,4 +1,4 @@
-"""Which random streams a run has, and that none of them is that of another run, epoch, rank or purpose."""
+"""Random streams of runs, epochs, ranks and purposes."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ def order(streams: RandomStreams, epoch: int) -> list[int]:
     return share.indices.tolist()
 
 
-def test_that_no_two_seeds_share_the_order_of_an_epoch() -> None:
+def test_orders_differ_between_seeds_and_epochs() -> None:
     orders = {str(order(RandomStreams(seed), epoch)) for seed in range(20) for epoch in range(1, 51)}
     assert len(orders) == 20 * 50
 
 
-def test_that_no_two_of_seed_epoch_batch_rank_and_purpose_share_a_stream() -> None:
-    which = list(product((0, 1, 2, 2**31 - 1), Purpose, range(12), range(12), range(12)))
+def test_all_streams_differ() -> None:
+    combinations = list(product((0, 1, 2, 2**31 - 1), Purpose, range(12), range(12), range(12)))
     numbers = {
         RandomStreams(seed).number(purpose, epoch=epoch, batch=batch, rank=rank)
-        for seed, purpose, epoch, batch, rank in which
+        for seed, purpose, epoch, batch, rank in combinations
     }
-    assert len(numbers) == len(which)
+    assert len(numbers) == len(combinations)
     in_32_bits = {
         RandomStreams(seed).number(Purpose.MODEL, rank=rank) & 0xFFFFFFFF for seed in range(100) for rank in range(16)
     }
-    assert len(in_32_bits) == 1600  # which torch's generator on the CPU goes by
+    assert len(in_32_bits) == 1600  # bits that torch's generator on the CPU uses
 
 
-def test_that_ranks_of_neighbouring_seeds_draw_apart_from_every_generator() -> None:
+def test_ranks_of_adjacent_seeds_draw_differently() -> None:
     state = torch.get_rng_state()
     drawn = []
     for number, rank in product((0, 1), repeat=2):

@@ -11,7 +11,7 @@ from engine.contract.problems import Problem
 from engine.data.decoding.image_files import is_image
 from engine.data.formats.shared.image_lookup import ImageLookup
 from engine.data.formats.tree import Tree, split_of_file
-from engine.data.splits import dataset_error, dataset_warning, first_names, there_are
+from engine.data.splits import count_sentence, dataset_error, dataset_warning, first_names
 
 _ORDER = ("train", "val", "test", "")
 
@@ -55,9 +55,7 @@ class AnnotationFiles:
         """Return a warning about files that are not read."""
         if not self.unused:
             return []
-        message = (
-            f"{there_are(self.unused, 'annotation file')} that {_is(self.unused)} not used: {first_names(self.unused)}."
-        )
+        message = f"{count_sentence(self.unused, 'annotation file')} that {_is(self.unused)} not used: {first_names(self.unused)}."
         used = first_names([name for group in self.splits.values() for name in group])
         remedy = f"Used are {used}. Put the word train, val or test into a file's name to use it for that split."
         return [dataset_warning(message, remedy)]
@@ -119,7 +117,7 @@ class ImageSplits(Generic[ImageT]):
         """Return a warning about images that several files annotate."""
         if not self._again:
             return []
-        message = f"{there_are(self._again, 'image')} annotated in several files: {first_names(self._again)}."
+        message = f"{count_sentence(self._again, 'image')} annotated in several files: {first_names(self._again)}."
         return [dataset_warning(message, "The annotations of the first file are used; merge the files to use all.")]
 
 
@@ -146,11 +144,11 @@ class NamedImages:
         """Yield problems, errors if no image is found."""
         report = dataset_warning if self._are_found else dataset_error
         if self._missing:
-            message = f"{there_are(self._missing, 'image')} named in the annotations but not in the folder"
+            message = f"{count_sentence(self._missing, 'image')} named in the annotations but not in the folder"
             remedy = "They are left out; put them next to the annotations, or into a folder named images."
             yield report(f"{message}: {first_names(self._missing)}.", remedy)
         if self._ambiguous:
-            message = f"{there_are(self._ambiguous, 'name')} in the annotations that several images have"
+            message = f"{count_sentence(self._ambiguous, 'name')} in the annotations that several images have"
             remedy = "They are left out; put the images' folders into the names."
             yield report(f"{message}: {first_names(self._ambiguous)}.", remedy)
 

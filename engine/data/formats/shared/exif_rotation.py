@@ -15,7 +15,7 @@ from engine.data.decoding.orientation import Rotation, rotations_of, upright, up
 from engine.data.decoding.outlines import Window
 from engine.data.formats.shared.boxes import TOLERANCE, Box, BoxedImage
 from engine.data.formats.shared.instances import Instance, InstanceSplit, Source
-from engine.data.splits import dataset_warning, first_names, there_are
+from engine.data.splits import count_sentence, dataset_warning, first_names
 
 Drawn = Literal["raw", "upright", "unknown", "other"]
 """The image that an annotation was drawn on: the pixels in the file, the upright image, either, or another image."""
@@ -33,13 +33,13 @@ class RotationReport:
         found = []
         if self.raw:
             message = (
-                f"{there_are(self.raw, 'image')} with an EXIF orientation whose {noun} were drawn on the unturned image: "
+                f"{count_sentence(self.raw, 'image')} with an EXIF orientation whose {noun} were drawn on the unturned image: "
                 f"{first_names(self.raw)}."
             )
             found.append(dataset_warning(message, f"The {noun} are turned with the image; check them in the samples."))
         if self.unknown:
             message = (
-                f"{there_are(self.unknown, 'image')} with an EXIF orientation, of which nothing tells whether the {noun} "
+                f"{count_sentence(self.unknown, 'image')} with an EXIF orientation, of which nothing tells whether the {noun} "
                 f"were drawn on the turned image: {first_names(self.unknown)}."
             )
             remedy = (

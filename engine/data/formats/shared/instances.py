@@ -17,7 +17,7 @@ from engine.data.decoding.idx import Bytes
 from engine.data.decoding.masks import NO_CLASS, MaskValues, Values, class_plane, mask_size, read_values, values_in
 from engine.data.decoding.outlines import Points, Window, fill, read_outline
 from engine.data.decoding.reading import Unfit, read_image
-from engine.data.splits import MaskCode, dataset_warning, first_names, printable, there_are
+from engine.data.splits import MaskCode, count_sentence, dataset_warning, first_names, printable
 
 MAX_INSTANCES = 255
 """Instances of an image that are used, the largest first; a byte numbers them."""
@@ -343,7 +343,7 @@ def too_many(crowded: Sequence[str]) -> list[Problem]:
     """Return a warning about images with more instances than are used."""
     if not crowded:
         return []
-    message = f"{there_are(crowded, 'image')} with more than {MAX_INSTANCES} instances: {first_names(crowded)}."
+    message = f"{count_sentence(crowded, 'image')} with more than {MAX_INSTANCES} instances: {first_names(crowded)}."
     return [dataset_warning(message, "The largest are used; cut such images into tiles to learn from all.")]
 
 

@@ -16,7 +16,7 @@ from engine.contract.problems import Problem
 from engine.data.decoding.reading import MAX_TABLE_BYTES, Unfit, describe_failure, read_text, refuse_unusable
 from engine.data.formats.tree import Tree
 from engine.data.memory_limit import allow_for_text
-from engine.data.splits import dataset_error, dataset_warning, first_names, printable, spread_evenly, there_are
+from engine.data.splits import count_sentence, dataset_error, dataset_warning, first_names, printable, spread_evenly
 from engine.system.regular_files import UnusableFile, open_regular, read_regular
 
 MAX_BYTES = 4 << 30
@@ -263,7 +263,9 @@ class EntryFaults:
     def problems(self) -> Iterator[Problem]:
         """Yield a warning for each kind of fault."""
         for fault, places in self._places.items():
-            message = f"{there_are(places, fault.one, fault.many)} in {printable(self._name)}: {first_names(places)}."
+            message = (
+                f"{count_sentence(places, fault.one, fault.many)} in {printable(self._name)}: {first_names(places)}."
+            )
             yield dataset_warning(message, fault.remedy)
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from engine.contract.problems import Problem
 from engine.data.decoding.image_files import is_image
 from engine.data.formats.tree import Tree, split_in, suffix, unicode_key
-from engine.data.splits import dataset_warning, first_names, there_are
+from engine.data.splits import count_sentence, dataset_warning, first_names
 
 _SEPARATORS = "_-. ()"
 
@@ -63,25 +63,25 @@ class Pairs:
         """Return warnings of images and files without a counterpart, called `one` ("a mask") and `many` ("masks")."""
         found = []
         if self.missing:
-            message = f"{there_are(self.missing, 'image')} named in a list but not in the folder: {first_names(self.missing)}."
+            message = f"{count_sentence(self.missing, 'image')} named in a list but not in the folder: {first_names(self.missing)}."
             found.append(
                 dataset_warning(message, "They are left out; add them to the folder, or remove them from the list.")
             )
         if self.alone:
-            message = (
-                f"{there_are(self.alone, 'image')} in {_folders(self.alone)} without {one}: {first_names(self.alone)}."
-            )
+            message = f"{count_sentence(self.alone, 'image')} in {_folders(self.alone)} without {one}: {first_names(self.alone)}."
             found.append(dataset_warning(message, f"They are left out; add their {many} under the same names."))
         if self.spare:
-            files = there_are(self.spare, f"file of {many}", f"files of {many}")
+            files = count_sentence(self.spare, f"file of {many}", f"files of {many}")
             message = f"{files} in {_folders(self.spare)} without an image: {first_names(self.spare)}."
             found.append(dataset_warning(message, f"They are not used; give image and {many} the same name."))
         if self.several:
-            message = f"{there_are(self.several, 'image')} with several files of {many}: {first_names(self.several)}."
+            message = (
+                f"{count_sentence(self.several, 'image')} with several files of {many}: {first_names(self.several)}."
+            )
             found.append(dataset_warning(message, f"They are left out; merge the {many} of an image into one file."))
         if self.same_name:
             message = (
-                f"{there_are(self.same_name, 'image')} of the same name as another: {first_names(self.same_name)}."
+                f"{count_sentence(self.same_name, 'image')} of the same name as another: {first_names(self.same_name)}."
             )
             found.append(
                 dataset_warning(message, f"They are left out; give each image, with its {many}, a name of its own.")

@@ -13,7 +13,7 @@ from engine.data.formats.format import Content
 from engine.data.formats.shared.image_lookup import ImageLookup
 from engine.data.formats.shared.shapes import ShapedImage, convert
 from engine.data.formats.tree import Tree
-from engine.data.splits import dataset_error, dataset_warning, first_names, printable, there_are
+from engine.data.splits import count_sentence, dataset_error, dataset_warning, first_names, printable
 
 _MAX_COORDINATE = 1e9
 """Larger than any image, and small enough to compute with."""
@@ -168,7 +168,7 @@ class ShapeCollection:
             return
         del self.splits[""]
         names = [image.path for image in rest]
-        message = f"{there_are(names, 'annotated image')} in no split: {first_names(names)}."
+        message = f"{count_sentence(names, 'annotated image')} in no split: {first_names(names)}."
         problems.append(dataset_warning(message, "They are left out; assign them to train, val or test."))
 
     def _of_files(self) -> Iterator[Problem]:
@@ -176,7 +176,7 @@ class ShapeCollection:
             paths = [path for path, _ in self._unreadable]
             path, why = self._unreadable[0]
             more = f"; and {len(paths) - 1:,} more" if len(paths) > 1 else ""
-            message = f"{there_are(paths, 'annotation')} that can't be read ({first_names([path])}: {why}{more})."
+            message = f"{count_sentence(paths, 'annotation')} that can't be read ({first_names([path])}: {why}{more})."
             yield dataset_warning(message, "Their images are left out; export the annotations again.")
 
     def _of_images(self) -> Iterator[Problem]:
@@ -186,27 +186,25 @@ class ShapeCollection:
             yield dataset_error(message, "Put the images next to the annotations, or into a folder named images.")
             return
         if missing:
-            message = f"{there_are(missing, 'annotation')} without an image: {first_names(missing)}."
+            message = f"{count_sentence(missing, 'annotation')} without an image: {first_names(missing)}."
             yield dataset_warning(message, "They are not used; put the images next to the annotations, or into images.")
         if self._lookup.ambiguous:
-            message = f"{there_are(self._lookup.ambiguous, 'image name')} of several images: "
+            message = f"{count_sentence(self._lookup.ambiguous, 'image name')} of several images: "
             remedy = "They are left out; give each image a name of its own."
             yield dataset_warning(f"{message}{first_names(self._lookup.ambiguous)}.", remedy)
         if self._twice:
-            message = (
-                f"{there_are(self._twice, 'annotation')} of an image that has one already: {first_names(self._twice)}."
-            )
+            message = f"{count_sentence(self._twice, 'annotation')} of an image that has one already: {first_names(self._twice)}."
             yield dataset_warning(message, "The first is used; remove the others.")
         if self._renamed:
             message = (
-                f"{there_are(self._renamed, 'annotation')} that names another image: {first_names(self._renamed)}."
+                f"{count_sentence(self._renamed, 'annotation')} that names another image: {first_names(self._renamed)}."
             )
             yield dataset_warning(
                 message, "The images with the names of the annotation files are used; check that they fit."
             )
         alone = [*self._unannotated, *self._alone()]
         if alone:
-            message = f"{there_are(alone, 'image')} without an annotation: {first_names(alone)}."
+            message = f"{count_sentence(alone, 'image')} without an annotation: {first_names(alone)}."
             yield dataset_warning(message, "They are left out; annotate them to use them.")
 
     def _alone(self) -> Iterator[str]:
@@ -221,5 +219,5 @@ class ShapeCollection:
             paths = [path for path, _ in places]
             path, detail = places[0]
             example = f" ({first_names([path])}: {printable(detail)[:200]})" if detail else ""
-            message = f"{there_are(paths, 'object')} {reason}, in {first_names(paths)}{example}."
+            message = f"{count_sentence(paths, 'object')} {reason}, in {first_names(paths)}{example}."
             yield dataset_warning(message, "They are left out; correct them in the labeling tool, or remove them.")

@@ -16,7 +16,7 @@ from engine.data.files import Files, files_of
 from engine.data.formats.format import Content
 from engine.data.formats.shared.boxes import Box, BoxedImage
 from engine.data.formats.shared.instances import MAX_INSTANCES, InstanceSplit, Outlines, too_many
-from engine.data.splits import FileSplit, LabelSplit, dataset_warning, first_names, printable, there_are
+from engine.data.splits import FileSplit, LabelSplit, count_sentence, dataset_warning, first_names, printable
 
 Edges = tuple[float, float, float, float]
 
@@ -123,7 +123,7 @@ def _boxes(images: Sequence[ShapedImage], numbers: Mapping[str, int], problems: 
 def _instances(images: Sequence[ShapedImage], numbers: Mapping[str, int], problems: list[Problem]) -> InstanceSplit:
     boxed = [image.path for image in images for shape in image.shapes if shape.outline is None]
     if boxed:
-        message = f"{there_are(boxed, 'object')} without an outline, in {first_names(boxed)}."
+        message = f"{count_sentence(boxed, 'object')} without an outline, in {first_names(boxed)}."
         problems.append(
             dataset_warning(message, "They are left out; draw outlines, or choose the task Object detection.")
         )
@@ -145,10 +145,12 @@ def _classes(images: Sequence[ShapedImage], numbers: Mapping[str, int], problems
     several = [image.path for image in images if len(image.tags) > 1]
     if none:
         problems.append(
-            dataset_warning(f"{there_are(none, 'image')} without a class: {first_names(none)}.", "They are left out.")
+            dataset_warning(
+                f"{count_sentence(none, 'image')} without a class: {first_names(none)}.", "They are left out."
+            )
         )
     if several:
-        message = f"{there_are(several, 'image')} with several classes: {first_names(several)}."
+        message = f"{count_sentence(several, 'image')} with several classes: {first_names(several)}."
         problems.append(
             dataset_warning(message, "They are left out; choose the task Multi-label classification to use them.")
         )

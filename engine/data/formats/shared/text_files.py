@@ -13,7 +13,7 @@ from engine.data.decoding.image_files import EXTENSIONS
 from engine.data.decoding.reading import Unfit, describe_failure, read_text, refuse_unusable
 from engine.data.formats.format import Confidence, Detection
 from engine.data.formats.tree import Tree, split_of_folder, unicode_key
-from engine.data.splits import dataset_warning, first_names, printable, spread_evenly, there_are
+from engine.data.splits import count_sentence, dataset_warning, first_names, printable, spread_evenly
 from engine.system.regular_files import UnusableFile
 
 IMAGE_WORDS = frozenset({"images", "image", "imgs", "img", "jpegimages", "rgb", "inputs"})
@@ -156,7 +156,7 @@ def without_unannotated(splits: Mapping[str, list[Pair]]) -> tuple[dict[str, lis
     annotated = {split: pairs for split, pairs in splits.items() if any(pair.text for pair in pairs)}
     problems = [
         dataset_warning(
-            f"{there_are([pair.image for pair in pairs], 'image')} and no annotations in the {split or 'only'} split: "
+            f"{count_sentence([pair.image for pair in pairs], 'image')} and no annotations in the {split or 'only'} split: "
             f"{first_names([pair.image for pair in pairs])}.",
             "They are left out; add the files of their annotations.",
         )
@@ -172,7 +172,7 @@ def annotated_only(splits: Mapping[str, list[Pair]]) -> tuple[dict[str, list[Pai
     annotated = {split: [pair for pair in pairs if pair.text is not None] for split, pairs in splits.items()}
     if not alone:
         return annotated, []
-    message = f"{there_are(alone, 'image')} without an annotation: {first_names(alone)}."
+    message = f"{count_sentence(alone, 'image')} without an annotation: {first_names(alone)}."
     return annotated, [
         dataset_warning(message, "They are left out; add the files of their annotations under the same names.")
     ]
@@ -197,7 +197,7 @@ def check_pairs(tree: Tree, splits: Mapping[str, Sequence[Pair]]) -> list[Proble
                 sharing.setdefault(pair.text, []).append(pair.image)
     problems = [*_unused(tree, in_split)]
     if repeated:
-        message = f"{there_are(repeated, 'image')} in several splits: {first_names(repeated)}."
+        message = f"{count_sentence(repeated, 'image')} in several splits: {first_names(repeated)}."
         problems.append(
             dataset_warning(
                 message, "Results on images that were trained on mean little; let each image be in one split only."
@@ -206,7 +206,7 @@ def check_pairs(tree: Tree, splits: Mapping[str, Sequence[Pair]]) -> list[Proble
     shared = {text: images for text, images in sharing.items() if len(set(images)) > 1}
     if shared:
         text, images = next(iter(shared.items()))
-        message = f"{there_are(list(shared), 'annotation file')} of several images, such as {first_names([text])} of {first_names(images)}."
+        message = f"{count_sentence(list(shared), 'annotation file')} of several images, such as {first_names([text])} of {first_names(images)}."
         problems.append(dataset_warning(message, "All of them get its objects; rename those that it is not about."))
     return problems
 
@@ -353,7 +353,7 @@ def read_texts(
         *_unreadable(faults, "line", "They are left out; correct the files."),
     ]
     if repeated:
-        message = f"{there_are(repeated, 'line')} repeating another of the same file: {first_names(repeated)}."
+        message = f"{count_sentence(repeated, 'line')} repeating another of the same file: {first_names(repeated)}."
         problems.append(dataset_warning(message, "They are used once; remove the repetitions."))
     return read, problems
 
@@ -362,9 +362,7 @@ def _unreadable(faults: Sequence[tuple[str, str]], noun: str, remedy: str) -> It
     if faults:
         path, why = faults[0]
         more = f"; and {len(faults) - 1:,} more" if len(faults) > 1 else ""
-        message = (
-            f"{there_are([path for path, _ in faults], noun)} that can't be read ({first_names([path])}: {why}{more})."
-        )
+        message = f"{count_sentence([path for path, _ in faults], noun)} that can't be read ({first_names([path])}: {why}{more})."
         yield dataset_warning(message, remedy)
 
 
@@ -376,7 +374,7 @@ def check_spare(tree: Tree, folders: Mapping[str, Sequence[str]], used: Iterable
     ]
     if not spare:
         return []
-    message = f"{there_are(spare, 'annotation')} without an image: {first_names(spare)}."
+    message = f"{count_sentence(spare, 'annotation')} without an image: {first_names(spare)}."
     return [dataset_warning(message, "They are not used; give image and annotation the same name.")]
 
 
@@ -390,7 +388,7 @@ def _unused(tree: Tree, used: Mapping[str, str]) -> Iterator[Problem]:
     if images:
         folders = sorted({printable(tree.within(os.path.dirname(path))) or "the dataset's folder" for path in images})
         where = ", ".join(folders[:3]) + (", …" if len(folders) > 3 else "")
-        message = f"{there_are(images, 'image')} in no split: {first_names(images)}, in {where}."
+        message = f"{count_sentence(images, 'image')} in no split: {first_names(images)}, in {where}."
         yield dataset_warning(message, "They are left out; move them to a folder of a split, or name them in its list.")
 
 

@@ -39,7 +39,7 @@ from engine.data.formats.yolo.definition import (
 )
 from engine.data.formats.yolo.images import ImageSearch
 from engine.data.formats.yolo.labels import BOX, MARGIN, QUAD, Columns, Points, Row, meanings, read_lines
-from engine.data.splits import dataset_error, dataset_warning, first_names, printable, there_are
+from engine.data.splits import count_sentence, dataset_error, dataset_warning, first_names, printable
 
 NOT_ANNOTATIONS = frozenset(
     {*NAME_FILES, "labels.txt", "notes.txt", "map.txt", "train.txt", "val.txt", "valid.txt", "test.txt", "readme.txt"}
@@ -93,7 +93,7 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
     names, of_names = class_names(tree, definition, folders)
     alone = [pair.image for pairs in splits.values() for pair in pairs if pair.text is None]
     if alone:
-        message = f"{there_are(alone, 'image')} without a text file: {first_names(alone)}."
+        message = f"{count_sentence(alone, 'image')} without a text file: {first_names(alone)}."
         problems.append(dataset_warning(message, "They are kept as background; if they show objects, add their files."))
     problems += [*unannotated, *check_spare(tree, folders, used), *of_names, *unreadable]
     highest = max((label for images in by_image.values() for _, shapes in images for label, _ in shapes), default=-1)
@@ -240,7 +240,7 @@ def _boxes(splits: ByImage, problems: list[Problem]) -> dict[str, list[BoxedImag
         rarer, words = (
             (outlined, "an outline among boxes") if len(outlined) < len(boxed) else (boxed, "a box among outlines")
         )
-        message = f"{there_are(rarer, 'object')} with {words}, in {first_names(rarer)}."
+        message = f"{count_sentence(rarer, 'object')} with {words}, in {first_names(rarer)}."
         problems.append(dataset_warning(message, "Of outlines, the boxes around them are used; check these lines."))
     return {
         split: [BoxedImage(path, [_box(*shape) for shape in shapes], fractions=True) for path, shapes in images]
@@ -272,14 +272,14 @@ def _instances(splits: ByImage, problems: list[Problem]) -> dict[str, InstanceSp
             sources.append(Polygons(polygons))
         converted[split] = InstanceSplit([path for path, _ in images], sources)
     if boxed:
-        message = f"{there_are(boxed, 'object')} with a box instead of an outline, in {first_names(boxed)}."
+        message = f"{count_sentence(boxed, 'object')} with a box instead of an outline, in {first_names(boxed)}."
         problems.append(
             dataset_warning(
                 message, "Their outlines are rectangles; draw outlines, or choose the task Object detection."
             )
         )
     if outside:
-        message = f"{there_are(outside, 'outline')} extending beyond the image, in {first_names(outside)}."
+        message = f"{count_sentence(outside, 'outline')} extending beyond the image, in {first_names(outside)}."
         problems.append(
             dataset_warning(
                 message, "They are clipped at its edges; check that the annotations belong to these images."

@@ -11,7 +11,7 @@ from engine.data.formats.shared.image_lookup import ImageLookup
 from engine.data.formats.shared.text_files import Pair, TextFiles, image_folders, pairs_by_folder
 from engine.data.formats.tree import Tree, split_named
 from engine.data.formats.yolo.definition import Definition, resolve
-from engine.data.splits import dataset_warning, first_names, printable, there_are
+from engine.data.splits import count_sentence, dataset_warning, first_names, printable
 
 
 class ImageSearch:
@@ -84,7 +84,7 @@ class ImageSearch:
             else:
                 pairs.append(self._pair(image))
         if missing:
-            message = f"{there_are(missing, 'image')} named in {printable(path)} but not in the folder: {first_names(missing)}."
+            message = f"{count_sentence(missing, 'image')} named in {printable(path)} but not in the folder: {first_names(missing)}."
             remedy = "They are left out; add them to the folder, or remove them from the list."
             self.problems.append(dataset_warning(message, remedy))
         return pairs

@@ -1,4 +1,4 @@
-"""The cache on disk: shared, current, whole, and within its limit."""
+"""Disk cache: sharing, changes of files, damage and size limit."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ Open = Callable[..., CachedImages]
 
 @pytest.fixture
 def dataset(tmp_path: Path) -> Path:
-    """Twelve files; a "image" decodes to its file's first byte everywhere."""
-    for place in range(COUNT):
-        write(tmp_path / "set" / "ab"[place % 2] / f"{place}.jpg", place + 1)
+    """Twelve files; an image decodes to its file's first byte everywhere."""
+    for number in range(COUNT):
+        write(tmp_path / "set" / "ab"[number % 2] / f"{number}.jpg", number + 1)
     return tmp_path / "set"
 
 
 @pytest.fixture
 def cached() -> Iterator[Open]:
-    """Opens caches of a folder that are closed at the end."""
+    """Open caches that are closed at the end."""
     with contextlib.ExitStack() as stack:
 
         def open_cache(folder: Path, **given: Any) -> CachedImages:
@@ -46,9 +46,9 @@ def cached() -> Iterator[Open]:
                 pytest.fail(f"the cache failed: {reason}")
 
             settings: dict[str, Any] = {"size": SIZE, "channels": CHANNELS, "version": 1, "on_failure": fail} | given
-            one = CachedImages(str(folder), files(folder), **settings)
-            stack.callback(one.close)
-            return one
+            each = CachedImages(str(folder), files(folder), **settings)
+            stack.callback(each.close)
+            return each
 
         yield open_cache
 
@@ -71,7 +71,7 @@ def aspect(path: str) -> float:
 
 
 def use(cache: CachedImages, folder: Path) -> int:
-    """Finds or decodes every image, as a run does; how many had to be decoded. What comes out is right."""
+    """Find or decode and check every image, as a run does, and return the number of decoded ones."""
     paths = files(folder)
     count = 0
     for sample, path in enumerate(paths):
@@ -85,7 +85,7 @@ def use(cache: CachedImages, folder: Path) -> int:
     return count
 
 
-def test_that_an_image_is_decoded_once_for_all_that_open_the_cache(dataset: Path, cached: Open) -> None:
+def test_image_is_decoded_once_for_all_caches(dataset: Path, cached: Open) -> None:
     first, second = cached(dataset), cached(dataset)
     assert use(first, dataset) == COUNT
     assert use(second, dataset) == 0  # opened before anything was there
@@ -93,12 +93,12 @@ def test_that_an_image_is_decoded_once_for_all_that_open_the_cache(dataset: Path
 
 
 @pytest.mark.parametrize("other", [{"size": 9}, {"channels": 1}, {"version": 2}])
-def test_that_other_settings_share_nothing(dataset: Path, cached: Open, other: dict[str, int]) -> None:
+def test_caches_of_other_settings_are_separate(dataset: Path, cached: Open, other: dict[str, int]) -> None:
     use(cached(dataset), dataset)
     assert not any(map(cached(dataset, **other).find, range(COUNT)))
 
 
-def test_that_only_what_has_changed_is_decoded_again(dataset: Path, cached: Open) -> None:
+def test_changed_files_are_decoded_again(dataset: Path, cached: Open) -> None:
     use(cached(dataset), dataset)
     write(dataset / "a/0.jpg", 99)
     write(dataset / "b/new.jpg", 77)
@@ -107,18 +107,18 @@ def test_that_only_what_has_changed_is_decoded_again(dataset: Path, cached: Open
     assert use(cached(dataset), dataset) == 0
 
 
-def test_that_who_has_found_an_image_keeps_it_when_its_file_changes(dataset: Path, cached: Open) -> None:
-    early = cached(dataset)
-    use(early, dataset)
+def test_found_image_survives_change_of_its_file(dataset: Path, cached: Open) -> None:
+    earlier = cached(dataset)
+    use(earlier, dataset)
     before = decoded(str(dataset / "a/0.jpg"))
     write(dataset / "a/0.jpg", 99)
     assert use(cached(dataset), dataset) == 1
     out = np.empty((1, CHANNELS, SIZE, SIZE), np.uint8)
-    early.gather(np.array([0]), out)
+    earlier.gather(np.array([0]), out)
     assert np.array_equal(out[0], before)
 
 
-def test_that_an_image_changed_while_it_was_decoded_is_not_taken_for_the_new_one(dataset: Path, cached: Open) -> None:
+def test_file_changed_during_decoding_is_not_current(dataset: Path, cached: Open) -> None:
     cache = cached(dataset)
     path = files(dataset)[0]
     assert not cache.find(0)
@@ -128,30 +128,30 @@ def test_that_an_image_changed_while_it_was_decoded_is_not_taken_for_the_new_one
     assert not cached(dataset).find(0)
 
 
-def test_that_a_cache_removed_by_hand_and_made_anew_is_not_mixed_up(dataset: Path, cached: Open) -> None:
-    early = cached(dataset)
-    use(early, dataset)
+def test_recreated_cache_is_not_mixed_with_deleted_one(dataset: Path, cached: Open) -> None:
+    earlier = cached(dataset)
+    use(earlier, dataset)
     shutil.rmtree(cache_space.root())
     (dataset / "a/0.jpg").unlink()  # so that rows differ
     use(cached(dataset), dataset)
     write(dataset / "a/0.jpg", 99)
-    assert use(early, dataset) == 1
+    assert use(earlier, dataset) == 1
 
 
-def test_that_a_file_that_has_gone_is_not_found(dataset: Path, cached: Open) -> None:
+def test_deleted_file_is_not_found(dataset: Path, cached: Open) -> None:
     cache = cached(dataset)
     use(cache, dataset)
     Path(files(dataset)[3]).unlink()
     assert not cache.find(3)
 
 
-def test_that_rows_of_files_as_they_were_do_not_pile_up(dataset: Path) -> None:
+def test_rows_of_old_files_are_discarded(dataset: Path) -> None:
     for level in range(50, 58):
         for path in files(dataset):
             write(Path(path), level)
         assert fill_and_close(dataset, 1e9) == COUNT
-        [one] = cache_space.sets()
-        assert one.reserved_bytes <= 4 * COUNT * (BYTES + RECORD.itemsize)
+        [each] = cache_space.list_sets()
+        assert each.reserved_bytes <= 4 * COUNT * (BYTES + RECORD.itemsize)
 
 
 def damage_pixels(folder: Path) -> None:
@@ -161,7 +161,7 @@ def damage_pixels(folder: Path) -> None:
 
 
 def lose_pixels(folder: Path) -> None:
-    """As where the system went down before they were written."""
+    """Zero the pixels, as if the system went down before writing them."""
     size = (folder / "pixels").stat().st_size
     os.truncate(folder / "pixels", 5 * BYTES)
     os.truncate(folder / "pixels", size)
@@ -193,13 +193,13 @@ def empty_about(folder: Path) -> None:
 @pytest.mark.parametrize(
     "harm", [damage_pixels, lose_pixels, cut_pixels, cut_index, swap_records, scramble_index, empty_about]
 )
-def test_that_nothing_torn_is_ever_trusted(dataset: Path, cached: Open, harm: Callable[[Path], None]) -> None:
+def test_damaged_cache_is_detected(dataset: Path, cached: Open, harm: Callable[[Path], None]) -> None:
     before = cached(dataset)
     use(before, dataset)
     folder = before.folder
     harm(folder)
-    again = use(cached(dataset), dataset)  # which compares every image
-    assert (again > 0) == (harm is not empty_about)
+    decoded_again = use(cached(dataset), dataset)  # which compares every image
+    assert (decoded_again > 0) == (harm is not empty_about)
     assert use(cached(dataset), dataset) == 0
 
 
@@ -231,9 +231,7 @@ WORKER = textwrap.dedent(
 )
 
 
-def test_that_processes_fill_one_cache_together_while_files_change_and_one_of_them_is_killed(
-    dataset: Path, cached: Open
-) -> None:
+def test_processes_share_cache_despite_changes_and_kill(dataset: Path, cached: Open) -> None:
     workers = [
         subprocess.Popen(
             [sys.executable, "-c", WORKER, str(dataset), str(rank)],
@@ -260,7 +258,7 @@ def test_that_processes_fill_one_cache_together_while_files_change_and_one_of_th
 
 
 @pytest.mark.parametrize(
-    ("variables", "place"),
+    ("variables", "folder"),
     [
         ({"FOOTPLATE_CACHE": "/c", "FOOTPLATE_HOME": "/h", "XDG_CACHE_HOME": "/x"}, "/c/pictures"),
         ({"FOOTPLATE_HOME": "/h", "XDG_CACHE_HOME": "/x"}, "/h/cache/pictures"),
@@ -268,39 +266,39 @@ def test_that_processes_fill_one_cache_together_while_files_change_and_one_of_th
         ({"HOME": "/u"}, "/u/.cache/footplate/pictures"),
     ],
 )
-def test_that_the_environment_says_where_the_cache_is(
-    variables: dict[str, str], place: str, monkeypatch: pytest.MonkeyPatch
+def test_environment_chooses_cache_folder(
+    variables: dict[str, str], folder: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("FOOTPLATE_CACHE", "FOOTPLATE_HOME", "XDG_CACHE_HOME"):
         monkeypatch.delenv(name, raising=False)
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
-    assert str(cache_space.root()) == place
+    assert str(cache_space.root()) == folder
 
 
-def test_that_a_link_to_the_dataset_is_the_dataset(dataset: Path, cached: Open, tmp_path: Path) -> None:
+def test_link_to_dataset_shares_its_cache(dataset: Path, cached: Open, tmp_path: Path) -> None:
     use(cached(dataset), dataset)
     (tmp_path / "link").symlink_to(dataset)
     assert use(cached(tmp_path / "link"), tmp_path / "link") == 0
 
 
 def other_sets(tmp_path: Path, count: int) -> list[Path]:
-    """As many datasets of twelve files."""
+    """Create `count` datasets of twelve files."""
     folders = [tmp_path / f"other{number}" for number in range(count)]
     for folder in folders:
-        for place in range(COUNT):
-            write(folder / f"c/{place}.jpg", place + 1)
+        for number in range(COUNT):
+            write(folder / f"c/{number}.jpg", number + 1)
     return folders
 
 
-def limit_to(sets: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Room for so many sets of twelve images."""
-    limit = sets * COUNT * (BYTES + RECORD.itemsize) / cache_space.GIB
+def set_limit(count: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Limit the cache to `count` sets of twelve images."""
+    limit = count * COUNT * (BYTES + RECORD.itemsize) / cache_space.GIB
     monkeypatch.setenv(LIMIT_VARIABLE, f"{limit:.15f}")
 
 
 def fill_and_close(folder: Path, used_at: float) -> int:
-    """How many images had to be decoded."""
+    """Use a cache, close it and return the number of decoded images."""
     cache = CachedImages(
         str(folder), files(folder), size=SIZE, channels=CHANNELS, version=1, on_failure=lambda reason: None
     )
@@ -310,52 +308,52 @@ def fill_and_close(folder: Path, used_at: float) -> int:
     return count
 
 
-def test_that_what_was_used_least_recently_makes_room(
-    tmp_path: Path, cached: Open, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    limit_to(3.5, monkeypatch)
+def test_least_recently_used_set_is_evicted(tmp_path: Path, cached: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    set_limit(3.5, monkeypatch)
     folders = other_sets(tmp_path, 4)
     for folder, used_at in zip(folders[:3], (2e9, 1e9, 3e9), strict=True):
         fill_and_close(folder, used_at)
     use(cached(folders[3]), folders[3])
-    assert {one.about.dataset for one in cache_space.sets()} == {str(folders[0]), str(folders[2]), str(folders[3])}
+    assert {each.about.dataset for each in cache_space.list_sets()} == {
+        str(folders[0]),
+        str(folders[2]),
+        str(folders[3]),
+    }
 
 
-def test_that_what_is_in_use_is_never_removed(tmp_path: Path, cached: Open, monkeypatch: pytest.MonkeyPatch) -> None:
-    limit_to(2.5, monkeypatch)
+def test_sets_in_use_are_not_evicted(tmp_path: Path, cached: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    set_limit(2.5, monkeypatch)
     folders = other_sets(tmp_path, 4)
     oldest = cached(folders[0])
     use(oldest, folders[0])
     os.utime(oldest.folder / "index", (1e9, 1e9))
     fill_and_close(folders[1], 2e9)
-    use(cached(folders[2]), folders[2])  # in place of the second
+    use(cached(folders[2]), folders[2])  # replaces the second
     with pytest.raises(CacheRefused, match="would exceed its limit"):
         cached(folders[3])
     assert cache_space.clear() == (0, 2)
-    assert {one.about.dataset for one in cache_space.sets()} == {str(folders[0]), str(folders[2])}
+    assert {each.about.dataset for each in cache_space.list_sets()} == {str(folders[0]), str(folders[2])}
     assert use(oldest, folders[0]) == 0
 
 
-def test_that_what_can_never_fit_removes_nothing(
+def test_set_that_cannot_fit_evicts_nothing(
     tmp_path: Path, dataset: Path, cached: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fill_and_close(dataset, 1e9)
-    limit_to(1.5, monkeypatch)
+    set_limit(1.5, monkeypatch)
     with pytest.raises(CacheRefused, match="would exceed its limit"):
         cached(other_sets(tmp_path, 1)[0], size=2 * SIZE)
-    assert [one.about.dataset for one in cache_space.sets()] == [str(dataset)]
+    assert [each.about.dataset for each in cache_space.list_sets()] == [str(dataset)]
 
 
-def test_that_a_disk_that_is_nearly_full_is_left_alone(
-    dataset: Path, cached: Open, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(cache_space, "_left_free", lambda disk_bytes: disk_bytes)
+def test_nearly_full_disk_is_refused(dataset: Path, cached: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cache_space, "_reserve_bytes", lambda disk_bytes: disk_bytes)
     with pytest.raises(CacheRefused, match="the disk has no room"):
         cached(dataset)
-    assert cache_space.sets() == []
+    assert cache_space.list_sets() == []
 
 
-def test_that_a_folder_that_cannot_be_written_is_refused_with_its_reason(
+def test_unwritable_folder_is_refused(
     dataset: Path, cached: Open, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "file").touch()
@@ -364,44 +362,44 @@ def test_that_a_folder_that_cannot_be_written_is_refused_with_its_reason(
         cached(dataset)
 
 
-def test_that_a_senseless_limit_is_refused(dataset: Path, cached: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_invalid_limit_is_refused(dataset: Path, cached: Open, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(LIMIT_VARIABLE, "lots")
     with pytest.raises(CacheRefused, match="“lots”, not a number of GiB"):
         cached(dataset)
 
 
-def test_that_a_write_that_fails_is_told_once_and_what_is_there_stays(dataset: Path, cached: Open) -> None:
-    told: list[str] = []
-    cache = cached(dataset, on_failure=told.append)
+def test_failed_write_is_reported_once_and_images_remain(dataset: Path, cached: Open) -> None:
+    reported: list[str] = []
+    cache = cached(dataset, on_failure=reported.append)
     paths = files(dataset)
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (5 * BYTES, limits[1]))  # Python ignores the signal that goes with it
     try:
-        kept = [cache.find(sample) or cache.put(sample, decoded(paths[sample]), 1.0) for sample in range(COUNT)]
+        stored = [cache.find(sample) or cache.put(sample, decoded(paths[sample]), 1.0) for sample in range(COUNT)]
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-    assert kept == [True] * 5 + [False] * 7
-    assert told == ["File too large"]
-    assert [cached(dataset).find(sample) for sample in range(COUNT)] == kept
+    assert stored == [True] * 5 + [False] * 7
+    assert reported == ["File too large"]
+    assert [cached(dataset).find(sample) for sample in range(COUNT)] == stored
 
 
 @pytest.mark.long
-def test_that_opening_a_large_dataset_takes_a_moment() -> None:
+def test_opening_large_dataset_is_fast() -> None:
     code = textwrap.dedent(
         """
         import sys, time
         from engine.data.cache.cached_images import CachedImages
         names = [f"/nowhere/class{n % 1000}/image-{n}.jpg" for n in range(200_000)]
         for _ in range(2):
-            begun = time.process_time()
+            started = time.process_time()
             CachedImages("/nowhere", names, size=8, channels=3, version=1, on_failure=sys.exit).close()
-            print(time.process_time() - begun)
+            print(time.process_time() - started)
         """
     )
     result = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert all(float(seconds) < 2 for seconds in result.stdout.split())  # 0.3 s on an idle core
 
 
-def test_that_torch_is_not_needed() -> None:
+def test_cache_does_not_import_torch() -> None:
     code = "import sys, engine.data.cache.cached_images; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0

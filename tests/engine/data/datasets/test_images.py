@@ -147,7 +147,7 @@ def test_that_idx_images_come_out_as_they_were_written(tmp_path: Path, zipped: b
     assert (len(splits.train), len(splits.val), splits.channels) == (24, 6, 1)
     seen = []
     for split in (splits.train, splits.val):
-        whole = split.whole(28, 1)
+        whole = split.mapped_file(28, 1)
         assert whole is not None
         stored, rows = whole
         for index in range(len(split)):
@@ -162,14 +162,14 @@ def test_that_idx_images_come_out_as_they_were_written(tmp_path: Path, zipped: b
 
 def test_that_idx_images_are_resized_alike_one_by_one_and_together(digits: Path) -> None:
     split = open_splits(str(digits), val_fraction=0.2, seed=0).train
-    together = split.load_together(np.arange(40), 32, 3)
+    together = split.load_many(np.arange(40), 32, 3)
     assert together is not None
     assert together.shape == (40, 3, 32, 32)
     assert np.array_equal(np.stack([split.load(index, 32, 3) for index in range(40)]), together)
 
 
 def test_that_idx_files_are_mapped_rather_than_read(digits: Path) -> None:
-    whole = open_splits(str(digits), val_fraction=0.2, seed=0).train.whole(28, 1)
+    whole = open_splits(str(digits), val_fraction=0.2, seed=0).train.mapped_file(28, 1)
     assert whole is not None
     base = whole[0]
     while isinstance(base.base, np.ndarray):

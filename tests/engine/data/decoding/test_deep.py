@@ -14,7 +14,7 @@ from PIL import Image
 
 from engine.contract.preprocessing import Preprocessing
 from engine.data.datasets.open_splits import open_splits
-from engine.data.datasets.unlabelled_images import UnlabelledImages
+from engine.data.datasets.unlabeled_images import UnlabeledImages
 from engine.data.decoding.limits import Unfit
 from engine.data.decoding.pixels import decode_pixels, read_to_show
 from engine.data.decoding.tiff import learn_bands
@@ -85,7 +85,7 @@ def test_predictions_use_the_range_that_training_learned(tmp_path: Path) -> None
     assert train.bands is not None  # type: ignore[union-attr]
     low, high = train.bands.low, train.bands.high  # type: ignore[union-attr]
     preprocessing = Preprocessing(framing="crop", mean=(0.5,), std=(0.2,), low=low, high=high)
-    images = UnlabelledImages(train.files, preprocessing)  # type: ignore[union-attr]
+    images = UnlabeledImages(train.files, preprocessing)  # type: ignore[union-attr]
     np.testing.assert_array_equal(images.load(2, SIDE, 1), train.load(2, SIDE, 1))  # type: ignore[arg-type, call-arg]
 
 

@@ -1,4 +1,4 @@
-"""What tells one dataset from another, and how long it takes for many files."""
+"""Fingerprints of datasets, and their cost for many files."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ from tests.support.dataset_formats.truth import TRUTH
 Tree = Callable[..., Path]
 
 
-def of(folder: Path, format_: str) -> int:
-    return fingerprint(open_splits(str(folder), val_fraction=0.25, seed=0, kinds=(format_,)))
+def fingerprint_of(folder: Path, kind: str) -> int:
+    return fingerprint(open_splits(str(folder), val_fraction=0.25, seed=0, kinds=(kind,)))
 
 
-def test_that_a_copy_of_a_folder_elsewhere_is_the_same_dataset(tree: Tree, tmp_path: Path) -> None:
+def test_fingerprint_of_copied_folder_is_equal(tree: Tree, tmp_path: Path) -> None:
     folder = tree("a", "b", count=8)
     shutil.copytree(folder, tmp_path / "copy")
-    assert of(folder, "classes") == of(tmp_path / "copy", "classes")
+    assert fingerprint_of(folder, "classes") == fingerprint_of(tmp_path / "copy", "classes")
     (folder / "a/3.png").rename(folder / "a/30.png")
-    assert of(folder, "classes") != of(tmp_path / "copy", "classes")
+    assert fingerprint_of(folder, "classes") != fingerprint_of(tmp_path / "copy", "classes")
 
 
 @pytest.mark.parametrize(
@@ -46,7 +46,7 @@ def test_that_a_copy_of_a_folder_elsewhere_is_the_same_dataset(tree: Tree, tmp_p
         (huggingface.write, "parquet_boxes", "boxes"),
     ],
 )
-def test_fingerprint_is_that_of_unpacked_copies_elsewhere(
+def test_fingerprint_of_unpacked_copies_is_equal(
     write: Callable[..., None], variant: str, kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found = set()
@@ -63,27 +63,27 @@ def test_fingerprint_is_that_of_unpacked_copies_elsewhere(
     assert len(found) == 1
 
 
-@pytest.mark.parametrize("format_", ["boxes", "instances"])
-def test_that_boxes_and_outlines_tell_datasets_apart(tmp_path: Path, format_: str) -> None:
+@pytest.mark.parametrize("kind", ["boxes", "instances"])
+def test_fingerprint_includes_boxes_and_outlines(tmp_path: Path, kind: str) -> None:
     moved = ONE._replace(rectangles=(Rectangle(11, 20, 30, 70, "cat"),))
-    first = of(boxed.coco(tmp_path / "a", SPLITS), format_)
-    assert first == of(boxed.coco(tmp_path / "b", SPLITS), format_)
-    assert first != of(boxed.coco(tmp_path / "c", SPLITS | {"train": {"a": TWO, "b": moved}}), format_)
+    first = fingerprint_of(boxed.coco(tmp_path / "a", SPLITS), kind)
+    assert first == fingerprint_of(boxed.coco(tmp_path / "b", SPLITS), kind)
+    assert first != fingerprint_of(boxed.coco(tmp_path / "c", SPLITS | {"train": {"a": TWO, "b": moved}}), kind)
 
 
-def test_that_idx_files_and_clouds_are_told_apart_by_what_they_hold(digits: Path, tmp_path: Path) -> None:
-    before = of(digits, "classes")
+def test_fingerprint_includes_idx_labels_and_cloud_names(digits: Path, tmp_path: Path) -> None:
+    before = fingerprint_of(digits, "classes")
     labels = digits / "t10k-labels-idx1-ubyte"
     labels.write_bytes(labels.read_bytes()[:-1] + b"\x03")
-    assert of(digits, "classes") != before
+    assert fingerprint_of(digits, "classes") != before
     clouds = make_clouds(tmp_path / "clouds", {"train": 3, "val": 1}, 400)
-    before = of(clouds, "points")
+    before = fingerprint_of(clouds, "points")
     (clouds / "train/00.ply").unlink()
-    assert of(clouds, "points") != before
+    assert fingerprint_of(clouds, "points") != before
 
 
 @pytest.mark.long
-def test_that_a_million_files_take_a_moment(capsys: pytest.CaptureFixture[str]) -> None:
+def test_fingerprint_of_a_million_files_is_fast(capsys: pytest.CaptureFixture[str]) -> None:
     listings = [Listing.of(f"/set/n{each:08}", [f"n{each:08}_{i}.jpeg" for i in range(1000)]) for each in range(1000)]
     files, labels = Files.of(listings), np.repeat(np.arange(1000), 1000)
     drawn = np.arange(len(files)) % 5 == 0
@@ -91,9 +91,9 @@ def test_that_a_million_files_take_a_moment(capsys: pytest.CaptureFixture[str]) 
         FileImages(FileSplit(files.select(which), labels[which], Files.of()), "/set") for which in (~drawn, drawn)
     )
     splits = Splits(tuple(map(str, range(1000))), 3, "classes", train, val)
-    begun = time.process_time()
+    started = time.process_time()
     fingerprint(splits)
-    taken = time.process_time() - begun
+    taken = time.process_time() - started
     with capsys.disabled():
         print(f"\n  a fingerprint of {len(files):,} files: {1000 * taken:.0f} ms")
     assert taken < 1

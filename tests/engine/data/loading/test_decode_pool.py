@@ -1,4 +1,4 @@
-"""A source decodes no image twice, keeps them where it is told, and says where that is."""
+"""Image sources: caches, unreadable images and threads."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Make = Callable[..., ImageSource]
 
 @pytest.fixture
 def make() -> Iterator[Make]:
-    """Makes sources that are closed at the end; what each chose is in its list `chosen`."""
+    """Build sources that are closed at the end; the list `chosen` has their choices."""
     made: list[ImageSource] = []
 
     def build(images: ImageSet, size: int = 16, channels: int = 3, threads: int = 2, **given: Any) -> ImageSource:
@@ -43,8 +43,8 @@ def make() -> Iterator[Make]:
 @pytest.fixture
 def images(tmp_path: Path) -> ImageSet:
     """Eleven JPEGs for training."""
-    for place in range(13):
-        noise(tmp_path / "set" / "ab"[place % 2] / f"{place}.jpg", place, size=(40, 20 + place))
+    for number in range(13):
+        noise(tmp_path / "set" / "ab"[number % 2] / f"{number}.jpg", number, size=(40, 20 + number))
     return open_splits(str(tmp_path / "set"), val_fraction=0.2, seed=0).train
 
 
@@ -53,130 +53,126 @@ def plain(images: ImageSet, size: int = 16, channels: int = 3) -> np.ndarray:
 
 
 def read(source: ImageSource, samples: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
-    return source.pixels(source.take(samples, replace=True), out)
+    return source.gather(source.decode(samples, replace=True), out)
 
 
-EVERY = np.arange(11)
+ALL = np.arange(11)
 
 
-@pytest.mark.parametrize("keep", ["auto", "memory", "disk", "off"])
+@pytest.mark.parametrize("cache", ["auto", "memory", "disk", "off"])
 @pytest.mark.parametrize("threads", [0, 1, 4])
-def test_that_images_are_the_same_wherever_they_are_kept(make: Make, images: ImageSet, keep: str, threads: int) -> None:
-    source = make(images, threads=threads, keep=keep)
+def test_source_images_do_not_depend_on_cache(make: Make, images: ImageSet, cache: str, threads: int) -> None:
+    source = make(images, threads=threads, cache=cache)
     expected = plain(images)
-    for samples in (EVERY[3:6], EVERY[::-1], np.array([2, 2, 9]), EVERY):
+    for samples in (ALL[3:6], ALL[::-1], np.array([2, 2, 9]), ALL):
         assert np.array_equal(read(source, samples), expected[samples])
         out = np.zeros((len(samples), 3, 16, 16), np.uint8)
         assert read(source, samples, out) is out
         assert np.array_equal(out, expected[samples])
-    assert [choice for choice, _ in source.chosen] == ["disk" if keep == "auto" else keep]  # type: ignore[attr-defined]
-    assert source.at_hand == (keep != "off")
-    assert source.decoded == (2 * (3 + 11 + 2 + 11) if keep == "off" else 11)
+    assert [choice for choice, _ in source.chosen] == ["disk" if cache == "auto" else cache]  # type: ignore[attr-defined]
+    assert source.is_decoded == (cache != "off")
+    assert source.decoded == (2 * (3 + 11 + 2 + 11) if cache == "off" else 11)
     assert source.decode_seconds > 0
 
 
-def test_that_a_later_run_decodes_nothing(make: Make, images: ImageSet) -> None:
-    first = read(make(images), EVERY)
+def test_source_of_later_run_decodes_nothing(make: Make, images: ImageSet) -> None:
+    first = read(make(images), ALL)
     later = make(images)
-    assert not later.at_hand  # files may have changed: each is looked at once
-    assert np.array_equal(read(later, EVERY), first)
-    assert (later.decoded, later.at_hand) == (0, True)
+    assert not later.is_decoded  # files may have changed: each is looked at once
+    assert np.array_equal(read(later, ALL), first)
+    assert (later.decoded, later.is_decoded) == (0, True)
 
 
-def test_that_workers_share_what_each_has_decoded(make: Make, images: ImageSet) -> None:
+def test_workers_share_decoded_images(make: Make, images: ImageSet) -> None:
     ranks = [make(images), make(images)]
     for _ in range(2):
         for rank, source in enumerate(ranks):
-            read(source, EVERY[rank::2])
+            read(source, ALL[rank::2])
         ranks.reverse()
     assert [source.decoded for source in ranks] == [6, 5]
-    assert all(source.at_hand for source in ranks)
+    assert all(source.is_decoded for source in ranks)
 
 
 @pytest.mark.parametrize(("size", "choice"), [(28, "file"), (32, "memory")])
-def test_that_idx_images_are_mapped_or_resized_into_memory(make: Make, digits: Path, size: int, choice: str) -> None:
+def test_idx_images_are_mapped_or_resized_into_memory(make: Make, digits: Path, size: int, choice: str) -> None:
     split = open_splits(str(digits), val_fraction=0.2, seed=0).train
     source = make(split, size=size, channels=1)
     samples = np.arange(40)[::-1]
     assert np.array_equal(read(source, samples), plain(split, size, 1)[samples])
     assert [one for one, _ in source.chosen] == [choice]  # type: ignore[attr-defined]
-    assert source.at_hand
+    assert source.is_decoded
     assert source.decoded == (0 if choice == "file" else 40)
 
 
-def test_that_memory_serves_where_the_disk_refuses_and_nothing_where_it_has_no_room(
+def test_source_falls_back_to_memory_then_to_no_cache(
     make: Make, images: ImageSet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("FOOTPLATE_CACHE_LIMIT_GIB", "0")
     source = make(images)
-    read(source, EVERY)
+    read(source, ALL)
     [(choice, why)] = source.chosen  # type: ignore[attr-defined]
     assert choice == "memory"
     assert "its limit of 0 MiB" in why
     assert "footplate cache --limit" in why
-    monkeypatch.setattr(cache_policy, "KEEP_LIMIT_BYTES", 0)
+    monkeypatch.setattr(cache_policy, "MEMORY_LIMIT_BYTES", 0)
     source = make(images)
-    assert np.array_equal(read(source, EVERY), plain(images))
+    assert np.array_equal(read(source, ALL), plain(images))
     [(choice, why)] = source.chosen  # type: ignore[attr-defined]
     assert choice == "off"
     assert "There is no room in memory" in why
 
 
-def test_that_a_cache_that_fails_midway_is_told_once_and_images_go_on(
-    make: Make, images: ImageSet, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_cache_failure_is_reported_once(make: Make, images: ImageSet, monkeypatch: pytest.MonkeyPatch) -> None:
     source = make(images)
-    read(source, EVERY[:4])
+    read(source, ALL[:4])
 
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("engine.data.cache.cached_images._write", full)
     for _ in range(2):
-        assert np.array_equal(read(source, EVERY), plain(images))
+        assert np.array_equal(read(source, ALL), plain(images))
     choices, reasons = zip(*source.chosen, strict=True)  # type: ignore[attr-defined]
     assert choices == ("disk", "off")
     assert "No space left on device" in reasons[1]
-    assert not source.at_hand
+    assert not source.is_decoded
     assert source.decoded == 4 + 7 + 7
 
 
-def test_that_images_that_cannot_be_read_are_told_by_every_run_and_never_kept(
-    make: Make, images: ImageSet, tmp_path: Path
-) -> None:
+def test_unreadable_images_are_reported_by_every_run(make: Make, images: ImageSet, tmp_path: Path) -> None:
     assert isinstance(images, FileImages)
     Path(images.files[4]).write_bytes(b"no image")
-    told: list[str] = []
+    reported: list[str] = []
     for _ in range(2):
-        source = make(images, on_unreadable=lambda path, reason: told.append(path))
-        assert source.take(EVERY, replace=False).tolist() == [0, 1, 2, 3, 5, 6, 7, 8, 9, 10]
-        assert source.take(EVERY, replace=True).tolist() == [0, 1, 2, 3, 5, 5, 6, 7, 8, 9, 10]
-        assert source.at_hand
-    assert told == [images.path(4)] * 2
+        source = make(images, on_unreadable=lambda path, reason: reported.append(path))
+        assert source.decode(ALL, replace=False).tolist() == [0, 1, 2, 3, 5, 6, 7, 8, 9, 10]
+        assert source.decode(ALL, replace=True).tolist() == [0, 1, 2, 3, 5, 5, 6, 7, 8, 9, 10]
+        assert source.is_decoded
+    assert reported == [images.path(4)] * 2
 
 
-def test_that_it_is_memory_that_is_short_where_not_one_image_finds_room(
+def test_source_without_memory_raises_memory_error(
     make: Make, images: ImageSet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def no_room(*given: Any) -> np.ndarray:
         raise MemoryError
 
-    told: list[str] = []
+    reported: list[str] = []
     monkeypatch.setattr("engine.data.datasets.images.decode", no_room)
     with pytest.raises(MemoryError):
-        make(images, on_unreadable=lambda path, reason: told.append(reason)).take(EVERY, replace=True)
-    assert set(told) == {"there is not enough memory to decode it"}
+        make(images, on_unreadable=lambda path, reason: reported.append(reason)).decode(ALL, replace=True)
+    assert set(reported) == {"there is not enough memory to decode it"}
 
 
-def test_that_the_number_of_threads_can_change_as_it_goes(make: Make, images: ImageSet) -> None:
+def test_set_threads_changes_running_source(make: Make, images: ImageSet) -> None:
     def count() -> int:
         return sum(thread.name.startswith("decode") for thread in threading.enumerate())
 
-    source = make(images, threads=1, keep="off")
+    source = make(images, threads=1, cache="off")
     seen = []
     for threads in (1, 4, 2, 0):
-        source.resize_threads(threads)
-        assert np.array_equal(read(source, EVERY), plain(images))
+        source.set_threads(threads)
+        assert np.array_equal(read(source, ALL), plain(images))
         seen.append(count())
     assert seen[0] == seen[3] == 0
     assert 2 <= seen[1] <= 4

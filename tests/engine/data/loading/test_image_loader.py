@@ -1,4 +1,4 @@
-"""Batches: whole, the same for any number of threads and workers, and never in a deadlock."""
+"""Batches of images for any number of threads and ranks, with errors and early ends."""
 
 from __future__ import annotations
 
@@ -11,14 +11,16 @@ import numpy as np
 import pytest
 import torch
 
-import engine.data.loading.decode_pool
 from engine.data.datasets.images import DatasetError, ImageSet
 from engine.data.datasets.open_splits import open_splits
+from engine.data.loading import decode_pool, image_loader
 from engine.data.loading.base_loader import Batch
-from engine.data.loading.image_loader import BatchLoader
+from engine.data.loading.decode_pool import ImageSource
+from engine.data.loading.image_loader import BatchLoader, upload_images
 from engine.data.loading.sampler import GlobalBatchSampler
+from engine.data.loading.staging import Slot
 from engine.data.randomness import Purpose, RandomStreams
-from engine.data.transforms.crops import draw_crops
+from engine.data.transforms.augmentation import draw_crops
 from engine.data.transforms.device_transforms import crop
 from tests.support.images import noise
 from tests.support.loaders import loader_of
@@ -29,7 +31,7 @@ Make = Callable[..., BatchLoader]
 
 @pytest.fixture
 def make() -> Iterator[Make]:
-    """Makes loaders that are closed at the end."""
+    """Build loaders that are closed at the end."""
     made: list[BatchLoader] = []
 
     def build(images: ImageSet, **given: Any) -> BatchLoader:
@@ -59,19 +61,19 @@ def make() -> Iterator[Make]:
 @pytest.fixture
 def images(tmp_path: Path) -> ImageSet:
     """Eleven images for training."""
-    for place in range(14):
-        noise(tmp_path / "set" / "ab"[place % 2] / f"{place}.png", place, size=(30, 20 + place))
+    for number in range(14):
+        noise(tmp_path / "set" / "ab"[number % 2] / f"{number}.png", number, size=(30, 20 + number))
     return open_splits(str(tmp_path / "set"), val_fraction=0.2, seed=0).train
 
 
-def together(batches: Iterator[Batch]) -> tuple[torch.Tensor, torch.Tensor]:
+def join(batches: Iterator[Batch]) -> tuple[torch.Tensor, torch.Tensor]:
     found = list(batches)
     return torch.cat([batch.inputs for batch in found]), torch.cat([batch.targets for batch in found])
 
 
-def test_that_batches_hold_the_images_in_the_order_of_the_sampler(make: Make, images: ImageSet) -> None:
+def test_batches_follow_sampler_order(make: Make, images: ImageSet) -> None:
     loader = make(images)
-    inputs, targets = together(loader.epoch(3))
+    inputs, targets = join(loader.epoch(3))
     loader.sampler.set_epoch(3)
     order = [int(index) for share in loader.sampler for index in share.indices]
     plain = torch.stack([images.load(index, 16, 3) for index in order])
@@ -81,29 +83,29 @@ def test_that_batches_hold_the_images_in_the_order_of_the_sampler(make: Make, im
 
 
 @pytest.mark.parametrize("augmentation", ["none", "light"])
-@pytest.mark.parametrize("keeping", [True, False])
-def test_that_neither_threads_nor_workers_nor_keeping_change_an_image(
-    make: Make, images: ImageSet, augmentation: str, keeping: bool, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("cached", [True, False])
+def test_images_do_not_depend_on_threads_ranks_or_cache(
+    make: Make, images: ImageSet, augmentation: str, cached: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    alone = [together(make(images, augmentation=augmentation, threads=0).epoch(epoch)) for epoch in range(3)]
-    if not keeping:
-        monkeypatch.setattr(engine.data.loading.decode_pool, "open_store", lambda *_, **__: None)
+    single = [join(make(images, augmentation=augmentation, threads=0).epoch(epoch)) for epoch in range(3)]
+    if not cached:
+        monkeypatch.setattr(decode_pool, "open_store", lambda *_, **__: None)
     ranks = [make(images, augmentation=augmentation, threads=3, rank=rank, world=3) for rank in range(3)]
-    for epoch, (inputs, targets) in enumerate(alone):
+    for epoch, (inputs, targets) in enumerate(single):
         shares = [list(loader.epoch(epoch)) for loader in ranks]
         steps = [batch for step in zip(*shares, strict=True) for batch in step]
         assert torch.equal(torch.cat([batch.inputs for batch in steps]), inputs)
         assert torch.equal(torch.cat([batch.targets for batch in steps]), targets)
 
 
-def test_that_augmentation_changes_with_the_epoch_alone(make: Make, images: ImageSet) -> None:
+def test_augmentation_depends_on_epoch_only(make: Make, images: ImageSet) -> None:
     loader = make(images, augmentation="light", shuffle=False, batch=20)
-    first, again, later = (together(loader.epoch(epoch))[0] for epoch in (0, 0, 1))
+    first, again, later = (join(loader.epoch(epoch))[0] for epoch in (0, 0, 1))
     assert torch.equal(first, again)
     assert not torch.equal(first, later)
 
 
-def test_that_digits_are_cropped_but_never_mirrored(make: Make, digits: Path) -> None:
+def test_digits_are_cropped_but_not_mirrored(make: Make, digits: Path) -> None:
     split = open_splits(str(digits), val_fraction=0.2, seed=0).train
     assert not split.mirror
     ramp = torch.arange(20, dtype=torch.uint8).expand(50, 1, 20, 20)
@@ -113,24 +115,24 @@ def test_that_digits_are_cropped_but_never_mirrored(make: Make, digits: Path) ->
         steps = np.diff(cropped, axis=-1)
         assert set(np.unique(steps)) == ({1, -1} if mirror else {1})
         assert set(np.unique(cropped.min(axis=(1, 2, 3)))) == set(range(5))
-    inputs, _ = together(make(split, channels=1, augmentation="light", size=28).epoch(0))
+    inputs, _ = join(make(split, channels=1, augmentation="light", size=28).epoch(0))
     assert tuple(inputs.shape) == (40, 1, 28, 28)
 
 
-def test_that_draws_are_even_and_independent_of_each_other() -> None:
+def test_draws_are_uniform_and_independent() -> None:
     samples = np.arange(20_000)
     draws = np.concatenate(
         [RandomStreams(seed).draw(Purpose.CROP, epoch, samples, 2) for seed in (0, 1) for epoch in (0, 1)]
     )
     assert abs(np.corrcoef(draws) - np.eye(8)).max() < 0.03
     assert abs(np.histogram(draws, 10, (0, 1))[0] / draws.size - 0.1).max() < 0.005
-    some, whole = (RandomStreams(3).draw(Purpose.CROP, 4, which, 2) for which in (samples[70:80], samples))
-    assert np.array_equal(some, whole[:, 70:80])
+    some, complete = (RandomStreams(3).draw(Purpose.CROP, 4, which, 2) for which in (samples[70:80], samples))
+    assert np.array_equal(some, complete[:, 70:80])
 
 
 @pytest.fixture
 def damaged(tree: Tree) -> Path:
-    """Six images of each split, two of each damaged."""
+    """Six images in each split, two of them damaged."""
     root = tree("train/a", "train/b", "val/a", "val/b", count=3)
     for split in ("train", "val"):
         (root / split / "a/1.png").write_bytes(b"")
@@ -138,41 +140,39 @@ def damaged(tree: Tree) -> Path:
     return root
 
 
-@pytest.mark.parametrize("keeping", [True, False])
+@pytest.mark.parametrize("cached", [True, False])
 @pytest.mark.parametrize("threads", [0, 1, 3])
-def test_that_unreadable_images_are_replaced_in_training_and_told_once(
-    make: Make, damaged: Path, threads: int, keeping: bool, monkeypatch: pytest.MonkeyPatch
+def test_unreadable_training_images_are_replaced(
+    make: Make, damaged: Path, threads: int, cached: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if not keeping:
-        monkeypatch.setattr(engine.data.loading.decode_pool, "open_store", lambda *_, **__: None)
-    told: list[str] = []
+    if not cached:
+        monkeypatch.setattr(decode_pool, "open_store", lambda *_, **__: None)
+    reported: list[str] = []
     split = open_splits(str(damaged), val_fraction=0.2, seed=0).train
-    loader = make(split, threads=threads, batch=6, on_unreadable=lambda path, reason: told.append(path))
+    loader = make(split, threads=threads, batch=6, on_unreadable=lambda path, reason: reported.append(path))
     for epoch in range(3):
         [batch] = loader.epoch(epoch)
         loader.sampler.set_epoch(epoch)
         [share] = loader.sampler
         # a: 0 1 2, b: 3 4 5; the next readable one after a/1 is a/2, after b/2 it is a/0
-        wanted = [{1: 2, 5: 0}.get(index, index) for index in share.indices.tolist()]
-        assert batch.targets.tolist() == split.targets[wanted].tolist()
-        plain = torch.stack([split.load(index, 16, 3) for index in wanted])
+        expected = [{1: 2, 5: 0}.get(index, index) for index in share.indices.tolist()]
+        assert batch.targets.tolist() == split.targets[expected].tolist()
+        plain = torch.stack([split.load(index, 16, 3) for index in expected])
         torch.testing.assert_close(batch.inputs, (plain.float() / 255 - 0.5) / 0.25, rtol=1e-5, atol=1e-5)
         assert batch.global_size == 6
-    assert sorted(told) == ["train/a/1.png", "train/b/2.png"]
+    assert sorted(reported) == ["train/a/1.png", "train/b/2.png"]
 
 
-def test_that_unreadable_images_are_left_out_of_validation(make: Make, damaged: Path) -> None:
-    told: list[str] = []
+def test_unreadable_validation_images_are_left_out(make: Make, damaged: Path) -> None:
+    reported: list[str] = []
     split = open_splits(str(damaged), val_fraction=0.2, seed=0).val
-    loader = make(split, shuffle=False, batch=4, on_unreadable=lambda path, reason: told.append(path))
+    loader = make(split, shuffle=False, batch=4, on_unreadable=lambda path, reason: reported.append(path))
     assert [batch.targets.tolist() for batch in loader.epoch(0)] == [[0, 0, 1], [1]]
-    assert sorted(told) == ["val/a/1.png", "val/b/2.png"]
+    assert sorted(reported) == ["val/a/1.png", "val/b/2.png"]
 
 
 @pytest.mark.parametrize("threads", [0, 2])
-def test_that_a_split_without_a_readable_image_is_an_error_in_the_consumer(
-    make: Make, tree: Tree, threads: int
-) -> None:
+def test_split_without_readable_image_raises(make: Make, tree: Tree, threads: int) -> None:
     root = tree("train/a", "train/b", "val/a", "val/b")
     for path in root.glob("train/*/*.png"):
         path.write_bytes(b"no")
@@ -181,30 +181,30 @@ def test_that_a_split_without_a_readable_image_is_an_error_in_the_consumer(
         list(make(split, threads=threads, on_unreadable=lambda path, reason: None).epoch(0))
 
 
-def threads_now() -> list[str]:
+def thread_names() -> list[str]:
     return [thread.name for thread in threading.enumerate() if thread.name.startswith(("batches", "decode"))]
 
 
-def test_that_a_consumer_that_stops_early_leaves_nothing_running(make: Make, images: ImageSet) -> None:
+def test_leaving_an_epoch_early_stops_the_thread(make: Make, images: ImageSet) -> None:
     loader = make(images, batch=1)
     batches = loader.epoch(0)
     next(batches)
-    assert "batches" in threads_now()
+    assert "batches" in thread_names()
     batches.close()  # type: ignore[attr-defined]
-    assert "batches" not in threads_now()
+    assert "batches" not in thread_names()
     assert len(list(loader.epoch(1))) == len(images)
 
 
-def test_that_closing_ends_all_threads_even_with_an_epoch_under_way(make: Make, images: ImageSet) -> None:
+def test_close_during_epoch_stops_all_threads(make: Make, images: ImageSet) -> None:
     loader = make(images, batch=1, threads=3)
     batches = loader.epoch(0)
     next(batches)
     loader.close()
-    assert threads_now() == []
+    assert thread_names() == []
     assert list(batches) == []
 
 
-def test_that_a_fault_in_the_reading_thread_reaches_the_consumer(make: Make, images: ImageSet) -> None:
+def test_error_of_reading_thread_reaches_consumer(make: Make, images: ImageSet) -> None:
     def raise_it(index: int, size: int, channels: int) -> torch.Tensor:
         raise ZeroDivisionError("a bug")
 
@@ -212,23 +212,75 @@ def test_that_a_fault_in_the_reading_thread_reaches_the_consumer(make: Make, ima
     loader = make(images)
     with pytest.raises(ZeroDivisionError, match="a bug"):
         list(loader.epoch(0))
-    assert "batches" not in threads_now()
+    assert "batches" not in thread_names()
 
 
-def test_that_later_epochs_read_no_files(make: Make, images: ImageSet, tmp_path: Path) -> None:
+def test_later_epochs_read_no_files(make: Make, images: ImageSet, tmp_path: Path) -> None:
     loader = make(images, batch=len(images))
-    first = together(loader.epoch(0))[0]
+    first = join(loader.epoch(0))[0]
     for path in (tmp_path / "set").rglob("*.png"):
         path.unlink()
-    assert torch.equal(together(loader.epoch(0))[0], first)
+    assert torch.equal(join(loader.epoch(0))[0], first)
 
 
-def test_that_shares_may_be_empty(make: Make, images: ImageSet) -> None:
+def test_rank_samples_may_be_empty(make: Make, images: ImageSet) -> None:
     loader = make(images, shuffle=False, batch=len(images) - 1, rank=1, world=2, augmentation="light")
     batches = list(loader.epoch(0))
     assert tuple(batches[-1].inputs.shape) == (0, 3, 16, 16)
     assert batches[-1].global_size == 1
 
 
-def test_that_the_wait_is_told(make: Make, images: ImageSet) -> None:
+def test_batch_has_wait_time(make: Make, images: ImageSet) -> None:
     assert all(0 < batch.wait_s < 60 for batch in make(images).epoch(0))
+
+
+@pytest.fixture
+def one_unreadable(tree: Tree) -> ImageSet:
+    """Ten training images, the ninth unreadable."""
+    root = tree("train/a", "train/b", "val/a", "val/b", count=5)
+    (root / "train/b/3.png").write_bytes(b"no")
+    return open_splits(str(root), val_fraction=0.2, seed=0).train
+
+
+def test_upload_images_leaves_unreadable_ones_blank(one_unreadable: ImageSet) -> None:
+    unreadable: list[str] = []
+    source = ImageSource(one_unreadable, 12, 3, 2, lambda path, reason: unreadable.append(path), cache="memory")
+    try:
+        uploaded = upload_images(source, 10, Slot(4, (3, 12, 12)), torch.device("cpu"))
+        assert unreadable == ["train/b/3.png"]
+        assert source.is_decoded
+        readable = np.delete(np.arange(10), 8)
+        assert torch.equal(uploaded[readable], torch.from_numpy(source.gather(readable)))
+        assert uploaded[readable].any()
+        assert not uploaded[8].any()
+    finally:
+        source.close()
+
+
+@pytest.mark.parametrize("augmentation", ["none", "light"])
+@pytest.mark.parametrize("shuffle", [True, False])
+def test_uploaded_split_gives_the_same_batches(
+    make: Make, one_unreadable: ImageSet, augmentation: str, shuffle: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The CPU stands for the GPU, on which the same operations run."""
+
+    def read_epochs() -> tuple[list[Batch], list[str]]:
+        chosen: list[str] = []
+        loader = make(
+            one_unreadable,
+            shuffle=shuffle,
+            augmentation=augmentation,
+            on_unreadable=lambda path, reason: None,
+            cache="memory",
+            on_chosen=lambda choice, why: chosen.append(choice),
+        )
+        return [batch for epoch in range(3) for batch in loader.epoch(epoch)], chosen
+
+    plain, chosen = read_epochs()
+    assert "device" not in chosen
+    monkeypatch.setattr(image_loader, "upload_budget_bytes", lambda device: 10 * 3 * 21 * 21)
+    uploaded, chosen = read_epochs()
+    assert chosen[-1] == "device"
+    for one, other in zip(plain, uploaded, strict=True):
+        assert torch.equal(one.inputs, other.inputs)
+        assert torch.equal(one.targets, other.targets)

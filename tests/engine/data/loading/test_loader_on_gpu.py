@@ -1,6 +1,4 @@
-"""On a real NVIDIA GPU the batches are those of the CPU, bit for bit, and no slot is written to while it is read;
-skipped where there is none.
-"""
+"""Batches on a real NVIDIA GPU: equal to the CPU's, bit for bit; skipped without a GPU."""
 
 from __future__ import annotations
 
@@ -13,7 +11,7 @@ import torch
 
 from engine.data.datasets.images import ImageSet
 from engine.data.datasets.open_splits import open_splits
-from engine.data.loading import resident
+from engine.data.loading import image_loader
 from engine.data.loading.base_loader import Batch
 from engine.data.loading.image_loader import BatchLoader
 from engine.data.loading.sampler import GlobalBatchSampler
@@ -27,9 +25,9 @@ pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is 
 
 @pytest.fixture
 def images(tmp_path: Path) -> ImageSet:
-    for place in range(60):
-        split = "train" if place < 56 else "val"
-        noise(tmp_path / "set" / split / "ab"[place % 2] / f"{place}.png", place, size=(40, 40))
+    for number in range(60):
+        split = "train" if number < 56 else "val"
+        noise(tmp_path / "set" / split / "ab"[number % 2] / f"{number}.png", number, size=(40, 40))
     return open_splits(str(tmp_path / "set"), val_fraction=0.2, seed=0).train
 
 
@@ -55,36 +53,36 @@ def assert_same(some: list[Batch], others: list[Batch]) -> None:
 
 @pytest.mark.parametrize("memory_format", [torch.contiguous_format, torch.channels_last])
 @pytest.mark.parametrize("augmentation", ["none", "light"])
-@pytest.mark.parametrize("keep", ["memory", "off"])
+@pytest.mark.parametrize("cache", ["memory", "off"])
 @pytest.mark.parametrize("threads", [0, 2])
-def test_that_the_batches_are_those_of_the_cpu(
+def test_batches_match_cpu(
     *,
     loaders: list[BatchLoader],
     images: ImageSet,
     memory_format: torch.memory_format,
     augmentation: str,
-    keep: str,
+    cache: str,
     threads: int,
 ) -> None:
     chosen: list[str] = []
-    given = {"augmentation": augmentation, "keep": keep, "memory_format": memory_format}
+    given = {"augmentation": augmentation, "cache": cache, "memory_format": memory_format}
     plain = loader_on("cpu", images, **given)
     fast = loader_on("cuda:0", images, threads=threads, on_chosen=lambda what, why: chosen.append(what), **given)
     loaders += [plain, fast]
-    for epoch in range(3):  # decoded in the first, in memory whole in the later ones
+    for epoch in range(3):  # decoded in the first, on the device in later ones
         batches = list(fast.epoch(epoch))
         assert_same(batches, list(plain.epoch(epoch)))
         assert all(batch.inputs.is_contiguous(memory_format=memory_format) for batch in batches)
-    assert ("device" in chosen) == (keep == "memory")
+    assert ("device" in chosen) == (cache == "memory")
 
 
-@pytest.mark.parametrize("keep", ["memory", "off"])
-def test_that_a_device_that_is_late_is_waited_for_where_it_reads_and_not_before(
-    loaders: list[BatchLoader], images: ImageSet, keep: str, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("cache", ["memory", "off"])
+def test_slots_are_not_overwritten_while_device_is_late(
+    loaders: list[BatchLoader], images: ImageSet, cache: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The device is kept busy before every batch, so that the host is ahead of it by as many slots as there are."""
-    monkeypatch.setattr(resident, "SHARE_OF_FREE", 1 << 60)
-    plain, fast = loader_on("cpu", images), loader_on("cuda:0", images, keep=keep)
+    """A busy device lets the host run ahead by all slots."""
+    monkeypatch.setattr(image_loader, "UPLOAD_FRACTION", 1 << 60)
+    plain, fast = loader_on("cpu", images), loader_on("cuda:0", images, cache=cache)
     loaders += [plain, fast]
     for epoch in range(3):
         found = []
@@ -94,9 +92,9 @@ def test_that_a_device_that_is_late_is_waited_for_where_it_reads_and_not_before(
         assert_same(found, list(plain.epoch(epoch)))
 
 
-@pytest.mark.parametrize("keep", ["memory", "off"])
-def test_that_the_host_never_waits_for_the_step(loaders: list[BatchLoader], images: ImageSet, keep: str) -> None:
-    loader = loader_on("cuda:0", images, keep=keep)
+@pytest.mark.parametrize("cache", ["memory", "off"])
+def test_host_never_waits_for_device(loaders: list[BatchLoader], images: ImageSet, cache: str) -> None:
+    loader = loader_on("cuda:0", images, cache=cache)
     loaders.append(loader)
     assert len(list(loader.epoch(0))) == 14
     torch.cuda.set_sync_debug_mode("error")
@@ -106,7 +104,7 @@ def test_that_the_host_never_waits_for_the_step(loaders: list[BatchLoader], imag
         torch.cuda.set_sync_debug_mode("default")
 
 
-def test_that_boxes_come_as_on_the_cpu_and_without_waiting(loaders: list[BatchLoader], tmp_path: Path) -> None:
+def test_boxes_match_cpu_without_synchronizing(loaders: list[BatchLoader], tmp_path: Path) -> None:
     root = boxed.coco(tmp_path, {"train": dict.fromkeys("abcdefgh", boxed.TWO), "val": {"z": boxed.ONE}})
     boxes = open_splits(str(root), val_fraction=0.2, seed=0, kinds=("boxes",)).train
     plain, fast = loader_on("cpu", boxes, augmentation="light"), loader_on("cuda:0", boxes, augmentation="light")

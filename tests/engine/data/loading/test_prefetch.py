@@ -1,4 +1,4 @@
-"""What is read ahead by itself: slots are lent and come back, whatever becomes of what was read into them."""
+"""Prefetching of batches into slots, with errors and early ends."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import pytest
 
-from engine.data.loading.prefetch import Filled, Reading, Slots
-from engine.data.loading.sampler import Share
+from engine.data.loading.prefetch import Prefetcher, Slots, StagedBatch
+from engine.data.loading.sampler import RankSamples
 
-SHARES = 8
+BATCHES = 8
 LIMIT = 3
 SECONDS = 120.0
-Begin = Callable[..., Reading[list[int]]]
+Start = Callable[..., Prefetcher[list[int]]]
 
 
 @pytest.fixture
@@ -22,88 +22,82 @@ def slots() -> Slots[list[int]]:
 
 
 @pytest.fixture
-def told() -> list[str]:
-    """What readings have told of their ends."""
+def events() -> list[str]:
+    """Events that prefetchers report."""
     return []
 
 
 @pytest.fixture
-def begin(slots: Slots[list[int]], told: list[str]) -> Iterator[Begin]:
-    """Begins to read shares of one number each, 0 to 7; that of the number `broken` cannot be read."""
-    begun: list[Reading[list[int]]] = []
+def start(slots: Slots[list[int]], events: list[str]) -> Iterator[Start]:
+    """Start prefetchers of batches of one number each, 0 to 7; reading the number `broken` fails."""
+    started: list[Prefetcher[list[int]]] = []
 
-    def fill(slot: list[int], share: Share, broken: int) -> Filled[list[int]]:
-        if share.indices[0] == broken:
+    def fill(slot: list[int], batch: RankSamples, broken: int) -> StagedBatch[list[int]]:
+        if batch.indices[0] == broken:
             raise ZeroDivisionError("a bug")
-        slot[:] = share.indices.tolist()
-        return Filled(slot, 1, 1, np.zeros(1, np.int64))
+        slot[:] = batch.indices.tolist()
+        return StagedBatch(slot, 1, 1, np.zeros(1, np.int64))
 
-    def one(broken: int = -1) -> Reading[list[int]]:
-        shares = (Share(np.array([number]), 1) for number in range(SHARES))
-        reading = Reading(
+    def build(broken: int = -1) -> Prefetcher[list[int]]:
+        batches = (RankSamples(np.array([number]), 1) for number in range(BATCHES))
+        prefetcher = Prefetcher(
             1,
             0,
-            shares,
+            batches,
             slots=slots,
-            fill=lambda slot, share, _epoch: fill(slot, share, broken),
-            wanted=lambda: True,
-            complete=lambda epoch: told.append(f"complete {epoch}"),
-            then=lambda epoch: told.append(f"then {epoch}"),
+            fill=lambda slot, batch, _epoch: fill(slot, batch, broken),
+            should_continue=lambda: True,
+            finish_epoch=lambda epoch: events.append("finish_epoch"),
+            on_epoch_read=lambda epoch: events.append("on_epoch_read"),
         )
-        begun.append(reading)
-        return reading
+        started.append(prefetcher)
+        return prefetcher
 
-    yield one
-    for reading in begun:
-        reading.close()
+    yield build
+    for prefetcher in started:
+        prefetcher.close()
 
 
 def free(slots: Slots[list[int]]) -> int:
-    """How many slots nobody has."""
-    return len(slots._free) + slots._unmade
+    """Return the number of unused slots."""
+    return len(slots._free) + slots._not_created
 
 
-def take(reading: Reading[list[int]], slots: Slots[list[int]]) -> list[int]:
-    """The next number, whose slot is given back."""
-    filled = reading.get()
-    assert filled is not None
-    number = list(filled.slot)
-    slots.give(filled.slot)
+def take(prefetcher: Prefetcher[list[int]], slots: Slots[list[int]]) -> list[int]:
+    """Return the next number and release its slot."""
+    staged = prefetcher.get()
+    assert staged is not None
+    number = list(staged.slot)
+    slots.release(staged.slot)
     return number
 
 
-def test_that_more_is_read_than_there_are_slots_and_the_end_is_told(
-    begin: Begin, slots: Slots[list[int]], told: list[str]
-) -> None:
-    reading = begin()
-    assert [take(reading, slots) for _ in range(SHARES)] == [[number] for number in range(SHARES)]
-    assert reading.get() is None
-    reading.close()
-    assert told == ["complete 1", "then 1"]
+def test_prefetcher_reuses_slots_and_reports_the_end(start: Start, slots: Slots[list[int]], events: list[str]) -> None:
+    prefetcher = start()
+    assert [take(prefetcher, slots) for _ in range(BATCHES)] == [[number] for number in range(BATCHES)]
+    assert prefetcher.get() is None
+    prefetcher.close()
+    assert events == ["finish_epoch", "on_epoch_read"]
     assert free(slots) == LIMIT
 
 
-def test_that_what_was_read_for_nobody_gives_its_slots_back(
-    begin: Begin, slots: Slots[list[int]], told: list[str]
-) -> None:
+def test_close_releases_slots_of_unused_batches(start: Start, slots: Slots[list[int]], events: list[str]) -> None:
     for _ in range(3):
-        reading = begin()
-        take(reading, slots)
+        prefetcher = start()
+        take(prefetcher, slots)
         with slots.changed:
             assert slots.changed.wait_for(lambda: free(slots) == 0, SECONDS)
-        reading.close()
+        prefetcher.close()
         assert free(slots) == LIMIT
-        assert reading.get() is None
-    assert told == []
+        assert prefetcher.get() is None
+    assert events == []
 
 
-def test_that_a_fault_is_raised_after_all_that_was_read_before_it(
-    begin: Begin, slots: Slots[list[int]], told: list[str]
-) -> None:
-    reading = begin(broken=2)
-    assert [take(reading, slots) for _ in range(2)] == [[0], [1]]
+def test_get_raises_read_error_after_earlier_batches(start: Start, slots: Slots[list[int]], events: list[str]) -> None:
+    prefetcher = start(broken=2)
+    assert [take(prefetcher, slots) for _ in range(2)] == [[0], [1]]
     with pytest.raises(ZeroDivisionError, match="a bug"):
-        reading.get()
-    reading.close()
+        prefetcher.get()
+    prefetcher.close()
     assert free(slots) == LIMIT
-    assert told == []
+    assert events == []

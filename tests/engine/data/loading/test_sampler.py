@@ -1,4 +1,4 @@
-"""The same global batches for any number of workers."""
+"""Global batches for any number of ranks."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.data.loading.sampler import GlobalBatchSampler, divide, even_chances
+from engine.data.loading.sampler import GlobalBatchSampler, balancing_chances, divide
 from engine.data.randomness import RandomStreams
 
 sizes = {"length": st.integers(1, 200), "batch": st.integers(1, 64), "seed": st.integers(0, 2**31 - 1)}
 
 
 def steps(length: int, batch: int, world: int, seed: int, *, epoch: int = 0, shuffle: bool) -> list[list[np.ndarray]]:
-    """For each step the shares of all ranks."""
+    """Return the indices of all ranks for each step."""
     samplers = [
         GlobalBatchSampler(length, batch, rank, world, RandomStreams(seed), shuffle=shuffle) for rank in range(world)
     ]
@@ -31,31 +31,31 @@ def steps(length: int, batch: int, world: int, seed: int, *, epoch: int = 0, shu
 
 @settings(max_examples=50)
 @given(**sizes, world=st.integers(1, 9), epoch=st.integers(0, 50), shuffle=st.booleans())
-def test_that_the_union_of_the_shares_is_the_same_for_any_world_size(
+def test_union_of_ranks_is_the_same_for_any_world_size(
     *, length: int, batch: int, seed: int, world: int, epoch: int, shuffle: bool
 ) -> None:
-    alone = steps(length, batch, 1, seed, epoch=epoch, shuffle=shuffle)
-    together = steps(length, batch, world, seed, epoch=epoch, shuffle=shuffle)
-    assert [np.concatenate(shares).tolist() for shares in together] == [share.tolist() for [share] in alone]
-    assert all(max(map(len, shares)) - min(map(len, shares)) <= 1 for shares in together)
+    single = steps(length, batch, 1, seed, epoch=epoch, shuffle=shuffle)
+    joined = steps(length, batch, world, seed, epoch=epoch, shuffle=shuffle)
+    assert [np.concatenate(shares).tolist() for shares in joined] == [share.tolist() for [share] in single]
+    assert all(max(map(len, shares)) - min(map(len, shares)) <= 1 for shares in joined)
 
 
 @settings(max_examples=50)
 @given(**sizes, world=st.integers(1, 9))
-def test_that_every_sample_is_validated_exactly_once(length: int, batch: int, seed: int, world: int) -> None:
+def test_validation_uses_every_sample_once(length: int, batch: int, seed: int, world: int) -> None:
     shares = [share for step in steps(length, batch, world, seed, shuffle=False) for share in step]
     assert np.concatenate(shares).tolist() == list(range(length))
 
 
 @settings(max_examples=50)
 @given(**sizes, epoch=st.integers(0, 50))
-def test_that_training_has_whole_batches_of_different_samples(length: int, batch: int, seed: int, epoch: int) -> None:
+def test_training_has_full_batches_of_distinct_samples(length: int, batch: int, seed: int, epoch: int) -> None:
     found = [share for [share] in steps(length, batch, 1, seed, epoch=epoch, shuffle=True)]
     assert [len(share) for share in found] == [min(batch, length)] * max(1, length // batch)
     assert len(set(np.concatenate(found).tolist())) == sum(map(len, found))
 
 
-def test_that_the_order_changes_with_the_epoch_and_the_seed() -> None:
+def test_order_depends_on_epoch_and_seed() -> None:
     orders = {
         str(steps(100, 100, 1, seed, epoch=epoch, shuffle=True)[0][0].tolist())
         for seed, epoch in ((0, 0), (0, 1), (7, 0))
@@ -65,7 +65,7 @@ def test_that_the_order_changes_with_the_epoch_and_the_seed() -> None:
 
 @settings(max_examples=50)
 @given(count=st.integers(0, 500), weights=st.lists(st.floats(0.01, 100), min_size=1, max_size=9))
-def test_that_shares_are_in_proportion_and_together_the_whole(count: int, weights: list[float]) -> None:
+def test_divide_is_proportional_and_complete(count: int, weights: list[float]) -> None:
     found = divide(count, weights)
     assert sum(found) == count
     assert all(abs(size - count * weight / sum(weights)) < 1 for size, weight in zip(found, weights, strict=True))
@@ -73,25 +73,25 @@ def test_that_shares_are_in_proportion_and_together_the_whole(count: int, weight
 
 @settings(max_examples=50)
 @given(count=st.integers(0, 500), world=st.integers(1, 33))
-def test_that_equal_shares_are_those_of_numpy(count: int, world: int) -> None:
+def test_divide_equally_matches_numpy(count: int, world: int) -> None:
     assert divide(count, (1 / world,) * world) == [len(part) for part in np.array_split(np.arange(count), world)]
 
 
 @settings(max_examples=50)
 @given(**sizes, weights=st.lists(st.floats(0.01, 100), min_size=1, max_size=6))
-def test_that_the_union_is_the_same_with_unequal_shares(
+def test_union_of_ranks_is_the_same_with_unequal_shares(
     length: int, batch: int, seed: int, weights: list[float]
 ) -> None:
-    alone = steps(length, batch, 1, seed, shuffle=True)
+    single = steps(length, batch, 1, seed, shuffle=True)
     world = len(weights)
     samplers = [
         GlobalBatchSampler(length, batch, rank, world, RandomStreams(seed), shares=weights) for rank in range(world)
     ]
-    together = [np.concatenate([share.indices for share in shares]) for shares in zip(*samplers, strict=True)]
-    assert [part.tolist() for part in together] == [part.tolist() for [part] in alone]
+    joined = [np.concatenate([share.indices for share in shares]) for shares in zip(*samplers, strict=True)]
+    assert [part.tolist() for part in joined] == [part.tolist() for [part] in single]
 
 
-def test_that_the_steps_before_the_start_are_passed_over() -> None:
+def test_epoch_from_skips_steps_before_start() -> None:
     sampler = GlobalBatchSampler(100, 8, 0, 2, RandomStreams(0))
     everything = [share.indices.tolist() for share in sampler]
     assert [share.indices.tolist() for share in sampler.epoch_from(0, 5)] == everything[5:]
@@ -105,23 +105,23 @@ def test_that_the_steps_before_the_start_are_passed_over() -> None:
     rank=st.integers(0, 5),
     shuffle=st.booleans(),
 )
-def test_that_no_share_is_larger_than_the_largest(
+def test_max_local_batch_is_exact(
     *, length: int, batch: int, seed: int, weights: list[float], rank: int, shuffle: bool
 ) -> None:
     sampler = GlobalBatchSampler(
         length, batch, rank % len(weights), len(weights), RandomStreams(seed), shuffle, weights
     )
-    assert sampler.largest_share == max((len(share.indices) for share in sampler), default=0)
+    assert sampler.max_local_batch == max((len(share.indices) for share in sampler), default=0)
 
 
 @settings(max_examples=50)
 @given(**sizes, world=st.integers(1, 5), epoch=st.integers(0, 9))
-def test_that_what_is_left_out_completes_the_epoch(length: int, batch: int, seed: int, world: int, epoch: int) -> None:
+def test_dropped_samples_complete_the_epoch(length: int, batch: int, seed: int, world: int, epoch: int) -> None:
     samplers = [GlobalBatchSampler(length, batch, rank, world, RandomStreams(seed)) for rank in range(world)]
     shares = [share.indices for sampler in samplers for share in sampler.epoch_from(epoch)]
-    left_out = [sampler.left_out(epoch) for sampler in samplers]
-    assert sum(map(len, left_out)) < batch
-    assert sorted(np.concatenate(shares + left_out).tolist()) == list(range(length))
+    dropped = [sampler.dropped(epoch) for sampler in samplers]
+    assert sum(map(len, dropped)) < batch
+    assert sorted(np.concatenate(shares + dropped).tolist()) == list(range(length))
 
 
 @settings(max_examples=30)
@@ -131,31 +131,29 @@ def test_that_what_is_left_out_completes_the_epoch(length: int, batch: int, seed
     world=st.integers(1, 4),
     epoch=st.integers(0, 9),
 )
-def test_that_with_even_chances_classes_come_equally_often_in_every_epoch(
-    *, counts: list[int], batch: int, world: int, epoch: int
-) -> None:
+def test_balancing_chances_balance_every_epoch(*, counts: list[int], batch: int, world: int, epoch: int) -> None:
     labels = torch.repeat_interleave(torch.arange(len(counts)), torch.tensor(counts))
     labels = labels[torch.randperm(len(labels), generator=torch.Generator().manual_seed(5))]
-    chances = even_chances(labels)
+    chances = balancing_chances(labels)
     samplers = [
         GlobalBatchSampler(len(labels), batch, rank, world, RandomStreams(3), chances=chances) for rank in range(world)
     ]
     steps = zip(*(sampler.epoch_from(epoch) for sampler in samplers), strict=True)
     drawn = np.concatenate([share.indices for shares in steps for share in shares])
-    left = np.concatenate([sampler.left_out(epoch) for sampler in samplers])
+    left = np.concatenate([sampler.dropped(epoch) for sampler in samplers])
     drawn = np.concatenate([drawn, left])
     assert len(drawn) == len(labels)
-    often = np.bincount(labels.numpy()[drawn], minlength=len(counts))
+    drawn_counts = np.bincount(labels.numpy()[drawn], minlength=len(counts))
     for count in set(counts):  # classes of one size are drawn from together
-        alike = np.array(counts) == count
-        assert abs(often[alike].sum() - alike.sum() * len(labels) / len(counts)) <= 2
-    each = np.bincount(drawn, minlength=len(labels))
+        same_size = np.array(counts) == count
+        assert abs(drawn_counts[same_size].sum() - same_size.sum() * len(labels) / len(counts)) <= 2
+    times_drawn = np.bincount(drawn, minlength=len(labels))
     expected = len(labels) * chances / chances.sum()
-    assert (np.abs(each - expected) < 1 + 1e-9).all()
+    assert (np.abs(times_drawn - expected) < 1 + 1e-9).all()
 
 
-def test_that_chances_leave_the_order_to_seed_and_epoch_alone_and_give_all_samples_their_turn() -> None:
-    chances = even_chances(torch.tensor([0] * 90 + [1] * 10))
+def test_chances_depend_on_seed_and_epoch_and_reach_all() -> None:
+    chances = balancing_chances(torch.tensor([0] * 90 + [1] * 10))
     orders = [
         np.concatenate(
             [
@@ -170,6 +168,6 @@ def test_that_chances_leave_the_order_to_seed_and_epoch_alone_and_give_all_sampl
     assert orders[0].tolist() != np.sort(orders[0]).tolist()
 
 
-def test_that_of_several_classes_the_rarest_gives_a_sample_its_chance() -> None:
+def test_balancing_chances_use_rarest_label() -> None:
     targets = torch.tensor([[1.0, 0.0], [1.0, 0.0], [1.0, 1.0], [0.0, 0.0]])
-    np.testing.assert_allclose(even_chances(targets), [1 / 3, 1 / 3, 1, 1])
+    np.testing.assert_allclose(balancing_chances(targets), [1 / 3, 1 / 3, 1, 1])

@@ -1,6 +1,4 @@
-"""What augmentations draw and what becomes of images, masks and boxes: the same for any number of ranks, and in
-register.
-"""
+"""Augmentations: equal draws for any number of ranks, and images, masks and boxes in register."""
 
 from __future__ import annotations
 
@@ -19,7 +17,7 @@ from torchvision.transforms.v2 import functional as vision
 
 from engine.contract.augmentation import Transform, parse, transforms
 from engine.contract.job import Job
-from engine.data.cache.cache_space import shown_bytes
+from engine.data.cache.cache_space import format_bytes
 from engine.data.datasets.boxed_images import MIN_LEFT, PADDING, InstanceImages
 from engine.data.datasets.images import ImageSet
 from engine.data.datasets.open_splits import open_splits
@@ -29,15 +27,15 @@ from engine.data.loading.sampler import GlobalBatchSampler
 from engine.data.randomness import RandomStreams
 from engine.data.transforms.augmentation import (
     AFFINE,
-    COLOUR,
+    COLOR,
     OPERATIONS,
     Augmentation,
     rotation,
-    shearing,
+    shear,
     shift,
     stretch,
 )
-from engine.data.transforms.device_transforms import Moved, Normalisation, Transforms, operate
+from engine.data.transforms.device_transforms import Moved, Normalization, Transforms, operate
 from tests.support import boxed
 from tests.support.from_the_host import FromTheHost
 from tests.support.images import noise
@@ -50,7 +48,7 @@ UNCHANGED = {"size": SIZE, "mean": (0.0,) * 3, "std": (1.0,) * 3, "augmentation"
 STRONG = {
     task: transforms(Job.from_fields(task=task, augmentation="strong")) for task in ("classification", "detection")
 }
-EVERY = ("resized_crop:0.3", "scale:0.5:2", "flip", "vflip", "rotate:30", "translate:0.2", "shear:10", "colour:0.3", "hue:0.1", "grey",
+ALL = ("resized_crop:0.3", "scale:0.5:2", "flip", "vflip", "rotate:30", "translate:0.2", "shear:10", "color:0.3", "hue:0.1", "gray",
          "trivial", "randaugment", "augmix", "blur", "erase")  # fmt: skip
 
 Loaders = Callable[..., BatchLoader]
@@ -63,8 +61,8 @@ def parsed(*texts: str) -> tuple[Transform, ...]:
 
 @pytest.fixture
 def loaders() -> Iterator[Loaders]:
-    """Makes loaders that are closed at the end."""
-    made: list[BatchLoader] = []
+    """Build loaders that are closed at the end."""
+    augmentation: list[BatchLoader] = []
 
     def build(
         images: ImageSet,
@@ -76,18 +74,18 @@ def loaders() -> Iterator[Loaders]:
         **more: object,
     ) -> BatchLoader:
         sampler = GlobalBatchSampler(len(images), 8, rank, world, RandomStreams(5), shuffle=True)
-        made.append(loader_of(images, sampler, transforms=given, epochs=epochs, **UNCHANGED | more))
-        return made[-1]
+        augmentation.append(loader_of(images, sampler, transforms=given, epochs=epochs, **UNCHANGED | more))
+        return augmentation[-1]
 
     yield build
-    for loader in made:
+    for loader in augmentation:
         loader.close()
 
 
 @pytest.fixture
 def photographs(tmp_path: Path) -> ImageSet:
-    for place in range(20):
-        noise(tmp_path / "set" / "ab"[place % 2] / f"{place}.png", place, size=(40, 40 + place))
+    for number in range(20):
+        noise(tmp_path / "set" / "ab"[number % 2] / f"{number}.png", number, size=(40, 40 + number))
     return open_splits(str(tmp_path / "set"), val_fraction=0.2, seed=0).train
 
 
@@ -100,92 +98,90 @@ def boxes(tmp_path: Path) -> ImageSet:
 
 
 def mapped(maps: np.ndarray, points: np.ndarray) -> np.ndarray:
-    """Points [k, 2] under one map [3, 3]."""
+    """Map points [k, 2] by a map [3, 3]."""
     return points @ maps[:2, :2].T + maps[:2, 2]
 
 
 @pytest.mark.parametrize("world", [2, 4])
-@pytest.mark.parametrize("given", [parsed(*EVERY), STRONG["detection"]], ids=["every", "mosaic"])
-def test_that_any_number_of_ranks_and_a_run_that_goes_on_see_the_same_to_the_bit(
+@pytest.mark.parametrize("given", [parsed(*ALL), STRONG["detection"]], ids=["every", "mosaic"])
+def test_augmentation_is_equal_for_ranks_and_resumed_runs(
     loaders: Loaders, photographs: ImageSet, boxes: ImageSet, world: int, given: Sequence[Transform]
 ) -> None:
     images = boxes if given is STRONG["detection"] else photographs
     for epoch in (1, 4):
-        alone = list(loaders(images, given, threads=0).epoch(epoch))
+        single = list(loaders(images, given, threads=0).epoch(epoch))
         ranks = [list(loaders(images, given, rank=rank, world=world, threads=3).epoch(epoch)) for rank in range(world)]
-        for step, whole in enumerate(alone):
+        for step, full_map in enumerate(single):
             parts = [batches[step] for batches in ranks]
-            assert torch.equal(torch.cat([part.inputs for part in parts]), whole.inputs)
+            assert torch.equal(torch.cat([part.inputs for part in parts]), full_map.inputs)
             labels = [part.targets for part in parts]
             if images is photographs:
-                assert torch.equal(torch.cat(labels), whole.targets)
+                assert torch.equal(torch.cat(labels), full_map.targets)
             else:  # as many rows as the fullest of a part needs
                 found = [sorted(rows[rows[:, 4] != PADDING].tolist()) for part in labels for rows in part]
-                assert found == [sorted(rows[rows[:, 4] != PADDING].tolist()) for rows in whole.targets]
+                assert found == [sorted(rows[rows[:, 4] != PADDING].tolist()) for rows in full_map.targets]
         resumed = list(loaders(images, given, threads=0).epoch(epoch, 1))
-        assert torch.equal(resumed[0].inputs, alone[1].inputs)
+        assert torch.equal(resumed[0].inputs, single[1].inputs)
 
 
-def test_that_a_rank_without_a_sample_has_batches_of_none(
-    loaders: Loaders, photographs: ImageSet, boxes: ImageSet
-) -> None:
-    for images, given in ((photographs, parsed(*EVERY, "augmix")), (boxes, STRONG["detection"])):
+def test_rank_without_samples_has_empty_batches(loaders: Loaders, photographs: ImageSet, boxes: ImageSet) -> None:
+    for images, given in ((photographs, parsed(*ALL, "augmix")), (boxes, STRONG["detection"])):
         inputs = [batch.inputs for batch in loaders(images, given, rank=9, world=10, threads=0).epoch(1)]
         assert [tuple(each.shape) for each in inputs] == [(0, 3, SIZE, SIZE)] * 2
 
 
-def test_that_a_gpu_is_asked_for_no_answer() -> None:
-    """FakeTensorMode's tensors have no values, and refuse whatever would ask for them."""
-    made = Augmentation(
-        parsed(*EVERY, "augmix"), RandomStreams(1), size=SIZE, channels=3, images=6, epochs=5, mirror=True
+def test_transforms_do_not_synchronize_with_gpu() -> None:
+    """Tensors of FakeTensorMode have no values and refuse every read."""
+    augmentation = Augmentation(
+        parsed(*ALL, "augmix"), RandomStreams(1), size=SIZE, channels=3, images=6, epochs=5, mirror=True
     )
-    drawn = made.draw(1, np.arange(6))
+    drawn = augmentation.draw(1, np.arange(6))
     mean, std = (0.4, 0.5, 0.6), (0.2, 0.3, 0.4)
     with FakeTensorMode():
         device = torch.device("cuda")
-        does = Transforms(made, mean, std, device, outside=(0, NO_CLASS), continued=False)
-        normalise = Normalisation(torch.tensor(mean), torch.tensor(std), device)
+        transforms_ = Transforms(augmentation, mean, std, device, outside=(0, NO_CLASS), extends_edges=False)
+        normalize = Normalization(torch.tensor(mean), torch.tensor(std), device)
         numbers = torch.empty(drawn.numbers.shape, device=device)
         pixels = torch.empty((6, 5, 36, 36), dtype=torch.uint8, device=device)
         with FromTheHost() as host:
-            images, planes = does.move(pixels, numbers, drawn)
-            inputs = does.paint(images, numbers, drawn, normalise, torch.channels_last)
+            images, planes = transforms_.move(pixels, numbers, drawn)
+            inputs = transforms_.paint(images, numbers, drawn, normalize, torch.channels_last)
     assert planes is not None
     assert (inputs.shape, planes.shape, inputs.device.type) == ((6, 3, SIZE, SIZE), (6, 2, SIZE, SIZE), "cuda")
     assert not host.noted
 
 
-def test_that_every_epoch_sees_others(loaders: Loaders, photographs: ImageSet) -> None:
+def test_augmentation_changes_with_epoch(loaders: Loaders, photographs: ImageSet) -> None:
     loader = loaders(photographs, parsed("rotate:30"))
     first, again, later = (torch.cat([b.inputs for b in loader.epoch(epoch)]) for epoch in (1, 1, 2))
     assert torch.equal(first, again)
     assert not torch.equal(first, later)
 
 
-def test_that_what_one_transform_draws_does_not_depend_on_those_behind_it() -> None:
+def test_draws_do_not_depend_on_later_transforms() -> None:
     samples = np.arange(6)
 
     def affine(*texts: str) -> np.ndarray:
-        made = Augmentation(parsed(*texts), RandomStreams(1), size=SIZE, channels=3, images=6, epochs=5, mirror=True)
-        return made.draw(2, samples).numbers[:, AFFINE]
+        augmentation = Augmentation(
+            parsed(*texts), RandomStreams(1), size=SIZE, channels=3, images=6, epochs=5, mirror=True
+        )
+        return augmentation.draw(2, samples).numbers[:, AFFINE]
 
-    assert np.array_equal(affine("rotate:30"), affine("rotate:30", "colour:0.5", "blur"))
+    assert np.array_equal(affine("rotate:30"), affine("rotate:30", "color:0.5", "blur"))
 
 
-def test_that_nothing_is_mirrored_where_a_mirrored_image_means_something_else(
-    loaders: Loaders, photographs: ImageSet
-) -> None:
+def test_flip_requires_mirror(loaders: Loaders, photographs: ImageSet) -> None:
     given = parsed("flip:1")
     plain = torch.cat([b.inputs for b in loaders(photographs, given, mirror=False).epoch(1)])
-    turned = torch.cat([b.inputs for b in loaders(photographs, given, mirror=True).epoch(1)])
-    torch.testing.assert_close(turned.flip(-1), plain, atol=1e-4, rtol=0)
+    mirrored = torch.cat([b.inputs for b in loaders(photographs, given, mirror=True).epoch(1)])
+    torch.testing.assert_close(mirrored.flip(-1), plain, atol=1e-4, rtol=0)
 
 
 # Geometry and colour against torchvision
 
 
 @pytest.mark.parametrize("degrees", [-40.0, 25.0])
-def test_that_maps_together_do_what_torchvisions_affine_does_with_the_same_numbers(degrees: float) -> None:
+def test_composed_maps_match_torchvision_affine(degrees: float) -> None:
     right, down, factor, slope = 4, -6, 0.8, 15.0
     image = torch.zeros(1, 3, 64, 64, dtype=torch.uint8)
     image[:, :, 12:40, 20:30] = torch.tensor([250, 130, 60], dtype=torch.uint8)[:, None, None]
@@ -195,33 +191,34 @@ def test_that_maps_together_do_what_torchvisions_affine_does_with_the_same_numbe
     )
     one = np.ones(1)
     # RSS = rotation after shear and scale, as in torchvision's _get_inverse_affine_matrix
-    whole = (
+    full_map = (
         shift(right / 32 * one, down / 32 * one)
         @ rotation(degrees * one)
-        @ shearing(-np.tan(np.radians(slope)) * one, 0 * one)
+        @ shear(-np.tan(np.radians(slope)) * one, 0 * one)
         @ stretch(factor * one, factor * one)
     )
-    moved = through(image, whole)
+    moved = through(image, full_map)
     assert (moved - expected).abs().mean() < 0.5
     assert expected.std() > 20
 
 
 def through(pixels: Tensor, maps: np.ndarray) -> Tensor:
-    """uint8 [n, 3, s, s] by maps [n, 3, 3] as the device applies them: float32 of 0 to 255."""
+    """Transform uint8 [n, 3, s, s] by maps [n, 3, 3] as the device does: float32 of 0..255."""
     augmentation = Augmentation(
         (), RandomStreams(0), size=pixels.shape[-1], channels=3, images=1, epochs=1, mirror=True
     )
     drawn = augmentation.draw(1, np.arange(len(pixels)))
     drawn.numbers[:, AFFINE] = np.linalg.inv(maps)[:, :2].reshape(len(pixels), 6)
-    made = Transforms(augmentation, (0.0,) * 3, (1.0,) * 3, torch.device("cpu"), outside=(), continued=False)
-    return made.move(pixels, torch.from_numpy(drawn.numbers), drawn)[0]
+    device = torch.device("cpu")
+    transforms_ = Transforms(augmentation, (0.0,) * 3, (1.0,) * 3, device, outside=(), extends_edges=False)
+    return transforms_.move(pixels, torch.from_numpy(drawn.numbers), drawn)[0]
 
 
-def test_that_a_resized_crop_is_within_the_image_and_of_the_area_and_form_that_were_asked_for() -> None:
-    made = Augmentation(
+def test_resized_crop_respects_area_and_ratio() -> None:
+    augmentation = Augmentation(
         parsed("resized_crop:0.35:0.8"), RandomStreams(3), size=SIZE, channels=3, images=500, epochs=1, mirror=True
     )
-    inverse = made.draw(1, np.arange(500)).numbers[:, AFFINE].reshape(-1, 2, 3)
+    inverse = augmentation.draw(1, np.arange(500)).numbers[:, AFFINE].reshape(-1, 2, 3)
     shares = inverse[:, 0, 0] * inverse[:, 1, 1]
     assert 0.35 <= shares.min() < 0.37
     assert 0.78 < shares.max() <= 0.8001
@@ -233,17 +230,19 @@ def test_that_a_resized_crop_is_within_the_image_and_of_the_area_and_form_that_w
     assert reach.max() > 0.99
 
 
-def test_that_colours_are_those_of_torchvisions_brightness_and_saturation() -> None:
+def test_color_matches_torchvision() -> None:
     pixels = torch.randint(40, 160, (4, 3, 8, 8), dtype=torch.uint8)
-    made = Augmentation(parsed("colour:0.4"), RandomStreams(2), size=8, channels=3, images=4, epochs=1, mirror=True)
-    drawn = made.draw(1, np.arange(4))
-    matrices = drawn.numbers[:, COLOUR : made.policies_from].reshape(4, 3, 4)
+    augmentation = Augmentation(
+        parsed("color:0.4"), RandomStreams(2), size=8, channels=3, images=4, epochs=1, mirror=True
+    )
+    drawn = augmentation.draw(1, np.arange(4))
+    matrices = drawn.numbers[:, COLOR : augmentation.policies_from].reshape(4, 3, 4)
     mean, std = (0.4, 0.5, 0.6), (0.2, 0.3, 0.4)
     device = torch.device("cpu")
-    does = Transforms(made, mean, std, device, outside=(), continued=False)
-    normalise = Normalisation(torch.tensor(mean), torch.tensor(std), device)
+    transforms_ = Transforms(augmentation, mean, std, device, outside=(), extends_edges=False)
+    normalize = Normalization(torch.tensor(mean), torch.tensor(std), device)
     numbers = torch.from_numpy(drawn.numbers)
-    found = does.paint(pixels.float(), numbers, drawn, normalise, torch.contiguous_format)
+    found = transforms_.paint(pixels.float(), numbers, drawn, normalize, torch.contiguous_format)
     for image, matrix, result in zip(pixels, matrices, found, strict=True):
         # Saturation first, then gain and offset, which are the same for all channels.
         sums, offset = matrix[:, :3].sum(1), matrix[:, 3]
@@ -257,10 +256,10 @@ def test_that_colours_are_those_of_torchvisions_brightness_and_saturation() -> N
 
 
 @pytest.mark.parametrize("channels", [1, 3, 5])
-def test_that_operations_of_policies_are_torchvisions_for_each_image_by_its_own_magnitude(channels: int) -> None:
+def test_policy_operations_match_torchvision(channels: int) -> None:
     known: dict[str, Callable[[Tensor, float], Tensor]] = {
         "brightness": lambda image, m: vision.adjust_brightness(image, 1 + m),
-        "colour": lambda image, m: vision.adjust_saturation(image, 1 + m) if len(image) == 3 else image,
+        "color": lambda image, m: vision.adjust_saturation(image, 1 + m) if len(image) == 3 else image,
         "contrast": lambda image, m: vision.adjust_contrast(image, 1 + m),
         "sharpness": lambda image, m: vision.adjust_sharpness(image, 1 + m),
         "posterize": lambda image, m: vision.posterize(image, int(m)),
@@ -275,36 +274,40 @@ def test_that_operations_of_policies_are_torchvisions_for_each_image_by_its_own_
     magnitudes[operations == OPERATIONS.index("posterize")] = 4
     found = operate(pixels, operations, magnitudes)
     for image, number, magnitude, result in zip(pixels, operations, magnitudes.tolist(), found, strict=True):
-        does = known.get(OPERATIONS[number], lambda image, m: image)
-        alone = channels in (1, 3)
-        expected = does(image, magnitude) if alone else torch.cat([does(band[None], magnitude) for band in image])
+        transforms_ = known.get(OPERATIONS[number], lambda image, m: image)
+        single = channels in (1, 3)
+        expected = (
+            transforms_(image, magnitude)
+            if single
+            else torch.cat([transforms_(band[None], magnitude) for band in image])
+        )
         assert (result.int() - expected.int()).abs().max() <= 1, OPERATIONS[number]
     assert torch.equal(found[0], pixels[0])
 
 
 @pytest.mark.parametrize("policy", ["trivial", "randaugment:2:9", "augmix"])
-def test_that_policies_change_images_and_draw_all_operations(policy: str) -> None:
+def test_policies_draw_all_operations(policy: str) -> None:
     count = 400
-    made = Augmentation(parsed(policy), RandomStreams(2), size=SIZE, channels=3, images=count, epochs=1, mirror=True)
-    drawn = made.draw(1, np.arange(count))
+    augmentation = Augmentation(
+        parsed(policy), RandomStreams(2), size=SIZE, channels=3, images=count, epochs=1, mirror=True
+    )
+    drawn = augmentation.draw(1, np.arange(count))
     rounds = [*drawn.rounds, *(each for chain in drawn.chains for each in chain.rounds)]
     assert set(np.concatenate([each.operations for each in rounds])) == set(range(len(OPERATIONS)))
-    assert drawn.numbers.shape == (count, made.columns)
+    assert drawn.numbers.shape == (count, augmentation.columns)
     assert np.isfinite(drawn.numbers).all()
     weights = sum((drawn.numbers[:, chain.column + 6] for chain in drawn.chains), np.zeros(count))
     assert 0 <= weights.min() <= weights.max() <= 1
 
 
-def test_that_what_is_erased_is_the_mean_colour_and_within_the_shares_of_the_paper(
-    loaders: Loaders, photographs: ImageSet
-) -> None:
+def test_erase_fills_mean_color_within_area_limits(loaders: Loaders, photographs: ImageSet) -> None:
     batch = next(iter(loaders(photographs, parsed("erase:1"), threads=0, mean=(0.5,) * 3).epoch(1)))
     shares = (batch.inputs == 0).all(1).float().mean((1, 2))
     assert 0.005 < shares.min() <= shares.max() < 0.4
     assert len(set(shares.tolist())) > 3
 
 
-def test_that_a_blur_smooths_those_images_that_it_was_drawn_for(loaders: Loaders, photographs: ImageSet) -> None:
+def test_blur_smooths_drawn_images_only(loaders: Loaders, photographs: ImageSet) -> None:
     given = {"threads": 0}
     plain, blurred = (
         next(iter(loaders(photographs, parsed(text), **given).epoch(1))).inputs for text in ("blur:0", "blur:0.5")
@@ -319,8 +322,8 @@ def test_that_a_blur_smooths_those_images_that_it_was_drawn_for(loaders: Loaders
 # Masks, instances and boxes
 
 
-@pytest.mark.parametrize("text", [*EVERY[:7], "trivial"])
-def test_that_masks_lie_where_their_image_does(loaders: Loaders, tmp_path: Path, text: str) -> None:
+@pytest.mark.parametrize("text", [*ALL[:7], "trivial"])
+def test_masks_follow_their_image(loaders: Loaders, tmp_path: Path, text: str) -> None:
     folder = make_masked(tmp_path / "set", {"train": 12, "val": 4}, side=64, ignored=False)
     images = open_splits(str(folder), val_fraction=0.2, seed=0, kinds=("masks",)).train
     given = parsed(text) if text != "trivial" else parsed("scale:0.5:2", "rotate:30", "flip")
@@ -337,36 +340,36 @@ def test_that_masks_lie_where_their_image_does(loaders: Loaders, tmp_path: Path,
 
 
 @pytest.mark.parametrize(
-    "given", [STRONG["detection"], parsed("rotate:20", "shear:10", "scale:0.7:1.3")], ids=["strong", "turned"]
+    "given", [STRONG["detection"], parsed("rotate:20", "shear:10", "scale:0.7:1.3")], ids=["strong", "rotated"]
 )
-def test_that_boxes_lie_around_what_they_are_of(loaders: Loaders, boxes: ImageSet, given: Sequence[Transform]) -> None:
-    kept = tuple(each for each in given if each.name not in ("colour", "hue"))
+def test_boxes_follow_their_objects(loaders: Loaders, boxes: ImageSet, given: Sequence[Transform]) -> None:
+    kept = tuple(each for each in given if each.name not in ("color", "hue"))
     upright = not any(each.name == "rotate" for each in kept)
-    seen, coloured, covered = 0, 0, 0
+    inspected, colored, covered = 0, 0, 0
     for batch in loaders(boxes, kept, size=96).epoch(1):
         for image, rows in zip(batch.inputs, batch.targets, strict=True):
             pixels = image.permute(1, 2, 0).numpy()
-            there = np.ptp(pixels, axis=-1) > 0.6
-            within = np.zeros_like(there)
+            is_colored = np.ptp(pixels, axis=-1) > 0.6
+            within = np.zeros_like(is_colored)
             for left, top, right, bottom, label, _ in rows[rows[:, 4] != PADDING].tolist():
-                colour = np.array(boxed.COLOURS[sorted(boxed.CLASSES)[int(label)]]) / 255
-                like = np.abs(pixels - colour).max(-1) < 0.25
+                color = np.array(boxed.COLOURS[sorted(boxed.CLASSES)[int(label)]]) / 255
+                matches = np.abs(pixels - color).max(-1) < 0.25
                 part = slice(round(top), round(bottom)), slice(round(left), round(right))
-                window = like[part]
+                window = matches[part]
                 within[part] = True
                 if min(window.shape) < 5:
                     continue
-                seen += 1
+                inspected += 1
                 assert window[1:-1, 1:-1].mean() > (0.7 if upright else 0.35)
                 if not upright:  # the box touches what it is of on all sides
                     rows_, columns = np.nonzero(window)
                     assert max(rows_.min(), columns.min()) <= 3
-            coloured, covered = coloured + there.sum(), covered + (there & within).sum()
-    assert seen > 12
-    assert covered > 0.9 * coloured > 1000
+            colored, covered = colored + is_colored.sum(), covered + (is_colored & within).sum()
+    assert inspected > 12
+    assert covered > 0.9 * colored > 1000
 
 
-def test_that_a_mosaic_is_made_of_four_images_and_ends_before_the_run_does(loaders: Loaders, boxes: ImageSet) -> None:
+def test_mosaic_has_four_images_and_ends_early(loaders: Loaders, boxes: ImageSet) -> None:
     loader = loaders(boxes, parsed("mosaic:1"), epochs=20, size=96)
     (first, *_), (last, *_) = list(loader.epoch(18)), list(loader.epoch(19))
     assert first.targets.shape[1] > last.targets.shape[1]
@@ -376,15 +379,15 @@ def test_that_a_mosaic_is_made_of_four_images_and_ends_before_the_run_does(loade
     assert int((rare.targets[..., 4] != PADDING).sum(1).max()) == 2
 
 
-def test_that_a_box_or_thing_of_which_too_little_is_left_is_gone(tmp_path: Path) -> None:
+def test_small_remnants_of_objects_are_dropped(tmp_path: Path) -> None:
     folder = boxed.coco(tmp_path / "set", {"train": {"a": boxed.ONE, "b": boxed.ONE}, "val": {"x": boxed.ONE}})
     boxes = open_splits(str(folder), val_fraction=0.2, seed=0, kinds=("boxes",)).train
     things = open_splits(str(folder), val_fraction=0.2, seed=0, kinds=("instances",)).train
     assert isinstance(things, InstanceImages)
     loaded = torch.stack([things.load(0, 96, 3)] * 2)
-    there = (loaded[0, 3] > 0).nonzero()
-    middle = (there[:, 1].float().mean() + 0.5) / 48 - 1
-    wide = (there[:, 1].max() - there[:, 1].min() + 1) / 48
+    is_colored = (loaded[0, 3] > 0).nonzero()
+    middle = (is_colored[:, 1].float().mean() + 0.5) / 48 - 1
+    wide = (is_colored[:, 1].max() - is_colored[:, 1].min() + 1) / 48
     # Moved to the left until a third of it is left, and a sixth.
     right = torch.stack([-1 - middle + wide * (share - 0.5) for share in (MIN_LEFT + 0.1, MIN_LEFT - 0.1)])
     maps = shift(right.double().numpy(), np.zeros(2))
@@ -393,26 +396,26 @@ def test_that_a_box_or_thing_of_which_too_little_is_left_is_gone(tmp_path: Path)
     assert (rows[:, :, 4] != PADDING).sum(1).tolist() == [1, 0]
     moved = through(torch.cat([loaded[:, 3:], loaded[:, 3:4]], 1), maps).round().to(torch.uint8)[:, :2]
     moved[:, 1][moved[:, 0] == 0] = NO_CLASS
-    kept = things.without_remains(moved, loaded[:, 3:], Moved(affine, 96, 1))
+    kept = things.drop_remnants(moved, loaded[:, 3:], Moved(affine, 96, 1))
     assert [int((planes[0] > 0).sum()) > 0 for planes in kept] == [True, False]
     assert (moved[1, 0] > 0).any()
     assert (kept[1, 1] == NO_CLASS).all()
 
 
 @pytest.mark.parametrize("augmentation", ["none", "light", "own"])
-def test_that_smaller_images_of_the_first_epochs_have_smaller_masks_and_boxes(
+def test_small_epochs_scale_masks_and_boxes(
     loaders: Loaders, boxes: ImageSet, tmp_path: Path, augmentation: str
 ) -> None:
     folder = make_masked(tmp_path / "set", {"train": 8, "val": 4}, side=64, ignored=False)
     masks = open_splits(str(folder), val_fraction=0.2, seed=0, kinds=("masks",)).train
     given = parsed("scale:0.8:1.5") if augmentation == "own" else ()
-    how = {"size": 96, "side": lambda epoch: 64 if epoch == 1 else 96, "augmentation": augmentation, "threads": 0}
-    for batch in loaders(masks, given, **how).epoch(1):
+    options = {"size": 96, "side": lambda epoch: 64 if epoch == 1 else 96, "augmentation": augmentation, "threads": 0}
+    for batch in loaders(masks, given, **options).epoch(1):
         assert batch.inputs.shape[-1] == batch.targets.shape[-1] == 64
         bright = batch.inputs[:, :2].amax(1) > 170 / 255
         disc = (batch.targets > 0) & (batch.targets != NO_CLASS)
         assert ((bright ^ disc).float().sum((1, 2)) / disc.sum((1, 2)).clamp(min=40)).max() < 0.12
-    small, large = (torch.cat([b.targets for b in loaders(boxes, given, **how).epoch(e)]) for e in (1, 2))
+    small, large = (torch.cat([b.targets for b in loaders(boxes, given, **options).epoch(e)]) for e in (1, 2))
     assert small[..., :4].max() <= 64 < large[..., :4].max()
     if augmentation == "none":
         ordered = [
@@ -501,12 +504,12 @@ def test_later_framing_transforms_start_from_the_square_of_the_first() -> None:
         epochs=5,
         mirror=True,
     )
-    alone = Augmentation(
+    single = Augmentation(
         parsed("resized_crop:0.3"), RandomStreams(1), size=SIZE, channels=3, images=6, epochs=5, mirror=True
     )
     aspects = np.full(6, 2.0, np.float32)
     both, first = (
-        each.draw(1, np.arange(6), aspects).numbers[:, AFFINE].reshape(6, 2, 3) for each in (composed, alone)
+        each.draw(1, np.arange(6), aspects).numbers[:, AFFINE].reshape(6, 2, 3) for each in (composed, single)
     )
     np.testing.assert_allclose(both[:, (0, 1), (0, 1)], first[:, (0, 1), (0, 1)] / 2, rtol=1e-5)
 
@@ -519,17 +522,17 @@ def test_loader_stores_images_as_large_as_the_smallest_part_needs(
 ) -> None:
     chosen: list[str] = []
     loader = loaders(
-        photographs, parsed(text), threads=0, keep="memory", on_chosen=lambda choice, why: chosen.append(why)
+        photographs, parsed(text), threads=0, cache="memory", on_chosen=lambda choice, why: chosen.append(why)
     )
     next(iter(loader.epoch(1)))
     needed = len(photographs) * 3 * side * side
-    assert chosen == [f"Decoded once, for this run: {shown_bytes(needed)} for each worker."]
+    assert chosen == [f"Decoded once, for this run: {format_bytes(needed)} for each worker."]
 
 
-@pytest.mark.parametrize("keep", ["memory", "disk", "off"])
+@pytest.mark.parametrize("cache", ["memory", "disk", "off"])
 @pytest.mark.parametrize("augmentation", ["light", "own"])
 def test_crops_reach_the_edges_of_an_elongated_image(
-    loaders: Loaders, tmp_path: Path, keep: str, augmentation: str
+    loaders: Loaders, tmp_path: Path, cache: str, augmentation: str
 ) -> None:
     """The edges of the image, which its center square lacks, are red on the left and blue on the right."""
     pixels = np.zeros((60, 120, 3), np.uint8)
@@ -541,7 +544,7 @@ def test_crops_reach_the_edges_of_an_elongated_image(
         Image.fromarray(pixels).save(path)
     images = open_splits(str(tmp_path / "set"), val_fraction=0.2, seed=0).train
     given = parsed("resized_crop:0.35") if augmentation == "own" else ()
-    loader = loaders(images, given, augmentation=augmentation, keep=keep, mirror=False)
+    loader = loaders(images, given, augmentation=augmentation, cache=cache, mirror=False)
     brightest = torch.cat([batch.inputs for epoch in range(1, 9) for batch in loader.epoch(epoch)]).amax((2, 3))
     assert (brightest[:, 0] > 0.9).any()
     assert (brightest[:, 2] > 0.9).any()

@@ -19,7 +19,7 @@ from pycocotools.coco import COCO
 from engine.contract.inference.messages import Progress
 from engine.contract.inference.prediction import PREDICTED, Predicted, PredictOrder
 from engine.data.decoding.masks import read_values
-from engine.data.drawing import class_colours
+from engine.data.drawing import class_colors
 from engine.data.formats.tree import Tree
 from engine.data.formats.yolo import FORMAT
 from engine.inference import Run
@@ -101,7 +101,7 @@ def test_that_masks_have_the_classes_and_colours_of_the_run(trained: Make, image
         assert (read_values(content).values == shown.plane).all()
         with Image.open(tmp_path / "out" / row.mask) as mask:
             assert mask.mode == "P"
-            assert (np.array(mask.getpalette()).reshape(-1, 3)[:3] == class_colours(3)).all()
+            assert (np.array(mask.getpalette()).reshape(-1, 3)[:3] == class_colors(3)).all()
         with Image.open(tmp_path / "out" / row.mask.replace(".png", ".tif")) as mask:
             assert (np.asarray(mask) == shown.plane).all()
         with Image.open(tmp_path / "out" / row.overlay) as drawn:

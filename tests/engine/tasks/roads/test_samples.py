@@ -15,7 +15,7 @@ from engine.data.datasets.open_splits import Splits, open_splits
 from engine.data.decoding.masks import NO_CLASS
 from engine.data.loading.sampler import GlobalBatchSampler
 from engine.data.randomness import RandomStreams
-from engine.data.transforms.crops import draw_crops
+from engine.data.transforms.augmentation import draw_crops
 from engine.data.transforms.device_transforms import Cropped
 from engine.tasks.roads.directions import BACKGROUND, DIRECTIONS, STEP, orientation_plane
 from engine.tasks.roads.samples import OrientedImages
@@ -94,7 +94,7 @@ def test_that_directions_are_kept_with_the_images_apart_from_those_without(folde
     sampler = GlobalBatchSampler(COUNT, COUNT, 0, 1, RandomStreams(3), shuffle=False)
     found = []
     for images, decoded in ((plain, COUNT), (OrientedImages(plain), COUNT), (OrientedImages(plain), 0)):
-        loader = loader_of(images, sampler, size=SIDE, augmentation="none", threads=0, keep="disk")
+        loader = loader_of(images, sampler, size=SIDE, augmentation="none", threads=0, cache="disk")
         try:
             (batch,) = loader.epoch(1)
             assert loader.decoded == decoded

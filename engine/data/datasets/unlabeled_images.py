@@ -17,7 +17,7 @@ from engine.data.decoding.tiff import Bands
 from engine.data.splits import printable
 
 
-class UnlabelledImages(ImageSet):
+class UnlabeledImages(ImageSet):
     """Images to predict for, made into squares as the training's were. Their targets are zeros.
 
     `sides` int32 [n, 2] are the height and width of each file's image once it has been loaded; 0 before, and where
