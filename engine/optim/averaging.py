@@ -34,8 +34,8 @@ class Averages:
     @torch.no_grad()
     def restart(self, averages: Sequence[Tensor | None]) -> None:
         """Continue from `averages`, or from the current weight for each that is None."""
-        for own, weight, average in zip(self.tensors, self._weights, averages, strict=True):
-            own.copy_(weight if average is None else average)
+        for tensor, weight, average in zip(self.tensors, self._weights, averages, strict=True):
+            tensor.copy_(weight if average is None else average)
 
     @contextmanager
     def in_place(self) -> Iterator[None]:
@@ -49,6 +49,6 @@ class Averages:
     @torch.no_grad()
     def _exchange(self) -> None:
         for weight, average in zip(self._weights, self.tensors, strict=True):
-            kept = weight.clone()
+            saved = weight.clone()
             weight.copy_(average)
-            average.copy_(kept)
+            average.copy_(saved)

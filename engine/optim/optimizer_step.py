@@ -95,26 +95,30 @@ class OptimizerStep:
         # The optimizer numbers them group by group.
         parameters = sorted(parameters, key=lambda named: groups.get(named[0], Group()), reverse=True)
         self._parameters = dict(parameters)
-        self._own: list[Tensor] = [
+        self._updated: list[Tensor] = [
             local_shard(parameter).requires_grad_() if is_sharded(parameter) else parameter
             for _, parameter in parameters
         ]
-        self._counted = [own for name, own in zip(self._parameters, self._own, strict=True) if name not in repeated]
+        self._counted = [
+            shard for name, shard in zip(self._parameters, self._updated, strict=True) if name not in repeated
+        ]
         self._has_frozen = bool(frozen)
-        self._frozen = [own for (name, _), own in zip(parameters, self._own, strict=True) if name in frozen]
-        self._shards = [(p, own) for (_, p), own in zip(parameters, self._own, strict=True) if own is not p]
+        self._frozen = [shard for (name, _), shard in zip(parameters, self._updated, strict=True) if name in frozen]
+        self._shards = [(p, shard) for (_, p), shard in zip(parameters, self._updated, strict=True) if shard is not p]
         # A pipeline's stage may have nothing to train, but an optimizer requires a parameter.
-        grouped = [(own, groups.get(name, Group())) for name, own in zip(self._parameters, self._own, strict=True)]
+        grouped = [
+            (shard, groups.get(name, Group())) for name, shard in zip(self._parameters, self._updated, strict=True)
+        ]
         self.optimizer = _optimizer(job, grouped or [(torch.zeros(0, device=device, requires_grad=True), Group())])
         self._schedule = _schedule(job, self.optimizer, steps_per_epoch)
         # torch would warn of a schedule that moves before the optimizer's first step: a run resumes, or skips that.
         let_schedule_begin(self.optimizer)
         # On the parameters' device: for shards on the CPU, a fused optimizer would read the overflow flag from an
         # unfinished copy (torch/optim/adam.py, `_fused_adam`).
-        scaler_device = self._own[0].device if self._own else device
+        scaler_device = self._updated[0].device if self._updated else device
         self._scaler = AgreedScaler(scaler_device, sum_over_shards, enabled=job.precision.name == "fp16")
         self._buffers = dict(buffers)
-        averaged = [*self._own, *self._buffers.values()]
+        averaged = [*self._updated, *self._buffers.values()]
         self._averages = (
             Averages(averaged, job.training.ema_decay, job.training.ema_ramp)
             if job.training.ema_decay is not None
@@ -159,10 +163,10 @@ class OptimizerStep:
         `loss` is this rank's part of the step's, 0-dimensional; None if it does not see it.
         """
         self._follow_shards()
-        for parameter, own in self._shards:
-            own.grad = None if parameter.grad is None else local_shard(parameter.grad)
-        for own in self._frozen:
-            own.grad = None
+        for parameter, shard in self._shards:
+            shard.grad = None if parameter.grad is None else local_shard(parameter.grad)
+        for shard in self._frozen:
+            shard.grad = None
         self.skipped = self._skips and not self._is_finite(loss)
         if not self.skipped:
             self._update()
@@ -184,15 +188,15 @@ class OptimizerStep:
     @torch.no_grad()
     def _is_finite(self, loss: Tensor | None) -> bool:
         """Return True if loss and gradients are finite on all ranks, which call it together; waits for the device."""
-        looked_at = [] if loss is None else [loss.to(self._device, torch.float64)]
+        checked = [] if loss is None else [loss.to(self._device, torch.float64)]
         if not self._scaler.is_enabled():
-            looked_at.append(self._norm().double())
-        own = not looked_at or bool(torch.stack(looked_at).isfinite().all())
-        return not self._all_reduce_max([int(not own)])[0]
+            checked.append(self._norm().double())
+        is_finite = not checked or bool(torch.stack(checked).isfinite().all())
+        return not self._all_reduce_max([int(not is_finite)])[0]
 
     def _norm(self) -> Tensor:
         """Return the norm of the gradients that only this rank counts."""
-        return get_total_norm([own.grad for own in self._counted if own.grad is not None]).to(self._device)
+        return get_total_norm([shard.grad for shard in self._counted if shard.grad is not None]).to(self._device)
 
     @torch.no_grad()
     def _clip(self, limit: float) -> None:
@@ -200,14 +204,14 @@ class OptimizerStep:
         norm = self._norm()
         # The square of an fp32 number is exact in fp64, and so is the root of that.
         squares = self._sum_over_shards(norm.double().square())
-        clip_grads_with_norm_(self._own, limit, squares.sqrt().to(norm.dtype))
+        clip_grads_with_norm_(self._updated, limit, squares.sqrt().to(norm.dtype))
 
     def _follow_shards(self) -> None:
         """Refresh the local shards: FSDP may move them to padded or pinned memory before their first use."""
-        for parameter, own in self._shards:
-            shard = local_shard(parameter)
-            if shard.data_ptr() != own.data_ptr():
-                own.data = shard
+        for parameter, shard in self._shards:
+            current = local_shard(parameter)
+            if current.data_ptr() != shard.data_ptr():
+                shard.data = current
 
     @contextmanager
     def averaged(self) -> Iterator[None]:
@@ -267,10 +271,12 @@ class OptimizerStep:
         self._follow_shards()
         held = {
             number: {
-                key: match_strides(own, shard_of(value, parameter)) if isinstance(value, Tensor) else value
+                key: match_strides(shard, shard_of(value, parameter)) if isinstance(value, Tensor) else value
                 for key, value in state["state"][name].items()
             }
-            for number, ((name, parameter), own) in enumerate(zip(self._parameters.items(), self._own, strict=True))
+            for number, ((name, parameter), shard) in enumerate(
+                zip(self._parameters.items(), self._updated, strict=True)
+            )
             if name in state["state"]
         }
         groups = self.optimizer.state_dict()["param_groups"]
@@ -311,7 +317,7 @@ def merge_states(states: Sequence[dict[str, Any]]) -> dict[str, Any]:
 def _optimizer(job: Job, grouped: Sequence[tuple[Tensor, Group]]) -> Optimizer:
     groups: list[dict[str, Any]] = [
         {
-            "params": [tensor for tensor, own in grouped if own == group],
+            "params": [tensor for tensor, tensor_group in grouped if tensor_group == group],
             "lr": job.optimizer.learning_rate * group.rate,
             "rate": group.rate,
             "weight_decay": job.optimizer.weight_decay if group.decays else 0.0,

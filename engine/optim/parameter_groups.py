@@ -25,8 +25,8 @@ def parameter_groups(model: nn.Module, job: Job) -> dict[str, Group]:
     """
     depths, head = _depths(model), tuple(f"{name}." for name in heads_of(model))
     last = max((depth for name, depth in depths.items() if not name.startswith(head)), default=0) + bool(head)
-    told: Any = getattr(model, "no_weight_decay", set)  # timm's models know theirs
-    spared = set(told())
+    no_weight_decay: Any = getattr(model, "no_weight_decay", set)  # timm's models know theirs
+    spared = set(no_weight_decay())
     groups = {}
     for name, parameter in model.named_parameters():
         rate = job.optimizer.head_rate if name.startswith(head) else job.optimizer.layer_decay ** (last - depths[name])

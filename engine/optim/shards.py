@@ -34,23 +34,23 @@ def is_sharded(tensor: Tensor) -> bool:
 @torch.no_grad()
 def local_shard(tensor: Any) -> Tensor:
     """Return this rank's shard of `tensor`, in the same memory."""
-    part: Tensor = tensor.to_local() if is_sharded(tensor) else tensor.detach()
-    return part
+    shard: Tensor = tensor.to_local() if is_sharded(tensor) else tensor.detach()
+    return shard
 
 
 @torch.no_grad()
-def gather_shards(part: Tensor, like: Any) -> Tensor:
+def gather_shards(shard: Tensor, like: Any) -> Tensor:
     """Assemble shards laid out like the parameter `like` into a copy on the CPU; all ranks call it.
 
     A GPU may still be copying it until the caller synchronizes with it. A number next to the parameter (an optimizer's
     count of steps) is the same on all ranks and copied unchanged.
     """
-    if not is_sharded(like) or part.shape != local_shard(like).shape:
-        return part.detach().to("cpu", copy=True, non_blocking=True)
+    if not is_sharded(like) or shard.shape != local_shard(like).shape:
+        return shard.detach().to("cpu", copy=True, non_blocking=True)
     from torch.distributed.tensor import DTensor
 
     placed = DTensor.from_local(
-        part.to(like.device_mesh.device_type),
+        shard.to(like.device_mesh.device_type),
         like.device_mesh,
         like.placements,
         run_check=False,

@@ -1,6 +1,6 @@
 """Division of a model's segments among the ranks of a pipeline, so that the slowest rank is as fast as possible.
 
-Segments are counted from 0; a stage holds those from `begin` up to, not including, `end`. The ends of all stages but
+Segments are counted from 0; a stage holds those from `start` up to, not including, `end`. The ends of all stages but
 the last define a division. Pure arithmetic over functions that return a stage's cost.
 """
 
@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 Cost = Callable[[int, int, int], float]
-"""Cost of stage `stage` if it holds the segments from `begin` up to `end`."""
+"""Cost of stage `stage` if it holds the segments from `start` up to `end`."""
 Ends = tuple[int, ...]
 
 ALL_TRIED = 2_000
@@ -28,7 +28,7 @@ class Question(NamedTuple):
     Attributes:
         stage_ranks: Rank of each stage.
         seconds: Time of a stage.
-        least_seconds: Lower bound of `seconds`, which grows with every segment that the stage holds.
+        min_seconds: Lower bound of `seconds`, which grows with every segment that the stage holds.
         limits: Memory limit of each rank; infinity for none.
         phases: Costs in each phase, `seconds` in total, if all ranks go through the phases of a step one after another.
     """
@@ -36,7 +36,7 @@ class Question(NamedTuple):
     segments: int
     stage_ranks: tuple[int, ...]
     seconds: Cost
-    least_seconds: Cost
+    min_seconds: Cost
     memory: Cost
     limits: tuple[float, ...]
     phases: tuple[Cost, ...] = ()
@@ -90,13 +90,13 @@ def _division(asked: Question, ends: Ends) -> Division:
     seconds = [[0.0] * ranks for _ in phases]
     memory = [0.0] * ranks
     slowest = 0.0
-    for stage, (begin, end) in enumerate(itertools.pairwise((0, *ends, asked.segments))):
-        costs = [phase(stage, begin, end) for phase in phases]
+    for stage, (start, end) in enumerate(itertools.pairwise((0, *ends, asked.segments))):
+        costs = [phase(stage, start, end) for phase in phases]
         slowest = max(slowest, sum(costs))
         rank = asked.stage_ranks[stage]
         for spent, cost in zip(seconds, costs, strict=True):
             spent[rank] += cost
-        memory[rank] += asked.memory(stage, begin, end)
+        memory[rank] += asked.memory(stage, start, end)
     excess = max(held / limit - 1 for held, limit in zip(memory, asked.limits, strict=True))
     return Division(max(excess, 0.0), sum(map(max, seconds)), slowest, sum(map(sum, seconds)), ends)
 
@@ -104,50 +104,52 @@ def _division(asked: Question, ends: Ends) -> Division:
 def _slowest_fastest(asked: Question) -> Ends | None:
     """Return the division whose slowest stage is fastest, if each stage must fit into memory; None without one."""
 
-    def cost(stage: int, begin: int, end: int) -> float:
-        fits = asked.memory(stage, begin, end) <= asked.limits[asked.stage_ranks[stage]]
-        return asked.seconds(stage, begin, end) if fits else math.inf
+    def cost(stage: int, start: int, end: int) -> float:
+        fits = asked.memory(stage, start, end) <= asked.limits[asked.stage_ranks[stage]]
+        return asked.seconds(stage, start, end) if fits else math.inf
 
-    return _least_worst(asked.segments, len(asked.stage_ranks), cost, asked.least_seconds)
+    return _minimize_worst(asked.segments, len(asked.stage_ranks), cost, asked.min_seconds)
 
 
 def _fullest_least(asked: Question) -> Ends:
     """Return the division with the smallest maximum of memory relative to the limits, or of memory without limits."""
     finite = [limit for limit in asked.limits if math.isfinite(limit)]
 
-    def cost(stage: int, begin: int, end: int) -> float:
+    def cost(stage: int, start: int, end: int) -> float:
         limit = asked.limits[asked.stage_ranks[stage]]
-        return asked.memory(stage, begin, end) / (limit if finite else 1.0)
+        return asked.memory(stage, start, end) / (limit if finite else 1.0)
 
-    ends = _least_worst(asked.segments, len(asked.stage_ranks), cost, lambda _stage, _begin, _end: 0.0)
+    ends = _minimize_worst(asked.segments, len(asked.stage_ranks), cost, lambda _stage, _start, _end: 0.0)
     assert ends is not None
     return ends
 
 
-def _least_worst(segments: int, stages: int, cost: Cost, least: Cost) -> Ends | None:
+def _minimize_worst(segments: int, stages: int, cost: Cost, minimum: Cost) -> Ends | None:
     """Return the division with the smallest maximum cost; None if all are infinite.
 
     Among these it is one with little total cost. `cost` is at least `least`, which grows with the segments. Divisions
     whose stages cost little more than an even part are searched first, since few come near to that.
     """
-    even = sum(least(stage, 0, segments) for stage in range(stages)) / stages**2
-    tries = (_least_worst_within(bound, segments, stages, cost, least) for bound in (1.1 * even, 2 * even, math.inf))
+    even = sum(minimum(stage, 0, segments) for stage in range(stages)) / stages**2
+    tries = (
+        _minimize_worst_within(bound, segments, stages, cost, minimum) for bound in (1.1 * even, 2 * even, math.inf)
+    )
     return next((ends for ends in tries if ends is not None), None)
 
 
-def _least_worst_within(bound: float, segments: int, stages: int, cost: Cost, least: Cost) -> Ends | None:
-    """Return the result of `_least_worst` among divisions without a stage that costs more than `bound`."""
-    firsts = [segments]  # with which segment each stage begins at the earliest, for those behind it to hold the rest
+def _minimize_worst_within(bound: float, segments: int, stages: int, cost: Cost, minimum: Cost) -> Ends | None:
+    """Return the result of `_minimize_worst` among divisions without a stage that costs more than `bound`."""
+    firsts = [segments]  # earliest first segment of each stage for which the later ones can hold the rest
     for stage in range(stages - 1, 0, -1):
         end = firsts[0]
-        short = (begin for begin in range(stage, end) if least(stage, begin, end) <= bound)
+        short = (start for start in range(stage, end) if minimum(stage, start, end) <= bound)
         firsts.insert(0, next(short, end))
     worst = [math.inf] * (segments + 1)
     for end in range(firsts[0], segments + 1):
-        if least(0, 0, end) > bound:
+        if minimum(0, 0, end) > bound:
             break
-        own = cost(0, 0, end)
-        worst[end] = own if own <= bound else math.inf
+        seconds = cost(0, 0, end)
+        worst[end] = seconds if seconds <= bound else math.inf
     sums = list(worst)
     before: list[list[int]] = []
     for stage, (first, first_end) in enumerate(itertools.pairwise(firsts), start=1):
@@ -155,13 +157,13 @@ def _least_worst_within(bound: float, segments: int, stages: int, cost: Cost, le
         reached = max((cut for cut in range(first, segments) if worst[cut] < math.inf), default=0)
         for end in range(max(first_end, first + 1), segments + 1):
             for cut in range(min(end - 1, reached), first - 1, -1):
-                if least(stage, cut, end) > min(new_worst[end], bound):
+                if minimum(stage, cut, end) > min(new_worst[end], bound):
                     break
                 if worst[cut] > new_worst[end] or math.isinf(worst[cut]):
                     continue
-                own = cost(stage, cut, end)
-                found = (max(worst[cut], own), sums[cut] + own)
-                if own <= bound and found < (new_worst[end], new_sums[end]):
+                seconds = cost(stage, cut, end)
+                found = (max(worst[cut], seconds), sums[cut] + seconds)
+                if seconds <= bound and found < (new_worst[end], new_sums[end]):
                     new_worst[end], new_sums[end] = found
                     chosen[end] = cut
         worst, sums = new_worst, new_sums

@@ -66,48 +66,48 @@ class _Ledger:
         self._parameters = _running(each.parameters for each in cut.segments)
         self._layers = _running(each.layers for each in cut.segments)
 
-    def computing_s(self, stage: int, begin: int, end: int) -> float:
+    def computing_s(self, stage: int, start: int, end: int) -> float:
         rank = self.cut.stage_ranks[stage]
-        return sum(running[rank][end] - running[rank][begin] for running in (self._forward, self._backward))
+        return sum(running[rank][end] - running[rank][start] for running in (self._forward, self._backward))
 
-    def forward_s(self, stage: int, begin: int, end: int) -> float:
+    def forward_s(self, stage: int, start: int, end: int) -> float:
         """Return the seconds of computing, and of waiting for activations of the stage before."""
         forward = self._forward[self.cut.stage_ranks[stage]]
-        return forward[end] - forward[begin] + self._received(stage, begin) * self.cut.seconds_per_byte
+        return forward[end] - forward[start] + self._received(stage, start) * self.cut.seconds_per_byte
 
-    def backward_s(self, stage: int, begin: int, end: int) -> float:
+    def backward_s(self, stage: int, start: int, end: int) -> float:
         """Return the seconds of computing, and of waiting for gradients of the stage after."""
         backward = self._backward[self.cut.stage_ranks[stage]]
         arriving = self._received(stage + 1, end) if end < self.segments else 0
-        return backward[end] - backward[begin] + arriving * self.cut.seconds_per_byte
+        return backward[end] - backward[start] + arriving * self.cut.seconds_per_byte
 
-    def seconds(self, stage: int, begin: int, end: int) -> float:
-        return self.forward_s(stage, begin, end) + self.backward_s(stage, begin, end)
+    def seconds(self, stage: int, start: int, end: int) -> float:
+        return self.forward_s(stage, start, end) + self.backward_s(stage, start, end)
 
-    def memory_bytes(self, stage: int, begin: int, end: int) -> int:
+    def memory_bytes(self, stage: int, start: int, end: int) -> int:
         """Return the bytes of the parameters' state and of the microbatches in flight."""
-        state = self.parameters(begin, end) * self.cut.state_bytes
-        kept = self._activations[end] - self._activations[begin]
-        arrived = self.cut.segments[begin - 1].output_bytes if begin else 0
+        state = self.parameters(start, end) * self.cut.state_bytes
+        retained = self._activations[end] - self._activations[start]
+        arrived = self.cut.segments[start - 1].output_bytes if start else 0
         if self.cut.recomputed:
-            return int(state + arrived * self.cut.in_flight[stage] + kept)
-        return int(state + (arrived + kept) * self.cut.in_flight[stage])
+            return int(state + arrived * self.cut.in_flight[stage] + retained)
+        return int(state + (arrived + retained) * self.cut.in_flight[stage])
 
-    def parameters(self, begin: int, end: int) -> int:
-        return int(self._parameters[end] - self._parameters[begin])
+    def parameters(self, start: int, end: int) -> int:
+        return int(self._parameters[end] - self._parameters[start])
 
-    def layers(self, begin: int, end: int) -> int:
-        return int(self._layers[end] - self._layers[begin])
+    def layers(self, start: int, end: int) -> int:
+        return int(self._layers[end] - self._layers[start])
 
     @property
     def segments(self) -> int:
         return len(self.cut.segments)
 
-    def _received(self, stage: int, begin: int) -> int:
-        """Return the bytes sent to `stage` if it starts at `begin`: none between two stages of one rank."""
+    def _received(self, stage: int, start: int) -> int:
+        """Return the bytes sent to `stage` if it starts at `start`: none between two stages of one rank."""
         ranks = self.cut.stage_ranks
-        stays = begin == 0 or stage == 0 or stage >= len(ranks) or ranks[stage - 1] == ranks[stage]
-        return 0 if stays else self.cut.segments[begin - 1].output_bytes
+        stays = start == 0 or stage == 0 or stage >= len(ranks) or ranks[stage - 1] == ranks[stage]
+        return 0 if stays else self.cut.segments[start - 1].output_bytes
 
 
 def _running(values: Iterable[float]) -> list[float]:
@@ -133,17 +133,17 @@ def stages(cut: Cut) -> tuple[Stage, ...]:
         Stage(
             group_rank=rank,
             device=cut.devices[rank],
-            first_module=cut.segments[begin].first_module or cut.segments[begin].module,
+            first_module=cut.segments[start].first_module or cut.segments[start].module,
             last_module=cut.segments[end - 1].module,
-            layers=ledger.layers(begin, end),
-            parameters=ledger.parameters(begin, end),
+            layers=ledger.layers(start, end),
+            parameters=ledger.parameters(start, end),
             seconds=seconds[stage],
             share=seconds[stage] / sum(seconds) if sum(seconds) else 1 / len(spans),
             memory_bytes=memory[stage],
             over_memory=held[rank] > limits[rank],
             sent_bytes=cut.segments[end - 1].output_bytes if end < ledger.segments else 0,
         )
-        for stage, ((begin, end), rank) in enumerate(zip(spans, cut.stage_ranks, strict=True))
+        for stage, ((start, end), rank) in enumerate(zip(spans, cut.stage_ranks, strict=True))
     )
 
 
@@ -168,7 +168,7 @@ def best_cuts(cut: Cut) -> tuple[str, ...]:
             segments=len(cut.segments),
             stage_ranks=cut.stage_ranks,
             seconds=ledger.seconds,
-            least_seconds=ledger.computing_s,
+            min_seconds=ledger.computing_s,
             memory=ledger.memory_bytes,
             limits=_limits(cut),
             phases=(ledger.forward_s, ledger.backward_s) if cut.phased else (),

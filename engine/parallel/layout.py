@@ -46,12 +46,12 @@ def layout(job: Job, strategy: StrategyEntry) -> Layout:
     if not strategy.schedules:
         return Layout(replicas, group, tuple(range(group)), 1)
     ranks = stage_ranks(job.parallel.pipeline_schedule, group, job.parallel.stages_per_device)
-    part = job.training.batch_size // (replicas * job.training.accumulation)
+    replica_batch = job.training.batch_size // (replicas * job.training.accumulation)
     return Layout(
         replicas,
         group,
         ranks,
-        job.parallel.microbatches or choose_microbatches(part, group, job.parallel.pipeline_schedule),
+        job.parallel.microbatches or choose_microbatches(replica_batch, group, job.parallel.pipeline_schedule),
     )
 
 

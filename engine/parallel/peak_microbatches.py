@@ -13,36 +13,36 @@ def in_flight(schedule: str, microbatches: int, stage_ranks: tuple[int, ...]) ->
     stages = len(stage_ranks)
     devices = max(stage_ranks) + 1
     if schedule == "1f1b":
-        most = [stages - stage for stage in range(stages)]
+        peaks = [stages - stage for stage in range(stages)]
     elif schedule == "interleaved_1f1b":
-        most = [_interleaved(microbatches, devices, stages // devices, stage) for stage in range(stages)]
+        peaks = [_interleaved(microbatches, devices, stages // devices, stage) for stage in range(stages)]
     elif schedule == "zb1p":
-        # A stage is as many forward passes ahead as in 1F1B, and the later it is the more it leaves the weights.
-        most = [devices] * stages
+        # Warm-up is that of 1F1B; later stages also retain more microbatches for the weights' passes.
+        peaks = [devices] * stages
     elif schedule == "zbv":
-        # On the way there the stage of rank p waits for all that is below it, on the way back for p + 1 alone.
-        most = [2 * devices - rank for rank in range(devices)] + [rank + 1 for rank in reversed(range(devices))]
+        # A rank's stage on the way down waits for all ranks below, its stage on the way up only for the one before.
+        peaks = [2 * devices - rank for rank in range(devices)] + [rank + 1 for rank in reversed(range(devices))]
     else:
-        most = [microbatches] * stages
-    return tuple(min(microbatches, count) for count in most)
+        peaks = [microbatches] * stages
+    return tuple(min(microbatches, count) for count in peaks)
 
 
 def _interleaved(microbatches: int, devices: int, rounds: int, stage: int) -> int:
     """Return the peak of one stage of interleaved 1F1B, whose devices hold `rounds` stages each.
 
-    A device makes `ahead` forward passes, then one forward and one backward pass in turn. It visits its stages with
+    A device makes `warmup` forward passes, then one forward and one backward pass in turn. It visits its stages with
     `together` microbatches at a time, from the first one forward and from the last one backward.
     """
-    rank, turn = stage % devices, stage // devices
+    rank, chunk = stage % devices, stage // devices
     together = microbatches // max(1, microbatches // devices)
     every = microbatches * rounds
-    ahead = min((rounds - 1) * together + 2 * (devices - 1 - rank), every)
+    warmup = min((rounds - 1) * together + 2 * (devices - 1 - rank), every)
 
-    def of_this_stage(passes: int, turns_before: int) -> int:
-        whole, begun = divmod(passes, together * rounds)
-        return whole * together + min(max(begun - turns_before * together, 0), together)
+    def of_this_stage(passes: int, chunks_before: int) -> int:
+        complete, rest = divmod(passes, together * rounds)
+        return complete * together + min(max(rest - chunks_before * together, 0), together)
 
     return max(
-        of_this_stage(min(ahead + back + 1, every), turn) - of_this_stage(back, rounds - 1 - turn)
-        for back in range(max(1, every - ahead))
+        of_this_stage(min(warmup + back + 1, every), chunk) - of_this_stage(back, rounds - 1 - chunk)
+        for back in range(max(1, every - warmup))
     )

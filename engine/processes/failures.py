@@ -17,8 +17,8 @@ _PEER_LOST = re.compile(
     r"closed by peer|connection reset|broken pipe|connection refused|nccl|gloo|timed out|socket|store", re.IGNORECASE
 )
 
-CERTAIN, OWN, FOLLOWING = 0, 1, 2
-"""Weights of failures: certainly the cause, the rank's own fault, and possibly a consequence of another's."""
+CERTAIN, LIKELY, FOLLOWING = 0, 1, 2
+"""Weights of failures: certainly the cause, likely the cause, and possibly a consequence of another's."""
 
 
 class Failure(NamedTuple):
@@ -54,7 +54,7 @@ def log_tail(log: Path) -> str:
 
 def weight(event: Failed) -> int:
     """Return the weight of a failure that a rank reports: a lost connection mostly follows another's death."""
-    return FOLLOWING if _PEER_LOST.search(event.cause) else OWN
+    return FOLLOWING if _PEER_LOST.search(event.cause) else LIKELY
 
 
 def weight_of_death(event: Failed, exit_code: int) -> int:

@@ -127,7 +127,7 @@ class Group:
 
     @property
     def ending_since(self) -> float | None:
-        return self._shutdown.began if self._shutdown is not None else None
+        return self._shutdown.started if self._shutdown is not None else None
 
     # Commands
 
@@ -176,7 +176,7 @@ class Group:
             is_certain = any(failure.weight == failures.CERTAIN for _, failure in self._failures)
             if is_certain or self._is_settled() or all(worker.exit_code is not None for worker in self.workers):
                 self._report_cause()
-        self._end_lingering()
+        self._kill_lingering()
         if self._shutdown is not None:
             self._shutdown.step()
 
@@ -228,7 +228,7 @@ class Group:
         else:
             self._shutdown = Shutdown(self.workers, FAILED_S, Stop())
 
-    def _end_lingering(self) -> None:
+    def _kill_lingering(self) -> None:
         """End workers that have finished but don't exit, as because of a library's thread."""
         if self._shutdown is not None or not self.workers or any(w.channel is not None for w in self.workers):
             return

@@ -39,8 +39,8 @@ class Shutdown:
     def __init__(self, workers: Sequence[Worker], orderly_s: float, message: Stop | Pause | None) -> None:
         self._workers = workers
         self._stage = Stage.MESSAGE if message is not None else Stage.TERMINATE
-        self.began = time.monotonic()
-        self._deadline = self.began + orderly_s
+        self.started = time.monotonic()
+        self._deadline = self.started + orderly_s
         self.forced: set[int] = set()
         self.stuck: set[int] = set()
         if message is not None:

@@ -44,28 +44,28 @@ class _Rank:
 
     last_message_at: float
     steady_since: float
-    beat: Heartbeat | None = None
-    beat_at: float = 0.0
+    heartbeat: Heartbeat | None = None
+    heartbeat_at: float = 0.0
     is_silence_reported: bool = False
     stopped_at: float | None = None
 
     def seconds(self, now: float) -> float:
         """Return for how long it has been at its activity."""
-        return self.beat.seconds + now - self.beat_at if self.beat is not None else 0.0
+        return self.heartbeat.seconds + now - self.heartbeat_at if self.heartbeat is not None else 0.0
 
     @property
     def standing(self) -> Standing:
         """Standing from its stack, or derived from its activity if no stack was sampled."""
-        assert self.beat is not None
+        assert self.heartbeat is not None
         by_activity: dict[str, Standing] = {"data": "reading", "agree": "waiting"}
-        return self.beat.standing or by_activity.get(self.beat.activity, "")
+        return self.heartbeat.standing or by_activity.get(self.heartbeat.activity, "")
 
     @property
     def description(self) -> str:
         """Activity and location, to follow the rank's name."""
-        assert self.beat is not None
-        location = f", in {self.beat.location}" if self.beat.location else ""
-        return f"has been {_activity(self.beat)}{location}"
+        assert self.heartbeat is not None
+        location = f", in {self.heartbeat.location}" if self.heartbeat.location else ""
+        return f"has been {_activity(self.heartbeat)}{location}"
 
 
 class HangWatch:
@@ -85,7 +85,7 @@ class HangWatch:
         self._checked_at = now
         self._stuck_reported: tuple[int, ...] | None = None
 
-    def on_message(self, rank: int, now: float, beat: Heartbeat | None = None) -> None:
+    def on_message(self, rank: int, now: float, heartbeat: Heartbeat | None = None) -> None:
         """Note a message of a rank, which may be a heartbeat."""
         state = self._ranks.get(rank)
         if state is None:
@@ -94,8 +94,8 @@ class HangWatch:
             state.steady_since = now
         state.last_message_at = now
         state.is_silence_reported, state.stopped_at = False, None
-        if beat is not None:
-            state.beat, state.beat_at = beat, now
+        if heartbeat is not None:
+            state.heartbeat, state.heartbeat_at = heartbeat, now
 
     def remove_rank(self, rank: int) -> None:
         """Stop watching a rank whose channel is closed."""
@@ -108,7 +108,7 @@ class HangWatch:
         if gap > GAP_S:
             for state in self._ranks.values():
                 state.last_message_at = min(now, state.last_message_at + gap)
-                state.beat_at = min(now, state.beat_at + gap)
+                state.heartbeat_at = min(now, state.heartbeat_at + gap)
                 state.steady_since, state.stopped_at = now, None
         return self._check_silence(now) or self._check_progress(now)
 
@@ -157,9 +157,9 @@ class HangWatch:
         return Failed(cause=text, rank=rank, step=self._step(rank), kind="fault")
 
     def _silence_limit(self, state: _Rank) -> float:
-        if state.beat is None:
+        if state.heartbeat is None:
             return self._limits.first_step
-        return self._limits.silent_preparing if state.beat.activity == "" else self._limits.silent
+        return self._limits.silent_preparing if state.heartbeat.activity == "" else self._limits.silent
 
     def _silence_failure(self, silent: list[int], now: float) -> Failed:
         seconds = min(now - self._ranks[rank].last_message_at for rank in silent)
@@ -174,46 +174,47 @@ class HangWatch:
         return Failed(cause=text, rank=silent[0], step=self._step(silent[0]), kind="fault")
 
     def _last_activities(self, ranks: list[int]) -> str:
-        beats = [(rank, self._ranks[rank].beat) for rank in ranks]
+        heartbeats = [(rank, self._ranks[rank].heartbeat) for rank in ranks]
         texts = [
-            f"rank {rank} was {_activity(beat)}" if beat else f"rank {rank} had not started yet" for rank, beat in beats
+            f"rank {rank} was {_activity(heartbeat)}" if heartbeat else f"rank {rank} had not started yet"
+            for rank, heartbeat in heartbeats
         ]
         return f"When last heard from, {' and '.join(texts)}."
 
     def _check_progress(self, now: float) -> Failed | Warned | None:
         """Check for ranks that are alive without progress; the culprit is the one that doesn't wait for others."""
-        beats = [
-            state.beat
+        heartbeats = [
+            state.heartbeat
             for state in self._ranks.values()
-            if state.beat is not None and now - state.last_message_at < STEADY_S
+            if state.heartbeat is not None and now - state.last_message_at < STEADY_S
         ]
         # A missing rank has closed its channel and is about to end, or is silent, which is checked apart.
-        if len(beats) < self._world_size:
+        if len(heartbeats) < self._world_size:
             return None
         seconds = min(state.seconds(now) for state in self._ranks.values())
-        limit = self._progress_limit(beats)
+        limit = self._progress_limit(heartbeats)
         if seconds <= limit:
             self._stuck_reported = None
             return None
         waiting = [rank for rank, state in self._ranks.items() if state.standing == "waiting"]
         busy = [rank for rank, state in self._ranks.items() if state.standing in ("working", "reading")]
         culprits = busy if waiting and busy else list(self._ranks)
-        if seconds > limit * self._patience(waiting, busy, beats):
+        if seconds > limit * self._patience(waiting, busy, heartbeats):
             return self._progress_failure(culprits, seconds)
         return self._progress_warning(culprits, seconds)
 
-    def _patience(self, waiting: list[int], busy: list[int], beats: list[Heartbeat]) -> float:
+    def _patience(self, waiting: list[int], busy: list[int], heartbeats: list[Heartbeat]) -> float:
         """Return the multiple of the limit after which the run fails."""
         # Preparation and saving have no usual time: a download or a disk may be slow.
-        if self._world_size == 1 or any(beat.activity in ("", "save") for beat in beats):
+        if self._world_size == 1 or any(heartbeat.activity in ("", "save") for heartbeat in heartbeats):
             return float("inf")
         if busy and (not waiting or all(self._ranks[rank].standing == "reading" for rank in busy)):
             return PATIENCE
         return 1.0
 
-    def _progress_limit(self, beats: list[Heartbeat]) -> float:
-        longest = [beat.longest_step_s for beat in beats]
-        if not all(longest) or any(beat.activity == "" for beat in beats):
+    def _progress_limit(self, heartbeats: list[Heartbeat]) -> float:
+        longest = [heartbeat.longest_step_s for heartbeat in heartbeats]
+        if not all(longest) or any(heartbeat.activity == "" for heartbeat in heartbeats):
             return self._limits.first_step
         return max(self._limits.stuck, self._limits.stuck_steps * max(longest))
 
@@ -253,27 +254,27 @@ class HangWatch:
         return "; ".join(f"rank {rank} {self._ranks[rank].description}" for rank in ranks)
 
     def _step(self, rank: int) -> int | None:
-        beat = self._ranks[rank].beat
-        if beat is None or beat.activity == "":
+        heartbeat = self._ranks[rank].heartbeat
+        if heartbeat is None or heartbeat.activity == "":
             return None
-        return beat.step + (beat.activity in ("data", "step"))
+        return heartbeat.step + (heartbeat.activity in ("data", "step"))
 
 
-def _activity(beat: Heartbeat) -> str:
+def _activity(heartbeat: Heartbeat) -> str:
     """Describe an activity, to follow "was"."""
-    match beat.activity:
+    match heartbeat.activity:
         case "":
             return "preparing the training"
         case "data":
-            return f"loading the images of step {beat.step + 1}"
+            return f"loading the images of step {heartbeat.step + 1}"
         case "step":
-            return f"computing step {beat.step + 1}"
+            return f"computing step {heartbeat.step + 1}"
         case "agree":
-            return f"waiting for the other ranks after step {beat.step}"
+            return f"waiting for the other ranks after step {heartbeat.step}"
         case "evaluate":
-            return f"validating after step {beat.step}"
+            return f"validating after step {heartbeat.step}"
         case "save":
-            return f"saving after step {beat.step}"
+            return f"saving after step {heartbeat.step}"
 
 
 def _ranks(ranks: list[int]) -> str:

@@ -57,7 +57,7 @@ class Worker(Protocol):
 
     @property
     def channel(self) -> object | None: ...
-    def listen(self, selector: selectors.BaseSelector, hear: Callable[[], None]) -> None:
+    def listen(self, selector: selectors.BaseSelector, on_readable: Callable[[], None]) -> None:
         """Call `hear` whenever there is something to `receive`."""
 
     def poll(self) -> int | None: ...
@@ -91,10 +91,10 @@ class WorkerProcess:
         self.channel: socket.socket | None = channel
         self._selector: selectors.BaseSelector | None = None
 
-    def listen(self, selector: selectors.BaseSelector, hear: Callable[[], None]) -> None:
+    def listen(self, selector: selectors.BaseSelector, on_readable: Callable[[], None]) -> None:
         assert self.channel is not None
         self._selector = selector
-        selector.register(self.channel, selectors.EVENT_READ, lambda _mask: hear())
+        selector.register(self.channel, selectors.EVENT_READ, lambda _mask: on_readable())
 
     def poll(self) -> int | None:
         """Return the exit code, minus the number of the signal if one ended the process; None while it is alive."""

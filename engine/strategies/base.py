@@ -221,9 +221,9 @@ def resolve_precision(job: Job) -> str:
     if job.precision.name != "auto":
         return job.precision.name
     gpus = [device for device in job.parallel.devices if is_gpu(device)]
-    own = min(len(gpus), torch.cuda.device_count()) if elsewhere(gpus) else len(gpus)  # each machine looks at its own
+    visible = min(len(gpus), torch.cuda.device_count()) if elsewhere(gpus) else len(gpus)
     native = len(gpus) == len(job.parallel.devices) and all(
-        torch.cuda.get_device_capability(index) >= NATIVE_BF16 for index in range(own)
+        torch.cuda.get_device_capability(index) >= NATIVE_BF16 for index in range(visible)
     )
     return "bf16" if native else "fp32"
 

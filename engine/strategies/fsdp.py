@@ -216,16 +216,16 @@ class FullySharded(Distributed, SingleDevice):
 
     @torch.no_grad()
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
-        own = self.model.state_dict(keep_vars=True)
-        if own.keys() != state.keys():
-            raise RuntimeError(f"The model's state does not fit: {', '.join(sorted(own.keys() ^ state.keys()))}.")
-        for name, tensor in own.items():
+        local = self.model.state_dict(keep_vars=True)
+        if local.keys() != state.keys():
+            raise RuntimeError(f"The model's state does not fit: {', '.join(sorted(local.keys() ^ state.keys()))}.")
+        for name, tensor in local.items():
             local_shard(tensor).copy_(shard_of(state[name], tensor))
 
     def sum_over_shards(self, value: Tensor) -> Tensor:
         total = value.to(self.device, copy=True)
-        begun = time.perf_counter()
+        started = time.perf_counter()
         dist.all_reduce(total, group=self.mesh_of_ranks.get_group("shard"))
         if isinstance(self.profiler.timer, HostTimer):
-            self.profiler.timer.add_blocked_since(begun)
+            self.profiler.timer.add_blocked_since(started)
         return total.to(value.device)

@@ -22,7 +22,7 @@ _ELEMENTWISE = (
     nn.Identity, nn.Dropout, nn.ReLU, nn.ReLU6, nn.LeakyReLU, nn.ELU, nn.GELU, nn.SiLU, nn.Mish, nn.Tanh, nn.Sigmoid,
     nn.Hardswish, nn.Hardsigmoid,
 )  # fmt: skip
-_LEAST_INPUTS = 8
+_MIN_INPUTS = 8
 """Minimum input features of a layer to divide; smaller ones, such as Swin V2's position biases, are not worth a sum
 over the ranks."""
 
@@ -51,14 +51,14 @@ def layer_pairs(model: nn.Module) -> list[LayerPair]:
     They are MLPs in a Sequential (torchvision's ViT, Swin, MaxViT, ConvNeXt, VGG), the attention of torchvision's ViT,
     and timm's `Mlp` and `Attention`.
     """
-    users = Counter(own for module in model.modules() for own in module.parameters(recurse=False))
+    users = Counter(parameter for module in model.modules() for parameter in module.parameters(recurse=False))
     found = {pair[:2]: pair for module in model.modules() for pair in _pairs_of(module)}
-    return [pair for pair in found.values() if all(users[own] == 1 for own in divided_parameters([pair]))]
+    return [pair for pair in found.values() if all(users[parameter] == 1 for parameter in divided_parameters([pair]))]
 
 
 def divided_parameters(pairs: Iterable[LayerPair]) -> list[nn.Parameter]:
     """Return the parameters of `pairs`, including the second's biases, which stay complete."""
-    return [own for pair in pairs for half in pair[:2] for own in half.parameters(recurse=False)]
+    return [parameter for pair in pairs for half in pair[:2] for parameter in half.parameters(recurse=False)]
 
 
 def _pairs_of(module: Any) -> Iterator[LayerPair]:
@@ -69,8 +69,8 @@ def _pairs_of(module: Any) -> Iterator[LayerPair]:
         yield from _pairs_in_row([module.fc1, module.act, module.drop1, module.norm, module.fc2])
     elif _is(module, "timm.layers.attention.Attention"):
         # Parameters of one head that serve all of them would get gradients from some of the heads alone.
-        beside = (module.q_norm, module.k_norm, module.norm, getattr(module, "gate", None) or nn.Identity())
-        if not module.attn_drop.p and all(isinstance(each, nn.Identity) for each in beside):
+        companions = (module.q_norm, module.k_norm, module.norm, getattr(module, "gate", None) or nn.Identity())
+        if not module.attn_drop.p and all(isinstance(each, nn.Identity) for each in companions):
             yield LayerPair(module.qkv, module.proj, module.num_heads, attention=module)
     elif _is(module, "torchvision.models.vision_transformer.EncoderBlock") and not module.self_attention.dropout:
         attention = module.self_attention
@@ -93,7 +93,7 @@ def _pairs_in_row(row: list[nn.Module]) -> Iterator[LayerPair]:
             yield LayerPair(first, module, first.out_features, dropouts, elementwise)
             first = None
         elif type(module) is nn.Linear:
-            first, between = (module if module.in_features >= _LEAST_INPUTS else None), []
+            first, between = (module if module.in_features >= _MIN_INPUTS else None), []
         elif type(module) in _ELEMENTWISE:
             between.append(module)
         else:
@@ -108,8 +108,8 @@ def divide(pairs: list[LayerPair], mesh: DeviceMesh) -> None:
     ranks, rank = mesh.size(), mesh.get_local_rank()
     for pair in pairs:
         if pair.attention is not None:
-            for own in pair.first.parameters(recurse=False):
-                own.data = pack_qkv(own.data, ranks)
+            for parameter in pair.first.parameters(recurse=False):
+                parameter.data = pack_qkv(parameter.data, ranks)
             pair.attention.num_heads //= ranks
         for layer in pair.elementwise:
             layer.inplace = False  # type: ignore[assignment] # autograd refuses to change what comes out of a DTensor
@@ -118,8 +118,8 @@ def divide(pairs: list[LayerPair], mesh: DeviceMesh) -> None:
             dropout.ranks, dropout.rank = ranks, rank  # type: ignore[assignment]
         if isinstance(pair.first, nn.MultiheadAttention):
             pair.first.__class__ = _SharedAttention
-            for name, own in list(pair.first.named_parameters(recurse=False)):
-                pair.first.register_parameter(name, nn.Parameter(distribute_tensor(own.data, mesh, [Shard(0)])))
+            for name, parameter in list(pair.first.named_parameters(recurse=False)):
+                pair.first.register_parameter(name, nn.Parameter(distribute_tensor(parameter.data, mesh, [Shard(0)])))
         else:
             parallelize_module(pair.first, mesh, ColwiseParallel())
             if pair.attention is not None:
@@ -138,8 +138,8 @@ class _SharedAttention(nn.MultiheadAttention):
 
         weight: Any = self.in_proj_weight
         tokens: Any = DTensor.from_local(query, weight.device_mesh, [Replicate()], run_check=False)
-        made = functional.linear(tokens, weight, self.in_proj_bias).to_local()  # type: ignore[attr-defined]
-        queries, keys, values = made.unflatten(-1, (3, self.num_heads, -1)).permute(2, 0, 3, 1, 4)
+        projected = functional.linear(tokens, weight, self.in_proj_bias).to_local()  # type: ignore[attr-defined]
+        queries, keys, values = projected.unflatten(-1, (3, self.num_heads, -1)).permute(2, 0, 3, 1, 4)
         attended = functional.scaled_dot_product_attention(queries, keys, values)
         return self.out_proj(attended.transpose(1, 2).flatten(2)), None
 

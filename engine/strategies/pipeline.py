@@ -112,13 +112,13 @@ class Pipeline(Distributed):
         parts = split(model, traces.train, points)
         evaluated = split(model, traces.eval, points)
         self._state = PlainState(model, parts)
-        own = self.layout.stages_at(self.coordinate.pipeline)
-        self._parts = {stage: parts[stage].to(self.device) for stage in own}
+        local = self.layout.stages_at(self.coordinate.pipeline)
+        self._parts = {stage: parts[stage].to(self.device) for stage in local}
         self.parts = list(self._parts.values())
         self.model = nn.ModuleList(self.parts)
-        for stage in own:
+        for stage in local:
             share_buffers(self._parts[stage], evaluated[stage].to(self.device))
-        self._build({stage: evaluated[stage] for stage in own})
+        self._build({stage: evaluated[stage] for stage in local})
 
     def _found_cut(self, model: nn.Module, traces: Traces) -> Cut:
         """Return the cut that rank 0 derives from the first replica's measurements, on all ranks."""
@@ -164,14 +164,14 @@ class Pipeline(Distributed):
         crossing = [torch.empty(self.microbatch_size, *self.example_shape, device="meta")]
         cuda = [self.device] if self.device.type == "cuda" else []
         for stage, holder in enumerate(self.layout.stage_ranks):
-            made: list[Any] = [None]
+            output_meta: list[Any] = [None]
             if stage in modules:
                 blank = torch.zeros_like(crossing[-1], device=self.device).requires_grad_(crossing[-1].requires_grad)
                 with torch.random.fork_rng(devices=cuda), BuffersAsBefore(modules[stage]):
                     output = modules[stage](blank)
-                made = [torch.empty_like(output, device="meta", requires_grad=output.requires_grad)]
-            dist.broadcast_object_list(made, holder, group=self.control)
-            crossing += made
+                output_meta = [torch.empty_like(output, device="meta", requires_grad=output.requires_grad)]
+            dist.broadcast_object_list(output_meta, holder, group=self.control)
+            crossing += output_meta
         return crossing
 
     def _build(self, evaluated: dict[int, fx.GraphModule]) -> None:
@@ -192,7 +192,7 @@ class Pipeline(Distributed):
                 stage,
                 self.layout.stages,
                 received=crossing[stage],
-                made=crossing[stage + 1],
+                output=crossing[stage + 1],
                 device=self.device,
                 group=self.group,
                 profiler=self.profiler,
@@ -223,8 +223,8 @@ class Pipeline(Distributed):
 
     def _loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """Return a microbatch's part of the mean over the global batch, scaled for the backward pass."""
-        there = (targets.reshape(len(targets), -1) != PADDING).all(1)
-        losses = self.objective.loss(outputs.float(), targets.clamp(min=0)) * there
+        is_real = (targets.reshape(len(targets), -1) != PADDING).all(1)
+        losses = self.objective.loss(outputs.float(), targets.clamp(min=0)) * is_real
         loss = self._optimizer_step.scale(losses.sum() / self._fed.global_size)
         self.profiler.extend()
         return loss
@@ -242,13 +242,13 @@ class Pipeline(Distributed):
         correct: list[Tensor] = []
         for number in range(rounds):
             self.profiler.forget()  # only the last round is reported
-            own = (inputs[number],) if inputs is not None else ()
+            arguments = (inputs[number],) if inputs is not None else ()
             if targets is None:
-                self._training.step(*own)
+                self._training.step(*arguments)
                 self.profiler.mark("passes")
                 continue
             of_round: list[Tensor] = []
-            outputs = self._training.step(*own, target=targets[number], losses=of_round)
+            outputs = self._training.step(*arguments, target=targets[number], losses=of_round)
             self.profiler.mark("passes")
             losses += [loss.detach() for loss in of_round]
             with torch.no_grad():
@@ -306,12 +306,12 @@ class Pipeline(Distributed):
         return summed
 
     def state_dict(self) -> dict[str, Tensor] | None:
-        own: dict[str, Tensor] = {}
+        state: dict[str, Tensor] = {}
         if self.coordinate.replicate == 0:
             for part in self.parts:
-                own |= on_cpu(part.state_dict())
+                state |= on_cpu(part.state_dict())
         synchronize(self.device)  # with the copies that are under way
-        gathered = self.collectives.gather_states(own)
+        gathered = self.collectives.gather_states(state)
         return None if gathered is None else self._state.joined(gathered)
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:

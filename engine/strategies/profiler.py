@@ -33,14 +33,14 @@ class StepProfiler:
         self.watch = stopwatch(device)
         self.mark = self.watch.mark
         self.recording = False
-        self._begun = time.monotonic()
+        self._started = time.monotonic()
         self._recorded_at = -math.inf
 
     @property
     def is_due(self) -> bool:
         """True if it is time to record a step."""
         now = time.monotonic()
-        return self.records and now - self._recorded_at >= max(RECORD_S, RECORD_SHARE * (now - self._begun))
+        return self.records and now - self._recorded_at >= max(RECORD_S, RECORD_SHARE * (now - self._started))
 
     def begin(self, *, record: bool) -> None:
         """Start a step, which either all ranks record or none."""

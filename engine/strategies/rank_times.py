@@ -39,23 +39,23 @@ class Spent(NamedTuple):
 def union(intervals: Sequence[Interval]) -> list[Interval]:
     """Return the union of `intervals`, in order and without overlaps."""
     covered: list[Interval] = []
-    for begin, end in sorted(intervals):
-        if covered and begin <= covered[-1][1]:
+    for start, end in sorted(intervals):
+        if covered and start <= covered[-1][1]:
             covered[-1] = (covered[-1][0], max(covered[-1][1], end))
         else:
-            covered.append((begin, end))
+            covered.append((start, end))
     return covered
 
 
 def length_outside(interval: Interval, covered: Sequence[Interval]) -> float:
     """Return the length of `interval` outside of `covered`, a result of `union`."""
-    begin, end = interval
+    start, end = interval
     inside = 0.0
-    index = bisect_left(covered, begin, key=itemgetter(1))
+    index = bisect_left(covered, start, key=itemgetter(1))
     while index < len(covered) and covered[index][0] < end:
-        inside += min(end, covered[index][1]) - max(begin, covered[index][0])
+        inside += min(end, covered[index][1]) - max(start, covered[index][0])
         index += 1
-    return end - begin - inside
+    return end - start - inside
 
 
 def blocked_times(collectives: Sequence[Interval], computing: Sequence[Interval]) -> tuple[float, ...]:
@@ -66,9 +66,9 @@ def blocked_times(collectives: Sequence[Interval], computing: Sequence[Interval]
     covered = union(computing)
     blocked: list[float] = []
     reached = -math.inf
-    for begin, end in sorted(collectives):
-        own = max(begin, reached)
-        blocked.append(length_outside((own, end), covered) if own < end else 0.0)
+    for start, end in sorted(collectives):
+        joined = max(start, reached)
+        blocked.append(length_outside((joined, end), covered) if joined < end else 0.0)
         reached = max(reached, end)
     return tuple(blocked)
 
@@ -99,8 +99,8 @@ def straggler(ranks: Sequence[RankTimes], step_s: float) -> int | None:
     order = sorted(range(len(ranks)), key=lambda rank: ranks[rank].waiting_s)
     if len(order) < 2:
         return None
-    ahead = ranks[order[1]].waiting_s - ranks[order[0]].waiting_s
-    return order[0] if ahead > MIN_EXTRA_WAIT * step_s else None
+    margin_s = ranks[order[1]].waiting_s - ranks[order[0]].waiting_s
+    return order[0] if margin_s > MIN_EXTRA_WAIT * step_s else None
 
 
 class HostTimer:
@@ -119,10 +119,10 @@ class HostTimer:
         self.running = False
         return Spent(time.perf_counter() - self._started, tuple(self._blocked))
 
-    def add_blocked_since(self, begin: float) -> None:
-        """Note the end of a collective that has blocked this rank since `begin` (of time.perf_counter)."""
+    def add_blocked_since(self, start: float) -> None:
+        """Note the end of a collective that has blocked this rank since `start` (of time.perf_counter)."""
         if self.running:
-            self._blocked.append(time.perf_counter() - begin)
+            self._blocked.append(time.perf_counter() - start)
 
 
 class KernelTimer:

@@ -73,14 +73,14 @@ class BuffersAsBefore:
             for name, buffer in buffers_of(part).items()
             if buffer is not None
         ]
-        self._own: list[Tensor | None] = []
+        self._current: list[Tensor | None] = []
 
     def __enter__(self) -> None:
-        self._own = [buffers[name] for buffers, name, _ in self._before]
+        self._current = [buffers[name] for buffers, name, _ in self._before]
         for buffers, name, before in self._before:
             buffers[name] = before.clone()
 
     def __exit__(self, *error: object) -> None:
-        for (buffers, name, _), own in zip(self._before, self._own, strict=True):
-            buffers[name] = own
-        self._own = []
+        for (buffers, name, _), current in zip(self._before, self._current, strict=True):
+            buffers[name] = current
+        self._current = []

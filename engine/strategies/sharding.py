@@ -45,12 +45,12 @@ def tied_views(model: nn.Module) -> tuple[str, ...]:
     for name, tensor in chain(parameters.items(), model.named_buffers()):
         if tensor.numel():
             last = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
-            begin = int(tensor.storage_offset()) * tensor.itemsize
-            spans.append((storage_of(tensor), begin, begin + (last + 1) * tensor.itemsize, name))
+            start = int(tensor.storage_offset()) * tensor.itemsize
+            spans.append((storage_of(tensor), start, start + (last + 1) * tensor.itemsize, name))
     tied: set[str] = set()
     reach, holder = (0, 0), ""
-    for storage, begin, end, name in sorted(spans):
-        if (storage, begin) < reach:
+    for storage, start, end, name in sorted(spans):
+        if (storage, start) < reach:
             tied |= {name, holder}
         if (storage, end) > reach:
             reach, holder = (storage, end), name
@@ -80,9 +80,9 @@ class _TimedAllGather(_TimedCollective):
     def __call__(
         self, output_tensor: Tensor, input_tensor: Tensor, group: dist.ProcessGroup, async_op: bool = False
     ) -> dist.Work | None:
-        begun = time.perf_counter()
+        started = time.perf_counter()
         work = dist.all_gather_into_tensor(output_tensor, input_tensor, group=group, async_op=async_op)
-        self.timer.add_blocked_since(begun)
+        self.timer.add_blocked_since(started)
         return work
 
 
@@ -97,9 +97,9 @@ class _TimedReduceScatter(_TimedCollective):
         op: Any,
         async_op: bool = False,
     ) -> dist.Work | None:
-        begun = time.perf_counter()
+        started = time.perf_counter()
         work = dist.reduce_scatter_tensor(output_tensor, input_tensor, op=op, group=group, async_op=async_op)
-        self.timer.add_blocked_since(begun)
+        self.timer.add_blocked_since(started)
         self.done = time.perf_counter()
         return work
 

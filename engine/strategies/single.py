@@ -81,10 +81,10 @@ class SingleDevice(Strategy):
         Two blank images, since BatchNorm takes no statistics of a single value.
         """
         blank = torch.zeros(2, *self.example_shape, device=self.device)
-        told = self.objective.extra_inputs(self.objective.blank_targets(blank))
+        extra = self.objective.extra_inputs(self.objective.blank_targets(blank))
         with BuffersAsBefore(self.model):
             with self.autocast():
-                outputs = self.forward(blank, *told)
+                outputs = self.forward(blank, *extra)
             backward(outputs.float().sum() * 0.0)
 
     @torch.no_grad()
@@ -113,13 +113,13 @@ class SingleDevice(Strategy):
 
         def outputs(parts: int) -> Tensor:
             with self.autocast():
-                made = [self.evaluation_forward(part) for part in microbatches(batch, parts) if len(part.targets)]
-            return made[0] if len(made) == 1 else torch.cat(made)
+                results = [self.evaluation_forward(part) for part in microbatches(batch, parts) if len(part.targets)]
+            return results[0] if len(results) == 1 else torch.cat(results)
 
         if self.spec.world_size > 1:
             return outputs(1)
-        made, self.evaluation_parts = run_in_parts(outputs, self.evaluation_parts, len(batch.targets))
-        return made
+        results, self.evaluation_parts = run_in_parts(outputs, self.evaluation_parts, len(batch.targets))
+        return results
 
     def evaluation_forward(self, batch: Batch) -> Tensor:
         outputs: Tensor = self.model(batch.inputs)

@@ -96,12 +96,12 @@ class Rehearsal:
 
     def seconds(self) -> float:
         """Make one forward and backward pass; return its duration."""
-        begun = clock(self.inputs.device)
+        started = clock(self.inputs.device)
         with autocast(self.inputs.device, self._precision):
             outputs = self.forward(self.inputs, *self._objective.extra_inputs(self._targets))
         losses = self._objective.loss(outputs.float(), self._targets)
         torch.autograd.grad(losses.mean(), self._parameters, allow_unused=True)
-        return clock(self.inputs.device) - begun
+        return clock(self.inputs.device) - started
 
 
 def images_per_second(

@@ -85,9 +85,9 @@ class Stopwatch:
         Ranks of a data-parallel strategy are blocked in the parts `reducing_parts`; a pipeline's also wait in between.
         """
         if isinstance(step, RanksTimed):
-            own = step.ranks[0]
-            still = own.communication_s + own.waiting_s
-            self._communication = dict.fromkeys(reducing_parts, still / (still + own.compute_s)) if still else {}
+            local = step.ranks[0]
+            still = local.communication_s + local.waiting_s
+            self._communication = dict.fromkeys(reducing_parts, still / (still + local.compute_s)) if still else {}
         elif step.span_s > 0:
             lasted = dict.fromkeys("FBIW", 0.0)
             for action in step.ranks[0]:
@@ -145,7 +145,7 @@ class DeviceStopwatch(Stopwatch):
 
     def _forget(self) -> None:
         super()._forget()
-        self._looking = self._skipping = False
+        self._sampling = self._skipping = False
         self._seconds = 0.0
         self._since = time.perf_counter()
         self._marks: list[tuple[Marked, torch.cuda.Event]] = []
@@ -163,7 +163,7 @@ class DeviceStopwatch(Stopwatch):
         if self.running:
             self._seconds += time.perf_counter() - self._since
         super().pause()
-        self._looking = self._skipping = False
+        self._sampling = self._skipping = False
         self._ended = None
 
     def skip(self) -> None:
@@ -175,7 +175,7 @@ class DeviceStopwatch(Stopwatch):
         if self._ended is not None and part == "data":
             self._starved.append(self._ended.query())
             self._ended = None
-        if self._looking:
+        if self._sampling:
             self._marks.append((part, self._now()))
 
     def step_done(self) -> None:
@@ -184,7 +184,7 @@ class DeviceStopwatch(Stopwatch):
                 self.resume()
             return
         self._steps += 1
-        if self._looking:
+        if self._sampling:
             self.mark("logging")
             self._sampled.append(self._marks)
             self._ended = next((event for last, event in reversed(self._marks) if last == "optimizer"), None)
@@ -193,9 +193,9 @@ class DeviceStopwatch(Stopwatch):
     def _begin(self) -> None:
         """Draw whether to time the step that starts here."""
         elapsed = self._seconds + time.perf_counter() - self._since
-        self._looking = self._random.random() < SAMPLES_PER_S * elapsed / self._steps if self._steps else True
+        self._sampling = self._random.random() < SAMPLES_PER_S * elapsed / self._steps if self._steps else True
         # Its first event has no part before it.
-        self._marks = [("logging", self._now())] if self._looking else []
+        self._marks = [("logging", self._now())] if self._sampling else []
 
     def _now(self) -> torch.cuda.Event:
         event = self._spare.pop() if self._spare else torch.cuda.Event(enable_timing=True)
@@ -216,8 +216,8 @@ class DeviceStopwatch(Stopwatch):
         steps, seconds = self._steps, self._seconds + (now - self._since if self.running else 0.0)
         self._steps, self._seconds, self._since = 0, 0.0, now
         starved, self._starved = self._starved, []
-        step_s, looked_into = seconds / steps, sum(spent.values())
-        scale = step_s / looked_into if looked_into else 0.0
+        step_s, measured_s = seconds / steps, sum(spent.values())
+        scale = step_s / measured_s if measured_s else 0.0
         parts = self._divided({part: scale * each for part, each in spent.items()})
         return Times(steps, step_s, parts, sum(starved) / len(starved) if starved else None)
 

@@ -59,12 +59,12 @@ class TensorParallel(FullySharded):
                 f"only an activation between them, whose hidden units {ranks} divides, or attention heads. Choose another "
                 "strategy, or a ViT, Swin or ConvNeXt."
             )
-        self._tell_of(pairs, model)
+        self._remark_on(pairs, model)
         divide(pairs, self.mesh_of_ranks["tensor"])
-        named = {own: name for name, own in model.named_parameters()}
-        self._divided = {named[own] for own in divided_parameters(pairs)}
+        named = {parameter: name for name, parameter in model.named_parameters()}
+        self._divided = {named[parameter] for parameter in divided_parameters(pairs)}
         heads = [pair.first for pair in pairs if pair.attention is not None]
-        self._packed = {named[own] for first in heads for own in first.parameters(recurse=False)}
+        self._packed = {named[parameter] for first in heads for parameter in first.parameters(recurse=False)}
         # These biases are added once and are complete on every rank.
         self._divided -= {named[pair.second.bias] for pair in pairs if pair.second.bias is not None}
 
@@ -75,10 +75,10 @@ class TensorParallel(FullySharded):
                 setattr(parameter, PACKED_FOR, self.dims.tensor)
         return groups
 
-    def _tell_of(self, pairs: Sequence[LayerPair], model: nn.Module) -> None:
+    def _remark_on(self, pairs: Sequence[LayerPair], model: nn.Module) -> None:
         heads = sum(pair.attention is not None for pair in pairs)
-        shared = sum(own.numel() for own in divided_parameters(pairs))
-        share = 100 * shared / sum(own.numel() for own in model.parameters())
+        shared = sum(parameter.numel() for parameter in divided_parameters(pairs))
+        share = 100 * shared / sum(parameter.numel() for parameter in model.parameters())
         what = f"{len(pairs) - heads} MLPs and the heads of {heads} attention layers"
         text = f"{what} are divided among {self.dims.tensor} devices, {share:.0f} % of the parameters"
         self.remarks.append(LogLine(text=text))

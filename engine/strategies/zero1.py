@@ -44,7 +44,9 @@ class ShardedOptimizer(DataParallelProcesses):
         trained = super().parameters()
         self._updated: list[list[tuple[str, nn.Parameter]]] = [[] for _ in range(self.spec.world_size)]
         """The parameters that each rank updates."""
-        for named, rank in zip(trained, owners([own.numel() for _, own in trained], self.spec.world_size), strict=True):
+        for named, rank in zip(
+            trained, owners([parameter.numel() for _, parameter in trained], self.spec.world_size), strict=True
+        ):
             self._updated[rank].append(named)
 
     def parameters(self) -> list[tuple[str, nn.Parameter]]:
@@ -64,10 +66,10 @@ class ShardedOptimizer(DataParallelProcesses):
     def share_updates(self) -> None:
         self.profiler.mark("optimizer")
         for rank, named in enumerate(self._updated):
-            begun = time.perf_counter()
+            started = time.perf_counter()
             broadcast([parameter for _, parameter in named], rank, dist.group.WORLD)
             if isinstance(self.profiler.timer, HostTimer):
-                self.profiler.timer.add_blocked_since(begun)
+                self.profiler.timer.add_blocked_since(started)
         self.profiler.mark("communication")
 
     def sum_over_shards(self, value: Tensor) -> Tensor:

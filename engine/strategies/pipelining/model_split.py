@@ -76,7 +76,7 @@ def split_points(model: nn.Module) -> list[CutPoint]:
 
 def trace(model: nn.Module) -> Traces:
     """Trace `model` in both modes; raises CannotCut as `split_points` does."""
-    with _modes_kept(model):
+    with _preserve_modes(model):
         in_training = _graph(model.train())
         in_evaluation = _graph(model.eval())
     modules = dict(model.named_modules())
@@ -87,7 +87,7 @@ def trace(model: nn.Module) -> Traces:
 
 
 @contextmanager
-def _modes_kept(model: nn.Module) -> Iterator[None]:
+def _preserve_modes(model: nn.Module) -> Iterator[None]:
     modes = {module: module.training for module in model.modules()}
     try:
         yield
@@ -131,14 +131,14 @@ def _common(one: _Found, other: _Found) -> tuple[CutPoint, ...]:
     """
     used = iter([*one.first_used.items(), (0, sys.maxsize)])
     tensor, first = next(used)
-    last_there = -1
+    last_other = -1
     found = []
     for index, (number, count) in one.points.items():
         while first <= number:
-            last_there = max(last_there, other.first_used.get(tensor, sys.maxsize))
+            last_other = max(last_other, other.first_used.get(tensor, sys.maxsize))
             tensor, first = next(used)
-        number_there, count_there = other.points.get(index, (-1, -1))
-        if count == count_there and last_there <= number_there:
+        other_number, other_count = other.points.get(index, (-1, -1))
+        if count == other_count and last_other <= other_number:
             found.append(index)
     return tuple(found)
 

@@ -47,14 +47,16 @@ class Relay:
         for _, stage, number in every:
             following = stage + 1
             if stage in self._stages:
-                made = self._computed(stage, inputs[number] if stage == 0 and inputs else waiting.pop((stage, number)))
+                output = self._computed(
+                    stage, inputs[number] if stage == 0 and inputs else waiting.pop((stage, number))
+                )
                 if following == len(self._ranks):
-                    outputs.append(made)
+                    outputs.append(output)
                 elif following in self._stages:
-                    waiting[following, number] = made, None
+                    waiting[following, number] = output, None
                 else:
-                    self._tell_shape(following, made)
-                    sent.append((dist.isend(made, self._ranks[following], group=self._group), made))
+                    self._send_shape(following, output)
+                    sent.append((dist.isend(output, self._ranks[following], group=self._group), output))
             elif following in self._stages:
                 buffer = self._buffer(following)
                 waiting[following, number] = buffer, dist.irecv(buffer, self._ranks[stage], group=self._group)
@@ -67,18 +69,18 @@ class Relay:
             received, work = received
             if work is not None:
                 work.wait()
-        made: Tensor = self._stages[stage](received)
-        return made
+        output: Tensor = self._stages[stage](received)
+        return output
 
-    def _tell_shape(self, stage: int, made: Tensor) -> None:
+    def _send_shape(self, stage: int, output: Tensor) -> None:
         if stage not in self._shapes:
-            self._shapes[stage] = made.shape, made.dtype
+            self._shapes[stage] = output.shape, output.dtype
             dist.send_object_list([self._shapes[stage]], self._ranks[stage], group=self._control)
 
     def _buffer(self, stage: int) -> Tensor:
         if stage not in self._shapes:
-            told: list[Any] = [None]
-            dist.recv_object_list(told, self._ranks[stage - 1], group=self._control)
-            self._shapes[stage] = told[0]
+            received: list[Any] = [None]
+            dist.recv_object_list(received, self._ranks[stage - 1], group=self._control)
+            self._shapes[stage] = received[0]
         shape, dtype = self._shapes[stage]
         return torch.empty(shape, dtype=dtype, device=self._device)

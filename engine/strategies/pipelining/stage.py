@@ -42,10 +42,10 @@ class StageModule(nn.Module):
         if received.requires_grad:
             received.register_hook(_contiguous)
         with self._autocast():
-            made = self._compute(received)
-        if self._divided and torch.is_grad_enabled() and not made.requires_grad:
-            made.requires_grad_()
-        return made
+            output = self._compute(received)
+        if self._divided and torch.is_grad_enabled() and not output.requires_grad:
+            output.requires_grad_()
+        return output
 
 
 def _contiguous(gradient: Tensor) -> Tensor:
@@ -67,12 +67,12 @@ class RecordedStage(PipelineStage):
         stages: int,
         *,
         received: Tensor,
-        made: Tensor,
+        output: Tensor,
         device: torch.device,
         group: dist.ProcessGroup | None,
         profiler: ScheduleProfiler,
     ) -> None:
-        super().__init__(module, number, stages, device, received, made, group=group)
+        super().__init__(module, number, stages, device, received, output, group=group)
         greet_no_own_rank(self)
         send_no_missing_gradient(self)
         self._profiler = profiler

@@ -97,16 +97,16 @@ def measure(
     """
     parts = split(model, traces.train, traces.points)
     cuda = [example.device] if example.device.type == "cuda" else []
-    begun = clock()
+    started = clock()
     best: list[Measured] = []
     with torch.random.fork_rng(devices=cuda):
         for number in range(PASSES):
-            found: list[Measured] = []
+            measured: list[Measured] = []
             for segment in _segments_in_turn(parts, traces, example, clock, autocast):
-                found.append(segment)
-                progress((number + len(found) / len(parts)) / PASSES)
-            best = [_least(*both) for both in zip(best, found, strict=True)] if best else found
-            if clock() - begun > ENOUGH_S:
+                measured.append(segment)
+                progress((number + len(measured) / len(parts)) / PASSES)
+            best = [_minimum(*both) for both in zip(best, measured, strict=True)] if best else measured
+            if clock() - started > ENOUGH_S:
                 break
     progress(1.0)
     return best
@@ -135,7 +135,7 @@ def _segments_in_turn(
         yield segment.measured
 
 
-def _least(one: Measured, other: Measured) -> Measured:
+def _minimum(one: Measured, other: Measured) -> Measured:
     return one._replace(forward_s=min(one.forward_s, other.forward_s), backward_s=min(one.backward_s, other.backward_s))
 
 
@@ -159,21 +159,21 @@ class _Run:
         self.autocast = autocast
 
     def repeat(self, enough_s: float) -> None:
-        begun = self.clock()
-        kept = _Kept([self.received, *self.part.parameters(), *self.part.buffers()])
-        with saved_tensors_hooks(kept.pack, kept.unpack):
+        started = self.clock()
+        saved = _SavedMemory([self.received, *self.part.parameters(), *self.part.buffers()])
+        with saved_tensors_hooks(saved.pack, saved.unpack):
             output, forward_s, backward_s = self._once()
-        kept.pack(output)
+        saved.pack(output)
         # A GPU's first run may load kernels and libraries for seconds.
         on_cpu = self.received.device.type == "cpu"
         needed = 2 if on_cpu else 3
         for run in range(1, RUNS):
-            spent = self.clock() - begun
+            spent = self.clock() - started
             if (on_cpu and spent > LONG_S) or (run >= needed and spent > enough_s):
                 break
             _, forward, backward = self._once()
             forward_s, backward_s = min(forward_s, forward), min(backward_s, backward)
-        self.measured = Measured(forward_s, backward_s, kept.size, output.numel() * output.element_size())
+        self.measured = Measured(forward_s, backward_s, saved.size, output.numel() * output.element_size())
         self.output = output.detach().requires_grad_(output.requires_grad)
 
     def drop(self) -> None:
@@ -183,29 +183,29 @@ class _Run:
     def _once(self) -> tuple[Tensor, float, float]:
         """Return the output, and the seconds forward and backward."""
         received = self.received.detach().requires_grad_(self.received.requires_grad)
-        begun = self.clock()
+        started = self.clock()
         with self.autocast():
             output: Tensor = self.part(received)
-        forward_s = self.clock() - begun
+        forward_s = self.clock() - started
         if not output.requires_grad:
             return output, forward_s, 0.0
         gradient = torch.ones_like(output)
-        begun = self.clock()
+        started = self.clock()
         output.backward(gradient)
-        return output, forward_s, self.clock() - begun
+        return output, forward_s, self.clock() - started
 
 
-class _Kept:
+class _SavedMemory:
     """Sum of the memory of the tensors that autograd keeps, each storage once, without those of `others`."""
 
     def __init__(self, others: Sequence[Tensor]) -> None:
-        self._seen = {tensor.untyped_storage().data_ptr() for tensor in others}
+        self._counted = {tensor.untyped_storage().data_ptr() for tensor in others}
         self.size = 0
 
     def pack(self, tensor: Tensor) -> Tensor:
         storage = tensor.untyped_storage()
-        if storage.data_ptr() not in self._seen:
-            self._seen.add(storage.data_ptr())
+        if storage.data_ptr() not in self._counted:
+            self._counted.add(storage.data_ptr())
             self.size += storage.nbytes()
         return tensor.detach()  # as it is, an output would hold itself
 
@@ -247,9 +247,9 @@ def update_s(job: Job, device: torch.device, clock: Callable[[], float]) -> floa
     optimizer_step = OptimizerStep([(str(number), tensor) for number, tensor in enumerate(tensors)], plain, 1, device)
     seconds = []
     for _ in range(UPDATES):
-        begun = clock()
+        started = clock()
         optimizer_step.step()
-        seconds.append(clock() - begun)
+        seconds.append(clock() - started)
     return min(seconds) / UPDATED
 
 
@@ -275,11 +275,11 @@ def seconds_per_byte(group: dist.ProcessGroup | None, device: torch.device) -> f
         if rank == sender:
             seconds = math.inf
             for _ in range(TRAVELS):
-                begun = time.perf_counter()
+                started = time.perf_counter()
                 dist.send(load, group=group, group_dst=sender + 1)
                 dist.recv(answer, group=group, group_src=sender + 1)
                 answer.item()  # waits for the device
-                seconds = min(seconds, time.perf_counter() - begun)
+                seconds = min(seconds, time.perf_counter() - started)
             slowest.fill_(seconds)
         elif rank == sender + 1:
             for _ in range(TRAVELS):

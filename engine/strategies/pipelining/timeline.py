@@ -43,12 +43,12 @@ def one_f_one_b(devices: int, microbatches: int) -> Order:
     return tuple(tuple(_one_f_one_b(stage, devices - 1 - stage, microbatches)) for stage in range(devices))
 
 
-def _one_f_one_b(stage: int, ahead: int, microbatches: int) -> Iterator[Pass]:
-    ahead = min(ahead, microbatches)
-    yield from (Pass("F", stage, number) for number in range(ahead))
+def _one_f_one_b(stage: int, warmup: int, microbatches: int) -> Iterator[Pass]:
+    warmup = min(warmup, microbatches)
+    yield from (Pass("F", stage, number) for number in range(warmup))
     for number in range(microbatches):
-        if ahead + number < microbatches:
-            yield Pass("F", stage, ahead + number)
+        if warmup + number < microbatches:
+            yield Pass("F", stage, warmup + number)
         yield Pass("B", stage, number)
 
 
@@ -71,9 +71,9 @@ def simulated(order: Order) -> list[list[tuple[float, float]]]:
                 if not all(any(other in ended for other in either) for either in needed):
                     break
                 ready = max((ended[other] for either in needed for other in either if other in ended), default=0.0)
-                begin = max(ready, times[rank][-1][1] if times[rank] else 0.0)
-                ended[task] = begin + COSTS[task.kind] * share
-                times[rank].append((begin, ended[task]))
+                start = max(ready, times[rank][-1][1] if times[rank] else 0.0)
+                ended[task] = start + COSTS[task.kind] * share
+                times[rank].append((start, ended[task]))
                 moved = True
         if not moved:
             raise ValueError("This order of passes deadlocks.")
@@ -87,15 +87,15 @@ def _needs(task: Pass, last: int) -> list[tuple[Pass, ...]]:
         return [(Pass("F", stage - 1, number),)] if stage else []
     if kind == "W":
         return [(Pass("I", stage, number),)]
-    own: list[tuple[Pass, ...]] = [(Pass("F", stage, number),)]
-    return own if stage == last else [*own, (Pass("B", stage + 1, number), Pass("I", stage + 1, number))]
+    forward: list[tuple[Pass, ...]] = [(Pass("F", stage, number),)]
+    return forward if stage == last else [*forward, (Pass("B", stage + 1, number), Pass("I", stage + 1, number))]
 
 
 def idle_share(times: Sequence[Sequence[tuple[float, float]]]) -> float:
     """Return the fraction of the ranks' time, from the first start to the last end, without a pass."""
     every = [each for rank in times for each in rank]
-    span = max(end for _, end in every) - min(begin for begin, _ in every)
-    return 1.0 - sum(end - begin for begin, end in every) / (span * len(times))
+    span = max(end for _, end in every) - min(start for start, _ in every)
+    return 1.0 - sum(end - start for start, end in every) / (span * len(times))
 
 
 class ScheduleProfiler(StepProfiler):
@@ -135,19 +135,19 @@ class ScheduleProfiler(StepProfiler):
         if not self.recording:
             yield
             return
-        begin = self._now()
+        start = self._now()
         yield
-        self._passes.append((Pass(kind, stage, microbatch), begin, self._now()))
+        self._passes.append((Pass(kind, stage, microbatch), start, self._now()))
 
     def extend(self) -> None:
         """Add the time since the last pass to it."""
         if self.recording and self._passes:
-            task, begin, _ = self._passes[-1]
-            self._passes[-1] = task, begin, self._now()
+            task, start, _ = self._passes[-1]
+            self._passes[-1] = task, start, self._now()
 
     def noted(self) -> list[tuple[Pass, float, float]]:
         """Return the recorded passes, in order, in seconds of the host's clock; waits for the device."""
-        return [(task, self._seconds(begin), self._seconds(end)) for task, begin, end in self._passes]
+        return [(task, self._seconds(start), self._seconds(end)) for task, start, end in self._passes]
 
     def _recorded(self, step: int, collectives: Collectives) -> ScheduleTraced | None:
         ranks = collectives.gather_objects(self.noted())
@@ -173,18 +173,18 @@ def traced(
 ) -> ScheduleTraced | None:
     """Return the event on the ranks' passes of one step; None if they recorded nothing."""
     noted = [list(passes) for passes in ranks]
-    times = [[(begin, end) for _, begin, end in passes] for passes in noted]
+    times = [[(start, end) for _, start, end in passes] for passes in noted]
     every = [each for rank in times for each in rank]
     if not every:
         return None
-    first = min(begin for begin, _ in every)
+    first = min(start for start, _ in every)
     return ScheduleTraced(
         step=step,
         schedule=schedule,
         ranks=tuple(
             tuple(
-                Action(task.kind, task.stage, task.microbatch, begin - first, end - first)
-                for task, begin, end in passes
+                Action(task.kind, task.stage, task.microbatch, start - first, end - first)
+                for task, start, end in passes
             )
             for passes in noted
         ),

@@ -92,7 +92,7 @@ GROUPS = {"0.weight": Group(0.5), "0.bias": Group(0.5, decays=False), "1.bias": 
 
 
 @pytest.mark.parametrize("kernel", ["fused", "foreach", "for_loop"])
-def test_that_groups_are_trained_as_torch_trains_them_bit_for_bit(kernel: str) -> None:
+def test_groups_match_torch_exactly(kernel: str) -> None:
     ours, theirs = _model(), _model()
     job = Job.from_fields(
         optimizer="adamw", learning_rate=0.01, weight_decay=0.1, schedule="none", optimizer_kernel=kernel
@@ -120,7 +120,7 @@ def test_that_groups_are_trained_as_torch_trains_them_bit_for_bit(kernel: str) -
 
 @pytest.mark.parametrize("schedule", ["cosine", "onecycle"])
 @pytest.mark.parametrize("optimizer", FIELDS["optimizer"].choices)
-def test_that_a_state_of_groups_goes_on_bit_for_bit(optimizer: str, schedule: str) -> None:
+def test_group_state_resumes_exactly(optimizer: str, schedule: str) -> None:
     job = Job.from_fields(optimizer=optimizer, schedule=schedule, epochs=3, learning_rate=0.01, ema_decay=0.9)
 
     def optimizer_step(model: nn.Module) -> OptimizerStep:
@@ -143,7 +143,7 @@ def test_that_a_state_of_groups_goes_on_bit_for_bit(optimizer: str, schedule: st
 
 
 @pytest.mark.parametrize("optimizer", ["sgd", "adam", "adamw"])
-def test_that_a_state_taken_over_goes_on_bit_for_bit(optimizer: str) -> None:
+def test_state_resumes_exactly(optimizer: str) -> None:
     fields = {"optimizer": optimizer, "schedule": "cosine", "epochs": 3}
     first = _model()
     one = _optimizer_step(first, **fields)
@@ -161,7 +161,7 @@ def test_that_a_state_taken_over_goes_on_bit_for_bit(optimizer: str) -> None:
         assert torch.equal(ours, theirs)
 
 
-def test_that_the_state_takes_the_memory_format_of_the_weights_that_it_is_loaded_for() -> None:
+def test_loaded_state_takes_memory_format() -> None:
     """Fused optimizers go through weight and state side by side as they lie in memory."""
 
     def step(model: nn.Module, optimizer_step: OptimizerStep) -> None:
@@ -181,7 +181,7 @@ def test_that_the_state_takes_the_memory_format_of_the_weights_that_it_is_loaded
     torch.testing.assert_close(second.weight, first.weight, rtol=1e-5, atol=1e-7)
 
 
-def test_that_a_stage_with_nothing_to_train_has_an_updater_all_the_same() -> None:
+def test_optimizer_step_without_parameters() -> None:
     optimizer_step = OptimizerStep([], Job.from_fields(schedule="onecycle"), 4, CPU)
     before = optimizer_step.learning_rate
     optimizer_step.zero_grad()
@@ -190,7 +190,7 @@ def test_that_a_stage_with_nothing_to_train_has_an_updater_all_the_same() -> Non
     assert optimizer_step.state_dict()["state"] == {}
 
 
-def test_that_the_schedule_can_be_set_to_any_place() -> None:
+def test_schedule_can_be_set_to_any_step() -> None:
     for schedule in ("none", "step", "cosine", "onecycle"):
         stepped, placed = _model(), _model()
         fields = {"schedule": schedule, "epochs": 6, "learning_rate": 0.1, "optimizer": "adam"}
@@ -235,7 +235,7 @@ CLIPPED = {"schedule": "none", "weight_decay": 0.0}
 
 
 @pytest.mark.parametrize("limit", [1e-3, 0.7, 1e3])
-def test_that_gradients_are_clipped_as_torch_does_it_bit_for_bit(limit: float) -> None:
+def test_clipping_matches_torch_exactly(limit: float) -> None:
     model = _model()
     optimizer_step = _optimizer_step(model, clip_norm=limit, **CLIPPED)
     for _ in range(3):
@@ -267,7 +267,7 @@ def _on_ranks(work: Callable[[int, Callable[[Tensor], Tensor]], Any], ranks: int
         return [done.result() for done in [pool.submit(work, rank, adding.of(rank)) for rank in range(ranks)]]
 
 
-def test_that_ranks_that_hold_a_layer_each_or_nothing_clip_by_the_norm_of_all() -> None:
+def test_clipping_uses_norm_of_all_ranks() -> None:
     limit = 0.7
     model = _model()
     model(torch.ones(2, 5)).square().sum().backward()
@@ -331,7 +331,7 @@ def test_loss_scale_is_restored() -> None:
     assert float(again.scale(torch.ones(()))) == 16384.0
 
 
-def test_that_averages_follow_the_weights_and_take_their_place_for_a_while() -> None:
+def test_averages_replace_weights_temporarily() -> None:
     model = _model()
     optimizer_step = _optimizer_step(model, ema_decay=0.9, ema_ramp=0)
     average = [parameter.detach().clone() for parameter in model.parameters()]
@@ -351,7 +351,7 @@ def test_that_averages_follow_the_weights_and_take_their_place_for_a_while() -> 
         torch.testing.assert_close(ours, theirs, rtol=1e-6, atol=1e-7)
 
 
-def test_that_the_average_of_a_short_run_leaves_its_beginning() -> None:
+def test_averages_ramp_up() -> None:
     model = _model()
     optimizer_step = _optimizer_step(model, ema_decay=0.999, ema_ramp=20)
     average = [parameter.detach().clone() for parameter in model.parameters()]
@@ -365,7 +365,7 @@ def test_that_the_average_of_a_short_run_leaves_its_beginning() -> None:
         torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-7)
 
 
-def test_that_the_statistics_of_batchnorm_are_averaged_with_the_weights_and_go_on() -> None:
+def test_averages_include_batchnorm_statistics() -> None:
     def optimizer_step(model: nn.Module) -> OptimizerStep:
         buffers = [(name, buffer) for name, buffer in model.named_buffers() if buffer.is_floating_point()]
         return OptimizerStep(
@@ -390,7 +390,7 @@ def test_that_the_statistics_of_batchnorm_are_averaged_with_the_weights_and_go_o
     assert differences(one.state_dict(), two.state_dict()) == []
 
 
-def test_that_averages_go_on_from_a_state_and_begin_at_the_weights_without_one() -> None:
+def test_averages_resume_or_start_at_weights() -> None:
     first = _model()
     one = _optimizer_step(first, ema_decay=0.9)
     _step(first, one)
@@ -458,9 +458,7 @@ def test_skipped_step_moves_only_the_schedule(loss: float | None, gradient: floa
 
 
 @pytest.mark.parametrize(("loss", "gradient"), [(math.nan, math.nan), (0.5, math.inf)])
-def test_that_fp16s_scaler_sees_to_gradients_and_never_to_a_loss_that_is_not_finite(
-    loss: float, gradient: float
-) -> None:
+def test_scaler_ignores_nonfinite_loss(loss: float, gradient: float) -> None:
     model = _model()
     optimizer_step = _optimizer_step(model, precision="fp16", **SKIPPING)
     before = [parameter.detach().clone() for parameter in model.parameters()]
@@ -509,7 +507,7 @@ def _all_that_it_does(**fields: Any) -> tuple[Any, list[float]]:
 
 @pytest.mark.parametrize("optimizer", FIELDS["optimizer"].choices)
 @pytest.mark.parametrize("schedule", ["step", "cosine", "onecycle"])
-def test_that_fields_are_said_to_be_idle_where_they_change_nothing(optimizer: str, schedule: str) -> None:
+def test_idle_fields_are_reported(optimizer: str, schedule: str) -> None:
     chosen = {"optimizer": optimizer, "schedule": schedule}
     plain = _all_that_it_does(**chosen)
     idle = idle_by_needs(chosen)

@@ -19,7 +19,7 @@ def groups_of(task: str = "classification", **fields: object) -> dict[str, Group
     return parameter_groups(model, job)
 
 
-def test_that_all_parameters_are_alike_unless_the_job_says_otherwise() -> None:
+def test_parameter_groups_default_to_equal() -> None:
     assert set(groups_of(model="resnet18").values()) == {Group(1.0, True)}
 
 
@@ -36,7 +36,7 @@ def test_that_all_parameters_are_alike_unless_the_job_says_otherwise() -> None:
         ),
     ],
 )
-def test_that_norms_biases_and_tokens_are_spared_the_decay(
+def test_weight_decay_excludes_norms_biases_and_tokens(
     model: str, spared: tuple[str, ...], decays: tuple[str, ...]
 ) -> None:
     groups = groups_of(model=model, decay_norms=False)
@@ -44,7 +44,7 @@ def test_that_norms_biases_and_tokens_are_spared_the_decay(
     assert all(groups[name].decays for name in decays)
 
 
-def test_that_each_layer_has_a_share_of_the_next_ones_rate_and_the_head_its_own() -> None:
+def test_layer_decay_reduces_rates_by_depth() -> None:
     groups = groups_of(model="resnet18", layer_decay=0.5, head_rate=3.0)
     blocks = [groups[f"layer{stage}.{block}.conv1.weight"].rate for stage in range(1, 5) for block in range(2)]
     assert blocks == [0.5**depth for depth in range(8, 0, -1)]
@@ -52,12 +52,12 @@ def test_that_each_layer_has_a_share_of_the_next_ones_rate_and_the_head_its_own(
     assert groups["fc.weight"].rate == groups["fc.bias"].rate == 3.0
 
 
-def test_that_a_model_without_blocks_has_a_layer_for_each_module_with_weights() -> None:
+def test_layer_decay_without_blocks() -> None:
     groups = groups_of(model="mnist_cnn", layer_decay=0.5)
     assert sorted({group.rate for group in groups.values()}) == [0.125, 0.25, 0.5, 1.0]
 
 
-def test_that_what_stands_on_an_encoder_is_the_head() -> None:
+def test_layer_decay_treats_decoder_as_head() -> None:
     job = Job.from_fields(task="segmentation", model="unet", encoder="resnet18", image_size=64, freeze_epochs=100)
     model = TASKS["segmentation"].build_model(job, 5, 3)
     assert heads_of(model) == ("decoder", "segmentation_head")
@@ -65,7 +65,7 @@ def test_that_what_stands_on_an_encoder_is_the_head() -> None:
     assert taking == {"decoder", "segmentation_head"}
 
 
-def test_that_batchnorm_keeps_its_statistics_where_the_job_says_so_though_its_weights_train() -> None:
+def test_freeze_batchnorm_keeps_statistics() -> None:
     from engine.models.model_surgery import still_norms
 
     model = TASKS["classification"].build_model(Job.from_fields(model="resnet18"), 3, 3)

@@ -56,7 +56,7 @@ def slowest(cut: Cut) -> float:
     return max(sum(stage.seconds for stage in held if stage.group_rank == place) for place in range(len(cut.devices)))
 
 
-def test_that_stages_tell_what_they_hold_and_cost() -> None:
+def test_stages_have_contents_and_costs() -> None:
     cut = cut_of([1, 2, 3, 4], cuts=("p2",), in_flight=(2, 1), memory_bytes=(20_000, 5_000), seconds_per_byte=0.1)
     first, last = stages(cut)
     assert (first.group_rank, first.device, first.first_module, first.last_module) == (0, "cpu", "b0", "m2")
@@ -71,12 +71,12 @@ def test_that_stages_tell_what_they_hold_and_cost() -> None:
     assert first.share == pytest.approx(19 / 32)
 
 
-def test_that_what_does_not_fit_is_marked_at_all_stages_of_a_place() -> None:
+def test_stages_of_full_device_do_not_fit() -> None:
     cut = cut_of([1] * 4, (0, 1, 1, 0), cuts=("p0", "p1", "p2"), memory_bytes=(10_000, 40_000))
     assert [stage.over_memory for stage in stages(cut)] == [True, False, False, True]
 
 
-def test_that_a_recomputed_stage_keeps_its_inputs_and_computes_twice() -> None:
+def test_recomputed_stage_retains_only_inputs() -> None:
     kept = cut_of([1, 1], cuts=("p0",))
     recomputed = msgspec.structs.replace(kept, recomputed=True)
     assert stages(kept)[1].memory_bytes == 100 * 12 + 8 * (1000 + 10)
@@ -85,20 +85,20 @@ def test_that_a_recomputed_stage_keeps_its_inputs_and_computes_twice() -> None:
     assert [stage.seconds for stage in stages(recomputed)] == [4, 4]
 
 
-def test_that_nothing_travels_between_two_stages_of_one_place() -> None:
+def test_stages_of_one_device_transfer_nothing() -> None:
     cut = cut_of([1, 1, 1, 1], (0, 1, 1, 0), cuts=("p0", "p1", "p2"), seconds_per_byte=0.1)
     assert [stage.seconds for stage in stages(cut)] == pytest.approx([4, 4, 4, 4])
 
 
 @pytest.mark.parametrize("cuts", [(), ("p0", "p1"), ("p9",), ("p3",)])
-def test_that_cuts_that_are_none_are_refused(cuts: tuple[str, ...]) -> None:
+def test_stages_refuse_invalid_cuts(cuts: tuple[str, ...]) -> None:
     with pytest.raises(ValueError, match="cut"):
         stages(cut_of([1, 1, 1, 1], cuts=cuts))
     with pytest.raises(ValueError, match="order"):
         stages(cut_of([1, 1, 1, 1], (0, 1, 2), cuts=("p1", "p0")))
 
 
-def test_that_a_cut_moves_between_its_neighbours_alone() -> None:
+def test_moved_cut_stays_between_neighbors() -> None:
     cut = cut_of([1] * 6, (0, 1, 2), cuts=("p1", "p3"))
     assert reachable(cut, 0) == ("p0", "p1", "p2")
     assert reachable(cut, 1) == ("p2", "p3", "p4")
@@ -110,18 +110,18 @@ def test_that_a_cut_moves_between_its_neighbours_alone() -> None:
         moved(cut, 1, "p5")
 
 
-def test_that_the_automatic_cut_is_marked_as_chosen() -> None:
+def test_automatic_marks_cut_as_chosen() -> None:
     given_by_hand = cut_of([1, 1, 1, 3], cuts=("p0",), chosen=False)
     assert (automatic(given_by_hand).cuts, automatic(given_by_hand).chosen) == (("p2",), True)
 
 
-def test_that_a_slower_device_gets_less() -> None:
+def test_automatic_gives_slow_device_less() -> None:
     segments = tuple(segment(number, (1.0, 3.0)) for number in range(8))
     cut = automatic(cut_of([1] * 8, segments=segments))
     assert [stage.layers for stage in stages(cut)] == [6, 2]
 
 
-def test_that_a_cut_avoids_what_is_slow_to_send() -> None:
+def test_automatic_avoids_slow_transfers() -> None:
     segments = tuple(segment(number, (1.0, 1.0), output_bytes=1 if number == 1 else 1000) for number in range(6))
     assert best_cuts(cut_of([1] * 6, segments=segments)) == ("p2",)
     assert best_cuts(cut_of([1] * 6, segments=segments, seconds_per_byte=0.01)) == ("p1",)
@@ -129,7 +129,7 @@ def test_that_a_cut_avoids_what_is_slow_to_send() -> None:
 
 @settings(max_examples=60)
 @given(st.lists(st.tuples(st.integers(1, 50), st.integers(1, 50)), min_size=3, max_size=7), st.integers(2, 3))
-def test_that_passes_that_go_apart_are_balanced_apart(passes: list[tuple[int, int]], places: int) -> None:
+def test_automatic_balances_phases_separately(passes: list[tuple[int, int]], places: int) -> None:
     cut = cut_of([float(forward) for forward, _ in passes], tuple(range(places)), phased=True)
     segments = [
         msgspec.structs.replace(each, backward_s=(float(backward),) * places)
@@ -145,12 +145,12 @@ def test_that_passes_that_go_apart_are_balanced_apart(passes: list[tuple[int, in
     assert step(chosen) == min(map(step, itertools.combinations(range(1, len(passes)), places - 1)))
 
 
-def test_that_memory_comes_before_time() -> None:
+def test_automatic_prefers_fitting_memory() -> None:
     cut = cut_of([1] * 6, memory_bytes=(20_000, None))
     assert [stage.layers for stage in stages(automatic(cut))] == [2, 4]
 
 
-def test_that_too_few_places_are_told_in_numbers() -> None:
+def test_automatic_refuses_too_few_split_points() -> None:
     with pytest.raises(CannotCut, match="can be cut at 1 position, and 3 stages need 2") as refused:
         best_cuts(cut_of([1, 1], (0, 1, 2)))
     assert refused.value.field == "devices"
@@ -158,7 +158,7 @@ def test_that_too_few_places_are_told_in_numbers() -> None:
 
 
 @pytest.mark.parametrize("stage_ranks", [(0, 1), (0, 1, 0, 1), (0, 1, 1, 0)])
-def test_that_a_model_too_large_for_all_devices_is_told_in_numbers(stage_ranks: tuple[int, ...]) -> None:
+def test_automatic_refuses_too_large_model(stage_ranks: tuple[int, ...]) -> None:
     segments = tuple(segment(number, (1.0, 1.0), parameters=10**9) for number in range(8))
     cut = cut_of([1] * 8, stage_ranks, segments=segments, memory_bytes=(40 * GIB, 30 * GIB))
     with pytest.raises(CannotCut, match=r"at least [\d.]+ GiB and has (40|30).00 GiB free") as refused:
@@ -166,12 +166,12 @@ def test_that_a_model_too_large_for_all_devices_is_told_in_numbers(stage_ranks: 
     assert "activation checkpointing" in refused.value.remedy
 
 
-def test_that_a_refusal_travels_between_processes() -> None:
+def test_cannot_cut_survives_pickling() -> None:
     refusal = pickle.loads(pickle.dumps(CannotCut("it is too small", field="cuts", remedy="Take another.")))
     assert (str(refusal), refusal.field, refusal.remedy) == ("it is too small", "cuts", "Take another.")
 
 
-def test_that_a_cut_is_the_same_after_a_journey_as_json() -> None:
+def test_cut_survives_json() -> None:
     cut = automatic(cut_of([1, 2, 3, 4], memory_bytes=(None, GIB)))
     assert msgspec.json.decode(msgspec.json.encode(cut), type=Cut) == cut
 
@@ -211,7 +211,7 @@ def _cuts(draw: st.DrawFn, places: tuple[tuple[int, ...], ...], most: int) -> Cu
 
 @settings(max_examples=150)
 @given(_cuts(((0,), (0, 1), (0, 1, 2), (0, 1, 2, 3)), 8))
-def test_that_with_one_stage_per_device_no_cut_is_better(cut: Cut) -> None:
+def test_automatic_is_optimal_with_one_stage_per_device(cut: Cut) -> None:
     best = min(map(slowest, every_cut(cut)))
     if math.isinf(best):
         with pytest.raises(CannotCut, match="do not fit"):
@@ -222,7 +222,7 @@ def test_that_with_one_stage_per_device_no_cut_is_better(cut: Cut) -> None:
 
 @settings(max_examples=60)
 @given(_cuts(((0, 1, 0, 1), (0, 1, 1, 0), (0, 1, 2, 0, 1, 2)), 9))
-def test_that_with_several_stages_per_device_no_cut_of_a_small_model_is_better(cut: Cut) -> None:
+def test_automatic_is_optimal_for_small_models(cut: Cut) -> None:
     best = min(map(slowest, every_cut(cut)))
     assume(not math.isinf(best))
     assert slowest(automatic(cut)) == pytest.approx(best)
@@ -230,7 +230,7 @@ def test_that_with_several_stages_per_device_no_cut_of_a_small_model_is_better(c
 
 @settings(max_examples=40)  # drawn the same each time: nothing bounds how far the worst case is off
 @given(_cuts(((0, 1, 0, 1), (0, 1, 1, 0)), 12))
-def test_that_moving_a_cut_or_a_stage_at_a_time_comes_near_the_best(cut: Cut) -> None:
+def test_automatic_is_near_optimal(cut: Cut) -> None:
     cut = msgspec.structs.replace(cut, memory_bytes=(None, None))
     best = min(map(slowest, every_cut(cut)))
     with pytest.MonkeyPatch.context() as patch:
@@ -238,13 +238,13 @@ def test_that_moving_a_cut_or_a_stage_at_a_time_comes_near_the_best(cut: Cut) ->
         assert slowest(automatic(cut)) <= 1.3 * best
 
 
-def test_that_a_deep_model_is_cut_at_once() -> None:
+def test_automatic_is_fast_for_deep_models() -> None:
     cut = cut_of([1.0 + number % 7 for number in range(1000)], tuple(range(8)), memory_bytes=(GIB,) * 8)
     shares = [stage.share for stage in stages(automatic(cut))]
     assert max(shares) < 1.02 / 8
 
 
-def test_that_where_not_all_divisions_are_tried_the_better_of_two_beginnings_counts() -> None:
+def test_automatic_takes_better_of_two_starts() -> None:
     costs = [3, 1, 2, 8, 3, 3, 2, 3, 2, 8, 1, 8, 1, 2, 1, 1, 8]
     sizes = [5, 2, 5, 1, 1, 5, 20, 1, 5, 20, 5, 2, 20, 20, 5, 1, 1]
 

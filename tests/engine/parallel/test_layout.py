@@ -42,7 +42,7 @@ def made_by_torch(schedule: str, microbatches: int, devices: int, places: tuple[
 
 @pytest.mark.parametrize("devices", [1, 2, 3, 4])
 @pytest.mark.parametrize("schedule", FIELDS["pipeline_schedule"].choices)
-def test_that_a_number_of_microbatches_fits_where_torch_takes_it(schedule: str, devices: int) -> None:
+def test_fits_agrees_with_torch(schedule: str, devices: int) -> None:
     places = stage_ranks(schedule, devices, None)
     for microbatches in range(1, 18):
         try:
@@ -54,7 +54,7 @@ def test_that_a_number_of_microbatches_fits_where_torch_takes_it(schedule: str, 
 
 
 @pytest.mark.parametrize("schedule", list(MULTI))
-def test_that_stages_are_held_where_torchs_schedule_computes_them(schedule: str) -> None:
+def test_stage_ranks_match_torch_schedules(schedule: str) -> None:
     for devices in (2, 3, 4):
         places = stage_ranks(schedule, devices, None)
         made = made_by_torch(schedule, devices * 2, devices, places)
@@ -64,7 +64,7 @@ def test_that_stages_are_held_where_torchs_schedule_computes_them(schedule: str)
 
 
 @given(st.integers(1, 400), st.integers(1, 12), SCHEDULES)
-def test_that_the_chosen_microbatches_divide_the_batch_and_fit(batch: int, devices: int, schedule: str) -> None:
+def test_chosen_microbatches_divide_the_batch(batch: int, devices: int, schedule: str) -> None:
     chosen = choose_microbatches(batch, devices, schedule)
     possible = [n for n in range(1, batch + 1) if batch % n == 0 and fits(schedule, n, devices)]
     if chosen is None:
@@ -74,7 +74,7 @@ def test_that_the_chosen_microbatches_divide_the_batch_and_fit(batch: int, devic
         assert all(abs(chosen - 4 * devices) <= abs(other - 4 * devices) for other in possible)
 
 
-def test_that_choosing_among_a_million_images_takes_no_time() -> None:
+def test_choosing_microbatches_is_fast() -> None:
     assert choose_microbatches(1_000_000, 8, "zb1p") == 32
 
 
@@ -97,9 +97,7 @@ def test_that_choosing_among_a_million_images_takes_no_time() -> None:
         ({"strategy": "ddp_pipeline", "devices": ("cpu",) * 4, "accumulation": 4}, (2, 2, (0, 1), 4)),
     ],
 )
-def test_that_ranks_stages_and_microbatches_are_arranged_by_the_strategy(
-    fields: dict[str, Any], expected: tuple[Any, ...]
-) -> None:
+def test_layout_follows_the_strategy(fields: dict[str, Any], expected: tuple[Any, ...]) -> None:
     job = Job.from_fields(**fields)
     strategy = load_catalogue().strategy(job.parallel.strategy)
     assert strategy is not None

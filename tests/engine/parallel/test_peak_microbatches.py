@@ -48,7 +48,7 @@ def _most_kept(schedule: str, microbatches: int, devices: int, places: tuple[int
 
 @pytest.mark.parametrize("devices", [1, 2, 3, 4])
 @pytest.mark.parametrize("schedule", list(_TORCHS))
-def test_that_stages_keep_what_torchs_schedules_make_them_keep(schedule: str, devices: int) -> None:
+def test_in_flight_matches_torch_schedules(schedule: str, devices: int) -> None:
     tried = 0
     for per_device in (2, 3) if schedule == "interleaved_1f1b" else (None,):
         places = stage_ranks(schedule, devices, per_device)
@@ -59,7 +59,7 @@ def test_that_stages_keep_what_torchs_schedules_make_them_keep(schedule: str, de
     assert tried > 5
 
 
-def test_that_gpipe_keeps_all_microbatches_and_1f1b_as_many_as_stages_follow() -> None:
+def test_in_flight_of_gpipe_and_1f1b() -> None:
     assert in_flight("gpipe", 8, (0, 1, 2)) == (8, 8, 8)
     assert in_flight("1f1b", 8, (0, 1, 2)) == (3, 2, 1)
     assert in_flight("1f1b", 2, (0, 1, 2)) == (2, 2, 1)

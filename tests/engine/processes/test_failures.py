@@ -34,7 +34,7 @@ def test_weight_of_death_distinguishes_abort_from_other_signals(tmp_path: Path) 
     }
     assert weights.pop(-signal.SIGABRT) == failures.FOLLOWING
     assert set(weights.values()) == {failures.CERTAIN}
-    assert failures.weight_of_death(failures.death(1, 3, tmp_path / "none.log"), 3) == failures.OWN
+    assert failures.weight_of_death(failures.death(1, 3, tmp_path / "none.log"), 3) == failures.LIKELY
 
 
 def test_death_shows_the_end_of_the_log(tmp_path: Path) -> None:

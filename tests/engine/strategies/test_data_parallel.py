@@ -123,7 +123,7 @@ def _same(one: Any, other: Any, *, exactly: bool, statistics: bool = True) -> No
             torch.testing.assert_close(tensor, theirs[name], rtol=1e-5, atol=1e-7)
 
 
-def test_that_accumulation_does_not_change_the_training(job: Make, start: Start, model_file: Write) -> None:
+def test_accumulation_trains_equally(job: Make, start: Start, model_file: Write) -> None:
     fields = model_file(PLAIN) | {"epochs": 2}
     whole = start(job(**fields), every_step=True).completed()
     parts = start(job(accumulation=5, **fields), every_step=True).completed()
@@ -141,9 +141,7 @@ VARIATIONS: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("variation", some(VARIATIONS, everyday=["adamw", "checkpointed"]))
 @pytest.mark.parametrize("model", some(["plain", "batchnorm"], everyday=["batchnorm"]))
-def test_that_two_ranks_train_as_one_that_accumulates_two_parts(
-    job: Make, start: Start, model_file: Write, model: str, variation: str
-) -> None:
+def test_two_ranks_equal_accumulation(job: Make, start: Start, model_file: Write, model: str, variation: str) -> None:
     text = {"plain": PLAIN, "batchnorm": BATCHNORM}[model]
     fields = model_file(text) | {"epochs": 2} | VARIATIONS[variation]
     alone = start(job(accumulation=2, **fields), every_step=True).completed()
@@ -163,9 +161,7 @@ def test_that_two_ranks_train_as_one_that_accumulates_two_parts(
 
 
 @pytest.mark.parametrize("options", some([{}, {"static_graph": True}], everyday=[{}]), ids=["", "static_graph"])
-def test_that_ranks_that_accumulate_join_their_gradients_once(
-    job: Make, start: Start, model_file: Write, options: dict[str, Any]
-) -> None:
+def test_accumulating_ranks_reduce_once(job: Make, start: Start, model_file: Write, options: dict[str, Any]) -> None:
     fields = model_file(BATCHNORM) | {"epochs": 2, "clip_norm": 0.3}
     alone = start(job(accumulation=4, **fields), every_step=True).completed()
     ranks = start(job(2, strategy="ddp", accumulation=2, **options, **fields), every_step=True).completed()
@@ -174,7 +170,7 @@ def test_that_ranks_that_accumulate_join_their_gradients_once(
 
 
 @pytest.mark.long
-def test_that_ranks_with_fewer_images_than_parts_or_none_go_along(job: Make, start: Start, model_file: Write) -> None:
+def test_ranks_with_few_images_take_part(job: Make, start: Start, model_file: Write) -> None:
     fields = model_file(BATCHNORM) | {"batch_size": 5}
     alone = start(job(strategy="single", **fields), every_step=True).completed()
     assert len(alone.losses) == 14
@@ -196,16 +192,14 @@ OPTIONS: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("name", some(OPTIONS, everyday=["small buckets", "static graph, checkpointed"]))
-def test_that_no_option_of_ddp_changes_the_training(job: Make, start: Start, model_file: Write, name: str) -> None:
+def test_ddp_options_train_equally(job: Make, start: Start, model_file: Write, name: str) -> None:
     fields = model_file(BATCHNORM) | {"strategy": "ddp"}
     plain = start(job(2, **fields), every_step=True).completed()
     _same(start(job(2, **fields, **OPTIONS[name]), every_step=True).completed(), plain, exactly=True)
 
 
 @pytest.mark.parametrize("compression", some(["fp16", "bf16"], everyday=["bf16"]))
-def test_that_compressed_gradients_change_the_training_by_their_rounding_alone(
-    job: Make, start: Start, model_file: Write, compression: str
-) -> None:
+def test_compressed_gradients_only_round(job: Make, start: Start, model_file: Write, compression: str) -> None:
     fields = model_file(PLAIN) | {"strategy": "ddp"}
     plain = start(job(2, **fields), every_step=True).completed()
     rounded = start(job(2, gradient_compression=compression, **fields), every_step=True).completed()
@@ -213,12 +207,12 @@ def test_that_compressed_gradients_change_the_training_by_their_rounding_alone(
     assert rounded.losses != plain.losses
 
 
-def test_that_buffers_which_training_reads_are_rank_0s_on_all_ranks(job: Make, start: Start, model_file: Write) -> None:
+def test_buffers_are_broadcast_from_rank_0(job: Make, start: Start, model_file: Write) -> None:
     group = start(job(2, strategy="ddp", **model_file(MOVING)), every_step=True).completed()
     assert _last(group)["model"]["centre"].abs().max() > 0
 
 
-def test_that_sync_batchnorm_is_refused_on_the_cpu(job: Make, start: Start) -> None:
+def test_ddp_refuses_sync_batchnorm_on_cpu(job: Make, start: Start) -> None:
     group = start(job(2, strategy="ddp", sync_batchnorm=True))
     assert group.finish() == [1, 1]
     assert {failed.cause for failed in group.of(Failed)} == {
@@ -226,9 +220,7 @@ def test_that_sync_batchnorm_is_refused_on_the_cpu(job: Make, start: Start) -> N
     }
 
 
-def test_that_a_slower_rank_gets_a_smaller_share_and_the_training_stays_the_same(
-    job: Make, start: Start, model_file: Write
-) -> None:
+def test_slow_rank_gets_smaller_share(job: Make, start: Start, model_file: Write) -> None:
     fields = model_file(UNEVEN) | {"epochs": 2}
     alone = start(job(**fields), every_step=True).completed()
     ranks = start(job(2, strategy="ddp", balance="speed", **fields), every_step=True).completed()
@@ -243,7 +235,7 @@ def test_that_a_slower_rank_gets_a_smaller_share_and_the_training_stays_the_same
     _same(ranks, alone, exactly=False)
 
 
-def test_that_a_run_tells_where_the_time_of_its_second_step_went(job: Make, start: Start, model_file: Write) -> None:
+def test_ranks_report_times_of_second_step(job: Make, start: Start, model_file: Write) -> None:
     fields = model_file(UNEVEN) | {"strategy": "ddp", "accumulation": 2}
     group = start(job(2, **fields), every_step=True).completed()
     timed = group.of(RanksTimed)[0]
@@ -255,7 +247,7 @@ def test_that_a_run_tells_where_the_time_of_its_second_step_went(job: Make, star
     assert slow.compute_s > 0.012
 
 
-def test_that_a_model_without_blocks_to_compute_again_is_told_of(job: Make, start: Start, model_file: Write) -> None:
+def test_recompute_without_blocks_is_reported(job: Make, start: Start, model_file: Write) -> None:
     group = start(job(2, strategy="ddp", activation_checkpointing=True, **model_file(PLAIN))).completed()
     (warned,) = group.of(Warned)
     assert warned.code == "no_blocks"
@@ -263,7 +255,7 @@ def test_that_a_model_without_blocks_to_compute_again_is_told_of(job: Make, star
 
 @pytest.mark.long
 @pytest.mark.parametrize("strategy", some(["ddp", "fsdp", "pipeline"], everyday=["ddp"]))
-def test_that_ranks_find_one_loss_scale_for_fp16(job: Make, start: Start, model_file: Write, strategy: str) -> None:
+def test_ranks_share_loss_scale(job: Make, start: Start, model_file: Write, strategy: str) -> None:
     """The steps that are left out meanwhile differ, since parts of a batch overflow at other scales than the whole."""
     fields = model_file(LOUD) | {"precision": "fp16", "clip_norm": 0.5, "learning_rate": 0.002, "epochs": 6}
     alone = start(job(**fields), every_step=True).completed()

@@ -38,9 +38,7 @@ EVERYDAY = ("single, an image per part", "ddp, an image per part", "fsdp, unequa
 
 
 @pytest.mark.parametrize("edge", some(EDGES, EVERYDAY))
-def test_that_what_the_checks_just_let_pass_trains(
-    job: Callable[..., Job], start: Callable[..., Any], edge: str
-) -> None:
+def test_jobs_at_limits_of_checks_train(job: Callable[..., Job], start: Callable[..., Any], edge: str) -> None:
     asked = job(**EDGES[edge])
     assert errors(problems(asked, load_catalogue())) == []
     start(asked).completed()

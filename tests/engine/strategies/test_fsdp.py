@@ -45,7 +45,7 @@ def assert_same_training(group: Any, single: Any, rtol: float = 0.0) -> None:
     assert_equal(checkpoint(group, "best"), checkpoint(single, "best"), rtol)
 
 
-def test_that_two_ranks_train_bit_for_bit_as_one_fed_both_shares_in_turn(job: Make, start: Start) -> None:
+def test_fsdp_two_ranks_are_exact(job: Make, start: Start) -> None:
     single = start(job(accumulation=2, epochs=5), every_step=True).completed()
     group = start(job(cpus=2, strategy="fsdp", epochs=5), every_step=True).completed()
     assert len(single.losses) == 30
@@ -100,7 +100,7 @@ BATCH_NORM = BLOCKS.replace("NORM", "BatchNorm1d")
     ],
     ids=["checkpointing", "adamw-averaged", "clipped"],
 )
-def test_that_blocks_train_as_on_one_device(
+def test_fsdp_blocks_train_equally(
     job: Make, start: Start, model_file: WriteModel, fields: dict[str, Any], rtol: float
 ) -> None:
     fields = {"epochs": 2} | fields | model_file(LAYER_NORM)
@@ -109,7 +109,7 @@ def test_that_blocks_train_as_on_one_device(
     assert_same_training(group, single, rtol)
 
 
-def test_that_a_weight_in_common_is_one_also_across_blocks(job: Make, start: Start, model_file: WriteModel) -> None:
+def test_fsdp_shares_tied_weights(job: Make, start: Start, model_file: WriteModel) -> None:
     common = "self.blocks[2].one.weight = self.blocks[0].one.weight"
     fields = {"epochs": 2} | model_file(LAYER_NORM.replace("self.alias", f"{common}; self.alias"))
     single = start(job(accumulation=2, **fields), every_step=True).completed()
@@ -120,9 +120,7 @@ def test_that_a_weight_in_common_is_one_also_across_blocks(job: Make, start: Sta
 
 
 @pytest.mark.long
-def test_that_layers_used_by_one_rank_or_by_none_are_moved_as_by_ddp(
-    job: Make, start: Start, model_file: WriteModel
-) -> None:
+def test_fsdp_unused_layers_match_ddp(job: Make, start: Start, model_file: WriteModel) -> None:
     text = LAYER_NORM.replace(
         "self.alias =",
         "self.some, self.early, self.none = (nn.Linear(64, 64) for _ in range(3)); self.passes = 0; self.alias =",
@@ -146,7 +144,7 @@ def test_that_layers_used_by_one_rank_or_by_none_are_moved_as_by_ddp(
 
 
 @pytest.mark.long
-def test_that_batchnorm_statistics_are_rank_0s_as_under_ddp(job: Make, start: Start, model_file: WriteModel) -> None:
+def test_fsdp_batchnorm_matches_ddp(job: Make, start: Start, model_file: WriteModel) -> None:
     fields = {"epochs": 2} | model_file(BATCH_NORM)
     ddp = start(job(cpus=2, strategy="ddp", **fields), every_step=True).completed()
     group = start(job(cpus=2, strategy="fsdp", **fields), every_step=True).completed()
@@ -163,7 +161,7 @@ def test_that_batchnorm_statistics_are_rank_0s_as_under_ddp(job: Make, start: St
     ],
     ids=["unequal", "empty", "empty-chunks"],
 )
-def test_that_shares_of_unequal_size_and_empty_ones_change_nothing(
+def test_fsdp_unequal_shares_train_equally(
     job: Make, start: Start, model_file: WriteModel, cpus: int, fields: dict[str, Any]
 ) -> None:
     fields = {"epochs": 2} | fields | model_file(LAYER_NORM)
@@ -173,7 +171,7 @@ def test_that_shares_of_unequal_size_and_empty_ones_change_nothing(
 
 
 @pytest.mark.long
-def test_that_empty_chunks_leave_batchnorm_statistics_alone(job: Make, start: Start, model_file: WriteModel) -> None:
+def test_fsdp_empty_chunks_keep_batchnorm(job: Make, start: Start, model_file: WriteModel) -> None:
     wider = "self.norm(self.one(x)[..., None].repeat(1, 1, 2))[..., 0]"  # two values of each image
     fields = {"batch_size": 6, "accumulation": 5} | model_file(BATCH_NORM.replace("self.norm(self.one(x))", wider))
     group = start(job(cpus=2, strategy="fsdp", **fields), every_step=True).completed()
@@ -182,9 +180,7 @@ def test_that_empty_chunks_leave_batchnorm_statistics_alone(job: Make, start: St
 
 
 @pytest.mark.long
-def test_that_replicas_of_sharded_models_train_as_one_device_fed_all_shares_in_turn(
-    job: Make, start: Start, model_file: WriteModel
-) -> None:
+def test_hsdp_replicas_are_exact(job: Make, start: Start, model_file: WriteModel) -> None:
     fields = {"epochs": 2, "clip_norm": 0.5, "ema_decay": 0.9} | model_file(LAYER_NORM)
     single = start(job(accumulation=4, **fields), every_step=True).completed()
     group = start(job(cpus=4, strategy="hsdp", replicas=2, **fields), every_step=True).completed()
@@ -192,7 +188,7 @@ def test_that_replicas_of_sharded_models_train_as_one_device_fed_all_shares_in_t
 
 
 @pytest.mark.long
-def test_that_a_checkpoint_goes_from_strategy_to_strategy(job: Make, start: Start, model_file: WriteModel) -> None:
+def test_fsdp_checkpoint_loads_elsewhere(job: Make, start: Start, model_file: WriteModel) -> None:
     fields = {"optimizer": "adamw", "learning_rate": 0.003, "schedule": "none", "ema_decay": 0.9}
     fields |= model_file(LAYER_NORM)
     straight = start(job(accumulation=2, epochs=4, **fields), every_step=True).completed()
@@ -212,7 +208,7 @@ def test_that_a_checkpoint_goes_from_strategy_to_strategy(job: Make, start: Star
     assert_equal(ours["optimizer"]["ema"], theirs["optimizer"]["ema"])
 
 
-def test_that_bf16_shards_are_kept_and_joined_in_fp32(job: Make, start: Start, model_file: WriteModel) -> None:
+def test_fsdp_bf16_keeps_fp32_shards(job: Make, start: Start, model_file: WriteModel) -> None:
     with_buffer = BATCH_NORM.replace("self.alias =", 'self.register_buffer("shift", torch.ones(64)); self.alias =')
     fields = model_file(with_buffer.replace("self.last(self.blocks(", "self.last(self.shift + self.blocks("))
     exact = start(job(cpus=2, strategy="ddp", **fields), every_step=True).completed()
@@ -225,7 +221,7 @@ def test_that_bf16_shards_are_kept_and_joined_in_fp32(job: Make, start: Start, m
 
 
 @pytest.mark.long
-def test_that_fp16_scales_the_loss_as_on_one_device(job: Make, start: Start, model_file: WriteModel) -> None:
+def test_fsdp_fp16_scales_loss(job: Make, start: Start, model_file: WriteModel) -> None:
     fields = {"precision": "fp16", "epochs": 2} | model_file(LAYER_NORM)
     single = start(job(accumulation=2, **fields), every_step=True).completed()
     group = start(job(cpus=2, strategy="fsdp", **fields), every_step=True).completed()
@@ -234,9 +230,7 @@ def test_that_fp16_scales_the_loss_as_on_one_device(job: Make, start: Start, mod
 
 
 @pytest.mark.parametrize("strategy", ["ddp", "fsdp", pytest.param("zero1", marks=pytest.mark.long)])
-def test_that_a_first_step_that_overflows_on_one_rank_is_left_out_on_all(
-    job: Make, start: Start, model_file: WriteModel, strategy: str
-) -> None:
+def test_fsdp_overflow_skips_on_all_ranks(job: Make, start: Start, model_file: WriteModel, strategy: str) -> None:
     text = LAYER_NORM.replace(
         FORWARD,
         """
@@ -255,9 +249,7 @@ def test_that_a_first_step_that_overflows_on_one_rank_is_left_out_on_all(
 
 
 @pytest.mark.long
-def test_that_shares_by_speed_give_a_slow_rank_less_and_change_nothing_else(
-    job: Make, start: Start, model_file: WriteModel
-) -> None:
+def test_fsdp_balances_by_speed(job: Make, start: Start, model_file: WriteModel) -> None:
     pause = FORWARD.replace(
         "        return", "        if dist.is_initialized() and dist.get_rank(): time.sleep(0.03)\n        return"
     )
@@ -272,7 +264,7 @@ def test_that_shares_by_speed_give_a_slow_rank_less_and_change_nothing_else(
     assert_same_training(group, single, 1e-4)
 
 
-def test_that_the_user_is_told_of_a_model_without_blocks(job: Make, start: Start) -> None:
+def test_fsdp_reports_model_without_blocks(job: Make, start: Start) -> None:
     group = start(job(cpus=2, strategy="fsdp")).completed()
     assert [warning.code for warning in group.of(Warned, 0)] == ["no_blocks"]
     assert not group.of(Warned, 1)
@@ -287,7 +279,7 @@ def test_that_the_user_is_told_of_a_model_without_blocks(job: Make, start: Start
     ],
     ids=["view", "scalar", "precisions"],
 )
-def test_that_what_cannot_be_sharded_is_refused_with_a_remedy(
+def test_fsdp_refuses_unshardable_model(
     job: Make, start: Start, model_file: WriteModel, refused: tuple[str, dict[str, Any], str]
 ) -> None:
     change, fields, words = refused
@@ -308,7 +300,7 @@ class Tied(nn.Module):
         self.alias = self.rows[2].extra
 
 
-def test_that_blocks_with_something_in_common_are_not_sharded_apart() -> None:
+def test_fsdp_groups_blocks_with_shared_weights() -> None:
     model = Tied()
     assert [path for path, _ in blocks(model)] == ["rows.0", "rows.1", "rows.2"]
     assert separate_blocks(model) == []
@@ -316,7 +308,7 @@ def test_that_blocks_with_something_in_common_are_not_sharded_apart() -> None:
     assert separate_blocks(model) == [model.rows[2]]
 
 
-def test_that_parameters_in_the_same_memory_are_named_and_one_parameter_twice_is_not() -> None:
+def test_overlapping_parameters_are_named() -> None:
     model = Tied()
     assert tied_views(model) == ()
     flat = torch.zeros(40)

@@ -33,7 +33,7 @@ def build_model(num_classes):
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
-def test_that_two_pipelines_train_as_one_device(
+def test_hybrid_trains_equally(
     job: Make, start: Start, model_file: Callable[[str], dict[str, str]], schedule: str
 ) -> None:
     fields = {**model_file(PLAIN), "epochs": 2, "clip_norm": 0.5, "ema_decay": 0.9, "batch_size": 24}
@@ -56,7 +56,7 @@ def test_that_two_pipelines_train_as_one_device(
 
 
 @pytest.mark.parametrize("schedule", some(("1f1b", "zbv"), everyday=("1f1b",)))
-def test_that_a_replica_without_images_adds_nothing(
+def test_hybrid_replica_without_images(
     job: Make, start: Start, model_file: Callable[[str], dict[str, str]], tmp_path: Path, schedule: str
 ) -> None:
     for place, count in {"train/a": 1, "train/b": 0, "val/a": 1, "val/b": 1}.items():
@@ -78,7 +78,7 @@ def test_that_a_replica_without_images_adds_nothing(
         assert one.measures == pytest.approx(another.measures, rel=1e-4)
 
 
-def test_that_all_replicas_validate_with_the_first_ones_statistics(
+def test_hybrid_replicas_share_statistics(
     job: Make, start: Start, model_file: Callable[[str], dict[str, str]], images: Path
 ) -> None:
     text = PLAIN.replace("nn.ReLU(), nn.Conv2d(8, 8, 3)", "nn.BatchNorm2d(8), nn.ReLU(), nn.Conv2d(8, 8, 3)")

@@ -14,7 +14,7 @@ from tests.engine.supervisor.supervised import wait_until
 
 
 @pytest.mark.parametrize(("strategy", "cpus"), [("ddp", 2), ("pipeline", 2), ("fsdp", 2), ("hsdp", 4)])
-def test_that_nothing_listens_on_a_network_address(
+def test_ranks_listen_on_loopback_only(
     job: Callable[..., Job], start: Callable[..., Any], forker: Any, strategy: str, cpus: int
 ) -> None:
     group = start(job(cpus=cpus, strategy=strategy, epochs=100_000))

@@ -17,7 +17,7 @@ Start = Callable[..., Any]
 
 
 @pytest.mark.long
-def test_that_model_parallel_is_a_single_device_to_the_last_bit(job: Make, start: Start) -> None:
+def test_model_parallel_is_exact(job: Make, start: Start) -> None:
     fields = {"model": "resnet18", "image_size": 32, "batch_size": 24, "epochs": 2}
     single = start(job(**fields), every_step=True).completed()
     group = start(job(cpus=3, strategy="model_parallel", **fields), every_step=True).completed()
@@ -31,7 +31,7 @@ def test_that_model_parallel_is_a_single_device_to_the_last_bit(job: Make, start
         np.testing.assert_allclose(list(one.measures.values()), list(another.measures.values()), rtol=1e-6)
 
 
-def test_that_one_device_works_at_a_time(job: Make, start: Start) -> None:
+def test_model_parallel_uses_one_device_at_a_time(job: Make, start: Start) -> None:
     group = start(job(cpus=2, strategy="model_parallel", epochs=3, accumulation=2)).completed()
     event, *_ = group.of(ScheduleTraced, 0)
     assert event.theory == 0.5

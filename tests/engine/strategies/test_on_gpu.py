@@ -27,7 +27,7 @@ TOLERANCE = {"fp32": 2e-2, "bf16": 5e-2, "fp16": 2e-2}
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16", "fp16"])
 @pytest.mark.parametrize("strategy", ["single", "ddp", "fsdp"])
-def test_that_one_gpu_trains_as_the_cpu_does(
+def test_gpu_trains_like_cpu(
     job: Callable[..., Job],
     start: Callable[..., Any],
     model_file: Callable[[str], dict[str, str]],
@@ -45,7 +45,7 @@ def test_that_one_gpu_trains_as_the_cpu_does(
 
 @pytest.mark.parametrize("fields", [{"memory_format": "channels_last"}, {"compile": "on"}], ids=["last", "compiled"])
 @pytest.mark.parametrize("strategy", ["single", "ddp"])
-def test_that_one_gpu_trains_the_same_whatever_way_it_computes(
+def test_gpu_options_train_equally(
     job: Callable[..., Job],
     start: Callable[..., Any],
     model_file: Callable[[str], dict[str, str]],
@@ -62,7 +62,7 @@ def test_that_one_gpu_trains_the_same_whatever_way_it_computes(
 
 @pytest.mark.skipif(torch.cuda.device_count() < 2, reason="there are fewer than two CUDA GPUs on this machine")
 @pytest.mark.parametrize("strategy", ["dp", "ddp", "fsdp", "model_parallel", "pipeline"])
-def test_that_two_gpus_train_as_two_cpu_workers_do(
+def test_two_gpus_train_like_two_cpus(
     job: Callable[..., Job], start: Callable[..., Any], model_file: Callable[[str], dict[str, str]], strategy: str
 ) -> None:
     fields = {**model_file(MODEL), "epochs": 2, "precision": "fp32"}

@@ -84,9 +84,7 @@ def assert_same_training(group: Any, other: Any, *, weights_rtol: float = 0.0) -
 
 
 @pytest.mark.parametrize("schedule", EVERYDAY)
-def test_that_a_schedule_changes_nothing_in_the_training(
-    job: Make, start: Start, model_file: ModelFile, schedule: str
-) -> None:
+def test_pipeline_schedules_train_equally(job: Make, start: Start, model_file: ModelFile, schedule: str) -> None:
     fields = {**model_file(NORMS), "epochs": 2, "clip_norm": 0.5, "ema_decay": 0.9}
     single = start(job(accumulation=4, **fields), every_step=True).completed()
     piped = start(
@@ -115,7 +113,7 @@ def test_that_a_schedule_changes_nothing_in_the_training(
         for schedule in SCHEDULES
     ],
 )
-def test_that_every_family_of_models_trains_bit_for_bit_alike(
+def test_pipeline_trains_model_families_exactly(
     job: Make, start: Start, model_file: ModelFile, family: str, schedule: str
 ) -> None:
     """ConvNeXt but for rounding: its activations are channels-last, and what crosses a cut is contiguous."""
@@ -128,9 +126,7 @@ def test_that_every_family_of_models_trains_bit_for_bit_alike(
 
 
 @pytest.mark.parametrize("schedule", EVERYDAY)
-def test_that_accumulation_goes_through_a_batch_in_rounds(
-    job: Make, start: Start, model_file: ModelFile, schedule: str
-) -> None:
+def test_pipeline_accumulates_in_rounds(job: Make, start: Start, model_file: ModelFile, schedule: str) -> None:
     fields = {**model_file(NORMS), "batch_size": 24}
     single = start(job(accumulation=8, **fields), every_step=True).completed()
     piped = start(
@@ -141,18 +137,14 @@ def test_that_accumulation_goes_through_a_batch_in_rounds(
 
 
 @pytest.mark.parametrize("schedule", some(("1f1b", "zb1p"), everyday=("zb1p",)))
-def test_that_dropout_draws_on_each_stage_in_the_order_of_microbatches(
-    job: Make, start: Start, model_file: ModelFile, schedule: str
-) -> None:
+def test_pipeline_dropout_follows_microbatches(job: Make, start: Start, model_file: ModelFile, schedule: str) -> None:
     fields = {**model_file(DROPS), "cpus": 2, "strategy": "pipeline", "microbatches": 4, "cuts": ("_2",)}
     group = start(job(pipeline_schedule=schedule, **fields), every_step=True)
     assert_same_training(group.completed(), start(job(**fields), every_step=True).completed())
 
 
 @pytest.mark.parametrize("schedule", EVERYDAY)
-def test_that_fp16_scales_the_loss_alike_on_all_stages(
-    job: Make, start: Start, model_file: ModelFile, schedule: str
-) -> None:
+def test_pipeline_shares_loss_scale(job: Make, start: Start, model_file: ModelFile, schedule: str) -> None:
     fields = {**model_file(NORMS), "precision": "fp16"}
     single = start(job(accumulation=4, **fields), every_step=True).completed()
     piped = start(
@@ -164,7 +156,7 @@ def test_that_fp16_scales_the_loss_alike_on_all_stages(
 
 
 @pytest.mark.long
-def test_that_activation_checkpointing_changes_nothing(job: Make, start: Start, model_file: ModelFile) -> None:
+def test_pipeline_recomputes_exactly(job: Make, start: Start, model_file: ModelFile) -> None:
     fields = {**model_file(NORMS), "cpus": 2, "strategy": "pipeline", "microbatches": 4}
     for schedule in ("1f1b", "interleaved_1f1b"):
         kept = start(job(pipeline_schedule=schedule, **fields), every_step=True).completed()
@@ -175,7 +167,7 @@ def test_that_activation_checkpointing_changes_nothing(job: Make, start: Start, 
 
 
 @pytest.mark.parametrize("schedule", EVERYDAY)
-def test_that_a_frozen_part_is_left_alone(job: Make, start: Start, model_file: ModelFile, schedule: str) -> None:
+def test_pipeline_leaves_frozen_stage(job: Make, start: Start, model_file: ModelFile, schedule: str) -> None:
     frozen = NORMS.replace(
         "    return nn.Sequential(\n        block(3, 8)", "    model = nn.Sequential(\n        block(3, 8)"
     )
@@ -190,9 +182,7 @@ def test_that_a_frozen_part_is_left_alone(job: Make, start: Start, model_file: M
 
 
 @pytest.mark.long
-def test_that_a_run_goes_on_under_other_schedules_and_strategies(
-    job: Make, start: Start, model_file: ModelFile
-) -> None:
+def test_pipeline_resumes_under_other_schedules(job: Make, start: Start, model_file: ModelFile) -> None:
     fields = {**model_file(NORMS), "ema_decay": 0.9, "schedule": "none"}
     whole = start(job(accumulation=4, epochs=4, **fields)).completed()
     settings: list[dict[str, Any]] = [
@@ -212,7 +202,7 @@ def test_that_a_run_goes_on_under_other_schedules_and_strategies(
 
 
 @pytest.mark.parametrize("schedule", EVERYDAY)
-def test_that_a_recorded_step_tells_every_action(job: Make, start: Start, model_file: ModelFile, schedule: str) -> None:
+def test_pipeline_traces_every_action(job: Make, start: Start, model_file: ModelFile, schedule: str) -> None:
     group = start(
         job(cpus=2, strategy="pipeline", pipeline_schedule=schedule, microbatches=4, epochs=4, **model_file(NORMS))
     ).completed()
@@ -237,7 +227,7 @@ def test_that_a_recorded_step_tells_every_action(job: Make, start: Start, model_
     assert max(end for _, end in begun.values()) == pytest.approx(event.span_s)
 
 
-def test_that_a_place_that_the_model_has_not_is_named(job: Make, start: Start, model_file: ModelFile) -> None:
+def test_pipeline_refuses_unknown_cut(job: Make, start: Start, model_file: ModelFile) -> None:
     group = start(job(cpus=2, strategy="pipeline", cuts=("nowhere",), **model_file(NORMS)))
     assert group.finish() == [1, 1]
     causes = {failed.cause for failed in group.of(Failed)}
@@ -245,7 +235,7 @@ def test_that_a_place_that_the_model_has_not_is_named(job: Make, start: Start, m
     assert "nowhere" in causes.pop()
 
 
-def test_that_given_cuts_are_kept(job: Make, start: Start, model_file: ModelFile) -> None:
+def test_pipeline_uses_given_cuts(job: Make, start: Start, model_file: ModelFile) -> None:
     group = start(job(cpus=2, strategy="pipeline", cuts=("_1_2",), **model_file(NORMS))).completed()
     (planned,) = group.of(Planned)
     assert planned.cut.cuts == ("_1_2",)
@@ -261,7 +251,7 @@ def test_that_given_cuts_are_kept(job: Make, start: Start, model_file: ModelFile
         ({"pipeline_schedule": "zb1p", "activation_checkpointing": True}, "Choose 1F1B"),
     ],
 )
-def test_that_what_a_pipeline_cannot_do_is_refused(job: Make, fields: dict[str, Any], words: str) -> None:
+def test_pipeline_refuses_unsupported_jobs(job: Make, fields: dict[str, Any], words: str) -> None:
     made = job(cpus=2, strategy="pipeline", **fields)
     spec = WorkerSpec(
         run_folder="", job=made, rank=0, world_size=2, devices=made.parallel.devices, rendezvous="", threads=1

@@ -36,7 +36,7 @@ def build_model(num_classes):
 
 
 @pytest.mark.parametrize("strategy", ["ddp", "fsdp", "pipeline"])
-def test_that_every_name_of_the_plain_model_is_saved(
+def test_state_dict_has_plain_names(
     job: Callable[..., Job], start: Callable[..., Any], model_file: Callable[[str], dict[str, str]], strategy: str
 ) -> None:
     fields = model_file(ODD)

@@ -36,7 +36,7 @@ def build_model(num_classes):
     some([("ddp", 2, 0), ("ddp", 3, 2), ("fsdp", 2, 1), ("hsdp", 4, 2)], everyday=[("ddp", 3, 2), ("fsdp", 2, 1)]),
     ids=str,
 )
-def test_that_the_rank_that_the_others_wait_for_is_named(
+def test_slowest_rank_is_found(
     job: Callable[..., Job],
     start: Callable[..., Any],
     model_file: Callable[[str], dict[str, str]],
@@ -56,14 +56,12 @@ def test_that_the_rank_that_the_others_wait_for_is_named(
             assert rank == slow or times.waiting_s - event.ranks[slow].waiting_s > PAUSE_S
 
 
-def test_that_no_event_is_told_of_a_step_that_was_not_recorded(
-    job: Callable[..., Job], start: Callable[..., Any]
-) -> None:
+def test_rank_times_need_a_recorded_step(job: Callable[..., Job], start: Callable[..., Any]) -> None:
     group = start(job(cpus=2, strategy="ddp", batch_size=72, epochs=1)).completed()  # a single step
     assert not group.of(RanksTimed)
 
 
-def test_that_a_union_covers_what_its_intervals_cover() -> None:
+def test_union_merges_intervals() -> None:
     assert union([]) == []
     assert union([(3, 4), (0, 1), (0.5, 2), (2, 2.5)]) == [(0, 2.5), (3, 4)]
     assert union([(0, 9), (1, 2)]) == [(0, 9)]

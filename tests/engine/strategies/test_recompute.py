@@ -56,7 +56,7 @@ def _train(model: nn.Module, side: int, parts: int = 2) -> list[Tensor]:
 
 
 @pytest.mark.parametrize("name", ["resnet18", "vit", "mobilenet_v3_small", "convnext", "densenet"])
-def test_that_losses_weights_and_statistics_are_the_same_bit_for_bit(name: str) -> None:
+def test_recompute_is_exact(name: str) -> None:
     plain = _build(name)
     checkpointed = copy.deepcopy(plain)
     assert checkpoint_blocks(checkpointed) == len(blocks(plain)) > 1
@@ -67,7 +67,7 @@ def test_that_losses_weights_and_statistics_are_the_same_bit_for_bit(name: str) 
         assert torch.equal(ours, theirs), key
 
 
-def test_that_a_buffer_that_the_output_depends_on_is_as_it_was_at_first() -> None:
+def test_recompute_restores_buffers() -> None:
     class Counting(nn.Module):
         """Scales its input by how often it was called."""
 
@@ -99,7 +99,7 @@ def test_that_a_buffer_that_the_output_depends_on_is_as_it_was_at_first() -> Non
     assert all(map(torch.equal, *gradients))
 
 
-def test_that_a_part_of_a_traced_model_can_be_computed_again_twice() -> None:
+def test_recompute_twice_of_traced_stage() -> None:
     """As a zero-bubble schedule does, for the gradients of the inputs and of the weights apart."""
     torch.manual_seed(0)
     model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Dropout(0.5), nn.Conv2d(4, 4, 3))
@@ -135,7 +135,7 @@ def _bytes_kept(function: Callable[[], Tensor], parameters: set[int]) -> int:
     return sum(kept.values())
 
 
-def test_that_less_is_kept_for_the_backward_pass() -> None:
+def test_recompute_saves_memory() -> None:
     plain = _build("resnet18")
     checkpointed = copy.deepcopy(plain)
     checkpoint_blocks(checkpointed)
@@ -148,7 +148,7 @@ def test_that_less_is_kept_for_the_backward_pass() -> None:
     assert kept[1] < 0.55 * kept[0]
 
 
-def test_that_nothing_is_kept_or_computed_again_without_gradients() -> None:
+def test_recompute_is_skipped_without_gradients() -> None:
     model = _build("resnet18").eval()
     checkpoint_blocks(model)
     with torch.no_grad():
@@ -156,7 +156,7 @@ def test_that_nothing_is_kept_or_computed_again_without_gradients() -> None:
     assert output.grad_fn is None
 
 
-def test_that_blocks_are_the_outermost_items_with_several_layers() -> None:
+def test_blocks_are_outermost() -> None:
     names = [name for name, _ in blocks(_build("resnet18"))]
     assert names == [f"layer{row}.{item}" for row in range(1, 5) for item in range(2)]
     assert [name for name, _ in blocks(_build("vit"))] == [f"encoder.layers.encoder_layer_{item}" for item in range(3)]

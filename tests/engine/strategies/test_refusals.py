@@ -71,7 +71,7 @@ def build_model(num_classes):
 """
 
 
-def test_that_a_model_with_tied_views_is_refused_by_fsdp_with_their_names(
+def test_fsdp_refuses_tied_views(
     job: Callable[..., Job], start: Callable[..., Any], model_file: Callable[[str], dict[str, str]]
 ) -> None:
     group = start(job(cpus=2, strategy="fsdp", **model_file(TIED_VIEWS)))
@@ -84,7 +84,7 @@ def test_that_a_model_with_tied_views_is_refused_by_fsdp_with_their_names(
     assert "DistributedDataParallel" in cause
 
 
-def test_that_more_stages_than_places_fail_with_the_number_of_both(
+def test_pipeline_refuses_too_many_stages(
     job: Callable[..., Job], start: Callable[..., Any], model_file: Callable[[str], dict[str, str]]
 ) -> None:
     fields = model_file(

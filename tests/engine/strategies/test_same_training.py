@@ -185,7 +185,7 @@ def _reference(job: Job, chunks: tuple[int, ...], statistics_of: tuple[int, ...]
 
 
 @pytest.mark.parametrize(("model", "name"), _cases())
-def test_that_the_training_is_that_of_plain_torch(
+def test_training_matches_plain_torch(
     job: Callable[..., Job],
     start: Callable[..., Any],
     model_file: Callable[[str], dict[str, str]],

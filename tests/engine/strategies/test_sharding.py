@@ -35,7 +35,7 @@ def mesh() -> Iterator[DeviceMesh]:
     dist.destroy_process_group()
 
 
-def test_that_layers_are_moved_in_the_steps_alone_in_which_they_are_used(mesh: DeviceMesh) -> None:
+def test_sharded_layers_move_only_if_used(mesh: DeviceMesh) -> None:
     model = Some()
     group = fully_shard(model, mesh=mesh)
     join_unused(group)

@@ -8,11 +8,11 @@ from engine.strategies.base import StepResult
 from engine.strategies.single import summed
 
 
-def test_that_the_parts_of_a_step_are_told_as_one() -> None:
+def test_summed_merges_results() -> None:
     parts = [StepResult(torch.tensor(0.5 * n), torch.tensor(n), n + 1) for n in (1, 2, 3)]
     whole = summed(parts)
     assert (float(whole.loss), int(whole.correct), whole.images) == (3.0, 6, 9)  # type: ignore[arg-type]
 
 
-def test_that_parts_whose_outputs_are_another_ranks_tell_nothing() -> None:
+def test_summed_of_empty_results() -> None:
     assert summed([StepResult(None, None, None)] * 2) == StepResult(None, None, None)

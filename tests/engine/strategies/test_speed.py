@@ -28,7 +28,7 @@ def _model() -> nn.Sequential:
     )
 
 
-def test_that_measuring_the_speed_leaves_no_trace() -> None:
+def test_speed_measurement_has_no_side_effects() -> None:
     model = _model()
     model[0].weight.requires_grad_(False)
     before = copy.deepcopy(model.state_dict())
@@ -41,7 +41,7 @@ def test_that_measuring_the_speed_leaves_no_trace() -> None:
     assert model.training
 
 
-def test_that_the_speed_is_that_of_forward_and_backward_together() -> None:
+def test_speed_covers_forward_and_backward() -> None:
     """Twice the work takes longer, whatever else the machine does."""
     strategy = _strategy(Job.from_fields(batch_size=16))
     narrow, wide = (
@@ -52,7 +52,7 @@ def test_that_the_speed_is_that_of_forward_and_backward_together() -> None:
     assert speeds[1] < speeds[0]
 
 
-def test_that_a_rank_alone_keeps_the_whole_batch() -> None:
+def test_single_rank_gets_the_batch() -> None:
     strategy = _strategy(Job.from_fields(batch_size=4))
     balance(strategy, _model(), class_of_image(), (3, 16, 16))
     assert strategy.shares == ()

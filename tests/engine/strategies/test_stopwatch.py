@@ -37,7 +37,7 @@ def make_step(watch: Stopwatch, clock: Clock, **spent: float) -> None:
     watch.step_done()
 
 
-def test_that_a_steps_time_is_divided_among_what_was_marked(clock: Clock) -> None:
+def test_stopwatch_divides_step_among_marks(clock: Clock) -> None:
     watch = Stopwatch()
     watch.start()
     make_step(watch, clock, data=1.0, forward=2.0, backward=4.0, optimizer=1.0)
@@ -52,7 +52,7 @@ def test_that_a_steps_time_is_divided_among_what_was_marked(clock: Clock) -> Non
     assert watch.take() is None, "what was taken is not told again"
 
 
-def test_that_the_parts_together_are_the_step(clock: Clock) -> None:
+def test_stopwatch_sections_add_up(clock: Clock) -> None:
     watch = Stopwatch()
     watch.start()
     watch.learn(timed(compute_s=6.0, communication_s=1.0, waiting_s=3.0), ("backward",))
@@ -63,7 +63,7 @@ def test_that_the_parts_together_are_the_step(clock: Clock) -> None:
     assert sum(times.parts.values()) == pytest.approx(times.step_s)
 
 
-def test_that_a_pause_belongs_to_no_step(clock: Clock) -> None:
+def test_stopwatch_excludes_pauses(clock: Clock) -> None:
     watch = Stopwatch()
     watch.mark("data")
     watch.step_done()
@@ -85,7 +85,7 @@ def timed(**rank_0: float) -> RanksTimed:
     return RanksTimed(step=1, ranks=(RankTimes(**rank_0), other))
 
 
-def test_that_standing_still_for_other_ranks_is_communication_and_not_a_pass(clock: Clock) -> None:
+def test_stopwatch_counts_waiting_as_communication(clock: Clock) -> None:
     watch = Stopwatch()
     watch.start()
     watch.learn(timed(compute_s=6.0, communication_s=1.0, waiting_s=1.0), ("backward",))
@@ -97,7 +97,7 @@ def test_that_standing_still_for_other_ranks_is_communication_and_not_a_pass(clo
     assert times.parts["forward"] == pytest.approx(2.0)
 
 
-def test_that_a_pass_is_not_told_as_nothing_where_the_step_looked_into_stood_still_for_long(clock: Clock) -> None:
+def test_stopwatch_limits_waiting_in_passes(clock: Clock) -> None:
     watch = Stopwatch()
     watch.start()
     watch.learn(timed(compute_s=2.0, communication_s=1.0, waiting_s=7.0), ("backward",))
@@ -108,7 +108,7 @@ def test_that_a_pass_is_not_told_as_nothing_where_the_step_looked_into_stood_sti
     assert times.parts["backward"] == pytest.approx(1.0)
 
 
-def test_that_sharded_ranks_stand_still_in_both_passes(clock: Clock) -> None:
+def test_stopwatch_of_sharded_ranks(clock: Clock) -> None:
     watch = Stopwatch()
     watch.start()
     watch.learn(timed(compute_s=3.0, communication_s=1.0, waiting_s=0.0), ("forward", "backward"))
@@ -118,7 +118,7 @@ def test_that_sharded_ranks_stand_still_in_both_passes(clock: Clock) -> None:
     assert times.parts == pytest.approx({"forward": 1.5, "backward": 4.5, "communication": 2.0, "logging": 0.0})
 
 
-def test_that_a_pipelines_passes_are_told_apart_by_a_traced_step(clock: Clock) -> None:
+def test_stopwatch_divides_pipeline_passes(clock: Clock) -> None:
     watch = Stopwatch()
     watch.start()
     make_step(watch, clock, passes=9.0)
@@ -134,7 +134,7 @@ def test_that_a_pipelines_passes_are_told_apart_by_a_traced_step(clock: Clock) -
 
 
 @pytest.mark.long
-def test_that_a_step_costs_it_microseconds() -> None:
+def test_stopwatch_costs_microseconds() -> None:
     watch = stopwatch(torch.device("cpu"))
     watch.start()
     begun = time.process_time()
@@ -204,9 +204,7 @@ def gpu_watch(device: Device) -> DeviceStopwatch:
     return made
 
 
-def test_that_a_gpus_parts_are_what_the_device_took_and_nothing_waits_for_it(
-    gpu_watch: DeviceStopwatch, device: Device
-) -> None:
+def test_gpu_stopwatch_does_not_wait(gpu_watch: DeviceStopwatch, device: Device) -> None:
     for _ in range(40):
         device_step(gpu_watch, device, host_s=0.01, forward=0.02, backward=0.04, optimizer=0.01)
         device.clock.now = max(device.clock.now, device.free_at - 0.1)  # no further ahead than that
@@ -219,7 +217,7 @@ def test_that_a_gpus_parts_are_what_the_device_took_and_nothing_waits_for_it(
     assert times.starved == 0
 
 
-def test_that_a_gpu_without_images_waits_in_data(gpu_watch: DeviceStopwatch, device: Device) -> None:
+def test_gpu_stopwatch_counts_missing_images_as_data(gpu_watch: DeviceStopwatch, device: Device) -> None:
     for _ in range(40):
         device_step(gpu_watch, device, host_s=0.001, read_s=0.1, forward=0.02, backward=0.04)
     device.clock.now += 1
@@ -229,7 +227,7 @@ def test_that_a_gpu_without_images_waits_in_data(gpu_watch: DeviceStopwatch, dev
     assert times.parts["data"] / sum(times.parts.values()) == pytest.approx(0.4, abs=0.03)
 
 
-def test_that_a_gpu_whose_host_is_slow_is_starved(gpu_watch: DeviceStopwatch, device: Device) -> None:
+def test_gpu_stopwatch_counts_slow_host_as_starved(gpu_watch: DeviceStopwatch, device: Device) -> None:
     for _ in range(40):
         device_step(gpu_watch, device, host_s=0.05, forward=0.001, backward=0.001, optimizer=0.001)
         device.clock.now += 0.01
@@ -239,9 +237,7 @@ def test_that_a_gpu_whose_host_is_slow_is_starved(gpu_watch: DeviceStopwatch, de
     assert times.starved > 0.9
 
 
-def test_that_only_some_steps_of_a_gpu_are_looked_into_and_their_events_used_again(
-    clock: Clock, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_gpu_stopwatch_samples_steps(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[Event] = []
     device = Device(clock)
 
@@ -265,7 +261,7 @@ def test_that_only_some_steps_of_a_gpu_are_looked_into_and_their_events_used_aga
     assert len(made) < 5 * 70, "no more than one second has under way"
 
 
-def test_that_a_step_that_is_profiled_is_left_out(gpu_watch: DeviceStopwatch, device: Device) -> None:
+def test_gpu_stopwatch_skips_profiled_steps(gpu_watch: DeviceStopwatch, device: Device) -> None:
     for _ in range(10):
         device_step(gpu_watch, device, host_s=0.01, forward=0.01, backward=0.01)
         device.clock.now = max(device.clock.now, device.free_at)
@@ -278,7 +274,7 @@ def test_that_a_step_that_is_profiled_is_left_out(gpu_watch: DeviceStopwatch, de
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
-def test_that_a_real_gpu_is_timed_without_waiting_for_it() -> None:
+def test_gpu_stopwatch_on_real_gpu() -> None:
     device = torch.device("cuda", 0)
     watch = stopwatch(device)
     matrix = torch.randn(4096, 4096, device=device)

@@ -20,7 +20,7 @@ Start = Callable[..., Any]
 
 @pytest.mark.long
 @pytest.mark.parametrize(("strategy", "cpus"), [("ddp", 2), pytest.param("pipeline", 2, marks=pytest.mark.long)])
-def test_that_adam_with_onecycle_is_the_same_too(job: Make, start: Start, strategy: str, cpus: int) -> None:
+def test_adam_with_onecycle_trains_equally(job: Make, start: Start, strategy: str, cpus: int) -> None:
     fields = {"optimizer": "adamw", "schedule": "onecycle", "learning_rate": 0.001, "epochs": 2}
     single = start(job(**fields), every_step=True).completed()
     group = start(job(cpus=cpus, strategy=strategy, **fields), every_step=True).completed()
@@ -33,7 +33,7 @@ def test_that_adam_with_onecycle_is_the_same_too(job: Make, start: Start, strate
     ("strategy", "cpus"),
     [("ddp", 2), pytest.param("fsdp", 2, marks=pytest.mark.long), pytest.param("pipeline", 2, marks=pytest.mark.long)],
 )
-def test_that_groups_warm_up_and_averages_are_the_same_too(job: Make, start: Start, strategy: str, cpus: int) -> None:
+def test_groups_warmup_and_ema_train_equally(job: Make, start: Start, strategy: str, cpus: int) -> None:
     fields: dict[str, Any] = {
         "optimizer": "adamw", "learning_rate": 0.003, "weight_decay": 0.3, "decay_norms": False, "layer_decay": 0.7,
         "head_rate": 2.0, "warmup_steps": 3, "ema_decay": 0.9, "ema_ramp": 3, "clip_norm": 1.0, "epochs": 2,
@@ -47,7 +47,7 @@ def test_that_groups_warm_up_and_averages_are_the_same_too(job: Make, start: Sta
         torch.testing.assert_close(other["ema"][name], average, rtol=1e-2, atol=1e-3)
 
 
-def test_that_ddp_divides_a_batch_unevenly_without_changing_the_training(job: Make, start: Start) -> None:
+def test_ddp_uneven_batches_train_equally(job: Make, start: Start) -> None:
     single = start(job(batch_size=13, epochs=2), every_step=True).completed()
     group = start(job(cpus=3, strategy="ddp", batch_size=13, epochs=2), every_step=True).completed()
     assert len(single.losses) == 10
@@ -55,7 +55,7 @@ def test_that_ddp_divides_a_batch_unevenly_without_changing_the_training(job: Ma
 
 
 @pytest.mark.parametrize("strategy", ["ddp", pytest.param("pipeline", marks=pytest.mark.long)])
-def test_that_fewer_images_than_a_batch_train_the_same(job: Make, start: Start, tmp_path: Path, strategy: str) -> None:
+def test_dataset_smaller_than_batch_trains_equally(job: Make, start: Start, tmp_path: Path, strategy: str) -> None:
     for place in ("train/a", "train/b", "val/a", "val/b"):
         (tmp_path / "two" / place).mkdir(parents=True)
         shade = 200 if place.endswith("a") else 50
@@ -71,7 +71,7 @@ def test_that_fewer_images_than_a_batch_train_the_same(job: Make, start: Start, 
 
 
 @pytest.mark.long
-def test_that_a_pipeline_with_a_frozen_backbone_trains_the_last_layer_alone(job: Make, start: Start) -> None:
+def test_pipeline_with_frozen_backbone_trains_head(job: Make, start: Start) -> None:
     fields = {"model": "resnet18", "image_size": 32, "freeze_epochs": 100}
     group = start(job(cpus=2, strategy="pipeline", **fields)).completed()
     (planned,) = group.of(Planned)

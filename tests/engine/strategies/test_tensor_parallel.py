@@ -35,14 +35,14 @@ def build_model(num_classes):
 """
 
 
-def test_that_packed_rows_give_each_rank_the_queries_keys_and_values_of_its_heads() -> None:
+def test_pack_qkv_groups_heads_by_rank() -> None:
     rows = torch.arange(12)
     assert pack_qkv(rows, 2).tolist() == [0, 1, 4, 5, 8, 9, 2, 3, 6, 7, 10, 11]
     weight = torch.randn(36, 5)
     assert torch.equal(unpack_qkv(pack_qkv(weight, 3), 3), weight)
 
 
-def test_that_pairs_have_elementwise_layers_alone_between_them_and_weights_of_their_own() -> None:
+def test_layer_pairs_are_divisible() -> None:
     def linear() -> nn.Linear:
         return nn.Linear(8, 8)
 
@@ -58,7 +58,7 @@ def test_that_pairs_have_elementwise_layers_alone_between_them_and_weights_of_th
     ("strategy", "cpus"),
     [("tp", 2), pytest.param("ddp_tp", 4, marks=pytest.mark.long), pytest.param("fsdp_tp", 4, marks=pytest.mark.long)],
 )
-def test_that_divided_heads_train_as_on_one_device(
+def test_tensor_parallel_trains_equally(
     job: Make, start: Start, model_file: WriteModel, strategy: str, cpus: int
 ) -> None:
     """With everything that a checkpoint holds."""
@@ -83,9 +83,7 @@ def test_that_divided_heads_train_as_on_one_device(
             torch.testing.assert_close(one[name], value, rtol=1e-3, atol=1e-5, msg=lambda text, n=name: f"{n}: {text}")
 
 
-def test_that_a_model_with_nothing_to_divide_is_refused_with_a_remedy(
-    job: Make, start: Start, model_file: WriteModel
-) -> None:
+def test_tensor_parallel_refuses_indivisible_model(job: Make, start: Start, model_file: WriteModel) -> None:
     group = start(job(cpus=2, strategy="tp", **model_file(NOTHING)))
     assert group.finish() == [1, 1]
     cause = group.of(Failed, 0)[0].cause

@@ -50,7 +50,7 @@ def test_owners_balance_parameter_sizes() -> None:
     assert owners([], 2) == []
 
 
-def test_that_the_training_is_one_devices_with_the_optimizers_state_divided(
+def test_zero1_divides_optimizer_state(
     job: Callable[..., Job], start: Callable[..., Any], model_file: Callable[[str], dict[str, str]], tmp_path: Path
 ) -> None:
     fields: dict[str, Any] = {"optimizer": "adamw", "learning_rate": 0.003, "weight_decay": 0.3, "decay_norms": False}
@@ -77,7 +77,7 @@ def test_that_the_training_is_one_devices_with_the_optimizers_state_divided(
 
 
 @pytest.mark.long
-def test_that_validations_measure_the_average_on_every_rank(job: Callable[..., Job], start: Callable[..., Any]) -> None:
+def test_zero1_validates_averages(job: Callable[..., Job], start: Callable[..., Any]) -> None:
     """Whose parts the ranks keep: with statistics of none, the measures are DDP's."""
     fields: dict[str, Any] = {"ema_decay": 0.9, "optimizer": "adamw", "learning_rate": 0.003, "epochs": 3}
     ddp = start(job(cpus=2, strategy="ddp", **fields), every_step=True).completed()

@@ -34,9 +34,7 @@ DAILY = {("object detection, SSDlite", "strong")}
         for strength in ("none", "light", "medium", "strong")
     ],
 )
-def test_that_every_task_trains_with_every_strength(
-    job: Make, start: Start, tmp_path: Path, kind: str, strength: str
-) -> None:
+def test_augmentations_work_for_every_task(job: Make, start: Start, tmp_path: Path, kind: str, strength: str) -> None:
     make, fields = TASKS[kind]
     folder = make(tmp_path / "data", {"train": 8, "val": 4})
     given = fields | {
@@ -54,9 +52,7 @@ def test_that_every_task_trains_with_every_strength(
 
 
 @pytest.mark.parametrize(("strategy", "cpus"), [("single", 1), pytest.param("ddp", 2, marks=pytest.mark.long)])
-def test_that_a_run_whose_images_grow_under_a_strong_augmentation_goes_on_to_the_bit(
-    job: Make, start: Start, strategy: str, cpus: int
-) -> None:
+def test_resume_is_exact_with_growing_images(job: Make, start: Start, strategy: str, cpus: int) -> None:
     given: dict[str, Any] = {
         "strategy": strategy, "cpus": cpus, "epochs": 3, "augmentation": "strong", "image_size": 64, "progressive_from": 32,
         "val_crop": 0.8, "checkpoint_steps": 1, "keep_checkpoints": 100, "mixup": 0.2,
@@ -72,7 +68,7 @@ def test_that_a_run_whose_images_grow_under_a_strong_augmentation_goes_on_to_the
     assert not differences(ours["model"], theirs["model"])
 
 
-def test_that_a_transformer_built_for_one_size_refuses_smaller_images(job: Make, start: Start) -> None:
+def test_fixed_size_transformer_refuses_growing_images(job: Make, start: Start) -> None:
     group = start(job(model="vit_b_16", image_size=64, progressive_from=32))
     group.finish()
     (failed,) = group.of(Failed)

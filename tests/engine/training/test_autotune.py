@@ -204,7 +204,7 @@ def test_precision_is_bf16_if_all_gpus_support_it(
     assert resolve_precision(Job.from_fields(devices=("cpu",))) == "fp32"
 
 
-def test_that_a_long_run_on_the_cpu_is_not_compiled_unless_asked_for() -> None:
+def test_autotune_compiles_on_cpu_only_if_requested() -> None:
     model = SlowWhen(lambda _: False)
     decided = Decided(model, memory_format="contiguous")
     decided.strategy.wrap(model, class_of_image(), SHAPE, ResolvedJob(decided.job))
@@ -213,7 +213,7 @@ def test_that_a_long_run_on_the_cpu_is_not_compiled_unless_asked_for() -> None:
     assert decided.told["compile"][1].startswith("on the CPU")
 
 
-def test_that_a_model_whose_backbone_is_unfrozen_later_is_not_compiled_unless_asked_for() -> None:
+def test_autotune_skips_compile_before_unfreezing() -> None:
     model = SlowWhen(lambda _: False)
     decided = Decided(model, memory_format="contiguous", freeze_epochs=1)
     decided.strategy.wrap(model, class_of_image(), SHAPE, ResolvedJob(decided.job))
@@ -221,7 +221,7 @@ def test_that_a_model_whose_backbone_is_unfrozen_later_is_not_compiled_unless_as
     assert decided.told["compile"] == ("off", "it would have to be recompiled when the backbone is unfrozen")
 
 
-def test_that_compiling_is_not_tried_where_the_run_cannot_repay_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_autotune_skips_compile_of_short_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     """As on a GPU, where it is tried at all, and on a machine that takes a millisecond for a pass."""
     monkeypatch.setattr(Autotuner, "_reason_against_compiling", lambda _: "")
     monkeypatch.setattr(Autotuner, "_compare", lambda *_, **__: [0.001])
@@ -256,7 +256,7 @@ def build_model(num_classes):
 
 
 @pytest.mark.long
-def test_that_all_ranks_choose_the_same_by_what_all_measured(
+def test_autotune_agrees_among_ranks(
     job: Callable[..., Job], start: Callable[..., WorkerGroup], model_file: Callable[[str], dict[str, str]]
 ) -> None:
     """Rank 0 is faster with channels last, rank 1 is much slower so."""
@@ -282,7 +282,7 @@ def test_that_all_ranks_choose_the_same_by_what_all_measured(
     ],
     ids=["to-contiguous", "to-channels-last", "to-fsdp", "to-ddp"],
 )
-def test_that_a_run_goes_on_in_another_memory_format(
+def test_resume_changes_memory_format(
     job: Callable[..., Job], start: Callable[..., WorkerGroup], before: dict[str, Any], after: dict[str, Any]
 ) -> None:
     fields = {"epochs": 4, "schedule": "none", "ema_decay": 0.9}
@@ -335,7 +335,7 @@ def build_model(num_classes):
 
 
 @pytest.mark.long
-def test_that_a_model_that_cannot_be_compiled_is_told_of(
+def test_autotune_reports_failed_compile(
     job: Callable[..., Job], start: Callable[..., WorkerGroup], model_file: Callable[[str], dict[str, str]]
 ) -> None:
     group = start(job(**model_file(WITHOUT_COMPILER), compile="on"))
@@ -347,7 +347,7 @@ def test_that_a_model_that_cannot_be_compiled_is_told_of(
 
 @pytest.mark.long
 @pytest.mark.parametrize(("strategy", "cpus"), [("single", 1), ("ddp", 2)])
-def test_that_compiled_training_is_the_same_and_that_validation_is_not_compiled(
+def test_compile_keeps_training_and_skips_validation(
     job: Callable[..., Job],
     start: Callable[..., WorkerGroup],
     model_file: Callable[[str], dict[str, str]],
@@ -369,7 +369,7 @@ def test_that_compiled_training_is_the_same_and_that_validation_is_not_compiled(
 
 
 @pytest.mark.long
-def test_that_a_frozen_model_trains_compiled_until_it_is_unfrozen(
+def test_compile_lasts_until_unfreezing(
     job: Callable[..., Job], start: Callable[..., WorkerGroup], model_file: Callable[[str], dict[str, str]]
 ) -> None:
     file = model_file(COMPILED)
@@ -405,7 +405,7 @@ class SlowInOneWay(nn.Module):
 
 @pytest.mark.long
 @pytest.mark.parametrize("choice", ["on", "off"])
-def test_that_compiling_is_kept_where_it_turns_out_faster_and_undone_where_not(
+def test_autotune_keeps_compile_only_if_faster(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, choice: str
 ) -> None:
     """The decision of a GPU, made on the CPU."""

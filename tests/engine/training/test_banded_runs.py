@@ -41,9 +41,7 @@ def scenes(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_that_what_only_the_fifth_band_shows_is_learnt(
-    start: Callable[..., WorkerGroup], scenes: Path, tmp_path: Path
-) -> None:
+def test_bands_beyond_rgb_are_learned(start: Callable[..., WorkerGroup], scenes: Path, tmp_path: Path) -> None:
     tifffile.imwrite(tmp_path / "odd.tif", scene(0, False)[:, :, :2], photometric="minisblack", planarconfig="contig")
     odd = scenes / "train/field/odd.tif"
     odd.write_bytes((tmp_path / "odd.tif").read_bytes())
@@ -63,7 +61,7 @@ def test_that_what_only_the_fifth_band_shows_is_learnt(
     assert all(event.loss < 5 for event in group.of(StepMetrics))  # the inputs are normalised by their own statistics
 
 
-def test_that_such_a_folder_is_looked_through_and_shown(scenes: Path) -> None:
+def test_bands_are_inspected_and_previewed(scenes: Path) -> None:
     report = inspect(str(scenes), val_fraction=0.2, seed=0, progress=lambda done, total: None)
     (problem,) = report.problems
     assert (report.channels, report.unreadable_count, problem.severity) == (BANDS, 0, "warning")
@@ -72,7 +70,7 @@ def test_that_such_a_folder_is_looked_through_and_shown(scenes: Path) -> None:
     assert len(report.examples) == 12
 
 
-def test_that_images_with_masks_may_be_of_bands_too(tmp_path: Path) -> None:
+def test_segmentation_accepts_bands(tmp_path: Path) -> None:
     for number in range(6):
         for kind in ("images", "masks"):
             (tmp_path / kind).mkdir(exist_ok=True)
@@ -92,7 +90,7 @@ def test_that_images_with_masks_may_be_of_bands_too(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("channels", [2, 4, 5, 8])
-def test_that_weights_for_colours_give_a_grey_image_the_same_whatever_the_channels(channels: int) -> None:
+def test_pretrained_weights_adapt_to_channels(channels: int) -> None:
     torch.manual_seed(0)
     colour = torch.nn.Sequential(torch.nn.Conv2d(3, 6, 3))
     wide = torch.nn.Sequential(torch.nn.Conv2d(3, 6, 3))

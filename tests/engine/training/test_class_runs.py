@@ -38,7 +38,7 @@ def content(group: WorkerGroup, name: str = "last.pt") -> dict[str, Any]:
         pytest.param("pipeline", 2, {"model": "resnet18", "image_size": 32, "microbatches": 2}, marks=pytest.mark.long),
     ],
 )
-def test_that_a_run_with_everything_goes_on_to_the_bit_before_and_after_its_backbone_is_unfrozen(
+def test_resume_is_exact_around_unfreezing(
     job: Make, start: Start, strategy: str, cpus: int, fields: dict[str, Any]
 ) -> None:
     given = ALL | {"cpus": cpus, "strategy": strategy} | fields
@@ -61,7 +61,7 @@ def test_that_a_run_with_everything_goes_on_to_the_bit_before_and_after_its_back
         assert not differences(ours, theirs)
 
 
-def test_that_a_run_ends_early_and_goes_on_with_more_patience(job: Make, start: Start) -> None:
+def test_early_stopped_run_resumes_with_more_patience(job: Make, start: Start) -> None:
     fields = {"epochs": 6, "learning_rate": 1e-12, "best_by": "loss", "schedule": "none", "checkpoint_steps": 6}
     first = start(job(**fields, patience=2, optimizer="sgd")).completed()
     assert [event.epoch for event in first.of(Validation)] == [1, 2, 3]
@@ -73,9 +73,7 @@ def test_that_a_run_ends_early_and_goes_on_with_more_patience(job: Make, start: 
     assert [event.epoch for event in more.of(Validation)] == [4, 5]
 
 
-def test_that_rare_classes_are_told_of_apart_and_learnt_with_mixed_images(
-    start: Start, job: Make, tmp_path: Path
-) -> None:
+def test_rare_classes_are_learned_with_mixing(start: Start, job: Make, tmp_path: Path) -> None:
     folder = make_images(tmp_path / "data", {"train": 24, "val": 7})
     for number in range(4, 24):
         (folder / f"train/red/{number}.png").unlink()

@@ -69,7 +69,7 @@ def coco_mean(folder: Path, model: nn.Module) -> float:
 
 
 @pytest.mark.long
-def test_that_a_detector_learns_to_find_discs(start: Start, discs: Path) -> None:
+def test_detector_learns(start: Start, discs: Path) -> None:
     group = start(job(discs, model="fasterrcnn", encoder=SMALL, learning_rate=0.001, epochs=16)).completed(170)
     measured = [event.measures for event in group.of(Validation)]
     assert max(measures["ap50"] for measures in measured) > 0.3
@@ -88,9 +88,7 @@ def test_predictions_are_saved_of_batches_with_different_numbers_of_boxes(start:
 
 
 @pytest.mark.parametrize("strategy", ["ddp", pytest.param("fsdp", marks=pytest.mark.long)])
-def test_that_several_ranks_train_it_and_measure_what_pycocotools_measures_of_the_plain_library(
-    start: Start, discs: Path, strategy: str
-) -> None:
+def test_detection_matches_pycocotools(start: Start, discs: Path, strategy: str) -> None:
     group = start(job(discs, 2, strategy=strategy, batch_size=16), every_step=True).completed(150)
     assert len(group.of(StepMetrics)) == 2
     (validation,) = group.of(Validation)
@@ -105,7 +103,7 @@ def test_that_several_ranks_train_it_and_measure_what_pycocotools_measures_of_th
 
 @pytest.mark.long
 @pytest.mark.parametrize(("strategy", "cpus"), [("single", 1), ("ddp", 2), ("fsdp", 2)])
-def test_that_masks_are_learnt_under_the_strategies(start: Start, tmp_path: Path, strategy: str, cpus: int) -> None:
+def test_instance_masks_under_strategies(start: Start, tmp_path: Path, strategy: str, cpus: int) -> None:
     folder = make_outlined(tmp_path / "data", {"train": 8, "val": 3}, SIDE)
     given = {"task": "instance_segmentation", "model": "maskrcnn", "encoder": SMALL, "batch_size": 4}
     group = start(job(folder, cpus, strategy=strategy, **given), every_step=True).completed(170)

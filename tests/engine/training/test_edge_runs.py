@@ -55,7 +55,7 @@ def measured(folder: Path, state: dict[str, torch.Tensor]) -> float:
 
 
 @pytest.mark.long
-def test_that_a_run_on_two_workers_leaves_a_checkpoint_that_is_as_good_by_itself(start: Start, rims: Path) -> None:
+def test_edge_checkpoint_of_two_ranks_loads_plainly(start: Start, rims: Path) -> None:
     group = start(job(rims, 2, strategy="ddp"), every_step=True).completed(150)
     (validation,) = group.of(Validation)
     assert set(validation.measures) == {"ods", "ois", "ap", "loss"}
@@ -72,7 +72,7 @@ def test_that_a_run_on_two_workers_leaves_a_checkpoint_that_is_as_good_by_itself
 
 @pytest.mark.long
 @pytest.mark.parametrize("fields", [{"model": "hed_bn"}, {"model": "bdcn_bn"}, ON_ENCODER])
-def test_that_rims_are_learnt(start: Start, rims: Path, fields: dict[str, Any]) -> None:
+def test_edges_are_learned(start: Start, rims: Path, fields: dict[str, Any]) -> None:
     group = start(job(rims, **fields, epochs=15, augmentation="light")).completed(400)
     measures = [event.measures for event in group.of(Validation)]
     assert measures[-1]["loss"] < 0.7 * measures[0]["loss"]
@@ -94,7 +94,7 @@ def test_that_rims_are_learnt(start: Start, rims: Path, fields: dict[str, Any]) 
         ("pipeline", 2, {"microbatches": 2} | ON_ENCODER),
     ],
 )
-def test_that_it_begins_alike_under_every_strategy(
+def test_edges_start_equally_under_every_strategy(
     start: Start, rims: Path, strategy: str, cpus: int, fields: dict[str, Any]
 ) -> None:
     whole = start(job(rims, seed=3, **fields), every_step=True).completed(150)

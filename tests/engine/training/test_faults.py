@@ -51,7 +51,7 @@ def _spec(job: Job) -> WorkerSpec:
         (RuntimeError(), "RuntimeError at step 12: no further details"),
     ],
 )
-def test_that_a_fault_is_told_in_words(job: Callable[..., Job], error: Exception, words: str) -> None:
+def test_cause_describes_errors(job: Callable[..., Job], error: Exception, words: str) -> None:
     assert words in cause(error, _spec(job(cpus=2, strategy="ddp")), "at step 12")
 
 
@@ -107,7 +107,7 @@ DEMANDS: dict[str, tuple[dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize("words", list(DEMANDS))
-def test_that_what_a_strategy_demands_of_a_model_is_told_in_words(
+def test_cause_describes_strategy_errors(
     job: Callable[..., Job], start: Callable[..., Any], model_file: Callable[[str], dict[str, str]], words: str
 ) -> None:
     fields, text = DEMANDS[words]
@@ -138,13 +138,11 @@ KINDS: list[tuple[Exception, str]] = [
 
 
 @pytest.mark.parametrize(("error", "expected"), KINDS)
-def test_that_a_failure_is_known_for_what_it_is_owed_to(
-    job: Callable[..., Job], error: Exception, expected: str
-) -> None:
+def test_kind_classifies_errors(job: Callable[..., Job], error: Exception, expected: str) -> None:
     assert kind(error, _spec(job(cpus=2, strategy="ddp"))) == expected
 
 
-def test_that_a_failed_gpu_is_named(job: Callable[..., Job]) -> None:
+def test_cause_names_failed_gpu(job: Callable[..., Job]) -> None:
     chosen = job(devices=("GPU-1", "GPU-2"), strategy="ddp")
     error = torch.AcceleratorError("CUDA error: uncorrectable ECC error encountered\nCUDA kernel errors might be ...")
     assert cause(error, _spec(chosen), "at step 12").startswith(
@@ -152,7 +150,7 @@ def test_that_a_failed_gpu_is_named(job: Callable[..., Job]) -> None:
     )
 
 
-def test_that_the_loss_of_a_peer_is_a_fault_of_the_machines(job: Callable[..., Job], start: Callable[..., Any]) -> None:
+def test_kind_of_lost_peer_is_fault(job: Callable[..., Job], start: Callable[..., Any]) -> None:
     group = start(job(cpus=2, strategy="ddp", epochs=100_000))
     group.read_steps(3)
     group.sockets[1].shutdown(2)  # at which that worker vanishes
@@ -162,9 +160,7 @@ def test_that_the_loss_of_a_peer_is_a_fault_of_the_machines(job: Callable[..., J
     assert failed.cause.startswith("Lost the connection to another worker ")
 
 
-def test_that_an_error_of_the_job_is_told_as_one(
-    job: Callable[..., Job], start: Callable[..., Any], tmp_path: Path
-) -> None:
+def test_kind_of_job_errors(job: Callable[..., Job], start: Callable[..., Any], tmp_path: Path) -> None:
     group = start(job(dataset=str(tmp_path / "nowhere")))
     assert group.finish() == [1]
     assert group.of(Failed)[0].kind == "error"

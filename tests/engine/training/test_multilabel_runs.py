@@ -44,7 +44,7 @@ def job(folder: Path, cpus: int = 1, **fields: Any) -> Job:
     return Job.from_fields(**(given | fields))
 
 
-def test_that_labels_are_learnt_each_for_itself_and_told_of_apart(start: Start, lights: Path) -> None:
+def test_multilabel_learns_each_label(start: Start, lights: Path) -> None:
     fields = {"mixup": 0.2, "label_smoothing": 0.05, "oversample": True, "class_weights": "balanced"}
     group = start(job(lights, epochs=8, **fields)).completed()
     (plan,) = group.of(Planned)
@@ -67,7 +67,7 @@ def test_that_labels_are_learnt_each_for_itself_and_told_of_apart(start: Start, 
         pytest.param("fsdp", 2, {}, marks=pytest.mark.long),
     ],
 )
-def test_that_every_strategy_measures_every_image_once(
+def test_multilabel_under_every_strategy(
     start: Start, lights: Path, strategy: str, cpus: int, fields: dict[str, Any]
 ) -> None:
     whole = start(job(lights, epochs=2), every_step=True).completed()

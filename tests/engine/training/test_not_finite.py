@@ -99,9 +99,7 @@ def _rates(group: Any) -> dict[int, float]:
 
 
 @pytest.mark.parametrize("spoil", ["input", "gradient", pytest.param("loss", marks=pytest.mark.long)])
-def test_that_a_skipped_step_is_as_if_it_had_not_been_made_but_for_the_schedule(
-    spoilt_job: Make, start: Start, spoil: str
-) -> None:
+def test_skipped_step_only_moves_the_schedule(spoilt_job: Make, start: Start, spoil: str) -> None:
     fields = {"optimizer": "adamw", "ema_decay": 0.9, "checkpoint_steps": 1, "keep_checkpoints": 100}
     group = start(spoilt_job(spoil, on_not_finite="skip", **fields), every_step=True).completed()
     first, second = _left_out(group)
@@ -139,9 +137,7 @@ def test_that_a_skipped_step_is_as_if_it_had_not_been_made_but_for_the_schedule(
         pytest.param("ddp_pipeline", 4, "input", marks=pytest.mark.long),
     ],
 )
-def test_that_all_ranks_skip_the_same_steps_under_every_strategy(
-    spoilt_job: Make, start: Start, strategy: str, cpus: int, spoil: str
-) -> None:
+def test_ranks_skip_the_same_steps(spoilt_job: Make, start: Start, strategy: str, cpus: int, spoil: str) -> None:
     norm = spoil == "input"  # of which statistics are taken, of microbatches under a pipeline
     single = start(spoilt_job(spoil, norm=norm, on_not_finite="skip"), every_step=True).completed()
     fields = {"microbatches": 3} if "pipeline" in strategy else {}
@@ -157,9 +153,7 @@ def test_that_all_ranks_skip_the_same_steps_under_every_strategy(
 
 
 @pytest.mark.parametrize(("strategy", "cpus"), [("single", 1), pytest.param("ddp", 2, marks=pytest.mark.long)])
-def test_that_too_many_skipped_steps_in_a_row_end_the_run(
-    spoilt_job: Make, start: Start, strategy: str, cpus: int
-) -> None:
+def test_too_many_skipped_steps_fail_the_run(spoilt_job: Make, start: Start, strategy: str, cpus: int) -> None:
     fields = {"strategy": strategy, "cpus": cpus, "on_not_finite": "skip", "batch_size": 6}
     group = start(spoilt_job("loss", always=True, **fields))
     assert group.finish() == [1] * cpus
@@ -171,9 +165,7 @@ def test_that_too_many_skipped_steps_in_a_row_end_the_run(
         )
 
 
-def test_that_a_step_that_is_not_finite_ends_a_run_that_is_to_roll_back_which_then_passes_over_it(
-    spoilt_job: Make, start: Start
-) -> None:
+def test_rollback_skips_nonfinite_step(spoilt_job: Make, start: Start) -> None:
     fields = {"checkpoint_steps": 2, "on_not_finite": "roll_back", "schedule": "step", "learning_rate": 0.01}
     group = start(spoilt_job("loss", **fields), every_step=True)
     assert group.finish() == [1]
@@ -199,9 +191,7 @@ def test_that_a_step_that_is_not_finite_ends_a_run_that_is_to_roll_back_which_th
     assert (_content(again)["epoch"], _content(again)["step"]) == (2, 2 * STEPS)
 
 
-def test_that_a_state_that_is_not_finite_is_never_written_over_the_last_good_one(
-    spoilt_job: Make, start: Start
-) -> None:
+def test_nonfinite_state_is_not_saved(spoilt_job: Make, start: Start) -> None:
     """Gradients spoil the weights in a step whose own loss is good, after which a checkpoint is due."""
     fields = {"checkpoint_steps": 1, "keep_checkpoints": 100, "seed": 1}
     group = start(spoilt_job("gradient", **fields), every_step=True)
@@ -242,9 +232,7 @@ def build_model(num_classes):
 """
 
 
-def test_that_buffers_that_are_meant_to_be_infinite_are_written_and_others_are_not(
-    job: Make, start: Start, model_file: Write
-) -> None:
+def test_infinite_buffers_are_saved_if_intended(job: Make, start: Start, model_file: Write) -> None:
     group = start(job(epochs=2, **model_file(MASKED.format(spoils=False)))).completed()
     assert not group.of(Warned)
     assert {saved.kind for saved in group.of(CheckpointSaved)} == {"last", "best"}
@@ -276,9 +264,7 @@ def build_model(num_classes):
 """
 
 
-def test_that_a_validation_that_is_not_finite_ends_a_run_whose_training_is(
-    job: Make, start: Start, model_file: Write
-) -> None:
+def test_nonfinite_validation_fails_the_run(job: Make, start: Start, model_file: Write) -> None:
     group = start(job(epochs=2, **model_file(ILL_MEASURED)), every_step=True)
     assert group.finish() == [1]
     (failed,) = group.of(Failed)

@@ -73,9 +73,7 @@ def _assert_same_end(ours: Any, theirs: Any) -> None:
 
 
 @pytest.mark.parametrize("how", ["_as_the_cpu", pytest.param("_as_a_gpu", marks=pytest.mark.long)])
-def test_that_a_first_step_without_memory_gives_the_training_in_smaller_parts_to_the_bit(
-    job: Make, start: Start, model_file: Write, how: str
-) -> None:
+def test_oom_in_first_step_equals_accumulation(job: Make, start: Start, model_file: Write, how: str) -> None:
     fields = {"epochs": 2, "optimizer": "adamw", "ema_decay": 0.5, **model_file(_limited(3, how=how))}
     group = start(job(**fields), every_step=True).completed()
     from_the_start = start(job(accumulation=4, **fields), every_step=True).completed()
@@ -100,7 +98,7 @@ def test_that_a_first_step_without_memory_gives_the_training_in_smaller_parts_to
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA GPU on this machine")
-def test_that_a_gpu_without_memory_trains_on_in_smaller_parts(job: Make, start: Start, model_file: Write) -> None:
+def test_oom_on_gpu_raises_accumulation(job: Make, start: Start, model_file: Write) -> None:
     gpu = f"GPU-{torch.cuda.get_device_properties(0).uuid}"
     fields = {"devices": (gpu,), "epochs": 2, "precision": "fp32", "compile": "off"}
     # Without what tells the parts of a batch from the whole of it.
@@ -113,9 +111,7 @@ def test_that_a_gpu_without_memory_trains_on_in_smaller_parts(job: Make, start: 
     assert group.losses == pytest.approx(whole.losses, rel=0.02)
 
 
-def test_that_a_later_step_without_memory_is_as_that_of_a_run_that_goes_on_in_smaller_parts(
-    job: Make, start: Start, model_file: Write
-) -> None:
+def test_oom_in_later_step_equals_resumed_run(job: Make, start: Start, model_file: Write) -> None:
     fields = {"epochs": 2, "clip_norm": 0.5, **model_file(_limited(3, since=9))}
     kept = {"checkpoint_steps": 8, "keep_checkpoints": 10}
     group = start(job(**fields, **kept), every_step=True).completed()
@@ -130,7 +126,7 @@ def test_that_a_later_step_without_memory_is_as_that_of_a_run_that_goes_on_in_sm
     _assert_same_end(group, rest)
 
 
-def test_that_a_validation_without_memory_goes_on_in_smaller_parts(job: Make, start: Start, model_file: Write) -> None:
+def test_oom_in_validation_divides_batches(job: Make, start: Start, model_file: Write) -> None:
     limited = start(job(epochs=2, **model_file(_limited(3, training=False))), every_step=True).completed()
     assert _told(limited) == [
         "The CPU ran out of memory during validation after step 6: each validation batch is now processed in 4 parts, "
@@ -144,9 +140,7 @@ def test_that_a_validation_without_memory_goes_on_in_smaller_parts(job: Make, st
     assert _content(limited)["parts"] == {"asked": 1, "evaluation": 4}
 
 
-def test_that_a_single_image_that_does_not_fit_fails_with_what_to_do(
-    job: Make, start: Start, model_file: Write
-) -> None:
+def test_oom_of_single_image_fails(job: Make, start: Start, model_file: Write) -> None:
     group = start(job(**model_file(_limited(0, since=3))), every_step=True)
     assert group.finish() == [1]
     (failed,) = group.of(Failed)
@@ -161,7 +155,7 @@ def test_that_a_single_image_that_does_not_fit_fails_with_what_to_do(
 
 @pytest.mark.parametrize("training", [pytest.param(True, marks=pytest.mark.long), False])
 @pytest.mark.parametrize("strategy", ["ddp", pytest.param("fsdp", marks=pytest.mark.long)])
-def test_that_one_of_several_workers_fails_of_its_memory_and_has_enough_with_more_parts(
+def test_oom_of_one_rank_fails_with_remedy(
     job: Make, start: Start, model_file: Write, *, strategy: str, training: bool
 ) -> None:
     fields = {"cpus": 2, "strategy": strategy, **model_file(_limited(3, training=training))}
@@ -175,7 +169,7 @@ def test_that_one_of_several_workers_fails_of_its_memory_and_has_enough_with_mor
     assert enough.of(Validation)[0].images == 21
 
 
-def test_that_parts_are_halved_until_they_hold_one_image_and_nothing_lasting_is_made_twice() -> None:
+def test_oom_retry_halves_parts_to_one_image() -> None:
     tried: list[int] = []
 
     def fits(parts: int) -> str:
@@ -194,7 +188,7 @@ def test_that_parts_are_halved_until_they_hold_one_image_and_nothing_lasting_is_
     assert tried == [1]
 
 
-def test_that_what_the_failed_passes_held_is_free_before_the_next_try() -> None:
+def test_oom_retry_frees_memory_before_retrying() -> None:
     alive: list[bool] = []
     held: list[Any] = []
 
@@ -214,7 +208,7 @@ def test_that_what_the_failed_passes_held_is_free_before_the_next_try() -> None:
     assert not any(alive)
 
 
-def test_that_batchnorm_which_takes_no_single_image_is_named() -> None:
+def test_oom_retry_names_batchnorm() -> None:
     layer = torch.nn.BatchNorm1d(3)
 
     def make(parts: int) -> torch.Tensor:
@@ -240,11 +234,11 @@ def test_that_batchnorm_which_takes_no_single_image_is_named() -> None:
         (ValueError("DefaultCPUAllocator"), False),
     ],
 )
-def test_that_running_out_of_memory_is_known_by_its_errors(error: Exception, is_memory: bool) -> None:
+def test_is_out_of_memory_recognizes_errors(error: Exception, is_memory: bool) -> None:
     assert ran_out(error) == is_memory
 
 
-def test_that_pytorchs_own_error_for_main_memory_is_known() -> None:
+def test_is_out_of_memory_recognizes_cpu_allocator() -> None:
     with pytest.raises(RuntimeError) as caught:
         torch.empty(1 << 50)
     assert ran_out(caught.value)

@@ -39,7 +39,7 @@ def job(folder: Path, file: Path = EXAMPLE, cpus: int = 1, **fields: Any) -> Job
     return Job.from_fields(**(given | fields))
 
 
-def test_that_the_example_learns_to_count_and_is_as_good_when_it_is_loaded_plainly(start: Start, things: Path) -> None:
+def test_example_task_learns_and_loads_plainly(start: Start, things: Path) -> None:
     group = start(job(things)).completed(150)
     (plan,) = group.of(Planned)
     assert (plan.train_images, plan.val_images, plan.image_size) == (96, 24, 48)
@@ -64,7 +64,7 @@ def test_that_the_example_learns_to_count_and_is_as_good_when_it_is_loaded_plain
 
 
 @pytest.mark.long
-def test_that_two_processes_train_the_example_as_one_does(start: Start, things: Path) -> None:
+def test_example_task_trains_equally_on_two_ranks(start: Start, things: Path) -> None:
     file = job(things).model.name
     whole = start(job(things, Path(file), epochs=1), every_step=True).completed(150)
     parts = start(job(things, Path(file), 2, strategy="ddp", epochs=1), every_step=True).completed(150)
@@ -73,9 +73,7 @@ def test_that_two_processes_train_the_example_as_one_does(start: Start, things: 
     assert parts.of(Validation)[0].images == 24
 
 
-def test_that_a_fault_that_comes_up_while_training_is_told_with_its_line(
-    start: Start, things: Path, tmp_path: Path
-) -> None:
+def test_failure_of_task_file_has_its_line(start: Start, things: Path, tmp_path: Path) -> None:
     text = EXAMPLE.read_text().replace("return (inputs.flip(3)", "return (inputs.flipped(3)")
     text = text.replace("< 0.5 else inputs)", "< 1.5 else inputs)")
     (tmp_path / "mine.py").write_text(text)
@@ -142,7 +140,7 @@ class Regions(CustomTask):
         pytest.param("fsdp", {}, marks=pytest.mark.long),
     ],
 )
-def test_that_metrics_of_torchmetrics_are_those_of_the_whole_validation_set_under_every_strategy(
+def test_torchmetrics_cover_the_validation_set(
     start: Start, tmp_path: Path, strategy: str, fields: dict[str, Any]
 ) -> None:
     file = tmp_path / "regions.py"
@@ -168,7 +166,7 @@ def test_that_metrics_of_torchmetrics_are_those_of_the_whole_validation_set_unde
 
 
 @pytest.mark.long
-def test_that_it_is_trained_from_the_terminal_and_an_image_that_is_gone_is_left_out(tmp_path: Path) -> None:
+def test_train_command_skips_missing_image(tmp_path: Path) -> None:
     folder = make_things(tmp_path / "things", 24)
     (folder / "images/007.png").unlink()
     words = ("train", str(folder), "--task", "custom", "--model", str(EXAMPLE), "--batch-size", "8", "--epochs", "1")

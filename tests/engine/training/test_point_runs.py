@@ -60,7 +60,7 @@ def mean_iou(job: Job, state: dict[str, torch.Tensor]) -> float:
     return float(np.mean(np.divide(both, either)))
 
 
-def test_that_pointcnn_learns_to_find_balls_and_is_as_good_outside(start: Start, scenes: Path) -> None:
+def test_pointcnn_learns_and_loads_plainly(start: Start, scenes: Path) -> None:
     given = job(scenes, epochs=2, augmentation="light", memory_format="channels_last", seed=2)
     group = start(given).completed(150)
     measured = [event.measures for event in group.of(Validation)]
@@ -92,9 +92,7 @@ def test_that_pointcnn_learns_to_find_balls_and_is_as_good_outside(start: Start,
         pytest.param("ddp", 7, marks=pytest.mark.long),
     ],
 )
-def test_that_it_trains_under_every_strategy_and_measures_every_point_once(
-    start: Start, scenes: Path, strategy: str, cpus: int
-) -> None:
+def test_points_train_under_every_strategy(start: Start, scenes: Path, strategy: str, cpus: int) -> None:
     """Of seven workers some have no sample of a batch of six."""
     whole = start(job(scenes, seed=3), every_step=True).completed(150)
     group = start(job(scenes, cpus, strategy=strategy, seed=3), every_step=True).completed(150)
@@ -108,9 +106,7 @@ def test_that_it_trains_under_every_strategy_and_measures_every_point_once(
 
 
 @pytest.mark.long
-def test_that_a_run_goes_on_from_a_checkpoint_with_the_samples_that_it_would_have_had(
-    start: Start, scenes: Path
-) -> None:
+def test_points_resume_with_the_same_samples(start: Start, scenes: Path) -> None:
     given = {"epochs": 2, "augmentation": "light", "schedule": "none", "cpu_threads": 1}
     whole = start(job(scenes, **given), every_step=True).completed(150)
     first = start(job(scenes, **(given | {"epochs": 1})), every_step=True).completed(150)
@@ -122,7 +118,7 @@ def test_that_a_run_goes_on_from_a_checkpoint_with_the_samples_that_it_would_hav
     assert len(rest.of(StepMetrics)) == len(steps) // 2
 
 
-def test_that_a_broken_cloud_is_told_once_and_the_others_take_its_place(start: Start, tmp_path: Path) -> None:
+def test_broken_cloud_is_reported_and_replaced(start: Start, tmp_path: Path) -> None:
     folder = make_clouds(tmp_path / "data", {"train": 3, "val": 1}, 300)
     (folder / "train/01.ply").write_bytes((folder / "train/01.ply").read_bytes()[:-100])
     group = start(job(folder, points=64)).completed(150)

@@ -42,7 +42,7 @@ def discs(tmp_path_factory: pytest.TempPathFactory) -> Path:
         pytest.param("pipeline", 2, {"microbatches": 2}, marks=pytest.mark.long),
     ],
 )
-def test_that_the_same_samples_are_kept_under_every_strategy(
+def test_predictions_have_the_same_samples(
     start: Start, discs: Path, strategy: str, cpus: int, fields: dict[str, Any]
 ) -> None:
     group = start(job(discs, cpus, strategy=strategy, **fields)).completed(150)
@@ -57,7 +57,7 @@ def test_that_the_same_samples_are_kept_under_every_strategy(
                 assert (image.mode, image.size) == ("RGB", (SIDE, SIDE))
 
 
-def test_that_a_truth_shows_its_own_image_under_its_own_mask(start: Start, discs: Path) -> None:
+def test_predictions_overlay_masks_on_their_images(start: Start, discs: Path) -> None:
     group = start(job(discs, epochs=1)).completed(150)
     (told,) = group.of(Predicted)
     for sample in told.samples:
@@ -70,7 +70,7 @@ def test_that_a_truth_shows_its_own_image_under_its_own_mask(start: Start, discs
         assert (shown[marked] != image[marked]).any()
 
 
-def test_that_a_class_is_told_in_words(start: Start, images: Path) -> None:
+def test_predictions_name_classes(start: Start, images: Path) -> None:
     fields: dict[str, Any] = {"task": "classification", "model": "mnist_cnn", "epochs": 1, "predictions": 6}
     group = start(job(images, **fields)).completed(150)
     (told,) = group.of(Predicted)
@@ -78,15 +78,13 @@ def test_that_a_class_is_told_in_words(start: Start, images: Path) -> None:
     assert all(sample.prediction_words.split(" (")[0] in ("blue", "green", "red") for sample in told.samples)
 
 
-def test_that_nothing_is_kept_where_none_are_wanted(start: Start, discs: Path) -> None:
+def test_predictions_can_be_disabled(start: Start, discs: Path) -> None:
     group = start(job(discs, epochs=1, predictions=0)).completed(150)
     assert not group.of(Predicted)
     assert not (group.folder / "predictions").exists()
 
 
-def test_that_a_folder_which_takes_no_images_ends_the_keeping_and_not_the_run(
-    start: Start, discs: Path, tmp_path: Path
-) -> None:
+def test_predictions_end_on_full_disk(start: Start, discs: Path, tmp_path: Path) -> None:
     (tmp_path / "run-0").mkdir()  # the first that is started here
     (tmp_path / "run-0/predictions").write_text("in the way")
     group = start(job(discs)).completed(150)

@@ -68,9 +68,7 @@ def build_model(scores):
 """
 
 
-def test_that_a_small_network_of_ones_own_learns_to_find_lines_and_where_they_lead(
-    start: Start, lines: Path, tmp_path: Path
-) -> None:
+def test_roads_learn_lines_and_directions(start: Start, lines: Path, tmp_path: Path) -> None:
     (tmp_path / "own.py").write_text(OWN)
     fields: dict[str, Any] = {"model": str(tmp_path / "own.py"), "model_file_sha256": agreed(tmp_path / "own.py")}
     fields |= {"epochs": 20, "learning_rate": 0.01, "schedule": "none", "augmentation": "light", "predictions": 2}
@@ -98,7 +96,7 @@ def test_that_a_small_network_of_ones_own_learns_to_find_lines_and_where_they_le
         pytest.param("pipeline", 2, {"microbatches": 2}, marks=pytest.mark.long),
     ],
 )
-def test_that_it_trains_under_every_strategy_and_its_checkpoint_is_the_plain_networks(
+def test_roads_train_under_every_strategy(
     start: Start, lines: Path, strategy: str, cpus: int, fields: dict[str, Any]
 ) -> None:
     whole = start(job(lines, seed=3, **fields | {"microbatches": 1}), every_step=True).completed(150)
@@ -114,7 +112,7 @@ def test_that_it_trains_under_every_strategy_and_its_checkpoint_is_the_plain_net
     assert best == pytest.approx(validation.measures["iou"], abs=1e-6)
 
 
-def test_that_masks_of_several_kinds_are_refused_before_anything_is_trained(start: Start, tmp_path: Path) -> None:
+def test_roads_refuse_masks_of_several_classes(start: Start, tmp_path: Path) -> None:
     group = start(job(make_masked(tmp_path, {"train": 8, "val": 2}, SIDE)))
     group.finish()
     (failed,) = group.of(Failed)
@@ -124,7 +122,7 @@ def test_that_masks_of_several_kinds_are_refused_before_anything_is_trained(star
 
 @pytest.mark.long
 @pytest.mark.timeout(1000)
-def test_that_roads_are_found_in_aerial_images(start: Start) -> None:
+def test_roads_predict_aerial_images(start: Start) -> None:
     """From scratch, in some minutes. Roads cover 10 % of the validation tiles, which is the IoU of whoever calls
     everything a road; whoever calls everything one that is brighter than the best threshold for the training tiles
     has 17 %.

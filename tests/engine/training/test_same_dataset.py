@@ -84,7 +84,7 @@ def remove_from_validation(folder: Path) -> None:
     ],
 )
 @pytest.mark.parametrize("strategy", ["ddp", pytest.param("pipeline", marks=pytest.mark.long)])
-def test_that_ranks_which_see_other_images_end_and_tell_what_differs(
+def test_ranks_with_other_images_fail(
     *,
     job: Callable[..., Job],
     start: Start,
@@ -105,9 +105,7 @@ def test_that_ranks_which_see_other_images_end_and_tell_what_differs(
     assert len(group.of(Failed)) == 2
 
 
-def test_that_a_label_which_differs_is_told_with_its_images_name(
-    job: Callable[..., Job], start: Start, tmp_path: Path
-) -> None:
+def test_ranks_with_other_labels_fail_with_image_name(job: Callable[..., Job], start: Start, tmp_path: Path) -> None:
     folders = [tmp_path / name for name in ("ours", "theirs")]
     for folder in folders:
         folder.mkdir()
@@ -125,9 +123,7 @@ def test_that_a_label_which_differs_is_told_with_its_images_name(
     assert "05.png has one label on rank 0 and another on rank 1." in ours
 
 
-def test_that_the_ranks_of_a_task_of_ones_own_are_held_to_it_as_well(
-    job: Callable[..., Job], start: Start, tmp_path: Path
-) -> None:
+def test_ranks_of_custom_task_must_agree(job: Callable[..., Job], start: Start, tmp_path: Path) -> None:
     file = tmp_path / "mine.py"
     file.write_text(OWN)
     folders = [tmp_path / name for name in ("ours", "theirs")]

@@ -61,7 +61,7 @@ def mean_iou(folder: Path, state: dict[str, torch.Tensor]) -> float:
 
 
 @pytest.mark.long
-def test_that_a_unet_learns_to_find_discs_and_is_as_good_in_the_plain_library(start: Start, discs: Path) -> None:
+def test_unet_learns_and_loads_plainly(start: Start, discs: Path) -> None:
     group = start(job(discs, epochs=6, augmentation="light")).completed(150)
     measured = [event.measures for event in group.of(Validation)]
     assert measured[-1]["miou"] > 0.6  # nothing but background is 0.3 at most
@@ -82,7 +82,7 @@ def test_that_a_unet_learns_to_find_discs_and_is_as_good_in_the_plain_library(st
         pytest.param("hsdp", 4, {}, marks=pytest.mark.long),
     ],
 )
-def test_that_it_trains_under_every_strategy_and_measures_every_image_once(
+def test_masks_train_under_every_strategy(
     start: Start, discs: Path, strategy: str, cpus: int, fields: dict[str, Any]
 ) -> None:
     whole = start(job(discs, seed=3), every_step=True).completed(150)
@@ -95,7 +95,7 @@ def test_that_it_trains_under_every_strategy_and_measures_every_image_once(
     assert set(validation.measures) == {"miou", "mean_f1", "pixel_accuracy", "loss"}
 
 
-def test_that_an_image_whose_mask_is_wrong_is_told_and_left_out(start: Start, tmp_path: Path) -> None:
+def test_invalid_mask_is_reported_and_skipped(start: Start, tmp_path: Path) -> None:
     folder = make_masked(tmp_path / "data", {"train": 10, "val": 4}, SIDE)
     Image.fromarray(np.zeros((8, 8), np.uint8)).save(folder / "masks/train/004.png")
     group = start(job(folder)).completed(150)
@@ -103,7 +103,7 @@ def test_that_an_image_whose_mask_is_wrong_is_told_and_left_out(start: Start, tm
     assert "004.png: its mask has a different size" in told
 
 
-def test_that_a_value_that_is_ignored_is_no_class_and_the_others_are_told_of_apart(start: Start, discs: Path) -> None:
+def test_ignored_value_is_not_a_class(start: Start, discs: Path) -> None:
     group = start(job(discs, epochs=2, ignore_value=0, class_weights="balanced")).completed(150)
     (plan,) = group.of(Planned)
     assert plan.classes == ("class 1", "class 2")
@@ -120,7 +120,7 @@ def test_that_a_value_that_is_ignored_is_no_class_and_the_others_are_told_of_apa
     assert (group.folder / shown[0].prediction_png).exists()
 
 
-def test_that_ignoring_leaves_two_classes_at_least(start: Start, tmp_path: Path) -> None:
+def test_ignored_value_must_leave_two_classes(start: Start, tmp_path: Path) -> None:
     folder = tmp_path / "two"
     for kind in ("images", "masks"):
         for number in range(4):

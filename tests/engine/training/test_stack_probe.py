@@ -33,7 +33,7 @@ def reached(thread: int, function: str) -> tuple[str, str]:
             return standing, place
 
 
-def test_that_a_thread_in_somebodys_code_is_at_work_there() -> None:
+def test_inspect_stack_finds_working_thread() -> None:
     def forward(end: threading.Event) -> None:
         end.wait()
 
@@ -43,7 +43,7 @@ def test_that_a_thread_in_somebodys_code_is_at_work_there() -> None:
     assert place.startswith(f"forward ({Path(__file__).name}, line ")
 
 
-def test_that_a_thread_in_a_collective_waits() -> None:
+def test_inspect_stack_finds_waiting_collective() -> None:
     def collective(end: threading.Event) -> None:
         # Compiled as a function of torch.distributed's, which blocks as one of its collectives does.
         place = Path(torch.__file__).parent / "distributed" / "distributed_c10d.py"
@@ -55,7 +55,7 @@ def test_that_a_thread_in_a_collective_waits() -> None:
         assert reached(thread, "barrier")[0] == "waiting"
 
 
-def test_that_a_module_that_is_slow_in_the_backward_pass_is_at_work_and_the_pass_itself_waits() -> None:
+def test_inspect_stack_in_backward_pass() -> None:
     class Slow(torch.autograd.Function):
         end: threading.Event
 
@@ -76,7 +76,7 @@ def test_that_a_module_that_is_slow_in_the_backward_pass_is_at_work_and_the_pass
         assert reached(thread, "backward")[0] == "working"
 
 
-def test_that_a_thread_that_waits_for_images_reads() -> None:
+def test_inspect_stack_finds_reading_thread() -> None:
     file = BatchLoader.__init__.__code__.co_filename
 
     def epoch(end: threading.Event) -> None:
@@ -88,7 +88,7 @@ def test_that_a_thread_that_waits_for_images_reads() -> None:
         assert reached(thread, "take")[0] == "reading"
 
 
-def test_that_a_thread_that_has_ended_stands_nowhere() -> None:
+def test_inspect_stack_of_ended_thread() -> None:
     thread = threading.Thread(target=lambda: None)
     thread.start()
     thread.join()

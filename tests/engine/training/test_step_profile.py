@@ -50,7 +50,7 @@ def build_model(num_classes):
 """
 
 
-def test_that_a_run_tells_where_its_time_goes(job: Make, start: Start, model_file: Write, tmp_path: Path) -> None:
+def test_step_profile_divides_time(job: Make, start: Start, model_file: Write, tmp_path: Path) -> None:
     gate = tmp_path / "gate"
     gate.touch()
     group = start(job(epochs=3, **model_file(SLOW.format(gate=str(gate)))), prepare=AT_THE_END).completed()
@@ -62,13 +62,13 @@ def test_that_a_run_tells_where_its_time_goes(job: Make, start: Start, model_fil
     assert spent.step in {metrics.step for metrics in group.of(StepMetrics)}
 
 
-def test_that_a_run_of_a_moment_tells_it_once(job: Make, start: Start) -> None:
+def test_step_profile_of_short_run(job: Make, start: Start) -> None:
     group = start(job(epochs=1), prepare=AT_THE_END).completed()
     assert [each.step for each in group.of(TimeSpent)] == [6]
 
 
 @pytest.mark.parametrize("strategy", ["ddp", "pipeline"])
-def test_that_ranks_tell_communication_apart(job: Make, start: Start, strategy: str) -> None:
+def test_step_profile_has_communication(job: Make, start: Start, strategy: str) -> None:
     group = start(job(cpus=2, strategy=strategy, epochs=1), prepare=AT_THE_END).completed()
     (spent,) = group.of(TimeSpent)
     assert all(spent.parts[part] > 0 for part in ("forward", "backward", "communication", "optimizer"))
@@ -76,7 +76,7 @@ def test_that_ranks_tell_communication_apart(job: Make, start: Start, strategy: 
 
 
 @pytest.mark.parametrize("cpus", [1, 2])
-def test_that_loader_workers_are_changed_as_the_run_goes_on(
+def test_loader_workers_change_during_run(
     job: Make, start: Start, model_file: Write, tmp_path: Path, cpus: int
 ) -> None:
     gate = tmp_path / "gate"
@@ -90,9 +90,7 @@ def test_that_loader_workers_are_changed_as_the_run_goes_on(
     assert said == ["Each process now uses 4 loader workers"]
 
 
-def test_that_a_rank_is_called_the_slowest_once_it_is_so_twice_on_end(
-    job: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_slowest_rank_needs_two_reports(job: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(step_profile.linux, "waited_for_core_s", lambda: 0.0)  # whatever else this machine does
     monkeypatch.setattr(step_profile, "EMIT_S", 0.0)
     spec = WorkerSpec(

@@ -119,7 +119,7 @@ def _last(group: Any) -> dict[str, Any]:
     return torch.load(group.folder / "checkpoints/last.pt", weights_only=True)
 
 
-def test_that_a_run_tells_its_story_in_order(job: Make, start: Start) -> None:
+def test_run_reports_events_in_order(job: Make, start: Start) -> None:
     group = start(job(epochs=2), every_step=True).completed()
     told = [message for _, message in group.messages]
     kinds = [type(message) for message in told]
@@ -141,7 +141,7 @@ def test_that_a_run_tells_its_story_in_order(job: Make, start: Start) -> None:
     assert kinds[-1] is WorkerDone
 
 
-def test_that_steps_told_rarely_still_cover_them_all(job: Make, start: Start) -> None:
+def test_sparse_step_reports_cover_all_steps(job: Make, start: Start) -> None:
     every = start(job(epochs=3), every_step=True).completed()
     some = start(job(epochs=3)).completed()
     steps = [metrics.step for metrics in some.of(StepMetrics)]
@@ -161,7 +161,7 @@ def test_that_steps_told_rarely_still_cover_them_all(job: Make, start: Start) ->
         pytest.param("pipeline", 2, marks=pytest.mark.long),
     ],
 )
-def test_that_best_loads_with_plain_torchvision_and_is_as_good(
+def test_best_checkpoint_loads_into_torchvision(
     job: Make, start: Start, images: Path, strategy: str, cpus: int
 ) -> None:
     fields = {"model": "resnet18", "image_size": 32, "epochs": 2}
@@ -184,7 +184,7 @@ def test_that_best_loads_with_plain_torchvision_and_is_as_good(
     ("strategy", "cpus", "command", "phase"),
     [("single", 1, Stop(), "stopping"), ("ddp", 2, Stop(), "stopping"), ("single", 1, Pause(), "pausing")],
 )
-def test_that_stop_and_pause_end_all_ranks_at_the_same_step(
+def test_stop_ends_all_ranks_at_the_same_step(
     job: Make,
     start: Start,
     model_file: Write,
@@ -209,7 +209,7 @@ def test_that_stop_and_pause_end_all_ranks_at_the_same_step(
     assert group.of(PhaseChanged)[-1].phase == phase
 
 
-def test_that_stop_breaks_a_validation_off(job: Make, start: Start, model_file: Write, tmp_path: Path) -> None:
+def test_stop_interrupts_validation(job: Make, start: Start, model_file: Write, tmp_path: Path) -> None:
     gate = tmp_path / "gate"
     fields = model_file(GATED.format(gate=str(gate)).replace("if self.training:", "if not self.training:"))
     group = start(job(cpus=2, strategy="ddp", batch_size=3, epochs=1000, **fields), prepare=ONCE_ASKED)
@@ -222,7 +222,7 @@ def test_that_stop_breaks_a_validation_off(job: Make, start: Start, model_file: 
     assert not (group.folder / "checkpoints/best.pt").exists()
 
 
-def test_that_stop_ends_a_pipeline(job: Make, start: Start) -> None:
+def test_stop_ends_pipeline(job: Make, start: Start) -> None:
     group = start(job(cpus=2, strategy="pipeline", epochs=1000), every_step=True)
     group.read_steps(3)
     group.send(Stop(), rank=0)
@@ -232,7 +232,7 @@ def test_that_stop_ends_a_pipeline(job: Make, start: Start) -> None:
     assert _last(group)["step"] == group.of(StepMetrics)[-1].step
 
 
-def test_that_a_checkpoint_is_saved_when_asked_for(job: Make, start: Start, model_file: Write, tmp_path: Path) -> None:
+def test_checkpoint_command_saves(job: Make, start: Start, model_file: Write, tmp_path: Path) -> None:
     gate = tmp_path / "gate"
     group = start(job(**model_file(GATED.format(gate=str(gate)))), every_step=True, prepare=ONCE_ASKED)
     group.read_steps(3)
@@ -245,7 +245,7 @@ def test_that_a_checkpoint_is_saved_when_asked_for(job: Make, start: Start, mode
 
 
 @pytest.mark.parametrize(("strategy", "cpus"), [("single", 1), ("ddp", 2)])
-def test_that_nan_stops_with_the_step_named_and_the_checkpoint_kept(
+def test_nan_fails_run_and_keeps_checkpoint(
     job: Make, start: Start, model_file: Write, strategy: str, cpus: int
 ) -> None:
     group = start(job(cpus=cpus, strategy=strategy, epochs=1000, **model_file(NAN)))
@@ -259,7 +259,7 @@ def test_that_nan_stops_with_the_step_named_and_the_checkpoint_kept(
     assert all(bool(tensor.isfinite().all()) for tensor in state["model"].values())
 
 
-def test_that_a_full_disk_does_not_end_the_training(job: Make, start: Start) -> None:
+def test_full_disk_does_not_end_training(job: Make, start: Start) -> None:
     group = start(job(epochs=2), file_limit_bytes=100_000, prepare="tests.support.impatience:give_up_at_once")
     good = group.folder / "checkpoints/last.pt"
     good.write_bytes(b"the last good one")
@@ -274,7 +274,7 @@ def test_that_a_full_disk_does_not_end_the_training(job: Make, start: Start) -> 
     assert group.done.best == {}
 
 
-def test_that_a_model_file_that_raises_is_named_with_its_line(job: Make, start: Start, model_file: Write) -> None:
+def test_failure_of_model_file_has_its_line(job: Make, start: Start, model_file: Write) -> None:
     group = start(job(**model_file(BROKEN)))
     assert group.finish() == [1]
     (failed,) = group.of(Failed)
@@ -283,9 +283,7 @@ def test_that_a_model_file_that_raises_is_named_with_its_line(job: Make, start: 
     assert "ZeroDivisionError" in (group.folder / failed.traceback_file).read_text()
 
 
-def test_that_an_operation_without_a_deterministic_form_is_named_where_the_job_wants_one(
-    job: Make, start: Start, model_file: Write
-) -> None:
+def test_failure_names_nondeterministic_operation(job: Make, start: Start, model_file: Write) -> None:
     fields = model_file(PUTS)
     group = start(job(**fields, deterministic=True))
     assert group.finish() == [1]
@@ -298,7 +296,7 @@ def test_that_an_operation_without_a_deterministic_form_is_named_where_the_job_w
     assert start(job(deterministic=True), every_step=True).completed().losses == usual.losses
 
 
-def test_that_a_missing_dataset_fails_in_words(job: Make, start: Start, tmp_path: Path) -> None:
+def test_missing_dataset_fails(job: Make, start: Start, tmp_path: Path) -> None:
     group = start(job(dataset=str(tmp_path / "nowhere")))
     assert group.finish() == [1]
     (failed,) = group.of(Failed)
@@ -306,7 +304,7 @@ def test_that_a_missing_dataset_fails_in_words(job: Make, start: Start, tmp_path
     assert failed.step is None
 
 
-def test_that_a_worker_ends_with_its_supervisor(job: Make, start: Start) -> None:
+def test_worker_exits_with_its_supervisor(job: Make, start: Start) -> None:
     group = start(job(epochs=100_000))
     group.read_steps(1)
     for ours in group.sockets:
@@ -314,9 +312,7 @@ def test_that_a_worker_ends_with_its_supervisor(job: Make, start: Start) -> None
     assert group.codes() == [None]
 
 
-def test_that_an_unreadable_image_is_told_once_and_training_goes_on(
-    job: Make, start: Start, images: Path, tmp_path: Path
-) -> None:
+def test_unreadable_image_is_reported_once(job: Make, start: Start, images: Path, tmp_path: Path) -> None:
     for path in images.rglob("*.png"):
         copy = tmp_path / "copy" / path.relative_to(images)
         copy.parent.mkdir(parents=True, exist_ok=True)

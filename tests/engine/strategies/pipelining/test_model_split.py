@@ -14,7 +14,7 @@ from engine.parallel.cut import CannotCut
 from engine.strategies.pipelining.model_split import split, split_points, trace
 
 
-def test_that_a_model_on_the_meta_device_tells_its_places() -> None:
+def test_split_points_of_meta_model() -> None:
     with torch.device("meta"):
         model = models.resnet18()
     places = split_points(model)
@@ -26,7 +26,7 @@ def test_that_a_model_on_the_meta_device_tells_its_places() -> None:
 @pytest.mark.parametrize(
     ("name", "size"), [("alexnet", 64), ("resnet18", 32), ("convnext_tiny", 32), ("swin_t", 32), ("densenet121", 32)]
 )
-def test_that_the_stages_together_are_the_model(name: str, size: int) -> None:
+def test_split_stages_equal_the_model(name: str, size: int) -> None:
     torch.manual_seed(0)
     model = models.get_model(name)
     traces = trace(model)
@@ -47,7 +47,7 @@ def test_that_the_stages_together_are_the_model(name: str, size: int) -> None:
         assert torch.equal(crossing, expected)
 
 
-def test_that_gradients_through_separate_stages_are_those_of_the_model() -> None:
+def test_split_stages_have_the_gradients() -> None:
     torch.manual_seed(0)
     model = models.squeezenet1_1(dropout=0.0)
     traces = trace(model)
@@ -116,20 +116,20 @@ class _Branching(nn.Module):
         return result
 
 
-def test_that_no_parameter_lands_in_two_stages() -> None:
+def test_split_divides_parameters() -> None:
     with pytest.raises(CannotCut, match="no position"):
         split_points(_Shared())
 
 
-def test_that_a_cut_lets_a_single_tensor_pass() -> None:
+def test_split_point_passes_single_tensor() -> None:
     assert [place.node for place in split_points(_Residual())] == ["add"]
 
 
-def test_that_no_cut_stands_before_an_in_place_change_nor_gives_a_view() -> None:
+def test_split_point_avoids_views_and_in_place_changes() -> None:
     assert [place.node for place in split_points(_InPlace())] == ["relu_"]
 
 
-def test_that_a_model_that_cannot_be_traced_says_so() -> None:
+def test_trace_refuses_dynamic_model() -> None:
     with pytest.raises(CannotCut, match="depends on its input"):
         split_points(_Branching())
 
@@ -150,11 +150,11 @@ class _OtherInTraining(nn.Module):
         return result
 
 
-def test_that_a_place_has_the_same_parameters_before_it_in_both_modes() -> None:
+def test_split_points_agree_in_both_modes() -> None:
     assert [place.node for place in split_points(_OtherInTraining())] == ["first"]
 
 
-def test_that_finding_places_takes_no_longer_per_layer_in_a_deep_model() -> None:
+def test_split_points_take_linear_time() -> None:
     """Counted in calls of Python functions, which no other work on the machine disturbs."""
 
     def calls(layers: int) -> int:

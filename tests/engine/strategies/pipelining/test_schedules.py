@@ -26,25 +26,25 @@ SIZES = [(2, 2), (2, 8), (3, 5), (4, 4), (4, 16)]
 
 @pytest.mark.parametrize(("devices", "microbatches"), SIZES)
 @pytest.mark.parametrize("order", [gpipe, one_f_one_b])
-def test_that_gpipe_and_1f1b_leave_idle_what_their_papers_say(order: object, devices: int, microbatches: int) -> None:
+def test_idle_share_matches_papers(order: object, devices: int, microbatches: int) -> None:
     assert callable(order)
     idle = idle_share(simulated(order(devices, microbatches)))
     assert idle == pytest.approx((devices - 1) / (microbatches + devices - 1))
 
 
-def test_that_a_single_microbatch_keeps_one_device_busy_at_a_time() -> None:
+def test_idle_share_of_single_microbatch() -> None:
     assert idle_share(simulated(gpipe(4, 1))) == pytest.approx(3 / 4)
 
 
 @pytest.mark.parametrize(("devices", "microbatches"), SIZES)
-def test_that_1f1b_keeps_no_more_microbatches_than_there_are_stages_behind(devices: int, microbatches: int) -> None:
+def test_one_f_one_b_limits_retained_microbatches(devices: int, microbatches: int) -> None:
     for stage, passes in enumerate(one_f_one_b(devices, microbatches)):
         kept = list(itertools.accumulate(1 if task.kind == "F" else -1 for task in passes))
         assert max(kept) == min(devices - stage, microbatches)
         assert kept[-1] == 0
 
 
-def test_that_dividing_the_backward_pass_fills_the_bubble() -> None:
+def test_divided_backward_reduces_idle_share() -> None:
     """ZB1P's order for two devices and three microbatches, by hand after Qi et al. 2023."""
     order: Order = (
         _passes("F0 F1 I0 W0 F2 I1 W1 I2 W2", stage=0),
@@ -59,7 +59,7 @@ def _passes(text: str, stage: int) -> tuple[Pass, ...]:
     return tuple(Pass(cast(Kind, word[0]), stage, int(word[1:])) for word in text.split())
 
 
-def test_that_stages_of_one_device_share_its_time() -> None:
+def test_simulated_stages_share_device() -> None:
     there_and_back: Order = (
         (Pass("F", 0, 0), Pass("F", 3, 0), Pass("B", 3, 0), Pass("B", 0, 0)),
         (Pass("F", 1, 0), Pass("F", 2, 0), Pass("B", 2, 0), Pass("B", 1, 0)),
@@ -67,12 +67,12 @@ def test_that_stages_of_one_device_share_its_time() -> None:
     assert simulated(there_and_back)[0] == [(0, 0.5), (1.5, 2), (2, 3), (5, 6)]
 
 
-def test_that_an_order_that_waits_for_itself_is_refused() -> None:
+def test_simulated_refuses_deadlock() -> None:
     with pytest.raises(ValueError, match="deadlocks"):
         simulated(((Pass("B", 0, 0), Pass("F", 0, 0)),))
 
 
-def test_that_what_ranks_noted_is_told_from_the_first_action_on() -> None:
+def test_traced_starts_at_first_action() -> None:
     ranks = [
         [(Pass("F", 0, 0), 10.0, 11.0), (Pass("B", 0, 0), 14.0, 16.0)],
         [(Pass("F", 1, 0), 11.0, 12.0), (Pass("B", 1, 0), 12.0, 14.0)],
@@ -85,7 +85,7 @@ def test_that_what_ranks_noted_is_told_from_the_first_action_on() -> None:
     assert traced(7, "gpipe", [[], []], 0.5) is None
 
 
-def test_that_a_profiler_notes_passes_by_the_clock_of_the_machine() -> None:
+def test_profiler_uses_host_clock() -> None:
     profiler = ScheduleProfiler(torch.device("cpu"))
     with profiler.timing("F", 0, 0):
         pass

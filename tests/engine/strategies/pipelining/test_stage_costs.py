@@ -62,7 +62,7 @@ def _mixed() -> nn.Sequential:
     return model
 
 
-def test_that_measuring_leaves_the_model_and_the_random_numbers_as_they_were() -> None:
+def test_measure_has_no_side_effects() -> None:
     model = _mixed()
     model[5].weight.grad = torch.ones_like(model[5].weight)
     names = [name for name, _ in model.named_parameters()]
@@ -80,7 +80,7 @@ def test_that_measuring_leaves_the_model_and_the_random_numbers_as_they_were() -
     assert all(parameter.grad is None for name, parameter in model.named_parameters() if name != "5.weight")
 
 
-def test_that_every_segment_is_timed_forward_and_backward() -> None:
+def test_measure_times_both_passes() -> None:
     model = models.resnet18()
     found = _measured(model, 2, 3, 64, 64)
     assert len(found) == len(trace(model).points) + 1
@@ -89,7 +89,7 @@ def test_that_every_segment_is_timed_forward_and_backward() -> None:
     assert found[0].forward_s > found[-2].forward_s
 
 
-def test_that_the_least_of_several_runs_counts() -> None:
+def test_measure_takes_the_fastest_run() -> None:
     slow = iter([9.0, 1.0])
 
     class Clock:
@@ -108,7 +108,7 @@ def test_that_the_least_of_several_runs_counts() -> None:
     assert all(0 < segment.forward_s < 1 for segment in found[1:])
 
 
-def test_that_a_frozen_beginning_has_no_backward_pass() -> None:
+def test_measure_of_frozen_segments() -> None:
     model = _mixed()
     model[1].requires_grad_(False)
     found = _measured(model, 2, 3, 8, 8)
@@ -117,7 +117,7 @@ def test_that_a_frozen_beginning_has_no_backward_pass() -> None:
     assert found[-1].backward_s > 0.0
 
 
-def test_that_kept_activations_are_counted_once_and_without_parameters() -> None:
+def test_measure_counts_activations_once() -> None:
     model = nn.Sequential(nn.Linear(16, 32), nn.Sigmoid(), nn.Linear(32, 8))
     images, real = 4, 4  # bytes of a float
     found = _measured(model, images, 16)
@@ -126,7 +126,7 @@ def test_that_kept_activations_are_counted_once_and_without_parameters() -> None
     assert [segment.output_bytes for segment in found] == [images * 32 * real, images * 32 * real, 8 * 16]
 
 
-def test_that_what_is_kept_is_what_autograd_keeps_of_the_whole_model() -> None:
+def test_measure_counts_what_autograd_saves() -> None:
     model = models.alexnet(dropout=0.0)
     inputs = torch.randn(2, 3, 64, 64)
     own = {tensor.untyped_storage().data_ptr() for tensor in (*model.parameters(), inputs)}
@@ -146,20 +146,20 @@ def test_that_what_is_kept_is_what_autograd_keeps_of_the_whole_model() -> None:
     assert whole <= parts <= 1.25 * whole
 
 
-def test_that_bf16_halves_what_travels() -> None:
+def test_measure_with_bf16_halves_outputs() -> None:
     model = nn.Sequential(nn.Linear(16, 32), nn.Linear(32, 8))
     found = _measured(model, 4, 16, precision="bf16")
     assert [segment.output_bytes for segment in found] == [4 * 32 * 2, 4 * 8 * 2]
 
 
-def test_that_progress_goes_from_part_to_part_to_the_end() -> None:
+def test_measure_reports_progress() -> None:
     model = nn.Sequential(*(nn.Linear(4, 4) for _ in range(4)))
     told: list[float] = []
     measure(model, trace(model), torch.randn(2, 4), clock=time.perf_counter, autocast=nullcontext, progress=told.append)
     assert told == [0.125, 0.25, 0.375, 0.5, 0.625, 0.75, 0.875, 1.0, 1.0]
 
 
-def test_that_no_more_than_one_part_is_on_the_device_at_a_time() -> None:
+def test_measure_holds_one_segment_on_device() -> None:
     model = nn.Sequential(*(nn.Linear(4, 4) for _ in range(3)))
     traces = trace(model)
     gc.freeze()  # what there is already is not counted
@@ -182,7 +182,7 @@ def _parameters_alive() -> int:
 
 
 @pytest.mark.long
-def test_that_a_small_model_is_measured_in_well_under_two_seconds() -> None:
+def test_measure_is_fast() -> None:
     model = models.resnet18()
     traces = trace(model)
     begun = time.process_time()  # what other work on the machine takes does not count
@@ -190,7 +190,7 @@ def test_that_a_small_model_is_measured_in_well_under_two_seconds() -> None:
     assert time.process_time() - begun < 2.0
 
 
-def test_that_the_free_memory_is_shared_by_the_workers() -> None:
+def test_free_bytes_are_shared_by_workers() -> None:
     alone, shared = free_bytes(CPU, 1), free_bytes(CPU, 4)
     assert 0 < shared < alone / 2
 
@@ -217,7 +217,7 @@ def _row(layers: int = 6) -> nn.Sequential:
     return nn.Sequential(*(nn.Linear(4, 4) for _ in range(layers)))
 
 
-def test_that_a_cut_is_put_together_from_what_all_places_measured() -> None:
+def test_assemble_merges_measurements() -> None:
     job = Job.from_fields(
         strategy="pipeline", devices=("cpu", "cpu"), batch_size=32, ema_decay=0.9, pipeline_schedule="1f1b"
     )
@@ -232,7 +232,7 @@ def test_that_a_cut_is_put_together_from_what_all_places_measured() -> None:
     assert [place.module for place in split_points_of(trace(model), cut)] == ["3"]
 
 
-def test_that_the_jobs_own_cuts_are_taken_or_refused_with_their_field() -> None:
+def test_assemble_validates_given_cuts() -> None:
     job = Job.from_fields(strategy="pipeline", devices=("cpu", "cpu"), batch_size=32, cuts=("_0",))
     cut = _cut(_row(), job, Layout(1, 2, (0, 1), 8))
     assert (cut.cuts, cut.chosen) == (("_0",), False)
@@ -244,7 +244,7 @@ def test_that_the_jobs_own_cuts_are_taken_or_refused_with_their_field() -> None:
         assert refused.value.remedy
 
 
-def test_that_a_batch_that_has_no_microbatches_is_refused() -> None:
+def test_assemble_refuses_indivisible_batch() -> None:
     job = Job.from_fields(strategy="pipeline", devices=("cpu", "cpu"), batch_size=31)
     with pytest.raises(CannotCut, match="can't be divided") as refused:
         _cut(_row(), job, Layout(1, 2, (0, 1), None))
@@ -265,7 +265,7 @@ dist.destroy_process_group()
 
 
 @pytest.mark.long
-def test_that_all_ranks_are_told_the_same_of_travelling(tmp_path: Path) -> None:
+def test_seconds_per_byte_is_equal_on_all_ranks(tmp_path: Path) -> None:
     ranks = [
         subprocess.Popen(
             [sys.executable, "-c", _RANK, str(rank), str(tmp_path), "3"], cwd=ROOT, stdout=subprocess.PIPE, text=True

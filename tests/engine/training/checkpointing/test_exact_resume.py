@@ -101,7 +101,7 @@ def _assert_same_end(rest: Any, whole: Any) -> None:
 
 @pytest.mark.timeout(600)  # four runs of up to four ranks
 @pytest.mark.parametrize("name", some(STRATEGIES, everyday=USUAL))
-def test_that_a_run_goes_on_to_the_bit_from_the_checkpoint_of_any_step(job: Make, start: Start, name: str) -> None:
+def test_resume_is_exact_from_any_step(job: Make, start: Start, name: str) -> None:
     cpus, options = STRATEGIES[name]
     fields = EVERYTHING | {"strategy": name, "cpus": cpus} | options
     whole = start(job(**fields), every_step=True).completed(PATIENCE_S)
@@ -118,7 +118,7 @@ def test_that_a_run_goes_on_to_the_bit_from_the_checkpoint_of_any_step(job: Make
 
 
 @pytest.mark.parametrize(("strategy", "cpus"), [("single", 1), ("ddp", 2)])
-def test_that_a_run_stopped_in_a_validation_begins_with_it_and_ends_as_if_it_had_not(
+def test_resume_repeats_interrupted_validation(
     job: Make, start: Start, model_file: Write, tmp_path: Path, *, strategy: str, cpus: int
 ) -> None:
     gate = tmp_path / "gate"
@@ -139,9 +139,7 @@ def test_that_a_run_stopped_in_a_validation_begins_with_it_and_ends_as_if_it_had
     _assert_same_end(rest, whole)
 
 
-def test_that_what_a_model_draws_in_evaluations_changes_no_training(
-    job: Make, start: Start, model_file: Write, tmp_path: Path
-) -> None:
+def test_evaluation_preserves_random_state(job: Make, start: Start, model_file: Write, tmp_path: Path) -> None:
     gate = tmp_path / "gate"
     gate.touch()
     fields = {"epochs": 2, **model_file(DRAWS.format(gate=str(gate)))}
@@ -160,9 +158,7 @@ def test_that_what_a_model_draws_in_evaluations_changes_no_training(
         pytest.param("ddp", 2, 50, marks=pytest.mark.long),
     ],
 )
-def test_that_a_run_killed_at_any_moments_loses_no_checkpoint_and_ends_as_if_it_had_not_been(
-    job: Make, start: Start, strategy: str, cpus: int, kills: int
-) -> None:
+def test_resume_is_exact_after_random_kills(job: Make, start: Start, strategy: str, cpus: int, kills: int) -> None:
     """The end of their channels kills all workers at once, wherever they are: nothing is closed, flushed or removed."""
     fields = {"strategy": strategy, "cpus": cpus, "epochs": kills, "checkpoint_steps": 1, "optimizer": "adam"}
     whole = start(job(**fields), every_step=True).completed(PATIENCE_S)

@@ -85,7 +85,7 @@ def _interrupted(group: Any, after: int) -> Any:
     ],
     ids=["sgd", "adamw, averaged, clipped", "by epochs"],
 )
-def test_that_a_run_over_three_strategies_is_that_of_one(
+def test_resume_across_three_strategies(
     job: Make, start: Start, model_file: Write, tmp_path: Path, fields: dict[str, Any]
 ) -> None:
     """Of six steps an epoch one device makes four and two make six more; one device ends it."""
@@ -135,9 +135,7 @@ CHAIN: tuple[dict[str, Any], ...] = (
 
 
 @pytest.mark.parametrize("optimizer", [pytest.param("sgd", marks=pytest.mark.long), "adamw"])
-def test_that_every_strategy_goes_on_from_any_others_checkpoint(
-    job: Make, start: Start, model_file: Write, optimizer: str
-) -> None:
+def test_resume_from_any_strategy(job: Make, start: Start, model_file: Write, optimizer: str) -> None:
     """Each trains one epoch, with everything that a checkpoint holds."""
     fields: dict[str, Any] = {"optimizer": optimizer, "schedule": "none", "ema_decay": 0.9, "clip_norm": 0.5}
     fields |= {"learning_rate": 0.005} | model_file(DEEP)
@@ -161,7 +159,7 @@ def test_that_every_strategy_goes_on_from_any_others_checkpoint(
 
 
 @pytest.mark.long
-def test_that_four_ranks_go_on_bit_for_bit(job: Make, start: Start) -> None:
+def test_resume_of_four_ranks_is_exact(job: Make, start: Start) -> None:
     """DDP arranges its buckets anew after its first step, and with them the order of sums."""
     fields: dict[str, Any] = {"cpus": 4, "strategy": "ddp", "schedule": "none"}
     uninterrupted = start(job(epochs=2, **fields), every_step=True).completed()
@@ -172,7 +170,7 @@ def test_that_four_ranks_go_on_bit_for_bit(job: Make, start: Start) -> None:
     assert all(torch.equal(ours[name], tensor) for name, tensor in theirs.items())
 
 
-def test_that_more_epochs_go_on_after_the_last(job: Make, start: Start) -> None:
+def test_resume_adds_epochs(job: Make, start: Start) -> None:
     fields: dict[str, Any] = {"schedule": "none"}
     uninterrupted = start(job(epochs=3, **fields), every_step=True).completed()
     first = start(job(epochs=1, **fields), every_step=True).completed()
@@ -190,9 +188,7 @@ def test_that_more_epochs_go_on_after_the_last(job: Make, start: Start) -> None:
     assert (again.folder / "checkpoints/best.pt").exists()
 
 
-def test_that_an_epoch_begins_anew_where_its_order_is_another(
-    job: Make, start: Start, model_file: Write, tmp_path: Path
-) -> None:
+def test_resume_restarts_epoch_in_other_order(job: Make, start: Start, model_file: Write, tmp_path: Path) -> None:
     gate = tmp_path / "gate"
     fields = model_file(WAITING.format(gate=str(gate)))
     first = _interrupted(start(job(**fields, accumulation=2), every_step=True, prepare=ONCE_ASKED), after=3)
@@ -204,7 +200,7 @@ def test_that_an_epoch_begins_anew_where_its_order_is_another(
     assert warned.message.startswith("Epoch 1 starts over: ")
 
 
-def test_that_the_schedule_is_that_of_the_job_that_goes_on(job: Make, start: Start) -> None:
+def test_resume_uses_the_new_schedule(job: Make, start: Start) -> None:
     first = start(job(epochs=2)).completed()
     rest = start(job(epochs=4, resume_from=_path(first)), every_step=True).completed()
     whole = start(job(epochs=4), every_step=True).completed()
@@ -212,7 +208,7 @@ def test_that_the_schedule_is_that_of_the_job_that_goes_on(job: Make, start: Sta
     assert [metrics.learning_rate for metrics in rest.of(StepMetrics)] == rates[12:]
 
 
-def test_that_it_is_the_averages_that_are_measured_and_kept_in_best_pt(job: Make, start: Start) -> None:
+def test_best_checkpoint_has_validated_averages(job: Make, start: Start) -> None:
     asked = job(ema_decay=0.9, ema_ramp=0, epochs=2, best_by="loss")
     group = start(asked, every_step=True).completed()
     last = _last(group)
@@ -226,9 +222,7 @@ def test_that_it_is_the_averages_that_are_measured_and_kept_in_best_pt(job: Make
     assert last["best_epoch"] == 1 + measured.index(min(measured))
 
 
-def test_that_a_file_that_does_not_fit_is_told_of_plainly(
-    job: Make, start: Start, tmp_path: Path, model_file: Write
-) -> None:
+def test_resume_refuses_unsuitable_files(job: Make, start: Start, tmp_path: Path, model_file: Write) -> None:
     first = start(job()).completed()
     last, best = _path(first), str(first.folder / "checkpoints/best.pt")
     rubbish = tmp_path / "rubbish.pt"
@@ -268,9 +262,7 @@ def _spoil(path: Path) -> None:
 
 
 @pytest.mark.parametrize(("strategy", "cpus"), [("single", 1), pytest.param("ddp", 2, marks=pytest.mark.long)])
-def test_that_of_a_damaged_last_pt_the_one_before_it_is_gone_on_from(
-    job: Make, start: Start, strategy: str, cpus: int
-) -> None:
+def test_resume_uses_older_checkpoint_if_damaged(job: Make, start: Start, strategy: str, cpus: int) -> None:
     fields: dict[str, Any] = {"strategy": strategy, "cpus": cpus, "epochs": 2}
     fields |= {"checkpoint_steps": 4, "keep_checkpoints": 2}
     whole = start(job(**fields), every_step=True).completed()
@@ -295,7 +287,7 @@ def test_that_of_a_damaged_last_pt_the_one_before_it_is_gone_on_from(
     )
 
 
-def test_that_a_pipeline_goes_on_with_the_cuts_that_it_had(job: Make, start: Start) -> None:
+def test_resume_keeps_pipeline_cuts(job: Make, start: Start) -> None:
     fields: dict[str, Any] = {"cpus": 2, "strategy": "pipeline", "microbatches": 2}
     first = start(job(**fields)).completed()
     (planned,) = first.of(Planned)
@@ -314,7 +306,7 @@ def test_that_a_pipeline_goes_on_with_the_cuts_that_it_had(job: Make, start: Sta
 
 
 @pytest.mark.long
-def test_that_a_pipeline_that_goes_on_alike_is_not_measured_anew(job: Make, start: Start) -> None:
+def test_resume_skips_pipeline_measurement(job: Make, start: Start) -> None:
     fields: dict[str, Any] = {"cpus": 2, "strategy": "pipeline", "microbatches": 2}
     first = start(job(**fields)).completed()
     (planned,) = first.of(Planned)
@@ -324,9 +316,7 @@ def test_that_a_pipeline_that_goes_on_alike_is_not_measured_anew(job: Make, star
 
 @pytest.mark.parametrize("strategy", some(["ddp", "fsdp"], everyday=["fsdp"]))
 @pytest.mark.parametrize("shares", [(0.75, 0.25), pytest.param((), marks=pytest.mark.long)])
-def test_that_shares_by_speed_stay_those_that_were_measured(
-    job: Make, start: Start, strategy: str, shares: tuple[float, ...]
-) -> None:
+def test_resume_keeps_shares_by_speed(job: Make, start: Start, strategy: str, shares: tuple[float, ...]) -> None:
     fields: dict[str, Any] = {"cpus": 2, "strategy": strategy, "balance": "speed"}
     first = start(job(**fields)).completed()
     assert _last(first)["shares"] == first.of(Planned)[0].shares
@@ -335,7 +325,7 @@ def test_that_shares_by_speed_stay_those_that_were_measured(
     assert rest.of(Planned)[0].shares == _last(rest)["shares"] == shares
 
 
-def test_that_the_best_epoch_is_not_taken_over_with_another_ones_best_pt(job: Make, start: Start) -> None:
+def test_resume_ignores_foreign_best_checkpoint(job: Make, start: Start) -> None:
     """As an older checkpoint's, whose best.pt has been replaced since."""
     first = start(job(epochs=2, best_by="loss")).completed()
     best = first.folder / "checkpoints/best.pt"
@@ -346,9 +336,7 @@ def test_that_the_best_epoch_is_not_taken_over_with_another_ones_best_pt(job: Ma
     assert not (again.folder / "checkpoints/best.pt").exists()
 
 
-def test_that_a_run_that_goes_on_in_its_own_folder_keeps_what_it_went_on_from(
-    job: Make, start: Start, forker: Forker
-) -> None:
+def test_resume_in_place_keeps_its_origin(job: Make, start: Start, forker: Forker) -> None:
     whole = start(job(epochs=2, schedule="none"), every_step=True).completed()
     first = start(job(epochs=1, schedule="none")).completed()
     goes_on = job(epochs=2, schedule="none", resume_from=_path(first))
