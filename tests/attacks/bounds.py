@@ -9,46 +9,46 @@ import sys
 from pathlib import Path
 from typing import Any, NamedTuple
 
-MOST_BYTES = 1 << 30
-MOST_CPU_S = 10
+MAX_BYTES = 1 << 30
+MAX_CPU_S = 10
 WAITED_S = 120
 """Limit of wall time: a busy machine is slow, but waiting for a FIFO uses no CPU time."""
 
 
-class Looked(NamedTuple):
+class Inspection(NamedTuple):
     """The inspector's report and its cost."""
 
     report: dict[str, Any]
-    said: str
+    errors: str
     resident_bytes: int
     cpu_s: float
 
     @property
-    def told(self) -> str:
+    def report(self) -> str:
         """All texts that the user sees."""
         return "\n".join(f"{each['message']} {each['remedy']}" for each in self.report["problems"])
 
 
-def look_at(folder: Path, task: str) -> Looked:
+def inspect(folder: Path, task: str) -> Inspection:
     """Inspect a folder as `task`'s data. Fails if the process doesn't end in time."""
     command = [sys.executable, "-m", "engine.data", str(folder), "--kinds", task]
     process = subprocess.Popen(
         [sys.executable, "-c", _FRUGAL, *command], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=dict(os.environ)
     )
     try:
-        out, said = process.communicate(timeout=WAITED_S)
+        out, errors = process.communicate(timeout=WAITED_S)
     finally:
         process.kill()
         process.wait()
-    assert process.returncode == 0, f"it ended with {process.returncode}: {said.decode()[-1000:]}"
+    assert process.returncode == 0, f"it ended with {process.returncode}: {errors.decode()[-1000:]}"
     *lines, cost = out.splitlines()
     used = json.loads(cost)
-    return Looked(json.loads(lines[-1])["report"], said.decode(), used["resident_kib"] << 10, used["cpu_s"])
+    return Inspection(json.loads(lines[-1])["report"], errors.decode(), used["resident_kib"] << 10, used["cpu_s"])
 
 
 _FRUGAL = f"""
 import json, resource, subprocess, sys
-limit = lambda: resource.setrlimit(resource.RLIMIT_CPU, ({MOST_CPU_S}, {MOST_CPU_S}))
+limit = lambda: resource.setrlimit(resource.RLIMIT_CPU, ({MAX_CPU_S}, {MAX_CPU_S}))
 done = subprocess.run(sys.argv[1:], preexec_fn=limit)
 used = resource.getrusage(resource.RUSAGE_CHILDREN)
 print(json.dumps({{"resident_kib": used.ru_maxrss, "cpu_s": used.ru_utime + used.ru_stime}}))

@@ -12,9 +12,6 @@ import pytest
 from tests.engine.supervisor.conftest import start
 from tests.faults.conftest import (
     allowed,
-    begin,
-    begin_anew,
-    begin_held,
     ends,
     follow,
     gate,
@@ -24,18 +21,18 @@ from tests.faults.conftest import (
     known,
     model_file,
     small_disk,
+    start_cold,
+    start_held,
+    start_run,
     started,
     starter,
     stepwise,
     stepwise_file,
-    whole,
+    uninterrupted,
 )
 
 __all__ = [
     "allowed",
-    "begin",
-    "begin_anew",
-    "begin_held",
     "ends",
     "follow",
     "gate",
@@ -46,11 +43,14 @@ __all__ = [
     "model_file",
     "small_disk",
     "start",
+    "start_cold",
+    "start_held",
+    "start_run",
     "started",
     "starter",
     "stepwise",
     "stepwise_file",
-    "whole",
+    "uninterrupted",
 ]  # fmt: skip
 
 

@@ -262,10 +262,10 @@ def make_socket(path: Path) -> None:
             os.close(here)
 
 
-def _sparse(path: Path, length: int, begin: bytes = b"", end: bytes = b"") -> None:
+def _sparse(path: Path, length: int, head: bytes = b"", end: bytes = b"") -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     with open(path, "wb") as stream:
-        stream.write(begin)
+        stream.write(head)
         stream.truncate(length)
         stream.seek(length - len(end))
         stream.write(end)
@@ -288,8 +288,8 @@ def _text(content: str | bytes | Callable[[], str | bytes]) -> Callable[[Path], 
     """Write a file; large or slow content is a function."""
 
     def write(path: Path) -> None:
-        made = content() if callable(content) else content
-        path.write_bytes(made.encode() if isinstance(made, str) else made)
+        data = content() if callable(content) else content
+        path.write_bytes(data.encode() if isinstance(data, str) else data)
 
     return write
 
@@ -487,9 +487,9 @@ def _many_wide_outlines(folder: Path) -> None:
     (folder / "images" / "0.png").write_bytes(png_of(4000, 3000))
     content = coco_content()
     content["images"][0] |= {"width": 4000, "height": 3000}
-    around = [[0, 0, 4000, 0, 4000, 3000, 0, 3000]]
+    outline = [[0, 0, 4000, 0, 4000, 3000, 0, 3000]]
     content["annotations"] += [
-        {"image_id": 0, "category_id": 1, "bbox": [0, 0, 4000, 3000], "segmentation": around} for _ in range(20_000)
+        {"image_id": 0, "category_id": 1, "bbox": [0, 0, 4000, 3000], "segmentation": outline} for _ in range(20_000)
     ]
     (folder / "annotations.json").write_text(json.dumps(content))
 
@@ -588,10 +588,10 @@ def _sparse_idx(folder: Path) -> None:
 
 def _sparse_twins(folder: Path) -> None:
     """Write a sparse training and validation image of 300 GB each that seem complete and equal."""
-    begin, end = png_of(4, 4)[:60], b"\0\0\0\0IEND\xaeB`\x82"
+    head, end = png_of(4, 4)[:60], b"\0\0\0\0IEND\xaeB`\x82"
     for split in ("train", "val"):
         by_class(folder / split)
-        _sparse(folder / split / "cats" / "huge.png", 300 * GIB, begin, end)
+        _sparse(folder / split / "cats" / "huge.png", 300 * GIB, head, end)
 
 
 def _postscript(folder: Path) -> None:

@@ -13,7 +13,7 @@ from tests.attacks.structures import damaged
 
 HELLO = ENCODE.encode(Hello()) + b"\n"
 _MESSAGES = (Hello(), Hello(from_n=3, token="x"), Adjust(loader_workers=2), CheckpointNow())  # none that ends the run
-_MOST_BYTES = 1 << 18
+_MAX_BYTES = 1 << 18
 
 
 def _noise(drawn: random.Random) -> bytes:
@@ -26,7 +26,7 @@ def _cut(drawn: random.Random) -> bytes:
 
 def _endless(drawn: random.Random) -> bytes:
     return drawn.choice((b"x", b"\0", b"[", b"{", b" ", b'"', b"\xff")) * drawn.choice(
-        (MAX_COMMAND_BYTES, 70_000, _MOST_BYTES)
+        (MAX_COMMAND_BYTES, 70_000, _MAX_BYTES)
     )
 
 
@@ -43,7 +43,7 @@ def _deep(drawn: random.Random) -> bytes:
 def _other_types(drawn: random.Random) -> bytes:
     """Return a message with fields of other types, after a hello or without."""
     text = damaged(ENCODE.encode(drawn.choice(_MESSAGES)).decode(), drawn, drawn.choice((1, 1, 2, 5)))
-    return (HELLO if drawn.random() < 0.5 else b"") + text.encode("utf-8", "surrogatepass")[:_MOST_BYTES] + b"\n"
+    return (HELLO if drawn.random() < 0.5 else b"") + text.encode("utf-8", "surrogatepass")[:_MAX_BYTES] + b"\n"
 
 
 def _unknown(drawn: random.Random) -> bytes:
@@ -60,14 +60,14 @@ def _not_utf8(drawn: random.Random) -> bytes:
     return HELLO[:-3] + drawn.choice((b"\xff", b"\xed\xa0\x80", b"\xc0\xaf", b"\0")) + HELLO[-3:]
 
 
-SAID: tuple[Callable[[random.Random], bytes], ...] = (
+MESSAGES: tuple[Callable[[random.Random], bytes], ...] = (
     _noise, _cut, _endless, _empty_lines, _deep, _other_types, _other_types, _other_types, _unknown, _many, _not_utf8,
 )  # fmt: skip
 
 
-def said(drawn: random.Random) -> bytes:
+def draw_message(drawn: random.Random) -> bytes:
     """Return the bytes that a client sends."""
-    return drawn.choice(SAID)(drawn)
+    return drawn.choice(MESSAGES)(drawn)
 
 
 def send(client: socket.socket, content: bytes, drawn: random.Random) -> bool:
@@ -75,8 +75,8 @@ def send(client: socket.socket, content: bytes, drawn: random.Random) -> bool:
     way = drawn.choice(("whole", "whole", "whole", "pieces", "half closed", "gone", "reset", "files"))
     try:
         if way == "pieces":
-            for begin in range(0, min(len(content), 300)):
-                client.send(content[begin : begin + 1])
+            for start in range(0, min(len(content), 300)):
+                client.send(content[start : start + 1])
         elif way == "files":  # of which a Unix socket can hand over many, and the other end has to close them
             with open(os.devnull, "rb") as null:
                 socket.send_fds(client, [content[:1000] or b"\n"], [null.fileno()] * 100)

@@ -49,9 +49,9 @@ KINDS: dict[str, tuple[str, Callable[[Path], None]]] = {
 }
 """Valid folders: the detected format, and a function that creates it."""
 
-_MOST_BYTES = 1 << 21
+_MAX_BYTES = 1 << 21
 _NUMBERS = (0, 1, 0x7F, 0xFF, 0x7FFF, 0xFFFF, 0x7FFF_FFFF, 0xFFFF_FFFF, 0x7FFF_FFFF_FFFF_FFFF, 0xFFFF_FFFF_FFFF_FFFF)
-_WORDS = (
+_VALUES = (
     b"99999999999", b"-1", b"nan", b"1e400", b"\0", b"[" * 3000, b"{" * 3000, b'"', b"\xff\xfe", b"\\ud800", b"../../../etc", b"&a [*a]",
     b"null", b"{}", b"[]", b"x" * 140_000, b"\n" * 5000, b"0x1F", b"true", b"9" * 5000,
 )  # fmt: skip
@@ -104,22 +104,22 @@ def _number(drawn: random.Random, content: bytearray) -> bytes:
     return bytes(content)
 
 
-def _word(drawn: random.Random, content: bytearray) -> bytes:
+def _value(drawn: random.Random, content: bytearray) -> bytes:
     """Replace a word."""
-    words = bytes(content).split(b" ") if drawn.random() < 0.5 else bytes(content).split(b'"')
-    mark = b" " if len(bytes(content).split(b" ")) == len(words) else b'"'
-    words[drawn.randrange(len(words))] = drawn.choice(_WORDS)
-    return mark.join(words)
+    pieces = bytes(content).split(b" ") if drawn.random() < 0.5 else bytes(content).split(b'"')
+    mark = b" " if len(bytes(content).split(b" ")) == len(pieces) else b'"'
+    pieces[drawn.randrange(len(pieces))] = drawn.choice(_VALUES)
+    return mark.join(pieces)
 
 
 def _insert(drawn: random.Random, content: bytearray) -> bytes:
     place = _place(drawn, content)
-    return bytes(content[:place]) + drawn.choice(_WORDS) + bytes(content[place:])
+    return bytes(content[:place]) + drawn.choice(_VALUES) + bytes(content[place:])
 
 
 def _repeat(drawn: random.Random, content: bytearray) -> bytes:
     place, end = sorted((_place(drawn, content), _place(drawn, content)))
-    times = min(drawn.choice((1, 50, 2000)), _MOST_BYTES // max(1, end - place))
+    times = min(drawn.choice((1, 50, 2000)), _MAX_BYTES // max(1, end - place))
     return bytes(content[:end]) + bytes(content[place:end]) * times + bytes(content[end:])
 
 
@@ -127,7 +127,7 @@ def _nothing(drawn: random.Random, content: bytearray) -> bytes:
     return b""
 
 
-_DAMAGE = (_cut, _flip, _flip, _number, _number, _number, _word, _insert, _repeat, _nothing)
+_DAMAGE = (_cut, _flip, _flip, _number, _number, _number, _value, _insert, _repeat, _nothing)
 
 
 class Honest:

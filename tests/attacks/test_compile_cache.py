@@ -14,7 +14,7 @@ import pytest
 from engine.contract.events import Warned
 from engine.system import paths
 from tests.engine.supervisor.supervised import ROOT
-from tests.faults.conftest import Begin, Make
+from tests.faults.conftest import Make, StartRun
 from tests.support.cases import some
 from tests.support.nobody import NOBODY, as_nobody
 
@@ -73,8 +73,10 @@ def test_compiler_avoids_prepared_folder_of_another_user(common: Path, does: str
     trap = common / f"torchinductor_{getpass.getuser()}"
     as_nobody("os.mkdir(sys.argv[1]); os.chmod(sys.argv[1], 0o777); print(0)", str(trap))
     environment = os.environ | {"TMPDIR": str(common)}
-    words = [sys.executable, "-c", WORK, does]
-    done = subprocess.run(words, cwd=ROOT, env=environment, check=True, timeout=300, stdout=subprocess.PIPE, text=True)
+    command = [sys.executable, "-c", WORK, does]
+    done = subprocess.run(
+        command, cwd=ROOT, env=environment, check=True, timeout=300, stdout=subprocess.PIPE, text=True
+    )
     compiled = paths.cache_folder() / "compiled"
     assert all(Path(folder).is_relative_to(compiled) for folder in done.stdout.split())
     assert list(trap.iterdir()) == []
@@ -123,10 +125,10 @@ def test_cache_writable_by_others_is_not_used(common: Path, which: str, become: 
 
 @pytest.mark.long
 def test_run_warns_about_untrusted_cache(
-    common: Path, job: Make, begin: Begin, monkeypatch: pytest.MonkeyPatch
+    common: Path, job: Make, start_run: StartRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     as_nobody("os.mkdir(sys.argv[1]); os.chmod(sys.argv[1], 0o777); print(0)", str(common / "cache"))
     monkeypatch.setenv("FOOTPLATE_CACHE", str(common / "cache"))
-    run = begin(job(epochs=1)).completed()
-    (told,) = [event for event in run.all(Warned) if event.code == "compile_cache"]
-    assert f"{common}/cache belongs to another user" in told.message
+    run = start_run(job(epochs=1)).completed()
+    (warning,) = [event for event in run.all(Warned) if event.code == "compile_cache"]
+    assert f"{common}/cache belongs to another user" in warning.message

@@ -17,10 +17,10 @@ pytestmark = [pytest.mark.attacks, pytest.mark.qt_log_ignore(OFFSCREEN_NOISE)]
 
 @pytest.fixture
 def bar(qapp: QApplication, qtbot: QtBot) -> ConsentBar:
-    made = ConsentBar()
-    qtbot.addWidget(made)
-    made.resize(360, 300)
-    return made
+    consent_bar = ConsentBar()
+    qtbot.addWidget(consent_bar)
+    consent_bar.resize(360, 300)
+    return consent_bar
 
 
 def show(bar: ConsentBar, program: Path, qtbot: QtBot) -> str:
@@ -36,9 +36,9 @@ def test_preview_marks_cut_text(bar: ConsentBar, tmp_path: Path, qtbot: QtBot) -
     harmless = "# harmless\n" * (SHOWN_BYTES // 11)
     rest = "#" * (SHOWN_BYTES - len(harmless)) + "\nimport os\nos.system('true')"
     program.write_text(harmless + rest)
-    shown = show(bar, program, qtbot)
-    assert len(shown) == SHOWN_BYTES
-    assert "os.system" not in shown
+    text = show(bar, program, qtbot)
+    assert len(text) == SHOWN_BYTES
+    assert "os.system" not in text
     assert bar._cut.isVisible()
     left = len(harmless + rest) - SHOWN_BYTES
     assert f"3 lines are left ({left} bytes)" in bar._cut.text()

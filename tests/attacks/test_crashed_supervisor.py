@@ -20,7 +20,7 @@ from engine.runs.interruptions import why_interrupted
 from engine.system.paths import sample_dataset
 from gui.sources.run_session import RunSession
 from tests.engine.supervisor.supervised import ROOT, wait_until
-from tests.faults.conftest import Begin, Follow, Make
+from tests.faults.conftest import Follow, Make, StartRun
 from tests.support.cases import some
 
 pytestmark = [
@@ -33,7 +33,7 @@ TOO_LITTLE_KIB = 3_000_000
 """Address space that suffices to load PyTorch's libraries, but not to import it."""
 ANOTHER_BOOT_S = float(1 << 31)
 ENDED = "ended without reporting an error in supervisor.log; it may have been killed (SIGKILL), or its disk is full."
-SEEN = {
+EXPECTED = {
     signal.SIGSEGV: "ended early. The end of supervisor.log: Fatal Python error: Segmentation fault",
     signal.SIGKILL: (
         "ended early. The end of supervisor.log: The supervisor was killed by SIGKILL (signal 9); if "
@@ -42,33 +42,33 @@ SEEN = {
 }
 
 
-@pytest.mark.parametrize("sent", some(SEEN, everyday=[signal.SIGKILL]))
+@pytest.mark.parametrize("sent", some(EXPECTED, everyday=[signal.SIGKILL]))
 def test_signal_that_ends_supervisor_is_reported(
-    job: Make, begin_anew: Begin, qtbot: QtBot, sent: signal.Signals
+    job: Make, start_cold: StartRun, qtbot: QtBot, sent: signal.Signals
 ) -> None:
-    run = begin_anew(job())
+    run = start_cold(job())
     run.wait_for(PhaseChanged)
     os.kill(run.pid, sent)
-    run.wait_until_none_is_left()
-    wait_until(lambda: SEEN[sent] in why_interrupted(run.folder), "the word of who started it")
-    words = [*FOOTPLATE, "attach", run.folder.run_id]
-    attached = subprocess.run(words, capture_output=True, text=True, timeout=120, check=False)
+    run.wait_for_processes_to_end()
+    wait_until(lambda: EXPECTED[sent] in why_interrupted(run.folder), "the word of who started it")
+    command = [*FOOTPLATE, "attach", run.folder.run_id]
+    attached = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert attached.returncode == INTERRUPTED
-    assert f"{run.folder.run_id} was interrupted: its supervisor (pid {run.pid}) {SEEN[sent]}" in attached.stderr
+    assert f"{run.folder.run_id} was interrupted: its supervisor (pid {run.pid}) {EXPECTED[sent]}" in attached.stderr
     store = RunSession()
     store.open(run.folder)
-    qtbot.waitUntil(lambda: SEEN[sent] in store.status.text)
+    qtbot.waitUntil(lambda: EXPECTED[sent] in store.status.text)
     assert store.status.text.startswith("Interrupted before the first step: its supervisor")
     store.close()
 
 
-def test_old_supervisor_output_is_no_cause(job: Make, begin_anew: Begin) -> None:
-    run = begin_anew(job())
+def test_old_supervisor_output_is_no_cause(job: Make, start_cold: StartRun) -> None:
+    run = start_cold(job())
     run.wait_for(PhaseChanged)
     supervisor = run.folder.supervisor()
     assert supervisor is not None
     os.kill(run.pid, signal.SIGKILL)
-    run.wait_until_none_is_left()
+    run.wait_for_processes_to_end()
     log = run.folder.path / "supervisor.log"
     wait_until(lambda: log.stat().st_size > 0, "the word of who started it")
     os.utime(log, (0, 0))
@@ -85,10 +85,10 @@ def test_supervisor_without_memory_for_imports_is_reported(follow: Follow) -> No
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         resource.setrlimit(resource.RLIMIT_AS, (TOO_LITTLE_KIB << 10, TOO_LITTLE_KIB << 10))
 
-    words = [*FOOTPLATE, "train", str(sample_dataset()), "--model", "mnist_cnn", "--devices", "cpu", "--epochs", "1"]
-    trained = subprocess.run(words, capture_output=True, text=True, timeout=120, check=False, preexec_fn=frugal)
+    command = [*FOOTPLATE, "train", str(sample_dataset()), "--model", "mnist_cnn", "--devices", "cpu", "--epochs", "1"]
+    trained = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, preexec_fn=frugal)
     follow(run_names()[0])
     assert trained.returncode in (FAILED, INTERRUPTED)
-    said = trained.stdout + trained.stderr
-    assert re.search("Fatal Python error: |PyTorch could not be imported: ", said), said
-    assert "the machine shut down" not in said
+    output = trained.stdout + trained.stderr
+    assert re.search("Fatal Python error: |PyTorch could not be imported: ", output), output
+    assert "the machine shut down" not in output

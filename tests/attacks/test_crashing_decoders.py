@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.attacks import hostile_folders as honest
-from tests.attacks.bounds import look_at
+from tests.attacks.bounds import inspect
 from tests.engine.supervisor.supervised import ROOT
 from tests.support.images import image
 
@@ -25,9 +25,9 @@ def test_cloud_that_crashes_decoder_is_named(tmp_path: Path) -> None:
     honest.laz_of_a_huge_chunk(tmp_path / "train")
     honest.with_las(tmp_path / "val", ".laz")
 
-    looked = look_at(tmp_path, "points")
+    inspection = inspect(tmp_path, "points")
 
-    assert looked.told == "train/1.laz crashes the program that reads it (SIGABRT). Rewrite it, or remove it."
+    assert inspection.report == "train/1.laz crashes the program that reads it (SIGABRT). Rewrite it, or remove it."
 
 
 def test_training_with_crashing_cloud_is_refused(tmp_path: Path) -> None:
@@ -57,6 +57,6 @@ def test_image_that_crashes_decoder_is_named(tmp_path: Path, monkeypatch: pytest
     honest.by_class(folder)
     image(folder / "dogs" / "torn.png", size=(13, 13))
 
-    looked = look_at(folder, "classes")
+    inspection = inspect(folder, "classes")
 
-    assert looked.told == "dogs/torn.png crashes the program that reads it (SIGABRT). Rewrite it, or remove it."
+    assert inspection.report == "dogs/torn.png crashes the program that reads it (SIGABRT). Rewrite it, or remove it."

@@ -17,7 +17,7 @@ from _pytest.mark import ParameterSet
 from engine.contract.events import CheckpointSaved, RunFinished
 from engine.training.checkpointing.checkpoint_files import verify_checkpoint
 from tests.engine.supervisor.supervised import ROOT
-from tests.faults.conftest import EPOCHS, Begin, Make, Whole
+from tests.faults.conftest import EPOCHS, Make, StartRun, Uninterrupted
 from tests.faults.damage import (
     Gate,
     Listener,
@@ -140,9 +140,9 @@ def at_a_random_step(run: RealRun, gate: Gate, random: Random) -> int:
     return step
 
 
-def told_saved(client: Listener) -> int:
+def last_saved_step(client: Listener) -> int:
     """Return the step of the newest last.pt that was reported to the client."""
-    return max(event.step for event in client.heard if isinstance(event, CheckpointSaved) and event.kind == "last")
+    return max(event.step for event in client.messages if isinstance(event, CheckpointSaved) and event.kind == "last")
 
 
 def faults(kinds: dict[str, Fault], everyday: tuple[str, ...]) -> list[ParameterSet]:
@@ -156,12 +156,19 @@ def faults(kinds: dict[str, Fault], everyday: tuple[str, ...]) -> list[Parameter
 @pytest.mark.usefixtures("mounted")
 @pytest.mark.parametrize(("kind", "seed"), faults(PASSING, everyday=("slow", "writes fail")))
 def test_temporary_disk_fault_loses_no_training(
-    job: Make, begin: Begin, gate: Gate, stepwise: dict[str, str], whole: Whole, *, kind: str, seed: int
+    job: Make,
+    start_run: StartRun,
+    gate: Gate,
+    stepwise: dict[str, str],
+    uninterrupted: Uninterrupted,
+    *,
+    kind: str,
+    seed: int,
 ) -> None:
     random = Random(f"{kind} {seed}")
     asked = job(epochs=EPOCHS, **stepwise)
     gate.up_to(1)
-    run = begin(asked)
+    run = start_run(asked)
     with listening(run) as client:
         step = at_a_random_step(run, gate, random)
         with PASSING[kind](run):
@@ -169,47 +176,56 @@ def test_temporary_disk_fault_loses_no_training(
             if kind == "slow":
                 assert client.wait_for(CheckpointSaved, lambda event: event.step == step + 1).seconds > SLOW_S
             else:
-                told = client.wait_for_warning("checkpoint_failed").message
-                assert "could not be saved" in told
-                assert "Training continues, and the last good checkpoint is kept." in told
+                message = client.wait_for_warning("checkpoint_failed").message
+                assert "could not be saved" in message
+                assert "Training continues, and the last good checkpoint is kept." in message
                 assert verify_checkpoint(run.last)
         gate.open()
         assert client.wait_for(RunFinished).outcome == "completed"
     run.completed()
     assert [event.n for event in run.logged] == list(range(1, run.last_n + 1))
-    assert not run.part().exists()
-    assert_same_end(run.end, whole(asked))
+    assert not run.partial_file().exists()
+    assert_same_end(run.end, uninterrupted(asked))
 
 
 @pytest.mark.usefixtures("mounted")
 @pytest.mark.parametrize("kind", ["unmounted"])
-def test_unmounted_run_folder_stops_the_run(job: Make, begin: Begin, gate: Gate, stepwise: dict[str, str]) -> None:
+def test_unmounted_run_folder_stops_the_run(
+    job: Make, start_run: StartRun, gate: Gate, stepwise: dict[str, str]
+) -> None:
     gate.up_to(1)
-    run = begin(job(epochs=EPOCHS, **stepwise))
+    run = start_run(job(epochs=EPOCHS, **stepwise))
     with listening(run) as client:
         gate.up_to(3, run, saved=False)
         unmount(run.folder.path.parent)
         client.wait_for_warning("log_deleted")
         gate.open()
         assert client.wait_for(RunFinished).outcome == "stopped"
-    run.wait_until_none_is_left()
+    run.wait_for_processes_to_end()
 
 
 @pytest.mark.usefixtures("mounted")
 @pytest.mark.parametrize(("kind", "seed"), faults(REFUSALS, everyday=("syncs fail",)))
 def test_lasting_disk_fault_loses_no_reported_checkpoint(
-    job: Make, begin: Begin, gate: Gate, stepwise: dict[str, str], whole: Whole, *, kind: str, seed: int
+    job: Make,
+    start_run: StartRun,
+    gate: Gate,
+    stepwise: dict[str, str],
+    uninterrupted: Uninterrupted,
+    *,
+    kind: str,
+    seed: int,
 ) -> None:
     asked = job(epochs=EPOCHS, **stepwise)
     gate.up_to(1)
-    run = begin(asked, save_again_s=SHORT_S)
+    run = start_run(asked, save_again_s=SHORT_S)
     with listening(run) as client:
         at_a_random_step(run, gate, Random(f"{kind} {seed}"))
         with REFUSALS[kind](run):
             gate.open()
             finished = client.wait_for(RunFinished)
-            run.wait_until_none_is_left()
-            saved = told_saved(client)
+            run.wait_for_processes_to_end()
+            saved = last_saved_step(client)
             assert finished.outcome == "unsaved"
             assert f"the state after step {STEPS} is lost; last.pt contains step {saved}." in finished.cause
             assert finished.cause.endswith("Free some space there or allow writing, then resume the run.")
@@ -217,5 +233,5 @@ def test_lasting_disk_fault_loses_no_reported_checkpoint(
     before = run.last_n
     run.resume().completed(since=before)
     assert [event.n for event in run.logged] == list(range(1, run.last_n + 1))
-    assert not run.part().exists()
-    assert_same_end(run.end, whole(asked))
+    assert not run.partial_file().exists()
+    assert_same_end(run.end, uninterrupted(asked))

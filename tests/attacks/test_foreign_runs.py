@@ -22,7 +22,7 @@ from engine.runs import consent
 from engine.runs.folder import create_run
 from engine.system import paths
 from tests.engine.supervisor.supervised import ROOT
-from tests.faults.conftest import Begin, Follow, Make
+from tests.faults.conftest import Follow, Make, StartRun
 from tests.faults.test_access import HARMLESS, RUNS
 from tests.support.nobody import NOBODY
 
@@ -45,9 +45,9 @@ def foreign(job: Make, tmp_path: Path, ran: Path) -> Job:
     return job(epochs=1, model=str(file), model_file_sha256=model_file_sha256(str(file)))
 
 
-def footplate(*words: str) -> subprocess.CompletedProcess[str]:
+def footplate(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, str(ROOT / "footplate.py"), *words], capture_output=True, text=True, check=False
+        [sys.executable, str(ROOT / "footplate.py"), *arguments], capture_output=True, text=True, check=False
     )
 
 
@@ -63,9 +63,9 @@ def test_resume_of_foreign_run_asks_first(foreign: Job, ran: Path) -> None:
     assert ran.exists()
 
 
-def test_supervisor_runs_no_foreign_program(foreign: Job, ran: Path, begin: Begin) -> None:
+def test_supervisor_runs_no_foreign_program(foreign: Job, ran: Path, start_run: StartRun) -> None:
     """The window's queue starts such runs unchanged."""
-    run = begin(foreign)
+    run = start_run(foreign)
     assert run.finished().outcome == "failed"
     (failed,) = run.all(Failed)
     assert failed.cause.startswith(REFUSED)
@@ -148,6 +148,6 @@ def test_run_writes_through_no_links_of_its_folder(job: Make, follow: Follow, tm
     for link, target in precious.items():
         target.write_text("precious\nand torn")
         (run.path / link).symlink_to(target)
-    follow(run.run_id).begin().wait_until_none_is_left()
+    follow(run.run_id).start().wait_for_processes_to_end()
     changed = {link for link, target in precious.items() if target.read_bytes() != b"precious\nand torn"}
     assert changed == set()

@@ -79,8 +79,8 @@ def is_number(cell: str) -> bool:
 
 
 def test_gpus_csv_has_no_formulas() -> None:
-    seen = machine(structs.replace(plain_gpu(0), name=FORMULA), structs.replace(plain_gpu(1), name=f" {FORMULA}"))
-    nothing_computed([row for line in csv_lines.lines(seen) for row in read(line)])
+    named = machine(structs.replace(plain_gpu(0), name=FORMULA), structs.replace(plain_gpu(1), name=f" {FORMULA}"))
+    nothing_computed([row for line in csv_lines.lines(named) for row in read(line)])
 
 
 def test_monitor_export_has_no_formulas(tmp_path: Path) -> None:
@@ -88,8 +88,8 @@ def test_monitor_export_has_no_formulas(tmp_path: Path) -> None:
     for second in range(3):
         history.add(snapshot(gpu(0), time=1e9 + second), FORMULA)
     keys = [key for key in history.titles if key.startswith(FORMULA)]
-    part = excerpt(history, keys, ["utilization_percent", "temperature_c"], 0.0, 2e9)
-    table = read(write_csv(tmp_path / "numbers.csv", part).read_text(encoding="utf-8"))
+    numbers = excerpt(history, keys, ["utilization_percent", "temperature_c"], 0.0, 2e9)
+    table = read(write_csv(tmp_path / "numbers.csv", numbers).read_text(encoding="utf-8"))
     nothing_computed(table)
     assert {row[table[0].index("utilization_percent")] for row in table[1:]} >= {"87"}
 
@@ -102,9 +102,9 @@ def test_comparison_export_has_no_formulas(tmp_path: Path) -> None:
 
 def test_class_export_has_no_formulas(tmp_path: Path) -> None:
     table = ConfusionCsv((FORMULA, "@rose"), ClassFigures(1, 1, {}, np.array([[6, 2], [1, 9]])))
-    told = read(write_csv(tmp_path / "classes.csv", table).read_text(encoding="utf-8"))
-    nothing_computed(told)
-    assert told[1:] == [[f"'{FORMULA}", "6", "2"], ["'@rose", "1", "9"]]
+    rows = read(write_csv(tmp_path / "classes.csv", table).read_text(encoding="utf-8"))
+    nothing_computed(rows)
+    assert rows[1:] == [[f"'{FORMULA}", "6", "2"], ["'@rose", "1", "9"]]
 
 
 def test_copied_processes_have_no_formulas(qapp: QApplication, qtbot: QtBot, tmp_path: Path) -> None:

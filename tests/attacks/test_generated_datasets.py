@@ -19,10 +19,10 @@ from tests.attacks.mutation import KINDS
 pytestmark = pytest.mark.attacks
 
 DAILY, LONG = 58, 10_000
-MOST_SECONDS = 10.0
-MOST_BYTES = 1 << 30
+MAX_SECONDS = 10.0
+MAX_BYTES = 1 << 30
 
-_LOOK = """
+_INSPECT = """
 import gc, json, os, re, shutil, sys, time, traceback
 from pathlib import Path
 from engine.data.inspection.inspector import inspect
@@ -83,24 +83,24 @@ class Found:
     folders: int = 0
     refused: int = 0
     crashes: int = 0
-    most_cpu_s: float = 0.0
-    most_clock_s: float = 0.0
-    most_bytes: int = 0
+    max_cpu_s: float = 0.0
+    max_clock_s: float = 0.0
+    max_bytes: int = 0
 
 
-def look(place: Path, first: int, last: int) -> Found:
+def inspect(place: Path, first: int, last: int) -> Found:
     """Inspect the folders of these seeds; after a crash, continue in another process."""
     found = Found()
     seed = first
     while seed < last:
-        seed = _look(place / str(seed), seed, last, found)
+        seed = _inspect_range(place / str(seed), seed, last, found)
     return found
 
 
-def _look(place: Path, first: int, last: int, found: Found) -> int:
+def _inspect_range(place: Path, first: int, last: int, found: Found) -> int:
     """Inspect folders in a child process and return the next seed."""
     done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", _LOOK, str(place), str(first), str(last)],
+        [sys.executable, "-W", "error", "-c", _INSPECT, str(place), str(first), str(last)],
         capture_output=True,
         text=True,
         env=dict(os.environ),
@@ -129,24 +129,24 @@ def _look(place: Path, first: int, last: int, found: Found) -> int:
 def _faults(line: dict[str, Any], found: Found) -> list[str]:
     if "raised" in line:
         return [line["raised"]]
-    told = line["told"]
+    problems = line["told"]
     faults = []
-    errors = [(field, message, remedy) for field, message, remedy, severity in told if severity == "error"]
+    errors = [(field, message, remedy) for field, message, remedy, severity in problems if severity == "error"]
     if not errors and not line["read"]:
         faults.append("neither is anything read nor is it told why")
     faults += [f"neither field nor remedy: {message}" for field, message, remedy in errors if not (field and remedy)]
-    faults += [f"a bare exception: {text[:300]}" for _, text, _, _ in told if any(word in text for word in BARE)]
-    faults += [f"a message of {len(text):,} letters" for _, text, _, _ in told if len(text) > MOST_SHOWN]
+    faults += [f"a bare exception: {text[:300]}" for _, text, _, _ in problems if any(word in text for word in BARE)]
+    faults += [f"a message of {len(text):,} letters" for _, text, _, _ in problems if len(text) > MOST_SHOWN]
     faults += [f"it did {done}" for done in line["done"]]
     faults += [f"it left something: {line['left']}"] if line["left"] else []
-    if line["cpu_s"] > MOST_SECONDS:
+    if line["cpu_s"] > MAX_SECONDS:
         faults.append(f"it took {line['cpu_s']} s")
-    if line["resident_kib"] << 10 > MOST_BYTES:
+    if line["resident_kib"] << 10 > MAX_BYTES:
         faults.append(f"it took {line['resident_kib']} KiB")
     found.refused += bool(errors)
-    found.most_cpu_s = max(found.most_cpu_s, line["cpu_s"])
-    found.most_clock_s = max(found.most_clock_s, line["clock_s"])
-    found.most_bytes = max(found.most_bytes, line["resident_kib"] << 10)
+    found.max_cpu_s = max(found.max_cpu_s, line["cpu_s"])
+    found.max_clock_s = max(found.max_clock_s, line["clock_s"])
+    found.max_bytes = max(found.max_bytes, line["resident_kib"] << 10)
     return faults
 
 
@@ -162,7 +162,7 @@ BARE = (
 
 
 def test_damaged_datasets_are_reported_or_read(tmp_path: Path) -> None:
-    found = look(tmp_path, 0, DAILY)
+    found = inspect(tmp_path, 0, DAILY)
     assert found.wrong == []
     assert found.folders == DAILY
 
@@ -172,7 +172,7 @@ def test_damaged_datasets_are_reported_or_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize("part", range(10))
 def test_ten_thousand_damaged_datasets(tmp_path: Path, part: int) -> None:
     count = LONG // 10
-    found = look(tmp_path, 1000 + part * count, 1000 + (part + 1) * count)
+    found = inspect(tmp_path, 1000 + part * count, 1000 + (part + 1) * count)
     print(found)
     assert found.wrong == []
     assert found.folders == count

@@ -32,7 +32,7 @@ from engine.contract.protocol import (
 from engine.runs.connection import RunConnection
 from engine.supervisor import server as server_module
 from engine.supervisor.server import MAX_CLIENTS, MAX_CONTROLS, STALLED_S
-from tests.attacks.hostile_frames import said, send
+from tests.attacks.hostile_frames import draw_message, send
 from tests.engine.supervisor.supervised import PATIENCE_S, ROOT, Start, Supervised, events, wait_until
 from tests.engine.supervisor.test_clients import raw_client
 from tests.support.served import Served, taken
@@ -64,7 +64,7 @@ def test_stalled_readers_are_replaced_by_waiting_ones(served: Served, monkeypatc
     clock = Clock()
     monkeypatch.setattr(server_module, "time", clock)
     clients = [served.greet() for _ in range(MAX_CLIENTS)]
-    assert all(isinstance(word, Welcome) for _, word in clients)
+    assert all(isinstance(message, Welcome) for _, message in clients)
     _, refused = served.greet()
     assert refused == Goodbye(reason=f"{MAX_CLIENTS} clients are already connected")
     reading = clients[0][0]
@@ -76,10 +76,10 @@ def test_stalled_readers_are_replaced_by_waiting_ones(served: Served, monkeypatc
         assert isinstance(served.greet()[1], Welcome)
         taken(reading)
     served.poll_for(0.0)
-    assert not any(isinstance(word, Goodbye) for word in _words(taken(reading))), "who reads keeps its place"
+    assert not any(isinstance(message, Goodbye) for message in _messages(taken(reading))), "who reads keeps its place"
 
 
-def _words(data: bytes) -> list[object]:
+def _messages(data: bytes) -> list[object]:
     return [SERVER_MESSAGE.decode(line) for line in data.split(b"\n") if line.startswith(b'{"type":"goodbye"')]
 
 
@@ -93,8 +93,8 @@ def test_run_is_stopped_although_all_places_are_taken(served: Served) -> None:
 
 
 def test_command_connection_gets_no_events(served: Served) -> None:
-    client, word = served.greet(from_n=COMMANDS_ONLY)
-    assert isinstance(word, Welcome)
+    client, message = served.greet(from_n=COMMANDS_ONLY)
+    assert isinstance(message, Welcome)
     assert served.server.is_drained
     assert taken(client).count(b"\n") == 1
 
@@ -102,9 +102,9 @@ def test_command_connection_gets_no_events(served: Served) -> None:
 def test_endless_frame_is_refused_at_size_limit(served: Served) -> None:
     clients = [served.client(b"x" * MAX_COMMAND_BYTES) for _ in range(16)]
     for client in clients:
-        word = served.line(client)
-        assert isinstance(word, Goodbye)
-        assert word.reason == f"a frame is longer than {MAX_COMMAND_BYTES} bytes"
+        message = served.line(client)
+        assert isinstance(message, Goodbye)
+        assert message.reason == f"a frame is longer than {MAX_COMMAND_BYTES} bytes"
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="files are counted in /proc")
@@ -131,9 +131,9 @@ def test_missing_descriptor_for_client_causes_no_busy_loop(served: Served) -> No
     assert all(isinstance(served.line(client), Welcome) for client in waiting)
 
 
-def footplate(*words: str) -> subprocess.CompletedProcess[str]:
+def footplate(*command: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, str(ROOT / "footplate.py"), *words], capture_output=True, text=True, timeout=120, check=False
+        [sys.executable, str(ROOT / "footplate.py"), *command], capture_output=True, text=True, timeout=120, check=False
     )
 
 
@@ -161,17 +161,17 @@ def test_stop_command_works_with_all_places_taken(start: Start) -> None:
 
 def test_attach_reads_log_with_all_places_taken(start: Start) -> None:
     supervised = start("forever")
-    words = [sys.executable, str(ROOT / "footplate.py"), "attach", "--json", supervised.run.run_id]
+    command = [sys.executable, str(ROOT / "footplate.py"), "attach", "--json", supervised.run.run_id]
     with ExitStack() as stack:
         crowd(stack, supervised)
-        attached = stack.enter_context(subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE))
+        attached = stack.enter_context(subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE))
         assert attached.stderr is not None
         assert b"Reading its log instead." in attached.stderr.readline()
         with supervised.connect(COMMANDS_ONLY) as connection:
             connection.send(Stop())
-        told, _ = attached.communicate(timeout=PATIENCE_S)
+        output, _ = attached.communicate(timeout=PATIENCE_S)
     supervised.wait()
-    assert told == supervised.run.events_file.read_bytes()
+    assert output == supervised.run.events_file.read_bytes()
 
 
 @pytest.mark.skipif(not hasattr(signal, "SIGSTOP"), reason="processes cannot be stopped")
@@ -179,25 +179,25 @@ def test_stop_of_unresponsive_supervisor_is_reported(start: Start) -> None:
     supervised = start("forever")
     supervised.connect().close()
     os.kill(supervised.process.pid, signal.SIGSTOP)
-    words = [sys.executable, str(ROOT / "footplate.py"), "stop", supervised.run.run_id]
-    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as stopping:
+    command = [sys.executable, str(ROOT / "footplate.py"), "stop", supervised.run.run_id]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as stopping:
         assert stopping.stderr is not None
-        said = stopping.stderr.readline()
+        line = stopping.stderr.readline()
         os.kill(supervised.process.pid, signal.SIGCONT)
-        told, _ = stopping.communicate(timeout=PATIENCE_S)
-    assert f"(pid {supervised.process.pid}) has not answered for 5 s" in said
-    assert f"`kill -CONT {supervised.process.pid}` resumes it" in said
+        output, _ = stopping.communicate(timeout=PATIENCE_S)
+    assert f"(pid {supervised.process.pid}) has not answered for 5 s" in line
+    assert f"`kill -CONT {supervised.process.pid}` resumes it" in line
     assert stopping.returncode == 0
-    assert f"{supervised.run.run_id} is stopped" in told
+    assert f"{supervised.run.run_id} is stopped" in output
     supervised.wait()
 
 
 DAILY_FRAMES, LONG_FRAMES = 60, 1000
 AT_ONCE = 50
 """Simultaneously connected hostile clients."""
-MOST_MORE_BYTES = 16 << 20
+MAX_GROWTH_BYTES = 16 << 20
 """Maximum growth of the supervisor."""
-MOST_WAIT_S = 5.0
+MAX_WAIT_S = 5.0
 """Maximum seconds that an honest client waits on an otherwise idle machine."""
 
 
@@ -207,32 +207,34 @@ def attack(supervised: Supervised, seeds: range) -> dict[str, float]:
     with supervised.connect() as honest:
         last = wait_for_more(honest, 0)
         files, memory = process.num_fds(), process.memory_info().rss
-        most = {"bytes more": 0.0, "seconds until a welcome": 0.0, "seconds until an event": 0.0}
+        maxima = {"bytes more": 0.0, "seconds until a welcome": 0.0, "seconds until an event": 0.0}
         with ExitStack() as stack:
-            there: deque[socket.socket] = deque()
+            connected: deque[socket.socket] = deque()
             for seed in seeds:
                 drawn = random.Random(seed)
                 client = stack.enter_context(raw_client(supervised))
                 client.setblocking(False)
-                there.append(client)
-                if send(client, said(drawn), drawn):
-                    there.pop().close()
-                if len(there) > AT_ONCE:
-                    there.popleft().close()
+                connected.append(client)
+                if send(client, draw_message(drawn), drawn):
+                    connected.pop().close()
+                if len(connected) > AT_ONCE:
+                    connected.popleft().close()
                 if seed % 20 == 0:
-                    begun = time.monotonic()
+                    started = time.monotonic()
                     supervised.connect().close()
                     welcomed = time.monotonic()
                     last = wait_for_more(honest, last)
-                    most["seconds until a welcome"] = max(most["seconds until a welcome"], welcomed - begun)
-                    most["seconds until an event"] = max(most["seconds until an event"], time.monotonic() - welcomed)
-                    most["bytes more"] = max(most["bytes more"], process.memory_info().rss - memory)
+                    maxima["seconds until a welcome"] = max(maxima["seconds until a welcome"], welcomed - started)
+                    maxima["seconds until an event"] = max(
+                        maxima["seconds until an event"], time.monotonic() - welcomed
+                    )
+                    maxima["bytes more"] = max(maxima["bytes more"], process.memory_info().rss - memory)
         wait_until(lambda: process.num_fds() <= files, "all files of theirs to be closed")
-        most["bytes more"] = max(most["bytes more"], process.memory_info().rss - memory)
+        maxima["bytes more"] = max(maxima["bytes more"], process.memory_info().rss - memory)
         honest.send(Stop())
         for _ in events(honest):
             pass
-    return most
+    return maxima
 
 
 def _numbers(connection: RunConnection) -> list[int]:
@@ -241,16 +243,16 @@ def _numbers(connection: RunConnection) -> list[int]:
 
 def wait_for_more(connection: RunConnection, last: int) -> int:
     """Wait for events newer than `last` and return the number of the newest; none may be missing."""
-    begun = last
+    started = last
 
-    def come() -> bool:
+    def has_arrived() -> bool:
         nonlocal last
         for number in _numbers(connection):
             assert last in (0, number - 1), "an event is missing"
             last = number
-        return last > begun
+        return last > started
 
-    wait_until(come, "another event")
+    wait_until(has_arrived, "another event")
     return last
 
 
@@ -265,14 +267,14 @@ def wait_for_more(connection: RunConnection, last: int) -> int:
 @pytest.mark.skipif(sys.platform != "linux", reason="files are counted in /proc")
 def test_hostile_frames_block_neither_run_nor_clients(start: Start, seeds: range) -> None:
     supervised = start("forever")
-    most = attack(supervised, seeds)
-    told = supervised.wait()
-    print(f"{len(seeds)} hostile frames: {most}")
+    maxima = attack(supervised, seeds)
+    events = supervised.wait()
+    print(f"{len(seeds)} hostile frames: {maxima}")
     assert "Traceback" not in supervised.log
-    assert isinstance(told[-1], RunFinished)
-    assert told[-1].outcome == "stopped"
-    assert [event.n for event in told] == list(range(1, len(told) + 1))
-    assert most["bytes more"] < MOST_MORE_BYTES
+    assert isinstance(events[-1], RunFinished)
+    assert events[-1].outcome == "stopped"
+    assert [event.n for event in events] == list(range(1, len(events) + 1))
+    assert maxima["bytes more"] < MAX_GROWTH_BYTES
     if len(seeds) > DAILY_FRAMES:
-        assert most["seconds until a welcome"] < MOST_WAIT_S
-        assert most["seconds until an event"] < MOST_WAIT_S
+        assert maxima["seconds until a welcome"] < MAX_WAIT_S
+        assert maxima["seconds until an event"] < MAX_WAIT_S

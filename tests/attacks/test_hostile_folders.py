@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.attacks.bounds import MOST_BYTES, MOST_CPU_S, look_at
+from tests.attacks.bounds import MAX_BYTES, MAX_CPU_S, inspect
 from tests.attacks.hostile_folders import FOLDERS
 
 pytestmark = pytest.mark.attacks
@@ -39,12 +39,12 @@ def test_hostile_folder_is_inspected_at_bounded_cost(folder: Path, name: str) ->
     hostile = FOLDERS[name]
     hostile.make(folder)
 
-    looked = look_at(folder, hostile.task)
+    inspection = inspect(folder, hostile.task)
 
-    assert hostile.culprit in looked.told
-    assert "Traceback" not in looked.said
-    assert looked.resident_bytes < MOST_BYTES
-    assert looked.cpu_s < MOST_CPU_S
+    assert hostile.culprit in inspection.report
+    assert "Traceback" not in inspection.errors
+    assert inspection.resident_bytes < MAX_BYTES
+    assert inspection.cpu_s < MAX_CPU_S
 
 
 def test_daily_folders_exist() -> None:

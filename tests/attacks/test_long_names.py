@@ -26,19 +26,19 @@ pytestmark = [
 ]
 
 
-def looked_through(folder: Path) -> DatasetReport:
+def inspected(folder: Path) -> DatasetReport:
     return inspect(str(folder), val_fraction=0.25, seed=0, progress=lambda done, total: None, threads=1)
 
 
-def texts(told: object) -> list[str]:
+def texts(content: object) -> list[str]:
     """Yield all texts of a message converted to builtins."""
-    match told:
+    match content:
         case str():
-            return [told]
+            return [content]
         case dict():
-            return [text for pair in told.items() for each in pair for text in texts(each)]
+            return [text for pair in content.items() for each in pair for text in texts(each)]
         case list():
-            return [text for each in told for text in texts(each)]
+            return [text for each in content for text in texts(each)]
     return []
 
 
@@ -55,7 +55,7 @@ def test_long_class_names_stay_distinct(tmp_path: Path) -> None:
     for name in names:
         for number in range(4):
             image(tmp_path / name / f"{number}.png")
-    report = looked_through(tmp_path)
+    report = inspected(tmp_path)
     assert report.classes == names
     assert [set(split.counts) for split in report.splits] == [set(names)] * 2
 
@@ -73,7 +73,7 @@ def test_long_path_is_shortened(tmp_path: Path) -> None:
         Path("torn.png").write_bytes(b"torn")
     finally:
         os.chdir(here)
-    report = looked_through(tmp_path)
+    report = inspected(tmp_path)
     assert report.unreadable_count == 1
     assert report.unreadable[0].path == shortened("/".join(["cats", *["y" * 250] * 12, "torn.png"]))
     assert max(map(len, texts(msgspec.to_builtins(structs.replace(report, examples=()))))) <= MOST_SHOWN
@@ -81,10 +81,10 @@ def test_long_path_is_shortened(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("field", ["host", "gpus"])
 def test_snapshot_rejects_name_with_line_breaks(field: str) -> None:
-    told = msgspec.to_builtins(snapshot())
-    told |= {"host": "a\n"} if field == "host" else {"gpus": [{"uuid": "GPU-1", "name": "a\nb", "nvml_index": 0}]}
+    content = msgspec.to_builtins(snapshot())
+    content |= {"host": "a\n"} if field == "host" else {"gpus": [{"uuid": "GPU-1", "name": "a\nb", "nvml_index": 0}]}
     with pytest.raises(msgspec.ValidationError, match="matching regex"):
-        msgspec.convert(told, Snapshot)
+        msgspec.convert(content, Snapshot)
 
 
 def test_process_name_has_no_line_breaks(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -94,20 +94,20 @@ def test_process_name_has_no_line_breaks(monkeypatch: pytest.MonkeyPatch) -> Non
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         process.stdout.readline()
-        told = HostProcesses().read(process.pid)
+        content = HostProcesses().read(process.pid)
         process.communicate(b"\n")
-    assert told.name == "two lines"
+    assert content.name == "two lines"
 
 
 @pytest.mark.parametrize("field", ["host", "nvml", "gpus"])
 def test_snapshot_rejects_long_name(field: str) -> None:
-    told = msgspec.to_builtins(snapshot())
+    content = msgspec.to_builtins(snapshot())
     long = "x" * (MOST_SHOWN + 1)
-    told |= {"host": {"host": long}, "nvml": {"nvml": {"status": "ok", "message": long}}}.get(
+    content |= {"host": {"host": long}, "nvml": {"nvml": {"status": "ok", "message": long}}}.get(
         field, {"gpus": [{"uuid": "GPU-1", "name": long, "nvml_index": 0}]}
     )
     with pytest.raises(msgspec.ValidationError, match=f"length <= {MOST_SHOWN}"):
-        msgspec.convert(told, Snapshot)
+        msgspec.convert(content, Snapshot)
 
 
 def test_process_name_fits_snapshot(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -117,13 +117,13 @@ def test_process_name_fits_snapshot(monkeypatch: pytest.MonkeyPatch) -> None:
     with subprocess.Popen(command, executable="/bin/sh", stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         process.stdout.readline()  # the kernel tells of a command that begins without its arguments
-        told = HostProcesses().read(process.pid)
+        content = HostProcesses().read(process.pid)
         process.communicate()
-    assert told.command.startswith("\\udcff")
-    assert len(told.command) == MOST_SHOWN
+    assert content.command.startswith("\\udcff")
+    assert len(content.command) == MOST_SHOWN
 
 
 def test_shorten_texts_is_recursive() -> None:
     long = "x" * 2000
-    told = shorten_texts(DatasetReport(folder="", format="", classes=("a", long)))
-    assert told.classes == ("a", shortened(long))
+    content = shorten_texts(DatasetReport(folder="", format="", classes=("a", long)))
+    assert content.classes == ("a", shortened(long))

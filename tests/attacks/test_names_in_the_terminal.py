@@ -59,10 +59,10 @@ def hostile_run() -> RunFolder:
 
 def test_say_escapes_all_control_characters(capsys: Out) -> None:
     say(EVIL, "\tFORGED, indented")
-    told = capsys.readouterr().out
-    nothing_obeyed(told, 2)
-    assert told.startswith(r"\u001b[2J\u001b]0;title\u0007\u009b31m\u000droot\u0008\u000a\u2028FORGED")
-    assert told.endswith("\n\tFORGED, indented\n")
+    output = capsys.readouterr().out
+    nothing_obeyed(output, 2)
+    assert output.startswith(r"\u001b[2J\u001b]0;title\u0007\u009b31m\u000droot\u0008\u000a\u2028FORGED")
+    assert output.endswith("\n\tFORGED, indented\n")
 
 
 @pytest.mark.parametrize("name", NAMES.values(), ids=NAMES)
@@ -74,9 +74,9 @@ def test_escaped_json_decodes_to_same_value(name: str) -> None:
 def test_run_commands_print_no_control_characters(command: list[str], capsys: Out) -> None:
     hostile_run()
     main(command)
-    told = capsys.readouterr()
-    nothing_obeyed(told.out)
-    assert OBEYED.findall(told.err) == []
+    output = capsys.readouterr()
+    nothing_obeyed(output.out)
+    assert OBEYED.findall(output.err) == []
 
 
 def test_recipes_print_no_control_characters(capsys: Out) -> None:
@@ -84,9 +84,9 @@ def test_recipes_print_no_control_characters(capsys: Out) -> None:
     path_of("evil").write_text('title = "\\u001b[2JFORGED"\nabout = "\\nFORGED"\ntasks = ["classification"]\n# \x9b\n')
     path_of("broken").write_text('title = "FORGED"\nabout = "x"\ntasks = ["\\u001b\\nFORGED"]\n')
     main(["recipes"])
-    told = capsys.readouterr()
-    nothing_obeyed(told.out)
-    assert OBEYED.findall(told.err) == []
+    output = capsys.readouterr()
+    nothing_obeyed(output.out)
+    assert OBEYED.findall(output.err) == []
     main(["recipes", "show", "evil"])
     assert OBEYED.findall(capsys.readouterr().out) == []
 
@@ -127,9 +127,9 @@ class Terminal(io.StringIO):
 def test_moving_line_escapes_control_characters() -> None:
     terminal = Terminal()
     Line(terminal).show(EVIL)
-    own = "\r\x1b[K"
-    assert terminal.getvalue().startswith(own)
-    assert OBEYED.findall(terminal.getvalue().removeprefix(own)) == []
+    allowed = "\r\x1b[K"
+    assert terminal.getvalue().startswith(allowed)
+    assert OBEYED.findall(terminal.getvalue().removeprefix(allowed)) == []
 
 
 def hostile_gpu() -> Gpu:
@@ -140,8 +140,8 @@ def hostile_gpu() -> Gpu:
 @pytest.mark.parametrize(
     "printed",
     [
-        lambda seen, out: Console(file=out, width=2000).print(View(seen, details=True)),
-        lambda seen, out: say(*csv_lines.lines(seen), to=out),
+        lambda snapshot, out: Console(file=out, width=2000).print(View(snapshot, details=True)),
+        lambda snapshot, out: say(*csv_lines.lines(snapshot), to=out),
     ],
     ids=["table", "csv"],
 )
@@ -153,7 +153,7 @@ def test_gpus_print_no_control_characters(
     nothing_obeyed(out.getvalue())
 
 
-OWN_WRITERS = {"terminal.py", "gpus/screen.py"}
+OUTPUT_MODULES = {"terminal.py", "gpus/screen.py"}
 """Modules that write output."""
 NO_TEXT = {"probe.py": "says one line to its parent", "gpus/metrics.py": "answers over a socket"}
 
@@ -163,12 +163,12 @@ def test_only_one_module_prints() -> None:
     found = []
     for path in sorted(root.rglob("*.py")):
         name = path.relative_to(root).as_posix()
-        if name in OWN_WRITERS | NO_TEXT.keys():
+        if name in OUTPUT_MODULES | NO_TEXT.keys():
             continue
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             called = node.func if isinstance(node, ast.Call) else None
-            own = isinstance(called, ast.Name) and called.id in ("print", "Console")
+            allowed = isinstance(called, ast.Name) and called.id in ("print", "Console")
             writes = isinstance(called, ast.Attribute) and called.attr in ("write", "writelines")
-            if own or (writes and "std" in ast.unparse(called) and "stdin" not in ast.unparse(called)):
+            if allowed or (writes and "std" in ast.unparse(called) and "stdin" not in ast.unparse(called)):
                 found.append(f"{name}, line {node.lineno}")
     assert found == []

@@ -67,11 +67,11 @@ pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="FIFOs are Linux' own here"),
 ]
 
-MOST_S = 0.1
+MAX_S = 0.1
 """Maximum extra seconds of blocked GUI thread, compared with ordinary names."""
-MOST_DAILY_S = 1.0
+MAX_LOADED_S = 1.0
 """The same limit while other tests use the CPU caches."""
-MOST_PATH = 4096
+MAX_PATH_BYTES = 4096
 """PATH_MAX of Linux."""
 PAGES = ("devices", "runs", "job")
 """Ways through the window, as methods of `Tour`."""
@@ -89,11 +89,11 @@ class Tour:
 
     @contextmanager
     def stop(self, where: str) -> Iterator[None]:
-        began = time.thread_time()
+        started = time.thread_time()
         yield
         QApplication.processEvents()
         self.window.grab()
-        self.took[where] = max(self.took.get(where, 0.0), time.thread_time() - began)
+        self.took[where] = max(self.took.get(where, 0.0), time.thread_time() - started)
 
     def devices(self) -> None:
         hosts, monitor = self.workspace.hosts, self.workspace.monitor
@@ -206,9 +206,9 @@ class Tour:
 
     def _offer_recipe(self, name: str) -> None:
         line = name[:MOST_LINE]
-        own = {"title": line, "about": line, "source": line, "tasks": ["classification"], "set": {}}
+        recipe = {"title": line, "about": line, "source": line, "tasks": ["classification"], "set": {}}
         path_of("evil").parent.mkdir(parents=True, exist_ok=True)
-        path_of("evil").write_text(tomli_w.dumps(own))
+        path_of("evil").write_text(tomli_w.dumps(recipe))
         self.window.form.recipes.reload()
         self.window.form.set_field("recipe", "evil")
 
@@ -220,9 +220,9 @@ class Tour:
                 tips |= dict.fromkeys(cell_tips(view.model()), view)
         for text, widget in tips.items():
             if any(name in text for name in self.names):
-                began = time.thread_time()
+                started = time.thread_time()
                 QToolTip.showText(QPoint(5, 5), text, widget)
-                self.took["tip"] = max(self.took.get("tip", 0.0), time.thread_time() - began)
+                self.took["tip"] = max(self.took.get("tip", 0.0), time.thread_time() - started)
         drawn_as_rich_text = [
             label.text()
             for label in QApplication.allWidgets()
@@ -238,10 +238,10 @@ class Tour:
 def cell_tips(model: QAbstractItemModel) -> set[str]:
     """Return the tool tips of the first cells of `model` and of its headers."""
     cells = [model.index(row, column) for row in range(20) for column in range(40) if model.hasIndex(row, column)]
-    told = {model.data(cell, Qt.ItemDataRole.ToolTipRole) for cell in cells}
+    texts = {model.data(cell, Qt.ItemDataRole.ToolTipRole) for cell in cells}
     for way, section in ((Qt.Orientation.Horizontal, QModelIndex.column), (Qt.Orientation.Vertical, QModelIndex.row)):
-        told |= {model.headerData(section(cell), way, Qt.ItemDataRole.ToolTipRole) for cell in cells}
-    return {tip for tip in told if isinstance(tip, str)}
+        texts |= {model.headerData(section(cell), way, Qt.ItemDataRole.ToolTipRole) for cell in cells}
+    return {tip for tip in texts if isinstance(tip, str)}
 
 
 def machine(names: Sequence[str], second: int) -> Snapshot:
@@ -264,12 +264,12 @@ def machine(names: Sequence[str], second: int) -> Snapshot:
 
 def a_run(name: str, outcome: Outcome | None) -> RunFolder:
     """Create a run with `name` in all texts, and images of its predictions."""
-    chosen = job(name=name[:120], dataset=f"/data/{name}"[:MOST_PATH])  # a run whose name is longer is not read
+    chosen = job(name=name[:120], dataset=f"/data/{name}"[:MAX_PATH_BYTES])  # a run whose name is longer is not read
     run = create_run(chosen)
-    told = [_named(event, name, outcome) for event in events(chosen, STEPS)]
-    write(run.events_file, [event for event in told if event is not None])
+    renamed = [_named(event, name, outcome) for event in events(chosen, STEPS)]
+    write(run.events_file, [event for event in renamed if event is not None])
     os.utime(run.job_file, (0, 0))  # long ago, so that one without an end is no run that is starting
-    for event in told:
+    for event in renamed:
         for sample in event.samples if isinstance(event, Predicted) else ():
             draw(run.path / sample.truth_png, "#00ff00")
             draw(run.path / sample.prediction_png, "#ff0000")
@@ -307,9 +307,9 @@ def report(names: Sequence[str]) -> DatasetReport:
     """Return a report with a class per name, a problem, an example and an unreadable file."""
     classes = tuple(name[:MAX_LETTERS] for name in names)
     counts = dict.fromkeys(classes, 4)
-    told: DatasetReport = shorten_texts(
+    shortened: DatasetReport = shorten_texts(
         DatasetReport(
-            folder=f"/data/{names[0]}"[:MOST_PATH],
+            folder=f"/data/{names[0]}"[:MAX_PATH_BYTES],
             format="imagefolder",
             classes=classes,
             splits=(SplitReport("train", counts), SplitReport(names[0], counts)),
@@ -320,22 +320,22 @@ def report(names: Sequence[str]) -> DatasetReport:
             problems=tuple(Problem("dataset", name, name, "warning") for name in names),
         )
     )
-    return told
+    return shortened
 
 
 @pytest.fixture
 def window(styled: QApplication, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch) -> Iterator[MainWindow]:
     """Open the real window with the test's machine."""
     monkeypatch.setattr(Launcher, "preload", lambda _launcher: None)
-    made = MainWindow()
-    qtbot.addWidget(made)
-    with qtbot.waitSignal(made.completed):
-        made.show()
-    assert made.workspace is not None
-    made.workspace.hosts.stop()
-    made.workspace.hosts.add("box")
-    yield made
-    made.close()
+    main_window = MainWindow()
+    qtbot.addWidget(main_window)
+    with qtbot.waitSignal(main_window.completed):
+        main_window.show()
+    assert main_window.workspace is not None
+    main_window.workspace.hosts.stop()
+    main_window.workspace.hosts.add("box")
+    yield main_window
+    main_window.close()
 
 
 @pytest.fixture
@@ -363,7 +363,7 @@ def test_hostile_name_is_plain_text_and_fast(
     tour: Callable[[Sequence[str]], dict[str, float]],
 ) -> None:
     longer = tour([NAMES["image"], NAMES["endless"]])
-    assert {where: took for where, took in longer.items() if took > MOST_DAILY_S} == {}
+    assert {where: took for where, took in longer.items() if took > MAX_LOADED_S} == {}
 
 
 @pytest.mark.long
@@ -373,4 +373,4 @@ def test_all_hostile_names_are_plain_text_and_fast(
     tour: Callable[[Sequence[str]], dict[str, float]],
 ) -> None:
     longer = tour(list(NAMES.values()))
-    assert {where: took for where, took in longer.items() if took > MOST_S} == {}
+    assert {where: took for where, took in longer.items() if took > MAX_S} == {}

@@ -49,9 +49,9 @@ def test_files_planted_in_home_are_not_used(common: Path, monkeypatch: pytest.Mo
         as_nobody(f"os.umask(0); path = sys.argv[1]; {PLANT[what]}; print(0)", str(home / name))
     monkeypatch.setenv("FOOTPLATE_HOME", str(home))
     monkeypatch.delenv("FOOTPLATE_CACHE")
-    told = as_nobody(USE, uid=USER, before=IMPORTED)
-    refused = {name: why is not None and why.startswith(f"{home / name}") for name, why in told.items()}
-    assert refused == dict.fromkeys(THINGS, True), told
+    result = as_nobody(USE, uid=USER, before=IMPORTED)
+    refused = {name: why is not None and why.startswith(f"{home / name}") for name, why in result.items()}
+    assert refused == dict.fromkeys(THINGS, True), result
     assert [path for path in home.rglob("*") if path.is_file()] == []
 
 

@@ -21,7 +21,7 @@ from engine.runs.folder import START_GRACE_S, list_runs
 from engine.training.checkpointing.checkpoint_files import verify_checkpoint
 from tests.engine.cli.terminal import command
 from tests.engine.supervisor.supervised import PATIENCE_S, wait_until
-from tests.faults.conftest import Begin, Make
+from tests.faults.conftest import Make, StartRun
 from tests.faults.real_runs import RealRun, assert_same_end, is_alive, kill
 
 pytestmark = [pytest.mark.attacks, pytest.mark.faults]
@@ -43,8 +43,8 @@ class Attacked:
         self.terminal = self._follow()
 
     def _follow(self) -> subprocess.Popen[bytes]:
-        words = command("attach", self.run.folder.run_id)
-        process = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        arguments = command("attach", self.run.folder.run_id)
+        process = subprocess.Popen(arguments, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         return self._terminals.enter_context(process)
 
     def follow_again(self) -> None:
@@ -76,13 +76,13 @@ def end_in_good_order(attacked: Attacked) -> bool:
         os.kill(attacked.run.pid, signal.SIGTERM)
     except ProcessLookupError:
         return False
-    attacked.run.wait_until_none_is_left()
+    attacked.run.wait_for_processes_to_end()
     return went_on(attacked.run)
 
 
 def went_on(run: RealRun) -> bool:
     """Resume a run that has ended without remains, unless it is completed."""
-    run.assert_gone_at_once()
+    run.assert_processes_end()
     last = run.logged[-1] if run.logged else None
     outcome = last.outcome if isinstance(last, RunFinished) else "interrupted"
     if outcome == "completed":
@@ -121,16 +121,16 @@ def end_workers(run: RealRun, ranks: list[int], number: signal.Signals) -> bool:
     for rank in ranks:
         if is_alive(workers[rank]):
             os.kill(workers[rank].pid, number)
-    told: list[Event] = []
+    events: list[Event] = []
 
-    def heard() -> bool:
-        told[:] = [event for event in run.logged if event.n > before and isinstance(event, Restarting | RunFinished)]
-        return bool(told)
+    def has_heard() -> bool:
+        events[:] = [event for event in run.logged if event.n > before and isinstance(event, Restarting | RunFinished)]
+        return bool(events)
 
-    wait_until(heard, "what becomes of the run")
-    if isinstance(told[0], Restarting):
-        assert told[0].rank in ranks
-        assert f"was killed by {number.name}" in told[0].cause
+    wait_until(has_heard, "what becomes of the run")
+    if isinstance(events[0], Restarting):
+        assert events[0].rank in ranks
+        assert f"was killed by {number.name}" in events[0].cause
     return True
 
 
@@ -139,12 +139,12 @@ def kill_a_helper(attacked: Attacked) -> bool:
     run = attacked.run
     found: list[psutil.Process] = []
 
-    def there_or_over() -> bool:
-        ours = {run.pid, *(worker.pid for worker in run.workers().values())}
-        found[:] = [process for process in run.processes() if process.pid not in ours]
+    def has_workers_or_ended() -> bool:
+        pids = {run.pid, *(worker.pid for worker in run.workers().values())}
+        found[:] = [process for process in run.processes() if process.pid not in pids]
         return bool(found) or has_completed(run)
 
-    wait_until(there_or_over, "a helper, or the end")
+    wait_until(has_workers_or_ended, "a helper, or the end")
     helper = attacked.any_of(found)
     if helper is None:
         return False
@@ -198,7 +198,7 @@ def attacked(run: RealRun, random: Random) -> Iterator[Attacked]:
 )
 def test_runs_survive_random_signals(
     job: Make,
-    begin: Begin,
+    start_run: StartRun,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     *,
@@ -213,19 +213,19 @@ def test_runs_survive_random_signals(
     monkeypatch.setenv("TMPDIR", str(temporary))
     shared_before = set(Path("/dev/shm").iterdir())
     asked = job(strategy, cpus, epochs=epochs, checkpoint_steps=3, restarts=1000)
-    uninterrupted = begin(asked).completed()
+    uninterrupted = start_run(asked).completed()
     longest_s = uninterrupted.all(RunFinished)[0].seconds / 2  # between two hits
     random = Random(seed)
     done: Counter[str] = Counter()
     while done.total() < hits:
-        run = begin(asked)
+        run = start_run(asked)
         with attacked(run, random) as one:
             while done.total() < hits and not ended_within(run, random.uniform(0.0, longest_s)):
                 one.follow_again()
                 hit = random.choice(random.choices((KILLS, OTHERS), (5, 2))[0])
                 done[hit.__name__] += hit(one)
         assert ended_within(run, 4 * PATIENCE_S), run.logs()
-        run.wait_until_none_is_left()
+        run.wait_for_processes_to_end()
         assert run.folder.state() == "completed", run.logs()
         assert_that_none_was_lost(run)
         assert list(run.folder.path.rglob("*.part")) == []
@@ -264,18 +264,18 @@ def assert_that_none_was_lost(run: RealRun) -> None:
 
 
 def test_killed_inspector_is_reported_and_starts_no_run(images: Path) -> None:
-    words = command("train", str(images), "--model", "mnist_cnn", "--epochs", "1", "--devices", "cpu")
-    with subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as terminal:
+    arguments = command("train", str(images), "--model", "mnist_cnn", "--epochs", "1", "--devices", "cpu")
+    with subprocess.Popen(arguments, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as terminal:
         inspectors: list[psutil.Process] = []
 
-        def there() -> bool:
+        def has_run() -> bool:
             inspectors[:] = [one for one in psutil.Process(terminal.pid).children() if "engine.data" in one.cmdline()]
             return bool(inspectors)
 
-        wait_until(there, "the inspector")
+        wait_until(has_run, "the inspector")
         inspectors[0].kill()
-        _, said = terminal.communicate(timeout=120)
-    assert "The folder could not be inspected: it was killed by SIGKILL (signal 9)" in said
-    assert "Try again" in said
+        _, output = terminal.communicate(timeout=120)
+    assert "The folder could not be inspected: it was killed by SIGKILL (signal 9)" in output
+    assert "Try again" in output
     assert terminal.returncode == BAD_REQUEST
     assert list_runs() == []

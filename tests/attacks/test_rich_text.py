@@ -122,10 +122,10 @@ def found(tree: ast.AST, plots: bool) -> Iterator[str]:
 
 def test_gui_code_enables_no_rich_text() -> None:
     root = Path(gui.__file__).parents[1]
-    told = {}
+    texts = {}
     for path in sorted((root / "gui").rglob("*.py")):
         text, name = path.read_text(encoding="utf-8"), path.relative_to(root).as_posix()
         if name not in ALLOWED | {"gui/plots/text.py"}:
-            told[name] = list(found(ast.parse(text), "pyqtgraph" in text))
-    assert {name: lines for name, lines in told.items() if lines} == {}
-    assert len(told) > 150
+            texts[name] = list(found(ast.parse(text), "pyqtgraph" in text))
+    assert {name: lines for name, lines in texts.items() if lines} == {}
+    assert len(texts) > 150

@@ -40,7 +40,7 @@ SPECIAL = {"a FIFO": os.mkfifo, "a device": _device, "a socket": honest.make_soc
 KINDS = pytest.mark.parametrize("kind", SPECIAL)
 
 
-def look_through(folder: Path, task: str) -> str:
+def inspected_texts(folder: Path, task: str) -> str:
     """Inspect a folder and return all texts."""
     report = inspect(
         str(folder), val_fraction=0.25, seed=0, progress=lambda done, total: None, kinds=(task,), threads=1
@@ -54,9 +54,9 @@ def test_open_regular_names_kind_of_special_file(tmp_path: Path, kind: str) -> N
     SPECIAL[kind](path)
 
     for read in (open_regular, lambda path: read_regular(path, 100)):
-        with pytest.raises(UnusableFile) as told:
+        with pytest.raises(UnusableFile) as error:
             read(path)
-        assert told.value.words == f"is {kind}, not a regular file"
+        assert error.value.words == f"is {kind}, not a regular file"
 
 
 def test_read_regular_stops_at_reported_size(tmp_path: Path) -> None:
@@ -76,9 +76,9 @@ def _unreadable(set_: ImageSet | SampleSet, name: str) -> str:
     """Return why the image of that name, or the sample, can't be loaded."""
     for index in range(len(set_)):
         if Path(set_.path(index)).name == name:
-            with pytest.raises(UnreadableImage) as told:
+            with pytest.raises(UnreadableImage) as error:
                 _ = set_.load(index, 16, 3) if isinstance(set_, ImageSet) else set_.load(index, 0)
-            return told.value.reason
+            return error.value.reason
     return ""
 
 
@@ -182,10 +182,10 @@ def test_special_file_in_list_is_named(
     (tmp_path / special).unlink(missing_ok=True)
     SPECIAL[kind](tmp_path / special)
 
-    told = look_through(tmp_path, task)
+    report = inspected_texts(tmp_path, task)
 
-    assert Path(special).name in told
-    assert f"is {kind}, not a regular file" in told
+    assert Path(special).name in report
+    assert f"is {kind}, not a regular file" in report
 
 
 @pytest.mark.parametrize(
@@ -197,7 +197,7 @@ def test_special_annotation_file_is_named(tmp_path: Path, make: Callable[[Path],
         path.unlink()
         os.mkfifo(path)
 
-    assert f"0.{ending} is a FIFO, not a regular file. Replace it with a regular file" in look_through(
+    assert f"0.{ending} is a FIFO, not a regular file. Replace it with a regular file" in inspected_texts(
         tmp_path, "boxes"
     )
 
@@ -216,7 +216,7 @@ def test_entries_of_a_list_that_lead_elsewhere_are_named(tmp_path: Path, entry: 
     with open(tmp_path / "list.txt", "a") as stream:
         stream.write(entry)
 
-    assert message in look_through(tmp_path, "boxes")
+    assert message in inspected_texts(tmp_path, "boxes")
 
 
 @pytest.mark.parametrize(
@@ -234,7 +234,7 @@ def test_json_names_of_special_files_are_reported(tmp_path: Path, entry: str, ph
     content["images"][0]["file_name"] = entry
     (tmp_path / "annotations.json").write_text(json.dumps(content))
 
-    assert phrase in look_through(tmp_path, task)
+    assert phrase in inspected_texts(tmp_path, task)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="leases are Linux' own")
@@ -255,11 +255,11 @@ def test_leased_file_is_not_waited_for(tmp_path: Path, task: str, make: Callable
     try:
         with open(tmp_path / name, "r+b") as held:
             fcntl.fcntl(held, fcntl.F_SETLEASE, fcntl.F_WRLCK)
-            told = look_through(tmp_path, task)
+            report = inspected_texts(tmp_path, task)
     finally:
         signal.signal(signal.SIGIO, before)
 
-    assert re.search(rf"{Path(name).name}:? (it )?is in use by another program", told)
+    assert re.search(rf"{Path(name).name}:? (it )?is in use by another program", report)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="it is Linux that has such files")
@@ -281,9 +281,9 @@ def test_endless_file_of_size_zero_reads_as_empty(
     (tmp_path / name).unlink()
     (tmp_path / name).symlink_to(leads_to)
 
-    told = look_through(tmp_path, task)
+    report = inspected_texts(tmp_path, task)
 
-    assert re.search(rf"{Path(name).name}.*: it (is empty|is not an idx file|may not be read)", told)
+    assert re.search(rf"{Path(name).name}.*: it (is empty|is not an idx file|may not be read)", report)
 
 
 @KINDS
@@ -297,14 +297,14 @@ def test_special_model_or_weights_file_is_refused(tmp_path: Path, kind: str) -> 
         user_file.load_module(str(model), "0" * 64)
     with pytest.raises(TaskError, match=f"weights.pt is {kind}, not a regular file"):
         weights.from_file(str(state))
-    told = problems(
+    found = problems(
         Job.from_fields(dataset=str(tmp_path), model=str(model), weights_file=str(state)),
         load_catalogue(),
         disk=RealDisk(),
     )
-    said = {problem.field: problem.message for problem in told}
-    assert said["model"] == f"The model file {model} is not a regular file."
-    assert said["weights_file"] == f"{state} is not a regular file."
+    messages = {problem.field: problem.message for problem in found}
+    assert messages["model"] == f"The model file {model} is not a regular file."
+    assert messages["weights_file"] == f"{state} is not a regular file."
 
 
 def test_matlab_edges_are_read(tmp_path: Path) -> None:

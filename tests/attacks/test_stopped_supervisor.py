@@ -33,15 +33,15 @@ pytestmark = [
     ),
 ]
 
-MOST_S = 0.9
+MAX_S = 0.9
 """Maximum seconds of blocked GUI thread; waiting for an answer would take longer."""
 ANSWER_S = 1.0
 
-StandStill = Callable[..., None]
+Suspend = Callable[..., None]
 
 
 @pytest.fixture
-def stand_still() -> Iterator[StandStill]:
+def suspend() -> Iterator[Suspend]:
     """Stop a supervisor; if `crowded`, also fill its backlog."""
     with ExitStack() as stack:
 
@@ -63,10 +63,10 @@ def stand_still() -> Iterator[StandStill]:
 
 @pytest.fixture
 def store(qtbot: QtBot) -> Iterator[RunSession]:
-    made = RunSession()
-    yield made
-    made.finish()
-    made.close()
+    run_session = RunSession()
+    yield run_session
+    run_session.finish()
+    run_session.close()
 
 
 @pytest.mark.parametrize("crowded", [True, False])
@@ -74,7 +74,7 @@ def test_stopped_supervisor_never_blocks_window(
     start: Start,
     store: RunSession,
     qtbot: QtBot,
-    stand_still: StandStill,
+    suspend: Suspend,
     *,
     crowded: bool,
     monkeypatch: pytest.MonkeyPatch,
@@ -83,11 +83,11 @@ def test_stopped_supervisor_never_blocks_window(
     one = start("forever")
     store.open(one.run)
     qtbot.waitUntil(lambda: len(store.data.steps.loss) > 3)
-    stand_still(one, crowded=crowded)
+    suspend(one, crowded=crowded)
     pulse = Pulse()
-    with qtbot.waitSignal(store.message) as told:
+    with qtbot.waitSignal(store.message) as blocker:
         store.stop()
-    text, kind = told.args
+    text, kind = blocker.args
     how = "accepts no connections, and so no commands" if crowded else "has not answered for 5 s"
     remedy = f"If it was stopped, `kill -CONT {one.process.pid}` resumes it."
     assert text == f"The supervisor of {one.run.run_id} (pid {one.process.pid}) {how}. {remedy}"
@@ -97,7 +97,7 @@ def test_stopped_supervisor_never_blocks_window(
     qtbot.waitUntil(lambda: not store.loading)
     qtbot.wait(200)
     pulse.stop()
-    assert pulse.longest_s < MOST_S
+    assert pulse.longest_s < MAX_S
     store.stop()
     with qtbot.waitSignal(store.finished) as ended:
         one.process.send_signal(signal.SIGCONT)
@@ -105,13 +105,13 @@ def test_stopped_supervisor_never_blocks_window(
     one.wait()
 
 
-def test_command_lost_by_full_backlog_is_reported(start: Start, stand_still: StandStill) -> None:
+def test_command_lost_by_full_backlog_is_reported(start: Start, suspend: Suspend) -> None:
     one = start("forever")
     with one.connect() as first:
         assert next(event for event in events(first) if isinstance(event, StepMetrics))
-    stand_still(one, crowded=True)
-    words = [sys.executable, str(ROOT / "footplate.py"), "stop", one.run.run_id]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+    suspend(one, crowded=True)
+    command = [sys.executable, str(ROOT / "footplate.py"), "stop", one.run.run_id]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     assert done.returncode == FAILED
     assert done.stdout == ""
     assert f"(pid {one.process.pid}) accepts no connections, and so no commands." in done.stderr

@@ -28,8 +28,8 @@ def talkative(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return site
 
 
-def footplate(*words: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, str(ROOT / "footplate.py"), *words]
+def footplate(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, str(ROOT / "footplate.py"), *arguments]
     return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
 
 

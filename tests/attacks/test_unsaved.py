@@ -20,7 +20,7 @@ from engine.contract.protocol import Pause, SaveElsewhere, Stop
 from gui.run.page import RunPage
 from gui.sources.run_session import RunSession
 from tests.engine.supervisor.supervised import ROOT
-from tests.faults.conftest import Follow, Started, Whole
+from tests.faults.conftest import Follow, Started, Uninterrupted
 from tests.faults.damage import Gate, Listener, fill, listening, mount, unmount
 from tests.faults.real_runs import RealRun, assert_same_end
 from tests.gui.conftest import OFFSCREEN_NOISE
@@ -33,7 +33,7 @@ FOOTPLATE = (sys.executable, str(ROOT / "footplate.py"))
 
 
 def test_run_with_unsaved_final_state_is_not_completed(
-    small_disk: Path, started: Started, gate: Gate, whole: Whole
+    small_disk: Path, started: Started, gate: Gate, uninterrupted: Uninterrupted
 ) -> None:
     run = started(save_again_s=SHORT_S)
     with listening(run) as client:
@@ -46,17 +46,19 @@ def test_run_with_unsaved_final_state_is_not_completed(
     assert "the disk (or the quota) of" in finished.cause
     assert "the state after step 18 is lost; last.pt contains step 4." in finished.cause
     assert finished.cause.endswith("then resume the run.")
-    run.wait_until_none_is_left()
+    run.wait_for_processes_to_end()
     filler.unlink()
     assert run.saved == 4
     job = run.folder.job()
     assert job is not None
     before = run.last_n
     run.resume().completed(since=before)
-    assert_same_end(run.end, whole(job))
+    assert_same_end(run.end, uninterrupted(job))
 
 
-def test_final_state_is_saved_once_disk_has_space(small_disk: Path, started: Started, gate: Gate, whole: Whole) -> None:
+def test_final_state_is_saved_once_disk_has_space(
+    small_disk: Path, started: Started, gate: Gate, uninterrupted: Uninterrupted
+) -> None:
     run = started(save_again_s=LONG_S)
     with listening(run) as client:
         filler = fill(small_disk)
@@ -66,7 +68,7 @@ def test_final_state_is_saved_once_disk_has_space(small_disk: Path, started: Sta
     run.completed()
     job = run.folder.job()
     assert job is not None
-    assert_same_end(run.end, whole(job))
+    assert_same_end(run.end, uninterrupted(job))
     *_, last = [event.code for event in run.all(Warned) if event.code in ("checkpoint_failed", "unsaved")]
     assert last == "unsaved"  # which is not told of every try
 
@@ -75,44 +77,44 @@ def test_pause_on_full_disk_reports_unsaved_state(small_disk: Path, started: Sta
     run = started(save_again_s=SHORT_S)
     fill(small_disk)
     gate.up_to(9, run, saved=False)
-    words = [*FOOTPLATE, "pause", run.folder.run_id]
-    pausing = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    command = [*FOOTPLATE, "pause", run.folder.run_id]
+    pausing = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     with listening(run) as client:
         client.wait_for(CommandReceived)
         gate.open()
-    said, complaint = pausing.communicate(timeout=120)
+    output, complaint = pausing.communicate(timeout=120)
     assert pausing.returncode == UNSAVED
-    assert f"{run.folder.run_id} is unsaved" in said
+    assert f"{run.folder.run_id} is unsaved" in output
     assert "last.pt contains step 4." in complaint
 
 
 def test_pause_reports_saved_step(started: Started, gate: Gate) -> None:
     run = started()
-    words = [*FOOTPLATE, "pause", run.folder.run_id]
-    pausing = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
+    command = [*FOOTPLATE, "pause", run.folder.run_id]
+    pausing = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     with listening(run) as client:
         client.wait_for(CommandReceived)
         gate.open()
-    said, _ = pausing.communicate(timeout=120)
+    output, _ = pausing.communicate(timeout=120)
     assert pausing.returncode == 0
-    assert f"{run.folder.run_id} is paused" in said
-    assert f"checkpoints/last.pt holds step {run.saved}." in said
+    assert f"{run.folder.run_id} is paused" in output
+    assert f"checkpoints/last.pt holds step {run.saved}." in output
 
 
 def save(run: RealRun, folder: Path) -> subprocess.CompletedProcess[str]:
-    words = [*FOOTPLATE, "save", run.folder.run_id, "--to", str(folder)]
-    return subprocess.run(words, capture_output=True, text=True, timeout=120, check=False)
+    command = [*FOOTPLATE, "save", run.folder.run_id, "--to", str(folder)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
 
 
 def refusal(run: RealRun, client: Listener, folder: Path | str) -> str:
     """Return why the run doesn't save its final state in `folder`."""
-    client.heard.clear()
+    client.messages.clear()
     run.send(SaveElsewhere(folder=str(folder)))
     return client.wait_for_warning("not_saved_elsewhere").message
 
 
 def test_final_state_is_saved_elsewhere_and_resumed(
-    small_disk: Path, started: Started, gate: Gate, whole: Whole, tmp_path: Path
+    small_disk: Path, started: Started, gate: Gate, uninterrupted: Uninterrupted, tmp_path: Path
 ) -> None:
     run = started(save_again_s=LONG_S)
     elsewhere = tmp_path / "else where"
@@ -137,19 +139,19 @@ def test_final_state_is_saved_elsewhere_and_resumed(
     assert finished.outcome == "unsaved"
     assert f"The state after step 18 was saved to {place}." in finished.cause
     assert f"copy the contents of {place} to {run.folder.path} and resume the run." in finished.cause
-    run.wait_until_none_is_left()
+    run.wait_for_processes_to_end()
     filler.unlink()
     job = run.folder.job()
     assert job is not None
     shutil.copytree(place, run.folder.path, dirs_exist_ok=True)
     before = run.last_n
     run.resume().completed(since=before)
-    assert_same_end(run.end, whole(job))
+    assert_same_end(run.end, uninterrupted(job))
 
 
 @pytest.mark.long
 def test_printed_command_resumes_from_other_folder(
-    small_disk: Path, started: Started, gate: Gate, whole: Whole, *, follow: Follow, tmp_path: Path
+    small_disk: Path, started: Started, gate: Gate, uninterrupted: Uninterrupted, *, follow: Follow, tmp_path: Path
 ) -> None:
     run = started(save_again_s=LONG_S)
     filler = fill(small_disk)
@@ -161,7 +163,7 @@ def test_printed_command_resumes_from_other_folder(
         client.wait_for_warning("unsaved")
         run.send(SaveElsewhere(folder=str(tmp_path)))
         cause = client.wait_for(RunFinished).cause
-    run.wait_until_none_is_left()
+    run.wait_for_processes_to_end()
     filler.unlink()
     (line,) = re.findall("`(footplate train .*)`", cause)
     trained = subprocess.run(
@@ -170,7 +172,7 @@ def test_printed_command_resumes_from_other_folder(
     new = follow(trained.stdout.strip()).completed(patience_s=120.0)
     job = run.folder.job()
     assert job is not None
-    assert_same_end(new.end, whole(job))
+    assert_same_end(new.end, uninterrupted(job))
 
 
 @pytest.mark.long
@@ -189,7 +191,7 @@ def test_pause_waits_for_save_elsewhere(small_disk: Path, started: Started, gate
             assert "does not exist" in refusal(run, client, tmp_path / "missing")
         run.send(SaveElsewhere(folder=str(tmp_path)))
         assert f"was saved to {tmp_path / run.folder.run_id}." in client.wait_for(RunFinished).cause
-    run.wait_until_none_is_left()
+    run.wait_for_processes_to_end()
 
 
 def test_failed_save_elsewhere_leaves_folder_unchanged(
@@ -214,7 +216,7 @@ def test_failed_save_elsewhere_leaves_folder_unchanged(
             assert "can't be read: File name too long." in refusal(run, client, f"/{'x' * 4000}")
             run.send(Stop())
             assert "is lost; last.pt contains step 4." in client.wait_for(RunFinished).cause
-        run.wait_until_none_is_left()
+        run.wait_for_processes_to_end()
         assert not any(tiny.iterdir())
         assert not any((taken / run.folder.run_id).iterdir())
     finally:
@@ -251,4 +253,4 @@ def test_window_offers_other_folder_while_state_is_unsaved(
     assert not offer.isVisible()
     assert (place / "checkpoints" / "last.pt").is_file()
     store.close()
-    run.wait_until_none_is_left()
+    run.wait_for_processes_to_end()

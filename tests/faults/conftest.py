@@ -19,10 +19,10 @@ from tests.faults.real_runs import MODEL, End, Hold, RealRun, Starter
 from tests.support.consent import agreed
 
 Make = Callable[..., Job]
-Begin = Callable[..., RealRun]
+StartRun = Callable[..., RealRun]
 Allowed = Callable[[str], dict[str, str]]
 Follow = Callable[[str], RealRun]
-Whole = Callable[[Job], End]
+Uninterrupted = Callable[[Job], End]
 Started = Callable[..., RealRun]
 
 EPOCHS = 3
@@ -117,28 +117,28 @@ def known() -> Iterator[list[RealRun]]:
     yield runs
     for run in runs:
         run.kill_all()
-        run.wait_until_none_is_left()
+        run.wait_for_processes_to_end()
         run.remove_socket()
 
 
 @pytest.fixture
-def begin(starter: Starter, known: list[RealRun]) -> Begin:
+def start_run(starter: Starter, known: list[RealRun]) -> StartRun:
     """Start runs of jobs."""
 
     def start(job: Job, **options: Any) -> RealRun:
         known.append(RealRun(starter, create_run(job), **options))
-        return known[-1].begin()
+        return known[-1].start()
 
     return start
 
 
 @pytest.fixture
-def begin_held(begin: Begin, hold: Hold) -> Begin:
+def start_held(start_run: StartRun, hold: Hold) -> StartRun:
     """Start runs of jobs that pause in their first epoch, after some checkpoints."""
 
     def start(job: Job, **options: Any) -> RealRun:
         hold.ask("step5")
-        run = begin(job, **options)
+        run = start_run(job, **options)
         hold.wait_until_reached()
         run.wait_for_checkpoint(2)
         return run
@@ -147,12 +147,12 @@ def begin_held(begin: Begin, hold: Hold) -> Begin:
 
 
 @pytest.fixture
-def begin_anew(starter: Starter, known: list[RealRun]) -> Begin:
+def start_cold(starter: Starter, known: list[RealRun]) -> StartRun:
     """Start runs of jobs like a command in a terminal, which imports for seconds."""
 
     def start(job: Job) -> RealRun:
         known.append(RealRun(starter, create_run(job)))
-        return known[-1].begin_anew()
+        return known[-1].start_cold()
 
     return start
 
@@ -175,13 +175,13 @@ def ends() -> dict[bytes, End]:
 
 
 @pytest.fixture
-def whole(begin: Begin, ends: dict[bytes, End]) -> Whole:
+def uninterrupted(start_run: StartRun, ends: dict[bytes, End]) -> Uninterrupted:
     """Return the contents of last.pt and best.pt after an uninterrupted run of a job."""
 
     def end_of(job: Job) -> End:
         key = msgspec.json.encode(job.with_fields(restarts=0))
         if key not in ends:
-            ends[key] = begin(job).completed().end
+            ends[key] = start_run(job).completed().end
         return ends[key]
 
     return end_of
@@ -203,12 +203,12 @@ def small_disk(separate_home: Path) -> Iterator[Path]:
 
 
 @pytest.fixture
-def started(job: Make, begin: Begin, gate: Gate, stepwise: dict[str, str]) -> Started:
+def started(job: Make, start_run: StartRun, gate: Gate, stepwise: dict[str, str]) -> Started:
     """Start a run that pauses after its fourth step, which is saved."""
 
     def start(epochs: int = EPOCHS, **options: Any) -> RealRun:
         gate.up_to(4)
-        run = begin(job(epochs=epochs, **stepwise), **options)
+        run = start_run(job(epochs=epochs, **stepwise), **options)
         gate.up_to(4, run)
         return run
 

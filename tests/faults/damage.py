@@ -85,7 +85,7 @@ class Listener:
     """Client of a run that collects its events, independent of the log file."""
 
     def __init__(self, run: RealRun) -> None:
-        self.heard: list[AnyEvent] = []
+        self.messages: list[AnyEvent] = []
         wait_until(lambda: (found := run.folder.supervisor()) is not None and found.alive(), "the supervisor")
         self._connection = RunConnection(run.folder, from_n=1)
 
@@ -93,21 +93,21 @@ class Listener:
         """Return the first matching event, and wait for it if needed."""
         place = 0
         while True:
-            for event in self.heard[place:]:
+            for event in self.messages[place:]:
                 if isinstance(event, kind) and such(event):
                     return event
-            place = len(self.heard)
-            assert not self._connection.closed, f"{kind.__name__} never came: {self.heard[-5:]}"
+            place = len(self.messages)
+            assert not self._connection.closed, f"{kind.__name__} never came: {self.messages[-5:]}"
             assert select.select([self._connection], [], [], PATIENCE_S)[0], f"in vain waited for {kind.__name__}"
             messages = self._connection.receive()
-            self.heard += [message for message in messages if not isinstance(message, Welcome)]  # type: ignore[misc]
+            self.messages += [message for message in messages if not isinstance(message, Welcome)]  # type: ignore[misc]
 
     def wait_for_warning(self, code: str) -> Warned:
         return self.wait_for(Warned, lambda event: event.code == code)
 
     def wait_for_steps(self, count: int) -> None:
         """Wait until `count` more steps are reported."""
-        latest = max((event.step for event in self.heard if isinstance(event, StepMetrics)), default=0)
+        latest = max((event.step for event in self.messages if isinstance(event, StepMetrics)), default=0)
         self.wait_for(StepMetrics, lambda event: event.step >= latest + count)
 
     def close(self) -> None:
@@ -136,11 +136,11 @@ def fill(disk: Path) -> Path:
     return filler
 
 
-def mount(*words: str) -> None:
+def mount(*arguments: str) -> None:
     """Mount a file system, or skip the test if that isn't permitted."""
     if os.name != "posix" or not hasattr(os, "geteuid") or os.geteuid() != 0:
         pytest.skip("only root may mount a file system")
-    done = subprocess.run(["mount", *words], capture_output=True, text=True, check=False)
+    done = subprocess.run(["mount", *arguments], capture_output=True, text=True, check=False)
     if done.returncode:
         pytest.skip(f"mounting is not allowed here: {done.stderr.strip()}")
 
@@ -165,9 +165,9 @@ def read_only(folder: Path) -> Iterator[None]:
         return
     mount("--bind", str(folder), str(folder))
     try:
-        words = ["mount", "-o", "remount,ro,bind", str(folder)]  # which is refused while a file there is written to
+        command = ["mount", "-o", "remount,ro,bind", str(folder)]  # which is refused while a file there is written to
         wait_until(
-            lambda: subprocess.run(words, capture_output=True, check=False).returncode == 0, "the disk to be idle"
+            lambda: subprocess.run(command, capture_output=True, check=False).returncode == 0, "the disk to be idle"
         )
         yield
     finally:

@@ -219,17 +219,17 @@ class RealRun:
         self.save_again_s = save_again_s
         self.pid = 0
         self._starter = starter
-        self._told: list[AnyEvent] = []
+        self._events: list[AnyEvent] = []
         self._read_to = 0
 
     # Starting it
 
-    def begin_anew(self) -> RealRun:
+    def start_cold(self) -> RealRun:
         """Start the supervisor like a command in a terminal, which imports for seconds."""
         self.pid = start_supervisor(self.folder)
         return self
 
-    def begin(self) -> RealRun:
+    def start(self) -> RealRun:
         """Start the supervisor without waiting."""
         folder = str(self.folder.path.absolute())
         environment = os.environ | {MARK: folder}
@@ -244,7 +244,7 @@ class RealRun:
         job, problems = job_to_resume(self.folder, changes)
         assert job is not None, problems
         save_next_job(self.folder, job)
-        return self.begin()
+        return self.start()
 
     def send(self, command: Command) -> None:
         with RunConnection(self.folder, from_n=1 << 60) as connection:
@@ -261,9 +261,9 @@ class RealRun:
                 for line in stream:
                     if not line.endswith(b"\n"):
                         break
-                    self._told.append(EVENT.decode(line))
+                    self._events.append(EVENT.decode(line))
                     self._read_to += len(line)
-        return self._told
+        return self._events
 
     def all(self, kind: type[_Kind], since: int = 0) -> list[_Kind]:
         """Return all events of a kind after number `since`."""
@@ -284,14 +284,14 @@ class RealRun:
         """Return the first matching event after number `since`, and wait for it if needed."""
         found: list[_Kind] = []
 
-        def there() -> bool:
+        def has_found() -> bool:
             over = self.all(RunFinished, since)  # before the others, since more may be told meanwhile
             found[:] = [event for event in self.all(kind, since) if such(event)]
             if not found:
                 assert not over, f"{kind.__name__} never came: {over}\n{self.logs()}"
             return bool(found)
 
-        wait_until(there, f"{kind.__name__} in {self.folder.path}", patience_s)
+        wait_until(has_found, f"{kind.__name__} in {self.folder.path}", patience_s)
         return found[0]
 
     def wait_for_step(self, step: int, since: int = 0) -> StepMetrics:
@@ -308,7 +308,7 @@ class RealRun:
     def finished(self, since: int = 0, patience_s: float = PATIENCE_S) -> RunFinished:
         """Wait until the execution is over and all its processes have ended."""
         finished = self.wait_for(RunFinished, since=since, patience_s=patience_s)
-        self.wait_until_none_is_left()
+        self.wait_for_processes_to_end()
         return finished
 
     def completed(self, since: int = 0, patience_s: float = PATIENCE_S) -> RealRun:
@@ -335,12 +335,12 @@ class RealRun:
         """Wait for `count` workers with new pids and return them by rank."""
         found: dict[int, psutil.Process] = {}
 
-        def there() -> bool:
+        def has_found() -> bool:
             found.clear()
             found.update({rank: process for rank, process in self.workers().items() if process.pid not in but})
             return len(found) == count
 
-        wait_until(there, f"{count} workers of {self.folder.path}")
+        wait_until(has_found, f"{count} workers of {self.folder.path}")
         return found
 
     def kill_all(self) -> None:
@@ -348,10 +348,10 @@ class RealRun:
         for process in self.processes():
             kill(process.pid)
 
-    def wait_until_none_is_left(self) -> None:
+    def wait_for_processes_to_end(self) -> None:
         wait_until(lambda: not self.processes(), f"the end of {self.processes()}")
 
-    def assert_gone_at_once(self) -> None:
+    def assert_processes_end(self) -> None:
         """Assert that only processes remain which have exited and await the kernel."""
         wait_until(lambda: not self.processes(), f"the end of {self.processes()}", AT_ONCE_S)
 
@@ -371,7 +371,7 @@ class RealRun:
     def last(self) -> Path:
         return self.folder.checkpoints / "last.pt"
 
-    def part(self, name: str = "last.pt") -> Path:
+    def partial_file(self, name: str = "last.pt") -> Path:
         """Return the temporary file of a checkpoint that is being written."""
         return self.folder.checkpoints / f".{name}.part"
 
@@ -395,9 +395,9 @@ class End:
     best: dict[str, Any]
 
 
-def assert_same_end(ours: End, theirs: End) -> None:
+def assert_same_end(result: End, expected: End) -> None:
     """Compare bit by bit: weights, optimizer state, random states, metrics and training position."""
-    for mine, other in ((ours.last, theirs.last), (ours.best, theirs.best)):
+    for mine, other in ((result.last, expected.last), (result.best, expected.best)):
         found = differences(mine, other)
         assert not found, found
 

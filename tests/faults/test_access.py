@@ -34,7 +34,7 @@ from engine.supervisor.endpoint import open_endpoint
 from engine.system import paths
 from tests.engine.supervisor.supervised import ROOT, wait_until
 from tests.engine.supervisor.test_clients import last_line
-from tests.faults.conftest import Begin, Make, Whole
+from tests.faults.conftest import Make, StartRun, Uninterrupted
 from tests.faults.damage import Gate
 from tests.faults.real_runs import RealRun, assert_same_end
 from tests.faults.test_damaged_checkpoints import Bomb
@@ -68,9 +68,9 @@ def listening(process: psutil.Process) -> list[Any]:
         pytest.param("fsdp", {}, marks=pytest.mark.long),
     ],
 )
-def test_run_listens_only_on_loopback(job: Make, begin: Begin, strategy: str, fields: dict[str, Any]) -> None:
+def test_run_listens_only_on_loopback(job: Make, start_run: StartRun, strategy: str, fields: dict[str, Any]) -> None:
     cpus = 1 if strategy == "single" else 2
-    run = begin(job(strategy, cpus, epochs=10_000, **CATALOGUE_MODEL, **fields))
+    run = start_run(job(strategy, cpus, epochs=10_000, **CATALOGUE_MODEL, **fields))
     run.wait_for_step(2)
     processes = run.processes()
     assert len(processes) >= 1 + cpus
@@ -90,35 +90,35 @@ def test_run_listens_only_on_loopback(job: Make, begin: Begin, strategy: str, fi
 
 
 @pytest.mark.long
-def test_strangers_at_rank_ports_change_nothing(
-    job: Make, begin: Begin, gate: Gate, stepwise: dict[str, str], whole: Whole
+def test_foreign_connections_to_rank_ports_are_ignored(
+    job: Make, start_run: StartRun, gate: Gate, stepwise: dict[str, str], uninterrupted: Uninterrupted
 ) -> None:
     """Connect to loopback ports, as any user of the machine can."""
     asked = job("ddp", 2, **stepwise)
     gate.up_to(4)
-    run = begin(asked)
+    run = start_run(asked)
     gate.up_to(4, run)
     ports = {one.laddr.port for process in run.processes() for one in listening(process)}
     assert ports
-    strangers = [socket.create_connection(("127.0.0.1", port)) for port in ports for _ in range(20)]
-    for number, stranger in enumerate(strangers):
+    clients = [socket.create_connection(("127.0.0.1", port)) for port in ports for _ in range(20)]
+    for number, client in enumerate(clients):
         if number % 2:
-            stranger.sendall(bytes([number % 256]) * 4096)
+            client.sendall(bytes([number % 256]) * 4096)
     gate.open()
     run.completed()
-    for stranger in strangers:
-        stranger.close()
-    assert_same_end(run.end, whole(asked))
+    for client in clients:
+        client.close()
+    assert_same_end(run.end, uninterrupted(asked))
 
 
 def test_loopback_requires_the_complete_token(
-    job: Make, begin: Begin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    job: Make, start_run: StartRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Use TCP, as on Windows or if the path of a socket would be too long."""
     deep = tmp_path / ("d" * 100)
     deep.mkdir()
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(deep))
-    run = begin(job(epochs=10_000))
+    run = start_run(job(epochs=10_000))
     run.wait_for_step(2)
     supervisor = run.folder.supervisor()
     assert supervisor is not None
@@ -147,8 +147,8 @@ def without_umask() -> Iterator[None]:
 
 @pytest.mark.long
 @pytest.mark.usefixtures("without_umask")
-def test_run_files_are_private_with_any_umask(job: Make, begin_anew: Begin, separate_home: Path) -> None:
-    run = begin_anew(job(epochs=2, model="mnist_cnn", model_file_sha256="", picture_cache="disk")).completed()
+def test_run_files_are_private_with_any_umask(job: Make, start_cold: StartRun, separate_home: Path) -> None:
+    run = start_cold(job(epochs=2, model="mnist_cnn", model_file_sha256="", picture_cache="disk")).completed()
     found = [path for path in separate_home.rglob("*") if not path.is_socket()]
     assert {run.last, run.folder.events_file, run.folder.worker_log(0), run.folder.job_file} <= set(found)
     found += [separate_home, paths.cache_folder(), *paths.cache_folder().rglob("*")]
@@ -198,9 +198,9 @@ def shared_place(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     shutil.rmtree(place)
 
 
-def test_other_user_has_no_access_to_a_run(shared_place: Path, job: Make, begin: Begin, gate: Gate) -> None:
+def test_other_user_has_no_access_to_a_run(shared_place: Path, job: Make, start_run: StartRun, gate: Gate) -> None:
     (shared_place / "home/open").touch()
-    run = begin(job(epochs=10_000, picture_cache="disk", model="mnist_cnn", model_file_sha256=""))
+    run = start_run(job(epochs=10_000, picture_cache="disk", model="mnist_cnn", model_file_sha256=""))
     run.wait_for_checkpoint()
     a_run(8)
     wait_until(lambda: bool(list(RunIndex().summaries())) and RunIndex.file().exists(), "the index of the runs")
@@ -212,8 +212,8 @@ def test_other_user_has_no_access_to_a_run(shared_place: Path, job: Make, begin:
     assert supervisor is not None
     place = supervisor.endpoint.removeprefix("unix:")
     folder, runtime = run.folder.path, Path(place).parent
-    kept = [paths.home() / "consent", paths.home() / "logs", paths.cache_folder() / "pictures", compiled]
-    to_list = [paths.runs_folder(), folder, run.folder.checkpoints, runtime, *kept]
+    private = [paths.home() / "consent", paths.home() / "logs", paths.cache_folder() / "pictures", compiled]
+    to_list = [paths.runs_folder(), folder, run.folder.checkpoints, runtime, *private]
     to_read = [path for path in paths.home().rglob("*") if path.is_file() and path.name != "open"]
     assert {run.last, run.folder.job_file, run.folder.events_file, folder / "notes.json"} < set(to_read)
     assert {path.parent for path in to_read} >= {paths.home() / "consent", paths.home() / "logs", paths.home()}
@@ -247,20 +247,20 @@ SQUAT = {
 
 @pytest.mark.parametrize("how", SQUAT)
 def test_runtime_folder_of_another_user_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str) -> None:
-    common, own = Path(tempfile.mkdtemp(prefix="fp")), tmp_path / "own"
+    common, private = Path(tempfile.mkdtemp(prefix="fp")), tmp_path / "own"
     common.chmod(0o1777)
-    own.mkdir(mode=0o755)
-    own.chmod(0o755)
+    private.mkdir(mode=0o755)
+    private.chmod(0o755)
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(common))
     monkeypatch.setattr(tempfile, "tempdir", str(common))
     try:
         for name in ("footplate", f"footplate-{os.getuid()}"):
             code = f"path = sys.argv[1]; {SQUAT[how]}; print(0)"
-            as_nobody(code, str(common / name), str(own))
+            as_nobody(code, str(common / name), str(private))
         folder = paths.runtime_folder()
         assert folder == paths.home() / "runtime"
         assert stat.S_IMODE(folder.stat().st_mode) == 0o700
-        assert stat.S_IMODE(own.stat().st_mode) == 0o755
+        assert stat.S_IMODE(private.stat().st_mode) == 0o755
         run = create_run(Job())
         endpoint = open_endpoint(run.path)
         endpoint.close()
@@ -285,9 +285,9 @@ def test_home_of_another_user_is_not_used(monkeypatch: pytest.MonkeyPatch) -> No
     as_nobody("os.mkdir(sys.argv[1], 0o777); print(0)", str(home))
     monkeypatch.setenv("FOOTPLATE_HOME", str(home))
     try:
-        told = as_nobody(CREATE, uid=NOBODY - 1, before=IMPORTED)
-        assert told.startswith(f"{home} belongs to another user")
-        assert told.endswith("set FOOTPLATE_HOME to a folder that you own")
+        result = as_nobody(CREATE, uid=NOBODY - 1, before=IMPORTED)
+        assert result.startswith(f"{home} belongs to another user")
+        assert result.endswith("set FOOTPLATE_HOME to a folder that you own")
         assert list(home.iterdir()) == []
     finally:
         shutil.rmtree(common)
@@ -333,10 +333,10 @@ def test_existing_run_folders_become_private(separate_home: Path) -> None:
 # Files that contain code
 
 
-def test_weights_file_with_code_is_refused(job: Make, begin: Begin, tmp_path: Path) -> None:
+def test_weights_file_with_code_is_refused(job: Make, start_run: StartRun, tmp_path: Path) -> None:
     file, planted = tmp_path / "weights.pt", tmp_path / "planted"
     torch.save({"model": Bomb(planted)}, file)
-    run = begin(job(weights_file=str(file), **CATALOGUE_MODEL))
+    run = start_run(job(weights_file=str(file), **CATALOGUE_MODEL))
     assert run.finished().outcome == "failed"
     (failed,) = run.all(Failed)
     assert f"{file} can't be read as weights" in failed.cause
@@ -348,7 +348,7 @@ def test_weights_file_with_code_is_refused(job: Make, begin: Begin, tmp_path: Pa
 
 @pytest.mark.long
 def test_cached_weights_with_code_are_refused(
-    job: Make, begin: Begin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    job: Make, start_run: StartRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from torchvision.models import SqueezeNet1_1_Weights
 
@@ -356,7 +356,7 @@ def test_cached_weights_with_code_are_refused(
     file, planted = tmp_path / "hub/checkpoints" / Path(SqueezeNet1_1_Weights.DEFAULT.url).name, tmp_path / "planted"
     file.parent.mkdir(parents=True)
     torch.save({"fc.weight": Bomb(planted)}, file)
-    run = begin(job(model="squeezenet1_1", model_file_sha256="", pretrained=True))
+    run = start_run(job(model="squeezenet1_1", model_file_sha256="", pretrained=True))
     assert run.finished().outcome == "failed"
     (failed,) = run.all(Failed)
     assert f"The pretrained weights in {file} are damaged" in failed.cause
@@ -368,7 +368,7 @@ def test_source_unpickles_only_its_own_data() -> None:
     """Find calls of pickle, torch.load without weights_only, and their wrappers in the source."""
     unsafe = {"loads", "Unpickler", "read_pickle", "joblib", "shelve", "marshal"}
     needs_weights_only = {"load_state_dict_from_url", "get_state_dict"}
-    seen = 0
+    count = 0
     for file in (*ROOT.glob("engine/**/*.py"), *ROOT.glob("gui/**/*.py")):
         text = file.read_text()
         if not re.search(r"pickle|load|state_dict|shelve|marshal", text):
@@ -378,14 +378,14 @@ def test_source_unpickles_only_its_own_data() -> None:
                 continue
             called = ast.unparse(node.func)
             name = called.rpartition(".")[2]
-            words = {word.arg: ast.unparse(word.value) for word in node.keywords}
+            keywords = {keyword.arg: ast.unparse(keyword.value) for keyword in node.keywords}
             where = f"{file}:{node.lineno}: {called}"
             if called == "torch.load" or name in needs_weights_only:
-                seen += 1
-                assert words.get("weights_only") == "True", where
+                count += 1
+                assert keywords.get("weights_only") == "True", where
             assert name not in unsafe or called in ("json.loads", "tomllib.loads"), where
-            assert words.get("allow_pickle") != "True", where
-    assert seen >= 2
+            assert keywords.get("allow_pickle") != "True", where
+    assert count >= 2
 
 
 # Programs
@@ -418,15 +418,15 @@ def assert_refused(run: RealRun, since: int = 0) -> None:
     )
 
 
-def test_model_file_changed_after_consent_is_refused(job: Make, begin: Begin, tmp_path: Path) -> None:
+def test_model_file_changed_after_consent_is_refused(job: Make, start_run: StartRun, tmp_path: Path) -> None:
     asked = job(**allowed_file(tmp_path))
     ran = change(tmp_path / "net.py")
-    assert_refused(begin(asked))
+    assert_refused(start_run(asked))
     assert not ran.exists()
 
 
-def test_changed_model_file_needs_consent_to_resume(job: Make, begin: Begin, tmp_path: Path) -> None:
-    run = begin(job(epochs=1, **allowed_file(tmp_path))).completed()
+def test_changed_model_file_needs_consent_to_resume(job: Make, start_run: StartRun, tmp_path: Path) -> None:
+    run = start_run(job(epochs=1, **allowed_file(tmp_path))).completed()
     ran = change(tmp_path / "net.py")
     before = run.last_n
     run.resume(epochs=2)
@@ -447,8 +447,8 @@ def test_job_file_cannot_give_consent(job: Make, images: Path, tmp_path: Path) -
     digest = hashlib.sha256((tmp_path / "net.py").read_bytes()).hexdigest()
     file = tmp_path / "job.toml"
     file.write_text(f'model = "{fields["model"]}"\nmodel_file_sha256 = "{digest}"\nimage_size = 28\n')
-    words = [sys.executable, str(ROOT / "footplate.py"), "train", str(images), "--job", str(file)]
-    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    command = [sys.executable, str(ROOT / "footplate.py"), "train", str(images), "--job", str(file)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode
     assert "net.py contains code that you have not allowed to run yet." in done.stderr
     assert "--trust-model-file" in done.stderr
@@ -459,9 +459,9 @@ def test_job_file_cannot_give_consent(job: Make, images: Path, tmp_path: Path) -
 # When the place where clients find a run is taken away
 
 
-def test_run_is_reachable_after_logout(job: Make, begin: Begin, tmp_path: Path) -> None:
+def test_run_is_reachable_after_logout(job: Make, start_run: StartRun, tmp_path: Path) -> None:
     """A session's runtime folder goes with the session, and with it the socket."""
-    run = begin(job(epochs=10_000))
+    run = start_run(job(epochs=10_000))
     run.wait_for_step(2)
     paths.runtime_folder().rename(tmp_path / "gone")
     supervisor = run.folder.supervisor()

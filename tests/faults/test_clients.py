@@ -19,7 +19,7 @@ from engine.runs.connection import RunConnection
 from engine.runs.folder import create_run
 from engine.supervisor.server import MAX_CLIENTS
 from tests.engine.supervisor.supervised import PATIENCE_S
-from tests.faults.conftest import Make, Whole
+from tests.faults.conftest import Make, Uninterrupted
 from tests.faults.damage import Gate
 from tests.faults.real_runs import RealRun, Starter, assert_same_end
 from tests.support.cases import some
@@ -103,7 +103,7 @@ def trained(job: Make, starter: Starter, known: list[RealRun], gate: Gate, stepw
     lines = (ENCODE_EVENT.encode(LogLine(n=n, time=1.0, text="x" * 1000)) + b"\n" for n in range(1, 8001))
     run.folder.events_file.write_bytes(b"".join(lines))
     gate.up_to(0)
-    run.begin()
+    run.start()
     gate.up_to(120, run, saved=False)
     return run
 
@@ -112,7 +112,10 @@ def trained(job: Make, starter: Starter, known: list[RealRun], gate: Gate, stepw
     "clients", some([who_never_read, who_send_garbage, a_hundred_at_once], everyday=[who_never_read, a_hundred_at_once])
 )
 def test_clients_change_neither_training_nor_speed(
-    trained: RealRun, gate: Gate, whole: Whole, clients: Callable[[RealRun], AbstractContextManager[None]]
+    trained: RealRun,
+    gate: Gate,
+    uninterrupted: Uninterrupted,
+    clients: Callable[[RealRun], AbstractContextManager[None]],
 ) -> None:
     with clients(trained):
         gate.up_to(240, trained, saved=False)
@@ -122,11 +125,11 @@ def test_clients_change_neither_training_nor_speed(
     trained.completed()
     took = {event.step: event.data_wait_s + event.compute_s for event in trained.all(StepMetrics)}
     alone = [seconds for step, seconds in took.items() if 1 < step <= 120]
-    beside = [seconds for step, seconds in took.items() if 120 < step <= 240]
+    with_client = [seconds for step, seconds in took.items() if 120 < step <= 240]
     assert alone
-    assert beside
-    assert statistics.median(beside) < SLOWED * statistics.median(alone) + SLOWED_S
+    assert with_client
+    assert statistics.median(with_client) < SLOWED * statistics.median(alone) + SLOWED_S
     assert trained.all(Warned) == []
     asked = trained.folder.job()
     assert asked is not None
-    assert_same_end(trained.end, whole(asked))
+    assert_same_end(trained.end, uninterrupted(asked))

@@ -14,7 +14,7 @@ from engine.contract.events import RunFinished, Warned
 from engine.contract.job import Job
 from engine.runs.index import RunIndex
 from tests.engine.supervisor.supervised import ROOT
-from tests.faults.conftest import Begin, Make, Whole
+from tests.faults.conftest import Make, StartRun, Uninterrupted
 from tests.faults.damage import Gate
 from tests.faults.real_runs import assert_same_end
 
@@ -54,10 +54,10 @@ def asked(job: Make, stepwise: dict[str, str], tmp_path: Path, monkeypatch: pyte
 
 @pytest.mark.long
 def test_clock_changes_do_not_affect_training(
-    asked: Job, begin_anew: Begin, gate: Gate, separate_home: Path, whole: Whole
+    asked: Job, start_cold: StartRun, gate: Gate, separate_home: Path, uninterrupted: Uninterrupted
 ) -> None:
     gate.up_to(4)
-    run = begin_anew(asked)
+    run = start_cold(asked)
     gate.up_to(4, run)
     (separate_home / "shift").write_text(str(-HOUR_S))
     gate.up_to(8, run)
@@ -73,15 +73,15 @@ def test_clock_changes_do_not_affect_training(
     (finished,) = run.all(RunFinished)
     assert 0 < finished.seconds < HOUR_S / 10
     assert run.all(Warned) == []
-    assert_same_end(run.end, whole(asked))
+    assert_same_end(run.end, uninterrupted(asked))
 
 
 def test_run_state_is_independent_of_the_clock(
-    job: Make, begin: Begin, gate: Gate, stepwise: dict[str, str], monkeypatch: pytest.MonkeyPatch
+    job: Make, start_run: StartRun, gate: Gate, stepwise: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Check start times: Linux derives the boot time from the clock, and process start times from that."""
     gate.up_to(2)
-    run = begin(job(**stepwise))
+    run = start_run(job(**stepwise))
     gate.up_to(2, run)
     process = psutil.Process(run.pid)
     before, booted = process.create_time(), psutil.boot_time()
@@ -94,8 +94,8 @@ def test_run_state_is_independent_of_the_clock(
     run.completed()
 
 
-def test_duration_is_never_negative(job: Make, begin: Begin, monkeypatch: pytest.MonkeyPatch) -> None:
-    run = begin(job(epochs=10_000))
+def test_duration_is_never_negative(job: Make, start_run: StartRun, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = start_run(job(epochs=10_000))
     run.wait_for_step(2)
     monkeypatch.setattr("engine.runs.folder.time.time", lambda: run.logged[0].time - HOUR_S)
     summary = run.folder.summary()

@@ -12,7 +12,7 @@ import torch
 from engine.contract.events import CommandReceived, Failed, Planned, RunFinished, Warned
 from engine.contract.protocol import Stop
 from engine.training.checkpointing.checkpoint_files import write_checkpoint
-from tests.faults.conftest import Begin, Make, Whole
+from tests.faults.conftest import Make, StartRun, Uninterrupted
 from tests.faults.damage import Gate
 from tests.faults.real_runs import RealRun, assert_same_end
 from tests.support.cases import some
@@ -66,10 +66,10 @@ DAMAGES = [flip, cut, empty, make_a_folder, plant, plant_with_a_checksum]
 
 
 @pytest.fixture
-def stopped(job: Make, begin: Begin, gate: Gate, stepwise: dict[str, str]) -> RealRun:
+def stopped(job: Make, start_run: StartRun, gate: Gate, stepwise: dict[str, str]) -> RealRun:
     """Start and stop a run in its second epoch, with checkpoints of the last two steps."""
     gate.up_to(7)
-    run = begin(job(**stepwise))
+    run = start_run(job(**stepwise))
     gate.up_to(7, run)
     run.send(Stop())
     run.wait_for(CommandReceived)
@@ -80,7 +80,7 @@ def stopped(job: Make, begin: Begin, gate: Gate, stepwise: dict[str, str]) -> Re
 
 @pytest.mark.parametrize("damage", some(DAMAGES, everyday=[plant_with_a_checksum]))
 def test_damaged_checkpoint_falls_back_to_an_older_one(
-    stopped: RealRun, whole: Whole, damage: Callable[[Path], None]
+    stopped: RealRun, uninterrupted: Uninterrupted, damage: Callable[[Path], None]
 ) -> None:
     saved, before = stopped.saved, stopped.last_n
     damage(stopped.last)
@@ -94,7 +94,7 @@ def test_damaged_checkpoint_falls_back_to_an_older_one(
     assert not planted(stopped.last).exists()
     asked = stopped.folder.job()
     assert asked is not None
-    assert_same_end(stopped.end, whole(asked))
+    assert_same_end(stopped.end, uninterrupted(asked))
 
 
 @pytest.mark.parametrize("damage", some([flip, make_a_folder, plant], everyday=[flip]))
@@ -103,7 +103,7 @@ def test_run_without_intact_checkpoint_fails_unchanged(stopped: RealRun, damage:
     (older,) = stopped.folder.checkpoints.glob("epoch-*.pt")
     damage(stopped.last)
     flip(older)
-    kept = {path: path.stat().st_mtime_ns for path in stopped.folder.checkpoints.iterdir()}
+    saved_at = {path: path.stat().st_mtime_ns for path in stopped.folder.checkpoints.iterdir()}
     stopped.resume()
     assert stopped.finished(since=before).outcome == "failed"
     (failed,) = stopped.all(Failed, since=before)
@@ -113,5 +113,5 @@ def test_run_without_intact_checkpoint_fails_unchanged(stopped: RealRun, damage:
         "best.pt is intact, it can serve as the weights file."
     )
     assert isinstance(stopped.logged[-1], RunFinished)
-    assert {path: path.stat().st_mtime_ns for path in stopped.folder.checkpoints.iterdir()} == kept
+    assert {path: path.stat().st_mtime_ns for path in stopped.folder.checkpoints.iterdir()} == saved_at
     assert not planted(stopped.last).exists()

@@ -13,7 +13,7 @@ from PIL import Image
 
 from engine.contract.events import Failed, Restarting, Warned
 from tests.engine.supervisor.supervised import make_images
-from tests.faults.conftest import Begin, Make, Whole
+from tests.faults.conftest import Make, StartRun, Uninterrupted
 from tests.faults.damage import Gate
 from tests.faults.real_runs import RealRun, assert_same_end
 from tests.support.cases import some
@@ -21,16 +21,16 @@ from tests.support.cases import some
 pytestmark = pytest.mark.faults
 
 
-Standing = Callable[..., RealRun]
+Held = Callable[..., RealRun]
 
 
 @pytest.fixture
-def standing(job: Make, begin: Begin, gate: Gate, stepwise: dict[str, str]) -> Standing:
+def held(job: Make, start_run: StartRun, gate: Gate, stepwise: dict[str, str]) -> Held:
     """Start a run that pauses after its first epoch, with all images read."""
 
     def start(dataset: Path, **fields: Any) -> RealRun:
         gate.up_to(8)
-        run = begin(job(dataset=str(dataset), epochs=4, **stepwise, **fields))
+        run = start_run(job(dataset=str(dataset), epochs=4, **stepwise, **fields))
         gate.up_to(8, run)
         return run
 
@@ -63,10 +63,10 @@ LOST = {
 
 @pytest.mark.parametrize("befalls", some(LOST, everyday=[vanish]))
 def test_lost_image_is_reported_once_and_replaced(
-    standing: Standing, gate: Gate, tmp_path: Path, befalls: Callable[[Path], None]
+    held: Held, gate: Gate, tmp_path: Path, befalls: Callable[[Path], None]
 ) -> None:
     dataset = make_images(tmp_path / "own")
-    run = standing(dataset, picture_cache="off")
+    run = held(dataset, picture_cache="off")
     befalls(dataset / "train/dark/3.png")
     gate.open()
     run.completed()
@@ -76,9 +76,9 @@ def test_lost_image_is_reported_once_and_replaced(
 
 
 @pytest.mark.long
-def test_changed_image_is_read_again(standing: Standing, gate: Gate, tmp_path: Path, whole: Whole) -> None:
+def test_changed_image_is_read_again(held: Held, gate: Gate, tmp_path: Path, uninterrupted: Uninterrupted) -> None:
     dataset = make_images(tmp_path / "own")
-    run = standing(dataset, picture_cache="off")
+    run = held(dataset, picture_cache="off")
     for image in (dataset / "train/dark").iterdir():
         Image.new("L", (28, 28), 255).save(image)
     gate.open()
@@ -87,13 +87,15 @@ def test_changed_image_is_read_again(standing: Standing, gate: Gate, tmp_path: P
     asked = run.folder.job()
     assert asked is not None
     with pytest.raises(AssertionError):
-        assert_same_end(run.end, whole(asked))
+        assert_same_end(run.end, uninterrupted(asked))
 
 
 @pytest.mark.parametrize("cache", some(["disk", "memory"], everyday=["disk"]))
-def test_cached_images_need_no_files(standing: Standing, gate: Gate, tmp_path: Path, whole: Whole, cache: str) -> None:
+def test_cached_images_need_no_files(
+    held: Held, gate: Gate, tmp_path: Path, uninterrupted: Uninterrupted, cache: str
+) -> None:
     dataset = make_images(tmp_path / "own")
-    run = standing(dataset, picture_cache=cache)
+    run = held(dataset, picture_cache=cache)
     dataset.rename(tmp_path / "elsewhere")
     gate.open()
     run.completed()
@@ -101,16 +103,16 @@ def test_cached_images_need_no_files(standing: Standing, gate: Gate, tmp_path: P
     (tmp_path / "elsewhere").rename(dataset)
     asked = run.folder.job()
     assert asked is not None
-    assert_same_end(run.end, whole(asked))
+    assert_same_end(run.end, uninterrupted(asked))
 
 
 @pytest.mark.parametrize("left", some(["nothing", "an empty folder"], everyday=["nothing"]))
 def test_lost_dataset_fails_the_run_until_it_is_back(
-    standing: Standing, gate: Gate, tmp_path: Path, whole: Whole, left: str
+    held: Held, gate: Gate, tmp_path: Path, uninterrupted: Uninterrupted, left: str
 ) -> None:
     """Leave an empty folder, as an unmounted disk does."""
     dataset = make_images(tmp_path / "own")
-    run = standing(dataset, picture_cache="off")
+    run = held(dataset, picture_cache="off")
     dataset.rename(tmp_path / "elsewhere")
     if left == "an empty folder":
         dataset.mkdir()
@@ -131,7 +133,7 @@ def test_lost_dataset_fails_the_run_until_it_is_back(
     run.resume().completed(since=before)
     asked = run.folder.job()
     assert asked is not None
-    assert_same_end(run.end, whole(asked))
+    assert_same_end(run.end, uninterrupted(asked))
 
 
 def make_idx(folder: Path) -> Path:
@@ -146,29 +148,29 @@ def make_idx(folder: Path) -> Path:
 
 
 @pytest.mark.long
-def test_deleted_idx_file_stays_mapped(standing: Standing, gate: Gate, tmp_path: Path, whole: Whole) -> None:
+def test_deleted_idx_file_stays_mapped(held: Held, gate: Gate, tmp_path: Path, uninterrupted: Uninterrupted) -> None:
     dataset = make_idx(tmp_path / "own")
-    run = standing(dataset)
+    run = held(dataset)
     images = dataset / "train-images-idx3-ubyte"
-    kept = images.read_bytes()
+    content = images.read_bytes()
     images.unlink()
     gate.open()
     run.completed()
-    images.write_bytes(kept)
+    images.write_bytes(content)
     asked = run.folder.job()
     assert asked is not None
-    assert_same_end(run.end, whole(asked))
+    assert_same_end(run.end, uninterrupted(asked))
 
 
 @pytest.mark.long
 def test_truncated_idx_file_fails_the_run_until_restored(
-    standing: Standing, gate: Gate, tmp_path: Path, whole: Whole
+    held: Held, gate: Gate, tmp_path: Path, uninterrupted: Uninterrupted
 ) -> None:
     """Truncate a mapped file, which kills its reader; the next process sees the reason."""
     dataset = make_idx(tmp_path / "own")
-    run = standing(dataset)
+    run = held(dataset)
     images = dataset / "train-images-idx3-ubyte"
-    kept = images.read_bytes()
+    content = images.read_bytes()
     with images.open("r+b") as stream:
         stream.truncate(100)
     gate.open()
@@ -178,9 +180,9 @@ def test_truncated_idx_file_fails_the_run_until_restored(
     assert "a memory-mapped file (the dataset's idx file or the cache) was truncated, or its disk failed" in again.cause
     (failed,) = run.all(Failed)
     assert "train-images-idx3-ubyte can't be used: it is truncated: 37,632 bytes announced" in failed.cause
-    images.write_bytes(kept)
+    images.write_bytes(content)
     before = run.last_n
     run.resume().completed(since=before)
     asked = run.folder.job()
     assert asked is not None
-    assert_same_end(run.end, whole(asked))
+    assert_same_end(run.end, uninterrupted(asked))

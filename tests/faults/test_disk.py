@@ -12,7 +12,7 @@ import pytest
 from engine.contract.events import RunFinished, Warned
 from engine.contract.protocol import Adjust
 from engine.runs.connection import RunConnection
-from tests.faults.conftest import EPOCHS, Started, Whole
+from tests.faults.conftest import EPOCHS, Started, Uninterrupted
 from tests.faults.damage import Gate, delete, fill, limit_files, listening, move_away, read_only
 from tests.faults.real_runs import RealRun, assert_same_end
 from tests.support.cases import some
@@ -21,19 +21,19 @@ pytestmark = pytest.mark.faults
 
 
 @pytest.fixture
-def assert_as_uninterrupted(whole: Whole) -> Callable[[RealRun], None]:
+def assert_as_uninterrupted(uninterrupted: Uninterrupted) -> Callable[[RealRun], None]:
     """Return a check that all events are in the log and the training equals one without a fault."""
 
     def check(run: RealRun) -> None:
-        assert_all_told(run)
+        assert_all_reported(run)
         asked = run.folder.job()
         assert asked is not None
-        assert_same_end(run.end, whole(asked))
+        assert_same_end(run.end, uninterrupted(asked))
 
     return check
 
 
-def assert_all_told(run: RealRun) -> None:
+def assert_all_reported(run: RealRun) -> None:
     assert [event.n for event in run.logged] == list(range(1, len(run.logged) + 1))
 
 
@@ -59,7 +59,7 @@ def test_full_disk_costs_only_checkpoints(
         assert "events that were kept in memory" in client.wait_for_warning("log_delayed").message
     run.completed()
     assert {"checkpoint_failed", "log_unwritable", "log_delayed"} <= {event.code for event in run.all(Warned)}
-    assert not run.part().exists()
+    assert not run.partial_file().exists()
     assert_as_uninterrupted(run)
 
 
@@ -72,7 +72,7 @@ def test_disk_that_stays_full_loses_only_later_events(
         filler = fill(small_disk)
         gate.open()
         assert client.wait_for(RunFinished).outcome == "unsaved"
-    run.wait_until_none_is_left()
+    run.wait_for_processes_to_end()
     assert run.all(RunFinished) == []
     assert run.folder.state() == "interrupted"
     filler.unlink()
@@ -137,4 +137,4 @@ def test_damaged_run_folder_stops_the_run(started: Started, gate: Gate, damage: 
         finished = client.wait_for(RunFinished)
     assert (finished.outcome, finished.cause) == ("stopped", warning.message)
     assert warning.code == ("log_deleted" if damage in (delete, move_away) else "log_changed")
-    run.wait_until_none_is_left()
+    run.wait_for_processes_to_end()

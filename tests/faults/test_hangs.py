@@ -14,7 +14,7 @@ from engine.contract.protocol import Stop
 from engine.processes.shutdown import STOP_S, TERM_S
 from engine.processes.watchdog import LIMITS, Limits
 from tests.engine.supervisor.supervised import wait_until
-from tests.faults.conftest import Begin, Make, Whole
+from tests.faults.conftest import Make, StartRun, Uninterrupted
 from tests.faults.real_runs import Hold, assert_same_end, is_alive
 
 pytestmark = pytest.mark.faults
@@ -24,22 +24,26 @@ FORCED = "Rank 0 did not exit when asked and was killed."
 
 
 @pytest.mark.long
-def test_stopped_rank_restarts_the_run(job: Make, begin_held: Begin, hold: Hold, whole: Whole) -> None:
-    run = begin_held(job("ddp", 2), limits=QUICK)
+def test_stopped_rank_restarts_the_run(
+    job: Make, start_held: StartRun, hold: Hold, uninterrupted: Uninterrupted
+) -> None:
+    run = start_held(job("ddp", 2), limits=QUICK)
     saved, victim = run.saved, run.workers()[1]
     victim.suspend()
     hold.release()
-    again = run.wait_for(Restarting)
-    assert (again.rank, again.kind) == (1, "fault")
-    assert "Rank 1 has not responded for" in again.cause
-    assert run.wait_for(Planned, since=again.n).from_step >= saved
+    restart = run.wait_for(Restarting)
+    assert (restart.rank, restart.kind) == (1, "fault")
+    assert "Rank 1 has not responded for" in restart.cause
+    assert run.wait_for(Planned, since=restart.n).from_step >= saved
     assert not is_alive(victim)
     run.completed()
-    assert_same_end(run.end, whole(job("ddp", 2)))
+    assert_same_end(run.end, uninterrupted(job("ddp", 2)))
 
 
-def test_briefly_stopped_rank_is_not_reported(job: Make, begin_held: Begin, hold: Hold, whole: Whole) -> None:
-    run = begin_held(job("ddp", 2))
+def test_briefly_stopped_rank_is_not_reported(
+    job: Make, start_held: StartRun, hold: Hold, uninterrupted: Uninterrupted
+) -> None:
+    run = start_held(job("ddp", 2))
     victim = run.workers()[1]
     victim.suspend()
     hold.release()
@@ -48,27 +52,29 @@ def test_briefly_stopped_rank_is_not_reported(job: Make, begin_held: Begin, hold
     victim.resume()
     run.completed()
     assert run.all(Restarting) == run.all(Failed) == run.all(Warned) == []
-    assert_same_end(run.end, whole(job("ddp", 2)))
+    assert_same_end(run.end, uninterrupted(job("ddp", 2)))
 
 
 @pytest.mark.long
 def test_stopped_rank_restarts_the_run_with_default_limits(
-    job: Make, begin_held: Begin, hold: Hold, whole: Whole
+    job: Make, start_held: StartRun, hold: Hold, uninterrupted: Uninterrupted
 ) -> None:
-    run = begin_held(job("ddp", 2))
+    run = start_held(job("ddp", 2))
     run.workers()[0].suspend()
     hold.release()
-    begun = time.time()
-    again = run.wait_for(Restarting)
-    assert again.rank == 0
-    assert "while other ranks still do: it was stopped." in again.cause
-    assert LIMITS.silent - 2 < again.time - begun < LIMITS.silent + 5
+    started = time.time()
+    restart = run.wait_for(Restarting)
+    assert restart.rank == 0
+    assert "while other ranks still do: it was stopped." in restart.cause
+    assert LIMITS.silent - 2 < restart.time - started < LIMITS.silent + 5
     run.completed()
-    assert_same_end(run.end, whole(job("ddp", 2)))
+    assert_same_end(run.end, uninterrupted(job("ddp", 2)))
 
 
-def test_stopped_single_rank_warns_and_resumes(job: Make, begin_held: Begin, hold: Hold, whole: Whole) -> None:
-    run = begin_held(job())
+def test_stopped_single_rank_warns_and_resumes(
+    job: Make, start_held: StartRun, hold: Hold, uninterrupted: Uninterrupted
+) -> None:
+    run = start_held(job())
     (worker,) = run.workers().values()
     worker.suspend()
     hold.release()
@@ -79,31 +85,33 @@ def test_stopped_single_rank_warns_and_resumes(job: Make, begin_held: Begin, hol
     run.completed()
     assert run.all(Restarting) == []
     assert [event.code for event in run.all(Warned)] == ["stopped"]
-    assert_same_end(run.end, whole(job()))
+    assert_same_end(run.end, uninterrupted(job()))
 
 
 @pytest.mark.long
 def test_single_rank_that_stays_stopped_restarts_the_run(
-    job: Make, begin_held: Begin, hold: Hold, whole: Whole
+    job: Make, start_held: StartRun, hold: Hold, uninterrupted: Uninterrupted
 ) -> None:
-    run = begin_held(job(), limits=Limits(stopped=1.0))
+    run = start_held(job(), limits=Limits(stopped=1.0))
     saved, (worker,) = run.saved, run.workers().values()
     worker.suspend()
     hold.release()
-    again = run.wait_for(Restarting)
+    restart = run.wait_for(Restarting)
     assert [event.code for event in run.all(Warned)] == ["stopped"]
-    assert (again.rank, again.kind) == (0, "fault")
-    assert "Rank 0 was stopped by a signal and hasn't resumed for" in again.cause
-    assert "See worker-0.log." in again.cause
-    assert run.wait_for(Planned, since=again.n).from_step >= saved
+    assert (restart.rank, restart.kind) == (0, "fault")
+    assert "Rank 0 was stopped by a signal and hasn't resumed for" in restart.cause
+    assert "See worker-0.log." in restart.cause
+    assert run.wait_for(Planned, since=restart.n).from_step >= saved
     assert not is_alive(worker)
     run.completed()
-    assert_same_end(run.end, whole(job()))
+    assert_same_end(run.end, uninterrupted(job()))
 
 
 @pytest.mark.long
-def test_stopped_supervisor_reports_no_rank(job: Make, begin_held: Begin, hold: Hold, whole: Whole) -> None:
-    run = begin_held(job("ddp", 2), limits=QUICK)
+def test_stopped_supervisor_reports_no_rank(
+    job: Make, start_held: StartRun, hold: Hold, uninterrupted: Uninterrupted
+) -> None:
+    run = start_held(job("ddp", 2), limits=QUICK)
     supervisor = psutil.Process(run.pid)
     supervisor.suspend()
     time.sleep(QUICK.silent + 2)  # nothing may happen in this time
@@ -111,12 +119,14 @@ def test_stopped_supervisor_reports_no_rank(job: Make, begin_held: Begin, hold: 
     hold.release()
     run.completed()
     assert run.all(Restarting) == run.all(Failed) == run.all(Warned) == []
-    assert_same_end(run.end, whole(job("ddp", 2)))
+    assert_same_end(run.end, uninterrupted(job("ddp", 2)))
 
 
 @pytest.mark.long
-def test_run_stopped_as_a_whole_continues_silently(job: Make, begin_held: Begin, hold: Hold, whole: Whole) -> None:
-    run = begin_held(job("ddp", 2), limits=QUICK)
+def test_stopped_process_group_continues_silently(
+    job: Make, start_held: StartRun, hold: Hold, uninterrupted: Uninterrupted
+) -> None:
+    run = start_held(job("ddp", 2), limits=QUICK)
     processes = run.processes()
     for process in processes:
         process.suspend()
@@ -126,15 +136,15 @@ def test_run_stopped_as_a_whole_continues_silently(job: Make, begin_held: Begin,
         process.resume()
     run.completed()
     assert run.all(Restarting) == run.all(Failed) == run.all(Warned) == []
-    assert_same_end(run.end, whole(job("ddp", 2)))
+    assert_same_end(run.end, uninterrupted(job("ddp", 2)))
 
 
 @pytest.mark.parametrize("what", [pytest.param("ignore", marks=pytest.mark.long), "block"])
 def test_stop_kills_a_worker_that_ignores_sigterm(
-    job: Make, begin_held: Begin, hold: Hold, whole: Whole, what: str
+    job: Make, start_held: StartRun, hold: Hold, uninterrupted: Uninterrupted, what: str
 ) -> None:
     deadline_s = 0.5
-    run = begin_held(job("ddp", 2), deadline_s=deadline_s)
+    run = start_held(job("ddp", 2), deadline_s=deadline_s)
     hold.ask("training", what=what)
     hold.wait_until_reached()
     saved = run.saved
@@ -149,32 +159,32 @@ def test_stop_kills_a_worker_that_ignores_sigterm(
     before = run.last_n
     run.resume().completed(since=before)
     assert run.all(Planned, since=before)[0].from_step >= saved
-    assert_same_end(run.end, whole(job("ddp", 2)))
+    assert_same_end(run.end, uninterrupted(job("ddp", 2)))
 
 
 @pytest.mark.long
 @pytest.mark.timeout(400)
-def test_deaf_worker_ends_within_default_deadlines(job: Make, begin: Begin, hold: Hold) -> None:
+def test_deaf_worker_ends_within_default_deadlines(job: Make, start_run: StartRun, hold: Hold) -> None:
     hold.ask("training", what="block")
-    run = begin(job())
+    run = start_run(job())
     hold.wait_until_reached()
-    begun = time.time()
+    started = time.time()
     os.kill(run.pid, signal.SIGTERM)
     wait_until(lambda: bool(run.all(CommandReceived)), "the stop to be heard")
     finished = run.finished(patience_s=STOP_S + TERM_S + 15)
     assert (finished.outcome, finished.cause) == ("stopped", FORCED)
-    assert STOP_S + TERM_S <= finished.time - begun < STOP_S + TERM_S + 5
+    assert STOP_S + TERM_S <= finished.time - started < STOP_S + TERM_S + 5
     assert not run.all(StepMetrics)
 
 
 @pytest.mark.long
-def test_second_stop_does_not_wait_for_the_step(job: Make, begin: Begin, hold: Hold) -> None:
+def test_second_stop_does_not_wait_for_the_step(job: Make, start_run: StartRun, hold: Hold) -> None:
     hold.ask("training", what="block")
-    run = begin(job())
+    run = start_run(job())
     hold.wait_until_reached()
-    begun = time.time()
+    started = time.time()
     for _ in range(2):
         run.send(Stop())
     finished = run.finished()
     assert (finished.outcome, finished.cause) == ("stopped", FORCED)
-    assert finished.time - begun < TERM_S + 3
+    assert finished.time - started < TERM_S + 3

@@ -23,7 +23,7 @@ from engine.contract.protocol import Pause
 from engine.runs.queue import holders
 from tests.engine.cli.terminal import footplate
 from tests.engine.supervisor.supervised import wait_until
-from tests.faults.conftest import Begin, Make, Whole
+from tests.faults.conftest import Make, StartRun, Uninterrupted
 from tests.faults.real_runs import Hold, RealRun, assert_same_end, is_alive, kill
 
 pytestmark = pytest.mark.faults
@@ -31,7 +31,7 @@ pytestmark = pytest.mark.faults
 BY_SIGKILL = "Rank 1 was killed by SIGKILL"
 
 
-def assert_goes_on_without_loss(run: RealRun, whole: Whole) -> None:
+def assert_resumes_without_loss(run: RealRun, uninterrupted: Uninterrupted) -> None:
     """Assert that the run resumes from its last reported checkpoint or a later one, with the same result."""
     before, saved = run.last_n, run.saved
     assert saved
@@ -42,50 +42,54 @@ def assert_goes_on_without_loss(run: RealRun, whole: Whole) -> None:
     assert planned.from_step >= saved
     job = run.folder.job()
     assert job is not None
-    assert_same_end(run.end, whole(job))
+    assert_same_end(run.end, uninterrupted(job))
 
 
 @pytest.mark.parametrize(("strategy", "cpus"), [("single", 1), pytest.param("ddp", 2, marks=pytest.mark.long)])
 def test_killed_supervisor_ends_its_workers_and_the_run_resumes(
-    job: Make, begin_held: Begin, hold: Hold, whole: Whole, *, strategy: str, cpus: int
+    job: Make, start_held: StartRun, hold: Hold, uninterrupted: Uninterrupted, *, strategy: str, cpus: int
 ) -> None:
-    run = begin_held(job(strategy, cpus))
+    run = start_held(job(strategy, cpus))
     assert sorted(run.workers()) == list(range(cpus))
     kill(run.pid)
-    run.assert_gone_at_once()
+    run.assert_processes_end()
     assert run.folder.state() == "interrupted"
     assert holders() == {}
     hold.release()
-    assert_goes_on_without_loss(run, whole)
+    assert_resumes_without_loss(run, uninterrupted)
 
 
-def test_run_resumes_after_all_processes_were_killed(job: Make, begin_held: Begin, hold: Hold, whole: Whole) -> None:
-    run = begin_held(job("ddp", 2))
+def test_run_resumes_after_all_processes_were_killed(
+    job: Make, start_held: StartRun, hold: Hold, uninterrupted: Uninterrupted
+) -> None:
+    run = start_held(job("ddp", 2))
     run.kill_all()
-    run.assert_gone_at_once()
+    run.assert_processes_end()
     assert run.folder.state() == "interrupted"
     hold.release()
-    assert_goes_on_without_loss(run, whole)
+    assert_resumes_without_loss(run, uninterrupted)
 
 
-def test_killed_rank_restarts_the_run(job: Make, begin_held: Begin, hold: Hold, whole: Whole) -> None:
-    run = begin_held(job("ddp", 2))
+def test_killed_rank_restarts_the_run(
+    job: Make, start_held: StartRun, hold: Hold, uninterrupted: Uninterrupted
+) -> None:
+    run = start_held(job("ddp", 2))
     before, saved = run.workers(), run.saved
     kill(before[1].pid)
     hold.release()
-    again = run.wait_for(Restarting)
-    assert (again.rank, again.kind, again.attempt, again.most) == (1, "fault", 1, 3)
-    assert BY_SIGKILL in again.cause
-    planned = run.wait_for(Planned, since=again.n)
+    restart = run.wait_for(Restarting)
+    assert (restart.rank, restart.kind, restart.attempt, restart.most) == (1, "fault", 1, 3)
+    assert BY_SIGKILL in restart.cause
+    planned = run.wait_for(Planned, since=restart.n)
     assert planned.from_step >= saved
     run.completed()
     assert not any(map(is_alive, before.values()))
     assert run.all(Failed) == []
     assert [started.execution for started in run.all(RunStarted)] == [1]
-    steps = [event.step for event in run.all(StepMetrics, since=again.n)]
+    steps = [event.step for event in run.all(StepMetrics, since=restart.n)]
     assert min(steps) > planned.from_step
     assert [event.step for event in run.all(Validation)][-1] == 18
-    assert_same_end(run.end, whole(job("ddp", 2)))
+    assert_same_end(run.end, uninterrupted(job("ddp", 2)))
 
 
 @pytest.mark.long
@@ -100,38 +104,38 @@ def test_killed_rank_restarts_the_run(job: Make, begin_held: Begin, hold: Hold, 
     ],
 )
 def test_killed_rank_restarts_the_run_under_every_strategy(
-    job: Make, begin: Begin, whole: Whole, *, strategy: str, cpus: int, fields: dict[str, int]
+    job: Make, start_run: StartRun, uninterrupted: Uninterrupted, *, strategy: str, cpus: int, fields: dict[str, int]
 ) -> None:
-    asked = job(strategy, cpus, model="mnist_cnn", model_file_sha256="", optimizer="sgd", epochs=8, **fields)
-    run = begin(asked)
+    requested = job(strategy, cpus, model="mnist_cnn", model_file_sha256="", optimizer="sgd", epochs=8, **fields)
+    run = start_run(requested)
     saved = run.wait_for_checkpoint(4).step
     kill(run.workers()[1].pid)
-    again = run.wait_for(Restarting)
-    assert (again.rank, again.kind) == (1, "fault")
-    assert BY_SIGKILL in again.cause
-    assert run.wait_for(Planned, since=again.n).from_step >= saved
+    restart = run.wait_for(Restarting)
+    assert (restart.rank, restart.kind) == (1, "fault")
+    assert BY_SIGKILL in restart.cause
+    assert run.wait_for(Planned, since=restart.n).from_step >= saved
     run.completed(patience_s=60)
-    assert_same_end(run.end, whole(asked))
+    assert_same_end(run.end, uninterrupted(requested))
 
 
 @pytest.mark.long
 def test_rank_killed_during_the_final_checkpoint_loses_nothing(
-    job: Make, begin: Begin, hold: Hold, whole: Whole
+    job: Make, start_run: StartRun, hold: Hold, uninterrupted: Uninterrupted
 ) -> None:
-    asked = job("ddp", 2, epochs=1, checkpoint_steps=0)
+    requested = job("ddp", 2, epochs=1, checkpoint_steps=0)
     hold.ask("syncing.last.pt.part")
-    run = begin(asked)
+    run = start_run(requested)
     hold.wait_until_reached()
     kill(run.workers()[0].pid)
     assert run.wait_for(Restarting).rank == 0
     hold.release()
     run.completed()
     assert [event.step for event in run.all(Validation)] == [6, 6]  # it restarted
-    assert_same_end(run.end, whole(asked))
+    assert_same_end(run.end, uninterrupted(requested))
 
 
-def test_killed_rank_fails_the_run_without_restarts(job: Make, begin_held: Begin, hold: Hold) -> None:
-    run = begin_held(job("ddp", 2, restarts=0))
+def test_killed_rank_fails_the_run_without_restarts(job: Make, start_held: StartRun, hold: Hold) -> None:
+    run = start_held(job("ddp", 2, restarts=0))
     kill(run.workers()[1].pid)
     finished = run.finished()
     (failed,) = run.all(Failed)
@@ -143,13 +147,15 @@ def test_killed_rank_fails_the_run_without_restarts(job: Make, begin_held: Begin
 
 
 @pytest.mark.long
-def test_repeatedly_killed_rank_exhausts_the_restarts(job: Make, begin_held: Begin, hold: Hold, whole: Whole) -> None:
-    asked = job("ddp", 2, restarts=2)
-    run = begin_held(asked)
+def test_repeatedly_killed_rank_exhausts_the_restarts(
+    job: Make, start_held: StartRun, hold: Hold, uninterrupted: Uninterrupted
+) -> None:
+    requested = job("ddp", 2, restarts=2)
+    run = start_held(requested)
     hold.ask("training")
     hold.wait_until_reached()
     killed: set[int] = set()
-    for _ in range(asked.faults.restarts + 1):
+    for _ in range(requested.faults.restarts + 1):
         workers = run.wait_for_workers(2, but=killed)
         killed |= {worker.pid for worker in workers.values()}
         kill(workers[1].pid)
@@ -158,30 +164,34 @@ def test_repeatedly_killed_rank_exhausts_the_restarts(job: Make, begin_held: Beg
     (failed,) = run.all(Failed)
     assert BY_SIGKILL in failed.cause
     hold.release()
-    assert_goes_on_without_loss(run, whole)
+    assert_resumes_without_loss(run, uninterrupted)
 
 
 @pytest.mark.parametrize("moment", [pytest.param("training", marks=pytest.mark.long), "syncing.last.pt.part"])
-def test_run_killed_while_pausing_resumes(job: Make, begin_held: Begin, hold: Hold, whole: Whole, moment: str) -> None:
-    run = begin_held(job())
+def test_run_killed_while_pausing_resumes(
+    job: Make, start_held: StartRun, hold: Hold, uninterrupted: Uninterrupted, moment: str
+) -> None:
+    run = start_held(job())
     hold.ask(moment)
     hold.wait_until_reached()
     run.send(Pause())
     run.wait_for(PhaseChanged, lambda event: event.phase == "pausing")
     run.kill_all()
-    run.assert_gone_at_once()
+    run.assert_processes_end()
     assert run.folder.state() == "interrupted"
     hold.release()
-    assert_goes_on_without_loss(run, whole)
+    assert_resumes_without_loss(run, uninterrupted)
 
 
-def test_only_one_of_two_concurrent_resumes_runs(job: Make, begin_held: Begin, hold: Hold, whole: Whole) -> None:
-    run = begin_held(job())
+def test_only_one_of_two_concurrent_resumes_runs(
+    job: Make, start_held: StartRun, hold: Hold, uninterrupted: Uninterrupted
+) -> None:
+    run = start_held(job())
     run.kill_all()
-    run.assert_gone_at_once()
+    run.assert_processes_end()
     hold.ask("training")
     before, saved = run.last_n, run.saved
-    pids = [run.resume().pid, run.begin().pid]
+    pids = [run.resume().pid, run.start().pid]
     hold.wait_until_reached()
     wait_until(lambda: len([pid for pid in pids if psutil.pid_exists(pid)]) == 1, "the end of one of them")
     assert len(run.workers()) == 1
@@ -191,17 +201,19 @@ def test_only_one_of_two_concurrent_resumes_runs(job: Make, begin_held: Begin, h
     assert [event.n for event in run.logged] == list(range(1, run.last_n + 1))
     assert "is already running in another process" in (run.folder.path / "supervisor.log").read_text()
     assert run.all(Planned, since=before)[0].from_step >= saved
-    assert_same_end(run.end, whole(job()))
+    assert_same_end(run.end, uninterrupted(job()))
 
 
 @pytest.mark.long
-def test_terminal_resumes_an_interrupted_run(job: Make, begin_anew: Begin, hold: Hold, whole: Whole) -> None:
+def test_terminal_resumes_an_interrupted_run(
+    job: Make, start_cold: StartRun, hold: Hold, uninterrupted: Uninterrupted
+) -> None:
     hold.ask("step5")
-    run = begin_anew(job())
+    run = start_cold(job())
     hold.wait_until_reached()
     run.wait_for_checkpoint(2)
     kill(run.pid)
-    run.assert_gone_at_once()
+    run.assert_processes_end()
     hold.release()
     before, saved = run.last_n, run.saved
     answer = footplate("resume", run.folder.run_id)
@@ -209,13 +221,13 @@ def test_terminal_resumes_an_interrupted_run(job: Make, begin_anew: Begin, hold:
     assert str(run.last) in answer.err
     assert run.all(Planned, since=before)[0].from_step >= saved
     run.completed(since=before)
-    assert_same_end(run.end, whole(job()))
+    assert_same_end(run.end, uninterrupted(job()))
 
 
 @pytest.mark.long
-def test_killed_sampler_is_restarted(job: Make, begin: Begin, hold: Hold) -> None:
+def test_killed_sampler_is_restarted(job: Make, start_run: StartRun, hold: Hold) -> None:
     hold.ask("training")
-    run = begin(job())
+    run = start_run(job())
     run.wait_for(DevicesSampled)
     (sampler,) = [process for process in run.processes() if "engine.gpus" in process.cmdline()]
     kill(sampler.pid)
@@ -229,13 +241,13 @@ def test_killed_sampler_is_restarted(job: Make, begin: Begin, hold: Hold) -> Non
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.long)])
 def test_signal_to_the_supervisor_stops_in_order(
-    job: Make, begin_held: Begin, hold: Hold, whole: Whole, number: signal.Signals
+    job: Make, start_held: StartRun, hold: Hold, uninterrupted: Uninterrupted, number: signal.Signals
 ) -> None:
-    run = begin_held(job("ddp", 2))
+    run = start_held(job("ddp", 2))
     os.kill(run.pid, number)
     run.wait_for(CommandReceived, lambda event: event.command == number.name)
     hold.release()
     finished = run.finished()
     assert (finished.outcome, finished.cause) == ("stopped", "")
     assert run.folder.state() == "stopped"
-    assert_goes_on_without_loss(run, whole)
+    assert_resumes_without_loss(run, uninterrupted)

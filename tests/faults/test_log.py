@@ -17,7 +17,7 @@ from engine.contract.protocol import MAX_FRAME_BYTES
 from engine.runs.index import RunIndex
 from gui.sources.run_session import RunSession
 from tests.engine.supervisor.supervised import ROOT
-from tests.faults.conftest import Begin, Make, Whole
+from tests.faults.conftest import Make, StartRun, Uninterrupted
 from tests.faults.damage import Gate, listening
 from tests.faults.real_runs import RealRun, assert_same_end
 from tests.support.cases import some
@@ -96,50 +96,50 @@ def damaged(run: RealRun, damage: Callable[[Lines], None]) -> Lines:
     return before
 
 
-def steps(told: list[AnyEvent]) -> set[int]:
-    return {event.step for event in told if isinstance(event, StepMetrics)}
+def steps(events: list[AnyEvent]) -> set[int]:
+    return {event.step for event in events if isinstance(event, StepMetrics)}
 
 
 @pytest.fixture
-def completed(job: Make, begin: Begin, stepwise: dict[str, str]) -> RealRun:
-    return begin(job(epochs=2, schedule="none", **stepwise)).completed()
+def completed(job: Make, start_run: StartRun, stepwise: dict[str, str]) -> RealRun:
+    return start_run(job(epochs=2, schedule="none", **stepwise)).completed()
 
 
 @pytest.mark.parametrize("damage", some(DAMAGES, everyday=[no_utf8]))
-def test_damaged_log_is_shown_and_continued(
-    completed: RealRun, damage: Callable[[Lines], None], gate: Gate, qtbot: QtBot, whole: Whole
+def test_damaged_log_is_readable_and_continued(
+    completed: RealRun, damage: Callable[[Lines], None], gate: Gate, qtbot: QtBot, uninterrupted: Uninterrupted
 ) -> None:
-    told = list(completed.logged)
+    events = list(completed.logged)
     damaged(completed, damage)
     # A file that lacks its end does not tell that the run was completed.
     state = "interrupted" if damage is torn_end else "completed"
     (summary,) = RunIndex().summaries()
     assert summary.state == completed.folder.state() == state
     read = list(completed.folder.events())
-    assert len(read) >= len(told) - 2
-    assert len(steps(told) - steps(read)) <= 2
-    shown = store_of(completed, qtbot)
-    assert len(steps(told)) - len(shown.data.steps.step) <= 2
-    assert (shown.data.finished is None) == (damage is torn_end)
-    shown.close()
+    assert len(read) >= len(events) - 2
+    assert len(steps(events) - steps(read)) <= 2
+    store = store_of(completed, qtbot)
+    assert len(steps(events)) - len(store.data.steps.step) <= 2
+    assert (store.data.finished is None) == (damage is torn_end)
+    store.close()
     # The next execution's lines follow on, and a client that reads all from the first on gets them.
     gate.up_to(0)
     completed.resume(**({} if damage is torn_end else {"epochs": 3}))
     with listening(completed) as client:
         gate.open()
         finished = client.wait_for(RunFinished, lambda event: event.execution == 2)
-        heard = [event.n for event in client.heard if event.time > told[-1].time]
-    completed.wait_until_none_is_left()
+        received = [event.n for event in client.messages if event.time > events[-1].time]
+    completed.wait_for_processes_to_end()
     assert finished.outcome == completed.folder.state() == "completed"
-    assert heard == sorted(set(heard))
-    assert len(steps(told) - steps(client.heard)) <= 2
+    assert received == sorted(set(received))
+    assert len(steps(events) - steps(client.messages)) <= 2
     again = store_of(completed, qtbot)
     assert again.data.finished is not None
     assert again.data.finished.execution == 2
     again.close()
     asked = completed.folder.job()
     assert asked is not None
-    assert_same_end(completed.end, whole(asked))
+    assert_same_end(completed.end, uninterrupted(asked))
 
 
 def store_of(run: RealRun, qtbot: QtBot) -> RunSession:
@@ -152,8 +152,8 @@ def store_of(run: RealRun, qtbot: QtBot) -> RunSession:
 
 def attached(run: RealRun) -> str:
     """Return the output of `footplate attach` for an ended run."""
-    words = [sys.executable, str(ROOT / "footplate.py"), "attach", run.folder.run_id]
-    done = subprocess.run(words, capture_output=True, text=True, check=False, env=os.environ | {"COLUMNS": "200"})
+    command = [sys.executable, str(ROOT / "footplate.py"), "attach", run.folder.run_id]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=os.environ | {"COLUMNS": "200"})
     assert "Traceback" not in done.stderr
     assert done.returncode == 0, done.stderr
     return done.stdout + done.stderr
@@ -161,20 +161,20 @@ def attached(run: RealRun) -> str:
 
 @pytest.mark.parametrize("damage", some([no_utf8, over_long, number_too_high], everyday=[no_utf8]))
 def test_attach_shows_the_end_of_a_damaged_log(completed: RealRun, damage: Callable[[Lines], None]) -> None:
-    whole_text = attached(completed)
+    complete_text = attached(completed)
     damaged(completed, damage)
     text = attached(completed)
-    assert text.splitlines()[-1] == whole_text.splitlines()[-1]
-    assert len(text.splitlines()) >= len(whole_text.splitlines()) - 1
+    assert text.splitlines()[-1] == complete_text.splitlines()[-1]
+    assert len(text.splitlines()) >= len(complete_text.splitlines()) - 1
 
 
 def test_log_of_null_bytes_does_not_block_the_window(completed: RealRun, qtbot: QtBot, tmp_path: Path) -> None:
     """Append 100 MiB without a newline, which a file system may leave after losing data."""
     with completed.folder.events_file.open("r+b") as stream:
         stream.truncate(stream.seek(0, os.SEEK_END) + (100 << 20))
-    begun = time.thread_time()  # of the window's thread alone
+    started = time.thread_time()  # of the window's thread alone
     store = store_of(completed, qtbot)
-    assert time.thread_time() - begun < 5
+    assert time.thread_time() - started < 5
     assert store.data.finished is not None
     store.close()
 
@@ -187,13 +187,13 @@ def many(lines: Lines) -> None:
 
 
 def test_followers_of_a_damaged_log_get_new_events(
-    job: Make, begin: Begin, gate: Gate, stepwise: dict[str, str], qtbot: QtBot
+    job: Make, start_run: StartRun, gate: Gate, stepwise: dict[str, str], qtbot: QtBot
 ) -> None:
     gate.up_to(4)
-    run = begin(job(**stepwise))
+    run = start_run(job(**stepwise))
     gate.up_to(4, run)
     run.kill_all()
-    run.wait_until_none_is_left()
+    run.wait_for_processes_to_end()
     damaged(run, many)
     run.resume()
     with listening(run) as client:
@@ -206,4 +206,4 @@ def test_followers_of_a_damaged_log_get_new_events(
     assert store.data.finished is not None
     assert store.data.steps.step.last == 18
     store.close()
-    run.wait_until_none_is_left()
+    run.wait_for_processes_to_end()

@@ -7,7 +7,7 @@ import pytest
 from engine.contract.events import Failed, Planned, RunStarted, StepMetrics, Waiting
 from engine.runs.queue import holders, waiting
 from tests.engine.supervisor.supervised import wait_until
-from tests.faults.conftest import Allowed, Begin, Make, Whole
+from tests.faults.conftest import Allowed, Make, StartRun, Uninterrupted
 from tests.faults.real_runs import Hold, RealRun, assert_same_end, kill
 
 pytestmark = pytest.mark.faults
@@ -22,20 +22,22 @@ def in_line(*runs: RealRun) -> bool:
     return [ticket.run_id for ticket in waiting()] == [run.folder.run_id for run in runs]
 
 
-def begin_at_work(begin: Begin, job: Make, hold: Hold) -> RealRun:
+def start_in_training(start_run: StartRun, job: Make, hold: Hold) -> RealRun:
     """Start a run that has the device and pauses in its first step."""
     hold.ask("training")
-    run = begin(job("ddp", 2, restarts=0))
+    run = start_run(job("ddp", 2, restarts=0))
     hold.wait_until_reached()
     assert holders() == {"cpu": (run.folder.run_id,)}
     return run
 
 
-def test_queue_continues_after_failed_runs(job: Make, begin: Begin, hold: Hold, allowed: Allowed, whole: Whole) -> None:
-    first = begin_at_work(begin, job, hold)
-    second = begin(job(**allowed(BROKEN)))
+def test_queue_continues_after_failed_runs(
+    job: Make, start_run: StartRun, hold: Hold, allowed: Allowed, uninterrupted: Uninterrupted
+) -> None:
+    first = start_in_training(start_run, job, hold)
+    second = start_run(job(**allowed(BROKEN)))
     wait_until(lambda: in_line(second), "the second run in line")
-    third = begin(job())
+    third = start_run(job())
     wait_until(lambda: in_line(second, third), "the third run in line")
     assert third.wait_for(Waiting, lambda event: event.position == 2).behind == (
         first.folder.run_id,
@@ -51,12 +53,14 @@ def test_queue_continues_after_failed_runs(job: Make, begin: Begin, hold: Hold, 
     assert waiting() == []
     assert holders() == {}
     assert third.all(RunStarted)[0].time < second.all(Failed)[0].time < third.all(StepMetrics)[0].time
-    assert_same_end(third.end, whole(job()))
+    assert_same_end(third.end, uninterrupted(job()))
 
 
-def test_queue_continues_after_a_killed_supervisor(job: Make, begin: Begin, hold: Hold, whole: Whole) -> None:
-    first = begin_at_work(begin, job, hold)
-    second, third = begin(job()), begin(job())
+def test_queue_continues_after_a_killed_supervisor(
+    job: Make, start_run: StartRun, hold: Hold, uninterrupted: Uninterrupted
+) -> None:
+    first = start_in_training(start_run, job, hold)
+    second, third = start_run(job()), start_run(job())
     wait_until(lambda: len(waiting()) == 2, "two runs in line")
     torn, last = (second, third) if in_line(second, third) else (third, second)
     kill(torn.pid)  # out of the middle
@@ -64,7 +68,7 @@ def test_queue_continues_after_a_killed_supervisor(job: Make, begin: Begin, hold
     assert torn.folder.state() == "interrupted"
     assert last.wait_for(Waiting, lambda event: event.position == 1).behind == (first.folder.run_id,)
     kill(first.pid)
-    first.assert_gone_at_once()
+    first.assert_processes_end()
     hold.release()
     before = torn.last_n
     torn.resume()
@@ -72,7 +76,7 @@ def test_queue_continues_after_a_killed_supervisor(job: Make, begin: Begin, hold
     torn.completed(since=before)
     assert torn.all(Planned, since=before)[0].from_step == 0
     for run in (torn, last):
-        assert_same_end(run.end, whole(job()))
+        assert_same_end(run.end, uninterrupted(job()))
     before = first.last_n
     first.resume().completed(since=before)
-    assert_same_end(first.end, whole(job("ddp", 2, restarts=0)))
+    assert_same_end(first.end, uninterrupted(job("ddp", 2, restarts=0)))

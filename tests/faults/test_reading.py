@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 
 from engine.contract.events import Failed, Planned, Restarting
-from tests.faults.conftest import Begin, Make, Whole
+from tests.faults.conftest import Make, StartRun, Uninterrupted
 from tests.faults.real_runs import Hold, assert_same_end
 
 pytestmark = pytest.mark.faults
@@ -16,22 +16,26 @@ pytestmark = pytest.mark.faults
 DECODES_ALWAYS = {"picture_cache": "off", "loader_workers": 2}
 
 
-def test_crashed_decoder_restarts_the_run(job: Make, begin_held: Begin, hold: Hold, whole: Whole) -> None:
-    run = begin_held(job(**DECODES_ALWAYS))
+def test_crashed_decoder_restarts_the_run(
+    job: Make, start_held: StartRun, hold: Hold, uninterrupted: Uninterrupted
+) -> None:
+    run = start_held(job(**DECODES_ALWAYS))
     saved = run.saved
     hold.ask("decoding", what="crash_once")
-    again = run.wait_for(Restarting)
-    assert (again.rank, again.kind) == (0, "fault")
-    assert "Rank 0 was killed by SIGSEGV" in again.cause
-    assert run.wait_for(Planned, since=again.n).from_step >= saved
+    restart = run.wait_for(Restarting)
+    assert (restart.rank, restart.kind) == (0, "fault")
+    assert "Rank 0 was killed by SIGSEGV" in restart.cause
+    assert run.wait_for(Planned, since=restart.n).from_step >= saved
     run.completed()
     assert len(run.all(Restarting)) == 1
-    assert_same_end(run.end, whole(job(**DECODES_ALWAYS)))
+    assert_same_end(run.end, uninterrupted(job(**DECODES_ALWAYS)))
 
 
 @pytest.mark.long
-def test_decoder_that_always_crashes_fails_the_run(job: Make, begin_held: Begin, hold: Hold, whole: Whole) -> None:
-    run = begin_held(job(**DECODES_ALWAYS, restarts=1))
+def test_decoder_that_always_crashes_fails_the_run(
+    job: Make, start_held: StartRun, hold: Hold, uninterrupted: Uninterrupted
+) -> None:
+    run = start_held(job(**DECODES_ALWAYS, restarts=1))
     hold.ask("decoding", what="crash")
     assert run.finished().outcome == "failed"
     (failed,) = run.all(Failed)
@@ -40,11 +44,13 @@ def test_decoder_that_always_crashes_fails_the_run(job: Make, begin_held: Begin,
     hold.release()
     before = run.last_n
     run.resume().completed(since=before)
-    assert_same_end(run.end, whole(job(**DECODES_ALWAYS)))
+    assert_same_end(run.end, uninterrupted(job(**DECODES_ALWAYS)))
 
 
-def test_exception_while_prefetching_fails_the_run(job: Make, begin_held: Begin, hold: Hold, whole: Whole) -> None:
-    run = begin_held(job(**DECODES_ALWAYS))
+def test_exception_while_prefetching_fails_the_run(
+    job: Make, start_held: StartRun, hold: Hold, uninterrupted: Uninterrupted
+) -> None:
+    run = start_held(job(**DECODES_ALWAYS))
     hold.ask("training", what="throw")
     assert run.finished().outcome == "failed"
     (failed,) = run.all(Failed)
@@ -54,4 +60,4 @@ def test_exception_while_prefetching_fails_the_run(job: Make, begin_held: Begin,
     assert run.all(Restarting) == []  # it may well be the program's fault, and come again
     before = run.last_n
     run.resume().completed(since=before)
-    assert_same_end(run.end, whole(job(**DECODES_ALWAYS)))
+    assert_same_end(run.end, uninterrupted(job(**DECODES_ALWAYS)))

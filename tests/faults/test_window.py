@@ -17,7 +17,7 @@ from engine.contract.job import save_job
 from engine.system import paths
 from tests.conftest import MARK
 from tests.engine.supervisor.supervised import ROOT, wait_until
-from tests.faults.conftest import Begin, Follow, Make, Whole
+from tests.faults.conftest import Follow, Make, StartRun, Uninterrupted
 from tests.faults.real_runs import Hold, assert_same_end, is_alive
 
 pytestmark = pytest.mark.faults
@@ -26,11 +26,11 @@ pytestmark = pytest.mark.faults
 class Window:
     """Process of a window, and its messages; see `window`."""
 
-    def __init__(self, *words: str) -> None:
+    def __init__(self, *arguments: str) -> None:
         self.logged: list[str] = []
         environment = os.environ | {"QT_QPA_PLATFORM": "offscreen"}
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.faults.window", *words],
+            [sys.executable, "-m", "tests.faults.window", *arguments],
             stdout=subprocess.PIPE,
             text=True,
             cwd=ROOT,
@@ -48,11 +48,11 @@ class Window:
         """Wait for a line with this prefix and return the rest."""
         found: list[str] = []
 
-        def there() -> bool:
+        def has_text() -> bool:
             found[:] = [line for line in list(self.logged) if line.startswith(beginning)]
             return bool(found)
 
-        wait_until(there, f"“{beginning}” from the window, which said {self.logged}")
+        wait_until(has_text, f"“{beginning}” from the window, which said {self.logged}")
         return found[0].removeprefix(beginning)
 
     def kill(self) -> None:
@@ -93,9 +93,11 @@ def of_this_test(tmp_path: Path) -> list[psutil.Process]:
     return found
 
 
-def test_killed_window_does_not_affect_the_run(job: Make, begin: Begin, hold: Hold, whole: Whole) -> None:
+def test_killed_window_does_not_affect_the_run(
+    job: Make, start_run: StartRun, hold: Hold, uninterrupted: Uninterrupted
+) -> None:
     hold.ask("training")
-    run = begin(job())
+    run = start_run(job())
     hold.wait_until_reached()
     with Window() as window:
         assert window.wait_for("opened ") == run.folder.run_id
@@ -103,23 +105,23 @@ def test_killed_window_does_not_affect_the_run(job: Make, begin: Begin, hold: Ho
         window.kill()
     hold.release()
     run.completed()
-    assert_same_end(run.end, whole(job()))
+    assert_same_end(run.end, uninterrupted(job()))
 
 
 @pytest.mark.long
 def test_run_outlives_the_window_that_started_it(
-    follow: Follow, job: Make, hold: Hold, whole: Whole, *, separate_home: Path, tmp_path: Path
+    follow: Follow, job: Make, hold: Hold, uninterrupted: Uninterrupted, *, separate_home: Path, tmp_path: Path
 ) -> None:
     asked = job("ddp", 2, epochs=120, checkpoint_steps=0)
     save_job(asked, separate_home / "last-job.toml")
     with Window("train") as first:
         run = follow(first.wait_for("opened "))
         assert run.folder.job() == asked
-        seen = run.wait_for_step(10).step
+        step = run.wait_for_step(10).step
         first.kill()
     wait_until(lambda: set(of_this_test(tmp_path)) <= set(run.processes()), "the end of the window's other processes")
     assert run.folder.state() == "running"
-    run.wait_for_step(seen + 50)
+    run.wait_for_step(step + 50)
     hold.ask("training")
     hold.wait_until_reached()
     assert sorted(run.workers()) == [0, 1]
@@ -130,4 +132,4 @@ def test_run_outlives_the_window_that_started_it(
         second.wait_for("status Completed")
         assert second.close() == 0
     run.completed()
-    assert_same_end(run.end, whole(asked))
+    assert_same_end(run.end, uninterrupted(asked))

@@ -22,24 +22,24 @@ class Onlooker:
     def __init__(self, window: MainWindow, *, train: bool) -> None:
         self._window = window
         self._train = train
-        self._said: set[str] = set()
+        self._printed: set[str] = set()
         self._clock = QTimer(window)
-        self._clock.timeout.connect(self._look)
+        self._clock.timeout.connect(self._poll)
         self._clock.start(TICK_MS)
 
-    def _look(self) -> None:
+    def _poll(self) -> None:
         workspace = self._window.workspace
         assert workspace is not None
         if self._train and self._window.form.train.isEnabled():
             self._train = False
             self._window.form.train.click()
         if workspace.has_run and workspace.session.run is not None:
-            self._say(f"opened {workspace.session.run.run_id}")
-            self._say(f"status {self._window.status.status.text()}")
+            self._print(f"opened {workspace.session.run.run_id}")
+            self._print(f"status {self._window.status.status.text()}")
 
-    def _say(self, text: str) -> None:
-        if text not in self._said:
-            self._said.add(text)
+    def _print(self, text: str) -> None:
+        if text not in self._printed:
+            self._printed.add(text)
             print(text, flush=True)
 
 

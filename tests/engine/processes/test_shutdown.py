@@ -32,7 +32,7 @@ class StubbornWorker:
         self.channel: object | None = self
         self.measures: list[str] = []
 
-    def listen(self, selector: selectors.BaseSelector, hear: Callable[[], None]) -> None: ...
+    def listen(self, selector: selectors.BaseSelector, on_readable: Callable[[], None]) -> None: ...
 
     def poll(self) -> int | None:
         if self.exit_code is None and self.needed is not None and len(self.measures) >= self.needed:

@@ -10,7 +10,7 @@ from engine.contract.events import Failed, Warned
 from engine.contract.worker import Heartbeat
 from engine.processes.watchdog import LIMITS, HangWatch, Limits
 
-BEAT_S = 1.0
+HEARTBEAT_S = 1.0
 
 
 class Ranks:
@@ -18,42 +18,45 @@ class Ranks:
 
     def __init__(self, *beats: Heartbeat | None, limits: Limits = LIMITS) -> None:
         self.now = 1000.0
-        self.beats = list(beats)
+        self.heartbeats = list(beats)
         self.since = [self.now] * len(beats)
         self.watch = HangWatch(len(beats), self.now, limits)
         self.events: list[Failed | Warned] = []
 
-    def set(self, rank: int, beat: Heartbeat | None) -> None:
-        self.beats[rank], self.since[rank] = beat, self.now
+    def set(self, rank: int, heartbeat: Heartbeat | None) -> None:
+        self.heartbeats[rank], self.since[rank] = heartbeat, self.now
 
     def run(self, seconds: float) -> list[Failed | Warned]:
         """Advance the clock by `seconds`, and return the events up to the first failure."""
         events: list[Failed | Warned] = []
         end = self.now + seconds
-        while self.now < end and not any(isinstance(word, Failed) for word in events):
-            self.now += BEAT_S
-            for rank, beat in enumerate(self.beats):
-                if beat is not None:
-                    words: dict[str, Any] = {"activity": beat.activity, "longest_step_s": beat.longest_step_s}
-                    words |= {
-                        "standing": beat.standing,
-                        "location": beat.location,
+        while self.now < end and not any(isinstance(found, Failed) for found in events):
+            self.now += HEARTBEAT_S
+            for rank, heartbeat in enumerate(self.heartbeats):
+                if heartbeat is not None:
+                    fields: dict[str, Any] = {
+                        "activity": heartbeat.activity,
+                        "longest_step_s": heartbeat.longest_step_s,
+                    }
+                    fields |= {
+                        "standing": heartbeat.standing,
+                        "location": heartbeat.location,
                         "seconds": self.now - self.since[rank],
                     }
-                    self.watch.on_message(rank, self.now, Heartbeat(beat.step, **words))
-            word = self.watch.check(self.now)
-            events += [word] if word is not None else []
+                    self.watch.on_message(rank, self.now, Heartbeat(heartbeat.step, **fields))
+            found = self.watch.check(self.now)
+            events += [found] if found is not None else []
         return events
 
     def advance(self, seconds: float) -> None:
         """Advance the clock with progress on all ranks and expect no event."""
         for _ in range(int(seconds)):
-            self.since = [self.now] * len(self.beats)
+            self.since = [self.now] * len(self.heartbeats)
             assert self.run(1) == []
 
 
-def at(activity: Any, step: int = 7, longest: float = 0.5, **words: Any) -> Heartbeat:
-    return Heartbeat(step, activity=activity, longest_step_s=longest, **words)
+def at(activity: Any, step: int = 7, longest: float = 0.5, **fields: Any) -> Heartbeat:
+    return Heartbeat(step, activity=activity, longest_step_s=longest, **fields)
 
 
 STEP, AGREE = at("step"), at("agree")
@@ -98,18 +101,18 @@ def test_silence_of_all_ranks_only_warns() -> None:
     ranks.set(0, None)
     ranks.set(1, None)
     events = ranks.run(1000)
-    assert [(type(word), word.rank) for word in events] == [(Warned, 0), (Warned, 1)]
+    assert [(type(event), event.rank) for event in events] == [(Warned, 0), (Warned, 1)]
 
 
 def test_silence_of_a_single_rank_warns_once() -> None:
     ranks = Ranks(STEP)
     ranks.advance(10)
     ranks.set(0, None)
-    assert [type(word) for word in ranks.run(1000)] == [Warned]
+    assert [type(event) for event in ranks.run(1000)] == [Warned]
     ranks.set(0, STEP)
     ranks.advance(10)
     ranks.set(0, None)
-    assert [type(word) for word in ranks.run(1000)] == [Warned]
+    assert [type(event) for event in ranks.run(1000)] == [Warned]
 
 
 def test_gap_between_checks_is_not_silence() -> None:
@@ -174,7 +177,7 @@ def test_first_step_may_take_minutes() -> None:
 def test_slow_disk_warns_long_before_it_fails() -> None:
     ranks = Ranks(WAITING, READING)
     events = ranks.run(1000)
-    assert [type(word) for word in events] == [Warned, Failed]
+    assert [type(event) for event in events] == [Warned, Failed]
     assert "loading the images of step 8" in str(events[0])
     assert ranks.now == pytest.approx(1000 + 10 * LIMITS.stuck + 1)
 
@@ -191,15 +194,15 @@ def test_waiting_ranks_are_all_described() -> None:
 
 def test_slow_step_of_all_ranks_warns_first() -> None:
     ranks = Ranks(COMPUTING, COMPUTING)
-    assert [type(word) for word in ranks.run(10 * LIMITS.stuck)] == [Warned]
+    assert [type(event) for event in ranks.run(10 * LIMITS.stuck)] == [Warned]
     assert isinstance(ranks.run(5)[-1], Failed)
 
 
 @pytest.mark.parametrize("beat", [at("save", standing="working"), at("", standing="working")])
-def test_preparing_and_saving_only_warn(beat: Heartbeat) -> None:
-    ranks = Ranks(beat, AGREE)
+def test_preparing_and_saving_only_warn(heartbeat: Heartbeat) -> None:
+    ranks = Ranks(heartbeat, AGREE)
     events = ranks.run(5000)
-    assert [type(word) for word in events] == [Warned]
+    assert [type(event) for event in events] == [Warned]
     assert events[0].rank == 0
     assert "Rank 0 blocks the run" in str(events[0])
 

@@ -18,7 +18,7 @@ from engine.contract.job import Job
 from engine.runs.folder import RunFolder, create_run, process_alive, process_start
 from engine.runs.orphans import CannotEnd, Orphan, end_orphan, find_orphans
 from tests.engine.supervisor.conftest import start as start  # noqa: PLC0414  (a fixture)
-from tests.engine.supervisor.supervised import Start, gone, wait_until
+from tests.engine.supervisor.supervised import Start, has_exited, wait_until
 from tests.support.left_alone import leave, put_away
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere the workers are new interpreters")
@@ -78,7 +78,7 @@ def test_children_end_with_orphan(left: Callable[..., Orphan]) -> None:
     assert child.name() == "footplate-w0"
     assert found() == [orphan]
     end_orphan(orphan)
-    wait_until(lambda: gone(child.pid), "its child to go")
+    wait_until(lambda: has_exited(child.pid), "its child to go")
 
 
 def test_end_orphan_spares_reused_pid(left: Callable[..., Orphan]) -> None:

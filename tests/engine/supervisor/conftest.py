@@ -15,8 +15,8 @@ def start() -> Iterator[Start]:
     """Start supervisors with the tiny worker, its behavior, world size, options and job fields."""
     started: list[Supervised] = []
 
-    def starter(behaviour: str, world_size: int = 1, *words: str, **fields: Any) -> Supervised:
-        started.append(Supervised(behaviour, world_size, *words, **fields))
+    def starter(behaviour: str, world_size: int = 1, *arguments: str, **fields: Any) -> Supervised:
+        started.append(Supervised(behaviour, world_size, *arguments, **fields))
         return started[-1]
 
     yield starter

@@ -33,7 +33,7 @@ def wait_until(condition: Callable[[], bool], what: str, patience_s: float = PAT
         time.sleep(0.01)
 
 
-def gone(pid: int) -> bool:
+def has_exited(pid: int) -> bool:
     """Return True if a process has ended, even as a zombie."""
     try:
         return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
@@ -44,18 +44,18 @@ def gone(pid: int) -> bool:
 class Supervised:
     """Supervisor process with the tiny worker, and its run, without restarts unless `fields` allow them."""
 
-    def __init__(self, behaviour: str, world_size: int, *words: str, **fields: Any) -> None:
+    def __init__(self, behaviour: str, world_size: int, *arguments: str, **fields: Any) -> None:
         strategy = "ddp" if world_size > 1 else "single"
         values = {"name": behaviour, "strategy": strategy, "devices": ("cpu",) * world_size, "restarts": 0}
         self.run: RunFolder = create_run(Job.from_fields(**(values | fields)))
-        self.words = words
+        self.arguments = arguments
         self.process = self.start()
 
     def start(self) -> subprocess.Popen[bytes]:
         """Start the supervisor of the next execution."""
         with (self.run.path / "supervisor.log").open("ab") as log:
             return subprocess.Popen(
-                [sys.executable, str(HERE / "tiny_supervisor.py"), str(self.run.path), *self.words],
+                [sys.executable, str(HERE / "tiny_supervisor.py"), str(self.run.path), *self.arguments],
                 stdout=log,
                 stderr=log,
                 cwd=ROOT,

@@ -111,8 +111,8 @@ def test_slow_client_misses_only_metrics(start: Start) -> None:
     written = supervised.wait()
     assert sum(isinstance(event, StepMetrics) for event in written) == 60000
     assert numbers == sorted(set(numbers))
-    kept = [event.n for event in logged]
-    assert kept == sorted(set(kept))
+    numbers = [event.n for event in logged]
+    assert numbers == sorted(set(numbers))
     assert len(logged) < len(written), "far behind it is spared metrics"
     for kind in (LogLine, RunFinished):
         assert [e.n for e in logged if isinstance(e, kind)] == [e.n for e in written if isinstance(e, kind)]
@@ -134,7 +134,7 @@ HELLO = ENCODE.encode(Hello()) + b"\n"
 
 
 @pytest.mark.parametrize(
-    ("said", "reason"),
+    ("message", "reason"),
     [
         (b"GET / HTTP/1.1\n", "invalid message"),
         (b"\xff\xfe\x00\n", "invalid message"),
@@ -150,17 +150,17 @@ HELLO = ENCODE.encode(Hello()) + b"\n"
     ],
     ids=lambda value: str(value[:40]),  # a test's name is in its environment, which may not be of any length
 )
-def test_invalid_client_gets_the_reason(start: Start, said: bytes, reason: str) -> None:
+def test_invalid_client_gets_the_reason(start: Start, message: bytes, reason: str) -> None:
     supervised = start("forever")
     with supervised.connect() as good, raw_client(supervised) as bad:
         stream = events(good)
         next(stream)
-        bad.sendall(said)
-        word = last_line(bad)
-        assert word["type"] == "goodbye"
-        assert reason in str(word["reason"])
-        seen = next(stream).n
-        assert next(stream).n == seen + 1
+        bad.sendall(message)
+        answer = last_line(bad)
+        assert answer["type"] == "goodbye"
+        assert reason in str(answer["reason"])
+        last_n = next(stream).n
+        assert next(stream).n == last_n + 1
     stop(supervised)
 
 
@@ -199,11 +199,11 @@ def test_late_client_gets_the_complete_history(tmp_path: Path) -> None:
         client = served.client(ENCODE.encode(Hello()) + b"\n")
         lines: list[bytes] = []
 
-        def all_came() -> bool:
+        def has_all() -> bool:
             lines.append(taken(client))
             return b"".join(lines).count(b"\n") == 1 + 4000
 
-        served.poll_until_true(all_came)
+        served.poll_until_true(has_all)
         history = (tmp_path / "events.jsonl").read_bytes()
         assert b"".join(lines).partition(b"\n")[2] == history
     finally:

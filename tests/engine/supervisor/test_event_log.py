@@ -77,14 +77,14 @@ def test_full_disk_keeps_events_in_memory(path: Path, capsys: pytest.CaptureFixt
 def test_full_disk_drops_only_metrics_beyond_the_memory_limit(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     log = EventLog(path, memory_limit_bytes=5000)
     with disk_full_at(0):
-        kept = sum(log.append(step_metrics(step)) for step in range(1, 201))
-        assert kept < 200
+        appended = sum(log.append(step_metrics(step)) for step in range(1, 201))
+        assert appended < 200
         assert log.append(LogLine(text="never dropped"))
     log.close()
     events = list(RunFolder(path.parent).events())
     assert [event.n for event in events] == list(range(1, len(events) + 1))
     assert any(isinstance(event, LogLine) for event in events)
-    assert [event.count for event in events if isinstance(event, EventsLost)] == [200 - kept]
+    assert [event.count for event in events if isinstance(event, EventsLost)] == [200 - appended]
 
 
 def test_full_disk_is_retried(path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

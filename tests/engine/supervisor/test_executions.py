@@ -29,7 +29,7 @@ from engine.runs import queue
 from engine.runs.folder import create_run
 from engine.runs.launch import start_supervisor
 from engine.runs.resume import job_to_resume, save_next_job
-from tests.engine.supervisor.supervised import Start, Supervised, events, gone, wait_until
+from tests.engine.supervisor.supervised import Start, Supervised, events, has_exited, wait_until
 
 
 def of_kind(kind: type, logged: list[AnyEvent]) -> list[AnyEvent]:
@@ -80,9 +80,9 @@ def resume(supervised: Supervised, **changes: object) -> None:
 # Restarts
 
 
-@pytest.mark.parametrize("words", [(), pytest.param(("spawn",), marks=pytest.mark.long)])
-def test_dead_rank_restarts_from_the_last_checkpoint(start: Start, words: tuple[str, ...]) -> None:
-    supervised = start("die 2", 2, *words, restarts=3)
+@pytest.mark.parametrize("arguments", [(), pytest.param(("spawn",), marks=pytest.mark.long)])
+def test_dead_rank_restarts_from_the_last_checkpoint(start: Start, arguments: tuple[str, ...]) -> None:
+    supervised = start("die 2", 2, *arguments, restarts=3)
     (supervised.run.checkpoints / "last.pt").touch()
     logged = supervised.wait()
     assert supervised.process.returncode == 0, supervised.log
@@ -252,7 +252,7 @@ def test_second_supervisor_of_a_run_is_refused(start: Start) -> None:
         next(event for event in stream if isinstance(event, StepMetrics))
         second = start_supervisor(supervised.run)
         wait_until(lambda: "already running in another process" in supervised.log, "the refusal")
-        wait_until(lambda: gone(second), "the second one to go")
+        wait_until(lambda: has_exited(second), "the second one to go")
         connection.send(Stop())
         list(stream)
     logged = supervised.wait()
@@ -265,11 +265,11 @@ def test_locked_run_folder_refuses_a_supervisor() -> None:
     import fcntl
 
     run = create_run(Job())
-    ours = os.open(run.path, os.O_RDONLY)
-    fcntl.flock(ours, fcntl.LOCK_EX)
+    lock = os.open(run.path, os.O_RDONLY)
+    fcntl.flock(lock, fcntl.LOCK_EX)
     second = start_supervisor(run)
-    wait_until(lambda: gone(second), "the second one to go")
-    os.close(ours)
+    wait_until(lambda: has_exited(second), "the second one to go")
+    os.close(lock)
     assert "already running in another process" in (run.path / "supervisor.log").read_text()
     assert not run.supervisor_file.exists()
     assert not run.events_file.exists()

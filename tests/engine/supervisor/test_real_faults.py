@@ -96,9 +96,9 @@ class Run:
 
     def train(self, step: int) -> dict[int, psutil.Process]:
         """Wait for `step` and return the workers."""
-        wanted = (Failed, RunFinished)
+        expected = (Failed, RunFinished)
         logged = next(
-            e for e in self.stream if isinstance(e, wanted) or (isinstance(e, StepMetrics) and e.step >= step)
+            e for e in self.stream if isinstance(e, expected) or (isinstance(e, StepMetrics) and e.step >= step)
         )
         assert isinstance(logged, StepMetrics), logged
         names = {child: child.name() for child in self.supervisor.children()}
@@ -123,7 +123,7 @@ class Run:
 def start(forker: subprocess.Popen[str], tmp_path: Path) -> Iterator[Callable[..., Run]]:
     """Start long runs, as in `start("ddp", silent=4.0, epochs=…)`."""
     images = make_images(tmp_path / "images")
-    begun: list[Run] = []
+    runs: list[Run] = []
 
     def starter(strategy: str, silent: float = 0.0, stuck: float = 0.0, **fields: Any) -> Run:
         values: dict[str, Any] = {"model": "mnist_cnn", "epochs": 100_000, "batch_size": 8, "loader_workers": 1}
@@ -135,11 +135,11 @@ def start(forker: subprocess.Popen[str], tmp_path: Path) -> Iterator[Callable[..
         assert forker.stdout is not None
         forker.stdin.write(f"{silent} {stuck} {folder.path}\n")
         forker.stdin.flush()
-        begun.append(Run(folder, int(forker.stdout.readline())))
-        return begun[-1]
+        runs.append(Run(folder, int(forker.stdout.readline())))
+        return runs[-1]
 
     yield starter
-    for run in begun:
+    for run in runs:
         if run.supervisor.is_running():
             run.supervisor.kill()  # its workers end with it
 

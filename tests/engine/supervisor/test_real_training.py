@@ -20,7 +20,7 @@ from engine.runs.connection import NotRunning, RunConnection
 from engine.runs.folder import RunFolder, create_run
 from engine.runs.launch import Preloader, start_supervisor
 from engine.runs.resume import job_to_resume, last_execution, save_next_job
-from tests.engine.supervisor.supervised import PATIENCE_S, ROOT, events, gone, make_images, wait_until
+from tests.engine.supervisor.supervised import PATIENCE_S, ROOT, events, has_exited, make_images, wait_until
 
 LONG = 100_000
 
@@ -60,7 +60,7 @@ def test_real_run_completes_with_checkpoints(images: Path) -> None:
     assert all((run.path / path).stat().st_size > 0 for path in finished.checkpoints)
     assert any(isinstance(event, StepMetrics) for event in logged)
     assert run.state() == "completed"
-    wait_until(lambda: gone(pid), "the supervisor to go")
+    wait_until(lambda: has_exited(pid), "the supervisor to go")
 
 
 @pytest.mark.long
@@ -80,7 +80,7 @@ def test_stop_saves_the_last_state_on_all_ranks(images: Path) -> None:
     assert finished.cause == ""
     assert any(isinstance(event, CheckpointSaved) and event.kind == "last" for event in run.events())
     assert took < 20
-    wait_until(lambda: gone(pid), "the supervisor to go")
+    wait_until(lambda: has_exited(pid), "the supervisor to go")
 
 
 def test_stop_during_imports_ends_the_run(images: Path) -> None:
@@ -93,7 +93,7 @@ def test_stop_during_imports_ends_the_run(images: Path) -> None:
         kinds = [type(event).__name__ for event in stream]
     assert kinds == ["CommandReceived", "PhaseChanged", "DevicesFree", "RunFinished"]
     assert run.state() == "stopped"
-    wait_until(lambda: gone(pid), "the supervisor to go")
+    wait_until(lambda: has_exited(pid), "the supervisor to go")
 
 
 @pytest.mark.long
@@ -135,7 +135,7 @@ def test_killed_rank_restarts_and_the_run_resumes_later(preloader: Preloader, im
         list(stream)
     assert run.state() == "stopped"
     preloader.poll()
-    wait_until(lambda: gone(preloader.pids[str(run.path)]), "the supervisor to go")
+    wait_until(lambda: has_exited(preloader.pids[str(run.path)]), "the supervisor to go")
 
 
 @pytest.mark.long
@@ -194,7 +194,7 @@ def test_preloaded_run_starts_without_imports(
         assert run.state() == "completed"
         preloader.poll()
         pid = preloader.pids[str(run.path)]
-        wait_until(lambda pid=pid: gone(pid), "the supervisor to go")  # type: ignore[misc]
+        wait_until(lambda pid=pid: has_exited(pid), "the supervisor to go")  # type: ignore[misc]
 
 
 @pytest.mark.long
@@ -210,7 +210,7 @@ def test_run_outlives_its_preloader(
         connection.send(Stop())
         list(events(connection))
     assert run.state() == "stopped"
-    wait_until(lambda: gone(pid), "the supervisor to go")
+    wait_until(lambda: has_exited(pid), "the supervisor to go")
     wait_until(lambda: preloader.poll() or preloader.ready, "the preloader")  # type: ignore[func-returns-value]
     run = create_run(job(images, epochs=LONG))
     with preloaded(preloader, run) as connection:
@@ -223,7 +223,7 @@ def test_run_outlives_its_preloader(
         connection.send(Stop())
         list(stream)
     assert run.state() == "stopped"
-    wait_until(lambda: gone(pid), "the supervisor to go")
+    wait_until(lambda: has_exited(pid), "the supervisor to go")
 
 
 def test_run_starts_without_preloader(preloader: Preloader, images: Path) -> None:
@@ -235,5 +235,5 @@ def test_run_starts_without_preloader(preloader: Preloader, images: Path) -> Non
         connection.send(Stop())
         list(events(connection))
     pid = preloader.pids[str(run.path)]
-    wait_until(lambda: gone(pid), "the supervisor to go")
+    wait_until(lambda: has_exited(pid), "the supervisor to go")
     assert not preloader.ready

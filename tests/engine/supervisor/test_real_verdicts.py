@@ -15,11 +15,11 @@ from engine.contract.job import Job
 from engine.system import paths
 from tests.support.worker_group import Forker, WorkerGroup
 
-Judged = Callable[..., Verdict | None]
+FindVerdict = Callable[..., Verdict | None]
 
 
 @pytest.fixture
-def judged(forker: Forker, tmp_path: Path) -> Judged:
+def verdict_of(forker: Forker, tmp_path: Path) -> FindVerdict:
     """Train a small network on the sample dataset and return the finding."""
 
     def train(**fields: Any) -> Verdict | None:
@@ -34,24 +34,24 @@ def judged(forker: Forker, tmp_path: Path) -> Judged:
 
 
 @pytest.mark.long
-def test_tiny_learning_rate_is_reported(judged: Judged) -> None:
-    found = judged(epochs=3, learning_rate=1e-8)
+def test_tiny_learning_rate_is_reported(verdict_of: FindVerdict) -> None:
+    found = verdict_of(epochs=3, learning_rate=1e-8)
     assert found is not None
     assert found.code == "not_fitted"
     assert "the learning rate of 1e-08 is too low" in found.sentence
     assert found.changes == {"learning_rate": 0.01}
 
 
-def test_early_end_is_reported(judged: Judged) -> None:
-    found = judged(epochs=5, learning_rate=0.003, schedule="none")
+def test_early_end_is_reported(verdict_of: FindVerdict) -> None:
+    found = verdict_of(epochs=5, learning_rate=0.003, schedule="none")
     assert found is not None
     assert found.code == "falling"
     assert 5 < found.changes["epochs"] <= 10
 
 
 @pytest.mark.long
-def test_overfitting_is_reported(judged: Judged) -> None:
-    found = judged(epochs=12, learning_rate=0.003, optimizer="adam", weight_decay=0.0, schedule="none")
+def test_overfitting_is_reported(verdict_of: FindVerdict) -> None:
+    found = verdict_of(epochs=12, learning_rate=0.003, optimizer="adam", weight_decay=0.0, schedule="none")
     assert found is not None
     assert found.code == "overfitted"
     assert found.figures["training"] < 0.1 < found.figures["training_before"]

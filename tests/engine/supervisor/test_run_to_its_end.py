@@ -28,16 +28,16 @@ from engine.runs.folder import create_run
 from engine.runs.launch import start_supervisor
 from engine.supervisor.endpoint import remove_stale_sockets
 from engine.system import paths
-from tests.engine.supervisor.supervised import Start, Supervised, events, gone, messages, wait_until
+from tests.engine.supervisor.supervised import Start, Supervised, events, has_exited, messages, wait_until
 
 
 def workers_of(supervised: Supervised, count: int) -> list[psutil.Process]:
     """Return the workers of the run once they have started."""
 
-    def begun() -> bool:
+    def has_started() -> bool:
         return all("begins" in _text(supervised.run.worker_log(rank)) for rank in range(count))
 
-    wait_until(begun, "workers")
+    wait_until(has_started, "workers")
     children = psutil.Process(supervised.process.pid).children()
     found = [child for child in children if child.name().startswith("footplate-w")]
     assert len(found) == count
@@ -51,9 +51,9 @@ def _text(path: Path) -> str:
         return ""
 
 
-@pytest.mark.parametrize("words", [(), ("tcp",), ("spawn",)])
-def test_run_logs_all_events_without_gaps(start: Start, words: tuple[str, ...]) -> None:
-    supervised = start("train 20", 2, *words)
+@pytest.mark.parametrize("arguments", [(), ("tcp",), ("spawn",)])
+def test_run_logs_all_events_without_gaps(start: Start, arguments: tuple[str, ...]) -> None:
+    supervised = start("train 20", 2, *arguments)
     logged = supervised.wait()
     assert supervised.process.returncode == 0, supervised.log
     assert [event.n for event in logged] == list(range(1, len(logged) + 1))
@@ -86,10 +86,10 @@ def test_socket_and_folder_are_private(start: Start) -> None:
     supervised.wait()
 
 
-@pytest.mark.parametrize("words", [(), ("spawn",)])
-def test_stop_ends_every_rank_and_reports_free_devices(start: Start, words: tuple[str, ...]) -> None:
-    supervised = start("forever", 2, *words)
-    workers = workers_of(supervised, 2) if not words else []
+@pytest.mark.parametrize("arguments", [(), ("spawn",)])
+def test_stop_ends_every_rank_and_reports_free_devices(start: Start, arguments: tuple[str, ...]) -> None:
+    supervised = start("forever", 2, *arguments)
+    workers = workers_of(supervised, 2) if not arguments else []
     with supervised.connect() as connection:
         stream = events(connection)
         next(event for event in stream if isinstance(event, StepMetrics))
@@ -154,7 +154,7 @@ def test_silent_worker_is_reported_once(start: Start) -> None:
 
 
 @pytest.mark.parametrize(
-    ("behaviour", "words"),
+    ("behaviour", "keywords"),
     [
         ("exit 3", ["Rank 1", "exited with code 3", "worker-1.log", "the last words"]),
         ("raise", ["Rank 1", "ValueError: a fault of mine"]),
@@ -162,14 +162,14 @@ def test_silent_worker_is_reported_once(start: Start) -> None:
         ("garbage", ["sent an invalid message"]),
     ],
 )
-def test_failed_worker_fails_the_run_with_a_cause(start: Start, behaviour: str, words: list[str]) -> None:
+def test_failed_worker_fails_the_run_with_a_cause(start: Start, behaviour: str, keywords: list[str]) -> None:
     supervised = start(behaviour, 2)
     logged = supervised.wait()
     assert supervised.process.returncode == 1
     assert supervised.run.state() == "failed"
     failed = [event for event in logged if isinstance(event, Failed)]
     assert len(failed) == 1
-    assert all(word in failed[0].cause for word in words)
+    assert all(keyword in failed[0].cause for keyword in keywords)
     assert isinstance(logged[-1], RunFinished)
     assert logged[-1].cause == failed[0].cause
 
@@ -186,7 +186,7 @@ def test_killed_worker_ends_the_others(start: Start) -> None:
     assert not any(worker.is_running() for worker in workers)
 
 
-def test_lingering_worker_is_ended(start: Start) -> None:
+def test_lingering_worker_is_killed(start: Start) -> None:
     supervised = start("linger", 2, "quick")
     logged = supervised.wait()
     assert supervised.run.state() == "completed"
@@ -194,19 +194,19 @@ def test_lingering_worker_is_ended(start: Start) -> None:
     assert logged[-1].cause == ""
 
 
-@pytest.mark.parametrize("words", [(), ("spawn",)])
-def test_children_of_a_worker_end_with_it(start: Start, words: tuple[str, ...]) -> None:
-    supervised = start("child", 1, *words)
+@pytest.mark.parametrize("arguments", [(), ("spawn",)])
+def test_children_of_a_worker_end_with_it(start: Start, arguments: tuple[str, ...]) -> None:
+    supervised = start("child", 1, *arguments)
     logged = supervised.wait()
     assert supervised.run.state() == "failed"
     line = next(event.text for event in logged if isinstance(event, LogLine))
     child = int(line.removeprefix("child "))
-    wait_until(lambda: gone(child), "the worker's child to go")
+    wait_until(lambda: has_exited(child), "the worker's child to go")
 
 
-@pytest.mark.parametrize("words", [(), ("spawn",)])
-def test_no_worker_survives_a_killed_supervisor(start: Start, words: tuple[str, ...]) -> None:
-    supervised = start("forever", 2, *words)
+@pytest.mark.parametrize("arguments", [(), ("spawn",)])
+def test_no_worker_survives_a_killed_supervisor(start: Start, arguments: tuple[str, ...]) -> None:
+    supervised = start("forever", 2, *arguments)
     wait_until(lambda: len(list(supervised.run.events())) > 10, "the training")
     workers = psutil.Process(supervised.process.pid).children(recursive=True)
     assert len(workers) >= 2
@@ -248,7 +248,7 @@ def test_unreadable_job_fails_the_run() -> None:
     run.job_file.write_text("training.epochs = 'many'\n")
     pid = start_supervisor(run)
     wait_until(lambda: run.state() == "failed", "the end")
-    wait_until(lambda: gone(pid), "the supervisor to go")
+    wait_until(lambda: has_exited(pid), "the supervisor to go")
     finished = run.last_event()
     assert isinstance(finished, RunFinished)
     assert "Epochs" in finished.cause

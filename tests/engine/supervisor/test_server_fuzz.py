@@ -36,7 +36,7 @@ class Served:
         client.setblocking(False)
         return client
 
-    def turn(self) -> None:
+    def poll_once(self) -> None:
         for key, mask in self.selector.select(0):
             key.data(mask)
         self.server.tick()
@@ -51,7 +51,7 @@ class Served:
                 pass
             except OSError:
                 rest = b""
-            self.turn()
+            self.poll_once()
             try:
                 chunk = client.recv(1 << 20)
             except BlockingIOError:
@@ -100,17 +100,17 @@ line = st.one_of(
 @settings(max_examples=300, suppress_health_check=list(HealthCheck))
 @given(lines=st.lists(line, max_size=6))
 def test_no_input_harms_the_server_or_other_clients(served: Served, lines: list[bytes]) -> None:
-    with served.client() as witness, served.client() as stranger:
+    with served.client() as witness, served.client() as attacker:
         served.exchange(witness, ENCODE.encode(Hello(from_n=served.log.next_n)) + b"\n")
         before = len(served.commands)
-        answer, closed = served.exchange(stranger, b"".join(line + b"\n" for line in lines))
-        messages = [SERVER_MESSAGE.decode(word) for word in answer.splitlines()]
+        answer, closed = served.exchange(attacker, b"".join(line + b"\n" for line in lines))
+        messages = [SERVER_MESSAGE.decode(line) for line in answer.splitlines()]
         if closed:
             assert isinstance(messages[-1], Goodbye)
         if len(served.commands) > before:
-            assert any(isinstance(word, Welcome) for word in messages), "a command was heeded without a hello"
+            assert any(isinstance(message, Welcome) for message in messages), "a command was heeded without a hello"
         served.log.append(LogLine(text="still here"))
-        served.turn()
+        served.poll_once()
         lines_of_witness, is_closed = served.exchange(witness, b"")
         assert not is_closed
         assert SERVER_MESSAGE.decode(lines_of_witness.splitlines()[-1]).text == "still here"  # type: ignore[union-attr]

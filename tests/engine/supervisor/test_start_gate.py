@@ -29,7 +29,7 @@ from engine.runs.launch import start_supervisor
 from engine.runs.queue import holders, move, waiting
 from engine.supervisor.endpoint import remove_stale_sockets
 from tests.engine.cli.terminal import footplate
-from tests.engine.supervisor.supervised import Start, Supervised, gone, make_images, wait_until
+from tests.engine.supervisor.supervised import Start, Supervised, has_exited, make_images, wait_until
 
 
 def has(run: RunFolder, kind: type[AnyEvent], **values: object) -> bool:
@@ -88,9 +88,9 @@ ENDS: dict[str, Callable[[Supervised], None]] = {
 }
 
 
-@pytest.mark.parametrize(("how", "words"), [("stopped", ("spawn",)), ("failed", ()), ("interrupted", ())])
-def test_run_waits_for_a_device_until_the_other_run_ends(start: Start, how: str, words: tuple[str, ...]) -> None:
-    first = start("forever", 1, *words)
+@pytest.mark.parametrize(("how", "arguments"), [("stopped", ("spawn",)), ("failed", ()), ("interrupted", ())])
+def test_run_waits_for_a_device_until_the_other_run_ends(start: Start, how: str, arguments: tuple[str, ...]) -> None:
+    first = start("forever", 1, *arguments)
     wait_for_training(first)
     assert not has_inherited_ticket(first)
     second = start("forever")
@@ -143,7 +143,7 @@ def test_queued_run_is_removed_without_importing_torch(start: Start, capsys: pyt
     wait_until(lambda: psutil.Process(pid).num_threads() == 1, "its thread to end")
     assert main(["queue", "remove", run.run_id]) == 0
     assert capsys.readouterr().out == f"{run.run_id} is no longer in the queue; it is stopped.\n"
-    wait_until(lambda: gone(pid), "the supervisor to go")
+    wait_until(lambda: has_exited(pid), "the supervisor to go")
     assert not run.worker_log(0).exists()
     assert waiting() == []
     assert first.run.state() == "running"
@@ -157,8 +157,8 @@ def test_queue_continues_after_every_outcome(tmp_path: Path) -> None:
     small = ("--model", "mnist_cnn", "--batch-size", "8", "--detach")
     long = ("--epochs", "100000")
 
-    def train(*words: str) -> RunFolder:
-        answer = footplate("train", images, *small, *words)
+    def train(*arguments: str) -> RunFolder:
+        answer = footplate("train", images, *small, *arguments)
         assert answer.code == 0, answer.err
         run = find_run(answer.out.strip())
         assert run is not None
@@ -170,10 +170,10 @@ def test_queue_continues_after_every_outcome(tmp_path: Path) -> None:
     killed, ending, last = train(*long), train("--epochs", "1"), train(*long)
     wait_until(lambda: failing.state() == "failed", "the first to fail")
     wait_until(lambda: has(killed, StepMetrics), "the second to train")
-    beside = train(*long, "--start", "at_once")
-    wait_until(lambda: has(beside, StepMetrics), "one to train beside the second")
-    stop(beside)
-    wait_until(lambda: beside.state() == "stopped", "that one to stop")
+    immediate = train(*long, "--start", "at_once")
+    wait_until(lambda: has(immediate, StepMetrics), "one to train beside the second")
+    stop(immediate)
+    wait_until(lambda: immediate.state() == "stopped", "that one to stop")
     assert (killed.state(), ending.state(), last.state()) == ("running", "waiting", "waiting")
     supervisor = killed.supervisor()
     assert supervisor is not None

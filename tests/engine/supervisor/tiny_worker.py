@@ -37,10 +37,10 @@ class Tiny:
         self.channel = channel
         self.frames = Frames()
 
-    def say(self, message: AnyEvent | Heartbeat | WorkerDone) -> None:
+    def send(self, message: AnyEvent | Heartbeat | WorkerDone) -> None:
         self.channel.sendall(ENCODE.encode(message) + b"\n")
 
-    def told_to_stop(self, wait_s: float) -> bool:
+    def stop_requested(self, wait_s: float) -> bool:
         if not select.select([self.channel], [], [], wait_s)[0]:
             return False
         data = self.channel.recv(4096)
@@ -48,10 +48,10 @@ class Tiny:
 
     def train(self, steps: int, wait_s: float = 0.0) -> bool:
         for step in range(1, steps + 1):
-            if self.told_to_stop(wait_s):
+            if self.stop_requested(wait_s):
                 return True
             if self.spec.rank == 0:
-                self.say(step_metrics(step))
+                self.send(step_metrics(step))
         return False
 
     @property
@@ -63,7 +63,7 @@ class Tiny:
     def learn(self, epochs: int) -> None:
         """Report epochs of ten steps, each with a loss 10 % lower than the one before."""
         done = epochs * (self.attempt - 1)
-        self.say(
+        self.send(
             Planned(
                 epochs=epochs, from_step=10 * done, steps_per_epoch=10, train_images=320, val_images=100,
                 classes=("a", "b"), image_size=28, parameters=1, trainable_parameters=1,
@@ -71,17 +71,17 @@ class Tiny:
         )  # fmt: skip
         for epoch in range(done + 1, done + epochs + 1):
             loss = 0.9**epoch
-            self.say(msgspec.structs.replace(step_metrics(10 * epoch), epoch=epoch, loss=loss))
+            self.send(msgspec.structs.replace(step_metrics(10 * epoch), epoch=epoch, loss=loss))
             measures = {"top1": 1 - loss / 2, "loss": loss}
-            self.say(Validation(epoch=epoch, step=10 * epoch, measures=measures, images=100, seconds=0.1))
+            self.send(Validation(epoch=epoch, step=10 * epoch, measures=measures, images=100, seconds=0.1))
 
     def save(self, step: int) -> None:
         Path(self.spec.run_folder, "checkpoints", "last.pt").write_bytes(b"weights")
-        self.say(CheckpointSaved(kind="last", path="checkpoints/last.pt", epoch=1, step=step, bytes=7, seconds=0.0))
+        self.send(CheckpointSaved(kind="last", path="checkpoints/last.pt", epoch=1, step=step, bytes=7, seconds=0.0))
 
     def fail(self, kind: FailureKind, step: int) -> int:
         """Report a failure like a real worker."""
-        self.say(Failed(cause=f"a failure of the kind {kind}", rank=self.spec.rank, step=step, kind=kind))
+        self.send(Failed(cause=f"a failure of the kind {kind}", rank=self.spec.rank, step=step, kind=kind))
         return 1
 
 
@@ -102,7 +102,7 @@ def run(spec: WorkerSpec, channel: socket.socket) -> int:  # noqa: PLR0912  (a c
     tiny = Tiny(spec, channel)
     checkpoint = Path(spec.job.checkpoints.resume_from).name or "nothing"
     print(f"rank {spec.rank} of {spec.world_size} begins from {checkpoint}, past step {spec.skip_to}", flush=True)
-    tiny.say(EpochStarted(epoch=1))
+    tiny.send(EpochStarted(epoch=1))
     stopped = False
     match behaviour:
         case "train":
@@ -111,18 +111,18 @@ def run(spec: WorkerSpec, channel: socket.socket) -> int:  # noqa: PLR0912  (a c
             stopped = tiny.train(10**9, 0.01)
         case "flood":
             for step in range(1, int(number) + 1):
-                tiny.say(step_metrics(step))
+                tiny.send(step_metrics(step))
                 if step % 1000 == 0:
-                    tiny.say(LogLine(text=f"after step {step}"))
-            stopped = tiny.told_to_stop(600.0)
+                    tiny.send(LogLine(text=f"after step {step}"))
+            stopped = tiny.stop_requested(600.0)
         case "learn":
             tiny.learn(int(number))
         case "learn_and_wait":
             tiny.learn(int(number))
-            stopped = tiny.told_to_stop(600.0)
+            stopped = tiny.stop_requested(600.0)
         case "deaf":
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
-            tiny.say(LogLine(text="deaf"))
+            tiny.send(LogLine(text="deaf"))
             time.sleep(600)
         case "exit" if spec.rank == spec.world_size - 1:
             print("the last words", file=sys.stderr, flush=True)
@@ -131,7 +131,7 @@ def run(spec: WorkerSpec, channel: socket.socket) -> int:  # noqa: PLR0912  (a c
             raise ValueError("a fault of mine")
         case "lost" if spec.rank == 0:
             # As a rank in a collective does when another one dies: it reports, and a moment before that one's end.
-            tiny.say(Failed(cause="gloo: Connection closed by peer", rank=0))
+            tiny.send(Failed(cause="gloo: Connection closed by peer", rank=0))
             return 1
         case "lost":
             os.kill(os.getpid(), signal.SIGKILL)
@@ -153,12 +153,12 @@ def run(spec: WorkerSpec, channel: socket.socket) -> int:  # noqa: PLR0912  (a c
         case "save_and_die" | "memory" | "not_finite":
             stopped = tiny.train(20, 0.005)
         case "linger":
-            tiny.say(WorkerDone(stopped=False, best={}, best_epoch=None))
+            tiny.send(WorkerDone(stopped=False, best={}, best_epoch=None))
             channel.close()
             time.sleep(600)
         case "child":
             child = subprocess.Popen(["sleep", "600"])
-            tiny.say(LogLine(text=f"child {child.pid}"))
+            tiny.send(LogLine(text=f"child {child.pid}"))
             os._exit(3)
         case "garbage":
             channel.sendall(b"what is this\n")
@@ -167,5 +167,5 @@ def run(spec: WorkerSpec, channel: socket.socket) -> int:  # noqa: PLR0912  (a c
             stopped = tiny.train(10**9, 0.01)
     if spec.rank == 0:
         tiny.save(1)
-    tiny.say(WorkerDone(stopped=stopped, best={"top1": 0.5} if spec.rank == 0 else {}, best_epoch=1))
+    tiny.send(WorkerDone(stopped=stopped, best={"top1": 0.5} if spec.rank == 0 else {}, best_epoch=1))
     return 0

@@ -33,7 +33,7 @@ from engine.runs.notices import KINDS, Notice, NoticeSettings, save_notices, set
 from engine.supervisor.notices import desktop
 from engine.supervisor.notices.run_notices import STALL_S, Notices
 from engine.supervisor.notices.sending import TermHandler, send
-from tests.engine.supervisor.supervised import PATIENCE_S, ROOT, Start, gone, wait_until
+from tests.engine.supervisor.supervised import PATIENCE_S, ROOT, Start, has_exited, wait_until
 
 COMMAND = 'printf "%s: %s / %s\\n" "$FOOTPLATE_NOTICE" "$FOOTPLATE_TITLE" "$FOOTPLATE_TEXT" >> "$FOOTPLATE_FOLDER/sent"'
 ALL = dict.fromkeys(KINDS, True)
@@ -149,7 +149,7 @@ def test_notices_describe_events(event: AnyEvent, expected: str | None) -> None:
 
 
 @pytest.mark.parametrize("kind", ["ended", "failed", "restarted"])
-def test_notices_respect_the_wanted_kinds(kind: str) -> None:
+def test_notices_respect_the_chosen_kinds(kind: str) -> None:
     run = recording(**(dict.fromkeys(KINDS, False) | {kind: True}))
     run.emit(restarting(), FAILED if kind == "failed" else DONE)
     assert [line.partition(":")[0] for line in run.recorded] == [kind]
@@ -280,7 +280,7 @@ def test_command_is_killed_with_its_children_after_the_timeout(tmp_path: Path) -
     result = send(command_notice(f"sleep 600 & echo $! > {tmp_path}/child; sleep 600", tmp_path), timeout_s=2.0)
     assert "had not finished after 2 s and was killed" in result.command_problem
     child = int((tmp_path / "child").read_text())
-    wait_until(lambda: gone(child), "the child to end")
+    wait_until(lambda: has_exited(child), "the child to end")
 
 
 def test_command_may_leave_a_background_process(tmp_path: Path) -> None:
