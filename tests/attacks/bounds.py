@@ -24,7 +24,7 @@ class Inspection(NamedTuple):
     cpu_s: float
 
     @property
-    def report(self) -> str:
+    def texts(self) -> str:
         """All texts that the user sees."""
         return "\n".join(f"{each['message']} {each['remedy']}" for each in self.report["problems"])
 

@@ -27,7 +27,7 @@ def test_cloud_that_crashes_decoder_is_named(tmp_path: Path) -> None:
 
     inspection = inspect(tmp_path, "points")
 
-    assert inspection.report == "train/1.laz crashes the program that reads it (SIGABRT). Rewrite it, or remove it."
+    assert inspection.texts == "train/1.laz crashes the program that reads it (SIGABRT). Rewrite it, or remove it."
 
 
 def test_training_with_crashing_cloud_is_refused(tmp_path: Path) -> None:
@@ -59,4 +59,4 @@ def test_image_that_crashes_decoder_is_named(tmp_path: Path, monkeypatch: pytest
 
     inspection = inspect(folder, "classes")
 
-    assert inspection.report == "dogs/torn.png crashes the program that reads it (SIGABRT). Rewrite it, or remove it."
+    assert inspection.texts == "dogs/torn.png crashes the program that reads it (SIGABRT). Rewrite it, or remove it."

@@ -41,7 +41,7 @@ def test_hostile_folder_is_inspected_at_bounded_cost(folder: Path, name: str) ->
 
     inspection = inspect(folder, hostile.task)
 
-    assert hostile.culprit in inspection.report
+    assert hostile.culprit in inspection.texts
     assert "Traceback" not in inspection.errors
     assert inspection.resident_bytes < MAX_BYTES
     assert inspection.cpu_s < MAX_CPU_S

@@ -93,12 +93,12 @@ GROUPS = {"0.weight": Group(0.5), "0.bias": Group(0.5, decays=False), "1.bias": 
 
 @pytest.mark.parametrize("kernel", ["fused", "foreach", "for_loop"])
 def test_groups_match_torch_exactly(kernel: str) -> None:
-    ours, theirs = _model(), _model()
+    actual, expected = _model(), _model()
     job = Job.from_fields(
         optimizer="adamw", learning_rate=0.01, weight_decay=0.1, schedule="none", optimizer_kernel=kernel
     )
-    optimizer_step = OptimizerStep(list(ours.named_parameters()), job, 4, CPU, groups=GROUPS)
-    named = dict(theirs.named_parameters())
+    optimizer_step = OptimizerStep(list(actual.named_parameters()), job, 4, CPU, groups=GROUPS)
+    named = dict(expected.named_parameters())
     plain = torch.optim.AdamW(
         [
             {"params": [named["0.weight"]], "lr": 0.005, "weight_decay": 0.1},
@@ -110,11 +110,11 @@ def test_groups_match_torch_exactly(kernel: str) -> None:
         foreach=kernel == "foreach",
     )
     for _ in range(3):
-        _step(ours, optimizer_step)
+        _step(actual, optimizer_step)
         plain.zero_grad()
-        theirs(torch.ones(2, 5)).square().sum().backward()
+        expected(torch.ones(2, 5)).square().sum().backward()
         plain.step()
-    assert all(map(torch.equal, ours.parameters(), theirs.parameters()))
+    assert all(map(torch.equal, actual.parameters(), expected.parameters()))
     assert optimizer_step.learning_rate == 0.01
 
 
@@ -157,8 +157,8 @@ def test_state_resumes_exactly(optimizer: str) -> None:
         _step(first, one)
         _step(second, two)
     assert two.learning_rate == one.learning_rate
-    for ours, theirs in zip(first.parameters(), second.parameters(), strict=True):
-        assert torch.equal(ours, theirs)
+    for actual, expected in zip(first.parameters(), second.parameters(), strict=True):
+        assert torch.equal(actual, expected)
 
 
 def test_loaded_state_takes_memory_format() -> None:
@@ -205,18 +205,18 @@ def test_schedule_can_be_set_to_any_step() -> None:
 
 
 def test_gradients_accumulate_until_the_step() -> None:
-    whole, parts = _model(), _model()
-    one, two = _optimizer_step(whole), _optimizer_step(parts)
+    complete, parts = _model(), _model()
+    one, two = _optimizer_step(complete), _optimizer_step(parts)
     inputs = torch.randn(8, 5)
     one.zero_grad()
-    one.backward(whole(inputs).square().sum() / 8)
+    one.backward(complete(inputs).square().sum() / 8)
     one.step()
     two.zero_grad()
     for chunk in inputs.chunk(4):
         two.backward(parts(chunk).square().sum() / 8)
     two.step()
-    for ours, theirs in zip(whole.parameters(), parts.parameters(), strict=True):
-        torch.testing.assert_close(ours, theirs, rtol=1e-6, atol=1e-7)
+    for actual, expected in zip(complete.parameters(), parts.parameters(), strict=True):
+        torch.testing.assert_close(actual, expected, rtol=1e-6, atol=1e-7)
 
 
 def _clipped(limit: float) -> nn.Module:
@@ -285,9 +285,9 @@ def test_clipping_uses_norm_of_all_ranks() -> None:
         optimizer_step.step()
         return [parameter.grad for _, parameter in held if parameter.grad is not None]
 
-    found = [gradient for part in _on_ranks(work, 3) for gradient in part]
-    for ours, theirs in zip(found, expected, strict=True):
-        torch.testing.assert_close(ours, theirs, rtol=1e-6, atol=0)
+    found = [gradient for gradients in _on_ranks(work, 3) for gradient in gradients]
+    for actual, gradient in zip(found, expected, strict=True):
+        torch.testing.assert_close(actual, gradient, rtol=1e-6, atol=0)
 
 
 def test_scaler_skips_on_all_ranks_if_one_overflows() -> None:
@@ -323,11 +323,11 @@ def test_loss_scale_is_restored() -> None:
         for parameter in model.parameters():
             parameter.grad = optimizer_step.scale(torch.full_like(parameter, math.inf if overflows else 1.0))
         optimizer_step.step()
-    kept = optimizer_step.state_dict()
-    assert (kept["scaler"]["scale"], kept["scaler"]["_growth_tracker"]) == (16384.0, 1)
+    state = optimizer_step.state_dict()
+    assert (state["scaler"]["scale"], state["scaler"]["_growth_tracker"]) == (16384.0, 1)
     again = _optimizer_step(model, precision="fp16")
-    again.load_state_dict(copy.deepcopy(kept))
-    assert again.state_dict()["scaler"] == kept["scaler"]
+    again.load_state_dict(copy.deepcopy(state))
+    assert again.state_dict()["scaler"] == state["scaler"]
     assert float(again.scale(torch.ones(()))) == 16384.0
 
 
@@ -342,13 +342,13 @@ def test_averages_replace_weights_temporarily() -> None:
     places = [parameter.data_ptr() for parameter in model.parameters()]
     with optimizer_step.averaged():
         assert [parameter.data_ptr() for parameter in model.parameters()] == places
-        for ours, theirs in zip(model.parameters(), average, strict=True):
-            torch.testing.assert_close(ours.detach(), theirs, rtol=1e-6, atol=1e-7)
+        for actual, expected in zip(model.parameters(), average, strict=True):
+            torch.testing.assert_close(actual.detach(), expected, rtol=1e-6, atol=1e-7)
     assert all(map(torch.equal, model.parameters(), weights))
     held = optimizer_step.state_dict()["ema"]
     assert list(held) == [name for name, _ in model.named_parameters()]
-    for ours, theirs in zip(held.values(), average, strict=True):
-        torch.testing.assert_close(ours, theirs, rtol=1e-6, atol=1e-7)
+    for actual, expected in zip(held.values(), average, strict=True):
+        torch.testing.assert_close(actual, expected, rtol=1e-6, atol=1e-7)
 
 
 def test_averages_ramp_up() -> None:
@@ -361,8 +361,8 @@ def test_averages_ramp_up() -> None:
         average = [
             decay * old + (1 - decay) * new.detach() for old, new in zip(average, model.parameters(), strict=True)
         ]
-    for ours, theirs in zip(optimizer_step.state_dict()["ema"].values(), average, strict=True):
-        torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-7)
+    for actual, expected in zip(optimizer_step.state_dict()["ema"].values(), average, strict=True):
+        torch.testing.assert_close(actual, expected, rtol=1e-5, atol=1e-7)
 
 
 def test_averages_include_batchnorm_statistics() -> None:
@@ -412,18 +412,18 @@ def test_merge_states_gives_the_full_state() -> None:
     model = _model()
     optimizer_step = _optimizer_step(model, ema_decay=0.5)
     _step(model, optimizer_step)
-    whole = optimizer_step.state_dict()
+    complete = optimizer_step.state_dict()
     parts = []
     for held in (list(model.named_parameters())[:2], list(model.named_parameters())[2:]):
-        part = OptimizerStep(held, Job.from_fields(ema_decay=0.5, ema_ramp=0), 4, CPU)
-        part.load_state_dict(whole)
-        parts.append(part.state_dict())
+        restored = OptimizerStep(held, Job.from_fields(ema_decay=0.5, ema_ramp=0), 4, CPU)
+        restored.load_state_dict(complete)
+        parts.append(restored.state_dict())
     again = merge_states(parts)
-    assert list(again["state"]) == list(whole["state"])
-    for name, state in whole["state"].items():
+    assert list(again["state"]) == list(complete["state"])
+    for name, state in complete["state"].items():
         assert torch.equal(again["state"][name]["momentum_buffer"], state["momentum_buffer"])
-        assert torch.equal(again["ema"][name], whole["ema"][name])
-    assert again["schedule"] == whole["schedule"] == 1
+        assert torch.equal(again["ema"][name], complete["ema"][name])
+    assert again["schedule"] == complete["schedule"] == 1
 
 
 SKIPPING: dict[str, Any] = {"on_not_finite": "skip", "optimizer": "adamw", "learning_rate": 0.01, "ema_decay": 0.5}
@@ -472,22 +472,22 @@ def test_scaler_ignores_nonfinite_loss(loss: float, gradient: float) -> None:
 
 @pytest.mark.parametrize("optimizer", ["sgd", "adam", "adamw"])
 def test_frozen_parameters_do_not_move_until_released(optimizer: str) -> None:
-    model, begun = _model(), _model()
+    model, initial = _model(), _model()
     fields = {"optimizer": optimizer, "weight_decay": 0.1, "schedule": "none", "freeze_epochs": 1}
     optimizer_step = OptimizerStep(
         list(model.named_parameters()), Job.from_fields(**fields), 4, CPU, frozen={"0.weight", "0.bias"}
     )
     for _ in range(3):
         _step(model, optimizer_step)
-    assert not differences(model[0].state_dict(), begun[0].state_dict())
-    assert differences(model[1].state_dict(), begun[1].state_dict())
+    assert not differences(model[0].state_dict(), initial[0].state_dict())
+    assert differences(model[1].state_dict(), initial[1].state_dict())
     plain = copy.deepcopy(model)
     fresh = _optimizer_step(plain, **fields)
     optimizer_step.release()
     _step(plain, fresh)
     _step(model, optimizer_step)
     assert not differences(model[0].state_dict(), plain[0].state_dict())
-    assert differences(model[0].state_dict(), begun[0].state_dict())
+    assert differences(model[0].state_dict(), initial[0].state_dict())
 
 
 _OTHERWISE = {

@@ -77,11 +77,11 @@ def test_stages_of_full_device_do_not_fit() -> None:
 
 
 def test_recomputed_stage_retains_only_inputs() -> None:
-    kept = cut_of([1, 1], cuts=("p0",))
-    recomputed = msgspec.structs.replace(kept, recomputed=True)
-    assert stages(kept)[1].memory_bytes == 100 * 12 + 8 * (1000 + 10)
+    retaining = cut_of([1, 1], cuts=("p0",))
+    recomputed = msgspec.structs.replace(retaining, recomputed=True)
+    assert stages(retaining)[1].memory_bytes == 100 * 12 + 8 * (1000 + 10)
     assert stages(recomputed)[1].memory_bytes == 100 * 12 + 8 * 10 + 1000
-    assert [stage.seconds for stage in stages(kept)] == [3, 3]
+    assert [stage.seconds for stage in stages(retaining)] == [3, 3]
     assert [stage.seconds for stage in stages(recomputed)] == [4, 4]
 
 
@@ -139,7 +139,7 @@ def test_automatic_balances_phases_separately(passes: list[tuple[int, int]], pla
 
     def step(ends: Sequence[int]) -> int:
         spans = list(itertools.pairwise((0, *ends, len(passes))))
-        return sum(max(sum(each[kind] for each in passes[begin:end]) for begin, end in spans) for kind in (0, 1))
+        return sum(max(sum(each[kind] for each in passes[start:end]) for start, end in spans) for kind in (0, 1))
 
     chosen = [int(place.removeprefix("p")) + 1 for place in best_cuts(cut)]
     assert step(chosen) == min(map(step, itertools.combinations(range(1, len(passes)), places - 1)))
@@ -181,10 +181,10 @@ _BYTES = st.integers(0, 2000)
 
 
 @st.composite
-def _cuts(draw: st.DrawFn, places: tuple[tuple[int, ...], ...], most: int) -> Cut:
+def _cuts(draw: st.DrawFn, places: tuple[tuple[int, ...], ...], max_segments: int) -> Cut:
     stage_ranks = draw(st.sampled_from(places))
     devices = max(stage_ranks) + 1
-    count = draw(st.integers(len(stage_ranks), max(most, len(stage_ranks))))
+    count = draw(st.integers(len(stage_ranks), max(max_segments, len(stage_ranks))))
     segments = tuple(
         Segment(
             split_point=f"p{number}" if number < count - 1 else "",
@@ -248,11 +248,11 @@ def test_automatic_takes_better_of_two_starts() -> None:
     costs = [3, 1, 2, 8, 3, 3, 2, 3, 2, 8, 1, 8, 1, 2, 1, 1, 8]
     sizes = [5, 2, 5, 1, 1, 5, 20, 1, 5, 20, 5, 2, 20, 20, 5, 1, 1]
 
-    def seconds(_stage: int, begin: int, end: int) -> float:
-        return sum(costs[begin:end])
+    def seconds(_stage: int, start: int, end: int) -> float:
+        return sum(costs[start:end])
 
-    def memory(_stage: int, begin: int, end: int) -> float:
-        return sum(sizes[begin:end])
+    def memory(_stage: int, start: int, end: int) -> float:
+        return sum(sizes[start:end])
 
     found = divide(Question(len(costs), (0, 1, 2, 2, 1, 0), seconds, seconds, memory, (42.4,) * 3))
     assert found.excess < 0.07  # from the division whose slowest stage is fastest it is 0.085

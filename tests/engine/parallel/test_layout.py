@@ -19,10 +19,10 @@ from engine.strategies.pipelining.schedules import MULTI, SINGLE
 SCHEDULES = st.sampled_from(FIELDS["pipeline_schedule"].choices)
 
 
-def made_by_torch(schedule: str, microbatches: int, devices: int, places: tuple[int, ...]) -> Any:
+def torch_schedule(schedule: str, microbatches: int, devices: int, places: tuple[int, ...]) -> Any:
     """Torch's schedule of the first device's stages; ValueError where it cannot go with so many microbatches."""
     # A schedule is made of a rank's stages, of which it reads no more than this before its first step.
-    own: list[Any] = [
+    stages: list[Any] = [
         SimpleNamespace(
             group_size=devices,
             group_rank=0,
@@ -36,8 +36,8 @@ def made_by_torch(schedule: str, microbatches: int, devices: int, places: tuple[
         if place == 0
     ]
     if schedule in SINGLE:
-        return SINGLE[schedule](own[0], microbatches, loss_fn=sum)
-    return MULTI[schedule](own, microbatches, loss_fn=sum)
+        return SINGLE[schedule](stages[0], microbatches, loss_fn=sum)
+    return MULTI[schedule](stages, microbatches, loss_fn=sum)
 
 
 @pytest.mark.parametrize("devices", [1, 2, 3, 4])
@@ -46,7 +46,7 @@ def test_fits_agrees_with_torch(schedule: str, devices: int) -> None:
     places = stage_ranks(schedule, devices, None)
     for microbatches in range(1, 18):
         try:
-            made_by_torch(schedule, microbatches, devices, places)
+            torch_schedule(schedule, microbatches, devices, places)
         except ValueError:
             assert not fits(schedule, microbatches, devices), microbatches
         else:
@@ -57,8 +57,8 @@ def test_fits_agrees_with_torch(schedule: str, devices: int) -> None:
 def test_stage_ranks_match_torch_schedules(schedule: str) -> None:
     for devices in (2, 3, 4):
         places = stage_ranks(schedule, devices, None)
-        made = made_by_torch(schedule, devices * 2, devices, places)
-        for rank, actions in made.pipeline_order.items():
+        schedule_object = torch_schedule(schedule, devices * 2, devices, places)
+        for rank, actions in schedule_object.pipeline_order.items():
             computed = {action.stage_index for action in actions if action is not None}
             assert computed == {stage for stage, place in enumerate(places) if place == rank}
 

@@ -20,10 +20,10 @@ _TORCHS = {
 }
 
 
-def _most_kept(schedule: str, microbatches: int, devices: int, places: tuple[int, ...]) -> tuple[int, ...]:
+def _peaks(schedule: str, microbatches: int, devices: int, places: tuple[int, ...]) -> tuple[int, ...]:
     """Counted in the order that torch would go by: up with each forward pass, down with the last backward pass."""
     # A schedule is made of a rank's stages, of which it reads no more than this before its first step.
-    own: list[Any] = [
+    stages: list[Any] = [
         SimpleNamespace(
             group_size=devices, group_rank=0, num_stages=len(places), stage_index=stage, is_last=False,
             submod=nn.Identity(),
@@ -31,19 +31,19 @@ def _most_kept(schedule: str, microbatches: int, devices: int, places: tuple[int
         for stage, place in enumerate(places)
         if place == 0
     ]  # fmt: skip
-    order = _TORCHS[schedule](own, microbatches).pipeline_order
-    kept: Counter[int] = Counter()
-    most: Counter[int] = Counter()
+    order = _TORCHS[schedule](stages, microbatches).pipeline_order
+    held: Counter[int] = Counter()
+    peaks: Counter[int] = Counter()
     for actions in order.values():
         for action in filter(None, actions):
             kind = action.computation_type.value
             if kind == "F":
-                kept[action.stage_index] += 1
+                held[action.stage_index] += 1
             elif kind in ("B", "W"):
-                kept[action.stage_index] -= 1
-            most[action.stage_index] = max(most[action.stage_index], kept[action.stage_index])
-    assert not any(kept.values())
-    return tuple(most[stage] for stage in range(len(places)))
+                held[action.stage_index] -= 1
+            peaks[action.stage_index] = max(peaks[action.stage_index], held[action.stage_index])
+    assert not any(held.values())
+    return tuple(peaks[stage] for stage in range(len(places)))
 
 
 @pytest.mark.parametrize("devices", [1, 2, 3, 4])
@@ -53,7 +53,7 @@ def test_in_flight_matches_torch_schedules(schedule: str, devices: int) -> None:
     for per_device in (2, 3) if schedule == "interleaved_1f1b" else (None,):
         places = stage_ranks(schedule, devices, per_device)
         for microbatches in filter(lambda count: fits(schedule, count, devices), range(1, 18)):
-            expected = _most_kept(schedule, microbatches, devices, places)
+            expected = _peaks(schedule, microbatches, devices, places)
             assert in_flight(schedule, microbatches, places) == expected, microbatches
             tried += 1
     assert tried > 5

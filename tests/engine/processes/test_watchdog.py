@@ -198,7 +198,7 @@ def test_slow_step_of_all_ranks_warns_first() -> None:
     assert isinstance(ranks.run(5)[-1], Failed)
 
 
-@pytest.mark.parametrize("beat", [at("save", standing="working"), at("", standing="working")])
+@pytest.mark.parametrize("heartbeat", [at("save", standing="working"), at("", standing="working")])
 def test_preparing_and_saving_only_warn(heartbeat: Heartbeat) -> None:
     ranks = Ranks(heartbeat, AGREE)
     events = ranks.run(5000)

@@ -114,20 +114,20 @@ def _is_statistic(name: str) -> bool:
 def _same(one: Any, other: Any, *, exactly: bool, statistics: bool = True) -> None:
     assert len(one.losses) == len(other.losses) > 0
     assert one.losses == pytest.approx(other.losses, rel=1e-6, abs=1e-7)
-    ours, theirs = _weights(one, statistics=statistics), _weights(other, statistics=statistics)
-    assert list(ours) == list(theirs)
-    for name, tensor in ours.items():
+    actual, expected = _weights(one, statistics=statistics), _weights(other, statistics=statistics)
+    assert list(actual) == list(expected)
+    for name, tensor in actual.items():
         if exactly:
-            assert torch.equal(tensor, theirs[name]), name
+            assert torch.equal(tensor, expected[name]), name
         else:
-            torch.testing.assert_close(tensor, theirs[name], rtol=1e-5, atol=1e-7)
+            torch.testing.assert_close(tensor, expected[name], rtol=1e-5, atol=1e-7)
 
 
 def test_accumulation_trains_equally(job: Make, start: Start, model_file: Write) -> None:
     fields = model_file(PLAIN) | {"epochs": 2}
-    whole = start(job(**fields), every_step=True).completed()
+    single = start(job(**fields), every_step=True).completed()
     parts = start(job(accumulation=5, **fields), every_step=True).completed()
-    _same(parts, whole, exactly=False)
+    _same(parts, single, exactly=False)
 
 
 VARIATIONS: dict[str, dict[str, Any]] = {

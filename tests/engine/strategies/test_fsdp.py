@@ -24,11 +24,13 @@ def checkpoint(group: Any, name: str = "last") -> Any:
     return torch.load(group.folder / f"checkpoints/{name}.pt", weights_only=True)
 
 
-def assert_equal(ours: dict[str, Tensor], theirs: dict[str, Tensor], rtol: float = 0.0) -> None:
+def assert_equal(actual: dict[str, Tensor], expected: dict[str, Tensor], rtol: float = 0.0) -> None:
     """The same names in the same order, and the same values: bit for bit if `rtol` is 0."""
-    assert list(ours) == list(theirs)
-    for name, tensor in ours.items():
-        torch.testing.assert_close(tensor, theirs[name], rtol=rtol, atol=rtol / 100, msg=lambda m, n=name: f"{n}: {m}")
+    assert list(actual) == list(expected)
+    for name, tensor in actual.items():
+        torch.testing.assert_close(
+            tensor, expected[name], rtol=rtol, atol=rtol / 100, msg=lambda m, n=name: f"{n}: {m}"
+        )
 
 
 def assert_same_training(group: Any, single: Any, rtol: float = 0.0) -> None:
@@ -36,12 +38,12 @@ def assert_same_training(group: Any, single: Any, rtol: float = 0.0) -> None:
     np.testing.assert_allclose(group.losses, single.losses, rtol=max(rtol, 1e-6))
     for one, other in zip(group.of(Validation), single.of(Validation), strict=True):
         assert one.measures == pytest.approx(other.measures, rel=max(rtol, 1e-6), abs=1e-7)  # fp32 resolves 1.2e-7
-    ours, theirs = checkpoint(group), checkpoint(single)
-    assert_equal(ours["model"], theirs["model"], rtol)
-    assert list(ours["optimizer"]["state"]) == list(theirs["optimizer"]["state"])
-    for name, state in ours["optimizer"]["state"].items():
-        assert_equal(state, theirs["optimizer"]["state"][name], rtol)
-    assert_equal(ours["optimizer"]["ema"], theirs["optimizer"]["ema"], rtol)
+    actual, expected = checkpoint(group), checkpoint(single)
+    assert_equal(actual["model"], expected["model"], rtol)
+    assert list(actual["optimizer"]["state"]) == list(expected["optimizer"]["state"])
+    for name, state in actual["optimizer"]["state"].items():
+        assert_equal(state, expected["optimizer"]["state"][name], rtol)
+    assert_equal(actual["optimizer"]["ema"], expected["optimizer"]["ema"], rtol)
     assert_equal(checkpoint(group, "best"), checkpoint(single, "best"), rtol)
 
 
@@ -201,11 +203,11 @@ def test_fsdp_checkpoint_loads_elsewhere(job: Make, start: Start, model_file: Wr
         losses += leg.losses
         before = {"resume_from": str(leg.folder / "checkpoints/last.pt")}
     np.testing.assert_allclose(losses, straight.losses, rtol=1e-6)
-    ours, theirs = checkpoint(leg), checkpoint(straight)
-    assert_equal(ours["model"], theirs["model"])
-    for name, state in ours["optimizer"]["state"].items():
-        assert_equal(state, theirs["optimizer"]["state"][name])
-    assert_equal(ours["optimizer"]["ema"], theirs["optimizer"]["ema"])
+    actual, expected = checkpoint(leg), checkpoint(straight)
+    assert_equal(actual["model"], expected["model"])
+    for name, state in actual["optimizer"]["state"].items():
+        assert_equal(state, expected["optimizer"]["state"][name])
+    assert_equal(actual["optimizer"]["ema"], expected["optimizer"]["ema"])
 
 
 def test_fsdp_bf16_keeps_fp32_shards(job: Make, start: Start, model_file: WriteModel) -> None:
@@ -282,12 +284,12 @@ def test_fsdp_reports_model_without_blocks(job: Make, start: Start) -> None:
 def test_fsdp_refuses_unshardable_model(
     job: Make, start: Start, model_file: WriteModel, refused: tuple[str, dict[str, Any], str]
 ) -> None:
-    change, fields, words = refused
+    change, fields, text = refused
     fields |= model_file(LAYER_NORM.replace("self.alias =", f"self.extra = {change}; self.alias ="))
     group = start(job(cpus=2, strategy="fsdp", **fields))
     assert group.finish() == [1, 1]
     failed = group.of(Failed, 0)[0]
-    assert words in failed.cause
+    assert text in failed.cause
     assert "hoose" in failed.cause
 
 

@@ -42,12 +42,12 @@ def test_hybrid_trains_equally(
         job(cpus=4, strategy="ddp_pipeline", pipeline_schedule=schedule, microbatches=4, **fields), every_step=True
     ).completed()
     np.testing.assert_allclose(group.losses, single.losses, rtol=1e-5)
-    ours, theirs = (torch.load(each.folder / "checkpoints/last.pt", weights_only=True) for each in (group, single))
-    assert list(ours["model"]) == list(theirs["model"])
-    for name, tensor in ours["model"].items():
-        torch.testing.assert_close(tensor, theirs["model"][name], rtol=1e-4, atol=1e-6)
-    for part in ("state", "ema"):
-        assert set(ours["optimizer"][part]) == set(theirs["optimizer"][part]) == set(ours["model"])
+    actual, expected = (torch.load(each.folder / "checkpoints/last.pt", weights_only=True) for each in (group, single))
+    assert list(actual["model"]) == list(expected["model"])
+    for name, tensor in actual["model"].items():
+        torch.testing.assert_close(tensor, expected["model"][name], rtol=1e-4, atol=1e-6)
+    for key in ("state", "ema"):
+        assert set(actual["optimizer"][key]) == set(expected["optimizer"][key]) == set(actual["model"])
     for one, another in zip(group.of(Validation), single.of(Validation), strict=True):
         assert one.measures == pytest.approx(another.measures, rel=1e-4)
     (planned,) = group.of(Planned)
@@ -82,15 +82,15 @@ def test_hybrid_replicas_share_statistics(
     job: Make, start: Start, model_file: Callable[[str], dict[str, str]], images: Path
 ) -> None:
     text = PLAIN.replace("nn.ReLU(), nn.Conv2d(8, 8, 3)", "nn.BatchNorm2d(8), nn.ReLU(), nn.Conv2d(8, 8, 3)")
-    made = job(cpus=4, strategy="ddp_pipeline", pipeline_schedule="1f1b", microbatches=3, **model_file(text))
-    group = start(made).completed()
+    requested = job(cpus=4, strategy="ddp_pipeline", pipeline_schedule="1f1b", microbatches=3, **model_file(text))
+    group = start(requested).completed()
     state = torch.load(group.folder / "checkpoints/last.pt", weights_only=True)["model"]
     assert int(state["1.num_batches_tracked"]) == 6 * 3
     namespace: dict[str, Any] = {}
     exec(text, namespace)
     model = namespace["build_model"](3).eval()
     model.load_state_dict(state)
-    mean, std = (np.array(each, np.float32) for each in TASKS[made.task].normalisation(made, 3))
+    mean, std = (np.array(each, np.float32) for each in TASKS[requested.task].normalisation(requested, 3))
     files = [(number, path) for number, name in enumerate(CLASSES) for path in (images / "val" / name).iterdir()]
     inputs = np.stack([(np.asarray(Image.open(path), np.float32) / 255 - mean) / std for _, path in files])
     targets = torch.tensor([number for number, _ in files])

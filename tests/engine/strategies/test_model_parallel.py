@@ -22,11 +22,11 @@ def test_model_parallel_is_exact(job: Make, start: Start) -> None:
     single = start(job(**fields), every_step=True).completed()
     group = start(job(cpus=3, strategy="model_parallel", **fields), every_step=True).completed()
     assert group.losses == single.losses
-    ours, theirs = (
+    actual, expected = (
         torch.load(each.folder / "checkpoints/last.pt", weights_only=True)["model"] for each in (group, single)
     )
-    assert list(ours) == list(theirs)
-    assert not [name for name, tensor in ours.items() if not torch.equal(tensor, theirs[name])]
+    assert list(actual) == list(expected)
+    assert not [name for name, tensor in actual.items() if not torch.equal(tensor, expected[name])]
     for one, another in zip(group.of(Validation), single.of(Validation), strict=True):
         np.testing.assert_allclose(list(one.measures.values()), list(another.measures.values()), rtol=1e-6)
 

@@ -39,13 +39,13 @@ def test_strategy_file_is_offered_checked_and_trained_with(images: Path, tmp_pat
     shutil.copy(ROOT / "footplate.py", tmp_path)
     (tmp_path / "engine/strategies/mirrored.py").write_text(MIRRORED)
 
-    def run(*words: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, *words]
+    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, *arguments]
         return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
 
-    def train(*words: str) -> subprocess.CompletedProcess[str]:
+    def train(*arguments: str) -> subprocess.CompletedProcess[str]:
         job = ("--model", "mnist_cnn", "--image-size", "16", "--epochs", "1", "--start", "at_once")
-        return run("footplate.py", "train", str(images), "--strategy", "mirrored", *job, *words)
+        return run("footplate.py", "train", str(images), "--strategy", "mirrored", *job, *arguments)
 
     assert run("-c", WRITE_ENTRIES).returncode == 0
     assert "mirrored" in run("footplate.py", "catalogue").stdout

@@ -73,12 +73,12 @@ def state_of(group: Any, kind: str = "last") -> dict[str, Any]:
 def assert_same_training(group: Any, other: Any, *, weights_rtol: float = 0.0) -> None:
     """To the last bit, but for the order in which a step's losses are added up to be reported."""
     np.testing.assert_allclose(group.losses, other.losses, rtol=1e-6)
-    ours, theirs = state_of(group), state_of(other)
-    assert list(ours["model"]) == list(theirs["model"])
-    assert set(ours["optimizer"]["state"]) == set(theirs["optimizer"]["state"])
+    actual, expected = state_of(group), state_of(other)
+    assert list(actual["model"]) == list(expected["model"])
+    assert set(actual["optimizer"]["state"]) == set(expected["optimizer"]["state"])
     close = {"rtol": weights_rtol, "atol": weights_rtol / 100}
-    torch.testing.assert_close(ours["model"], theirs["model"], **close)
-    torch.testing.assert_close(ours["optimizer"]["state"], theirs["optimizer"]["state"], **close)
+    torch.testing.assert_close(actual["model"], expected["model"], **close)
+    torch.testing.assert_close(actual["optimizer"]["state"], expected["optimizer"]["state"], **close)
     for one, another in zip(group.of(Validation), other.of(Validation), strict=True):
         assert one.measures == pytest.approx(another.measures, rel=1e-6 + weights_rtol)
 
@@ -92,8 +92,8 @@ def test_pipeline_schedules_train_equally(job: Make, start: Start, model_file: M
     ).completed()
     # The norm of all gradients is added up by stages, which rounds otherwise.
     np.testing.assert_allclose(piped.losses, single.losses, rtol=1e-5)
-    ours, theirs = state_of(piped), state_of(single)
-    for mine, its in ((ours["model"], theirs["model"]), (ours["optimizer"]["ema"], theirs["optimizer"]["ema"])):
+    actual, expected = state_of(piped), state_of(single)
+    for mine, its in ((actual["model"], expected["model"]), (actual["optimizer"]["ema"], expected["optimizer"]["ema"])):
         assert set(mine) == set(its)
         assert mine
         for name, tensor in mine.items():
@@ -159,11 +159,11 @@ def test_pipeline_shares_loss_scale(job: Make, start: Start, model_file: ModelFi
 def test_pipeline_recomputes_exactly(job: Make, start: Start, model_file: ModelFile) -> None:
     fields = {**model_file(NORMS), "cpus": 2, "strategy": "pipeline", "microbatches": 4}
     for schedule in ("1f1b", "interleaved_1f1b"):
-        kept = start(job(pipeline_schedule=schedule, **fields), every_step=True).completed()
-        anew = start(
+        stored = start(job(pipeline_schedule=schedule, **fields), every_step=True).completed()
+        recomputed = start(
             job(pipeline_schedule=schedule, activation_checkpointing=True, **fields), every_step=True
         ).completed()
-        assert_same_training(anew, kept)
+        assert_same_training(recomputed, stored)
 
 
 @pytest.mark.parametrize("schedule", EVERYDAY)
@@ -184,7 +184,7 @@ def test_pipeline_leaves_frozen_stage(job: Make, start: Start, model_file: Model
 @pytest.mark.long
 def test_pipeline_resumes_under_other_schedules(job: Make, start: Start, model_file: ModelFile) -> None:
     fields = {**model_file(NORMS), "ema_decay": 0.9, "schedule": "none"}
-    whole = start(job(accumulation=4, epochs=4, **fields)).completed()
+    uninterrupted = start(job(accumulation=4, epochs=4, **fields)).completed()
     settings: list[dict[str, Any]] = [
         {"cpus": 2, "strategy": "pipeline", "pipeline_schedule": "zbv", "microbatches": 4},
         {"accumulation": 4},
@@ -195,8 +195,8 @@ def test_pipeline_resumes_under_other_schedules(job: Make, start: Start, model_f
     for epochs, setting in enumerate(settings, start=1):
         group = start(job(epochs=epochs, resume_from=last, **fields, **setting)).completed()
         last = str(group.folder / "checkpoints/last.pt")
-    ours, theirs = state_of(group), state_of(whole)
-    for mine, its in ((ours["model"], theirs["model"]), (ours["optimizer"]["ema"], theirs["optimizer"]["ema"])):
+    actual, expected = state_of(group), state_of(uninterrupted)
+    for mine, its in ((actual["model"], expected["model"]), (actual["optimizer"]["ema"], expected["optimizer"]["ema"])):
         for name, tensor in mine.items():
             torch.testing.assert_close(tensor, its[name], rtol=1e-5, atol=1e-6)
 
@@ -211,20 +211,20 @@ def test_pipeline_traces_every_action(job: Make, start: Start, model_file: Model
     places = planned.cut.stage_ranks
     assert event.schedule == schedule
     assert 0 < event.theory < event.bubble < 1
-    begun: dict[tuple[str, int, int], tuple[float, float]] = {}
+    spans: dict[tuple[str, int, int], tuple[float, float]] = {}
     for place, actions in enumerate(event.ranks):
         assert all(places[action.stage] == place for action in actions)
         assert all(one.end_s <= another.begin_s for one, another in itertools.pairwise(actions))
-        begun |= {(each.kind, each.stage, each.microbatch): (each.begin_s, each.end_s) for each in actions}
+        spans |= {(each.kind, each.stage, each.microbatch): (each.begin_s, each.end_s) for each in actions}
     count = len(places) * 4
     divided = schedule in ("zb1p", "zbv")
-    assert Counter(kind for kind, _, _ in begun) == (
+    assert Counter(kind for kind, _, _ in spans) == (
         {"F": count, "I": count, "W": count} if divided else {"F": count, "B": count}
     )
-    for (kind, stage, number), (begin, _) in begun.items():
+    for (kind, stage, number), (start_s, _) in spans.items():
         if kind == "F" and stage:
-            assert begun["F", stage - 1, number][1] <= begin
-    assert max(end for _, end in begun.values()) == pytest.approx(event.span_s)
+            assert spans["F", stage - 1, number][1] <= start_s
+    assert max(end for _, end in spans.values()) == pytest.approx(event.span_s)
 
 
 def test_pipeline_refuses_unknown_cut(job: Make, start: Start, model_file: ModelFile) -> None:
@@ -243,7 +243,7 @@ def test_pipeline_uses_given_cuts(job: Make, start: Start, model_file: ModelFile
 
 
 @pytest.mark.parametrize(
-    ("fields", "words"),
+    ("fields", "text"),
     [
         ({"microbatches": 5}, "equal microbatches"),
         ({"accumulation": 5}, "equal microbatches"),
@@ -251,10 +251,10 @@ def test_pipeline_uses_given_cuts(job: Make, start: Start, model_file: ModelFile
         ({"pipeline_schedule": "zb1p", "activation_checkpointing": True}, "Choose 1F1B"),
     ],
 )
-def test_pipeline_refuses_unsupported_jobs(job: Make, fields: dict[str, Any], words: str) -> None:
-    made = job(cpus=2, strategy="pipeline", **fields)
+def test_pipeline_refuses_unsupported_jobs(job: Make, fields: dict[str, Any], text: str) -> None:
+    requested = job(cpus=2, strategy="pipeline", **fields)
     spec = WorkerSpec(
-        run_folder="", job=made, rank=0, world_size=2, devices=made.parallel.devices, rendezvous="", threads=1
+        run_folder="", job=requested, rank=0, world_size=2, devices=requested.parallel.devices, rendezvous="", threads=1
     )
-    with pytest.raises(StrategyError, match=words):
+    with pytest.raises(StrategyError, match=text):
         STRATEGIES["pipeline"](spec).setup()

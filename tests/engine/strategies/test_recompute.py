@@ -44,7 +44,7 @@ def _train(model: nn.Module, side: int, parts: int = 2) -> list[Tensor]:
     for _ in range(2):
         model.zero_grad()
         chunks = zip(inputs.chunk(parts), targets.chunk(parts), strict=True)
-        waiting = [functional.cross_entropy(model(chunk), wanted) for chunk, wanted in chunks]
+        waiting = [functional.cross_entropy(model(chunk), target) for chunk, target in chunks]
         for loss in waiting:
             loss.backward()
             losses.append(loss.detach())
@@ -63,8 +63,8 @@ def test_recompute_is_exact(name: str) -> None:
     assert list(checkpointed.state_dict()) == list(plain.state_dict())
     expected = _train(plain, 32)
     assert all(map(torch.equal, _train(checkpointed, 32), expected))
-    for (key, ours), theirs in zip(checkpointed.state_dict().items(), plain.state_dict().values(), strict=True):
-        assert torch.equal(ours, theirs), key
+    for (key, actual), expected in zip(checkpointed.state_dict().items(), plain.state_dict().values(), strict=True):
+        assert torch.equal(actual, expected), key
 
 
 def test_recompute_restores_buffers() -> None:
@@ -89,13 +89,13 @@ def test_recompute_restores_buffers() -> None:
     gradients = []
     for model, functions in (
         (plain, [plain[0].forward, plain[1].forward]),
-        (checkpointed, [recomputed(part.forward, part) for part in checkpointed]),
+        (checkpointed, [recomputed(layer.forward, layer) for layer in checkpointed]),
     ):
         outputs = [functions[1](functions[0](inputs)) for _ in range(3)]
         for output in outputs:
             output.square().sum().backward()
         gradients.append([parameter.grad for parameter in model.parameters()])
-        assert [part.count.item() for part in model] == [3, 3]
+        assert [layer.count.item() for layer in model] == [3, 3]
     assert all(map(torch.equal, *gradients))
 
 
@@ -120,19 +120,19 @@ def test_recompute_twice_of_traced_stage() -> None:
     assert all(torch.equal(buffer, after[name]) for name, buffer in stage.named_buffers())
 
 
-def _bytes_kept(function: Callable[[], Tensor], parameters: set[int]) -> int:
+def _saved_bytes(function: Callable[[], Tensor], parameters: set[int]) -> int:
     """What the graph of `function`'s result keeps for the backward pass, without parameters."""
-    kept: dict[int, int] = {}
+    saved: dict[int, int] = {}
 
     def pack(tensor: Tensor) -> Tensor:
         if tensor.data_ptr() not in parameters:
-            kept[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
+            saved[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
         return tensor
 
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
         result = function()
     assert result.requires_grad
-    return sum(kept.values())
+    return sum(saved.values())
 
 
 def test_recompute_saves_memory() -> None:
@@ -140,12 +140,12 @@ def test_recompute_saves_memory() -> None:
     checkpointed = copy.deepcopy(plain)
     checkpoint_blocks(checkpointed)
     inputs = torch.randn(2, 3, 64, 64)
-    kept = [
-        _bytes_kept(partial(model, inputs), {parameter.data_ptr() for parameter in model.parameters()})
+    saved = [
+        _saved_bytes(partial(model, inputs), {parameter.data_ptr() for parameter in model.parameters()})
         for model in (plain, checkpointed)
     ]
     # What remains is the stem, each block's input, and the last layers.
-    assert kept[1] < 0.55 * kept[0]
+    assert saved[1] < 0.55 * saved[0]
 
 
 def test_recompute_is_skipped_without_gradients() -> None:

@@ -36,15 +36,15 @@ def test_data_parallel_refuses_one_gpu(job: Callable[..., Job]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("fields", "words"),
+    ("fields", "text"),
     [
         ({"microbatches": 5}, "equal microbatches"),
         ({"microbatches": 1, "pipeline_schedule": "1f1b"}, "can't run with 1 microbatches"),
         ({"activation_checkpointing": True, "pipeline_schedule": "zbv"}, "activation checkpointing"),
     ],
 )
-def test_pipeline_refuses_impossible_settings(job: Callable[..., Job], fields: dict[str, Any], words: str) -> None:
-    with pytest.raises(StrategyError, match=words):
+def test_pipeline_refuses_impossible_settings(job: Callable[..., Job], fields: dict[str, Any], text: str) -> None:
+    with pytest.raises(StrategyError, match=text):
         STRATEGIES["pipeline"](_spec(job(cpus=2, strategy="pipeline", **fields))).setup()
 
 

@@ -10,8 +10,8 @@ from engine.strategies.single import summed
 
 def test_summed_merges_results() -> None:
     parts = [StepResult(torch.tensor(0.5 * n), torch.tensor(n), n + 1) for n in (1, 2, 3)]
-    whole = summed(parts)
-    assert (float(whole.loss), int(whole.correct), whole.images) == (3.0, 6, 9)  # type: ignore[arg-type]
+    result = summed(parts)
+    assert (float(result.loss), int(result.correct), result.images) == (3.0, 6, 9)  # type: ignore[arg-type]
 
 
 def test_summed_of_empty_results() -> None:

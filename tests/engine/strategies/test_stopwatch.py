@@ -25,9 +25,9 @@ class Clock:
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    made = Clock()
-    monkeypatch.setattr(module, "time", made)
-    return made
+    clock_stub = Clock()
+    monkeypatch.setattr(module, "time", clock_stub)
+    return clock_stub
 
 
 def make_step(watch: Stopwatch, clock: Clock, **spent: float) -> None:
@@ -137,12 +137,12 @@ def test_stopwatch_divides_pipeline_passes(clock: Clock) -> None:
 def test_stopwatch_costs_microseconds() -> None:
     watch = stopwatch(torch.device("cpu"))
     watch.start()
-    begun = time.process_time()
+    started = time.process_time()
     for _ in range(2000):
         for part in ("data", "transfer", "augment", "optimizer", "forward", "backward", "logging", "communication"):
             watch.mark(part)
         watch.step_done()
-    assert (time.process_time() - begun) / 2000 < 25e-6
+    assert (time.process_time() - started) / 2000 < 25e-6
 
 
 class Device:
@@ -179,10 +179,10 @@ class Event:
 
 @pytest.fixture
 def device(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> Device:
-    made = Device(clock)
-    monkeypatch.setattr(torch.cuda, "Event", made.event)
+    device = Device(clock)
+    monkeypatch.setattr(torch.cuda, "Event", device.event)
     monkeypatch.setattr(torch.cuda, "current_stream", lambda _device: None)
-    return made
+    return device
 
 
 def device_step(watch: Stopwatch, device: Device, *, host_s: float, read_s: float = 0.0, **given: float) -> None:
@@ -199,9 +199,9 @@ def device_step(watch: Stopwatch, device: Device, *, host_s: float, read_s: floa
 
 @pytest.fixture
 def gpu_watch(device: Device) -> DeviceStopwatch:
-    made = DeviceStopwatch(torch.device("cuda", 0))
-    made.start()
-    return made
+    watch = DeviceStopwatch(torch.device("cuda", 0))
+    watch.start()
+    return watch
 
 
 def test_gpu_stopwatch_does_not_wait(gpu_watch: DeviceStopwatch, device: Device) -> None:
@@ -238,27 +238,27 @@ def test_gpu_stopwatch_counts_slow_host_as_starved(gpu_watch: DeviceStopwatch, d
 
 
 def test_gpu_stopwatch_samples_steps(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
-    made: list[Event] = []
+    events: list[Event] = []
     device = Device(clock)
 
     def event(enable_timing: bool) -> Event:
-        made.append(Event(device))
-        return made[-1]
+        events.append(Event(device))
+        return events[-1]
 
     monkeypatch.setattr(torch.cuda, "Event", event)
     monkeypatch.setattr(torch.cuda, "current_stream", lambda _device: None)
     watch = DeviceStopwatch(torch.device("cuda", 0))
     watch.start()
-    looked_into = 0
+    sampled = 0
     for _ in range(10):
         before = len(watch._sampled)
         for _ in range(1000):
             device_step(watch, device, host_s=0.001, forward=0.0005, backward=0.0005)
-        looked_into += len(watch._sampled) - before
+        sampled += len(watch._sampled) - before
         clock.now += 0.1
         assert watch.take() is not None
-    assert 100 < looked_into < 300, "twenty a second of ten"
-    assert len(made) < 5 * 70, "no more than one second has under way"
+    assert 100 < sampled < 300, "twenty a second of ten"
+    assert len(events) < 5 * 70, "no more than one second has under way"
 
 
 def test_gpu_stopwatch_skips_profiled_steps(gpu_watch: DeviceStopwatch, device: Device) -> None:

@@ -70,14 +70,14 @@ def test_tensor_parallel_trains_equally(
     single = start(job(**fields), every_step=True).completed()
     group = start(job(cpus=cpus, strategy=strategy, **fields), every_step=True).completed()
     np.testing.assert_allclose(group.losses, single.losses, rtol=1e-5)
-    (told,) = [line.text for line in group.of(LogLine) if "divided among" in line.text]
-    assert told.startswith("2 MLPs and the heads of 2 attention layers are divided among 2 devices, ")
+    (remark,) = [line.text for line in group.of(LogLine) if "divided among" in line.text]
+    assert remark.startswith("2 MLPs and the heads of 2 attention layers are divided among 2 devices, ")
     for one, other in zip(group.of(Validation), single.of(Validation), strict=True):
         assert one.measures == pytest.approx(other.measures, rel=1e-5)
-    ours, theirs = (torch.load(each.folder / "checkpoints/last.pt", weights_only=True) for each in (group, single))
-    assert list(ours["model"]) == list(theirs["model"])
-    kept = [(each["model"], each["optimizer"]["ema"], each["optimizer"]["state"]) for each in (ours, theirs)]
-    for one, other in zip(*kept, strict=True):
+    actual, expected = (torch.load(each.folder / "checkpoints/last.pt", weights_only=True) for each in (group, single))
+    assert list(actual["model"]) == list(expected["model"])
+    states = [(each["model"], each["optimizer"]["ema"], each["optimizer"]["state"]) for each in (actual, expected)]
+    for one, other in zip(*states, strict=True):
         assert one.keys() == other.keys()
         for name, value in other.items():
             torch.testing.assert_close(one[name], value, rtol=1e-3, atol=1e-5, msg=lambda text, n=name: f"{n}: {text}")

@@ -59,21 +59,23 @@ def test_zero1_divides_optimizer_state(
     single = start(job(accumulation=2, **fields), every_step=True).completed()
     group = start(job(cpus=2, strategy="zero1", **fields), every_step=True).completed()
     np.testing.assert_allclose(group.losses, single.losses, rtol=1e-6)
-    ours, theirs = (torch.load(each.folder / "checkpoints/last.pt", weights_only=True) for each in (group, single))
-    assert ours["optimizer"]["state"].keys() == theirs["optimizer"]["state"].keys()
-    for name, state in theirs["optimizer"]["state"].items():
-        torch.testing.assert_close(ours["optimizer"]["state"][name], state, rtol=1e-4, atol=1e-7)
+    actual, expected = (torch.load(each.folder / "checkpoints/last.pt", weights_only=True) for each in (group, single))
+    assert actual["optimizer"]["state"].keys() == expected["optimizer"]["state"].keys()
+    for name, state in expected["optimizer"]["state"].items():
+        torch.testing.assert_close(actual["optimizer"]["state"][name], state, rtol=1e-4, atol=1e-7)
     # The running statistics are the first rank's own.
-    own = {name for name in theirs["model"] if "running" in name}
-    assert ours["optimizer"]["ema"].keys() == theirs["optimizer"]["ema"].keys()
-    for name in theirs["optimizer"]["ema"].keys() - own:
+    local = {name for name in expected["model"] if "running" in name}
+    assert actual["optimizer"]["ema"].keys() == expected["optimizer"]["ema"].keys()
+    for name in expected["optimizer"]["ema"].keys() - local:
         torch.testing.assert_close(
-            ours["optimizer"]["ema"][name], theirs["optimizer"]["ema"][name], rtol=1e-4, atol=1e-6
+            actual["optimizer"]["ema"][name], expected["optimizer"]["ema"][name], rtol=1e-4, atol=1e-6
         )
     first = owners(SIZES, 2)
-    kept = [2 * sum(size for size, rank in zip(SIZES, first, strict=True) if rank == own) for own in (0, 1)]
-    assert [json.loads((tmp_path / f"{rank}.json").read_text()) for rank in (0, 1)] == kept
-    assert max(kept) < 0.51 * sum(kept)
+    state_sizes = [
+        2 * sum(size for size, rank in zip(SIZES, first, strict=True) if rank == rank_index) for rank_index in (0, 1)
+    ]
+    assert [json.loads((tmp_path / f"{rank}.json").read_text()) for rank in (0, 1)] == state_sizes
+    assert max(state_sizes) < 0.51 * sum(state_sizes)
 
 
 @pytest.mark.long

@@ -57,15 +57,17 @@ def test_resume_is_exact_with_growing_images(job: Make, start: Start, strategy: 
         "strategy": strategy, "cpus": cpus, "epochs": 3, "augmentation": "strong", "image_size": 64, "progressive_from": 32,
         "val_crop": 0.8, "checkpoint_steps": 1, "keep_checkpoints": 100, "mixup": 0.2,
     }  # fmt: skip
-    whole = start(job(**given), every_step=True).completed(300)
-    assert whole.of(Predicted)
-    step = len(whole.losses) // 2
-    (point,) = (whole.folder / "checkpoints").glob(f"epoch-*-step-{step}.pt")
+    uninterrupted = start(job(**given), every_step=True).completed(300)
+    assert uninterrupted.of(Predicted)
+    step = len(uninterrupted.losses) // 2
+    (point,) = (uninterrupted.folder / "checkpoints").glob(f"epoch-*-step-{step}.pt")
     rest = start(job(**given, resume_from=str(point)), every_step=True).completed(300)
     assert next(metrics.step for metrics in rest.of(StepMetrics)) == step + 1
-    assert rest.losses == whole.losses[step:]
-    ours, theirs = (torch.load(run.folder / "checkpoints" / "last.pt", weights_only=True) for run in (rest, whole))
-    assert not differences(ours["model"], theirs["model"])
+    assert rest.losses == uninterrupted.losses[step:]
+    actual, expected = (
+        torch.load(run.folder / "checkpoints" / "last.pt", weights_only=True) for run in (rest, uninterrupted)
+    )
+    assert not differences(actual["model"], expected["model"])
 
 
 def test_fixed_size_transformer_refuses_growing_images(job: Make, start: Start) -> None:

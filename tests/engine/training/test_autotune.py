@@ -66,7 +66,7 @@ class Decided:
     def __init__(
         self, model: nn.Module, *, steps: int = LONG, before: dict[str, Any] | None = None, **job: Any
     ) -> None:
-        self.told: dict[str, tuple[str, str]] = {}
+        self.choices: dict[str, tuple[str, str]] = {}
         fields: dict[str, Any] = {"batch_size": 4, "devices": ("cpu",)} | job
         spec = WorkerSpec(
             run_folder="",
@@ -82,7 +82,7 @@ class Decided:
         self.trials.decide(spec.job, model.train(), before or {})
 
     def _emit(self, event: Chosen) -> None:
-        self.told[event.field] = (event.choice, event.why)
+        self.choices[event.field] = (event.choice, event.why)
 
     @property
     def job(self) -> Job:
@@ -94,7 +94,7 @@ def test_autotune_chooses_the_faster_memory_format(chosen: str) -> None:
     model = SlowWhen(lambda x: _lies_channels_last(x) != (chosen == "channels_last"))
     decided = Decided(model)
     assert decided.job.precision.memory_format == chosen
-    choice, why = decided.told["memory_format"]
+    choice, why = decided.choices["memory_format"]
     assert choice == chosen
     assert "in a trial a pass took" in why
     assert "with contiguous and" in why
@@ -127,7 +127,7 @@ def test_autotune_keeps_contiguous_if_channels_last_fails() -> None:
 
     model = Viewing()
     decided = Decided(model)
-    choice, why = decided.told["memory_format"]
+    choice, why = decided.choices["memory_format"]
     assert choice == decided.job.precision.memory_format == "contiguous"
     assert why.startswith("a trial of the alternative failed (RuntimeError: view size is not compatible")
     assert model.conv.weight.is_contiguous()
@@ -137,24 +137,24 @@ def test_autotune_skips_trials_of_short_runs() -> None:
     model = SlowWhen(lambda _: False)
     decided = Decided(model, steps=100)
     assert model.calls == 0
-    assert {field: choice for field, (choice, _) in decided.told.items()} == {
+    assert {field: choice for field, (choice, _) in decided.choices.items()} == {
         "precision": "fp32", "memory_format": "contiguous"
     }  # fmt: skip
-    assert "a run of 100 steps is too short" in decided.told["memory_format"][1]
+    assert "a run of 100 steps is too short" in decided.choices["memory_format"][1]
 
 
 def test_autotune_keeps_explicit_settings() -> None:
     model = SlowWhen(lambda _: True)
     decided = Decided(model, memory_format="channels_last", precision="bf16", compile="off")
     assert model.calls == 0
-    assert decided.told == {}
+    assert decided.choices == {}
     fields = ("memory_format", "precision", "compile")
     assert [decided.job.value(name) for name in fields] == ["channels_last", "bf16", "off"]
 
 
 def test_autotune_skips_models_without_convolutions() -> None:
     decided = Decided(nn.Sequential(nn.Flatten(), nn.Linear(768, 5)))
-    assert decided.told["memory_format"] == ("contiguous", "the model has no convolutions that would benefit")
+    assert decided.choices["memory_format"] == ("contiguous", "the model has no convolutions that would benefit")
 
 
 @pytest.mark.parametrize("strategy", ["fsdp", "pipeline"])
@@ -162,7 +162,7 @@ def test_autotune_keeps_divided_models_contiguous(strategy: str) -> None:
     model = SlowWhen(lambda _: False)
     decided = Decided(model, strategy=strategy, devices=("cpu", "cpu"))
     assert model.calls == 0
-    assert set(decided.told) == {"precision"}
+    assert set(decided.choices) == {"precision"}
     assert (decided.job.precision.memory_format, decided.job.precision.compile) == ("contiguous", "off")
 
 
@@ -172,7 +172,7 @@ def test_autotune_restores_choices_when_resuming() -> None:
     decided = Decided(model, before=msgspec.to_builtins(before.job.values()))
     assert model.calls == 0
     assert decided.job == before.job
-    assert decided.told["memory_format"] == ("channels_last", "the resumed run used it")
+    assert decided.choices["memory_format"] == ("channels_last", "the resumed run used it")
 
 
 @pytest.mark.parametrize("choice", ["on", "off"])
@@ -181,7 +181,7 @@ def test_autotune_restores_compile_when_resuming(choice: str) -> None:
     fields = msgspec.to_builtins(before.values()) | {"compile": choice}
     decided = Decided(nn.Sequential(nn.Flatten(), nn.Linear(768, 5)), before=fields)
     assert decided.job.precision.compile == choice
-    assert decided.told["compile"] == (choice, "the resumed run used this setting")
+    assert decided.choices["compile"] == (choice, "the resumed run used this setting")
 
 
 def test_autotune_ignores_choices_for_other_batches() -> None:
@@ -210,7 +210,7 @@ def test_autotune_compiles_on_cpu_only_if_requested() -> None:
     decided.strategy.wrap(model, class_of_image(), SHAPE, ResolvedJob(decided.job))
     decided.trials.compile()
     assert decided.job.precision.compile == "off"
-    assert decided.told["compile"][1].startswith("on the CPU")
+    assert decided.choices["compile"][1].startswith("on the CPU")
 
 
 def test_autotune_skips_compile_before_unfreezing() -> None:
@@ -218,7 +218,7 @@ def test_autotune_skips_compile_before_unfreezing() -> None:
     decided = Decided(model, memory_format="contiguous", freeze_epochs=1)
     decided.strategy.wrap(model, class_of_image(), SHAPE, ResolvedJob(decided.job))
     decided.trials.compile()
-    assert decided.told["compile"] == ("off", "it would have to be recompiled when the backbone is unfrozen")
+    assert decided.choices["compile"] == ("off", "it would have to be recompiled when the backbone is unfrozen")
 
 
 def test_autotune_skips_compile_of_short_runs(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -230,7 +230,7 @@ def test_autotune_skips_compile_of_short_runs(monkeypatch: pytest.MonkeyPatch) -
     decided.strategy.wrap(model, class_of_image(), SHAPE, ResolvedJob(decided.job))
     decided.trials.compile()
     assert decided.job.precision.compile == "off"
-    assert "too short to repay" in decided.told["compile"][1]
+    assert "too short to repay" in decided.choices["compile"][1]
 
 
 SLOW_ON_RANK_1 = """
@@ -286,12 +286,12 @@ def test_resume_changes_memory_format(
     job: Callable[..., Job], start: Callable[..., WorkerGroup], before: dict[str, Any], after: dict[str, Any]
 ) -> None:
     fields = {"epochs": 4, "schedule": "none", "ema_decay": 0.9}
-    whole = start(job(**fields), every_step=True).completed()
+    uninterrupted = start(job(**fields), every_step=True).completed()
     first = start(job(**fields | before | {"epochs": 2}), every_step=True).completed()
     last = first.folder / "checkpoints" / "last.pt"
     second = start(job(**fields | after, resume_from=str(last)), every_step=True).completed()
-    np.testing.assert_allclose(first.losses + second.losses, whole.losses, rtol=1e-4)
-    measured = [event.measures["loss"] for event in whole.of(Validation)]
+    np.testing.assert_allclose(first.losses + second.losses, uninterrupted.losses, rtol=1e-4)
+    measured = [event.measures["loss"] for event in uninterrupted.of(Validation)]
     np.testing.assert_allclose([event.measures["loss"] for event in second.of(Validation)], measured[2:], rtol=1e-4)
 
 

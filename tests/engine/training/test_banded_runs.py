@@ -56,8 +56,8 @@ def test_bands_beyond_rgb_are_learned(start: Callable[..., WorkerGroup], scenes:
     (plan,) = group.of(Planned)
     assert plan.channels == BANDS
     assert group.of(Validation)[-1].measures["top1"] == 1.0
-    (told,) = [event.message for event in group.of(Warned) if event.code == "unreadable_picture"]
-    assert "odd.tif: it has 2 bands, most of the others have 5" in told
+    (message,) = [event.message for event in group.of(Warned) if event.code == "unreadable_picture"]
+    assert "odd.tif: it has 2 bands, most of the others have 5" in message
     assert all(event.loss < 5 for event in group.of(StepMetrics))  # the inputs are normalised by their own statistics
 
 

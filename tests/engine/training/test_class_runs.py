@@ -42,23 +42,25 @@ def test_resume_is_exact_around_unfreezing(
     job: Make, start: Start, strategy: str, cpus: int, fields: dict[str, Any]
 ) -> None:
     given = ALL | {"cpus": cpus, "strategy": strategy} | fields
-    whole = start(job(**given), every_step=True).completed(300)
-    assert any("All layers are trained from epoch 2 on" in line.text for line in whole.of(LogLine))
-    begun = content(whole, "epoch-1-step-1.pt")["model"]
-    frozen = content(whole, "epoch-1-step-3.pt")["model"]
-    ended = content(whole)["model"]
-    head = differences(begun, frozen)
+    uninterrupted = start(job(**given), every_step=True).completed(300)
+    assert any("All layers are trained from epoch 2 on" in line.text for line in uninterrupted.of(LogLine))
+    first = content(uninterrupted, "epoch-1-step-1.pt")["model"]
+    frozen = content(uninterrupted, "epoch-1-step-3.pt")["model"]
+    ended = content(uninterrupted)["model"]
+    head = differences(first, frozen)
     assert 1 <= len(head) <= 2
-    assert len(differences(begun, ended)) == len(begun)
+    assert len(differences(first, ended)) == len(first)
     for name in ("epoch-1-step-2.pt", "epoch-2-step-5.pt"):
         step = int(name.partition("step-")[2].partition(".")[0])
-        rest = start(job(**given, resume_from=str(whole.folder / "checkpoints" / name)), every_step=True).completed(300)
+        rest = start(
+            job(**given, resume_from=str(uninterrupted.folder / "checkpoints" / name)), every_step=True
+        ).completed(300)
         assert [metrics.step for metrics in rest.of(StepMetrics)] == list(range(step + 1, 10))
-        assert rest.losses == whole.losses[step:]
-        ours, theirs = content(rest), content(whole)
-        for each in (ours, theirs):
+        assert rest.losses == uninterrupted.losses[step:]
+        actual, expected = content(rest), content(uninterrupted)
+        for each in (actual, expected):
             each["job"].pop("resume_from")
-        assert not differences(ours, theirs)
+        assert not differences(actual, expected)
 
 
 def test_early_stopped_run_resumes_with_more_patience(job: Make, start: Start) -> None:
@@ -79,8 +81,8 @@ def test_rare_classes_are_learned_with_mixing(start: Start, job: Make, tmp_path:
         (folder / f"train/red/{number}.png").unlink()
     fields = {"epochs": 8, "optimizer": "adam", "learning_rate": 0.01, "mixup": 0.2, "oversample": True}
     group = start(job(dataset=str(folder), **fields)).completed()
-    told = group.of(ClassMeasures)[-1]
+    last = group.of(ClassMeasures)[-1]
     assert group.of(Validation)[-1].measures["top1"] > 0.9
-    assert set(told.measures) == {"Precision", "Recall", "F1"}
-    assert all(sum(row) == 7 for row in told.confusion)
-    assert told.measures["Recall"][2] == told.confusion[2][2] / 7 > 0.5
+    assert set(last.measures) == {"Precision", "Recall", "F1"}
+    assert all(sum(row) == 7 for row in last.confusion)
+    assert last.measures["Recall"][2] == last.confusion[2][2] / 7 > 0.5

@@ -54,9 +54,9 @@ def coco_mean(folder: Path, model: nn.Module) -> float:
         for image in truth.dataset["images"]:
             pixels = np.asarray(Image.open(folder / "images/val" / image["file_name"])).copy()
             with torch.no_grad():
-                (made,) = model.eval()([torch.from_numpy(pixels).permute(2, 0, 1) / 255])
+                (prediction,) = model.eval()([torch.from_numpy(pixels).permute(2, 0, 1) / 255])
             for box, score, label in zip(
-                made["boxes"].tolist(), made["scores"].tolist(), made["labels"].tolist(), strict=True
+                prediction["boxes"].tolist(), prediction["scores"].tolist(), prediction["labels"].tolist(), strict=True
             ):
                 left, top, right, bottom = box
                 sides = [left, top, right - left, bottom - top]
@@ -112,8 +112,8 @@ def test_instance_masks_under_strategies(start: Start, tmp_path: Path, strategy:
     assert np.isfinite(losses).all()
     (validation,) = group.of(Validation)
     assert validation.images == 3
-    wanted = {f"{kind}_{name}" for kind in ("mask", "box") for name in ("map", "ap50", "ap75")}
-    assert set(validation.measures) == wanted
+    expected = {f"{kind}_{name}" for kind in ("mask", "box") for name in ("map", "ap50", "ap75")}
+    assert set(validation.measures) == expected
     assert {sample.truth_words for sample in group.of(Predicted)[-1].samples} <= {
         f"{red}{green}".strip(", ")
         for red in ("", "1 red, ", "2 red, ", "3 red, ")

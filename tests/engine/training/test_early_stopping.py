@@ -9,19 +9,19 @@ ACCURACY = Measure("top1", "Top-1 accuracy", higher_is_better=True, percent=True
 LOSS = Measure("loss", "Validation loss", higher_is_better=False)
 
 
-def told(patience: int | None, judge: Measure, values: list[float]) -> list[bool]:
-    stopping = EarlyStopping(patience, judge)
+def decisions(patience: int | None, measure: Measure, values: list[float]) -> list[bool]:
+    stopping = EarlyStopping(patience, measure)
     found = []
     for epoch, value in enumerate(values, 1):
-        stopping.add(epoch, {judge.id: value})
+        stopping.add(epoch, {measure.id: value})
         found.append(stopping.is_over)
     return found
 
 
 def test_early_stopping_ends_when_patience_is_exhausted() -> None:
-    assert told(2, ACCURACY, [0.5, 0.4, 0.6, 0.6, 0.5]) == [False, False, False, False, True]
-    assert told(2, LOSS, [0.5, 0.4, 0.6, 0.6, 0.5]) == [False, False, False, True, True]
-    assert not any(told(None, LOSS, [1.0] * 9))
+    assert decisions(2, ACCURACY, [0.5, 0.4, 0.6, 0.6, 0.5]) == [False, False, False, False, True]
+    assert decisions(2, LOSS, [0.5, 0.4, 0.6, 0.6, 0.5]) == [False, False, False, True, True]
+    assert not any(decisions(None, LOSS, [1.0] * 9))
 
 
 def test_early_stopping_resumes_with_the_same_metric() -> None:

@@ -65,9 +65,9 @@ def test_edge_checkpoint_of_two_ranks_loads_plainly(start: Start, rims: Path) ->
     assert measured(rims, state) == pytest.approx(validation.measures["ods"], abs=1e-3)
     (plan,) = group.of(Planned)
     assert (plan.classes, plan.train_images, plan.val_images) == (("edge",), 24, 6)
-    kept = group.of(Predicted)[-1].samples
-    assert len(kept) == 2
-    assert all((group.folder / path).is_file() for each in kept for path in (each.truth_png, each.prediction_png))
+    samples = group.of(Predicted)[-1].samples
+    assert len(samples) == 2
+    assert all((group.folder / path).is_file() for each in samples for path in (each.truth_png, each.prediction_png))
 
 
 @pytest.mark.long
@@ -97,9 +97,9 @@ def test_edges_are_learned(start: Start, rims: Path, fields: dict[str, Any]) -> 
 def test_edges_start_equally_under_every_strategy(
     start: Start, rims: Path, strategy: str, cpus: int, fields: dict[str, Any]
 ) -> None:
-    whole = start(job(rims, seed=3, **fields), every_step=True).completed(150)
+    single = start(job(rims, seed=3, **fields), every_step=True).completed(150)
     group = start(job(rims, cpus, strategy=strategy, seed=3, **fields), every_step=True).completed(150)
     # The first step's loss is taken before any weight has changed; BatchNorm sees parts of the batch under most.
-    first, same = (each.of(StepMetrics)[0].loss for each in (group, whole))
+    first, same = (each.of(StepMetrics)[0].loss for each in (group, single))
     assert first == pytest.approx(same, rel=0.05)
     assert [each.images for each in group.of(Validation)] == [6]

@@ -26,7 +26,7 @@ def _spec(job: Job) -> WorkerSpec:
 
 
 @pytest.mark.parametrize(
-    ("error", "words"),
+    ("error", "text"),
     [
         (torch.OutOfMemoryError("CUDA out of memory"), "Out of memory on the CPU at step 12. Set a smaller batch"),
         (RuntimeError("DefaultCPUAllocator: can't allocate memory"), "Out of system memory at step 12"),
@@ -51,8 +51,8 @@ def _spec(job: Job) -> WorkerSpec:
         (RuntimeError(), "RuntimeError at step 12: no further details"),
     ],
 )
-def test_cause_describes_errors(job: Callable[..., Job], error: Exception, words: str) -> None:
-    assert words in cause(error, _spec(job(cpus=2, strategy="ddp")), "at step 12")
+def test_cause_describes_errors(job: Callable[..., Job], error: Exception, text: str) -> None:
+    assert text in cause(error, _spec(job(cpus=2, strategy="ddp")), "at step 12")
 
 
 TWO_HEADS = """
@@ -106,14 +106,14 @@ DEMANDS: dict[str, tuple[dict[str, Any], str]] = {
 }
 
 
-@pytest.mark.parametrize("words", list(DEMANDS))
+@pytest.mark.parametrize("message", list(DEMANDS))
 def test_cause_describes_strategy_errors(
-    job: Callable[..., Job], start: Callable[..., Any], model_file: Callable[[str], dict[str, str]], words: str
+    job: Callable[..., Job], start: Callable[..., Any], model_file: Callable[[str], dict[str, str]], message: str
 ) -> None:
-    fields, text = DEMANDS[words]
+    fields, text = DEMANDS[message]
     group = start(job(cpus=2, **fields, **model_file(text)))
     assert any(group.finish())
-    assert any(words in failed.cause for failed in group.of(Failed)), group.of(Failed)
+    assert any(message in failed.cause for failed in group.of(Failed)), group.of(Failed)
 
 
 KINDS: list[tuple[Exception, str]] = [

@@ -70,11 +70,11 @@ def test_multilabel_learns_each_label(start: Start, lights: Path) -> None:
 def test_multilabel_under_every_strategy(
     start: Start, lights: Path, strategy: str, cpus: int, fields: dict[str, Any]
 ) -> None:
-    whole = start(job(lights, epochs=2), every_step=True).completed()
+    single = start(job(lights, epochs=2), every_step=True).completed()
     group = start(job(lights, cpus, epochs=2, strategy=strategy, **fields), every_step=True).completed()
     if "mixup" not in fields:
-        ours, theirs = ([event.loss for event in each.of(StepMetrics)] for each in (group, whole))
-        assert ours == pytest.approx(theirs, rel=1e-3)
-        ours, theirs = (list(each.of(Validation)[-1].measures.values()) for each in (group, whole))
-        assert ours == pytest.approx(theirs, rel=1e-2)
+        actual, expected = ([event.loss for event in each.of(StepMetrics)] for each in (group, single))
+        assert actual == pytest.approx(expected, rel=1e-3)
+        actual, expected = (list(each.of(Validation)[-1].measures.values()) for each in (group, single))
+        assert actual == pytest.approx(expected, rel=1e-2)
     assert group.of(Validation)[-1].images == 21

@@ -28,7 +28,7 @@ Make = Callable[..., Job]
 Start = Callable[..., Any]
 Write = Callable[[str], dict[str, str]]
 
-SPOILT = """
+SPOILED = """
 import torch
 from torch import nn
 
@@ -56,22 +56,22 @@ STEPS = 6
 
 
 @pytest.fixture
-def spoilt(images: Path, tmp_path: Path) -> Path:
+def spoiled_images(images: Path, tmp_path: Path) -> Path:
     """The images, one of which is white."""
-    folder = tmp_path / "spoilt"
+    folder = tmp_path / "spoiled"
     shutil.copytree(images, folder)
     Image.new("RGB", (16, 16), (255, 255, 255)).save(folder / "train/green/5.png")
     return folder
 
 
 @pytest.fixture
-def spoilt_job(job: Make, model_file: Write, spoilt: Path) -> Make:
+def spoiled_job(job: Make, model_file: Write, spoiled_images: Path) -> Make:
     """A job whose model the white image spoils as `spoil` says; with `norm` the model has BatchNorm."""
 
     def make(spoil: str, *, norm: bool = True, always: bool = False, **fields: Any) -> Job:
         layer, white = ("nn.BatchNorm2d(4)" if norm else "nn.Identity()"), "-100.0" if always else "1.5"
-        text = SPOILT.format(norm=layer, white=white, spoil=SPOILING[spoil])
-        return job(**{"dataset": str(spoilt), "epochs": 2, "loader_workers": 1} | fields, **model_file(text))
+        text = SPOILED.format(norm=layer, white=white, spoil=SPOILING[spoil])
+        return job(**{"dataset": str(spoiled_images), "epochs": 2, "loader_workers": 1} | fields, **model_file(text))
 
     return make
 
@@ -99,9 +99,9 @@ def _rates(group: Any) -> dict[int, float]:
 
 
 @pytest.mark.parametrize("spoil", ["input", "gradient", pytest.param("loss", marks=pytest.mark.long)])
-def test_skipped_step_only_moves_the_schedule(spoilt_job: Make, start: Start, spoil: str) -> None:
+def test_skipped_step_only_moves_the_schedule(spoiled_job: Make, start: Start, spoil: str) -> None:
     fields = {"optimizer": "adamw", "ema_decay": 0.9, "checkpoint_steps": 1, "keep_checkpoints": 100}
-    group = start(spoilt_job(spoil, on_not_finite="skip", **fields), every_step=True).completed()
+    group = start(spoiled_job(spoil, on_not_finite="skip", **fields), every_step=True).completed()
     first, second = _left_out(group)
     assert first <= STEPS < second
     assert _warned(group, "step_skipped") == [
@@ -111,17 +111,17 @@ def test_skipped_step_only_moves_the_schedule(spoilt_job: Make, start: Start, sp
     assert all(map(math.isfinite, group.losses))
     name = f"epoch-2-step-{second - 1}.pt"
     before, after = _content(group, name), _content(group, f"epoch-2-step-{second}.pt")
-    for kept in ("model", "optimizer"):
-        one, other = before[kept], after[kept]
-        if kept == "optimizer":
+    for key in ("model", "optimizer"):
+        one, other = before[key], after[key]
+        if key == "optimizer":
             assert other.pop("schedule") == one.pop("schedule") + 1 == second
         assert not differences(one, other)
     # The run that passes over the second of them is this one from there on.
-    resumed = spoilt_job(spoil, resume_from=str(group.folder / "checkpoints" / name), **fields)
+    resumed = spoiled_job(spoil, resume_from=str(group.folder / "checkpoints" / name), **fields)
     passed = start(resumed, every_step=True, skip_to=second).completed()
     assert passed.losses == group.losses[second - 2 :]
     assert _rates(passed) == {step: rate for step, rate in _rates(group).items() if step > second}
-    assert [told.measures for told in passed.of(Validation)] == [told.measures for told in group.of(Validation)][1:]
+    assert [event.measures for event in passed.of(Validation)] == [event.measures for event in group.of(Validation)][1:]
 
 
 @pytest.mark.parametrize(
@@ -137,11 +137,11 @@ def test_skipped_step_only_moves_the_schedule(spoilt_job: Make, start: Start, sp
         pytest.param("ddp_pipeline", 4, "input", marks=pytest.mark.long),
     ],
 )
-def test_ranks_skip_the_same_steps(spoilt_job: Make, start: Start, strategy: str, cpus: int, spoil: str) -> None:
+def test_ranks_skip_the_same_steps(spoiled_job: Make, start: Start, strategy: str, cpus: int, spoil: str) -> None:
     norm = spoil == "input"  # of which statistics are taken, of microbatches under a pipeline
-    single = start(spoilt_job(spoil, norm=norm, on_not_finite="skip"), every_step=True).completed()
+    single = start(spoiled_job(spoil, norm=norm, on_not_finite="skip"), every_step=True).completed()
     fields = {"microbatches": 3} if "pipeline" in strategy else {}
-    job = spoilt_job(spoil, norm=norm, on_not_finite="skip", strategy=strategy, cpus=cpus, **fields)
+    job = spoiled_job(spoil, norm=norm, on_not_finite="skip", strategy=strategy, cpus=cpus, **fields)
     group = start(job, every_step=True).completed()
     assert len(_left_out(single)) == 2
     assert _left_out(group) == _left_out(single)
@@ -153,9 +153,9 @@ def test_ranks_skip_the_same_steps(spoilt_job: Make, start: Start, strategy: str
 
 
 @pytest.mark.parametrize(("strategy", "cpus"), [("single", 1), pytest.param("ddp", 2, marks=pytest.mark.long)])
-def test_too_many_skipped_steps_fail_the_run(spoilt_job: Make, start: Start, strategy: str, cpus: int) -> None:
+def test_too_many_skipped_steps_fail_the_run(spoiled_job: Make, start: Start, strategy: str, cpus: int) -> None:
     fields = {"strategy": strategy, "cpus": cpus, "on_not_finite": "skip", "batch_size": 6}
-    group = start(spoilt_job("loss", always=True, **fields))
+    group = start(spoiled_job("loss", always=True, **fields))
     assert group.finish() == [1] * cpus
     assert len(_warned(group, "step_skipped")) == 10
     for failed in group.of(Failed):
@@ -165,9 +165,9 @@ def test_too_many_skipped_steps_fail_the_run(spoilt_job: Make, start: Start, str
         )
 
 
-def test_rollback_skips_nonfinite_step(spoilt_job: Make, start: Start) -> None:
+def test_rollback_skips_nonfinite_step(spoiled_job: Make, start: Start) -> None:
     fields = {"checkpoint_steps": 2, "on_not_finite": "roll_back", "schedule": "step", "learning_rate": 0.01}
-    group = start(spoilt_job("loss", **fields), every_step=True)
+    group = start(spoiled_job("loss", **fields), every_step=True)
     assert group.finish() == [1]
     (failed,) = group.of(Failed)
     assert failed.kind == "not_finite"
@@ -177,11 +177,11 @@ def test_rollback_skips_nonfinite_step(spoilt_job: Make, start: Start) -> None:
     assert saved < failed.step <= STEPS
     # Up to the middle of the second epoch, over the white image in it, too.
     again = start(
-        spoilt_job("loss", **fields, resume_from=str(last) if saved else ""), every_step=True, skip_to=2 * STEPS - 1
+        spoiled_job("loss", **fields, resume_from=str(last) if saved else ""), every_step=True, skip_to=2 * STEPS - 1
     ).completed()
     assert again.of(Planned)[0].from_step == saved
-    assert [told.epoch for told in again.of(EpochStarted)] == [1, 2]
-    assert [(told.epoch, told.step) for told in again.of(Validation)] == [(1, STEPS), (2, 2 * STEPS)]
+    assert [event.epoch for event in again.of(EpochStarted)] == [1, 2]
+    assert [(event.epoch, event.step) for event in again.of(Validation)] == [(1, STEPS), (2, 2 * STEPS)]
     assert [metrics.step for metrics in again.of(StepMetrics)] == [2 * STEPS]
     first = "step 6" if saved + 1 == STEPS else f"steps {saved + 1} to 6"
     assert _warned(again, "steps_passed_over") == [
@@ -191,17 +191,17 @@ def test_rollback_skips_nonfinite_step(spoilt_job: Make, start: Start) -> None:
     assert (_content(again)["epoch"], _content(again)["step"]) == (2, 2 * STEPS)
 
 
-def test_nonfinite_state_is_not_saved(spoilt_job: Make, start: Start) -> None:
+def test_nonfinite_state_is_not_saved(spoiled_job: Make, start: Start) -> None:
     """Gradients spoil the weights in a step whose own loss is good, after which a checkpoint is due."""
     fields = {"checkpoint_steps": 1, "keep_checkpoints": 100, "seed": 1}
-    group = start(spoilt_job("gradient", **fields), every_step=True)
+    group = start(spoiled_job("gradient", **fields), every_step=True)
     assert group.finish() == [1]
     (failed,) = group.of(Failed)
     assert failed.step is not None
     step = failed.step - 1
     assert step > 1
-    (told,) = _warned(group, "checkpoint_not_finite")
-    assert told.startswith(f"last.pt was not updated: after step {step}, model.layers.")
+    (warning,) = _warned(group, "checkpoint_not_finite")
+    assert warning.startswith(f"last.pt was not updated: after step {step}, model.layers.")
     assert [saved.step for saved in group.of(CheckpointSaved) if saved.kind == "last"][-1] == step - 1
     names = [path.name for path in (group.folder / "checkpoints").iterdir()]
     assert "last.pt" in names
@@ -237,9 +237,9 @@ def test_infinite_buffers_are_saved_if_intended(job: Make, start: Start, model_f
     assert not group.of(Warned)
     assert {saved.kind for saved in group.of(CheckpointSaved)} == {"last", "best"}
     group = start(job(epochs=2, **model_file(MASKED.format(spoils=True)))).completed()
-    told = _warned(group, "checkpoint_not_finite")
-    assert {message.partition(" ")[0] for message in told} == {"last.pt", "best.pt"}
-    assert all("spoilt contains NaN" in message for message in told)
+    warnings = _warned(group, "checkpoint_not_finite")
+    assert {message.partition(" ")[0] for message in warnings} == {"last.pt", "best.pt"}
+    assert all("spoilt contains NaN" in message for message in warnings)
     assert not group.of(CheckpointSaved)
     assert group.done.best == {}
     assert not list((group.folder / "checkpoints").iterdir())

@@ -23,16 +23,16 @@ def test_step_raises_after_too_many_skips_in_a_row() -> None:
     spec = WorkerSpec(run_folder="", job=job, rank=0, world_size=1, devices=("cpu",), rendezvous="", threads=1)
     strategy = SingleDevice(spec)
     strategy.wrap(nn.Sequential(nn.Flatten(), nn.Linear(12, 2)), class_of_image(), (3, 2, 2), ResolvedJob(job))
-    told: list[Event] = []
+    events: list[Event] = []
     optimizer_step = OptimizerStep(strategy.parameters(), job, 100, strategy.device)
-    stepper = ResilientStep(strategy, optimizer_step, told.append, lambda: False)
+    stepper = ResilientStep(strategy, optimizer_step, events.append, lambda: False)
     good, bad = (
         Batch(torch.full((4, 3, 2, 2), value), torch.zeros(4, dtype=torch.int64), 4, 0.0)
         for value in (1.0, float("nan"))
     )
     batches = [*[bad] * SKIPS, good, *[bad] * SKIPS]
-    made = [stepper.step(batch, number) for number, batch in enumerate(batches, 1)]
-    assert [result is None for result in made] == [batch is bad for batch in batches]
-    assert len(told) == 2 * SKIPS
+    results = [stepper.step(batch, number) for number, batch in enumerate(batches, 1)]
+    assert [result is None for result in results] == [batch is bad for batch in batches]
+    assert len(events) == 2 * SKIPS
     with pytest.raises(NotFinite, match=f"After {SKIPS} skipped steps in a row"):
         stepper.step(bad, len(batches) + 1)

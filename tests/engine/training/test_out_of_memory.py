@@ -54,8 +54,8 @@ def build_model(num_classes):
 """
 
 
-def _limited(most: int, *, training: bool = True, since: int = 1, how: str = "_as_the_cpu") -> str:
-    return LIMITED.format(most=most, training=training, since=since, how=how)
+def _limited(max_images: int, *, training: bool = True, since: int = 1, how: str = "_as_the_cpu") -> str:
+    return LIMITED.format(most=max_images, training=training, since=since, how=how)
 
 
 def _content(group: Any, name: str = "last.pt") -> dict[str, Any]:
@@ -63,13 +63,13 @@ def _content(group: Any, name: str = "last.pt") -> dict[str, Any]:
     return content
 
 
-def _told(group: Any) -> list[str]:
+def _messages(group: Any) -> list[str]:
     return [warning.message for warning in group.of(Warned) if warning.code == "out_of_memory"]
 
 
-def _assert_same_end(ours: Any, theirs: Any) -> None:
-    one, other = _content(ours), _content(theirs)
-    assert not [name for part in ("model", "optimizer", "random") for name in differences(one[part], other[part], part)]
+def _assert_same_end(actual: Any, expected: Any) -> None:
+    one, other = _content(actual), _content(expected)
+    assert not [name for key in ("model", "optimizer", "random") for name in differences(one[key], other[key], key)]
 
 
 @pytest.mark.parametrize("how", ["_as_the_cpu", pytest.param("_as_a_gpu", marks=pytest.mark.long)])
@@ -77,23 +77,27 @@ def test_oom_in_first_step_equals_accumulation(job: Make, start: Start, model_fi
     fields = {"epochs": 2, "optimizer": "adamw", "ema_decay": 0.5, **model_file(_limited(3, how=how))}
     group = start(job(**fields), every_step=True).completed()
     from_the_start = start(job(accumulation=4, **fields), every_step=True).completed()
-    assert _told(from_the_start) == []
-    assert _told(group) == [
+    assert _messages(from_the_start) == []
+    assert _messages(group) == [
         "The CPU ran out of memory at step 1: each batch is now processed in 4 parts of 3 images, which trains "
         "the same, except for BatchNorm, which sees one part at a time. A smaller image size, bf16 or activation "
         "checkpointing needs less memory."
     ]
     assert group.losses == from_the_start.losses
-    assert [told.measures for told in group.of(Validation)] == [told.measures for told in from_the_start.of(Validation)]
+    assert [event.measures for event in group.of(Validation)] == [
+        event.measures for event in from_the_start.of(Validation)
+    ]
     _assert_same_end(group, from_the_start)
     assert _content(group)["job"]["accumulation"] == 4
     # A run that goes on from it, with the job as it was, does not run out again; one that wants other parts has them.
     again = start(job(**fields | {"epochs": 3}, resume_from=str(group.folder / "checkpoints/last.pt"))).completed()
-    assert _told(again) == ["Each batch is processed in 4 parts, as in the resumed run after it had run out of memory."]
+    assert _messages(again) == [
+        "Each batch is processed in 4 parts, as in the resumed run after it had run out of memory."
+    ]
     assert (_content(again)["job"]["accumulation"], _content(again)["parts"]["asked"]) == (4, 1)
     last = str(again.folder / "checkpoints/last.pt")
     finer = start(job(**fields | {"epochs": 4}, accumulation=6, resume_from=last)).completed()
-    assert _told(finer) == []
+    assert _messages(finer) == []
     assert _content(finer)["job"]["accumulation"] == 6
 
 
@@ -105,38 +109,40 @@ def test_oom_on_gpu_raises_accumulation(job: Make, start: Start, model_file: Wri
     network = _limited(3, since=3, how="_for_real").replace("nn.Dropout(0.3)", "nn.Identity()")
     fields |= model_file(network.replace("nn.BatchNorm2d(4)", "nn.Identity()"))
     group = start(job(**fields), every_step=True).completed()
-    (told,) = _told(group)
-    assert told.startswith("GPU 0 of the run ran out of memory at step 3: each batch is now processed in 4 parts of 3")
-    whole = start(job(**fields, accumulation=4), every_step=True).completed()
-    assert group.losses == pytest.approx(whole.losses, rel=0.02)
+    (message,) = _messages(group)
+    assert message.startswith(
+        "GPU 0 of the run ran out of memory at step 3: each batch is now processed in 4 parts of 3"
+    )
+    single = start(job(**fields, accumulation=4), every_step=True).completed()
+    assert group.losses == pytest.approx(single.losses, rel=0.02)
 
 
 def test_oom_in_later_step_equals_resumed_run(job: Make, start: Start, model_file: Write) -> None:
     fields = {"epochs": 2, "clip_norm": 0.5, **model_file(_limited(3, since=9))}
-    kept = {"checkpoint_steps": 8, "keep_checkpoints": 10}
-    group = start(job(**fields, **kept), every_step=True).completed()
-    (told,) = _told(group)
-    assert told.startswith("The CPU ran out of memory at step 9: each batch is now processed in 4 parts of 3 images")
+    checkpoints = {"checkpoint_steps": 8, "keep_checkpoints": 10}
+    group = start(job(**fields, **checkpoints), every_step=True).completed()
+    (message,) = _messages(group)
+    assert message.startswith("The CPU ran out of memory at step 9: each batch is now processed in 4 parts of 3 images")
     assert [metrics.step for metrics in group.of(StepMetrics)] == list(range(1, 13))
     before = group.folder / "checkpoints/epoch-2-step-8.pt"
     assert _content(group, before.name)["job"]["accumulation"] == 1
     rest = start(job(**fields, accumulation=4, resume_from=str(before)), every_step=True).completed()
     assert rest.losses == group.losses[8:]
-    assert _told(rest) == []
+    assert _messages(rest) == []
     _assert_same_end(group, rest)
 
 
 def test_oom_in_validation_divides_batches(job: Make, start: Start, model_file: Write) -> None:
     limited = start(job(epochs=2, **model_file(_limited(3, training=False))), every_step=True).completed()
-    assert _told(limited) == [
+    assert _messages(limited) == [
         "The CPU ran out of memory during validation after step 6: each validation batch is now processed in 4 parts, "
         "which gives the same metrics."
     ]
-    whole = start(job(epochs=2, **model_file(_limited(100))), every_step=True).completed()
-    assert limited.losses == whole.losses
-    assert [told.images for told in limited.of(Validation)] == [21, 21]
-    for ours, theirs in zip(limited.of(Validation), whole.of(Validation), strict=True):
-        assert ours.measures == pytest.approx(theirs.measures, rel=1e-5)
+    single = start(job(epochs=2, **model_file(_limited(100))), every_step=True).completed()
+    assert limited.losses == single.losses
+    assert [event.images for event in limited.of(Validation)] == [21, 21]
+    for actual, expected in zip(limited.of(Validation), single.of(Validation), strict=True):
+        assert actual.measures == pytest.approx(expected.measures, rel=1e-5)
     assert _content(limited)["parts"] == {"asked": 1, "evaluation": 4}
 
 
@@ -150,7 +156,7 @@ def test_oom_of_single_image_fails(job: Make, start: Start, model_file: Write) -
         "bf16, activation checkpointing, a smaller model or a device with more memory."
     )
     assert "DefaultCPUAllocator" in (group.folder / failed.traceback_file).read_text()
-    assert _told(group) == []
+    assert _messages(group) == []
 
 
 @pytest.mark.parametrize("training", [pytest.param(True, marks=pytest.mark.long), False])
@@ -165,7 +171,7 @@ def test_oom_of_one_rank_fails_with_remedy(
     assert "out_of_memory" in {failed.kind for failed in group.of(Failed)}
     # The last batch of the validation has 9 images, which leave the second rank's last part empty.
     enough = start(job(accumulation=5, **fields), every_step=True).completed()
-    assert _told(enough) == []
+    assert _messages(enough) == []
     assert enough.of(Validation)[0].images == 21
 
 
@@ -214,8 +220,8 @@ def test_oom_retry_names_batchnorm() -> None:
     def make(parts: int) -> torch.Tensor:
         if parts < 4:
             raise MemoryError
-        made: torch.Tensor = layer(torch.ones(4 // parts, 3))
-        return made
+        output: torch.Tensor = layer(torch.ones(4 // parts, 3))
+        return output
 
     with pytest.raises(DoesNotFit) as caught:
         run_in_parts(make, 1, 4)

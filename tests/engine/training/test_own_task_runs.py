@@ -43,16 +43,16 @@ def test_example_task_learns_and_loads_plainly(start: Start, things: Path) -> No
     group = start(job(things)).completed(150)
     (plan,) = group.of(Planned)
     assert (plan.train_images, plan.val_images, plan.image_size) == (96, 24, 48)
-    told = [event.measures for event in group.of(Validation)]
-    assert set(told[-1]) == {"mean_error", "exact", "loss"}
-    best = min(measures["mean_error"] for measures in told)
+    validations = [event.measures for event in group.of(Validation)]
+    assert set(validations[-1]) == {"mean_error", "exact", "loss"}
+    best = min(measures["mean_error"] for measures in validations)
     assert best < 1  # always saying the middle is off by 2
     assert all(event.accuracy is None for event in group.of(StepMetrics))
     names: dict[str, Any] = {}
     exec(loading_code(job(things), plan, str(group.folder / "checkpoints/best.pt"), "best"), names)
-    own = names["own"]()
-    own.job = job(things)
-    _, val = own.datasets()
+    module = names["own"]()
+    module.job = job(things)
+    _, val = module.datasets()
     with torch.no_grad():
         found = names["model"].eval()(torch.stack([val.load(index, 0)[0] for index in range(len(val))]))
     true = np.array([val.load(index, 0)[1].item() for index in range(len(val))])
@@ -66,9 +66,9 @@ def test_example_task_learns_and_loads_plainly(start: Start, things: Path) -> No
 @pytest.mark.long
 def test_example_task_trains_equally_on_two_ranks(start: Start, things: Path) -> None:
     file = job(things).model.name
-    whole = start(job(things, Path(file), epochs=1), every_step=True).completed(150)
+    single = start(job(things, Path(file), epochs=1), every_step=True).completed(150)
     parts = start(job(things, Path(file), 2, strategy="ddp", epochs=1), every_step=True).completed(150)
-    first = [group.of(StepMetrics)[0].loss for group in (whole, parts)]
+    first = [group.of(StepMetrics)[0].loss for group in (single, parts)]
     assert first[0] == pytest.approx(first[1], rel=0.2)  # BatchNorm sees half of the batch
     assert parts.of(Validation)[0].images == 24
 
@@ -149,11 +149,11 @@ def test_torchmetrics_cover_the_validation_set(
     given: dict[str, Any] = {"batch_size": 16, "epochs": 3, "best_by": "auroc", "patience": 3, "predictions": 0}
     alone = start(job(tmp_path, file, **given)).completed(150)
     group = start(job(tmp_path, file, 2, strategy=strategy, **given, **fields)).completed(150)
-    told = [event.measures for event in group.of(Validation)]
-    for one, other in zip(told, [event.measures for event in alone.of(Validation)], strict=True):
+    validations = [event.measures for event in group.of(Validation)]
+    for one, other in zip(validations, [event.measures for event in alone.of(Validation)], strict=True):
         assert list(one) == ["f1", "right", "auroc", "loss"]
         assert one == pytest.approx(other, abs=1e-6)
-    best = max(told, key=lambda measures: measures["auroc"])
+    best = max(validations, key=lambda measures: measures["auroc"])
     assert [event.measure for event in group.of(CheckpointSaved) if event.kind == "best"][-1] == best["auroc"]
     names: dict[str, Any] = {}
     exec(MEASURED, names)
@@ -169,11 +169,22 @@ def test_torchmetrics_cover_the_validation_set(
 def test_train_command_skips_missing_image(tmp_path: Path) -> None:
     folder = make_things(tmp_path / "things", 24)
     (folder / "images/007.png").unlink()
-    words = ("train", str(folder), "--task", "custom", "--model", str(EXAMPLE), "--batch-size", "8", "--epochs", "1")
-    refused = footplate(*words, "--devices", "cpu")
+    arguments = (
+        "train",
+        str(folder),
+        "--task",
+        "custom",
+        "--model",
+        str(EXAMPLE),
+        "--batch-size",
+        "8",
+        "--epochs",
+        "1",
+    )
+    refused = footplate(*arguments, "--devices", "cpu")
     assert refused.code == 2
     assert "counting.py contains code that you have not allowed to run yet" in refused.err
-    answer = footplate(*words, "--devices", "cpu", "--trust-model-file")
+    answer = footplate(*arguments, "--devices", "cpu", "--trust-model-file")
     assert answer.code == 0, answer.err
     assert re.search(r"epoch 1: mean_error [\d.]+, exact [\d.]+, loss", answer.out)
     assert "images/007.png: " in answer.out

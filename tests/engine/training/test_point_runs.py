@@ -72,9 +72,9 @@ def test_pointcnn_learns_and_loads_plainly(start: Start, scenes: Path) -> None:
     assert (plan.classes, plan.train_images, plan.val_images, plan.channels) == (("class 0", "class 1"), 48, 12, 3)
     assert {event.field: event.choice for event in group.of(Chosen)}["memory_format"] == "contiguous"
     assert set(group.of(ClassMeasures)[-1].measures) == {"IoU", "Precision", "Recall", "F1"}
-    told = group.of(Predicted)[-1].samples
-    assert [sample.name for sample in told] == ["val/00.ply", "val/01.ply"]
-    for sample in told:
+    samples = group.of(Predicted)[-1].samples
+    assert [sample.name for sample in samples] == ["val/00.ply", "val/01.ply"]
+    for sample in samples:
         truth, found = (
             np.asarray(Image.open(group.folder / path)) for path in (sample.truth_png, sample.prediction_png)
         )
@@ -94,10 +94,10 @@ def test_pointcnn_learns_and_loads_plainly(start: Start, scenes: Path) -> None:
 )
 def test_points_train_under_every_strategy(start: Start, scenes: Path, strategy: str, cpus: int) -> None:
     """Of seven workers some have no sample of a batch of six."""
-    whole = start(job(scenes, seed=3), every_step=True).completed(150)
+    single = start(job(scenes, seed=3), every_step=True).completed(150)
     group = start(job(scenes, cpus, strategy=strategy, seed=3), every_step=True).completed(150)
     # The first step's loss is taken before any weight has changed; BatchNorm sees parts of the batch.
-    first, same = (each.of(StepMetrics)[0].loss for each in (group, whole))
+    first, same = (each.of(StepMetrics)[0].loss for each in (group, single))
     assert first == pytest.approx(same, rel=0.2)
     (validation,) = group.of(Validation)
     assert validation.images == 12
@@ -108,12 +108,12 @@ def test_points_train_under_every_strategy(start: Start, scenes: Path, strategy:
 @pytest.mark.long
 def test_points_resume_with_the_same_samples(start: Start, scenes: Path) -> None:
     given = {"epochs": 2, "augmentation": "light", "schedule": "none", "cpu_threads": 1}
-    whole = start(job(scenes, **given), every_step=True).completed(150)
+    uninterrupted = start(job(scenes, **given), every_step=True).completed(150)
     first = start(job(scenes, **(given | {"epochs": 1})), every_step=True).completed(150)
     rest = start(
         job(scenes, **given, resume_from=str(first.folder / "checkpoints/last.pt")), every_step=True
     ).completed(150)
-    steps = {event.step: event.loss for event in whole.of(StepMetrics)}
+    steps = {event.step: event.loss for event in uninterrupted.of(StepMetrics)}
     assert [event.loss for event in rest.of(StepMetrics)] == [steps[event.step] for event in rest.of(StepMetrics)]
     assert len(rest.of(StepMetrics)) == len(steps) // 2
 
@@ -122,5 +122,5 @@ def test_broken_cloud_is_reported_and_replaced(start: Start, tmp_path: Path) -> 
     folder = make_clouds(tmp_path / "data", {"train": 3, "val": 1}, 300)
     (folder / "train/01.ply").write_bytes((folder / "train/01.ply").read_bytes()[:-100])
     group = start(job(folder, points=64)).completed(150)
-    (told,) = [event.message for event in group.of(Warned) if event.code == "unreadable_picture"]
-    assert told.startswith("Skipping train/01.ply: it is")
+    (message,) = [event.message for event in group.of(Warned) if event.code == "unreadable_picture"]
+    assert message.startswith("Skipping train/01.ply: it is")

@@ -59,23 +59,23 @@ def test_predictions_have_the_same_samples(
 
 def test_predictions_overlay_masks_on_their_images(start: Start, discs: Path) -> None:
     group = start(job(discs, epochs=1)).completed(150)
-    (told,) = group.of(Predicted)
-    for sample in told.samples:
+    (predicted,) = group.of(Predicted)
+    for sample in predicted.samples:
         image = np.asarray(Image.open(discs / sample.name)).astype(int)
         mask = np.asarray(Image.open(discs / "masks/val" / Path(sample.name).name))
-        shown = np.asarray(Image.open(group.folder / sample.truth_png)).astype(int)
+        pixels = np.asarray(Image.open(group.folder / sample.truth_png)).astype(int)
         bare = mask == 0
-        assert np.array_equal(shown[bare], image[bare])
+        assert np.array_equal(pixels[bare], image[bare])
         marked = (mask != 0) & (mask != NO_CLASS)
-        assert (shown[marked] != image[marked]).any()
+        assert (pixels[marked] != image[marked]).any()
 
 
 def test_predictions_name_classes(start: Start, images: Path) -> None:
     fields: dict[str, Any] = {"task": "classification", "model": "mnist_cnn", "epochs": 1, "predictions": 6}
     group = start(job(images, **fields)).completed(150)
-    (told,) = group.of(Predicted)
-    assert [sample.truth_words for sample in told.samples] == ["blue", "blue", "green", "green", "red", "red"]
-    assert all(sample.prediction_words.split(" (")[0] in ("blue", "green", "red") for sample in told.samples)
+    (predicted,) = group.of(Predicted)
+    assert [sample.truth_words for sample in predicted.samples] == ["blue", "blue", "green", "green", "red", "red"]
+    assert all(sample.prediction_words.split(" (")[0] in ("blue", "green", "red") for sample in predicted.samples)
 
 
 def test_predictions_can_be_disabled(start: Start, discs: Path) -> None:
@@ -88,7 +88,7 @@ def test_predictions_end_on_full_disk(start: Start, discs: Path, tmp_path: Path)
     (tmp_path / "run-0").mkdir()  # the first that is started here
     (tmp_path / "run-0/predictions").write_text("in the way")
     group = start(job(discs)).completed(150)
-    (told,) = [event for event in group.of(Warned) if event.code == "predictions_failed"]
-    assert "no longer saved" in told.message
+    (warning,) = [event for event in group.of(Warned) if event.code == "predictions_failed"]
+    assert "no longer saved" in warning.message
     assert not group.of(Predicted)
     assert len(group.of(Validation)) == 2

@@ -71,45 +71,45 @@ def test_reporter_drops_only_metrics_without_blocking(ends: Ends) -> None:
 
 def test_heartbeat_has_the_step(ends: Ends) -> None:
     ends.reporter.set_step(7)
-    beat = ends.receive()
-    while beat.step != 7:
-        beat = ends.receive()
-    assert isinstance(beat, Heartbeat)
+    heartbeat = ends.receive()
+    while heartbeat.step != 7:
+        heartbeat = ends.receive()
+    assert isinstance(heartbeat, Heartbeat)
 
 
 def test_heartbeat_has_activity_and_duration(ends: Ends) -> None:
-    def next_beat(activity: str) -> Heartbeat:
+    def next_heartbeat(activity: str) -> Heartbeat:
         while True:
-            beat = ends.receive()
-            if isinstance(beat, Heartbeat) and beat.activity == activity:
-                return beat
+            heartbeat = ends.receive()
+            if isinstance(heartbeat, Heartbeat) and heartbeat.activity == activity:
+                return heartbeat
 
-    begun = time.monotonic()
-    assert next_beat("").step == 0
+    started = time.monotonic()
+    assert next_heartbeat("").step == 0
     training_at = time.monotonic()
     ends.reporter.set_phase("training")
-    assert next_beat("step").seconds < time.monotonic() - training_at + 0.001  # it is rounded
+    assert next_heartbeat("step").seconds < time.monotonic() - training_at + 0.001  # it is rounded
     ends.reporter.set_activity("data")
-    first = next_beat("data")
-    second = next_beat("data")
-    assert 0 <= first.seconds < second.seconds < time.monotonic() - begun + 0.001
+    first = next_heartbeat("data")
+    second = next_heartbeat("data")
+    assert 0 <= first.seconds < second.seconds < time.monotonic() - started + 0.001
     ends.reporter.set_step(1)
-    assert next_beat("data").longest_step_s == 0, "the first step carries much else"
+    assert next_heartbeat("data").longest_step_s == 0, "the first step carries much else"
     ends.reporter.set_step(2)
-    while not (longest := next_beat("data").longest_step_s):
+    while not (longest := next_heartbeat("data").longest_step_s):
         continue
     ends.reporter.set_phase("validating")
     ends.reporter.set_phase("training")
     ends.reporter.set_step(3)
-    assert next_beat("step").longest_step_s == longest, "what lies between two epochs is no step"
+    assert next_heartbeat("step").longest_step_s == longest, "what lies between two epochs is no step"
 
 
 def test_heartbeat_times_single_steps_from_the_second_epoch(ends: Ends) -> None:
     def longest() -> float:
-        beat = ends.receive()
-        while not isinstance(beat, Heartbeat):
-            beat = ends.receive()
-        return beat.longest_step_s
+        heartbeat = ends.receive()
+        while not isinstance(heartbeat, Heartbeat):
+            heartbeat = ends.receive()
+        return heartbeat.longest_step_s
 
     for epoch in (1, 2):
         ends.reporter.set_phase("training")
@@ -126,16 +126,16 @@ def test_reporter_sends_the_end_of_preparation_at_once(ends: Ends, monkeypatch: 
         continue
     monkeypatch.setattr(report, "HEARTBEAT_S", 3600.0)
     ends.reporter.set_phase("training")
-    while not (isinstance(beat := ends.receive(), Heartbeat) and beat.activity == "step"):
+    while not (isinstance(heartbeat := ends.receive(), Heartbeat) and heartbeat.activity == "step"):
         continue
 
 
 def test_heartbeat_locates_a_stuck_main_thread(ends: Ends, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(report, "INSPECT_S", 0.2)
     ends.reporter.set_activity("step")
-    while Path(__file__).name not in (beat := ends.receive()).location:
+    while Path(__file__).name not in (heartbeat := ends.receive()).location:
         continue
-    assert beat.standing == "working"
+    assert heartbeat.standing == "working"
 
 
 @pytest.mark.parametrize("data", [b"{}\n", b"garbage\n", b'{"type":"stop","extra":1}\n', b"x" * (1 << 20)])

@@ -57,7 +57,7 @@ def iou(folder: Path, model: nn.Module, best: Path) -> float:
     return float(both / either)
 
 
-OWN = """
+MODEL = """
 from torch import nn
 
 def build_model(scores):
@@ -69,7 +69,7 @@ def build_model(scores):
 
 
 def test_roads_learn_lines_and_directions(start: Start, lines: Path, tmp_path: Path) -> None:
-    (tmp_path / "own.py").write_text(OWN)
+    (tmp_path / "own.py").write_text(MODEL)
     fields: dict[str, Any] = {"model": str(tmp_path / "own.py"), "model_file_sha256": agreed(tmp_path / "own.py")}
     fields |= {"epochs": 20, "learning_rate": 0.01, "schedule": "none", "augmentation": "light", "predictions": 2}
     group = start(job(lines, **fields)).completed(150)
@@ -99,10 +99,10 @@ def test_roads_learn_lines_and_directions(start: Start, lines: Path, tmp_path: P
 def test_roads_train_under_every_strategy(
     start: Start, lines: Path, strategy: str, cpus: int, fields: dict[str, Any]
 ) -> None:
-    whole = start(job(lines, seed=3, **fields | {"microbatches": 1}), every_step=True).completed(150)
+    single = start(job(lines, seed=3, **fields | {"microbatches": 1}), every_step=True).completed(150)
     group = start(job(lines, cpus, strategy=strategy, seed=3, **fields), every_step=True).completed(150)
     # The first step's loss is taken before any weight has changed; BatchNorm sees parts of the batch under most.
-    first, same = (each.of(StepMetrics)[0].loss for each in (group, whole))
+    first, same = (each.of(StepMetrics)[0].loss for each in (group, single))
     assert first == pytest.approx(same, rel=1e-5 if strategy == "model_parallel" else 0.15)
     (validation,) = group.of(Validation)
     assert validation.images == 10

@@ -19,7 +19,7 @@ from tests.support.consent import agreed
 
 Start = Callable[..., Any]
 
-OWN = """
+TASK = """
 import torch
 from torch import nn
 from pathlib import Path
@@ -64,7 +64,7 @@ def remove_from_validation(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "cause"),
     [
         (
             add,
@@ -91,7 +91,7 @@ def test_ranks_with_other_images_fail(
     images: Path,
     tmp_path: Path,
     change: Callable[[Path], None],
-    told: str,
+    cause: str,
     strategy: str,
 ) -> None:
     other = tmp_path / "other"
@@ -101,7 +101,7 @@ def test_ranks_with_other_images_fail(
     assert group.finish() == [1, 1]
     assert not group.of(StepMetrics)
     causes = {event.cause.partition(": ")[2] for event in group.of(Failed)}
-    assert causes == {f"{told} {REMEDY}"}
+    assert causes == {f"{cause} {REMEDY}"}
     assert len(group.of(Failed)) == 2
 
 
@@ -118,14 +118,14 @@ def test_ranks_with_other_labels_fail_with_image_name(job: Callable[..., Job], s
     asked = job(2, strategy="ddp", task="multilabel", dataset=str(folders[0]), batch_size=4, model="resnet18")
     group = start(asked, datasets={1: folders[1]})
     assert group.finish() == [1, 1]
-    (ours, theirs) = (event.cause for event in group.of(Failed))
-    assert ours.partition(": ")[2] == theirs.partition(": ")[2]
-    assert "05.png has one label on rank 0 and another on rank 1." in ours
+    (first, second) = (event.cause for event in group.of(Failed))
+    assert first.partition(": ")[2] == second.partition(": ")[2]
+    assert "05.png has one label on rank 0 and another on rank 1." in first
 
 
 def test_ranks_of_custom_task_must_agree(job: Callable[..., Job], start: Start, tmp_path: Path) -> None:
     file = tmp_path / "mine.py"
-    file.write_text(OWN)
+    file.write_text(TASK)
     folders = [tmp_path / name for name in ("ours", "theirs")]
     for count, folder in enumerate(folders, 4):
         folder.mkdir()

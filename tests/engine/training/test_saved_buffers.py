@@ -36,8 +36,8 @@ class Counting(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         self.count = self.count + 1
         self.late = x.mean().detach() if self.late is None else self.late + 1
-        made: Tensor = self.norm(self.frozen(x))
-        return made
+        output: Tensor = self.norm(self.frozen(x))
+        return output
 
 
 def _buffers(model: nn.Module) -> dict[str, Any]:
@@ -46,14 +46,14 @@ def _buffers(model: nn.Module) -> dict[str, Any]:
 
 def test_saved_buffers_restore_changed_and_replaced_buffers() -> None:
     model = Counting()
-    kept = SavedBuffers(model)
+    saved = SavedBuffers(model)
     for _ in range(3):
-        kept.save()
+        saved.save()
         before = _buffers(model)
         model(torch.randn(4, 3))
         model(torch.randn(4, 3))
         moved = _buffers(model)
-        kept.restore()
+        saved.restore()
         assert _buffers(model).keys() == before.keys()
         assert not differences(_buffers(model), before)
         assert not any(torch.equal(moved[name], before[name]) for name in ("count", RUNNING))

@@ -85,10 +85,10 @@ def test_unet_learns_and_loads_plainly(start: Start, discs: Path) -> None:
 def test_masks_train_under_every_strategy(
     start: Start, discs: Path, strategy: str, cpus: int, fields: dict[str, Any]
 ) -> None:
-    whole = start(job(discs, seed=3), every_step=True).completed(150)
+    single = start(job(discs, seed=3), every_step=True).completed(150)
     group = start(job(discs, cpus, strategy=strategy, seed=3, **fields), every_step=True).completed(150)
     # The first step's loss is taken before any weight has changed; BatchNorm sees parts of the batch under most.
-    first, same = (each.of(StepMetrics)[0].loss for each in (group, whole))
+    first, same = (each.of(StepMetrics)[0].loss for each in (group, single))
     assert first == pytest.approx(same, rel=1e-5 if strategy == "model_parallel" else 0.1)
     (validation,) = group.of(Validation)
     assert validation.images == 10
@@ -99,25 +99,25 @@ def test_invalid_mask_is_reported_and_skipped(start: Start, tmp_path: Path) -> N
     folder = make_masked(tmp_path / "data", {"train": 10, "val": 4}, SIDE)
     Image.fromarray(np.zeros((8, 8), np.uint8)).save(folder / "masks/train/004.png")
     group = start(job(folder)).completed(150)
-    (told,) = [event.message for event in group.of(Warned) if event.code == "unreadable_picture"]
-    assert "004.png: its mask has a different size" in told
+    (message,) = [event.message for event in group.of(Warned) if event.code == "unreadable_picture"]
+    assert "004.png: its mask has a different size" in message
 
 
 def test_ignored_value_is_not_a_class(start: Start, discs: Path) -> None:
     group = start(job(discs, epochs=2, ignore_value=0, class_weights="balanced")).completed(150)
     (plan,) = group.of(Planned)
     assert plan.classes == ("class 1", "class 2")
-    told = group.of(ClassMeasures)[-1]
-    assert set(told.measures) == {"IoU", "Precision", "Recall", "F1"}
+    measures = group.of(ClassMeasures)[-1]
+    assert set(measures.measures) == {"IoU", "Precision", "Recall", "F1"}
     true = sum(np.sum(np.asarray(Image.open(path)) == 1) for path in (discs / "masks/val").iterdir())
-    assert sum(told.confusion[0]) == true
+    assert sum(measures.confusion[0]) == true
     last = group.of(Predicted)[-1]
     assert [entry.name for entry in last.legend] == list(plan.classes)
-    shown = last.samples
-    assert shown
-    assert {place for sample in shown for place in sample.legend} <= {0, 1}
-    assert shown[0].legend
-    assert (group.folder / shown[0].prediction_png).exists()
+    samples = last.samples
+    assert samples
+    assert {place for sample in samples for place in sample.legend} <= {0, 1}
+    assert samples[0].legend
+    assert (group.folder / samples[0].prediction_png).exists()
 
 
 def test_ignored_value_must_leave_two_classes(start: Start, tmp_path: Path) -> None:

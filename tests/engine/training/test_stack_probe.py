@@ -25,12 +25,12 @@ def thread_in(function: Callable[[threading.Event], object]) -> Iterator[int]:
     thread.join()
 
 
-def reached(thread: int, function: str) -> tuple[str, str]:
+def inspect_inside(thread: int, function: str) -> tuple[str, str]:
     """What `look` says once the thread has come to `function`."""
     while True:
-        standing, place = inspect_stack(thread)
-        if place.startswith(f"{function} ("):
-            return standing, place
+        state, location = inspect_stack(thread)
+        if location.startswith(f"{function} ("):
+            return state, location
 
 
 def test_inspect_stack_finds_working_thread() -> None:
@@ -38,21 +38,21 @@ def test_inspect_stack_finds_working_thread() -> None:
         end.wait()
 
     with thread_in(forward) as thread:
-        standing, place = reached(thread, "forward")
-    assert standing == "working"
-    assert place.startswith(f"forward ({Path(__file__).name}, line ")
+        state, location = inspect_inside(thread, "forward")
+    assert state == "working"
+    assert location.startswith(f"forward ({Path(__file__).name}, line ")
 
 
 def test_inspect_stack_finds_waiting_collective() -> None:
     def collective(end: threading.Event) -> None:
         # Compiled as a function of torch.distributed's, which blocks as one of its collectives does.
-        place = Path(torch.__file__).parent / "distributed" / "distributed_c10d.py"
+        location = Path(torch.__file__).parent / "distributed" / "distributed_c10d.py"
         names: dict[str, Callable[[threading.Event], None]] = {}
-        exec(compile("def barrier(end): end.wait()", str(place), "exec"), names)
+        exec(compile("def barrier(end): end.wait()", str(location), "exec"), names)
         names["barrier"](end)
 
     with thread_in(collective) as thread:
-        assert reached(thread, "barrier")[0] == "waiting"
+        assert inspect_inside(thread, "barrier")[0] == "waiting"
 
 
 def test_inspect_stack_in_backward_pass() -> None:
@@ -73,7 +73,7 @@ def test_inspect_stack_in_backward_pass() -> None:
         Slow.apply(torch.ones(2, requires_grad=True)).sum().backward()
 
     with thread_in(step) as thread:
-        assert reached(thread, "backward")[0] == "working"
+        assert inspect_inside(thread, "backward")[0] == "working"
 
 
 def test_inspect_stack_finds_reading_thread() -> None:
@@ -85,7 +85,7 @@ def test_inspect_stack_finds_reading_thread() -> None:
         names["take"](end)
 
     with thread_in(epoch) as thread:
-        assert reached(thread, "take")[0] == "reading"
+        assert inspect_inside(thread, "take")[0] == "reading"
 
 
 def test_inspect_stack_of_ended_thread() -> None:

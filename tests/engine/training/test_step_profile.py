@@ -86,8 +86,8 @@ def test_loader_workers_change_during_run(
     for rank in range(cpus):
         group.send(Adjust(loader_workers=4), rank)
     group.completed()
-    said = [line.text for line in group.of(LogLine)]
-    assert said == ["Each process now uses 4 loader workers"]
+    lines = [line.text for line in group.of(LogLine)]
+    assert lines == ["Each process now uses 4 loader workers"]
 
 
 def test_slowest_rank_needs_two_reports(job: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -99,12 +99,12 @@ def test_slowest_rank_needs_two_reports(job: Make, tmp_path: Path, monkeypatch: 
     )  # fmt: skip
     strategy = SingleDevice(spec)
     strategy.resolved = ResolvedJob(spec.job)
-    said: list[Event] = []
-    teller = StepProfile(strategy, SplitLoader(9, 9, None), said.append, first_epoch=1, first_step=1)
+    events: list[Event] = []
+    teller = StepProfile(strategy, SplitLoader(9, 9, None), events.append, first_epoch=1, first_step=1)
     strategy.profiler.watch.start()
     for slowest in (1, None, 1, 1):
         teller.learn(timed(slowest))
         strategy.profiler.watch.mark("forward")
         teller.on_step_end(StepEnd(1, 2, 0.1, report=True, settled=False, record=False, last=False))
-    advised = [event.advice.field for event in said if isinstance(event, TimeSpent) and event.advice is not None]
+    advised = [event.advice.field for event in events if isinstance(event, TimeSpent) and event.advice is not None]
     assert advised == ["", "", "", "balance"]

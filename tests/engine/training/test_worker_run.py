@@ -121,8 +121,8 @@ def _last(group: Any) -> dict[str, Any]:
 
 def test_run_reports_events_in_order(job: Make, start: Start) -> None:
     group = start(job(epochs=2), every_step=True).completed()
-    told = [message for _, message in group.messages]
-    kinds = [type(message) for message in told]
+    messages = [message for _, message in group.messages]
+    kinds = [type(message) for message in messages]
     assert kinds.index(Planned) < kinds.index(StepMetrics)
     (planned,) = group.of(Planned)
     assert (planned.steps_per_epoch, planned.train_images, planned.val_images) == (6, 72, 21)
@@ -307,8 +307,8 @@ def test_missing_dataset_fails(job: Make, start: Start, tmp_path: Path) -> None:
 def test_worker_exits_with_its_supervisor(job: Make, start: Start) -> None:
     group = start(job(epochs=100_000))
     group.read_steps(1)
-    for ours in group.sockets:
-        ours.shutdown(2)
+    for channel in group.sockets:
+        channel.shutdown(2)
     assert group.codes() == [None]
 
 
@@ -321,9 +321,9 @@ def test_unreadable_image_is_reported_once(job: Make, start: Start, images: Path
     (tmp_path / "copy/val/blue/2.png").write_bytes(b"")
     fields = {"dataset": str(tmp_path / "copy"), "epochs": 2}
     single = start(job(**fields), every_step=True).completed()
-    told = [warning.message for warning in single.of(Warned) if warning.code == "unreadable_picture"]
-    assert len(told) == 2
-    assert any("train/red/3.png" in message for message in told)
+    messages = [warning.message for warning in single.of(Warned) if warning.code == "unreadable_picture"]
+    assert len(messages) == 2
+    assert any("train/red/3.png" in message for message in messages)
     group = start(job(cpus=2, strategy="pipeline", **fields), every_step=True).completed()
     np.testing.assert_allclose(group.losses, single.losses, rtol=1e-4)
     assert group.done.best == pytest.approx(single.done.best, rel=1e-4)

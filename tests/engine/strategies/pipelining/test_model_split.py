@@ -35,15 +35,15 @@ def test_split_stages_equal_the_model(name: str, size: int) -> None:
         model.train(training)
         parts = split(model, graph, traces.points)
         assert len(parts) == len(traces.points) + 1
-        held = list(itertools.chain.from_iterable(part.state_dict() for part in parts))
+        held = list(itertools.chain.from_iterable(stage.state_dict() for stage in parts))
         assert sorted(held) == sorted(model.state_dict())
         with torch.no_grad():
             torch.manual_seed(1)
             expected = model(inputs)
             torch.manual_seed(1)
             crossing = inputs
-            for part in parts:
-                crossing = part(crossing)
+            for stage in parts:
+                crossing = stage(crossing)
         assert torch.equal(crossing, expected)
 
 
@@ -57,14 +57,14 @@ def test_split_stages_have_the_gradients() -> None:
     model.zero_grad()
     ends: list[tuple[Tensor, Tensor]] = []
     crossing = inputs
-    for part in split(model, traces.train, traces.points):
-        begin = crossing.detach().requires_grad_()
-        crossing = part(begin)
-        ends.append((begin, crossing))
+    for stage in split(model, traces.train, traces.points):
+        start = crossing.detach().requires_grad_()
+        crossing = stage(start)
+        ends.append((start, crossing))
     gradient: Tensor | None = torch.ones_like(crossing)
-    for begin, end in reversed(ends):
+    for start, end in reversed(ends):
         end.backward(gradient)
-        gradient = begin.grad
+        gradient = start.grad
     for name, parameter in model.named_parameters():
         torch.testing.assert_close(parameter.grad, expected[name], rtol=1e-5, atol=1e-6)
 

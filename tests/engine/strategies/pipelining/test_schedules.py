@@ -39,9 +39,9 @@ def test_idle_share_of_single_microbatch() -> None:
 @pytest.mark.parametrize(("devices", "microbatches"), SIZES)
 def test_one_f_one_b_limits_retained_microbatches(devices: int, microbatches: int) -> None:
     for stage, passes in enumerate(one_f_one_b(devices, microbatches)):
-        kept = list(itertools.accumulate(1 if task.kind == "F" else -1 for task in passes))
-        assert max(kept) == min(devices - stage, microbatches)
-        assert kept[-1] == 0
+        retained = list(itertools.accumulate(1 if task.kind == "F" else -1 for task in passes))
+        assert max(retained) == min(devices - stage, microbatches)
+        assert retained[-1] == 0
 
 
 def test_divided_backward_reduces_idle_share() -> None:
@@ -56,15 +56,15 @@ def test_divided_backward_reduces_idle_share() -> None:
 
 
 def _passes(text: str, stage: int) -> tuple[Pass, ...]:
-    return tuple(Pass(cast(Kind, word[0]), stage, int(word[1:])) for word in text.split())
+    return tuple(Pass(cast(Kind, text_of_pass[0]), stage, int(text_of_pass[1:])) for text_of_pass in text.split())
 
 
 def test_simulated_stages_share_device() -> None:
-    there_and_back: Order = (
+    zigzag: Order = (
         (Pass("F", 0, 0), Pass("F", 3, 0), Pass("B", 3, 0), Pass("B", 0, 0)),
         (Pass("F", 1, 0), Pass("F", 2, 0), Pass("B", 2, 0), Pass("B", 1, 0)),
     )
-    assert simulated(there_and_back)[0] == [(0, 0.5), (1.5, 2), (2, 3), (5, 6)]
+    assert simulated(zigzag)[0] == [(0, 0.5), (1.5, 2), (2, 3), (5, 6)]
 
 
 def test_simulated_refuses_deadlock() -> None:
@@ -99,6 +99,6 @@ def test_profiler_uses_host_clock() -> None:
         inside = time.perf_counter()
     ((_, _, short),) = profiler.noted()
     profiler.extend()
-    ((task, begin, end),) = profiler.noted()
+    ((task, start, end),) = profiler.noted()
     assert task == Pass("F", 0, 1)
-    assert before <= begin <= inside <= short <= end <= time.perf_counter()
+    assert before <= start <= inside <= short <= end <= time.perf_counter()

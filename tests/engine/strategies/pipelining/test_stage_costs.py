@@ -129,21 +129,21 @@ def test_measure_counts_activations_once() -> None:
 def test_measure_counts_what_autograd_saves() -> None:
     model = models.alexnet(dropout=0.0)
     inputs = torch.randn(2, 3, 64, 64)
-    own = {tensor.untyped_storage().data_ptr() for tensor in (*model.parameters(), inputs)}
-    kept: dict[int, tuple[int, Tensor]] = {}
+    excluded = {tensor.untyped_storage().data_ptr() for tensor in (*model.parameters(), inputs)}
+    saved: dict[int, tuple[int, Tensor]] = {}
 
     def pack(tensor: Tensor) -> Tensor:
         storage = tensor.untyped_storage()
-        if storage.data_ptr() not in own:
-            kept[storage.data_ptr()] = storage.nbytes(), tensor.detach()
+        if storage.data_ptr() not in excluded:
+            saved[storage.data_ptr()] = storage.nbytes(), tensor.detach()
         return tensor.detach()
 
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
         output = model(inputs)
-    whole = sum(size for size, _ in kept.values()) + output.nbytes
+    total = sum(size for size, _ in saved.values()) + output.nbytes
     parts = sum(segment.activation_bytes for segment in _measured(model, 2, 3, 64, 64))
     # Segments count the outputs that they send on even where autograd has no need of them.
-    assert whole <= parts <= 1.25 * whole
+    assert total <= parts <= 1.25 * total
 
 
 def test_measure_with_bf16_halves_outputs() -> None:
@@ -154,27 +154,29 @@ def test_measure_with_bf16_halves_outputs() -> None:
 
 def test_measure_reports_progress() -> None:
     model = nn.Sequential(*(nn.Linear(4, 4) for _ in range(4)))
-    told: list[float] = []
-    measure(model, trace(model), torch.randn(2, 4), clock=time.perf_counter, autocast=nullcontext, progress=told.append)
-    assert told == [0.125, 0.25, 0.375, 0.5, 0.625, 0.75, 0.875, 1.0, 1.0]
+    fractions: list[float] = []
+    measure(
+        model, trace(model), torch.randn(2, 4), clock=time.perf_counter, autocast=nullcontext, progress=fractions.append
+    )
+    assert fractions == [0.125, 0.25, 0.375, 0.5, 0.625, 0.75, 0.875, 1.0, 1.0]
 
 
 def test_measure_holds_one_segment_on_device() -> None:
     model = nn.Sequential(*(nn.Linear(4, 4) for _ in range(3)))
     traces = trace(model)
     gc.freeze()  # what there is already is not counted
-    most = 0
+    peak = 0
 
     def clock() -> float:
-        nonlocal most
-        most = max(most, _parameters_alive())
+        nonlocal peak
+        peak = max(peak, _parameters_alive())
         return time.perf_counter()
 
     try:
         measure(model, traces, torch.randn(2, 4), clock=clock, autocast=nullcontext)
     finally:
         gc.unfreeze()
-    assert most == 2  # a layer's weight and bias
+    assert peak == 2  # a layer's weight and bias
 
 
 def _parameters_alive() -> int:
@@ -185,9 +187,9 @@ def _parameters_alive() -> int:
 def test_measure_is_fast() -> None:
     model = models.resnet18()
     traces = trace(model)
-    begun = time.process_time()  # what other work on the machine takes does not count
+    started = time.process_time()  # what other work on the machine takes does not count
     measure(model, traces, torch.randn(4, 3, 64, 64), clock=time.perf_counter, autocast=nullcontext)
-    assert time.process_time() - begun < 2.0
+    assert time.process_time() - started < 2.0
 
 
 def test_free_bytes_are_shared_by_workers() -> None:
@@ -273,10 +275,10 @@ def test_seconds_per_byte_is_equal_on_all_ranks(tmp_path: Path) -> None:
         for rank in range(3)
     ]
     try:
-        told = {rank.communicate(timeout=150)[0] for rank in ranks}
+        answers = {rank.communicate(timeout=150)[0] for rank in ranks}
     finally:
         for rank in ranks:
             rank.kill()
             rank.wait()
-    assert len(told) == 1
-    assert 1e-12 < float(told.pop()) < 1e-5
+    assert len(answers) == 1
+    assert 1e-12 < float(answers.pop()) < 1e-5

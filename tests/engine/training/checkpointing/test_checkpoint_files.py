@@ -53,9 +53,9 @@ def test_checkpoint_is_a_zip_with_checksum_comment(tmp_path: Path) -> None:
 def test_read_checkpoint_detects_any_changed_byte(tmp_path: Path) -> None:
     path = tmp_path / "last.pt"
     size = write_checkpoint(_content(), path).bytes
-    whole = path.read_bytes()
+    content = path.read_bytes()
     for place in (*range(0, size - 100, 499), *range(size - 100, size)):
-        path.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
+        path.write_bytes(content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :])
         with pytest.raises(DamagedCheckpoint, match="checksum is missing or does not match"):
             read_checkpoint(path)
 
@@ -129,13 +129,13 @@ def test_write_checkpoint_failure_keeps_files(tmp_path: Path) -> None:
 
 
 def test_drop_older_keeps_the_newest(tmp_path: Path) -> None:
-    kept = ["best.pt", "last.pt", "my-epoch-1-step-1.pt", "epoch-3-step-30.pt", "epoch-2-step-4.pt"]
-    for name in (*kept, "epoch-1-step-3.pt", "epoch-1-step-2.pt"):
+    names = ["best.pt", "last.pt", "my-epoch-1-step-1.pt", "epoch-3-step-30.pt", "epoch-2-step-4.pt"]
+    for name in (*names, "epoch-1-step-3.pt", "epoch-1-step-2.pt"):
         (tmp_path / name).touch()
     drop_older(tmp_path, 2)
-    assert {path.name for path in tmp_path.iterdir()} == set(kept)
+    assert {path.name for path in tmp_path.iterdir()} == set(names)
     drop_older(tmp_path, 0)
-    assert {path.name for path in tmp_path.iterdir()} == set(kept[:3])
+    assert {path.name for path in tmp_path.iterdir()} == set(names[:3])
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="files are named by /proc")

@@ -58,7 +58,7 @@ def _last(group: Any) -> dict[str, Any]:
 
 
 def _saved(group: Any, kind: str = "last") -> list[int]:
-    return [told.step for told in group.of(CheckpointSaved) if told.kind == kind]
+    return [event.step for event in group.of(CheckpointSaved) if event.kind == kind]
 
 
 def _names(group: Any) -> set[str]:
@@ -67,7 +67,7 @@ def _names(group: Any) -> set[str]:
 
 def _best_epoch(group: Any) -> int:
     """The first of the epochs with the highest accuracy."""
-    measured = [told.measures["top1"] for told in group.of(Validation)]
+    measured = [event.measures["top1"] for event in group.of(Validation)]
     return measured.index(max(measured)) + 1
 
 
@@ -85,11 +85,11 @@ def test_checkpointer_writes_during_training(
     assert not group.of(CheckpointSaved)
     pipe.read_bytes()
     group.completed()
-    told = [message for _, message in group.messages]
+    event = [message for _, message in group.messages]
     (failed,) = group.of(Warned)
     assert failed.code == "checkpoint_failed"
     assert failed.message.startswith("best.pt could not be saved")
-    before = told[: told.index(failed)]
+    before = event[: event.index(failed)]
     # The third epoch waits: whether the second is the best so far depends on the checkpoint of the first.
     assert max(message.step for message in before if isinstance(message, StepMetrics)) == 12
     assert group.of(CheckpointSaved)[0].step == 6
@@ -102,7 +102,7 @@ def test_waiting_for_a_slow_disk_counts_as_saving(job: Make, start: Start, held_
     pipe = held_up("best")
     group = start(job(epochs=2, ema_decay=0.5))
     # Whether the averages are the best so far depends on the checkpoint before.
-    group.read(lambda _, told: isinstance(told, Heartbeat) and told.step == 12 and told.activity == "save")
+    group.read(lambda _, event: isinstance(event, Heartbeat) and event.step == 12 and event.activity == "save")
     assert group.of(PhaseChanged)[-1].phase == "validating"
     pipe.read_bytes()
     group.completed()
@@ -158,7 +158,9 @@ def test_short_epochs_are_skipped_but_the_best_is_saved(
     group.read_steps(12)
     pipe.read_bytes()  # that took as long as an epoch, of which a checkpoint may take a hundredth
     group.completed()
-    saved = {kind: [told.step for told in group.of(CheckpointSaved) if told.kind == kind] for kind in ("last", "best")}
+    saved = {
+        kind: [event.step for event in group.of(CheckpointSaved) if event.kind == kind] for kind in ("last", "best")
+    }
     losses = [validation.measures["loss"] for validation in group.of(Validation)]
     best = losses.index(min(losses)) + 1
     assert saved == {"last": [36], "best": [6, 6 * best]}
@@ -175,7 +177,7 @@ def test_failed_run_writes_the_unsaved_best_state(
     group.read_steps(12)
     pipe.read_bytes()
     assert group.finish() == [1]
-    assert [(told.kind, told.step) for told in group.of(CheckpointSaved)] == [("best", 6), ("best", 12)]
+    assert [(event.kind, event.step) for event in group.of(CheckpointSaved)] == [("best", 6), ("best", 12)]
     best = torch.load(group.folder / "checkpoints/best.pt", weights_only=True)
     shorter = start(job(epochs=2, **fields)).completed()
     assert all(torch.equal(best[name], weight) for name, weight in _last(shorter)["model"].items())
@@ -188,8 +190,8 @@ def test_killed_writer_keeps_the_previous_checkpoint(job: Make, start: Start, he
     group = start(job(epochs=2))
     with pipe.open("rb") as half:
         assert len(half.read(1000)) == 1000
-        for ours in group.sockets:
-            ours.shutdown(2)
+        for channel in group.sockets:
+            channel.shutdown(2)
         assert group.codes() == [None]
     assert good.read_bytes() == b"the last good one"
 
@@ -203,7 +205,7 @@ def test_checkpoints_by_steps_and_number_of_older_ones(job: Make, start: Start) 
     assert places["last.pt"] == (3, 6, 18)
     assert places["epoch-3-step-16.pt"] == (3, 4, 16)
     assert contents["last.pt"]["validated"]
-    assert all(told.pause_s > 0 for told in group.of(CheckpointSaved) if told.kind == "last")
+    assert all(event.pause_s > 0 for event in group.of(CheckpointSaved) if event.kind == "last")
     alone = start(job(epochs=3, checkpoint_steps=4, keep_checkpoints=0)).completed()
     assert _names(alone) == {"last.pt", "best.pt"}
 
@@ -217,7 +219,7 @@ def test_checkpoints_by_minutes_do_not_wait_for_a_slow_disk(
     group = start(job(**fields), every_step=True)
     group.read_steps(6)  # each of which one was due after
     pipe.read_bytes()
-    within = group.read(lambda _, told: isinstance(told, CheckpointSaved) and told.kind == "last" and told.step % 6)
+    within = group.read(lambda _, event: isinstance(event, CheckpointSaved) and event.kind == "last" and event.step % 6)
     group.send(Stop(), rank=0)
     group.completed()
     assert within.epoch == 1 + within.step // 6

@@ -91,12 +91,12 @@ def _content(group: Any, name: str = "last.pt") -> dict[str, Any]:
     return content
 
 
-def _assert_same_end(rest: Any, whole: Any) -> None:
-    ours, theirs = _content(rest), _content(whole)
-    for content in (ours, theirs):
+def _assert_same_end(rest: Any, uninterrupted: Any) -> None:
+    actual, expected = _content(rest), _content(uninterrupted)
+    for content in (actual, expected):
         content["job"].pop("resume_from")
-    assert not differences(ours, theirs)
-    assert not differences(_content(rest, "best.pt"), _content(whole, "best.pt"))
+    assert not differences(actual, expected)
+    assert not differences(_content(rest, "best.pt"), _content(uninterrupted, "best.pt"))
 
 
 @pytest.mark.timeout(600)  # four runs of up to four ranks
@@ -104,17 +104,17 @@ def _assert_same_end(rest: Any, whole: Any) -> None:
 def test_resume_is_exact_from_any_step(job: Make, start: Start, name: str) -> None:
     cpus, options = STRATEGIES[name]
     fields = EVERYTHING | {"strategy": name, "cpus": cpus} | options
-    whole = start(job(**fields), every_step=True).completed(PATIENCE_S)
-    kept = sorted(path.name for path in (whole.folder / "checkpoints").iterdir())
-    assert kept == ["best.pt", *(f"epoch-{1 + (step > 3)}-step-{step}.pt" for step in range(1, 6)), "last.pt"]
-    measured = [event.measures for event in whole.of(Validation)]
+    uninterrupted = start(job(**fields), every_step=True).completed(PATIENCE_S)
+    names = sorted(path.name for path in (uninterrupted.folder / "checkpoints").iterdir())
+    assert names == ["best.pt", *(f"epoch-{1 + (step > 3)}-step-{step}.pt" for step in range(1, 6)), "last.pt"]
+    measured = [event.measures for event in uninterrupted.of(Validation)]
     for epoch, step in ((1, 1), (1, 3), (2, 4)):
-        before = whole.folder / "checkpoints" / f"epoch-{epoch}-step-{step}.pt"
+        before = uninterrupted.folder / "checkpoints" / f"epoch-{epoch}-step-{step}.pt"
         rest = start(job(**fields, resume_from=str(before)), every_step=True).completed(PATIENCE_S)
         assert [metrics.step for metrics in rest.of(StepMetrics)] == list(range(step + 1, 7))
-        assert rest.losses == whole.losses[step:]
+        assert rest.losses == uninterrupted.losses[step:]
         assert [event.measures for event in rest.of(Validation)] == measured[-len(rest.of(Validation)) :]
-        _assert_same_end(rest, whole)
+        _assert_same_end(rest, uninterrupted)
 
 
 @pytest.mark.parametrize(("strategy", "cpus"), [("single", 1), ("ddp", 2)])
@@ -125,18 +125,20 @@ def test_resume_repeats_interrupted_validation(
     gate.touch()
     fields = {"cpus": cpus, "strategy": strategy, "epochs": 2, "schedule": "step", "batch_size": 6}
     fields |= model_file(DRAWS.format(gate=str(gate)))
-    whole = start(job(**fields), every_step=True).completed()
+    uninterrupted = start(job(**fields), every_step=True).completed()
     gate.unlink()
     first = start(job(**fields), every_step=True, prepare=ONCE_ASKED)
-    first.read(lambda _, told: isinstance(told, PhaseChanged) and told.phase == "validating")
+    first.read(lambda _, event: isinstance(event, PhaseChanged) and event.phase == "validating")
     first.send(Stop(), 0)
     first.completed()
     assert not first.of(Validation)
     rest = start(job(**fields, resume_from=str(first.folder / "checkpoints/last.pt")), every_step=True).completed()
     assert [event.epoch for event in rest.of(EpochStarted)] == [1, 2]
-    assert first.losses + rest.losses == whole.losses
-    assert [event.measures for event in rest.of(Validation)] == [event.measures for event in whole.of(Validation)]
-    _assert_same_end(rest, whole)
+    assert first.losses + rest.losses == uninterrupted.losses
+    assert [event.measures for event in rest.of(Validation)] == [
+        event.measures for event in uninterrupted.of(Validation)
+    ]
+    _assert_same_end(rest, uninterrupted)
 
 
 def test_evaluation_preserves_random_state(job: Make, start: Start, model_file: Write, tmp_path: Path) -> None:
@@ -161,7 +163,7 @@ def test_evaluation_preserves_random_state(job: Make, start: Start, model_file: 
 def test_resume_is_exact_after_random_kills(job: Make, start: Start, strategy: str, cpus: int, kills: int) -> None:
     """The end of their channels kills all workers at once, wherever they are: nothing is closed, flushed or removed."""
     fields = {"strategy": strategy, "cpus": cpus, "epochs": kills, "checkpoint_steps": 1, "optimizer": "adam"}
-    whole = start(job(**fields), every_step=True).completed(PATIENCE_S)
+    uninterrupted = start(job(**fields), every_step=True).completed(PATIENCE_S)
     random = Random(kills)
     last, saved = "", 0
     for _ in range(kills):
@@ -171,12 +173,12 @@ def test_resume_is_exact_after_random_kills(job: Make, start: Start, strategy: s
         for channel in group.sockets:
             channel.shutdown(2)
         assert group.codes() == [None] * cpus
-        assert all(metrics.loss == whole.losses[metrics.step - 1] for metrics in group.of(StepMetrics))
-        told = [event.step for event in group.of(CheckpointSaved) if event.kind == "last"]
-        if told or (group.folder / "checkpoints/last.pt").exists():
+        assert all(metrics.loss == uninterrupted.losses[metrics.step - 1] for metrics in group.of(StepMetrics))
+        steps = [event.step for event in group.of(CheckpointSaved) if event.kind == "last"]
+        if steps or (group.folder / "checkpoints/last.pt").exists():
             last, step = str(group.folder / "checkpoints/last.pt"), _content(group)["step"]
-            assert step >= max(saved, *told, 0)
+            assert step >= max(saved, *steps, 0)
             saved = step
     rest = start(job(**fields, resume_from=last), every_step=True).completed(PATIENCE_S)
-    assert rest.losses == whole.losses[saved:]
-    _assert_same_end(rest, whole)
+    assert rest.losses == uninterrupted.losses[saved:]
+    _assert_same_end(rest, uninterrupted)

@@ -113,12 +113,12 @@ def test_resume_across_three_strategies(
     assert measured == [pytest.approx(event.measures) for event in uninterrupted.of(Validation)]
     assert third.done.best == pytest.approx(uninterrupted.done.best)
     assert third.done.best_epoch == uninterrupted.done.best_epoch
-    ours, theirs = _last(third), _last(uninterrupted)
-    for name, tensor in theirs["model"].items():
-        assert torch.equal(ours["model"][name], tensor), name
-    for name, state in theirs["optimizer"]["state"].items():
+    actual, reference = _last(third), _last(uninterrupted)
+    for name, tensor in reference["model"].items():
+        assert torch.equal(actual["model"][name], tensor), name
+    for name, state in reference["optimizer"]["state"].items():
         for key, value in state.items():
-            assert torch.equal(ours["optimizer"]["state"][name][key], value), (name, key)
+            assert torch.equal(actual["optimizer"]["state"][name][key], value), (name, key)
 
 
 CHAIN: tuple[dict[str, Any], ...] = (
@@ -150,12 +150,12 @@ def test_resume_from_any_strategy(job: Make, start: Start, model_file: Write, op
         before = _path(group)
     np.testing.assert_allclose(losses, expected.losses, rtol=1e-5, atol=1e-6)
     assert measured == [pytest.approx(event.measures, rel=1e-4) for event in expected.of(Validation)]
-    ours, theirs = torch.load(before, weights_only=True), _last(expected)
-    assert list(ours["model"]) == list(theirs["model"])
-    averages = ours["optimizer"]["ema"], theirs["optimizer"]["ema"]
-    for kept in (averages, (ours["model"], theirs["model"])):
-        for name, tensor in kept[1].items():
-            torch.testing.assert_close(kept[0][name], tensor, rtol=1e-4, atol=1e-5)
+    actual, reference = torch.load(before, weights_only=True), _last(expected)
+    assert list(actual["model"]) == list(reference["model"])
+    averages = actual["optimizer"]["ema"], reference["optimizer"]["ema"]
+    for pair in (averages, (actual["model"], reference["model"])):
+        for name, tensor in pair[1].items():
+            torch.testing.assert_close(pair[0][name], tensor, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.long
@@ -166,8 +166,8 @@ def test_resume_of_four_ranks_is_exact(job: Make, start: Start) -> None:
     first = start(job(epochs=1, **fields), every_step=True).completed()
     rest = start(job(epochs=2, resume_from=_path(first), **fields), every_step=True).completed()
     assert first.losses + rest.losses == uninterrupted.losses
-    ours, theirs = _last(rest)["model"], _last(uninterrupted)["model"]
-    assert all(torch.equal(ours[name], tensor) for name, tensor in theirs.items())
+    actual, reference = _last(rest)["model"], _last(uninterrupted)["model"]
+    assert all(torch.equal(actual[name], tensor) for name, tensor in reference.items())
 
 
 def test_resume_adds_epochs(job: Make, start: Start) -> None:
@@ -203,8 +203,8 @@ def test_resume_restarts_epoch_in_other_order(job: Make, start: Start, model_fil
 def test_resume_uses_the_new_schedule(job: Make, start: Start) -> None:
     first = start(job(epochs=2)).completed()
     rest = start(job(epochs=4, resume_from=_path(first)), every_step=True).completed()
-    whole = start(job(epochs=4), every_step=True).completed()
-    rates = [metrics.learning_rate for metrics in whole.of(StepMetrics)]
+    uninterrupted = start(job(epochs=4), every_step=True).completed()
+    rates = [metrics.learning_rate for metrics in uninterrupted.of(StepMetrics)]
     assert [metrics.learning_rate for metrics in rest.of(StepMetrics)] == rates[12:]
 
 
@@ -215,7 +215,7 @@ def test_best_checkpoint_has_validated_averages(job: Make, start: Start) -> None
     best = torch.load(group.folder / "checkpoints/best.pt", weights_only=True)
     assert list(best) == list(last["model"])
     averages = last["model"] | last["optimizer"]["ema"]
-    measured = [(told.measures["loss"], told.measures["top1"]) for told in group.of(Validation)]
+    measured = [(event.measures["loss"], event.measures["top1"]) for event in group.of(Validation)]
     assert evaluate_plainly(asked, averages) == pytest.approx(measured[-1], rel=1e-4)
     assert evaluate_plainly(asked, last["model"]) != pytest.approx(measured[-1], rel=1e-4)
     assert evaluate_plainly(asked, best) == pytest.approx(min(measured), rel=1e-4)
@@ -231,7 +231,7 @@ def test_resume_refuses_unsuitable_files(job: Make, start: Start, tmp_path: Path
     write_checkpoint(_last(first) | {"classes": ("cat", "dog", "owl")}, renamed)
     other = tmp_path / "other.pt"
     write_checkpoint({"epoch": 3, "weights": torch.ones(3)}, other)
-    wanted = {
+    reasons = {
         str(tmp_path / "missing.pt"): "There is no file",
         str(
             rubbish
@@ -240,7 +240,7 @@ def test_resume_refuses_unsuitable_files(job: Make, start: Start, tmp_path: Path
         best: "contains only weights, without the state of a training. Choose a run's last.pt, or use this file as the weights",
         str(renamed): "was trained on 3 classes (cat, dog, owl); the dataset has 3 classes (blue, green, red).",
     }
-    jobs = [(job(resume_from=path), message) for path, message in wanted.items()]
+    jobs = [(job(resume_from=path), message) for path, message in reasons.items()]
     jobs.append(
         (
             job(resume_from=last, **model_file(WAITING.format(gate=""))),
@@ -265,21 +265,21 @@ def _spoil(path: Path) -> None:
 def test_resume_uses_older_checkpoint_if_damaged(job: Make, start: Start, strategy: str, cpus: int) -> None:
     fields: dict[str, Any] = {"strategy": strategy, "cpus": cpus, "epochs": 2}
     fields |= {"checkpoint_steps": 4, "keep_checkpoints": 2}
-    whole = start(job(**fields), every_step=True).completed()
-    folder = whole.folder / "checkpoints"
+    uninterrupted = start(job(**fields), every_step=True).completed()
+    folder = uninterrupted.folder / "checkpoints"
     (folder / "last.pt").write_bytes((folder / "last.pt").read_bytes()[:1000])
-    rest = start(job(**fields, resume_from=_path(whole)), every_step=True).completed()
+    rest = start(job(**fields, resume_from=_path(uninterrupted)), every_step=True).completed()
     (warned,) = rest.of(Warned)
     assert warned.code == "checkpoint_damaged"
     assert warned.message == (
         f"{folder / 'last.pt'} is damaged. Resuming from the previous checkpoint, epoch-2-step-8.pt, after step 8."
     )
-    assert rest.losses == whole.losses[8:]
+    assert rest.losses == uninterrupted.losses[8:]
     _spoil(folder / "epoch-2-step-8.pt")
-    rest = start(job(**fields, resume_from=_path(whole)), every_step=True).completed()
-    assert rest.losses == whole.losses[4:]
+    rest = start(job(**fields, resume_from=_path(uninterrupted)), every_step=True).completed()
+    assert rest.losses == uninterrupted.losses[4:]
     _spoil(folder / "epoch-1-step-4.pt")
-    failing = start(job(**fields, resume_from=_path(whole)))
+    failing = start(job(**fields, resume_from=_path(uninterrupted)))
     assert failing.finish() == [1] * cpus
     assert failing.of(Failed)[0].cause == (
         f"{folder / 'last.pt'} is damaged, and so are the checkpoints before it (epoch-2-step-8.pt, epoch-1-step-4.pt). Train "
@@ -337,11 +337,11 @@ def test_resume_ignores_foreign_best_checkpoint(job: Make, start: Start) -> None
 
 
 def test_resume_in_place_keeps_its_origin(job: Make, start: Start, forker: Forker) -> None:
-    whole = start(job(epochs=2, schedule="none"), every_step=True).completed()
+    uninterrupted = start(job(epochs=2, schedule="none"), every_step=True).completed()
     first = start(job(epochs=1, schedule="none")).completed()
     goes_on = job(epochs=2, schedule="none", resume_from=_path(first))
     rest = WorkerGroup(forker, goes_on, first.folder, every_step=True).completed()
-    assert rest.losses == whole.losses[6:]
+    assert rest.losses == uninterrupted.losses[6:]
     assert {path.name for path in (first.folder / "checkpoints").iterdir()} == {
         "last.pt",
         "best.pt",
