@@ -254,9 +254,9 @@ class MainWindow(QMainWindow):
         workspace.alerts.message.connect(self._show_problem)
         self._show_problem(workspace.alerts.problem)
         workspace.runs.run_chosen.connect(self.show_run)
-        workspace.run.welcome.sample_wanted.connect(self._train_sample)
-        workspace.run.welcome.folder_wanted.connect(self._browse)
-        workspace.run.welcome.monitor_wanted.connect(lambda: self.header.show_page(MONITOR))
+        workspace.run.welcome.sample_requested.connect(self._train_sample)
+        workspace.run.welcome.folder_requested.connect(self._browse)
+        workspace.run.welcome.monitor_requested.connect(lambda: self.header.show_page(MONITOR))
 
     # Events
 

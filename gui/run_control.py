@@ -47,7 +47,7 @@ class RunControl(QObject):
         workspace.run_list.complete.connect(self._show_first_run, Qt.ConnectionType.SingleShotConnection)
         workspace.run_list.failed.connect(self._on_runs_unreadable)
         workspace.monitor.stop_run.connect(self._stop_run)
-        workspace.runs.resume_wanted.connect(self._resume)
+        workspace.runs.resume_requested.connect(self._resume)
         workspace.runs.prefill_requested.connect(self._prefill)
         workspace.run.setting_requested.connect(self._set_field)
         workspace.run.changes_requested.connect(self._prefill_changed)

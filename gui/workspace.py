@@ -90,7 +90,7 @@ class Workspace(QObject):
         self.hosts.start()
         self.launcher.preload()
         self.run_list.start()
-        self.runs.look_around()
+        self.runs.refresh_queue_and_orphans()
 
     def open_run(self, run: RunFolder) -> None:
         """Show a run on the Train page, and stop following another machine's."""

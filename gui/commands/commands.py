@@ -65,7 +65,7 @@ class Commands(QObject):
         self.menus.offer_runs(workspace.runs.acts)
         self.menus.tools.insertAction(self._acts.hosts, workspace.runs.searches)
         workspace.run_list.complete.connect(self._on_runs_read)
-        workspace.runs.offer(self._acts.open_remote)
+        workspace.runs.add_button(self._acts.open_remote)
         workspace.session.opened.connect(self._update_fork)
         workspace.monitor.settings_requested.connect(self.show_preferences)
         for action in self._acts.needing_pages:

@@ -1,4 +1,4 @@
-"""The actions on the selected runs, shared by buttons, menu and shortcuts."""
+"""Actions on the selected runs, shared by buttons, menus and shortcuts."""
 
 from __future__ import annotations
 
@@ -9,24 +9,26 @@ from PySide6.QtWidgets import QInputDialog, QMenu, QWidget
 
 from engine.runs.folder import RunSummary
 from gui.actions import HERE, WITHIN, Action, with_key
-from gui.runs.deleting import GOING_ON
+from gui.runs.deleting import ACTIVE_STATES
 
-_CHANGE = "Resume with c&hanges …"
-_FURTHER = "&Train further …"
+_CHANGE = "Resume with c&hanges…"
+_FURTHER = "&Train further…"
 _CHANGE_TIP = "Opens the run's job in the form first"
 _PAUSE = "Saves and ends after the current step and frees the devices; Resume continues from there"
 _FORK = "Opens a new run in the form that starts from this run's last checkpoint"
 
 
 class RunActions(QObject):
-    """Signals: tag_wanted(str, bool) - that tag (or tags, between commas) is to be put on the chosen runs, or taken
-    from them.
+    """Actions on the selected runs and their context menu.
+
+    Signals:
+        tag_changed(str, bool): the user added tags, separated by commas, to the selected runs, or removed one.
     """
 
-    tag_wanted = Signal(str, bool)
+    tag_changed = Signal(str, bool)
 
     def __init__(self, widget: QWidget, page: QWidget) -> None:
-        """The keys act while `widget` has the focus; that which undoes, anywhere on `page`."""
+        """Create the actions. Their keys need the focus of `widget`, that of Undo the focus within `page`."""
         super().__init__(widget)
         self._widget = widget
         self.show = self._make("show_run", "&Show run", "Opens the run on the Train page (Enter)")
@@ -35,23 +37,25 @@ class RunActions(QObject):
         )
         self.change = self._make("change_run", _CHANGE, "Opens the run's job in the form first", "Ctrl+Shift+R")
         self.pause = self._make("pause_run", "&Pause", _PAUSE, "Ctrl+Shift+P")
-        self.fork = self._make("fork_run", "For&k …", _FORK, "Ctrl+Shift+K")
+        self.fork = self._make("fork_run", "For&k…", _FORK, "Ctrl+Shift+K")
         self.compare = self._make(
             "compare_runs", "&Compare", "Compares the selected runs' curves and jobs", "Ctrl+Shift+C"
         )
-        star = "Marks the selected runs as favourites"
-        self.favourite = self._make("favourite_runs", "&Favourite", star, "Ctrl+D", on=False)
+        self.favourite = self._make(
+            "favourite_runs", "&Favourite", "Marks the selected runs as favourites", "Ctrl+D", on=False
+        )
         self.rename = self._make("rename_run", "Re&name", "Renames the run", "F2")
         self.folder = self._make("open_folder", "Open f&older", "Opens the run's folder in the file manager")
         trash = "Asks first, then moves the selected runs to the trash"
-        self.delete = self._make("delete_runs", "&Delete …", trash, "Delete")
-        undo = "Puts back the runs deleted last"
-        self.undo = Action(page, "undo_delete", "&Undo delete", undo, "Ctrl+Z", context=WITHIN)
+        self.delete = self._make("delete_runs", "&Delete…", trash, "Delete")
+        self.undo = Action(
+            page, "undo_delete", "&Undo delete", "Puts back the runs deleted last", "Ctrl+Z", context=WITHIN
+        )
         self.undo.allow("Nothing has been deleted")
-        self.choose([])
+        self.set_runs([])
 
-    def choose(self, runs: Sequence[RunSummary]) -> None:
-        """Offers what can be done with `runs`."""
+    def set_runs(self, runs: Sequence[RunSummary]) -> None:
+        """Enable the actions that apply to the selected `runs`."""
         one = runs[0] if len(runs) == 1 else None
         for action in (self.show, self.rename, self.fork):
             action.allow("" if one is not None else "Select one run")
@@ -63,11 +67,11 @@ class RunActions(QObject):
         self.compare.allow("" if len(runs) > 1 else "Select two or more runs (Ctrl or Shift with the arrow keys)")
         self.favourite.allow("" if runs else "Select the runs to mark")
         self.favourite.setChecked(bool(runs) and all(run.favourite for run in runs))
-        going = bool(runs) and all(run.state in GOING_ON for run in runs)
-        self.delete.allow("Stop it first" if going else "" if runs else "Select the runs to delete")
+        are_active = bool(runs) and all(run.state in ACTIVE_STATES for run in runs)
+        self.delete.allow("Stop it first" if are_active else "" if runs else "Select the runs to delete")
 
     def menu(self, runs: Sequence[RunSummary], known_tags: Sequence[str]) -> QMenu:
-        """The menu for `runs`, with all tags that are known."""
+        """Return a context menu for `runs` with all known tags."""
         menu = QMenu(self._widget)
         menu.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
         menu.addActions([self.show, self.folder])
@@ -83,10 +87,10 @@ class RunActions(QObject):
             action = tags.addAction(tag.replace("&", "&&"))
             action.setCheckable(True)
             action.setChecked(all(tag in run.tags for run in runs))
-            action.toggled.connect(lambda on, tag=tag: self.tag_wanted.emit(tag, on))
+            action.toggled.connect(lambda on, tag=tag: self.tag_changed.emit(tag, on))
         if known_tags:
             tags.addSeparator()
-        tags.addAction("&New tag …", self._ask_for_tag)
+        tags.addAction("&New tag…", self._ask_for_tag)
         menu.addSeparator()
         menu.addActions([self.delete, self.undo])
         return menu
@@ -96,7 +100,7 @@ class RunActions(QObject):
         dialog.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
         dialog.setWindowTitle("New tag")
         dialog.setLabelText("Tag for the selected runs")
-        dialog.textValueSelected.connect(lambda text: self.tag_wanted.emit(text, True))
+        dialog.textValueSelected.connect(lambda text: self.tag_changed.emit(text, True))
         dialog.show()
 
     def _make(self, name: str, text: str, tip: str, *keys: str, on: bool | None = None) -> Action:
@@ -106,6 +110,6 @@ class RunActions(QObject):
 def _resume_disabled_reason(run: RunSummary | None) -> str:
     if run is None:
         return "Select one run that was paused, stopped or interrupted, failed, or could not be saved"
-    if run.state in GOING_ON:
+    if run.state in ACTIVE_STATES:
         return "It is still running"
     return with_key("It is complete: train it further", "change_run") if run.state == "completed" else ""

@@ -1,4 +1,4 @@
-"""Details read when a run is selected: the job's changed fields and the disk usage."""
+"""Details that are read when a run is selected: changed fields of its job, checkpoints and disk usage."""
 
 from __future__ import annotations
 
@@ -17,8 +17,11 @@ from gui.titles import SCHEDULES, devices_words, model_title, option_fields, str
 
 @dataclass(frozen=True)
 class DetailFields:
-    """`changed` holds the fields of the job that differ from their defaults; None where the job cannot be read.
-    `options` holds those that are set, by their labels.
+    """Details of a run.
+
+    Attributes:
+        changed: Fields of the job that differ from their defaults; None if the job is unreadable.
+        options: Options that are set, by label.
     """
 
     run_id: str
@@ -28,7 +31,8 @@ class DetailFields:
     held: Holding
 
 
-def read_facts(folder: Path) -> DetailFields:
+def read_details(folder: Path) -> DetailFields:
+    """Read the details of a run from its folder. Raises OSError."""
     run = RunFolder(folder)
     job = run.job()
     labels = (
@@ -46,18 +50,18 @@ def read_facts(folder: Path) -> DetailFields:
 Lines = list[tuple[str, str]]
 
 
-def job_lines(facts: DetailFields) -> Lines:
-    """The values that differ from the defaults, by the fields' labels."""
-    if facts.changed is None:
+def job_lines(details: DetailFields) -> Lines:
+    """Return the labels and values of changed fields."""
+    if details.changed is None:
         return [("job.toml", "can't be read")]
-    fields = [(FIELDS[name].label, _value(name, value)) for name, value in facts.changed.items()]
-    return [*fields, *((label, _value("", value)) for label, value in facts.options.items())]
+    fields = [(FIELDS[name].label, _value(name, value)) for name, value in details.changed.items()]
+    return [*fields, *((label, _value("", value)) for label, value in details.options.items())]
 
 
-def disk_lines(facts: DetailFields) -> Lines:
-    """Whole folder, and that there is no checkpoint where there is none."""
-    none = [] if facts.checkpoints else [("Checkpoints", "none yet")]
-    return [*none, ("Whole folder", size(facts.held.bytes))]
+def disk_lines(details: DetailFields) -> Lines:
+    """Return the size of the folder, after a line that reports missing checkpoints."""
+    missing = [] if details.checkpoints else [("Checkpoints", "none yet")]
+    return [*missing, ("Folder", size(details.held.bytes))]
 
 
 _TITLES: dict[str, Callable[[Any], str]] = {

@@ -1,11 +1,11 @@
-"""The details of the selected run, and the user's notes on it."""
+"""Details of the selected run, and the user's notes on it."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
 
-from PySide6.QtCore import QSize, Qt, QTimer, Signal
+from PySide6.QtCore import QSignalBlocker, QSize, Qt, QTimer, Signal
 from PySide6.QtGui import QHideEvent, QTextOption
 from PySide6.QtWidgets import (
     QHeaderView,
@@ -28,113 +28,114 @@ from engine.runs.notes import tags_of
 from engine.system.format import duration
 from gui.actions import Action, bind
 from gui.format import counted, localised, moment
-from gui.runs.deleting import GOING_ON
-from gui.runs.detail_fields import DetailFields, Lines, disk_lines, job_lines, read_facts
+from gui.runs.deleting import ACTIVE_STATES
+from gui.runs.detail_fields import DetailFields, Lines, disk_lines, job_lines, read_details
 from gui.sources.background import in_background
 from gui.sources.checkpoints import Checkpoint
 from gui.titles import doing, run_title
 from gui.widgets.elided_label import ElidedLabel
 from gui.widgets.empty_state import EmptyState
 from gui.widgets.flow_layout import FlowLayout
+from gui.widgets.labels import muted_label
 
-_PAUSE_MS = 700
-"""Notes are saved after this pause in typing."""
+_SAVE_DELAY_MS = 700
+"""Pause in typing after which notes are saved."""
 
-_LONGEST_WORD = 1000
-"""Qt looks through a longer word again and again for where to wrap it, and so holds the window up."""
+_MAX_WORD_LENGTH = 1000
+"""Longest word that is wrapped at word boundaries; with longer ones, that takes Qt seconds."""
 
-_MOST = 20
-"""The most checkpoints listed, newest first."""
+_MAX_CHECKPOINTS = 20
+"""Number of checkpoints that are listed, newest first."""
 
-_BUTTON, _ROW = 52, 24
-"""The width of a button and the height of its row, in pixels."""
-
+_BUTTON_WIDTH, _ROW_HEIGHT = 52, 24
 _CONTENTS = QHeaderView.ResizeMode.ResizeToContents
 _PATH = Qt.ItemDataRole.UserRole
-"""Where a row keeps the path of its checkpoint."""
+"""Role of the path of a row's checkpoint."""
 
-_NONE = "Select a run to see its job, its checkpoints and your notes."
+_HINT = "Select a run to see its job, its checkpoints and your notes."
 
 
 class Details(QWidget):
-    """Signals:
-    noted(RunSummary, dict): its user has changed the notes of that run; the fields are those of `RunNotes`.
-    fork_wanted(str, Path): the run of that id is to be forked from that checkpoint.
+    """Job, checkpoints, disk usage and notes of one selected run.
+
+    Signals:
+        noted(RunSummary, dict): the user changed these `RunNotes` fields of the run.
+        fork_requested(str, Path): the user wants to fork the run of that id from that checkpoint.
     """
 
     noted = Signal(object, object)
-    fork_wanted = Signal(str, object)
+    fork_requested = Signal(str, object)
 
     def __init__(self, actions: Sequence[Action], parent: QWidget | None = None) -> None:
-        """`actions` are offered below the run's state, each as long as it can be done."""
+        """Create the view; a button shows each of `actions` while it is enabled."""
         super().__init__(parent)
         self._actions = actions
-        self._facts: DetailFields | None = None
+        self._fields: DetailFields | None = None
         self._run: RunSummary | None = None
-        self._dirty = False
+        self._is_dirty = False
         self._heading = ElidedLabel()
         self._heading.setObjectName("heading")
-        self._state = QLabel(wordWrap=True)
-        self._state.setTextFormat(Qt.TextFormat.PlainText)
-        self._state.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
-        self.facts = self._make_facts()
+        self.state = QLabel(wordWrap=True)
+        self.state.setTextFormat(Qt.TextFormat.PlainText)
+        self.state.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
+        self.facts = self._create_facts()
         self.tags = QLineEdit()
         self.tags.setPlaceholderText("Separate with commas")
-        self.tags.setAccessibleName("Tags of the chosen run")
+        self.tags.setAccessibleName("Tags of the selected run")
         self.notes = QPlainTextEdit()
-        self.notes.setPlaceholderText("What you tried and what you found …")
-        self.notes.setAccessibleName("Notes on the chosen run")
+        self.notes.setPlaceholderText("What you tried and what you found…")
+        self.notes.setAccessibleName("Notes on the selected run")
         self.notes.setTabChangesFocus(True)
-        self._pause = QTimer(self, interval=_PAUSE_MS, singleShot=True)
-        self._pause.timeout.connect(self.keep)
-        self.tags.textEdited.connect(self._typed)
-        self.tags.editingFinished.connect(self.keep)
-        self.notes.textChanged.connect(self._typed)
-        self._hint = EmptyState(_NONE)
+        self._save_timer = QTimer(self, interval=_SAVE_DELAY_MS, singleShot=True)
+        self._save_timer.timeout.connect(self.save)
+        self.tags.textEdited.connect(self._on_typed)
+        self.tags.editingFinished.connect(self.save)
+        self.notes.textChanged.connect(self._on_typed)
+        self.hint = EmptyState(_HINT)
         self._halves = QSplitter()
         self._halves.setChildrenCollapsible(False)
         self._stack = QStackedWidget()
         self._lay_out()
 
     def show_runs(self, runs: Sequence[RunSummary]) -> None:
-        """Shows the one run that is chosen; of several how many, of none what to do."""
+        """Show the details of a single selected run, else a hint."""
         run = runs[0] if len(runs) == 1 else None
         before = self._run
         if before is not None and (run is None or run.run_id != before.run_id):
-            self.keep()
+            self.save()
         self._run = run
         if run is None:
-            self._hint.setText(f"{counted(len(runs), 'run')} selected." if runs else _NONE)
-            self._stack.setCurrentWidget(self._hint)
+            self.hint.setText(f"{counted(len(runs), 'run')} selected." if runs else _HINT)
+            self._stack.setCurrentWidget(self.hint)
             return
         self._stack.setCurrentWidget(self._halves)
         if before is None or before.run_id != run.run_id:
             self.facts.clear()
-            self._facts = None
+            self._fields = None
         if before != run:
             self._show(run)
-            in_background(lambda: read_facts(Path(run.folder)), self, self._show_facts, self._unread)
+            in_background(lambda: read_details(Path(run.folder)), self, self._show_fields, self._on_unread)
 
-    def set_beside(self, beside: bool) -> None:
-        """Lays the halves out one above the other where the details stand beside the list, else side by side."""
-        self._halves.setOrientation(Qt.Orientation.Vertical if beside else Qt.Orientation.Horizontal)
+    def set_orientation(self, orientation: Qt.Orientation) -> None:
+        """Lay out the facts and the notes horizontally or vertically."""
+        self._halves.setOrientation(orientation)
 
-    def keep(self) -> None:
-        """Has what was typed written down."""
-        self._pause.stop()
-        if self._dirty and self._run is not None:
-            self._dirty = False
+    def save(self) -> None:
+        """Emit `noted` for unsaved notes and tags."""
+        self._save_timer.stop()
+        if self._is_dirty and self._run is not None:
+            self._is_dirty = False
             changes = {"tags": tags_of(self.tags.text()), "text": self.notes.toPlainText().strip()}
             if changes != {"tags": self._run.tags, "text": self._run.notes}:
                 self.noted.emit(self._run, changes)
 
     def hideEvent(self, event: QHideEvent) -> None:
-        self.keep()
+        self.save()
         super().hideEvent(event)
 
-    def _make_facts(self) -> QTreeWidget:
+    def _create_facts(self) -> QTreeWidget:
         tree = QTreeWidget()
-        tree.setAccessibleName("Job and checkpoints of the chosen run")
+        tree.setAccessibleName("Job and checkpoints of the selected run")
         tree.setColumnCount(3)
         tree.setHeaderHidden(True)
         tree.setRootIsDecorated(False)
@@ -148,103 +149,99 @@ class Details(QWidget):
         return tree
 
     def _lay_out(self) -> None:
-        told = QWidget()
-        left = QVBoxLayout(told)
+        facts = QWidget()
+        left = QVBoxLayout(facts)
         left.setContentsMargins(0, 0, 0, 0)
         left.setSpacing(4)
         left.addWidget(self._heading)
-        left.addWidget(self._state)
-        left.addLayout(self._row_of_actions())
+        left.addWidget(self.state)
+        buttons = FlowLayout(spacing=6)
+        for action in self._actions:
+            buttons.addWidget(bind(QPushButton(), action, offered=True))
+        left.addLayout(buttons)
         left.addWidget(self.facts, 1)
-        said = QWidget()
-        right = QVBoxLayout(said)
+        notes = QWidget()
+        right = QVBoxLayout(notes)
         right.setContentsMargins(0, 0, 0, 0)
         right.setSpacing(4)
         for text, widget in (("Ta&gs", self.tags), ("&Notes", self.notes)):
-            label = QLabel(text)
-            label.setObjectName("muted")
+            label = muted_label(text)
             label.setBuddy(widget)
             right.addWidget(label)
             right.addWidget(widget)
         self._halves.setHandleWidth(9)
-        self._halves.addWidget(told)
-        self._halves.addWidget(said)
+        self._halves.addWidget(facts)
+        self._halves.addWidget(notes)
         self._halves.setStretchFactor(0, 2)
         self._halves.setStretchFactor(1, 1)
-        self._stack.addWidget(self._hint)
+        self._stack.addWidget(self.hint)
         self._stack.addWidget(self._halves)
         layout = QVBoxLayout(self)
         layout.setContentsMargins(0, 0, 0, 0)
         layout.addWidget(self._stack)
 
-    def _row_of_actions(self) -> FlowLayout:
-        row = FlowLayout(spacing=6)
-        for action in self._actions:
-            row.addWidget(bind(QPushButton(), action, offered=True))
-        return row
-
     def _show(self, run: RunSummary) -> None:
         self._heading.setText(run_title(run))
         self._heading.setToolTip(run_title(run))
-        self._state.setText(_state_words(run))
-        if not self._dirty:  # what is being typed is newer
-            blocked = self.notes.blockSignals(True)
+        self.state.setText(_state_text(run))
+        if not self._is_dirty:
             if self.notes.toPlainText().strip() != run.notes:
-                self.notes.setWordWrapMode(_wrap_mode(run.notes))
-                self.notes.setPlainText(run.notes)
-            self.notes.blockSignals(blocked)
+                with QSignalBlocker(self.notes):
+                    self.notes.setWordWrapMode(_wrap_mode(run.notes))
+                    self.notes.setPlainText(run.notes)
             if tags_of(self.tags.text()) != run.tags:
                 self.tags.setText(", ".join(run.tags))
 
-    def _show_facts(self, facts: DetailFields) -> None:
-        if self._run is None or self._run.run_id != facts.run_id:
-            return  # another has been chosen meanwhile
-        if facts == self._facts:
+    def _show_fields(self, fields: DetailFields) -> None:
+        if self._run is None or self._run.run_id != fields.run_id or fields == self._fields:
             return
-        self._facts = facts
+        self._fields = fields
         scrolled, current = self.facts.verticalScrollBar().value(), self.facts.currentItem()
-        chosen = current.text(0) if current is not None else ""
+        selected = current.text(0) if current is not None else ""
         self.facts.clear()
-        self._show_checkpoints(facts.checkpoints)
-        self._section("Changed settings", job_lines(facts))
-        self._section("On the disk", disk_lines(facts))
+        self._show_checkpoints(fields.checkpoints)
+        self._section("Changed settings", job_lines(fields))
+        self._section("On disk", disk_lines(fields))
         self.facts.expandAll()
-        for item in self.facts.findItems(chosen, Qt.MatchFlag.MatchExactly | Qt.MatchFlag.MatchRecursive):
+        for item in self.facts.findItems(selected, Qt.MatchFlag.MatchExactly | Qt.MatchFlag.MatchRecursive):
             self.facts.setCurrentItem(item)
         self.facts.verticalScrollBar().setValue(scrolled)
 
     def _show_checkpoints(self, checkpoints: Sequence[Checkpoint]) -> None:
         if not checkpoints:
             return
-        lines = [(each.name, each.words) for each in checkpoints[:_MOST]]
-        left = len(checkpoints) - _MOST
-        more = [("", f"{localised(left)} older ones are in the run's folder")] if left > 0 else []
+        lines = [(each.name, each.words) for each in checkpoints[:_MAX_CHECKPOINTS]]
+        remaining = len(checkpoints) - _MAX_CHECKPOINTS
+        more = [("", f"{localised(remaining)} older ones are in the run's folder")] if remaining > 0 else []
         items = self._section("Checkpoints", [*lines, *more])
-        for item, checkpoint in zip(items, checkpoints[:_MOST], strict=False):
+        for item, checkpoint in zip(items, checkpoints[:_MAX_CHECKPOINTS], strict=False):
             item.setData(0, _PATH, checkpoint.path)
-            item.setSizeHint(2, QSize(_BUTTON, _ROW))
-            does = (
-                "Starts a new run from these weights alone"
-                if checkpoint.weights_alone
-                else "Opens a new run in the form that continues from here"
-            )
-            item.setToolTip(0, f"{does} (Enter)")
-            button = QToolButton()
-            button.setText("Fork")
-            button.setAccessibleName(f"Fork from {checkpoint.name}")
-            button.setToolTip(does)
-            button.setStyleSheet(f"min-height: {_ROW - 6}px; padding: 0 6px;")
-            button.setFocusPolicy(Qt.FocusPolicy.NoFocus)  # Enter in its row does the same
-            button.clicked.connect(lambda _on, item=item: self._fork(item))
-            self.facts.setItemWidget(item, 2, button)
+            item.setSizeHint(2, QSize(_BUTTON_WIDTH, _ROW_HEIGHT))
+            self.facts.setItemWidget(item, 2, self._fork_button(item, checkpoint))
+
+    def _fork_button(self, item: QTreeWidgetItem, checkpoint: Checkpoint) -> QToolButton:
+        """Return a button that forks from the item's checkpoint, as Enter in its row does."""
+        if checkpoint.weights_alone:
+            tip = "Starts a new run from these weights only"
+        else:
+            tip = "Opens a new run in the form that continues from here"
+        item.setToolTip(0, f"{tip} (Enter)")
+        button = QToolButton()
+        button.setText("Fork")
+        button.setAccessibleName(f"Fork from {checkpoint.name}")
+        button.setToolTip(tip)
+        button.setStyleSheet(f"min-height: {_ROW_HEIGHT - 6}px; padding: 0 6px;")
+        button.setFocusPolicy(Qt.FocusPolicy.NoFocus)
+        button.clicked.connect(lambda: self._fork(item))
+        return button
 
     def _fork(self, item: QTreeWidgetItem) -> None:
         path = item.data(0, _PATH)
         if path is not None and self._run is not None:
-            self.fork_wanted.emit(self._run.run_id, path)
+            self.fork_requested.emit(self._run.run_id, path)
 
     def _section(self, heading: str, lines: Lines) -> list[QTreeWidgetItem]:
-        """Adds lines below a heading, and answers them."""
+        """Append a heading with `lines` below, and return the items of the lines."""
         top = QTreeWidgetItem(self.facts, [heading])
         top.setFirstColumnSpanned(True)
         font = top.font(0)
@@ -255,33 +252,33 @@ class Details(QWidget):
             item.setToolTip(1, value)
         return items
 
-    def _unread(self, error: Exception) -> None:
+    def _on_unread(self, error: Exception) -> None:
         if not isinstance(error, OSError):
             raise error
-        self._facts = None
+        self._fields = None
         self.facts.clear()
-        self._section("On the disk", [("The run's folder", f"can't be read: {error.strerror}")])
+        self._section("On disk", [("The run's folder", f"can't be read: {error.strerror}")])
         self.facts.expandAll()
 
-    def _typed(self) -> None:
-        self._dirty = True
-        self._pause.start()
+    def _on_typed(self) -> None:
+        self._is_dirty = True
+        self._save_timer.start()
 
 
 def _wrap_mode(text: str) -> QTextOption.WrapMode:
     longest = max(map(len, text.split()), default=0)
     modes = QTextOption.WrapMode
-    return modes.WrapAnywhere if longest > _LONGEST_WORD else modes.WrapAtWordBoundaryOrAnywhere
+    return modes.WrapAnywhere if longest > _MAX_WORD_LENGTH else modes.WrapAtWordBoundaryOrAnywhere
 
 
-def _state_words(run: RunSummary) -> str:
-    """ "Failed after 3:12 min · best Top-1 80.0 % · started 2026-11-21 14:05", and why."""
+def _state_text(run: RunSummary) -> str:
+    """Return such as "Failed after 3:12 min · best Top-1 80.0 % · started 2026-11-21 14:05", and the cause below."""
     lasted = f"after {duration(run.seconds)}" if run.seconds is not None else ""
-    if run.slurm and run.state in GOING_ON:
+    if run.slurm and run.state in ACTIVE_STATES:
         first = f"{run.state.capitalize()} in SLURM, {run.slurm}"
     elif run.state == "waiting":
         first = "Waiting until its devices are free"
-    elif run.state in GOING_ON:
+    elif run.state in ACTIVE_STATES:
         first = f"{run.state.capitalize()}: {doing(run)}"
     elif run.state == "interrupted":
         first = f"Interrupted {lasted} while {doing(run)}"

@@ -1,17 +1,17 @@
-"""The line above the list of runs in which it is searched and narrowed down."""
+"""Search field and filters above the list of runs."""
 
 from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Iterable
 
-from PySide6.QtCore import QTimer, Signal
+from PySide6.QtCore import QSignalBlocker, QTimer, Signal
 from PySide6.QtWidgets import QComboBox, QLineEdit, QToolButton, QWidget
 
 from engine.runs.folder import RunSummary
 from gui.format import localised
-from gui.runs.run_filter import RunFilter
+from gui.runs.model import RunFilter
 from gui.titles import model_title, strategy_title
 from gui.widgets.combo_box import ComboBox
 from gui.widgets.flow_layout import FlowLayout
@@ -26,19 +26,17 @@ _PERIODS = (
     ("Last year", 365.0),
 )
 _TYPING_MS = 120
-"""A search waits for the next letter so long."""
+"""Pause in typing before the search is applied."""
 
-_LETTERS, _MARGIN = 9, 24
-"""How much of a choice can be read in its field; and pixels beside the choices in the list that opens."""
-
-INTERRUPTED = "interrupted"
-_Choices = list[tuple[str, str]]
+_MIN_CHARACTERS, _LIST_MARGIN = 9, 24
+"""Characters of a choice that fit into a filter; pixels around the choices of its list."""
 
 
 class FilterBar(QWidget):
-    """Its buttons `favourites` and `clear` are laid out by whoever has room for them.
+    """Search field and filters; the page lays out the buttons `favourites` and `clear` elsewhere.
 
-    Signals: changed(Wanted) - other runs are asked for.
+    Signals:
+        changed(RunFilter): the user changed the filter.
     """
 
     changed = Signal(object)
@@ -46,9 +44,8 @@ class FilterBar(QWidget):
     def __init__(self) -> None:
         super().__init__()
         self.text = QLineEdit(clearButtonEnabled=True)
-        self.text.setPlaceholderText("Name, model, tag, notes …")
+        self.text.setPlaceholderText("Name, model, tag, notes…")
         self.text.setAccessibleName("Search runs")
-        self.text.setToolTip("Shows runs that match all of these words (Ctrl+F)")
         self.text.setMinimumWidth(190)
         self.state = _combo("state")
         self.model = _combo("model")
@@ -58,17 +55,58 @@ class FilterBar(QWidget):
         self.period.clear()
         for title, days in _PERIODS:
             self.period.addItem(title, days)
-        self.favourites = QToolButton()
-        self.favourites.setText("Favourites")
+        self._combos = (self.state, self.model, self.strategy, self.tag, self.period)
+        self.favourites = _button("Favourites", "Shows only favourites")
         self.favourites.setCheckable(True)
-        self.favourites.setToolTip("Shows only favourites")
-        self.clear = QToolButton()
-        self.clear.setText("Show all")
-        self.clear.setToolTip("Clears the search and all filters")
-        self._waiting = QTimer(self, interval=_TYPING_MS, singleShot=True)
-        self._waiting.timeout.connect(self._tell)
-        self._told = RunFilter()
+        self.clear = _button("Show all", "Clears the search and all filters")
+        self._typing = QTimer(self, interval=_TYPING_MS, singleShot=True)
+        self._applied = RunFilter()
         self._tag_row = labelled("Tag", self.tag)
+        self._lay_out()
+        self._typing.timeout.connect(self._apply)
+        self.text.textChanged.connect(lambda _text: self._typing.start())
+        self.text.returnPressed.connect(self._apply)
+        for combo in self._combos:
+            combo.currentIndexChanged.connect(self._apply)
+        self.favourites.toggled.connect(self._apply)
+        self.clear.clicked.connect(self.reset)
+
+    def run_filter(self) -> RunFilter:
+        """Return the filter that the fields describe."""
+        days = self.period.currentData()
+        return RunFilter(
+            text=self.text.text().strip(),
+            state=self.state.currentData() or "",
+            model=self.model.currentData() or "",
+            strategy=self.strategy.currentData() or "",
+            tag=self.tag.currentData() or "",
+            favourites=self.favourites.isChecked(),
+            since=time.time() - days * _DAY_S if days is not None else None,
+        )
+
+    def set_runs(self, runs: Collection[RunSummary]) -> None:
+        """Offer the values that occur in `runs`, with their counts; the selection stays."""
+        states = Counter(run.state for run in runs).most_common()
+        _set_choices(self.state, [(f"{state.capitalize()} ({localised(count)})", state) for state, count in states])
+        _set_choices(self.model, _counted((run.model for run in runs), model_title))
+        _set_choices(self.strategy, _counted((run.strategy for run in runs), strategy_title))
+        _set_choices(self.tag, _counted((tag for run in runs for tag in run.tags), str))
+        self._tag_row.setVisible(self.tag.count() > 1)
+
+    def show_interrupted(self) -> None:
+        """Filter for interrupted runs."""
+        self.reset()
+        self.state.setCurrentIndex(max(0, self.state.findData("interrupted")))
+
+    def reset(self) -> None:
+        """Clear the search and all filters."""
+        self.text.clear()
+        for combo in self._combos:
+            combo.setCurrentIndex(0)
+        self.favourites.setChecked(False)
+        self._apply()
+
+    def _lay_out(self) -> None:
         row = FlowLayout(self, spacing=8)
         for widget in (
             labelled("&Search", self.text),
@@ -82,89 +120,50 @@ class FilterBar(QWidget):
         policy = self.sizePolicy()
         policy.setHeightForWidth(True)
         self.setSizePolicy(policy)
-        self.text.textChanged.connect(lambda _text: self._waiting.start())
-        self.text.returnPressed.connect(self._tell)
-        for combo in (self.state, self.model, self.strategy, self.tag, self.period):
-            combo.currentIndexChanged.connect(self._tell)
-        self.favourites.toggled.connect(self._tell)
-        self.clear.clicked.connect(self.take_back)
         self.clear.hide()
         self._tag_row.hide()
 
-    def wanted(self) -> RunFilter:
-        """What the fields ask for now."""
-        days = self.period.currentData()
-        return RunFilter(
-            text=self.text.text().strip(),
-            state=self.state.currentData() or "",
-            model=self.model.currentData() or "",
-            strategy=self.strategy.currentData() or "",
-            tag=self.tag.currentData() or "",
-            favourites=self.favourites.isChecked(),
-            since=time.time() - days * _DAY_S if days is not None else None,
-        )
-
-    def offer(self, runs: Collection[RunSummary]) -> None:
-        """Offers what there is among `runs`, with how many; what is chosen stays chosen."""
-        states = Counter(run.state for run in runs)
-        _offer(
-            self.state, [(f"{state.capitalize()} ({localised(count)})", state) for state, count in states.most_common()]
-        )
-        models = Counter(run.model for run in runs)
-        _offer(
-            self.model, sorted((f"{model_title(model)} ({localised(count)})", model) for model, count in models.items())
-        )
-        strategies = Counter(run.strategy for run in runs)
-        _offer(
-            self.strategy, sorted((f"{strategy_title(name)} ({localised(n)})", name) for name, n in strategies.items())
-        )
-        tags = Counter(tag for run in runs for tag in run.tags)
-        _offer(self.tag, sorted((f"{tag} ({localised(count)})", tag) for tag, count in tags.items()))
-        self._tag_row.setVisible(self.tag.count() > 1)
-
-    def show_interrupted(self) -> None:
-        """Asks for the interrupted runs alone."""
-        self.take_back()
-        self.state.setCurrentIndex(max(0, self.state.findData(INTERRUPTED)))
-
-    def take_back(self) -> None:
-        """Asks for all runs."""
-        self.text.clear()
-        for combo in (self.state, self.model, self.strategy, self.tag, self.period):
-            combo.setCurrentIndex(0)
-        self.favourites.setChecked(False)
-        self._tell()
-
-    def _tell(self) -> None:
-        self._waiting.stop()
-        wanted = self.wanted()
-        self.clear.setVisible(wanted != RunFilter())
-        if wanted != self._told:
-            self._told = wanted
-            self.changed.emit(wanted)
+    def _apply(self) -> None:
+        self._typing.stop()
+        run_filter = self.run_filter()
+        self.clear.setVisible(run_filter != RunFilter())
+        if run_filter != self._applied:
+            self._applied = run_filter
+            self.changed.emit(run_filter)
 
 
-def _combo(what: str) -> QComboBox:
+def _button(text: str, tip: str) -> QToolButton:
+    button = QToolButton()
+    button.setText(text)
+    button.setToolTip(tip)
+    return button
+
+
+def _combo(criterion: str) -> QComboBox:
     combo = ComboBox()
-    combo.setAccessibleName(f"Runs by {what}")
+    combo.setAccessibleName(f"Runs by {criterion}")
     combo.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToMinimumContentsLengthWithIcon)
-    combo.setMinimumContentsLength(_LETTERS)
+    combo.setMinimumContentsLength(_MIN_CHARACTERS)
     combo.addItem("Any", "")
     return combo
 
 
-def _offer(combo: QComboBox, choices: _Choices) -> None:
-    """Replaces all but the first entry; what is chosen stays, as long as it is there."""
+def _counted(values: Iterable[str], title: Callable[[str], str]) -> list[tuple[str, str]]:
+    """Return a title such as "ResNet-18 (3)" and the value of each choice, sorted."""
+    return sorted((f"{title(value)} ({localised(count)})", value) for value, count in Counter(values).items())
+
+
+def _set_choices(combo: QComboBox, choices: list[tuple[str, str]]) -> None:
+    """Replace all entries but the first; keep the selection if it still exists."""
     if choices == [(combo.itemText(n), combo.itemData(n)) for n in range(1, combo.count())]:
         return
-    chosen = combo.currentData()
-    blocked = combo.blockSignals(True)
-    while combo.count() > 1:
-        combo.removeItem(combo.count() - 1)
-    for text, value in choices:
-        combo.addItem(text, value)
-    combo.setCurrentIndex(max(0, combo.findData(chosen)))
-    combo.blockSignals(blocked)
-    combo.view().setMinimumWidth(combo.view().sizeHintForColumn(0) + _MARGIN)
-    if combo.currentData() != chosen:
+    selected = combo.currentData()
+    with QSignalBlocker(combo):
+        while combo.count() > 1:
+            combo.removeItem(combo.count() - 1)
+        for text, value in choices:
+            combo.addItem(text, value)
+        combo.setCurrentIndex(max(0, combo.findData(selected)))
+    combo.view().setMinimumWidth(combo.view().sizeHintForColumn(0) + _LIST_MARGIN)
+    if combo.currentData() != selected:
         combo.currentIndexChanged.emit(combo.currentIndex())

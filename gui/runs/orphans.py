@@ -1,4 +1,4 @@
-"""The workers that are left without their supervisor, above all runs: what each holds, and a button that ends it."""
+"""Banners of workers that have lost their supervisor, above the list of runs."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from gui.sources.background import SingleFlight, in_background, reraise
 from gui.titles import title_of
 from gui.widgets.banner import Banner
 
-LOOK_EVERY_S = 10.0
-"""A look goes through all processes of the machine, some 20 ms on a thread."""
+MIN_INTERVAL_S = 10.0
+"""Shortest time between two scans of the machine's processes, each of which takes about 20 ms on a thread."""
 
-_MOST = 3
-"""The most orphans with a line each; one button ends all."""
+_MAX_BANNERS = 3
+"""Number of orphans with a banner; one button ends all."""
 
 
-def named_orphans() -> dict[Orphan, str]:
-    """The workers left alone, with the names of their runs. To be called away from the window's thread."""
+def _orphans_with_titles() -> dict[Orphan, str]:
     return {orphan: title_of(RunFolder(orphan.folder)) for orphan in find_orphans()}
 
 
 class Orphans(QWidget):
-    """Hidden where there are none.
+    """Banners of orphaned workers with a button to end each, hidden if there are none.
 
-    Signals: message(str) - in words for the user: what went wrong; when some are found out of sight, that there are.
+    Signals:
+        message(str): an error, or a note about orphans that were found while the page is hidden.
     """
 
     message = Signal(str)
@@ -42,40 +42,38 @@ class Orphans(QWidget):
         self._orphans: dict[Orphan, str] = {}
         self._ending: set[Orphan] = set()
         self._memory: dict[int, list[tuple[str, int | None]]] = {}
-        self.reading = SingleFlight(self, lambda: named_orphans, self._looked, reraise)
-        self._looked_at: float | None = None
-        self._rows: dict[Orphan, _Row] = {}
+        self._banners: dict[Orphan, _OrphanBanner] = {}
+        self._scanned_at: float | None = None
+        self.reading = SingleFlight(self, lambda: _orphans_with_titles, self._on_found, reraise)
         self.all = QPushButton("End all")
         self.all.setAccessibleName("End all workers without a supervisor")
         self.all.clicked.connect(lambda: self._end(list(self._orphans)))
         self._more = QLabel()
-        self._last = QWidget()
-        last = QHBoxLayout(self._last)
-        last.setContentsMargins(0, 0, 0, 0)
-        last.addWidget(self._more, 1)
-        last.addWidget(self.all)
+        self._footer = QWidget()
+        footer = QHBoxLayout(self._footer)
+        footer.setContentsMargins(0, 0, 0, 0)
+        footer.addWidget(self._more, 1)
+        footer.addWidget(self.all)
         self._layout = QVBoxLayout(self)
         self._layout.setContentsMargins(0, 0, 0, 0)
         self._layout.setSpacing(4)
-        self._layout.addWidget(self._last)
+        self._layout.addWidget(self._footer)
         self.hide()
 
     @property
     def count(self) -> int:
         return len(self._orphans)
 
-    def look(self, *, at_once: bool = False) -> None:
-        """Looks for them on a thread, unless that was done within the last `LOOK_EVERY_S` and is not wanted
-        `at_once`.
-        """
+    def refresh(self, *, force: bool = False) -> None:
+        """Scan the processes on a thread; skip it within `MIN_INTERVAL_S` of the last scan unless `force`."""
         now = time.monotonic()
-        fresh = self._looked_at is not None and now - self._looked_at < LOOK_EVERY_S
-        if at_once or not (fresh or self.reading.running):
-            self._looked_at = now
+        is_recent = self._scanned_at is not None and now - self._scanned_at < MIN_INTERVAL_S
+        if force or not (is_recent or self.reading.running):
+            self._scanned_at = now
             self.reading.request()
 
     def set_machine(self, snapshot: Snapshot) -> None:
-        """Takes in what they hold of the GPUs."""
+        """Show the GPU memory that the orphans hold."""
         if not self._orphans or snapshot.foreign_pids:
             return
         memory: dict[int, list[tuple[str, int | None]]] = {}
@@ -85,79 +83,75 @@ class Orphans(QWidget):
         held = {orphan.pid: memory[orphan.pid] for orphan in self._orphans if orphan.pid in memory}
         if held != self._memory:
             self._memory = held
-            self._show()
+            self._update()
 
     def close_work(self) -> None:
-        """Wait for the current reading, at the end of the window, but not for workers that are being ended."""
+        """Wait for the current scan, at the end of the window, but not for workers that are being ended."""
         self.reading.finish()
 
-    def words(self, orphan: Orphan) -> str:
-        """ "A worker of dusk (rank 0, pid 123) has lost its supervisor. It holds 4.1 GiB of GPU 0."."""
+    def _text(self, orphan: Orphan) -> str:
+        """Return a sentence about an orphan, and one about the GPU memory that it holds."""
         held = " and ".join(
             name if used is None else f"{size(used)} of {name}" for name, used in self._memory.get(orphan.pid, [])
         )
         lost = f"A worker of {self._orphans[orphan]} (rank {orphan.rank}, pid {orphan.pid}) has lost its supervisor."
         return f"{lost} It holds {held}." if held else lost
 
-    def _looked(self, orphans: dict[Orphan, str]) -> None:
-        if orphans != self._orphans:
-            new = [orphan for orphan in orphans if orphan not in self._orphans]
-            self._orphans = orphans
-            self._ending &= orphans.keys()
-            self._show()
-            if new and not self.isVisible():
-                self._tell(new)
-
-    def _tell(self, new: list[Orphan]) -> None:
-        others = f" {localised(len(new) - 1)} others have too." if len(new) > 1 else ""
-        runs, them = with_key("Runs", "runs_page"), "it" if len(new) == 1 else "them"
-        self.message.emit(f"{self.words(new[0])}{others} Use {runs} to end {them}.")
+    def _on_found(self, orphans: dict[Orphan, str]) -> None:
+        if orphans == self._orphans:
+            return
+        new = [orphan for orphan in orphans if orphan not in self._orphans]
+        self._orphans = orphans
+        self._ending &= orphans.keys()
+        self._update()
+        if new and not self.isVisible():
+            others = f" {localised(len(new) - 1)} others have too." if len(new) > 1 else ""
+            runs, them = with_key("Runs", "runs_page"), "it" if len(new) == 1 else "them"
+            self.message.emit(f"{self._text(new[0])}{others} Use {runs} to end {them}.")
 
     def _end(self, orphans: list[Orphan]) -> None:
-        """Ends them on a thread each, since one that does not listen takes its time."""
+        """End orphans on a thread each, since one that ignores SIGTERM takes a while."""
         for orphan in orphans:
             if orphan not in self._ending:
                 self._ending.add(orphan)
                 self._start_ending(orphan)
-        self._show()
+        self._update()
 
     def _start_ending(self, orphan: Orphan) -> None:
-        def over() -> None:
+        def on_ended(_result: object) -> None:
             self._ending.discard(orphan)
-            self._show()
-            self.look(at_once=True)
+            self._update()
+            self.refresh(force=True)
 
-        def failed(error: Exception) -> None:
-            over()
+        def on_failed(error: Exception) -> None:
+            on_ended(None)
             if not isinstance(error, CannotEnd):
                 raise error
             self.message.emit(str(error))
 
-        in_background(lambda: end_orphan(orphan), self, lambda _none: over(), failed)
+        in_background(lambda: end_orphan(orphan), self, on_ended, on_failed)
 
-    # What is shown
-
-    def _show(self) -> None:
-        shown = list(self._orphans)[:_MOST]
-        for orphan in [orphan for orphan in self._rows if orphan not in shown]:
-            self._rows.pop(orphan).deleteLater()
+    def _update(self) -> None:
+        shown = list(self._orphans)[:_MAX_BANNERS]
+        for orphan in self._banners.keys() - set(shown):
+            self._banners.pop(orphan).deleteLater()
         for index, orphan in enumerate(shown):
-            row = self._rows.get(orphan)
-            if row is None:
-                row = self._rows[orphan] = _Row(orphan)
-                row.end.clicked.connect(lambda _on=False, orphan=orphan: self._end([orphan]))
-            if self._layout.indexOf(row) != index:
-                self._layout.insertWidget(index, row)
-            row.tell(self.words(orphan), self._orphans[orphan], ending=orphan in self._ending)
-        left = len(self._orphans) - _MOST
-        self._more.setText(f"{localised(left)} more." if left > 0 else "")
-        self._last.setVisible(len(self._orphans) > 1)
+            if orphan not in self._banners:
+                self._banners[orphan] = _OrphanBanner(orphan)
+                self._banners[orphan].end.clicked.connect(lambda _on=False, orphan=orphan: self._end([orphan]))
+            banner = self._banners[orphan]
+            if self._layout.indexOf(banner) != index:
+                self._layout.insertWidget(index, banner)
+            banner.show_state(self._text(orphan), self._orphans[orphan], is_ending=orphan in self._ending)
+        remaining = len(self._orphans) - _MAX_BANNERS
+        self._more.setText(f"{localised(remaining)} more." if remaining > 0 else "")
+        self._footer.setVisible(len(self._orphans) > 1)
         self.all.setEnabled(any(orphan not in self._ending for orphan in self._orphans))
         self.setVisible(bool(self._orphans))
 
 
-class _Row(Banner):
-    """One of them, and the button that ends it."""
+class _OrphanBanner(Banner):
+    """Banner of one orphan."""
 
     def __init__(self, orphan: Orphan) -> None:
         end = QPushButton("End")
@@ -166,7 +160,7 @@ class _Row(Banner):
         self.end.setToolTip(f"Sends SIGTERM, then kills it after {PATIENCE_S:.0f} s")
         self.label.setToolTip(orphan.folder)
 
-    def tell(self, words: str, name: str, *, ending: bool) -> None:
-        self.say(words, "warning", "Ending …" if ending else "End")
-        self.end.setEnabled(not ending)
-        self.end.setAccessibleName(f"End the worker of {name}, rank {self._orphan.rank}, pid {self._orphan.pid}")
+    def show_state(self, text: str, run_title: str, *, is_ending: bool) -> None:
+        self.say(text, "warning", "Ending…" if is_ending else "End")
+        self.end.setEnabled(not is_ending)
+        self.end.setAccessibleName(f"End the worker of {run_title}, rank {self._orphan.rank}, pid {self._orphan.pid}")

@@ -1,4 +1,4 @@
-"""The list of runs, past and present."""
+"""Page of all runs: the queue, the list, and the details of the selected run."""
 
 from __future__ import annotations
 
@@ -19,10 +19,9 @@ from gui.runs.deleting import DeletingBar
 from gui.runs.details import Details
 from gui.runs.filter_bar import FilterBar
 from gui.runs.interrupted import InterruptedRuns
-from gui.runs.model import RunsModel
+from gui.runs.model import RunFilter, RunsModel
 from gui.runs.orphans import Orphans
 from gui.runs.queue_view import QueueView
-from gui.runs.run_filter import RunFilter
 from gui.runs.table import RunsTable
 from gui.sources.active_runs import ask_to_pause
 from gui.sources.background import in_background
@@ -34,48 +33,50 @@ from gui.titles import unread_words
 from gui.widgets.banner import Banner
 from gui.widgets.empty_state import EmptyState
 from gui.widgets.file_dialogs import reveal
+from gui.widgets.labels import muted_label
 from gui.widgets.run_drag import RunDrop
 
 _EMPTY = "No runs yet.\n\nGo to Train, fill in the form and press Train:\nevery run is listed here and can be reopened."
-_NOTHING_LIKE_THAT = "No runs match.\n\n“Show all” clears the search and the filters."
+_NO_MATCH = "No runs match.\n\n“Show all” clears the search and the filters."
 
 _WIDE = 1350
-"""From this width on, in pixels, the details stand beside the list rather than below it."""
-
-_SHARES = [690, 310]
-"""How the list and the details share the room at first."""
+"""Width in pixels from which the details are to the right of the list instead of below it."""
+_SIZES = [690, 310]
+"""Initial proportions of the list and the details."""
 
 
 class RunsPage(QWidget):
-    """Searches, sorts, opens, names, pauses, resumes, forks and deletes runs.
+    """Page that searches, sorts, opens, names, pauses, resumes, forks and deletes runs.
 
     Signals:
-        run_chosen(RunFolder): a run is to be shown.
-        compare_wanted(list[str]): the runs of those ids are to be compared.
-        compare_also(list[str]): the runs of those ids are to be added to what is compared.
-        searches_wanted(): the searches over settings are to be shown.
-        resume_wanted(RunFolder): that run is to go on as it is.
-        prefill_requested(Prefill): the form is to show that job, to resume or fork its run.
-        message(str): something that went wrong, in words for the user; when the list has first been read out of sight, that
-            runs were interrupted.
+        run_chosen(RunFolder): the user opened a run.
+        compare_requested(list[str]): the user wants to compare the runs of these ids.
+        add_to_comparison_requested(list[str]): the user wants to add these runs to the comparison.
+        searches_requested(): the user wants to see the searches.
+        resume_requested(RunFolder): the user wants to resume a run unchanged.
+        prefill_requested(Prefill): the user wants to resume or fork a run in the form.
+        message(str): an error, or a note about interrupted runs if the page is hidden at the first reading.
     """
 
     run_chosen = Signal(object)
-    compare_wanted = Signal(list)
-    compare_also = Signal(list)
-    searches_wanted = Signal()
-    resume_wanted = Signal(object)
+    compare_requested = Signal(list)
+    add_to_comparison_requested = Signal(list)
+    searches_requested = Signal()
+    resume_requested = Signal(object)
     prefill_requested = Signal(object)
     message = Signal(str)
 
     def __init__(self, runs: RunList | None = None, parent: QWidget | None = None) -> None:
+        """Create the page; without a list of `runs`, it polls the runs folder itself."""
         super().__init__(parent)
         self.setObjectName("panel")
         self.setAttribute(Qt.WidgetAttribute.WA_StyledBackground)
         self.model = RunsModel(self)
         self.table = RunsTable(self.model)
         self.acts = RunActions(self.table, self)
-        self.searches = Action(self, "searches", "Searches", "Shows the searches over settings, or makes one")
+        self.searches = Action(self, "searches", "Searches", "Shows the searches over settings, or creates one")
+        tip = "Shows runs that match all words of the search"
+        self.find_action = Action(self, "find_runs", "Find runs", tip, "Ctrl+F", context=WITHIN)
         self.filters = FilterBar()
         self.interrupted = InterruptedRuns()
         self.orphans = Orphans()
@@ -83,248 +84,242 @@ class RunsPage(QWidget):
         self.details = Details((self.acts.resume, self.acts.change, self.acts.pause, self.acts.fork))
         self.deleting = DeletingBar()
         self.notes_writer = NotesWriter(self.model.find, self)
-        self._count = QLabel()
-        self._count.setObjectName("muted")
+        self.run_list = runs or RunList(self)
         self.unread = Banner(name="Runs that can't be read")
-        self._empty = EmptyState("Looking for runs …")
+        self._count = muted_label()
+        self._empty = EmptyState("Looking for runs…")
         self._stack = QStackedWidget()
         self._halves = QSplitter(Qt.Orientation.Vertical)
-        self._summaries = runs or RunList(self)
-        self._read_before = False
+        self._was_read = False
         self._lay_out()
         self._connect()
+        self._connect_actions()
 
     def refresh(self) -> None:
-        """Reads the list anew, in the background."""
-        self._summaries.refresh()
-        self.look_around()
+        """Read the runs, the queue and the orphans on threads."""
+        self.run_list.refresh()
+        self.refresh_queue_and_orphans()
 
-    def offer(self, action: Action) -> None:
-        """Adds a button for a command of the window."""
+    def refresh_queue_and_orphans(self) -> None:
+        self.queue.refresh()
+        self.orphans.refresh()
+
+    def add_button(self, action: Action) -> None:
+        """Add a button for an action of the window."""
         self._top.addWidget(bind(QPushButton(), action))
 
-    def look_around(self) -> None:
-        """Looks for runs in line and for workers without a supervisor, in the background."""
-        self.queue.look()
-        self.orphans.look()
-
     def close_work(self) -> None:
-        """Ends what goes on in the background, and has what was typed written first."""
-        self.details.keep()
-        self._summaries.close()
+        """Save the notes and end background work, at the end of the window."""
+        self.details.save()
+        self.run_list.close()
         self.queue.close_work()
         self.orphans.close_work()
         self.notes_writer.close()
         self.deleting.close_work()
 
     def selected(self) -> list[RunSummary]:
-        """The runs that are chosen, from the top."""
+        """Return the selected runs from top to bottom."""
         return self.table.selected()
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         super().resizeEvent(event)
-        way = Qt.Orientation.Horizontal if self.width() >= _WIDE else Qt.Orientation.Vertical
-        if way != self._halves.orientation():
-            self._halves.setOrientation(way)
-            self._halves.setSizes(_SHARES)
-            self.details.set_beside(way == Qt.Orientation.Horizontal)
-
-    # Making it
+        horizontal, vertical = Qt.Orientation.Horizontal, Qt.Orientation.Vertical
+        is_wide = self.width() >= _WIDE
+        if is_wide != (self._halves.orientation() == horizontal):
+            self._halves.setOrientation(horizontal if is_wide else vertical)
+            self._halves.setSizes(_SIZES)
+            self.details.set_orientation(vertical if is_wide else horizontal)
 
     def _lay_out(self) -> None:
         heading = QLabel("Runs")
         heading.setObjectName("heading")
-        self._top = top = QHBoxLayout()
-        top.setSpacing(10)
-        top.addWidget(heading)
-        top.addWidget(self._count)
-        top.addStretch(1)
-        self.searches.on_trigger(self.searches_wanted.emit)
-        top.addWidget(bind(QPushButton(), self.searches))
-        top.addWidget(self.filters.clear)
-        top.addWidget(self.filters.favourites)
+        self._top = QHBoxLayout()
+        self._top.setSpacing(10)
+        self._top.addWidget(heading)
+        self._top.addWidget(self._count)
+        self._top.addStretch(1)
+        self._top.addWidget(bind(QPushButton(), self.searches))
+        self._top.addWidget(self.filters.clear)
+        self._top.addWidget(self.filters.favourites)
         self._stack.addWidget(self._empty)
         self._stack.addWidget(self.table)
         self._halves.setChildrenCollapsible(False)
         self._halves.setHandleWidth(9)
         self._halves.addWidget(self._stack)
         self._halves.addWidget(self.details)
-        self._halves.setSizes(_SHARES)
-        bottom = QHBoxLayout()
-        bottom.setSpacing(8)
-        compare = RunDrop(bind(QPushButton(), self.acts.compare))
-        compare.setToolTip("Drop runs here to add them to the comparison")
-        compare.dropped.connect(self.compare_also)
-        for widget in (
-            bind(QPushButton(), self.acts.folder), compare, bind(QPushButton(), self.acts.delete),
-            bind(QPushButton(), self.acts.undo, offered=True),
-        ):  # fmt: skip
-            bottom.addWidget(widget)
-        bottom.addStretch(1)
-        bottom.addWidget(bind(QPushButton(), self.acts.show))
+        self._halves.setSizes(_SIZES)
         layout = QVBoxLayout(self)
         layout.setContentsMargins(14, 10, 14, 10)
         layout.setSpacing(8)
-        layout.addLayout(top)
-        layout.addWidget(self.filters)
-        layout.addWidget(self.unread)
-        layout.addWidget(self.orphans)
-        layout.addWidget(self.interrupted)
-        layout.addWidget(self.queue)
+        layout.addLayout(self._top)
+        for widget in (self.filters, self.unread, self.orphans, self.interrupted, self.queue):
+            layout.addWidget(widget)
         layout.addWidget(self._halves, 1)
         layout.addWidget(self.deleting)
-        layout.addLayout(bottom)
+        layout.addLayout(self._bottom_row())
+
+    def _bottom_row(self) -> QHBoxLayout:
+        row = QHBoxLayout()
+        row.setSpacing(8)
+        compare = RunDrop(bind(QPushButton(), self.acts.compare))
+        compare.setToolTip("Drop runs here to add them to the comparison")
+        compare.dropped.connect(self.add_to_comparison_requested)
+        row.addWidget(bind(QPushButton(), self.acts.folder))
+        row.addWidget(compare)
+        row.addWidget(bind(QPushButton(), self.acts.delete))
+        row.addWidget(bind(QPushButton(), self.acts.undo, offered=True))
+        row.addStretch(1)
+        row.addWidget(bind(QPushButton(), self.acts.show))
+        return row
 
     def _connect(self) -> None:
-        self._summaries.found.connect(self._found)
-        self._summaries.complete.connect(self._complete)
-        self._summaries.failed.connect(self._failed)
-        self.destroyed.connect(self._summaries.close)
-        self.filters.changed.connect(self._choose_runs)
-        self.table.selectionModel().selectionChanged.connect(self._selection_changed)
-        self.table.chosen.connect(self._show_run)
+        self.run_list.found.connect(self._on_found)
+        self.run_list.complete.connect(self._on_complete)
+        self.run_list.failed.connect(self._on_failed)
+        self.destroyed.connect(self.run_list.close)
+        self.filters.changed.connect(self._set_filter)
+        self.table.selectionModel().selectionChanged.connect(self._on_selection_changed)
+        self.table.opened.connect(self._show_run)
         self.table.customContextMenuRequested.connect(self._open_menu)
-        self.model.renamed.connect(self._rename)
+        self.model.renamed.connect(lambda run_id, name: self._note([run_id], name=name))
         self.interrupted.resume.connect(self._resume)
         self.interrupted.delete.connect(lambda run_id: self._ask_to_delete([run_id]))
-        self.interrupted.set_aside.connect(lambda run_id: self._note([run_id], set_aside=True))
+        self.interrupted.dismissed.connect(lambda run_id: self._note([run_id], set_aside=True))
         self.interrupted.show_all.connect(self.filters.show_interrupted)
         self.orphans.message.connect(self.message)
         self.queue.message.connect(self.message)
         self.queue.changed.connect(self.refresh)
         self.queue.run_chosen.connect(self.run_chosen)
-        self.details.fork_wanted.connect(self._fork)
+        self.details.fork_requested.connect(self._fork)
         self.details.noted.connect(lambda run, changes: self.notes_writer.change(run, **changes))
-        self.notes_writer.written.connect(self._noted)
+        self.notes_writer.written.connect(self._on_noted)
         self.notes_writer.failed.connect(self.message)
         self.deleting.changed.connect(self.refresh)
-        self.deleting.changed.connect(lambda: self.acts.undo.allow(self.deleting.why_no_undo))
-        self.acts.undo.on_trigger(self.deleting.undo)
-        self.deleting.closed.connect(self.table.setFocus)
-        self.acts.tag_wanted.connect(self._tag)
-        self.acts.show.on_trigger(lambda: self._show_run(self.table.currentIndex()))
-        self.acts.folder.on_trigger(self._open_folder)
-        self.acts.resume.on_trigger(lambda: self._resume(self.selected()[0].run_id))
-        self.acts.change.on_trigger(lambda: self._prefill(self.selected()[0].run_id, to_resume))
-        self.acts.pause.on_trigger(lambda: self._pause(self.selected()[0].run_id))
-        self.acts.fork.on_trigger(lambda: self._fork(self.selected()[0].run_id))
-        self.acts.compare.on_trigger(lambda: self.compare_wanted.emit([run.run_id for run in self.selected()]))
-        self.acts.favourite.on_trigger(self._favour)
-        self.acts.rename.on_trigger(self.table.rename)
-        self.acts.delete.on_trigger(lambda: self._ask_to_delete([run.run_id for run in self.selected()]))
-        Action(self, "find_runs", "Find runs", "Goes to the search", "Ctrl+F", context=WITHIN).on_trigger(
-            self._go_to_search
+        self.deleting.changed.connect(
+            lambda: self.acts.undo.allow("" if self.deleting.can_undo else "Nothing has been deleted")
         )
+        self.deleting.closed.connect(self.table.setFocus)
 
-    # The list
+    def _connect_actions(self) -> None:
+        acts = self.acts
+        self.searches.on_trigger(self.searches_requested.emit)
+        self.find_action.on_trigger(self._focus_search)
+        self.find_action.changed.connect(self._update_search_tip)
+        self._update_search_tip()
+        acts.undo.on_trigger(self.deleting.undo)
+        acts.tag_changed.connect(self._tag)
+        acts.show.on_trigger(lambda: self._show_run(self.table.currentIndex()))
+        acts.folder.on_trigger(self._open_folder)
+        acts.resume.on_trigger(lambda: self._resume(self.selected()[0].run_id))
+        acts.change.on_trigger(lambda: self._prefill(self.selected()[0].run_id, to_resume))
+        acts.pause.on_trigger(lambda: self._pause(self.selected()[0].run_id))
+        acts.fork.on_trigger(lambda: self._fork(self.selected()[0].run_id))
+        acts.compare.on_trigger(lambda: self.compare_requested.emit([run.run_id for run in self.selected()]))
+        acts.favourite.on_trigger(self._set_favourite)
+        acts.rename.on_trigger(self.table.rename)
+        acts.delete.on_trigger(lambda: self._ask_to_delete([run.run_id for run in self.selected()]))
 
-    def _found(self, runs: list[RunSummary]) -> None:
+    def _on_found(self, runs: list[RunSummary]) -> None:
         with self.table.holding_position():
             self.model.merge(runs)
-        self._show_all()
+        self._update()
 
-    def _complete(self, read: RunsRead) -> None:
+    def _on_complete(self, read: RunsRead) -> None:
         with self.table.holding_position():
             self.model.keep_only([run.run_id for run in read.runs])
         self._empty.setText(_EMPTY)
-        self._show_all()
-        self._show_around()
+        self._update()
+        self._update_filters_and_banners()
         self.table.fit()
-        if not self._read_before and not self.isVisible():
-            self._tell_of_interrupted()
-        self._read_before = True
+        if not self._was_read and not self.isVisible():
+            self._report_interrupted()
+        self._was_read = True
         self.unread.say(unread_words(read.unread))
         if self.isVisible():
-            self.look_around()
+            self.refresh_queue_and_orphans()
 
-    def _tell_of_interrupted(self) -> None:
+    def _report_interrupted(self) -> None:
         count = self.interrupted.count
         if count:
+            was, it_was = ("was", "it was") if count == 1 else ("were", "they were")
             runs = with_key("Runs", "runs_page")
-            state = (
-                f"was interrupted. {runs} shows what it was doing"
-                if count == 1
-                else f"were interrupted. {runs} shows what they were doing"
+            self.message.emit(
+                f"{counted(count, 'run')} {was} interrupted. {runs} shows what {it_was} doing and how to resume."
             )
-            self.message.emit(f"{counted(count, 'run')} {state} and how to resume.")
 
-    def _noted(self, run: RunSummary) -> None:
-        self._found([run])
-        self._show_around()
+    def _on_noted(self, run: RunSummary) -> None:
+        self._on_found([run])
+        self._update_filters_and_banners()
 
-    def _show_around(self) -> None:
-        """Renews what stands above the list and is gathered from all runs."""
-        self.filters.offer(self.model.runs)
+    def _update_filters_and_banners(self) -> None:
+        self.filters.set_runs(self.model.runs)
         self.interrupted.show_runs(self.model.runs)
 
-    def _failed(self, why: str) -> None:
-        """The runs that were last known stay in the list."""
-        words = f"The list of runs can't be read: {why}."
-        self.unread.say(words)
-        self._empty.setText(f"{words}\n\nFix this, or set FOOTPLATE_HOME to another folder.")
-        self._show_all()
+    def _on_failed(self, reason: str) -> None:
+        """Report an unreadable runs folder; the known runs stay in the list."""
+        text = f"The list of runs can't be read: {reason}."
+        self.unread.say(text)
+        self._empty.setText(f"{text}\n\nFix this, or set FOOTPLATE_HOME to another folder.")
+        self._update()
 
-    def _choose_runs(self, wanted: RunFilter) -> None:
-        self.model.choose(wanted)
-        self._show_all()
+    def _set_filter(self, run_filter: RunFilter) -> None:
+        self.model.set_filter(run_filter)
+        self._update()
 
-    def _show_all(self) -> None:
-        """Says how many there are, and shows what is chosen as it now stands."""
+    def _update(self) -> None:
+        """Update the count and the empty state, and show the selection."""
         total, shown = len(self.model.runs), self.model.rowCount()
         if shown == total:
             self._count.setText(localised(total) if total else "")
         else:
             self._count.setText(f"{localised(shown)} of {localised(total)}")
         if total and not shown:
-            self._empty.setText(_NOTHING_LIKE_THAT)
+            self._empty.setText(_NO_MATCH)
         self._stack.setCurrentWidget(self.table if shown else self._empty)
         for widget in (self.filters, self.filters.favourites, self.details):
             widget.setVisible(total > 0)
-        self._selection_changed()
+        self._on_selection_changed()
 
-    def _selection_changed(self) -> None:
-        chosen = self.selected()
-        self.acts.choose(chosen)
-        self.acts.folder.setToolTip(chosen[0].folder if len(chosen) == 1 else str(paths.runs_folder()))
-        self.details.show_runs(chosen)
-
-    # What is done with runs
+    def _on_selection_changed(self) -> None:
+        selected = self.selected()
+        self.acts.set_runs(selected)
+        self.acts.folder.setToolTip(selected[0].folder if len(selected) == 1 else str(paths.runs_folder()))
+        self.details.show_runs(selected)
 
     def _show_run(self, index: QModelIndex) -> None:
         if index.isValid():
-            self.run_chosen.emit(RunFolder(Path(self.model.run(index.row()).folder)))
+            self.run_chosen.emit(RunFolder(Path(self.model.rows[index.row()].folder)))
 
     def _open_folder(self) -> None:
-        chosen = self.selected()
-        reveal(Path(chosen[0].folder) if len(chosen) == 1 else paths.runs_folder())
+        selected = self.selected()
+        reveal(Path(selected[0].folder) if len(selected) == 1 else paths.runs_folder())
 
     def _resume(self, run_id: str) -> None:
         run = self.model.find(run_id)
         if run is not None:
-            self.resume_wanted.emit(RunFolder(run.folder))
+            self.resume_requested.emit(RunFolder(run.folder))
 
     def _pause(self, run_id: str) -> None:
         in_background(
             lambda: ask_to_pause(run_id),
             self,
             lambda _run: self.refresh(),
-            lambda error: self.message.emit(f"Could not pause {run_id}: {error}"),
+            lambda error: self.message.emit(f"Couldn't pause {run_id}: {error}"),
         )
 
     def fork(self, run: RunFolder) -> None:
-        """Has a new run put into the form that starts from the last checkpoint of `run`, in the list or not."""
-        in_background(lambda: to_fork(run.summary()), self, self.prefill_requested.emit, self._not_prefilled)
+        """Prefill a new run that starts from the last checkpoint of `run`, which need not be in the list."""
+        in_background(lambda: to_fork(run.summary()), self, self.prefill_requested.emit, self._on_prefill_failed)
 
     def _fork(self, run_id: str, checkpoint: Path | None = None) -> None:
         self._prefill(run_id, lambda run: to_fork(run, checkpoint))
 
-    def _prefill(self, run_id: str, make: Callable[[RunSummary], Prefill]) -> None:
-        """Has the run's job put into the form, as `make` prepares it."""
+    def _prefill(self, run_id: str, prepare: Callable[[RunSummary], Prefill]) -> None:
         run = self.model.find(run_id)
         if run is not None:
-            in_background(lambda: make(run), self, self.prefill_requested.emit, self._not_prefilled)
+            in_background(lambda: prepare(run), self, self.prefill_requested.emit, self._on_prefill_failed)
 
-    def _not_prefilled(self, error: Exception) -> None:
+    def _on_prefill_failed(self, error: Exception) -> None:
         if not isinstance(error, CannotPrefill):
             raise error
         self.message.emit(str(error))
@@ -338,23 +333,23 @@ class RunsPage(QWidget):
             if run is not None:
                 self.notes_writer.change(run, **changes)
 
-    def _rename(self, run_id: str, name: str) -> None:
-        self._note([run_id], name=name)
-
-    def _favour(self) -> None:
+    def _set_favourite(self) -> None:
         favourite = self.acts.favourite.isChecked()
         self._note([run.run_id for run in self.selected() if run.favourite != favourite], favourite=favourite)
 
-    def _tag(self, text: str, wanted: bool) -> None:
-        meant = tags_of(text)
+    def _tag(self, text: str, is_added: bool) -> None:
+        changed = tags_of(text)
         for run in self.selected():
-            others = tuple(tag for tag in run.tags if tag not in meant)
-            self._note([run.run_id], tags=(*others, *meant) if wanted else others)
+            others = tuple(tag for tag in run.tags if tag not in changed)
+            self._note([run.run_id], tags=(*others, *changed) if is_added else others)
 
-    def _open_menu(self, where: QPoint) -> None:
+    def _open_menu(self, position: QPoint) -> None:
         known = sorted({tag for run in self.model.runs for tag in run.tags})
-        self.acts.menu(self.selected(), known).popup(self.table.viewport().mapToGlobal(where))
+        self.acts.menu(self.selected(), known).popup(self.table.viewport().mapToGlobal(position))
 
-    def _go_to_search(self) -> None:
+    def _update_search_tip(self) -> None:
+        self.filters.text.setToolTip(self.find_action.toolTip())
+
+    def _focus_search(self) -> None:
         self.filters.text.setFocus()
         self.filters.text.selectAll()

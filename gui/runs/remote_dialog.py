@@ -1,10 +1,10 @@
-"""Choosing a run of another machine."""
+"""Dialog that chooses a run of another machine."""
 
 from __future__ import annotations
 
 from functools import partial
 
-from PySide6.QtCore import Qt, Signal
+from PySide6.QtCore import QSignalBlocker, Qt, Signal
 from PySide6.QtGui import QShowEvent
 from PySide6.QtWidgets import (
     QComboBox,
@@ -26,13 +26,12 @@ from gui.sources.remote_runs import QueryFailed, runs_of
 from gui.style import theme
 from gui.titles import model_title, run_title
 
-_NO_HOST = "Add a machine under Hosts … in the Monitor first."
-
 
 class RemoteRunsDialog(QDialog):
-    """Lists the runs of a host. Not modal.
+    """Modeless dialog that lists the runs of a host.
 
-    Signals: chosen(str, str) - a host, and the id of one of its runs, which is to be followed.
+    Signals:
+        chosen(str, str): the user opened the run of that host and id.
     """
 
     chosen = Signal(str, str)
@@ -45,23 +44,47 @@ class RemoteRunsDialog(QDialog):
         self._hosts = hosts
         self.host = QComboBox()
         self.host.setAccessibleName("Host")
-        self.again = QPushButton("&Refresh")
-        self.again.setAutoDefault(False)
+        self.reload = QPushButton("&Refresh")
+        self.reload.setAutoDefault(False)
         self.state = QLabel(wordWrap=True)
         self.state.setTextFormat(Qt.TextFormat.PlainText)
-        self.state.setAccessibleName("What the host answers")
+        self.state.setAccessibleName("State of the request")
         self.list = QTreeWidget()
         self.list.setAccessibleName("Runs of the host")
         self.list.setHeaderLabels(["Run", "Model", "State", "Started"])
         self.list.setRootIsDecorated(False)
         self.open_button = QPushButton("&Open")
         self.open_button.setObjectName("primary")
+        self._lay_out()
+        self.host.currentIndexChanged.connect(lambda _index: self.refresh())
+        self.reload.clicked.connect(self.refresh)
+        self.list.itemSelectionChanged.connect(self._update_open)
+        self.list.itemActivated.connect(lambda _item, _column: self._choose())
+        self.open_button.clicked.connect(self._choose)
+        hosts.changed.connect(self._update_hosts)
+
+    def showEvent(self, event: QShowEvent) -> None:
+        super().showEvent(event)
+        self._update_hosts()
+
+    def refresh(self) -> None:
+        """Request the runs of the selected host over ssh."""
+        name = self.host.currentText()
+        self.list.clear()
+        self._update_open()
+        if not name:
+            self._show_state("Add a machine under Hosts… in the Monitor first.")
+            return
+        self._show_state(f"Asking {name}…")
+        in_background(partial(runs_of, name), self, partial(self._show_runs, name), partial(self._on_failed, name))
+
+    def _lay_out(self) -> None:
         label = QLabel("&Host")
         label.setBuddy(self.host)
         top = QHBoxLayout()
         top.addWidget(label)
         top.addWidget(self.host, 1)
-        top.addWidget(self.again)
+        top.addWidget(self.reload)
         bottom = QHBoxLayout()
         bottom.addWidget(self.state, 1)
         bottom.addWidget(self.open_button)
@@ -72,35 +95,15 @@ class RemoteRunsDialog(QDialog):
         layout.addWidget(self.list, 1)
         layout.addLayout(bottom)
         self.resize(640, 420)
-        self.host.currentIndexChanged.connect(lambda _index: self.refresh())
-        self.again.clicked.connect(self.refresh)
-        self.list.itemSelectionChanged.connect(self._offer)
-        self.list.itemActivated.connect(lambda _item, _column: self._choose())
-        self.open_button.clicked.connect(self._choose)
-        hosts.changed.connect(self._offer_hosts)
 
-    def showEvent(self, event: QShowEvent) -> None:
-        super().showEvent(event)
-        self._offer_hosts()
-
-    def refresh(self) -> None:
-        """Asks the host that is chosen for its runs."""
-        name = self.host.currentText()
-        self.list.clear()
-        self._offer()
-        if not name:
-            self._say(_NO_HOST)
-            return
-        self._say(f"Asking {name} …")
-        in_background(partial(runs_of, name), self, partial(self._show_runs, name), partial(self._not_told, name))
-
-    def _offer_hosts(self) -> None:
-        chosen = self.host.currentText()
-        self.host.blockSignals(True)
-        self.host.clear()
-        self.host.addItems(self._hosts.names)
-        self.host.setCurrentIndex(max(0, self.host.findText(chosen)))
-        self.host.blockSignals(False)
+    def _update_hosts(self) -> None:
+        if not self.isVisible():
+            return  # showEvent updates them
+        selected = self.host.currentText()
+        with QSignalBlocker(self.host):
+            self.host.clear()
+            self.host.addItems(self._hosts.names)
+            self.host.setCurrentIndex(max(0, self.host.findText(selected)))
         self.refresh()
 
     def _show_runs(self, name: str, runs: list[RunSummary]) -> None:
@@ -116,19 +119,19 @@ class RemoteRunsDialog(QDialog):
         first = self.list.topLevelItem(0)
         if first is not None:
             self.list.setCurrentItem(first)
-        self._say("" if runs else f"There are no runs on {name}.")
+        self._show_state("" if runs else f"There are no runs on {name}.")
 
-    def _not_told(self, name: str, error: Exception) -> None:
+    def _on_failed(self, name: str, error: Exception) -> None:
         if not isinstance(error, QueryFailed):
             raise error
         if name == self.host.currentText():
-            self._say(f"⚠ {error}", "warning")
+            self._show_state(f"⚠ {error}", "warning")
 
-    def _say(self, text: str, kind: str = "muted") -> None:
+    def _show_state(self, text: str, kind: str = "muted") -> None:
         self.state.setText(text)
         theme.set_kind(self.state, kind)
 
-    def _offer(self) -> None:
+    def _update_open(self) -> None:
         self.open_button.setEnabled(bool(self.list.selectedItems()))
 
     def _choose(self) -> None:

@@ -1,4 +1,4 @@
-"""The table of runs: its keys, its look, and that it stays where it is while rows come and go."""
+"""Table of the runs."""
 
 from __future__ import annotations
 
@@ -6,59 +6,41 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from math import ceil
 
-from PySide6.QtCore import QModelIndex, Qt, Signal
-from PySide6.QtGui import QFocusEvent, QKeyEvent, QResizeEvent
-from PySide6.QtWidgets import QAbstractItemView, QHeaderView, QLineEdit, QTableView
+from PySide6.QtCore import Qt
+from PySide6.QtGui import QFocusEvent, QResizeEvent
+from PySide6.QtWidgets import QAbstractItemView, QLineEdit
 
 from engine.runs.folder import RunSummary
 from gui.runs.model import DEVICES, MODEL, NAME, STARTED, STRATEGY, RunsModel
-from gui.widgets.table_look import apply_table_style
+from gui.widgets.row_model import RowTable
 
-_ROWS_MEASURED = 40
-"""Rows that decide how wide the columns are at first."""
-
-_PADDING = 6
-_WIDEST = 400
-"""Pixels that a column takes by itself at most."""
-
-_NARROWEST = {NAME: 130, MODEL: 96, STRATEGY: 96, DEVICES: 96}
-"""Pixels that columns of words keep where the table is narrower than its columns: what is cut off ends with an
-ellipsis."""
+_MAX_COLUMN_WIDTH = 400
+_MIN_WIDTHS = {NAME: 130, MODEL: 96, STRATEGY: 96, DEVICES: 96}
+"""Widths in pixels to which text columns shrink in a narrow table; longer text is elided."""
 
 
-class RunsTable(QTableView):
-    """Signals: chosen(QModelIndex) - by Enter or a double click."""
-
-    chosen = Signal(QModelIndex)
+class RunsTable(RowTable):
+    """Table of the runs, whose names can be edited and whose rows can be dragged."""
 
     def __init__(self, model: RunsModel) -> None:
-        super().__init__()
+        super().__init__(model, "Runs", leading=14)
         self._model = model
-        self._fitting = self._widths_are_the_users = False
-        self.setAccessibleName("Runs")
-        self.setModel(model)
+        self._is_fitting = self._has_user_widths = False
         self.setSortingEnabled(True)
         self.sortByColumn(STARTED, Qt.SortOrder.DescendingOrder)
-        apply_table_style(self, _PADDING, leading=14)
-        self.setSelectionMode(QAbstractItemView.SelectionMode.ExtendedSelection)
         self.setDragEnabled(True)
         self.setDragDropMode(QAbstractItemView.DragDropMode.DragOnly)
         self.setDefaultDropAction(Qt.DropAction.CopyAction)
         self.setContextMenuPolicy(Qt.ContextMenuPolicy.CustomContextMenu)
-        header = self.horizontalHeader()
-        header.setSectionResizeMode(QHeaderView.ResizeMode.Interactive)
-        header.setStretchLastSection(True)
-        header.setResizeContentsPrecision(_ROWS_MEASURED)
-        header.sectionResized.connect(self._section_resized)
-        self.doubleClicked.connect(self.chosen)
+        self.horizontalHeader().setStretchLastSection(True)
+        self.horizontalHeader().sectionResized.connect(self._on_section_resized)
 
     def selected(self) -> list[RunSummary]:
-        """The runs that are chosen, from the top."""
-        rows = sorted(index.row() for index in self.selectionModel().selectedRows())
-        return [self._model.run(row) for row in rows]
+        """Return the selected runs from top to bottom."""
+        return [self._model.rows[row] for row in self.selected_rows()]
 
     def rename(self) -> None:
-        """Opens the name of the current run for editing."""
+        """Open the name of the current run for editing."""
         index = self.currentIndex()
         if index.isValid():
             self.edit(self._model.index(index.row(), NAME))
@@ -67,55 +49,42 @@ class RunsTable(QTableView):
 
     @contextmanager
     def holding_position(self) -> Iterator[None]:
-        """Keeps the row at the top of the view there, whatever comes and goes above it; a list that is at its top stays
-        there, and shows what is new.
-        """
+        """Keep the row at the top of the view there while rows change; at the top of the list, show new rows."""
         top = self.rowAt(0)
-        run_id = self._model.run(top).run_id if top > 0 else None
+        run_id = self._model.rows[top].run_id if top > 0 else None
         yield
-        row = self._model.row(run_id) if run_id is not None else None
+        row = self._model.position(run_id)
         if row is not None and row != self.rowAt(0):
             self.scrollTo(self._model.index(row, 0), QAbstractItemView.ScrollHint.PositionAtTop)
 
     def fit(self) -> None:
-        """Makes the columns as wide as the first rows ask for and the table allows, until the user sets a width."""
-        if self._widths_are_the_users or not self._model.rowCount():
+        """Fit the columns to their content and to the table, until the user changes a width."""
+        if self._has_user_widths or not self._model.rowCount():
             return
         header, last = self.horizontalHeader(), self._model.columnCount() - 1
-        columns = range(last)
-        # Qt does not count the style sheet's padding of items.
-        asked = [self.sizeHintForColumn(column) + 2 * _PADDING for column in columns]
-        heads = [header.sectionSizeHint(column) for column in columns]
-        widths = [min(max(pair), _WIDEST) for pair in zip(asked, heads, strict=True)]
-        lacking = sum(widths) + header.sectionSizeHint(last) - self.viewport().width()
-        spare = [max(0, width - _NARROWEST.get(column, width)) for column, width in enumerate(widths)]
-        share = min(1.0, max(0, lacking) / max(1, sum(spare)))
-        self._fitting = True
-        for column in columns:
-            self.setColumnWidth(column, widths[column] - ceil(share * spare[column]))
-        header.setStretchLastSection(False)  # by itself it would keep the room that it had in a wider table
+        widths = [min(self.content_width(column), _MAX_COLUMN_WIDTH) for column in range(last)]
+        missing = sum(widths) + header.sectionSizeHint(last) - self.viewport().width()
+        spare = [max(0, width - _MIN_WIDTHS.get(column, width)) for column, width in enumerate(widths)]
+        fraction = min(1.0, max(0, missing) / max(1, sum(spare)))
+        self._is_fitting = True
+        for column, width in enumerate(widths):
+            self.setColumnWidth(column, width - ceil(fraction * spare[column]))
+        header.setStretchLastSection(False)  # otherwise it would keep the width that it had in a wider table
         header.resizeSection(last, header.sectionSizeHint(last))
         header.setStretchLastSection(True)
-        self._fitting = False
+        self._is_fitting = False
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         super().resizeEvent(event)
         self.fit()
 
-    def _section_resized(self, column: int, _before: int, _now: int) -> None:
-        if not self._fitting and column < self._model.columnCount() - 1:  # the last one takes what room there is
-            self._widths_are_the_users = True
-
     def focusInEvent(self, event: QFocusEvent) -> None:
-        """Chooses the row that Tab comes to, as Qt would not: arrow keys could never choose the only one."""
+        """Select the current row on Tab; in a table of one row, arrow keys could never select it."""
         super().focusInEvent(event)
         by_tab = event.reason() in (Qt.FocusReason.TabFocusReason, Qt.FocusReason.BacktabFocusReason)
         if by_tab and self.currentIndex().isValid() and not self.selectionModel().hasSelection():
             self.selectRow(self.currentIndex().row())
 
-    def keyPressEvent(self, event: QKeyEvent) -> None:
-        editing = self.state() == QAbstractItemView.State.EditingState
-        if event.key() in (Qt.Key.Key_Return, Qt.Key.Key_Enter) and self.currentIndex().isValid() and not editing:
-            self.chosen.emit(self.currentIndex())
-        else:
-            super().keyPressEvent(event)
+    def _on_section_resized(self, column: int, _before: int, _now: int) -> None:
+        if not self._is_fitting and column < self._model.columnCount() - 1:  # the last column stretches
+            self._has_user_widths = True

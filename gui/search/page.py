@@ -38,16 +38,16 @@ class SearchPage(QWidget):
     Signals:
         closed(): back to the page before.
         run_chosen(RunFolder): a run is to be shown.
-        compare_wanted(list[str]): the runs of those ids are to be compared.
-        train_wanted(Job): an ordinary run is to be started.
+        compare_requested(list[str]): the runs of those ids are to be compared.
+        train_requested(Job): an ordinary run is to be started.
         job_opened(Job): the job of a SPACE.toml is to be put into the form.
         message(str, str): in plain words, what was done or why not; "info" or "warning".
     """
 
     closed = Signal()
     run_chosen = Signal(object)
-    compare_wanted = Signal(list)
-    train_wanted = Signal(object)
+    compare_requested = Signal(list)
+    train_requested = Signal(object)
     job_opened = Signal(object)
     message = Signal(str, str)
 
@@ -151,8 +151,8 @@ class SearchPage(QWidget):
         self.form.job_opened.connect(self.job_opened)
         self.form.message.connect(self.message)
         self.view.run_chosen.connect(self._open_run)
-        self.view.compare_wanted.connect(self.compare_wanted)
-        self.view.train_wanted.connect(self.train_wanted)
+        self.view.compare_requested.connect(self.compare_requested)
+        self.view.train_requested.connect(self.train_requested)
         self.view.pause_wanted.connect(self._pause)
         self.view.continue_wanted.connect(self._continue)
         self.view.change_wanted.connect(self._change)

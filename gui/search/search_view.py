@@ -31,14 +31,14 @@ _MOST_FIELDS = 6
 
 class SearchView(QWidget):
     """Signals:
-    run_chosen(str), compare_wanted(list[str]) - the runs of these ids are to be shown, or compared.
-    train_wanted(Job) - the best settings are to be trained in full.
+    run_chosen(str), compare_requested(list[str]) - the runs of these ids are to be shown, or compared.
+    train_requested(Job) - the best settings are to be trained in full.
     pause_wanted(), continue_wanted(), change_wanted() - of the search that is shown.
     """
 
     run_chosen = Signal(str)
-    compare_wanted = Signal(list)
-    train_wanted = Signal(object)
+    compare_requested = Signal(list)
+    train_requested = Signal(object)
     pause_wanted = Signal()
     continue_wanted = Signal()
     change_wanted = Signal()
@@ -137,7 +137,7 @@ class SearchView(QWidget):
         self.table.selectionModel().selectionChanged.connect(self._selected)
         self.plots.picked.connect(self._pick)
         self.open.on_trigger(lambda: self._open(self._chosen()[0]))
-        self.compare.on_trigger(lambda: self.compare_wanted.emit([row.run_id for row in self._chosen()]))
+        self.compare.on_trigger(lambda: self.compare_requested.emit([row.run_id for row in self._chosen()]))
         self.open_best.on_trigger(lambda: self._open(self.data.best if self.data is not None else None))
         self.train.on_trigger(self._ask)
         self.question.yes.clicked.connect(self._train)
@@ -206,7 +206,7 @@ class SearchView(QWidget):
     def _train(self) -> None:
         self.question.hide()
         if self.data is not None and self.data.best is not None:
-            self.train_wanted.emit(best_job(self.data.search, self.data.best))
+            self.train_requested.emit(best_job(self.data.search, self.data.best))
 
 
 def progress_words(status: Status, state: SearchState) -> str:

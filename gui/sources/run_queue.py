@@ -30,8 +30,14 @@ class CannotReturn(Exception):  # noqa: N818  (a state of things more than an er
 
 @dataclass(frozen=True)
 class QueuePosition:
-    """Queued run as shown in the table; `waits_for` names the holders of its devices."""
+    """Queued run as shown in the table.
 
+    Attributes:
+        number: Position in the queue, from 1.
+        waits_for: Names of the holders of its devices.
+    """
+
+    number: int
     run_id: str
     folder: str
     name: str
@@ -41,7 +47,7 @@ class QueuePosition:
     held: bool
 
 
-def line_now() -> list[QueuePosition]:
+def queue_positions() -> list[QueuePosition]:
     """Return the queued runs in order. Raises CannotQueue, OSError."""
     tickets = queue.waiting()
     names: dict[str, str] = {}
@@ -49,15 +55,16 @@ def line_now() -> list[QueuePosition]:
     for run_id in {behind for ticket in tickets for behind in ticket.behind} | folders.keys():
         folder = folders.get(run_id) or next(iter(folders.values())).parent / run_id
         names[run_id] = title_of(RunFolder(folder))
-    return [_position(ticket, names) for ticket in tickets]
+    return [_position(number, ticket, names) for number, ticket in enumerate(tickets, 1)]
 
 
-def _position(ticket: Ticket, names: dict[str, str]) -> QueuePosition:
+def _position(number: int, ticket: Ticket, names: dict[str, str]) -> QueuePosition:
     last = RunFolder(ticket.folder).last_event()
     others = last.others if isinstance(last, Waiting) else ()
     behind = [f"“{names[run_id]}”" for run_id in ticket.behind]
     released = ("your release",) if ticket.held else ()
     return QueuePosition(
+        number=number,
         run_id=ticket.run_id,
         folder=ticket.folder,
         name=names[ticket.run_id],

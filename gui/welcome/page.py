@@ -35,14 +35,14 @@ class WelcomePage(QWidget):
     """Page that is shown until there is a run.
 
     Signals:
-        sample_wanted(bool): Train the sample, on GPUs if True, else on the CPU.
-        folder_wanted(): Choose a dataset folder.
-        monitor_wanted(): Show the Monitor.
+        sample_requested(bool): Train the sample, on GPUs if True, else on the CPU.
+        folder_requested(): Choose a dataset folder.
+        monitor_requested(): Show the Monitor.
     """
 
-    sample_wanted = Signal(bool)
-    folder_wanted = Signal()
-    monitor_wanted = Signal()
+    sample_requested = Signal(bool)
+    folder_requested = Signal()
+    monitor_requested = Signal()
 
     def __init__(self) -> None:
         super().__init__()
@@ -56,11 +56,11 @@ class WelcomePage(QWidget):
         about.setObjectName("muted")
         self.sample = QPushButton("Train the sample")
         self.sample.setObjectName("primary")
-        self.sample.clicked.connect(lambda: self.sample_wanted.emit(self.has_usable_gpu))
+        self.sample.clicked.connect(lambda: self.sample_requested.emit(self.has_usable_gpu))
         self.open = QPushButton("Open a folder…")
-        self.open.clicked.connect(self.folder_wanted)
+        self.open.clicked.connect(self.folder_requested)
         self.watch = QPushButton("Monitor the devices")
-        self.watch.clicked.connect(self.monitor_wanted)
+        self.watch.clicked.connect(self.monitor_requested)
         column = QWidget()
         column.setMaximumWidth(_WIDTH)
         layout = QVBoxLayout(column)

@@ -136,7 +136,7 @@ class Tour:
         self._tips()
         page.deleting.dismiss()
         with self.stop("comparing"):
-            page.compare_wanted.emit([run.run_id for run in runs])
+            page.compare_requested.emit([run.run_id for run in runs])
         compare = self.workspace.compare
         assert compare is not None
         self.qtbot.waitUntil(lambda: len(compare.runs) == len(runs))

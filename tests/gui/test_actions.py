@@ -23,7 +23,7 @@ def test_that_every_command_has_a_text_and_an_id_and_keys_of_its_own(
     work = window.workspace
     assert work is not None
     work.monitor.show_view(PROCESSES)
-    work.runs.compare_wanted.emit([])
+    work.runs.compare_requested.emit([])
     window.header.show_page(TRAIN)
     qtbot.waitUntil(lambda: work.run.charts is not None)  # from when on the views of a run are in the window
     actions = window.acts.all()

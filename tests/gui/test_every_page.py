@@ -187,7 +187,7 @@ def test_that_a_page_without_a_tab_stands_under_its_own_and_leads_back(open_wind
     window = open_window()
     work, tabs = window.workspace, window.header.tabs
     assert work is not None
-    work.runs.searches_wanted.emit()  # as Tools > Searches does on every page
+    work.runs.searches_requested.emit()  # as Tools > Searches does on every page
     assert tabs.currentIndex() == RUNS
     assert window.pages.currentWidget() is work.search
     work.searches().closed.emit()

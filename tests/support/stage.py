@@ -145,11 +145,11 @@ class Stage:
         return self.window
 
     def show_comparison(self) -> QWidget:
-        self.workspace.runs.compare_wanted.emit([run.run_id for run in (self.run, *self.others)])
+        self.workspace.runs.compare_requested.emit([run.run_id for run in (self.run, *self.others)])
         return self.window
 
     def show_searches(self) -> QWidget:
-        self.workspace.runs.searches_wanted.emit()
+        self.workspace.runs.searches_requested.emit()
         return self.window
 
     def show_search(self, name: str) -> QWidget:

@@ -15,13 +15,15 @@ from engine.contract.problems import Problem
 from engine.runs.evaluations import KeptEvaluation, evaluations_of
 from engine.runs.folder import RunFolder
 from gui.run.model.bar import EvaluationBar
-from gui.run.model.deleting import DeletingBar
+from gui.run.model.evaluation_format import evaluation_title
 from gui.run.model.order_form import EvaluateForm
 from gui.run.model.result import ResultView
 from gui.run.order_pages import FORM, READING, RESULT, WORKING, OrderPages
 from gui.sources.background import describe_error, in_background
 from gui.sources.evaluations import OpenedEvaluation, open_evaluation
+from gui.sources.trash import trash_folder
 from gui.widgets.layouts import vbox
+from gui.widgets.trash_bar import TrashBar
 
 
 class ModelView(QWidget):
@@ -40,7 +42,7 @@ class ModelView(QWidget):
         self._requested = ""
         self._stale = True
         self.bar = EvaluationBar()
-        self.deleting = DeletingBar()
+        self.deleting = TrashBar("Deleting an evaluation")
         self.form = EvaluateForm()
         self.result = ResultView()
         self.pages = OrderPages(
@@ -140,6 +142,9 @@ class ModelView(QWidget):
         self.form.checkpoint.refresh()
         self.pages.show_form()
 
+    def _delete(self, saved: KeptEvaluation) -> None:
+        self.deleting.start(f"the evaluation {evaluation_title(saved.evaluation)}", trash_folder, [saved.folder])
+
     def _show_results(self) -> None:
         if self._evaluations:
             self.bar.show_list(self._evaluations)
@@ -147,7 +152,7 @@ class ModelView(QWidget):
     def _connect(self) -> None:
         self.bar.chosen.connect(self._open)
         self.bar.evaluate_requested.connect(self._show_form)
-        self.bar.delete_requested.connect(self.deleting.delete)
+        self.bar.delete_requested.connect(self._delete)
         self.deleting.changed.connect(self.reload)
         self.form.submitted.connect(self.pages.start)
         self.form.closed.connect(self._show_results)

@@ -278,7 +278,7 @@ def test_that_runs_are_compared_from_the_list_and_left_with_escape(
     qtbot.keyClick(window, Qt.Key.Key_3, Qt.KeyboardModifier.ControlModifier)
     workspace = window.workspace
     assert workspace is not None
-    workspace.runs.compare_wanted.emit([run.run_id for run in runs])
+    workspace.runs.compare_requested.emit([run.run_id for run in runs])
     page = window.pages.currentWidget()
     assert isinstance(page, ComparePage)
     qtbot.waitUntil(lambda: len(page.runs) == 2)

@@ -1,4 +1,4 @@
-"""The list of runs by itself."""
+"""Fixtures of the Runs page."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Refresh = Callable[[], None]
 
 
 @pytest.fixture(autouse=True)
-def own_trash(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def private_trash(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "data").mkdir()
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
 
@@ -30,7 +30,7 @@ def page(styled: QApplication, qtbot: QtBot) -> Iterator[RunsPage]:
     qtbot.addWidget(made)
     made.resize(1000, 700)
     made.show()
-    qtbot.waitUntil(lambda: not made._summaries.reading)
+    qtbot.waitUntil(lambda: not made.run_list.reading)
     yield made
     made.close_work()
 
@@ -38,32 +38,32 @@ def page(styled: QApplication, qtbot: QtBot) -> Iterator[RunsPage]:
 @pytest.fixture
 def refresh(page: RunsPage, qtbot: QtBot) -> Refresh:
     def read() -> None:
-        with qtbot.waitSignal(page._summaries.complete):
+        with qtbot.waitSignal(page.run_list.complete):
             page.refresh()
 
     return read
 
 
 def column(page: RunsPage, title: str) -> list[str]:
-    """What stands in a column, from the top."""
+    """Return the texts of a column from top to bottom."""
     number = [c.title for c in COLUMNS].index(title)
     return [page.model.index(row, number).data() for row in range(page.model.rowCount())]
 
 
 def select(page: RunsPage, *runs: RunFolder) -> None:
-    """Chooses these runs and no other, with the focus on the table."""
+    """Select only these runs, with the focus on the table."""
     page.table.setFocus()
     model = page.table.selectionModel()
     model.clear()
     for run in runs:
-        row = page.model.row(run.run_id)
+        row = page.model.position(run.run_id)
         assert row is not None
         index = page.model.index(row, 0)
         model.setCurrentIndex(index, model.SelectionFlag.Select | model.SelectionFlag.Rows)
 
 
 def interrupted(steps: int = 60, *, checkpoint: bool = True, **changes: object) -> RunFolder:
-    """A run that broke off an hour ago, as after a power cut."""
+    """Create a run that was interrupted, as by a power cut."""
     run = a_run(steps, None, **changes)  # type: ignore[arg-type]
     os.utime(run.job_file, (0, 0))
     if checkpoint:

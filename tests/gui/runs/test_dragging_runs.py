@@ -1,4 +1,4 @@
-"""Runs are dragged into the comparison, and their folders out of the window."""
+"""Tests of dragging runs into the comparison and out of the window."""
 
 from __future__ import annotations
 
@@ -18,17 +18,15 @@ from tests.gui.sources.written_runs import a_run
 
 def drop(widget: QWidget, data: QMimeData) -> None:
     copy, left, keys = Qt.DropAction.CopyAction, Qt.MouseButton.LeftButton, Qt.KeyboardModifier.NoModifier
-    # From 6.12 on Qt takes the place of a drag as floats, as it does that of a drop, and deprecates whole numbers.
-    place = QPointF(3, 3) if PySide6.__version_info__ >= (6, 12) else QPoint(3, 3)
-    enter = QDragEnterEvent(place, copy, data, left, keys)  # type: ignore[call-overload]
+    # Qt 6.12 takes the position of a drag as floats, and deprecates integers.
+    position = QPointF(3, 3) if PySide6.__version_info__ >= (6, 12) else QPoint(3, 3)
+    enter = QDragEnterEvent(position, copy, data, left, keys)  # type: ignore[call-overload]
     QApplication.sendEvent(widget, enter)
     if enter.isAccepted():
         QApplication.sendEvent(widget, QDropEvent(QPointF(3, 3), copy, data, left, keys))
 
 
-def test_that_runs_are_dragged_into_the_comparison_and_as_folders_out_of_the_window(
-    open_window: Callable[[], MainWindow], qtbot: QtBot
-) -> None:
+def test_dragged_runs_are_compared(open_window: Callable[[], MainWindow], qtbot: QtBot) -> None:
     runs = [a_run(8, name=name) for name in ("one", "two", "three")]
     window = open_window()
     assert window.workspace is not None
@@ -36,7 +34,7 @@ def test_that_runs_are_dragged_into_the_comparison_and_as_folders_out_of_the_win
     qtbot.waitUntil(lambda: page.model.rowCount() == 3)
 
     def dragged(run: RunFolder) -> QMimeData:
-        row = page.model.row(run.run_id)
+        row = page.model.position(run.run_id)
         assert row is not None
         index = page.model.index(row, 0)
         assert page.model.flags(index) & Qt.ItemFlag.ItemIsDragEnabled
@@ -55,4 +53,4 @@ def test_that_runs_are_dragged_into_the_comparison_and_as_folders_out_of_the_win
     drop(comparison, by_file_manager)
     assert comparison.run_ids == [run.run_id for run in runs]
     qtbot.waitUntil(lambda: len(comparison.runs) == 3)
-    assert window.form.field_value("dataset") == dataset, "a run is no dataset"
+    assert window.form.field_value("dataset") == dataset, "a run is not a dataset"

@@ -1,4 +1,4 @@
-"""The runs that wait for their devices, in their order, and how it is changed."""
+"""Tests of the queue above the list of runs."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ from tests.engine.supervisor.supervised import Start, wait_until
 from tests.gui.runs.conftest import Refresh
 from tests.gui.sources.written_runs import job
 
-Stand = Callable[..., RunFolder]
+Enqueue = Callable[..., RunFolder]
 
 
 @pytest.fixture
-def stand() -> Iterator[Stand]:
-    """Has a run stand in line, as its supervisor would."""
+def enqueue() -> Iterator[Enqueue]:
+    """Return a function that queues a run, as its supervisor would."""
     slots: list[QueueSlot] = []
 
-    def make(name: str, *devices: str, **changes: object) -> RunFolder:
-        wanted = job(name=name, devices=devices or ("cpu",), **changes)
-        run = create_run(wanted)
-        slot = QueueSlot(run, wanted)
+    def make(name: str, *devices: str) -> RunFolder:
+        new_job = job(name=name, devices=devices or ("cpu",))
+        run = create_run(new_job)
+        slot = QueueSlot(run, new_job)
         slots.append(slot)
         event = slot.poll()
         if event is not None:
@@ -45,19 +45,34 @@ def stand() -> Iterator[Stand]:
 
 
 @pytest.fixture
-def three(stand: Stand) -> list[RunFolder]:
-    """Three that wait, behind one that has the processor."""
-    stand("at work")
-    return [stand(name) for name in ("one", "two", "three")]
+def three(enqueue: Enqueue) -> list[RunFolder]:
+    """Queue three runs behind one that has the CPU."""
+    enqueue("active")
+    return [enqueue(name) for name in ("one", "two", "three")]
 
 
 @pytest.fixture
-def seen(page: RunsPage, three: list[RunFolder], qtbot: QtBot) -> RunsPage:
-    """The page, once it shows them."""
-    page.queue.look()
-    qtbot.waitUntil(lambda: names(page) == ["one", "two", "three"])
+def full(page: RunsPage, three: list[RunFolder], qtbot: QtBot) -> RunsPage:
+    """Return the page once it shows the three runs."""
+    show(page, qtbot, "one", "two", "three")
     page.queue.table.setFocus()
     return page
+
+
+@pytest.fixture
+def supervised(page: RunsPage, enqueue: Enqueue, start: Start, qtbot: QtBot) -> Iterator[RunFolder]:
+    """Return a queued run with a supervisor, once the page shows it."""
+    enqueue("active")
+    run = start("forever", start="when_free").run
+    wait_until(lambda: len(waiting()) == 1, "the queued run")
+    show(page, qtbot, "forever")
+    yield run
+    take_out(str(run.path))
+
+
+def show(page: RunsPage, qtbot: QtBot, *expected: str) -> None:
+    page.queue.refresh()
+    qtbot.waitUntil(lambda: names(page) == list(expected))
 
 
 def names(page: RunsPage) -> list[str]:
@@ -71,7 +86,7 @@ def column(page: RunsPage, title: str) -> list[str]:
 
 
 def order() -> list[str]:
-    """The runs in line, by their names."""
+    """Return the names of the queued runs on the disk."""
     return [RunFolder(ticket.folder).job().name for ticket in waiting()]  # type: ignore[union-attr]
 
 
@@ -79,40 +94,39 @@ def choose(page: RunsPage, row: int) -> None:
     page.queue.table.setCurrentIndex(page.queue.model.index(row, 0))
 
 
-def test_that_it_is_there_only_while_a_run_waits(page: RunsPage, refresh: Refresh, stand: Stand, qtbot: QtBot) -> None:
-    stand("at work")
+def test_queue_is_hidden_while_empty(page: RunsPage, refresh: Refresh, enqueue: Enqueue, qtbot: QtBot) -> None:
+    enqueue("active")
     refresh()
     qtbot.waitUntil(lambda: not page.queue.reading.running)
     assert not page.queue.isVisible()
-    stand("one")
+    enqueue("one")
     refresh()
     qtbot.waitUntil(page.queue.isVisible)
     assert names(page) == ["one"]
-    assert page.queue._count.text() == "1 run waits"
+    assert page.queue.count.text().startswith("1 run ")
 
 
-def test_that_what_each_waits_for_is_told(page: RunsPage, stand: Stand, qtbot: QtBot) -> None:
-    stand("at work", "GPU-a")
-    both = stand("both", "GPU-a", "GPU-b")
-    stand("after", "GPU-b")
+def test_queue_shows_what_runs_wait_for(page: RunsPage, enqueue: Enqueue, qtbot: QtBot) -> None:
+    enqueue("active", "GPU-a")
+    both = enqueue("both", "GPU-a", "GPU-b")
+    enqueue("after", "GPU-b")
     others = Waiting(position=1, others=("Ada uses GPU 1 (12 GiB)",))
     both.events_file.write_bytes(ENCODE.encode(others) + b"\n")
-    page.queue.look()
-    qtbot.waitUntil(lambda: names(page) == ["both", "after"])
-    assert column(page, "Waits for") == ["“at work”, Ada uses GPU 1 (12 GiB)", "“both”"]
+    show(page, qtbot, "both", "after")
+    assert column(page, "Waits for") == ["“active”, Ada uses GPU 1 (12 GiB)", "“both”"]
     assert column(page, "Devices") == ["2 GPUs", "GPU"]
-    assert column(page, "Place") == ["1", "2"]
+    assert column(page, "Position") == ["1", "2"]
     hold(both.run_id)
-    page.queue.look()
-    qtbot.waitUntil(lambda: column(page, "Waits for")[0].startswith("your release, “at work”"))
+    page.queue.refresh()
+    qtbot.waitUntil(lambda: column(page, "Waits for")[0].startswith("your release, “active”"))
 
 
-def test_that_the_model_is_sound(seen: RunsPage, qtbot: QtBot) -> None:
-    tester = QAbstractItemModelTester(seen.queue.model, QAbstractItemModelTester.FailureReportingMode.Warning)
-    choose(seen, 2)
-    seen.queue.buttons["first"].click()
-    qtbot.waitUntil(lambda: names(seen) == ["three", "one", "two"])
-    assert tester.model() is seen.queue.model
+def test_queue_model_follows_qt_rules(full: RunsPage, qtbot: QtBot) -> None:
+    tester = QAbstractItemModelTester(full.queue.model, QAbstractItemModelTester.FailureReportingMode.Warning)
+    choose(full, 2)
+    full.queue.buttons["first"].click()
+    qtbot.waitUntil(lambda: names(full) == ["three", "one", "two"])
+    assert tester.model() is full.queue.model
 
 
 MOVES = (
@@ -123,139 +137,100 @@ MOVES = (
 
 
 @pytest.mark.parametrize("by_key", [False, True])
-def test_that_a_run_is_moved_by_button_and_by_key_and_stays_chosen(seen: RunsPage, qtbot: QtBot, by_key: bool) -> None:
-    for row, wanted, key, after in MOVES:
-        name = names(seen)[row]
-        choose(seen, row)
+def test_queue_moves_run_and_keeps_selection(full: RunsPage, qtbot: QtBot, by_key: bool) -> None:
+    for row, action, key, expected in MOVES:
+        name = names(full)[row]
+        choose(full, row)
         if by_key:
-            qtbot.keyClick(seen.queue.table, key, Qt.KeyboardModifier.AltModifier)
+            qtbot.keyClick(full.queue.table, key, Qt.KeyboardModifier.AltModifier)
         else:
-            seen.queue.buttons[wanted].click()
-        qtbot.waitUntil(lambda after=after: names(seen) == after)
-        assert order() == after
-        chosen = seen.queue.table.chosen()
-        assert chosen is not None
-        assert chosen.name == name
+            full.queue.buttons[action].click()
+        qtbot.waitUntil(lambda expected=expected: names(full) == expected)
+        assert order() == expected
+        current = full.queue.current()
+        assert current is not None
+        assert current.name == name
 
 
-def test_that_what_cannot_be_done_is_not_offered(seen: RunsPage) -> None:
-    def offered() -> list[str]:
-        return [wanted for wanted, button in seen.queue.buttons.items() if button.isEnabled()]
-
-    choose(seen, 0)
-    assert offered() == ["down", "hold", "start", "remove"]
-    choose(seen, 1)
-    assert offered() == ["up", "down", "first", "hold", "start", "remove"]
-    choose(seen, 2)
-    assert offered() == ["up", "first", "hold", "start", "remove"]
+@pytest.mark.parametrize(("row", "disabled"), [(0, {"up", "first"}), (1, set()), (2, {"down"})])
+def test_queue_disables_buttons_at_its_ends(full: RunsPage, row: int, disabled: set[str]) -> None:
+    choose(full, row)
+    assert {name for name, button in full.queue.buttons.items() if not button.isEnabled()} == disabled
 
 
-def test_that_the_keyboard_stays_in_the_line(seen: RunsPage, qtbot: QtBot) -> None:
-    qtbot.waitActive(seen)
-    choose(seen, 1)
-    seen.queue.buttons["up"].setFocus()
-    qtbot.keyClick(seen.queue.buttons["up"], Qt.Key.Key_Space)
-    qtbot.waitUntil(lambda: names(seen)[0] == "two")
-    qtbot.waitUntil(seen.queue.table.hasFocus)  # the button has nothing more to do
-    seen.queue.buttons["remove"].setFocus()
-    seen.focusNextChild()
-    assert seen.queue.table.hasFocus()
+def test_queue_keeps_focus(full: RunsPage, qtbot: QtBot) -> None:
+    qtbot.waitActive(full)
+    choose(full, 1)
+    full.queue.buttons["up"].setFocus()
+    qtbot.keyClick(full.queue.buttons["up"], Qt.Key.Key_Space)
+    qtbot.waitUntil(lambda: names(full)[0] == "two")
+    qtbot.waitUntil(full.queue.table.hasFocus)  # since the button is disabled at the top
+    full.queue.buttons["remove"].setFocus()
+    full.focusNextChild()
+    assert full.queue.table.hasFocus()
 
 
-def test_that_a_run_is_held_and_released(seen: RunsPage, qtbot: QtBot) -> None:
-    choose(seen, 0)
-    button = seen.queue.buttons["hold"]
+def test_queue_holds_and_releases_run(full: RunsPage, qtbot: QtBot) -> None:
+    choose(full, 0)
+    button = full.queue.buttons["hold"]
     assert (button.text(), button.accessibleName()) == ("Hold", "Hold: one")
-    qtbot.keyClick(seen.queue.table, Qt.Key.Key_H)
+    qtbot.keyClick(full.queue.table, Qt.Key.Key_H)
     qtbot.waitUntil(lambda: button.text() == "Release")
     assert [ticket.held for ticket in waiting()] == [True, False, False]
-    assert column(seen, "Waits for")[:2] == ["your release, “at work”", "“at work”"]
     button.click()
     qtbot.waitUntil(lambda: button.text() == "Hold")
     assert not any(ticket.held for ticket in waiting())
 
 
-def test_that_enter_shows_the_run(seen: RunsPage, three: list[RunFolder], qtbot: QtBot) -> None:
-    choose(seen, 1)
-    with qtbot.waitSignal(seen.run_chosen) as chosen:
-        qtbot.keyClick(seen.queue.table, Qt.Key.Key_Return)
+def test_queue_opens_run_on_enter(full: RunsPage, three: list[RunFolder], qtbot: QtBot) -> None:
+    choose(full, 1)
+    with qtbot.waitSignal(full.run_chosen) as chosen:
+        qtbot.keyClick(full.queue.table, Qt.Key.Key_Return)
     assert chosen.args[0].path == three[1].path
 
 
-def test_that_it_takes_a_few_rows_of_room_at_most(page: RunsPage, refresh: Refresh, stand: Stand, qtbot: QtBot) -> None:
-    for number in range(9):
-        stand(f"run {number}")
-    refresh()
-    qtbot.waitUntil(lambda: len(names(page)) == 8)
-    assert page.queue.height() < 200
-
-
-def test_that_a_line_that_cannot_be_looked_at_is_told_once(page: RunsPage, qtbot: QtBot) -> None:
+def test_queue_reports_read_error_once(page: RunsPage, qtbot: QtBot) -> None:
     qtbot.waitUntil(lambda: not page.queue.reading.running)
     (paths.runtime_folder() / "queue").write_text("not a folder")
-    said: list[str] = []
-    page.message.connect(said.append)
+    messages: list[str] = []
+    page.message.connect(messages.append)
     for _ in range(2):
-        page.queue.look()
+        page.queue.refresh()
         qtbot.waitUntil(lambda: not page.queue.reading.running)
-    assert len(said) == 1
-    assert "Can't read the queue" in said[0]
+    assert len(messages) == 1
 
 
-def test_that_a_run_taken_out_ends_and_can_be_put_back_where_it_was(
-    page: RunsPage, refresh: Refresh, start: Start, stand: Stand, qtbot: QtBot
+def test_queue_removes_run_and_puts_it_back(
+    page: RunsPage, supervised: RunFolder, enqueue: Enqueue, qtbot: QtBot
 ) -> None:
-    stand("at work")
-    first = start("forever", start="when_free")
-    wait_until(lambda: len(waiting()) == 1, "the run to stand in line")
-    stand("later")
-    refresh()
-    qtbot.waitUntil(lambda: names(page) == ["forever", "later"])
+    enqueue("later")
+    show(page, qtbot, "forever", "later")
     with qtbot.waitActive(page):
         page.activateWindow()
     choose(page, 0)
     page.queue.table.setFocus()
     qtbot.keyClick(page.queue.table, Qt.Key.Key_Delete)
-    qtbot.waitUntil(page.queue.removed.yes.isVisible)
-    assert "“forever” was removed from the queue" in page.queue.removed.text()
-    assert first.run.state() == "stopped"
+    qtbot.waitUntil(page.queue.removal.yes.isVisible)
+    assert supervised.state() == "stopped"
     assert order() == ["later"]
-    page.queue.removed.yes.click()
-    try:
-        qtbot.waitUntil(lambda: order() == ["forever", "later"])
-        qtbot.waitUntil(lambda: names(page) == ["forever", "later"])
-        assert not page.queue.removed.isVisible()
-        qtbot.waitUntil(lambda: first.run.state() == "waiting")
-    finally:
-        take_out(str(first.run.path))
+    page.queue.removal.yes.click()
+    qtbot.waitUntil(lambda: names(page) == ["later", "forever"])
+    assert not page.queue.removal.isVisible()
+    qtbot.waitUntil(lambda: supervised.state() == "waiting")
 
 
-def test_that_escape_leaves_a_run_out_of_the_line(page: RunsPage, start: Start, stand: Stand, qtbot: QtBot) -> None:
-    stand("at work")
-    run = start("forever", start="when_free").run
-    wait_until(lambda: len(waiting()) == 1, "the run to stand in line")
-    page.queue.look()
-    qtbot.waitUntil(lambda: names(page) == ["forever"])
+def test_queue_removal_closes_on_escape(page: RunsPage, supervised: RunFolder, qtbot: QtBot) -> None:
     page.queue.buttons["remove"].click()
-    qtbot.waitUntil(page.queue.removed.yes.isVisible)
+    qtbot.waitUntil(page.queue.removal.yes.isVisible)
     qtbot.waitUntil(lambda: names(page) == [])
     assert page.queue.isVisible()
-    qtbot.keyClick(page.queue.removed.no, Qt.Key.Key_Escape)
+    qtbot.keyClick(page.queue.removal.no, Qt.Key.Key_Escape)
     assert not page.queue.isVisible()
-    assert run.state() == "stopped"
+    assert supervised.state() == "stopped"
 
 
-def test_that_a_run_in_line_can_be_started_beside_the_others(
-    page: RunsPage, start: Start, stand: Stand, qtbot: QtBot
-) -> None:
-    at_work = stand("at work")
-    run = start("forever", start="when_free").run
-    wait_until(lambda: len(waiting()) == 1, "the run to stand in line")
-    page.queue.look()
-    qtbot.waitUntil(lambda: names(page) == ["forever"])
+def test_queue_starts_run_now(page: RunsPage, supervised: RunFolder, qtbot: QtBot) -> None:
+    (active,) = holders()["cpu"]
     page.queue.buttons["start"].click()
-    try:
-        qtbot.waitUntil(lambda: holders() == {"cpu": (at_work.run_id, run.run_id)})
-        qtbot.waitUntil(lambda: not page.queue.isVisible())
-    finally:
-        take_out(str(run.path))
+    qtbot.waitUntil(lambda: holders() == {"cpu": (active, supervised.run_id)})
+    qtbot.waitUntil(lambda: not page.queue.isVisible())

@@ -1,4 +1,4 @@
-"""What is offered for the runs that are chosen."""
+"""Tests of the actions on the selected runs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from engine.runs.folder import RunSummary, State
 from gui.runs.actions import RunActions
 
 ONE = {"show", "rename", "fork"}
-AGAIN = ONE | {"resume", "change", "delete"}
+RESUMABLE = ONE | {"resume", "change", "delete"}
 
 
 @pytest.fixture
@@ -37,30 +37,20 @@ def runs(*states: State) -> list[RunSummary]:
         (("starting",), ONE),
         (("waiting",), ONE),
         (("running",), ONE | {"pause"}),
-        (("paused",), AGAIN),
-        (("stopped",), AGAIN),
-        (("failed",), AGAIN),
-        (("unsaved",), AGAIN),
-        (("interrupted",), AGAIN),
-        (("completed",), AGAIN - {"resume"}),
+        (("paused",), RESUMABLE),
+        (("stopped",), RESUMABLE),
+        (("failed",), RESUMABLE),
+        (("unsaved",), RESUMABLE),
+        (("interrupted",), RESUMABLE),
+        (("completed",), RESUMABLE - {"resume"}),
         (("paused", "running"), {"compare", "delete"}),
         (("running", "waiting"), {"compare"}),
     ],
 )
-def test_that_what_can_be_done_is_offered_and_all_else_says_why_not(
-    acts: RunActions, states: tuple[State, ...], offered: set[str]
-) -> None:
-    acts.choose(runs(*states))
+def test_run_actions_are_enabled_by_state(acts: RunActions, states: tuple[State, ...], offered: set[str]) -> None:
+    acts.set_runs(runs(*states))
     names = ("show", "rename", "resume", "change", "pause", "fork", "compare", "delete")
     assert {name for name in names if getattr(acts, name).isEnabled()} == offered
     for name in {"resume", "change", "pause", "fork", "compare", "delete"} - offered:
         action = getattr(acts, name)
-        assert action.toolTip() not in ("", action.property("tip"))
-
-
-def test_that_a_completed_run_is_trained_further_and_any_other_resumed(acts: RunActions) -> None:
-    said = []
-    for state in ("completed", "paused"):
-        acts.choose(runs(state))  # type: ignore[arg-type]
-        said.append(acts.change.text().replace("&", ""))
-    assert said == ["Train further …", "Resume with changes …"]
+        assert action.disabled_reason

@@ -1,4 +1,4 @@
-"""The runs as a table: sorted, filtered, and with rows that keep their places."""
+"""Tests of the model of the run list."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ from pytestqt.modeltest import ModelTester
 from pytestqt.qtbot import QtBot
 
 from engine.runs.folder import RunSummary
-from gui.runs.model import COLUMNS, NAME, RunsModel
-from gui.runs.run_filter import RunFilter
+from gui.runs.model import COLUMNS, NAME, RunFilter, RunsModel
 from tests.gui.sources.written_runs import a_run
 
 
@@ -27,24 +26,24 @@ def names(model: RunsModel) -> list[str]:
     return [model.index(row, NAME).data() for row in range(model.rowCount())]
 
 
-def test_that_the_model_keeps_qts_rules_whatever_comes_and_goes(qtmodeltester: ModelTester) -> None:
+def test_runs_model_follows_qt_rules(qtmodeltester: ModelTester) -> None:
     model = RunsModel()
     qtmodeltester.check(model)
     runs = [summary(f"run {n}", started=float(n), strategy="ddp" if n % 2 else "single") for n in range(8)]
     model.merge(runs[2:5])
     model.merge(runs)
     assert names(model) == [f"run {n}" for n in reversed(range(8))]
-    model.choose(RunFilter(strategy="ddp"))
+    model.set_filter(RunFilter(strategy="ddp"))
     assert names(model) == ["run 7", "run 5", "run 3", "run 1"]
     model.sort(NAME, Qt.SortOrder.AscendingOrder)
-    model.choose(RunFilter())
+    model.set_filter(RunFilter())
     model.merge([msgspec.structs.replace(runs[0], name="zero"), runs[1]])
     model.keep_only([run.run_id for run in runs if run.name != "run 4"])
     qtmodeltester.check(model)
     assert names(model) == ["run 1", "run 2", "run 3", "run 5", "run 6", "run 7", "zero"]
 
 
-def test_that_an_index_stays_with_its_run_as_rows_are_sorted_filtered_and_added() -> None:
+def test_runs_model_indexes_follow_their_runs() -> None:
     model = RunsModel()
     runs = [summary(f"run {n}", started=float(n)) for n in range(5)]
     model.merge(runs[:4])
@@ -52,14 +51,14 @@ def test_that_an_index_stays_with_its_run_as_rows_are_sorted_filtered_and_added(
     assert kept.data() == "run 2"
     model.sort(NAME, Qt.SortOrder.AscendingOrder)
     model.merge(runs)
-    model.choose(RunFilter(text="run 2"))
-    model.choose(RunFilter())
+    model.set_filter(RunFilter(text="run 2"))
+    model.set_filter(RunFilter())
     assert kept.data() == "run 2"
     model.keep_only([run.run_id for run in runs if run.name != "run 2"])
     assert not kept.isValid()
 
 
-def test_that_columns_sort_by_what_they_mean() -> None:
+def test_runs_model_sorts_by_value() -> None:
     model = RunsModel()
     model.merge([summary("long", seconds=600.0), summary("short", seconds=9.0), summary("unknown", seconds=None)])
     duration = [c.title for c in COLUMNS].index("Duration")
@@ -83,9 +82,7 @@ def test_that_columns_sort_by_what_they_mean() -> None:
         ("warm cold", set()),
     ],
 )
-def test_that_a_search_finds_runs_with_all_words_in_name_model_dataset_tags_and_notes(
-    text: str, found: set[str]
-) -> None:
+def test_run_filter_matches_all_words(text: str, found: set[str]) -> None:
     model = RunsModel()
     model.merge(
         [
@@ -93,11 +90,11 @@ def test_that_a_search_finds_runs_with_all_words_in_name_model_dataset_tags_and_
             summary("cold", notes="0.1 was too much", dataset="/data/digits", model="vit_b_16", strategy="ddp"),
         ]
     )
-    model.choose(RunFilter(text=text))
+    model.set_filter(RunFilter(text=text))
     assert set(names(model)) == found
 
 
-def test_that_filters_go_together() -> None:
+def test_run_filter_combines_criteria() -> None:
     model = RunsModel()
     old, now = 1_000_000.0, time.time()
     model.merge(
@@ -107,7 +104,7 @@ def test_that_filters_go_together() -> None:
             summary("c", strategy="ddp", started=now, tags=("v2", "x")),
         ]
     )
-    for wanted, found in (
+    for run_filter, found in (
         (RunFilter(state="failed"), {"a", "b"}),
         (RunFilter(state="failed", since=now - 60), {"a"}),
         (RunFilter(model="resnet50"), {"a"}),
@@ -117,19 +114,19 @@ def test_that_filters_go_together() -> None:
         (RunFilter(favourites=True), {"a"}),
         (RunFilter(), {"a", "b", "c"}),
     ):
-        model.choose(wanted)
+        model.set_filter(run_filter)
         assert set(names(model)) == found
 
 
-def test_that_renaming_asks_and_does_not_pretend(qtbot: QtBot) -> None:
+def test_runs_model_requests_rename(qtbot: QtBot) -> None:
     model = RunsModel()
     run = summary("before")
     model.merge([run])
     index = model.index(0, NAME)
     assert index.data(Qt.ItemDataRole.EditRole) == "before"
-    with qtbot.waitSignal(model.renamed) as asked:
+    with qtbot.waitSignal(model.renamed) as renamed:
         assert model.setData(index, "after")
-    assert asked.args == [run.run_id, "after"]
+    assert renamed.args == [run.run_id, "after"]
     assert index.data() == "before"
     with qtbot.assertNotEmitted(model.renamed):
         model.setData(index, "before")

@@ -174,12 +174,12 @@ def test_that_a_trial_leads_to_its_run_and_the_best_is_trained_after_asking(page
     view.open.allow("")
     view.open.trigger()
     assert "is gone" in page.notice.text()
-    with qtbot.waitSignal(page.compare_wanted) as compared:
+    with qtbot.waitSignal(page.compare_requested) as compared:
         view.compare.trigger()
     assert compared.args[0] == [view.model.trial(row).run_id for row in (1, 2)]
     view.train.trigger()
     assert f"Train the settings of trial {state.best} for 30 epochs?" in view.question.text()
-    with qtbot.waitSignal(page.train_wanted) as asked:
+    with qtbot.waitSignal(page.train_requested) as asked:
         view.question.yes.click()
     best = state.row(state.best)
     assert best is not None

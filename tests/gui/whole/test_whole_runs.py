@@ -129,11 +129,11 @@ def on_the_runs_page(window: MainWindow, run: RunFolder, state: str, qtbot: QtBo
     page = window.workspace.runs
 
     def listed() -> bool:
-        row = page.model.row(run.run_id)
+        row = page.model.position(run.run_id)
         return row is not None and page.model.index(row, STATE).data() == state
 
     qtbot.waitUntil(listed)
-    row = page.model.row(run.run_id)
+    row = page.model.position(run.run_id)
     assert row is not None
     page.table.selectRow(row)
     return page

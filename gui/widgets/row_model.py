@@ -1,0 +1,201 @@
+"""Item model and table of rows with keys, whose selection follows rows as they come, go and move."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from PySide6.QtCore import QItemSelectionModel, QModelIndex, QObject, Qt, Signal
+from PySide6.QtGui import QKeyEvent
+from PySide6.QtWidgets import QAbstractItemView, QHeaderView, QTableView
+
+from gui.widgets.column_model import RIGHT, ColumnModel, Index
+from gui.widgets.table_look import apply_table_style
+
+_ROWS_MEASURED = 40
+"""Rows that column widths are measured from."""
+_MAX_COLUMN_WIDTH = 260
+
+Row = TypeVar("Row")
+
+
+@dataclass(frozen=True)
+class Column(Generic[Row]):
+    """Column of a `RowModel`. Rows are sorted by `key`, those without a key last."""
+
+    title: str
+    text: Callable[[Row], str]
+    key: Callable[[Row], Any] = lambda _row: None
+    number: bool = False
+    help: str = ""
+    tip: Callable[[Row], str] = lambda _row: ""
+
+
+class RowModel(ColumnModel, Generic[Row]):
+    """Flat item model whose indexes stay with their rows.
+
+    It sorts without a proxy model, whose comparisons of thousands of rows would hold up the window.
+
+    Attributes:
+        rows: Rows from top to bottom; change them with `set_rows`.
+    """
+
+    columns: Sequence[Column[Row]] = ()
+
+    def __init__(self, parent: QObject | None = None) -> None:
+        super().__init__(parent)
+        self.rows: list[Row] = []
+        self._positions: dict[Any, int] = {}
+        self.sort_column, self.sort_order = 0, Qt.SortOrder.AscendingOrder
+
+    def key_of(self, row: Row) -> Any:
+        """Return the identity of a row, which also decides the order of rows that are equal."""
+        raise NotImplementedError
+
+    def cell_data(self, row: Row, column: int, role: int) -> Any:
+        """Return the data of roles other than the text and its alignment."""
+        return None
+
+    def position(self, key: Any) -> int | None:
+        """Return the position of a row, None if it isn't shown."""
+        return self._positions.get(key)
+
+    def count(self) -> int:
+        return len(self.rows)
+
+    def data(self, index: Index, role: int = Qt.ItemDataRole.DisplayRole) -> Any:
+        if not index.isValid():
+            return None
+        row, column = self.rows[index.row()], self.columns[index.column()]
+        if role == Qt.ItemDataRole.DisplayRole:
+            return column.text(row)
+        if role == Qt.ItemDataRole.TextAlignmentRole and column.number:
+            return RIGHT
+        return self.cell_data(row, index.column(), role)
+
+    def sort(self, column: int, order: Qt.SortOrder = Qt.SortOrder.AscendingOrder) -> None:
+        self.sort_column, self.sort_order = column, order
+        self.set_rows(self.sorted_rows(self.rows))
+
+    def sorted_rows(self, rows: Iterable[Row]) -> list[Row]:
+        """Return `rows` in the order that the user chose."""
+        if self.sort_column >= len(self.columns):
+            return list(rows)
+        keys = [(self.columns[self.sort_column].key(row), self.key_of(row), row) for row in rows]
+        known = sorted((entry for entry in keys if entry[0] is not None), key=lambda entry: entry[:2])
+        unknown = sorted((entry for entry in keys if entry[0] is None), key=lambda entry: entry[1])
+        if self.sort_order == Qt.SortOrder.DescendingOrder:
+            known.reverse()
+        return [row for _key, _identity, row in (*known, *unknown)]
+
+    def set_columns(self, columns: Sequence[Column[Row]]) -> None:
+        """Replace the columns and remove all rows."""
+        self.beginResetModel()
+        self.columns, self.rows, self._positions = columns, [], {}
+        self.endResetModel()
+
+    def set_rows(self, rows: Sequence[Row]) -> None:
+        """Show `rows` in this order: remove, move, insert and update what differs."""
+        self._remove_all_but({self.key_of(row) for row in rows})
+        self._reorder([key for key in map(self.key_of, rows) if key in self._positions])
+        self._insert_missing(rows)
+        for position, row in enumerate(rows):
+            if self.rows[position] is not row and self.rows[position] != row:
+                self.rows[position] = row
+                self.row_changed(position)
+
+    def _remove_all_but(self, keys: set[Any]) -> None:
+        end = len(self.rows)
+        while end > 0:
+            begin = end
+            while begin > 0 and self.key_of(self.rows[begin - 1]) not in keys:
+                begin -= 1
+            if begin < end:
+                self.beginRemoveRows(QModelIndex(), begin, end - 1)
+                del self.rows[begin:end]
+                self.endRemoveRows()
+            end = begin - 1
+        self._update_positions()
+
+    def _reorder(self, keys: list[Any]) -> None:
+        if [self.key_of(row) for row in self.rows] == keys:
+            return
+        self.layoutAboutToBeChanged.emit()
+        before = self.persistentIndexList()
+        moved = [self.key_of(self.rows[index.row()]) for index in before]
+        self.rows = [self.rows[self._positions[key]] for key in keys]
+        self._update_positions()
+        after = [self.index(self._positions[key], index.column()) for key, index in zip(moved, before, strict=True)]
+        self.changePersistentIndexList(before, after)
+        self.layoutChanged.emit()
+
+    def _insert_missing(self, rows: Sequence[Row]) -> None:
+        begin = 0
+        while begin < len(rows):
+            end = begin
+            while end < len(rows) and self.key_of(rows[end]) not in self._positions:
+                end += 1
+            if begin < end:
+                self.beginInsertRows(QModelIndex(), begin, end - 1)
+                self.rows[begin:begin] = rows[begin:end]
+                self.endInsertRows()
+            begin = end + 1
+        self._update_positions()
+
+    def _update_positions(self) -> None:
+        self._positions = {self.key_of(row): position for position, row in enumerate(self.rows)}
+
+
+class RowTable(QTableView):
+    """Table of a `RowModel` that opens rows by Enter or a double click.
+
+    Signals:
+        opened(QModelIndex): the user opened a row.
+    """
+
+    opened = Signal(QModelIndex)
+
+    def __init__(self, model: RowModel[Any], name: str, *, padding: int = 6, leading: int = 12) -> None:
+        """Create a table with an accessible name, and with `padding` and `leading` around the text of cells."""
+        super().__init__()
+        self._padding = padding
+        self.setAccessibleName(name)
+        self.setModel(model)
+        apply_table_style(self, padding, leading)
+        self.setSelectionMode(QAbstractItemView.SelectionMode.ExtendedSelection)
+        header = self.horizontalHeader()
+        header.setResizeContentsPrecision(_ROWS_MEASURED)
+        header.setSectionResizeMode(QHeaderView.ResizeMode.Interactive)
+        self.doubleClicked.connect(self.opened)
+
+    def selected_rows(self) -> list[int]:
+        """Return the positions of the selected rows, from top to bottom."""
+        return sorted(index.row() for index in self.selectionModel().selectedRows())
+
+    def select(self, rows: Sequence[int]) -> None:
+        """Select only these rows, and scroll to the last."""
+        flags = QItemSelectionModel.SelectionFlag
+        self.clearSelection()
+        for row in rows:
+            index = self.model().index(row, 0)
+            self.selectionModel().select(index, flags.Select | flags.Rows)
+            self.selectionModel().setCurrentIndex(index, flags.NoUpdate)
+            self.scrollTo(index)
+
+    def content_width(self, column: int) -> int:
+        """Return the width that the header and the first rows of a column need."""
+        cells = self.sizeHintForColumn(column) + 2 * self._padding  # Qt ignores the style sheet's padding of items
+        return max(cells, self.horizontalHeader().sectionSizeHint(column))
+
+    def fit(self) -> None:
+        """Fit the columns to their content, up to a maximum width."""
+        for column in range(self.model().columnCount()):
+            self.setColumnWidth(column, min(self.content_width(column), _MAX_COLUMN_WIDTH))
+
+    def keyPressEvent(self, event: QKeyEvent) -> None:
+        is_enter = event.key() in (Qt.Key.Key_Return, Qt.Key.Key_Enter)
+        if is_enter and self.currentIndex().isValid() and self.state() != QAbstractItemView.State.EditingState:
+            self.opened.emit(self.currentIndex())
+        else:
+            super().keyPressEvent(event)

@@ -1,0 +1,113 @@
+"""Banner that moves folders to the trash and undoes that."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+from PySide6.QtCore import Signal
+from PySide6.QtWidgets import QWidget
+
+from gui.sources.background import Background, describe_error, in_background
+from gui.sources.trash import CannotTrash, Trashed, put_back
+from gui.widgets.question_bar import QuestionBar
+
+_Outcome = tuple[list[Any], list[str]]
+"""Results of the moves that worked, and the messages of those that didn't."""
+
+
+class TrashBar(QuestionBar):
+    """Banner that shows what is being moved to the trash, and then an Undo button.
+
+    Signals:
+        changed(): folders were moved or put back.
+    """
+
+    changed = Signal()
+
+    def __init__(self, name: str, parent: QWidget | None = None) -> None:
+        """Create a bar with an accessible name."""
+        super().__init__(name, parent)
+        self._moved: list[Trashed] = []
+        self._title = ""
+        self._work: Background | None = None
+        self.yes.clicked.connect(self.accept)
+        self.no.clicked.connect(self.dismiss)
+
+    @property
+    def is_busy(self) -> bool:
+        return self._work is not None
+
+    @property
+    def can_undo(self) -> bool:
+        return bool(self._moved)
+
+    def start(self, title: str, trash: Callable[[Any], Trashed], items: Sequence[Any]) -> None:
+        """Move `items` to the trash with `trash` on a thread; `title` names them, such as "2 runs"."""
+        if self.is_busy:
+            return
+        self.say(f"Moving {title} to the trash…", "info", "", "Close")
+        self.no.setFocus()
+        self.work(partial(_attempt, trash, items), partial(self._on_moved, title, len(items)))
+
+    def undo(self) -> None:
+        """Put back what was moved last, also after the bar was closed."""
+        if not self.is_busy and self._moved:
+            self.say("Putting back…", "info", "", "Close")
+            self.work(partial(_attempt, put_back, self._moved), self._on_restored)
+
+    def accept(self) -> None:
+        """Do what the left button says."""
+        self.undo()
+
+    def dismiss(self) -> None:
+        self.hide()
+        self.closed.emit()
+
+    def close_work(self) -> None:
+        """Wait for the running move, at the end of the window."""
+        if self._work is not None:
+            self._work.finish()
+
+    def work(self, function: Callable[[], Any], done: Callable[[Any], None]) -> None:
+        """Call `function` on a thread, then `done`; other moves have to wait."""
+
+        def on_done(result: Any) -> None:
+            self._work = None
+            done(result)
+
+        def on_failed(error: Exception) -> None:
+            self._work = None
+            self.say(f"Couldn't finish: {describe_error(error)}", "warning", "", "Close")
+            raise error
+
+        self._work = in_background(function, self, on_done, on_failed)
+
+    def _on_moved(self, title: str, requested: int, outcome: _Outcome) -> None:
+        moved, messages = outcome
+        if moved:
+            self._moved, self._title = moved, title if len(moved) == requested else f"{len(moved)} of {title}"
+            trash = "the desktop's trash" if moved[0].desktop else str(moved[0].location.parent)
+            messages = [f"Moved {self._title} to {trash}. Emptying it frees the disk space.", *messages]
+        self._report(messages, len(moved) == requested, "Undo" if moved else "")
+
+    def _on_restored(self, outcome: _Outcome) -> None:
+        self._moved = []
+        restored, problems = outcome
+        messages = [f"Put {self._title} back.", *problems] if restored else problems
+        self._report(messages, not problems, "")
+
+    def _report(self, messages: list[str], is_complete: bool, button: str) -> None:
+        self.say(" ".join(messages), "ok" if is_complete else "warning", button, "Close")
+        self.changed.emit()
+
+
+def _attempt(function: Callable[[Any], Any], items: Sequence[Any]) -> _Outcome:
+    results, problems = [], []
+    for item in items:
+        try:
+            results.append(function(item))
+        except CannotTrash as problem:
+            problems.append(str(problem))
+    return results, problems
