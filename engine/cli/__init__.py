@@ -1,6 +1,4 @@
-"""The terminal's commands. `main` is what ``footplate COMMAND …`` runs; nothing slow is imported before it is
-needed.
-"""
+"""Commands of the terminal; `main` runs ``footplate COMMAND …``."""
 
 from engine.cli.main import main
 

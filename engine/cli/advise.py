@@ -1,12 +1,9 @@
-"""``footplate advise``: which strategy, how many devices and which settings train a job fastest, measured by short
-trials.
-"""
+"""``footplate advise``: short trials that find the fastest strategy, devices and settings for a job."""
 
 from __future__ import annotations
 
 import argparse
 import re
-import sys
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -15,13 +12,11 @@ import msgspec
 
 from engine.cli import arguments, children, train
 from engine.cli.exit_codes import BAD_REQUEST, COMPLETED, FAILED
-from engine.cli.table import table
-from engine.cli.terminal import Line, say
+from engine.cli.terminal import report, say, show_progress, table
 from engine.contract.advice import (
     BUDGET_S,
     Advice,
     AdviceOrder,
-    AdviceProgress,
     AdviceRefused,
     Candidate,
     Network,
@@ -31,16 +26,15 @@ from engine.contract.job import FIELDS, Job, save_job
 from engine.contract.problems import Problem, errors
 from engine.system.format import NOT_KNOWN, counted, duration, listed, size
 
-LEAST_S = 5.0
+MIN_SECONDS = 5.0
 _NETWORK = re.compile(
     r"(?P<rate>\d+(\.\d+)?)\s*(?P<unit>[MG])bit(/s)?(,\s*(?P<latency>\d+(\.\d+)?)\s*(?P<small>us|ms))?", re.I
 )
-_CHOSEN_HERE = {name for name, field in FIELDS.items() if field.group == "parallel"} | {"strategy"}
-"""Fields whose values the advisor chooses itself, so that they may be wrong for the job's devices."""
+_CHOSEN_FIELDS = {name for name, field in FIELDS.items() if field.group == "parallel"} | {"strategy"}
+"""Fields that the advisor chooses itself; problems with their values don't matter."""
 
 
 def add_advise(commands: Any) -> None:
-    """Adds the command, with the flags of ``footplate train``, to the parser's `commands`."""
     command = commands.add_parser(
         "advise", help="find the fastest strategy, number of devices and settings for a job", allow_abbrev=False
     )
@@ -48,12 +42,14 @@ def add_advise(commands: Any) -> None:
     command.add_argument(
         "--seconds", type=float, default=BUDGET_S, metavar="N", help="time for the trials (default 60)"
     )
-    command.add_argument("--again", action="store_true", help="measure anew, even if a kept answer fits")
-    command.add_argument("--machines", type=int, default=1, metavar="N", help="also predict what N such machines bring")
+    command.add_argument("--again", action="store_true", help="measure again, even if a cached answer fits")
+    command.add_argument(
+        "--machines", type=int, default=1, metavar="N", help="also predict the speed of N such machines"
+    )
     command.add_argument(
         "--network",
         metavar="RATE[,LATENCY]",
-        help="the network between machines, as 10Gbit or 10Gbit,50us (default 10Gbit)",
+        help="the network between machines, such as 10Gbit or 10Gbit,50us (default 10Gbit)",
     )
     command.add_argument(
         "--save", "--apply", metavar="FILE", help="write the job with the first row's settings as TOML"
@@ -62,12 +58,12 @@ def add_advise(commands: Any) -> None:
 
 
 def advise(options: argparse.Namespace) -> int:
-    """Prints the ways to train that were tried, fastest first, why the first is first, and what would change it."""
-    job, found = train.judge(options)
-    found = [problem for problem in found if problem.field not in _CHOSEN_HERE]
+    """Print the candidates tried, fastest first, with the reasons and the limits of the answer."""
+    job, found = train.validate(options)
+    found = [problem for problem in found if problem.field not in _CHOSEN_FIELDS]
     network, wrong = _network(options)
     found += wrong
-    train.tell(found)
+    report(found)
     if job is None or errors(found):
         return BAD_REQUEST
     order = AdviceOrder(
@@ -75,76 +71,69 @@ def advise(options: argparse.Namespace) -> int:
     )
     answer = _ask(order)
     if isinstance(answer, AdviceRefused):
-        train.tell(list(answer.problems))
+        report(answer.problems)
         return FAILED
-    say(*([msgspec.json.encode(answer).decode()] if options.json else shown(answer)))
+    say(*([msgspec.json.encode(answer).decode()] if options.json else _lines(answer)))
     if options.save is not None and answer.fits:
         return _save(changed(job, answer.table[0]), Path(options.save), quiet=options.json)
     return COMPLETED if answer.fits else FAILED
 
 
 def _network(options: argparse.Namespace) -> tuple[Network | None, list[Problem]]:
-    """The network that the flags state, and what is wrong with the flags of this command alone."""
+    """Return the network stated by the flags, and the problems of this command's own flags."""
     wrong = []
-    if not options.seconds >= LEAST_S:
+    if not options.seconds >= MIN_SECONDS:
         wrong.append(
-            Problem("--seconds", f"{options.seconds:g} s are too few to try anything.", f"Give {LEAST_S:g} or more.")
+            Problem("--seconds", f"{options.seconds:g} s are too short for a trial.", f"Give {MIN_SECONDS:g} or more.")
         )
     if not 1 <= options.machines <= 10_000:
-        wrong.append(Problem("--machines", f"{options.machines} is no number of machines.", "Give 1 to 10,000."))
+        wrong.append(
+            Problem("--machines", f"{options.machines} is not a valid number of machines.", "Give 1 to 10,000.")
+        )
     if options.network is None:
         return None, wrong
-    told = _NETWORK.fullmatch(options.network.strip())
-    if told is None or not float(told["rate"]):
+    match = _NETWORK.fullmatch(options.network.strip())
+    if match is None or not float(match["rate"]):
         remedy = "Write it as 10Gbit, or 10Gbit,50us with its latency."
-        return None, [*wrong, Problem("--network", f"“{options.network}” is no network.", remedy)]
+        return None, [*wrong, Problem("--network", f"“{options.network}” is not a network.", remedy)]
     if options.machines == 1:
         wrong.append(Problem("--network", "It has no effect with one machine.", "Add --machines N.", "warning"))
-    rate = float(told["rate"]) * (1e9 if told["unit"].upper() == "G" else 1e6)
-    if told["latency"] is None:
+    rate = float(match["rate"]) * (1e9 if match["unit"].upper() == "G" else 1e6)
+    if match["latency"] is None:
         return Network(rate), wrong
-    return Network(rate, float(told["latency"]) * (1e-3 if told["small"].lower() == "ms" else 1e-6)), wrong
+    return Network(rate, float(match["latency"]) * (1e-3 if match["small"].lower() == "ms" else 1e-6)), wrong
 
 
 def _ask(order: AdviceOrder) -> Advice | AdviceRefused:
-    line = Line(sys.stderr)
-
-    def progress(message: AdviceProgress) -> None:
-        left = f", {counted(message.left, 'way')} after it" if message.left else ""
-        best = next((row for row in message.table if row.images_per_second is not None), None)
-        fastest = f"; so far {best.name}, {best.images_per_second:,.0f} images/s" if best is not None else ""
-        line.show(f"{message.what}{left}, {duration(message.seconds_left)} left{fastest} (Ctrl+C ends with this)")
-
     try:
-        return children.advise(order, progress)
+        with show_progress() as on_progress:
+            return children.advise(order, on_progress)
     except children.ChildFailed as error:
         return AdviceRefused((Problem("job", f"The trials ended early: {error}."),))
-    finally:
-        line.clear()
 
 
-def shown(answer: Advice) -> list[str]:
-    """The answer for a terminal."""
+def _lines(answer: Advice) -> list[str]:
+    """Return the lines of the answer."""
     lines = table(_HEAD, [_row(row) for row in answer.table]) if answer.table else []
     lines += [answer.sentence, *answer.remedies, *answer.what_would_change]
     lines += [prediction.sentence for prediction in answer.machines]
     if answer.fits:
         first = answer.table[0]
         if first.time is not None:
-            lines.append(_time_in_words(first))
+            lines.append(_time_text(first))
         flags = _flags(first)
-        lines.append(f"To train like that: {flags}" if flags else "The job is set like that already.")
-    lines += [f"Left out: {counted(len(out.names), 'way')}. {out.why}" for out in answer.left_out]
-    lines.append(_how(answer))
+        lines.append(f"To train with these settings: {flags}" if flags else "The job already has these settings.")
+    lines += [f"Left out: {counted(len(out.names), 'candidate')}. {out.why}" for out in answer.left_out]
+    lines.append(_summary(answer))
     return lines
 
 
-_HEAD = ("", "images/s", "memory", "estimated", "efficiency", "J/1,000 images", "whole job", "")
+_HEAD = ("", "images/s", "memory", "estimated", "efficiency", "J/1,000 images", "full job", "")
 
 
 def _row(row: Candidate) -> tuple[str, ...]:
-    half = (row.high - row.low) / 2 if row.high is not None and row.low is not None else None
-    speed = f"{row.images_per_second:,.1f} ± {half:,.1f}" if row.images_per_second is not None else NOT_KNOWN
+    margin = (row.high - row.low) / 2 if row.high is not None and row.low is not None else None
+    speed = f"{row.images_per_second:,.1f} ± {margin:,.1f}" if row.images_per_second is not None else NOT_KNOWN
     return (
         row.name + (" (the job)" if row.own else ""),
         speed,
@@ -157,18 +146,18 @@ def _row(row: Candidate) -> tuple[str, ...]:
     )
 
 
-def _time_in_words(first: Candidate) -> str:
+def _time_text(first: Candidate) -> str:
     assert first.time is not None
     time = first.time
     text = (
-        f"The whole job: {duration(time.total_s)}, of {counted(time.epochs, 'epoch')} with {counted(time.steps, 'step')} of "
+        f"The full job: {duration(time.total_s)}, of {counted(time.epochs, 'epoch')} with {counted(time.steps, 'step')} of "
         f"{1000 * time.step_s:,.1f} ms and a validation of {time.validation_s:,.1f} s each. Measured: {listed(time.measured)}."
     )
     return text + (f" Estimated: {listed(time.estimated)}." if time.estimated else "")
 
 
 def _flags(first: Candidate) -> str:
-    """What to add to the command line for the first row's settings."""
+    """Return the flags for the first row's settings."""
     words = []
     for name, value in first.changes.items():
         field = FIELDS[name]
@@ -181,29 +170,28 @@ def _flags(first: Candidate) -> str:
     return " ".join(words)
 
 
-def _how(answer: Advice) -> str:
-    tried = f"{len(answer.table)} of {counted(answer.considered, 'way')} tried"
+def _summary(answer: Advice) -> str:
+    tried = f"{len(answer.table)} of {counted(answer.considered, 'candidate')} tried"
     ended = {
-        "settled": f"the order of the first is known at {100 * answer.confidence:.0f} % confidence",
-        "time": "the time was up before the order was certain",
+        "settled": f"the first place is certain at {100 * answer.confidence:.0f} % confidence",
+        "time": "the time ran out before the order was certain",
         "stopped": "stopped before the order was certain",
     }[answer.ended_by]
     by = {"one_device": "from one device's trial", "fake_tensors": "by fake tensors", "none": ""}[answer.memory_by]
     memory = f"; memory estimated {by}" if by else ""
-    kept = (
-        f" Kept from {datetime.fromtimestamp(answer.measured_at):%d %B %Y, %H:%M}; --again measures anew."
+    cached = (
+        f" Cached from {datetime.fromtimestamp(answer.measured_at):%d %B %Y, %H:%M}; --again measures again."
         if answer.kept
         else ""
     )
-    return f"{tried} in {duration(answer.took_s)}; {ended}{memory}. On {', '.join(answer.hardware)}.{kept}"
+    return f"{tried} in {duration(answer.took_s)}; {ended}{memory}. On {', '.join(answer.hardware)}.{cached}"
 
 
 def _save(job: Job, file: Path, *, quiet: bool) -> int:
     try:
         save_job(job, file)
     except OSError as error:
-        train.tell([Problem("--save", f"{file} can't be written: {error.strerror}.", "Choose another file.")])
-        return BAD_REQUEST
+        return report([Problem("--save", f"{file} can't be written: {error.strerror}.", "Choose another file.")])
     if not quiet:
         say(f"Written: {file}")
     return COMPLETED

@@ -1,6 +1,4 @@
-"""The flags of ``footplate train``, ``resume`` and ``cut``, made from the fields of a job, and the values that "
-"they give.
-"""
+"""Flags of the commands that take a job, made from the fields of `Job`."""
 
 from __future__ import annotations
 
@@ -14,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from engine.checks.disk import RealDisk
-from engine.cli.children import snapshot_of
+from engine.cli.children import remote_snapshot
 from engine.contract.catalogue import load_catalogue
 from engine.contract.devices import Snapshot, host_of, is_gpu, there
 from engine.contract.job import FIELDS, load_values
@@ -37,20 +35,26 @@ _TITLES: dict[Group, str] = {
     "model": "model",
     "parallel": "options of every strategy",
 }
+RUN = "a run's id, the beginning of one, its name, or “last”"
+RUN_ANYWHERE = f"{RUN}; HOST:RUN on another machine"
 _OTHER_FLAGS = ("--job", "--json", "--detach", "--trust-model-file", "--option")
 
 
+_PATH_ENDINGS = {"dataset": "", "weights_file": "", "resume_from": "", "model": ".py", "recipe": ".toml"}
+"""Fields whose values are paths if they have the ending."""
+
+
 def add_train(parser: argparse.ArgumentParser) -> None:
-    """Adds DATASET and a flag for every other field; values are judged later, all of them at once."""
+    """Add DATASET and a flag for every other field; values are validated later, all at once."""
     parser.add_argument("--json", action="store_true", help="print the run's event lines instead of progress")
     parser.add_argument("--detach", action="store_true", help="start the run, print its id and return")
     _add_fields(parser)
 
 
 def add_resume(parser: argparse.ArgumentParser) -> None:
-    """Adds a flag for each field that a run may go on with changed; left away, the run's job keeps what it has.
+    """Add a flag for each field that may change when a run resumes; without it, the run's job keeps its value.
 
-    The flags of the other fields are taken, too, so that the user is told why they cannot change.
+    The flags of all other fields are hidden, and parsed only to report why they can't change.
     """
     parser.add_argument("--json", action="store_true", help="print the run's event lines instead of progress")
     parser.add_argument("--detach", action="store_true", help="resume the run, print its id and return")
@@ -63,26 +67,20 @@ def add_resume(parser: argparse.ArgumentParser) -> None:
         parser.add_argument(field.flag, default=None, help=argparse.SUPPRESS, action=action)
 
 
-def add_cut(parser: argparse.ArgumentParser) -> None:
-    """The same flags, for showing where a model would be cut."""
-    parser.add_argument("--json", action="store_true", help="print the cut and its stages as one JSON object")
-    _add_fields(parser)
-
-
-def add_torchrun(parser: argparse.ArgumentParser) -> None:
-    """The same flags, for the lines of PyTorch's own launcher."""
+def add_launcher(parser: argparse.ArgumentParser) -> None:
+    """Add the flags of a job to a command that hands it to another launcher."""
     parser.set_defaults(json=False)
     _add_fields(parser)
 
 
 def add_finder(parser: argparse.ArgumentParser, json: str) -> None:
-    """The same flags, for what is found by trying the job; `json` is the help of `--json`."""
+    """Add the flags of a job to a command that examines it; `json` is the help of `--json`."""
     parser.add_argument("--json", action="store_true", help=json)
     _add_fields(parser)
 
 
 def add_search(parser: argparse.ArgumentParser) -> None:
-    """The same flags, for what all trials of a search have in common; DATASET is a flag here."""
+    """Add the flags of the job that all trials of a search share; DATASET is a flag here."""
     parser.add_argument("--dataset", metavar="FOLDER", help="the folder that holds the images")
     _add_job(parser)
 
@@ -93,7 +91,7 @@ def _add_fields(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_job(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--job", metavar="FILE", help="a job.toml to start from; flags override what it says")
+    parser.add_argument("--job", metavar="FILE", help="a job.toml to start from; flags override its values")
     _add_trust(parser)
     _add_option(parser)
     _add_flags(parser, FIELDS.keys() - {"dataset"}, defaults=True)
@@ -109,7 +107,7 @@ def _add_trust(parser: argparse.ArgumentParser) -> None:
 
 def _add_option(parser: argparse.ArgumentParser) -> None:
     known = "".join(f" {field.name} ({title}): {field.help}" for title, field in load_catalogue().options())
-    text = "An option declared by the task, model or strategy of a plug-in; may be given several times."
+    text = "An option declared by the task, model or strategy of a plug-in; repeatable."
     parser.add_argument(
         "--option",
         action="append",
@@ -120,14 +118,14 @@ def _add_option(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_flags(parser: argparse.ArgumentParser, names: AbstractSet[str], *, defaults: bool) -> None:
-    """Adds a flag for each of the fields, in their groups; the help shows the job's `defaults`, if wanted."""
+    """Add a flag for each of the fields to its group; show the default values in the help if `defaults`."""
     groups: dict[str, argparse._ArgumentGroup] = {
         name: parser.add_argument_group(title) for name, title in _TITLES.items()
     }
-    users = _users()
+    strategies = _strategies_by_field()
     for field in (field for field in FIELDS.values() if field.name in names):
-        if field.name in users:
-            title = f"options of {', '.join(users[field.name])}"
+        if field.name in strategies:
+            title = f"options of {', '.join(strategies[field.name])}"
             if title not in groups:
                 groups[title] = parser.add_argument_group(title)
             _add_flag(groups[title], field, default=defaults)
@@ -135,27 +133,27 @@ def _add_flags(parser: argparse.ArgumentParser, names: AbstractSet[str], *, defa
             _add_flag(groups[field.group], field, default=defaults)
 
 
-def _users() -> dict[str, tuple[str, ...]]:
-    """The strategies that go by each field which not all of them do."""
+def _strategies_by_field() -> dict[str, tuple[str, ...]]:
+    """Return the ids of the strategies that use each field which not all strategies use."""
     strategies = load_catalogue().strategies
     names = dict.fromkeys(name for strategy in strategies for name in strategy.fields)
     return {name: tuple(strategy.id for strategy in strategies if name in strategy.fields) for name in names}
 
 
 def _add_flag(group: argparse._ArgumentGroup, field: Field, *, default: bool) -> None:
-    text = field.help.replace("%", "%%") + "".join(f" Only with {_met(need)}." for need in field.needs)
+    text = field.help.replace("%", "%%") + "".join(f" Only with {_flags_of_need(need)}." for need in field.needs)
     if field.kind == "bool":
         group.add_argument(field.flag, default=None, action=argparse.BooleanOptionalAction, help=text)
         return
     if field.name == "devices":
         text = (
-            "Comma-separated: cpu (several times for several workers), CUDA indices, or UUIDs; those of another machine as "
+            "Comma-separated: cpu (repeated for several workers), CUDA indices, or UUIDs; on another machine "
             "HOST:cpu, HOST:0 or HOST:UUID (see `footplate hosts`)."
         )
     elif field.kind in ("list", "ints"):
         text += " Comma-separated."
     elif field.name == "recipe":
-        text = "The recipe for all fields without a flag: its name (see `footplate recipes`) or its file; '' for none."
+        text = "The recipe for all fields without a flag: a name (see `footplate recipes`) or a file; '' for none."
     elif field.name == "strategy":
         text += f" One of {', '.join(strategy.id for strategy in load_catalogue().strategies)}."
     value = ",".join(map(str, field.default)) if field.kind in ("list", "ints") else field.default
@@ -165,40 +163,35 @@ def _add_flag(group: argparse._ArgumentGroup, field: Field, *, default: bool) ->
     elif field.name == "recipe":
         default_text = " Default: the one that fits; none with --job."
     elif field.name == "model":
-        default_text = " Default: the task's best one whose pretrained weights can be had."
+        default_text = " Default: the task's best one with available pretrained weights."
     elif field.name == "encoder":
         default_text = f" Default: the default model's; {value} with --model."
     choices = f" One of {', '.join(field.choices)}." if field.choices else ""
     group.add_argument(field.flag, metavar=field.name.upper(), help=f"{text}{choices}{default_text if default else ''}")
 
 
-def _met(need: Need) -> str:
-    """The flags that meet it."""
+def _flags_of_need(need: Need) -> str:
+    """Return the flags that meet the need."""
     return " or ".join(f"{FIELDS[name].flag} {', '.join(need.values)}".strip() for name in need.fields)
 
 
 def gather(options: argparse.Namespace) -> tuple[dict[str, Any], list[Problem]]:
-    """The values of the job file, if one is given (else `options.values`, if there are any), and of the flags over
-    them; devices are still as typed.
+    """Return the values of the job file (or of `options.values`), overridden by the flags, and their problems.
+
+    Devices are still as typed.
     """
     values: dict[str, Any] = dict(getattr(options, "values", {}))
-    problems = _unknown_words(options.unknown)
+    problems = _unknown_problems(options.unknown)
     if options.job is not None:
-        values, unread = load_values(Path(options.job), "--job")
-        values.pop("model_file_sha256", None)  # it is of the file as it was
-        problems += unread
+        values, wrong = load_values(Path(options.job), "--job")
+        values.pop("model_file_sha256", None)  # the file may have changed since
+        problems += wrong
     for field in FIELDS.values():
         given = getattr(options, field.name, None)
         if given is not None:
-            values[field.name] = typed(field, given)
+            values[field.name] = parse_value(field, given)
     problems += _add_options(values, options.option)
-    for name, ending in (
-        ("dataset", ""),
-        ("weights_file", ""),
-        ("resume_from", ""),
-        ("model", ".py"),
-        ("recipe", ".toml"),
-    ):
+    for name, ending in _PATH_ENDINGS.items():
         value = values.get(name)
         if isinstance(value, str) and value and value.endswith(ending):
             values[name] = os.path.abspath(os.path.expanduser(value))
@@ -211,28 +204,28 @@ def gather(options: argparse.Namespace) -> tuple[dict[str, Any], list[Problem]]:
 
 
 def _add_options(values: dict[str, Any], given: list[str]) -> list[Problem]:
-    """Adds what `--option` says to the options of the job file, and returns what cannot be read of it."""
+    """Add the values of `--option` to the options of the job file, and return the problems."""
     known = {field.name: field for _, field in load_catalogue().options()}
-    named = [text.partition("=") for text in given]
-    added = {name: _option(known.get(name), text) for name, sign, text in named if sign}
-    before = values.get("options", {})
-    if added and isinstance(before, dict):
-        values["options"] = before | added
+    pairs = [text.partition("=") for text in given]
+    new = {name: _option_value(known.get(name), text) for name, sign, text in pairs if sign}
+    in_file = values.get("options", {})
+    if new and isinstance(in_file, dict):
+        values["options"] = in_file | new
     return [
         Problem("--option", f"“{name}” has no value.", f"Write --option {name}=VALUE.")
-        for name, sign, _ in named
+        for name, sign, _ in pairs
         if not sign
     ]
 
 
-def _option(field: Field | None, text: str) -> Any:
+def _option_value(field: Field | None, text: str) -> Any:
     if field is not None and field.kind == "bool":
         return {"true": True, "false": False}.get(text.lower(), text)
-    return text if field is None else typed(field, text)
+    return text if field is None else parse_value(field, text)
 
 
 def trust(model: str, sha256: str) -> list[Problem]:
-    """Notes that the user allows the model file to run with the contents of that `sha256`."""
+    """Record that the user allows the model file with that `sha256` to run; return the problems."""
     try:
         agree(model, sha256)
     except OSError as error:
@@ -242,13 +235,11 @@ def trust(model: str, sha256: str) -> list[Problem]:
 
 
 _CUDA = re.compile(r"(?<![^:])cuda:(?=\d+$)")
-"""What may stand before CUDA's number of a GPU, as torch writes it."""
+"""Torch's prefix of a CUDA index."""
 
 
 def needs_gpus(values: dict[str, Any]) -> bool:
-    """Whether the devices name a GPU of this machine, or CUDA's number of one elsewhere, so that the machines must be
-    asked.
-    """
+    """Return True if a device is a GPU of this machine or a CUDA index, so that the machines must be asked."""
     devices = values.get("devices", ())
     return isinstance(devices, list | tuple) and any(
         not isinstance(device, str) or there(device).isdecimal() or (is_gpu(device) and not host_of(device))
@@ -257,65 +248,56 @@ def needs_gpus(values: dict[str, Any]) -> bool:
 
 
 def resolve_devices(
-    values: dict[str, Any], machine: Snapshot, remote: Callable[[str], Snapshot] = snapshot_of
+    values: dict[str, Any], machine: Snapshot, remote: Callable[[str], Snapshot] = remote_snapshot
 ) -> list[Problem]:
-    """Replaces CUDA indices among `values["devices"]` by UUIDs, and puts those of a machine together, in the order in
-    which the machines are named first. `remote` looks at another machine, and raises OSError where it can't.
+    """Replace CUDA indices in `values["devices"]` by UUIDs, and group the devices by machine.
+
+    Machines keep the order in which they are named first. `remote` returns the devices of another machine, or
+    raises OSError.
     """
     typed = [_CUDA.sub("", device) if isinstance(device, str) else device for device in values["devices"]]
     hosts = list(dict.fromkeys(host_of(device) for device in typed if isinstance(device, str)))
     problems: list[Problem] = []
     resolved: list[Any] = [device for device in typed if not isinstance(device, str)]
     for host in hosts:
-        own = [device for device in typed if isinstance(device, str) and host_of(device) == host]
-        seen = machine
-        if host and any(there(device).isdecimal() for device in own):
+        on_host = [device for device in typed if isinstance(device, str) and host_of(device) == host]
+        snapshot = machine
+        if host and any(there(device).isdecimal() for device in on_host):
             try:
-                seen = remote(host)
+                snapshot = remote(host)
             except OSError as error:
                 problems.append(Problem("devices", str(error), f"Run `footplate hosts check {host}`."))
                 continue
-        resolved += _resolved(own, host, seen, problems)
+        resolved += _resolve_on_host(on_host, host, snapshot, problems)
     values["devices"] = resolved
     return problems
 
 
-def _resolved(devices: list[str], host: str, machine: Snapshot, problems: list[Problem]) -> Iterator[str]:
+def _resolve_on_host(devices: list[str], host: str, machine: Snapshot, problems: list[Problem]) -> Iterator[str]:
     uuids = {str(gpu.cuda_index): gpu.uuid for gpu in machine.gpus if gpu.cuda_index is not None}
-    before = f"{host}:" if host else ""
+    prefix = f"{host}:" if host else ""
     for device in devices:
         number = there(device)
         if not number.isdecimal():
             yield device
         elif number in uuids:
-            yield before + uuids[number]
+            yield prefix + uuids[number]
         else:
             known = ", ".join(sorted(uuids))
             remedy = f"Available: {known}." if known else machine.nvml.message or "Use --devices cpu."
-            where = host or "this machine"
-            problems.append(Problem("devices", f"CUDA finds no GPU {number} on {where}.", remedy))
+            problems.append(Problem("devices", f"CUDA finds no GPU {number} on {host or 'this machine'}.", remedy))
 
 
-def flag_of(problem: Problem) -> str:
-    """How the terminal calls the field that a problem belongs to."""
-    if problem.field == "dataset":
-        return "DATASET"
-    if problem.field.startswith("options."):
-        return f"--option {problem.field.removeprefix('options.')}"
-    field = FIELDS.get(problem.field)
-    return field.flag if field is not None else problem.field
-
-
-def _unknown_words(words: list[str]) -> list[Problem]:
-    """A problem for each unknown flag and stray word; a word after an unknown flag was meant as its value."""
+def _unknown_problems(words: list[str]) -> list[Problem]:
+    """Return a problem for each unknown flag and stray word; a word after an unknown flag is taken for its value."""
     return [
-        _unknown(word)
-        for before, word in zip(["", *words], words, strict=False)
-        if word.startswith("-") or not before.startswith("-") or "=" in before
+        _unknown_problem(word)
+        for previous, word in zip(["", *words], words, strict=False)
+        if word.startswith("-") or not previous.startswith("-") or "=" in previous
     ]
 
 
-def _unknown(flag: str) -> Problem:
+def _unknown_problem(flag: str) -> Problem:
     if not flag.startswith("-"):
         return Problem(flag, f"“{flag}” is an extra argument.", "Give one dataset folder; quote names with spaces.")
     name = flag.split("=", maxsplit=1)[0]
@@ -326,8 +308,8 @@ def _unknown(flag: str) -> Problem:
     )
 
 
-def typed(field: Field, given: str | bool) -> Any:
-    """The flag's text as its field's type; what does not fit stays as it is, to be complained about."""
+def parse_value(field: Field, given: str | bool) -> Any:
+    """Convert the flag's text to its field's type; return text that doesn't fit as it is, for the validation."""
     if isinstance(given, bool) or field.kind in ("text", "choice"):
         return given
     if field.kind in ("list", "ints"):

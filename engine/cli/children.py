@@ -1,6 +1,4 @@
-"""The child processes whose answers the commands need: the sampler, the dataset inspector, the planner, the finders,
-the advisor, and what works with a trained model.
-"""
+"""Requests to child processes: the sampler, the inspector, the advisor and inference."""
 
 from __future__ import annotations
 
@@ -30,38 +28,40 @@ from engine.system.format import exit_words
 from engine.system.ssh import english_environment, ssh_command, ssh_exit_reason
 
 Message = TypeVar("Message")
-_LAST_BYTES = 1 << 16
+_MAX_STDERR_BYTES = 1 << 16
 _SNAPSHOT = msgspec.json.Decoder(Snapshot)
 
 
-class ChildFailed(Exception):  # noqa: N818  (it says what happened)
-    """A child process ended without an answer; the text is what it said last."""
+class ChildFailed(Exception):  # noqa: N818  (named after the event)
+    """A child process that exited without an answer; the text is its last line on standard error."""
 
 
 def snapshot_lines(
     *, once: bool = False, interval_s: float = 1.0, shown: SnapshotRequest | None = None
 ) -> Generator[bytes]:
-    """This machine's devices as the sampler's lines, now or every `interval_s`, with what is `shown`, by default all.
+    """Yield lines of the sampler with this machine's devices, once or every `interval_s`.
 
-    A single look is of everything, and waits until all have answered. Raises ChildFailed where the sampler tells
-    nothing, and where it ends while more is wanted.
+    `shown` limits the expensive readings of repeated snapshots; a single snapshot is complete.
+
+    Raises:
+        ChildFailed: The sampler exited without a snapshot, or before the generator was closed.
     """
     arguments = ["--once"] if once else ["--interval", str(interval_s)]
     listens = shown is not None and not once
     if listens:
         arguments.append("--listen")
-    with _child("engine.gpus", *arguments, stdin=subprocess.PIPE if listens else subprocess.DEVNULL) as (process, said):
+    with _child("engine.gpus", *arguments, stdin=subprocess.PIPE if listens else subprocess.DEVNULL) as (process, log):
         assert process.stdout is not None
         try:
-            if process.stdin is not None:  # which stays open, as long as it is listened to
-                with suppress(BrokenPipeError):  # what it said at its end tells more
+            if process.stdin is not None:  # stays open: the sampler exits at its end
+                with suppress(BrokenPipeError):  # its standard error says more
                     os.write(process.stdin.fileno(), msgspec.json.encode(shown) + b"\n")
-            told = False
+            has_answered = False
             for line in process.stdout:
-                told = True
+                has_answered = True
                 yield line
-            if not (once and told):
-                raise ChildFailed(_last_words(process, said))
+            if not (once and has_answered):
+                raise ChildFailed(_last_error(process, log))
         finally:
             process.terminate()
 
@@ -69,7 +69,7 @@ def snapshot_lines(
 def snapshots(
     *, once: bool = False, interval_s: float = 1.0, shown: SnapshotRequest | None = None
 ) -> Iterator[Snapshot]:
-    """The same lines as snapshots."""
+    """Yield the decoded `snapshot_lines`."""
     with closing(snapshot_lines(once=once, interval_s=interval_s, shown=shown)) as lines:
         yield from map(_SNAPSHOT.decode, lines)
 
@@ -78,8 +78,8 @@ def snapshot() -> Snapshot:
     return next(snapshots(once=True))
 
 
-def snapshot_of(name: str) -> Snapshot:
-    """Another machine's devices, through ssh. Raises OSError, with why there are none."""
+def remote_snapshot(name: str) -> Snapshot:
+    """Return the devices of another machine, read through ssh. Raises OSError with the reason if that fails."""
     known = host(name)
     if known is None:
         raise OSError(f"{name} is not among your hosts.")
@@ -95,122 +95,128 @@ def snapshot_of(name: str) -> Snapshot:
 
 def inspect(job: Job, on_progress: Callable[[InspectionProgress], None], samples: int = 0) -> DatasetReport:
     """Inspect the job's dataset, listing `samples` of it with their annotations. Raises ChildFailed."""
-    with _child("engine.data", job.data.dataset, *inspector_options(job, load_catalogue(), samples)) as (process, said):
-        assert process.stdout is not None
-        try:
-            for line in process.stdout:
-                message = INSPECTION.decode(line)
-                if isinstance(message, InspectionDone):
-                    return message.report
-                on_progress(message)
-            raise ChildFailed(_last_words(process, said))
-        finally:
-            process.terminate()
+    arguments = (job.data.dataset, *inspector_options(job, load_catalogue(), samples))
+    for message in _messages("engine.data", INSPECTION, *arguments):
+        if isinstance(message, InspectionDone):
+            return message.report
+        on_progress(message)
+    raise AssertionError("_messages ends by raising")
 
 
 def plan(job: Job, on_progress: Callable[[PlanningProgress], None]) -> PlanningDone | PlanningFailed:
-    """Measures on the job's devices where its model is to be cut. Raises ChildFailed."""
-    for message in _answers("engine.advisor.planning", msgspec.json.encode(job), PLANNING):
+    """Measure on the job's devices where to cut its model. Raises ChildFailed."""
+    for message in _messages("engine.advisor.planning", PLANNING, order=job):
         if not isinstance(message, PlanningProgress):
             return message
         on_progress(message)
-    raise AssertionError("_answers ends by raising")
+    raise AssertionError("_messages ends by raising")
 
 
 def find(order: FinderOrder, on_progress: Callable[[FinderProgress], None]) -> RateFound | BatchFound | FinderFailed:
-    """Has a finder try a job on its devices. Raises ChildFailed."""
-    for message in _answers("engine.advisor", msgspec.json.encode(order), FINDING):
+    """Run a finder's trials of a job on its devices. Raises ChildFailed."""
+    for message in _messages("engine.advisor", FINDING, order=order):
         if not isinstance(message, FinderProgress):
             return message
         on_progress(message)
-    raise AssertionError("_answers ends by raising")
+    raise AssertionError("_messages ends by raising")
 
 
 def advise(order: AdviceOrder, on_progress: Callable[[AdviceProgress], None]) -> Advice | AdviceRefused:
-    """Has the advisor try what comes into question for a job. Ctrl+C ends its trials, and the answer is what is known
-    by then; a second one ends all at once. Raises ChildFailed.
+    """Run the advisor's trials of a job. Raises ChildFailed.
+
+    The first Ctrl+C ends the trials, and the answer contains their results; the second one ends everything.
     """
-    with closing(_answers("engine.advisor.advice", msgspec.json.encode(order), ADVISING, gently=True)) as messages:
+    with closing(_messages("engine.advisor.advice", ADVISING, order=order, answers_interrupt=True)) as messages:
         for message in messages:
             if not isinstance(message, AdviceProgress):
                 return message
             on_progress(message)
-    raise AssertionError("_answers ends by raising")
-
-
-@contextmanager
-def _ended_gently(process: subprocess.Popen[bytes]) -> Iterator[None]:
-    """Inside, the first Ctrl+C is for the child alone."""
-
-    def end(_number: int, _frame: object) -> None:
-        signal.signal(signal.SIGINT, before)
-        process.terminate()
-
-    before = signal.signal(signal.SIGINT, end)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
+    raise AssertionError("_messages ends by raising")
 
 
 def infer(order: Order, on_progress: Callable[[Progress], None]) -> Done | Refused:
-    """Has work done with a run's model, on the order's devices. Raises ChildFailed."""
-    for message in _answers("engine.inference", msgspec.json.encode(order), MESSAGE):
+    """Work with a run's model on the order's devices. Raises ChildFailed."""
+    for message in _messages("engine.inference", MESSAGE, order=order):
         if not isinstance(message, Progress):
             return message
         on_progress(message)
-    raise AssertionError("_answers ends by raising")
+    raise AssertionError("_messages ends by raising")
 
 
-def _answers(
-    module: str, order: bytes, decoder: msgspec.json.Decoder[Message], *, gently: bool = False
+def _messages(
+    module: str,
+    decoder: msgspec.json.Decoder[Message],
+    *arguments: str,
+    order: msgspec.Struct | None = None,
+    answers_interrupt: bool = False,
 ) -> Generator[Message]:
-    """The messages of a module that is given `order`; when no more are wanted it is ended. With `gently`, Ctrl+C ends
-    it, and its answer still comes. Raises ChildFailed at their end.
+    """Yield the messages of a module that reads `order` from standard input; end it when the generator is closed.
+
+    With `answers_interrupt`, the first Ctrl+C only terminates the child, and its answer still arrives.
+
+    Raises:
+        ChildFailed: The child exited before the generator was closed.
     """
+    stdin = subprocess.DEVNULL if order is None else subprocess.PIPE
     with (
-        _child(module, stdin=subprocess.PIPE) as (process, said),
-        _ended_gently(process) if gently else nullcontext(),
+        _child(module, *arguments, stdin=stdin) as (process, log),
+        _terminate_on_interrupt(process) if answers_interrupt else nullcontext(),
     ):
-        assert process.stdin is not None
         assert process.stdout is not None
         try:
-            with suppress(BrokenPipeError):  # what it said at its end tells more
-                process.stdin.write(order)
-                process.stdin.close()
+            if process.stdin is not None:
+                with suppress(BrokenPipeError):  # its standard error says more
+                    process.stdin.write(msgspec.json.encode(order))
+                    process.stdin.close()
             for line in process.stdout:
                 yield decoder.decode(line)
-            raise ChildFailed(_last_words(process, said))
+            raise ChildFailed(_last_error(process, log))
         finally:
             process.terminate()
-            process.wait()  # also after Ctrl+C, when it has workers to end
+            process.wait()  # also after Ctrl+C: it ends its workers first
+
+
+@contextmanager
+def _terminate_on_interrupt(process: subprocess.Popen[bytes]) -> Iterator[None]:
+    """Terminate only the child on the first Ctrl+C within the block."""
+
+    def end(_number: int, _frame: object) -> None:
+        signal.signal(signal.SIGINT, previous)
+        process.terminate()
+
+    previous = signal.signal(signal.SIGINT, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, previous)
 
 
 @contextmanager
 def _child(
     module: str, *arguments: str, stdin: int = subprocess.DEVNULL
 ) -> Iterator[tuple[subprocess.Popen[bytes], IO[bytes]]]:
-    """A child, and what it says besides its answers: in a file, since it may be more than a pipe holds, which nobody
-    reads before its end.
+    """Start a module in a child process; yield it and the file of its standard error.
+
+    A file, because an unread pipe would block a child that writes much.
     """
     with (
-        tempfile.TemporaryFile() as said,
+        tempfile.TemporaryFile() as log,
         subprocess.Popen(
             [sys.executable, "-m", module, *arguments],
             stdin=stdin,
             stdout=subprocess.PIPE,
-            stderr=said,
+            stderr=log,
             cwd=paths.PACKAGES,
         ) as process,
     ):
-        yield process, said
+        yield process, log
 
 
-def _last_words(process: subprocess.Popen[bytes], said: IO[bytes]) -> str:
-    """The last line that a child has said, which is about to end."""
+def _last_error(process: subprocess.Popen[bytes], log: IO[bytes]) -> str:
+    """Wait for the child to exit; return the last line of its standard error, or its exit status."""
     process.wait()
-    said.seek(max(0, said.seek(0, os.SEEK_END) - _LAST_BYTES))
-    lines = said.read().decode(errors="replace").strip().splitlines()
+    log.seek(max(0, log.seek(0, os.SEEK_END) - _MAX_STDERR_BYTES))
+    lines = log.read().decode(errors="replace").strip().splitlines()
     if lines:
         return lines[-1]
     code = process.returncode

@@ -1,4 +1,4 @@
-"""``footplate convert`` and ``handover``: a run's model in files for other programs."""
+"""``footplate convert`` and ``handover``: files of a run's model for other programs."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import Any, get_args
 import msgspec
 
 from engine.checks.conversion_checks import conversion_problems, out_problems
-from engine.cli import inference, train
+from engine.cli import inference
 from engine.cli.exit_codes import BAD_REQUEST, COMPLETED
-from engine.cli.terminal import say
+from engine.cli.terminal import report, say
 from engine.contract.catalogue import load_catalogue
 from engine.contract.devices import CPU
 from engine.contract.inference.conversion import (
@@ -32,43 +32,34 @@ from engine.runs.folder import RunFolder
 from engine.runs.metrics import measure_words
 from engine.system.format import duration, size
 
-_RUN = "a run's id, the beginning of one, its name, its folder, or “last”"
-
 
 def add_commands(commands: Any) -> None:
-    """Adds both commands to the parser's `commands`."""
     command = commands.add_parser("convert", help="convert a run's model into files for other programs, and check them")
-    command.add_argument("run", help=_RUN)
     command.add_argument(
         "--to", nargs="+", choices=get_args(Target), default=["onnx"], help="the formats (default: onnx)"
     )
     command.add_argument(
-        "--out", metavar="FOLDER", help="a new or empty folder; by default one in the run's own folder, under exports"
+        "--out", metavar="FOLDER", help="a new or empty folder; by default one under exports in the run's folder"
     )
     _add_shared(command)
     command.set_defaults(command=convert, packed=False)
     command = commands.add_parser(
         "handover", help="pack a run's model for others: weights, card, script and example in one zip file"
     )
-    command.add_argument("run", help=_RUN)
     command.add_argument("--out", metavar="FILE.zip", help="the zip file; by default RUN-handover.zip here")
     _add_shared(command)
     command.set_defaults(command=convert, packed=True, to=list(get_args(Target)))
 
 
 def _add_shared(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--checkpoint", default="best", metavar="NAME", help="best (default), last, or the number of an epoch"
-    )
+    inference.add_run(parser)
     parser.add_argument(
         "--no-preprocessing",
         action="store_true",
-        help="let the ONNX file take normalised float32 [n, c, h, w] instead of plain uint8 images [n, h, w, c]",
+        help="make the ONNX file take normalized float32 [n, c, h, w] instead of uint8 images [n, h, w, c]",
     )
-    parser.add_argument("--dynamic-size", action="store_true", help="let it take images of any size, if the model can")
-    parser.add_argument(
-        "--int8", action="store_true", help="also write a file in 8 bits, calibrated on training images"
-    )
+    parser.add_argument("--dynamic-size", action="store_true", help="accept images of any size, if the model can")
+    parser.add_argument("--int8", action="store_true", help="also write an 8-bit file, calibrated on training images")
     parser.add_argument(
         "--opset",
         type=int,
@@ -80,7 +71,7 @@ def _add_shared(parser: argparse.ArgumentParser) -> None:
 
 
 def convert(options: argparse.Namespace) -> int:
-    """Converts the model and says what was written, how it compares with the model, and what to run next."""
+    """Convert the model; print the files, how they compare with the model, and the next commands."""
     options.devices, options.batch_size = CPU, None
     values = inference.model_values(options)
     if values is None:
@@ -99,14 +90,14 @@ def convert(options: argparse.Namespace) -> int:
         ),
     )
     job = run.job()
-    assert job is not None  # model_values has seen it
-    if not _can_be_had(order, job):
+    assert job is not None  # model_values has read it
+    if not _can_convert(order, job):
         return BAD_REQUEST
-    answer = inference.done(order)
+    answer = inference.run_order(order)
     if isinstance(answer, int):
         return answer
-    made = read_converted(answer)
-    say(*([msgspec.json.encode(made).decode()] if options.json else _shown(made)))
+    converted = read_converted(answer)
+    say(*([msgspec.json.encode(converted).decode()] if options.json else _lines(converted)))
     return COMPLETED
 
 
@@ -116,43 +107,43 @@ def _default_out(run: RunFolder, options: argparse.Namespace) -> Path:
     return run.path / "exports" / f"{time.strftime('%Y%m%d-%H%M%S')}-{'-'.join(options.to)}"
 
 
-def _can_be_had(order: ConvertOrder, job: Job) -> bool:
-    """Whether the order is worth starting; what is wrong with it has been said then."""
+def _can_convert(order: ConvertOrder, job: Job) -> bool:
+    """Return True if the order can be carried out; report the problems otherwise."""
     catalogue = load_catalogue()
     found = [each for to in order.to for each in conversion_problems(job, to, order.onnx, catalogue)]
     found = errors([*found, *out_problems(order.out, packed=order.packed)])
-    train.tell(found)
+    report(found)
     return not found
 
 
-def _shown(made: Converted) -> list[str]:
-    lines = [f"Wrote {made.out} in {duration(made.seconds)}:"]
-    lines += [f"  {each.name}, {size(each.size_bytes)}: {each.what}" for each in made.files]
-    for each in made.compared:
-        lines += _comparison(made.task, each)
-    lines += [f"Note: {problem}" for problem in made.problems]
-    if made.next_commands:
-        lines.append("To go on, in that folder:")
-        for command in made.next_commands:
+def _lines(converted: Converted) -> list[str]:
+    lines = [f"Wrote {converted.out} in {duration(converted.seconds)}:"]
+    lines += [f"  {each.name}, {size(each.size_bytes)}: {each.what}" for each in converted.files]
+    for each in converted.compared:
+        lines += _comparison_lines(converted.task, each)
+    lines += [f"Note: {problem}" for problem in converted.problems]
+    if converted.next_commands:
+        lines.append("Next commands, to run in that folder:")
+        for command in converted.next_commands:
             lines += [f"  {command.purpose}:", f"    {command.command}"]
     return lines
 
 
-def _comparison(task: str, each: ComparedFile) -> list[str]:
+def _comparison_lines(task: str, each: ComparedFile) -> list[str]:
     lines = []
     if each.differences:
-        most = max(one.difference for one in each.differences)
+        largest = max(one.difference for one in each.differences)
         batches = " and ".join(str(one.batch_size) for one in each.differences)
-        lines.append(f"{each.name} in {each.runtime}: differs by at most {most:.1e} (batches of {batches})")
+        lines.append(f"{each.name} in {each.runtime}: differs by at most {largest:.1e} (batches of {batches})")
     else:
         lines.append(f"{each.name} in {each.runtime}: loads")
-    told = [
+    metrics = [
         f"{measure_words(task, name, value)} (PyTorch: {measure_words(task, name, each.torch_measures[name])})"
         for name, value in each.measures.items()
         if name in each.torch_measures
     ]
-    if told:
-        lines += [f"  on {each.samples} validation samples:", *(f"    {line}" for line in told)]
+    if metrics:
+        lines += [f"  on {each.samples} validation samples:", *(f"    {line}" for line in metrics)]
     if each.milliseconds is not None and each.torch_milliseconds is not None:
         lines.append(f"  {each.milliseconds:.1f} ms per sample on the CPU (PyTorch: {each.torch_milliseconds:.1f} ms)")
     return lines

@@ -1,4 +1,4 @@
-"""``footplate desktop``: puts Footplate among the desktop's applications, and takes it from there."""
+"""``footplate desktop``: the entry of Footplate among the desktop's applications."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from engine.cli.exit_codes import BAD_REQUEST, COMPLETED
-from engine.cli.terminal import say
+from engine.cli.terminal import fail, say
 from engine.desktop.files import data_folder, install, remove
 from engine.system.format import counted
 
@@ -18,15 +18,14 @@ def add_desktop(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "action",
         choices=("install", "remove"),
-        help="install an entry, icons and the type of job files in your own folders, or remove them",
+        help="install an entry, icons and the type of job files for your account, or remove them",
     )
 
 
 def desktop(options: argparse.Namespace) -> int:
-    """Does it, and says where."""
+    """Install or remove the entry, and print the folder."""
     if not sys.platform.startswith("linux"):
-        say("footplate: desktop entries are for Linux desktops; there is nothing to do on this system.", to=sys.stderr)
-        return BAD_REQUEST
+        return fail("desktop entries are for Linux desktops; there is nothing to do on this system.")
     folder = data_folder()
     try:
         if options.action == "install":
@@ -37,17 +36,19 @@ def desktop(options: argparse.Namespace) -> int:
             removed = remove(folder)
             say(f"{counted(len(removed), 'file')} removed from {folder}.")
     except OSError as error:
-        say(f"footplate: {error.filename or folder}: {error.strerror}.", to=sys.stderr)
+        fail(f"{error.filename or folder}: {error.strerror}.")
         say("  Get write permission there, or set XDG_DATA_HOME to another folder.", to=sys.stderr)
         return BAD_REQUEST
     return COMPLETED
 
 
 def start_command() -> list[str]:
-    """What starts this Footplate: its command as it was found, so that an upgrade by pipx or uv leaves it valid, or
-    this Python with `footplate.py` of a source tree.
+    """Return the command that starts this Footplate.
+
+    That is the script as it was found, which stays valid after an upgrade by pipx or uv, or this Python with the
+    `footplate.py` of a source tree.
     """
-    called = Path(sys.argv[0]).absolute()
-    if called.name == "footplate" and os.access(called, os.X_OK):
-        return [str(called)]
-    return [sys.executable, str(called)]
+    script = Path(sys.argv[0]).absolute()
+    if script.name == "footplate" and os.access(script, os.X_OK):
+        return [str(script)]
+    return [sys.executable, str(script)]

@@ -1,4 +1,4 @@
-"""``footplate doctor``: what this machine has, what will not work, and why."""
+"""``footplate doctor``: this machine's hardware and software, and the reasons why something won't work."""
 
 from __future__ import annotations
 
@@ -29,10 +29,9 @@ from engine.checks.machine_findings import (
 )
 from engine.checks.torch_build import installed_torch
 from engine.cli import children
-from engine.cli.exit_codes import BAD_REQUEST, COMPLETED, FAILED
-from engine.cli.gpus.numbers import gpu_numbers
-from engine.cli.gpus.remarks import remarks
-from engine.cli.terminal import say
+from engine.cli.exit_codes import COMPLETED, FAILED
+from engine.cli.gpus.remarks import gpu_numbers, remarks
+from engine.cli.terminal import fail, say
 from engine.contract.catalogue import Supplement, load_supplement, supplement_file
 from engine.contract.devices import Snapshot
 from engine.runs.export import ExportRefused, check_target
@@ -65,9 +64,7 @@ def add_doctor(parser: argparse.ArgumentParser) -> None:
 
 
 def doctor(options: argparse.Namespace) -> int:
-    """Prints all findings, or writes a report of them; 0 if a training would work, and on some GPU where there are
-    any.
-    """
+    """Print all findings, or write a report of them; return 0 if training works, on a GPU if there is one."""
     return diagnose() if options.report is None else _report(options.report)
 
 
@@ -77,23 +74,22 @@ def _report(file: Path) -> int:
         texts = problem_report(as_text())
         write_report(texts, file)
     except ExportRefused as refused:
-        say(f"footplate: {refused}", to=sys.stderr)
-        return BAD_REQUEST
+        return fail(str(refused))
     say(f"Wrote {file}: {', '.join(texts)}.")
-    say("Names, paths and addresses are replaced in it. Look it through before you share it.")
+    say("Names, paths and addresses are replaced in it. Check what it contains before you share it.")
     return COMPLETED
 
 
 def as_text() -> str:
-    """What ``footplate doctor`` says of this machine."""
-    said = io.StringIO()
-    with redirect_stdout(said):
+    """Return the output of ``footplate doctor``."""
+    text = io.StringIO()
+    with redirect_stdout(text):
         diagnose()
-    return said.getvalue()
+    return text.getvalue()
 
 
 def diagnose() -> int:
-    """Prints all findings; 0 if a training would work, and on some GPU where there are any."""
+    """Print all findings; return 0 if training works, on a GPU if there is one."""
     grades: set[Grade] = set()
     for finding in _findings():
         say(f"{_MARKS[finding.grade]}  {finding}")
@@ -118,7 +114,7 @@ def _findings() -> Iterator[Finding]:
     yield from folders()
     yield _loopback()
     yield _forking()
-    yield from left_over()
+    yield from orphans()
 
 
 def _python() -> Finding:
@@ -135,7 +131,7 @@ def _packages() -> Iterator[Finding]:
 
 
 def plugins() -> Iterator[Finding]:
-    """What the installed plug-ins add, looked at anew, and which of them cannot be used."""
+    """Yield the contents of the installed plug-ins, rescanned, and the problems of unusable ones."""
     file = supplement_file()
     if file is None:
         return
@@ -168,13 +164,13 @@ def _probe() -> dict[str, Any]:
     try:
         facts: dict[str, Any] = json.loads(result.stdout)
     except ValueError:
-        words = result.stderr.decode(errors="replace").strip().splitlines()
-        return {"error": f"PyTorch crashed (exit code {result.returncode}). {words[-1] if words else ''}"}
+        lines = result.stderr.decode(errors="replace").strip().splitlines()
+        return {"error": f"PyTorch crashed (exit code {result.returncode}). {lines[-1] if lines else ''}"}
     return facts
 
 
 def pytorch(facts: dict[str, Any]) -> Iterator[Finding]:
-    """What the probe found."""
+    """Yield the findings of the PyTorch probe."""
     if "error" in facts:
         yield Finding("broken" if "sum" not in facts else "limited", "PyTorch", facts["error"])
     if "sum" in facts:
@@ -211,13 +207,15 @@ def _devices(facts: dict[str, Any]) -> Iterator[Finding]:
 
 
 def gpus(machine: Snapshot) -> Iterator[Finding]:
-    """Whether NVML answers, and what is wrong with each GPU."""
+    """Yield the state of NVML and of each GPU."""
     yield from driver_findings(machine.nvml)
     numbers = gpu_numbers(machine.gpus)
     for gpu in machine.gpus:
-        said = remarks(gpu)
-        text = "; ".join((f"{gpu.name}, {size(gpu.memory_total_bytes)}, {gpu.uuid}", *(one.text for one in said)))
-        alarming = any(one.alarming for one in said)
+        found = remarks(gpu)
+        text = "; ".join(
+            (f"{gpu.name}, {size(gpu.memory_total_bytes)}, {gpu.uuid}", *(remark.text for remark in found))
+        )
+        alarming = any(remark.alarming for remark in found)
         yield Finding("limited" if alarming else "fine", f"GPU {numbers[gpu.uuid]}", text)
     if machine.foreign_pids and machine.gpus:
         yield Finding(
@@ -226,10 +224,10 @@ def gpus(machine: Snapshot) -> Iterator[Finding]:
 
 
 def trainable(machine: Snapshot, facts: dict[str, Any]) -> Iterator[Finding]:
-    """Whether torch can train on the GPUs that NVML shows, with the remedy where it cannot; `facts` are the probe's."""
+    """Yield whether torch can train on NVML's GPUs, with the remedy if it can't; `facts` are the probe's."""
     for finding in training_findings(machine, installed_torch(), os.environ):
         if finding.grade == "fine" and "sum" in facts and not facts["cuda"]:
-            why = facts.get("cuda_error") or "it does not say why"
+            why = facts.get("cuda_error") or "no reason given"
             text = f"PyTorch can't use the GPUs that NVML shows: {why}"
             yield msgspec.structs.replace(finding, grade="cpu_only", text=text)
         else:
@@ -238,7 +236,7 @@ def trainable(machine: Snapshot, facts: dict[str, Any]) -> Iterator[Finding]:
 
 def _display() -> Finding:
     if sys.platform in ("win32", "darwin"):
-        return Finding("fine", "Display", "the desktop's")
+        return Finding("fine", "Display", "available")
     for name in ("WAYLAND_DISPLAY", "DISPLAY"):
         if os.environ.get(name):
             return Finding("fine", "Display", f"{name}={os.environ[name]}")
@@ -246,13 +244,13 @@ def _display() -> Finding:
 
 
 def folders() -> Iterator[Finding]:
-    """Where runs and sockets go, and whether they can."""
+    """Yield whether the folders of runs and sockets can be used."""
     yield from disk_findings()
     yield from shared_memory_findings()
     try:
         yield Finding("fine", "Sockets", f"in {paths.runtime_folder()}")
     except OSError as error:
-        yield Finding("broken", "Sockets", f"{error}; set XDG_RUNTIME_DIR to a folder of your own")
+        yield Finding("broken", "Sockets", f"{error}; set XDG_RUNTIME_DIR to a folder that only you can access")
 
 
 def _loopback() -> Finding:
@@ -269,11 +267,11 @@ def _forking() -> Finding:
     return Finding("limited", "Start", "each worker imports PyTorch separately on this system, which takes seconds")
 
 
-def left_over() -> Iterator[Finding]:
-    """Workers without a supervisor, which hold their devices for nobody."""
-    orphans = find_orphans()
-    if not orphans:
-        yield Finding("fine", "Workers", "none is without a supervisor")
-    for orphan in orphans:
+def orphans() -> Iterator[Finding]:
+    """Yield workers that lost their supervisor and still occupy their devices."""
+    found = find_orphans()
+    if not found:
+        yield Finding("fine", "Workers", "all have a supervisor")
+    for orphan in found:
         text = f"rank {orphan.rank} of {orphan.run_id} (pid {orphan.pid}) has lost its supervisor"
         yield Finding("limited", "Workers", f"{text}; end it under Runs in the window, or with `kill {orphan.pid}`")

@@ -1,10 +1,8 @@
-"""``footplate evaluate``: how good a run's model is on a split of a dataset, and beside another's."""
+"""``footplate evaluate``: metrics of a run's model on a split of a dataset, also compared with another run's."""
 
 from __future__ import annotations
 
 import argparse
-import io
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, get_args
@@ -12,90 +10,85 @@ from typing import Any, get_args
 import msgspec
 
 from engine.cli.exit_codes import BAD_REQUEST, COMPLETED, FAILED
-from engine.cli.inference import add_model, done, model_values
-from engine.cli.table import table
-from engine.cli.terminal import say
+from engine.cli.inference import add_model, model_values, run_order
+from engine.cli.terminal import fail, say, table, write_csv
 from engine.contract.inference.evaluation import Comparison, EvaluateOrder, Evaluation, EvaluationSplit, Interval
 from engine.runs.comparison import NotComparable, compare
 from engine.runs.evaluations import DamagedEvaluation, KeptEvaluation, read_evaluation
-from engine.system import paths
-from engine.system.csv_writer import CsvWriter
 from engine.system.format import NOT_KNOWN, counted
 
-WORST = 10
-"""Classes that are shown where there are more."""
+MAX_CLASSES = 10
+"""Maximum number of classes printed."""
 
 
 def add_evaluate(parser: argparse.ArgumentParser) -> None:
     add_model(parser)
-    parser.add_argument("folder", nargs="?", default="", help="a dataset to evaluate on; by default that of the run")
+    parser.add_argument("folder", nargs="?", default="", help="a dataset to evaluate on; by default the run's")
     parser.add_argument(
         "--split",
         choices=get_args(EvaluationSplit),
-        help="by default val of the run's own dataset; of another folder test, else val, else all",
+        help="by default val of the run's dataset; of another folder test, else val, else all",
     )
     parser.add_argument("--against", metavar="RUN", help="compare it with the best model of another run")
-    parser.add_argument("--csv", metavar="FILE", type=Path, help="also write the measures as a table")
+    parser.add_argument("--csv", metavar="FILE", type=Path, help="also write the metrics as a table")
     parser.set_defaults(command=evaluate)
 
 
 def evaluate(options: argparse.Namespace) -> int:
-    """Evaluates what is asked for and prints what came of it."""
-    kept = _evaluated(options)
-    if isinstance(kept, int):
-        return kept
+    """Evaluate the model and print the result."""
+    saved = _evaluate(options)
+    if isinstance(saved, int):
+        return saved
     if options.against is not None:
-        return _beside(kept, options)
-    if not _wrote_csv(options.csv, _rows(kept.evaluation)):
+        return _compare(saved, options)
+    if options.csv is not None and not write_csv(options.csv, _csv_rows(saved.evaluation)):
         return FAILED
     if options.json:
-        told = msgspec.to_builtins(kept.evaluation) | {"path": str(kept.folder)}
-        say(msgspec.json.encode(told).decode())
+        result = msgspec.to_builtins(saved.evaluation) | {"path": str(saved.folder)}
+        say(msgspec.json.encode(result).decode())
     else:
-        say(*_told(kept))
+        say(*_lines(saved))
     return COMPLETED
 
 
-def _beside(kept: KeptEvaluation, options: argparse.Namespace) -> int:
-    """Evaluates the other run's model on the same samples, and prints both."""
+def _compare(saved: KeptEvaluation, options: argparse.Namespace) -> int:
+    """Evaluate the other run's model on the same samples, and print both."""
     options.run, options.checkpoint = options.against, "best"
-    options.folder, options.split = kept.evaluation.dataset, kept.evaluation.split
-    other = _evaluated(options)
+    options.folder, options.split = saved.evaluation.dataset, saved.evaluation.split
+    other = _evaluate(options)
     if isinstance(other, int):
         return other
     try:
-        comparison = compare(kept, other)
+        comparison = compare(saved, other)
     except (NotComparable, DamagedEvaluation) as error:
-        say(f"footplate: {error}", to=sys.stderr)
-        return BAD_REQUEST
-    if not _wrote_csv(options.csv, _rows_of_both(comparison)):
+        return fail(str(error))
+    if options.csv is not None and not write_csv(options.csv, _comparison_csv_rows(comparison)):
         return FAILED
     if options.json:
         say(msgspec.json.encode(comparison).decode())
     else:
-        say(*_compared(comparison), f"Kept in {kept.folder} and {other.folder}.")
+        say(*comparison_lines(comparison), f"Saved in {saved.folder} and {other.folder}.")
     return COMPLETED
 
 
-def _evaluated(options: argparse.Namespace) -> KeptEvaluation | int:
-    """The evaluation of the run in the options; or the exit code once it has been said why there is none."""
+def _evaluate(options: argparse.Namespace) -> KeptEvaluation | int:
+    """Return the evaluation of the run in the options, or the exit code after reporting a failure."""
     values = model_values(options)
     if values is None:
         return BAD_REQUEST
     folder = str(Path(options.folder).expanduser().absolute()) if options.folder else ""
-    path = done(EvaluateOrder(**values, dataset=folder, split=options.split))
+    path = run_order(EvaluateOrder(**values, dataset=folder, split=options.split))
     if isinstance(path, int):
         return path
     try:
         return read_evaluation(path.parent)
     except DamagedEvaluation as error:
-        say(f"footplate: {error}", to=sys.stderr)
-        return FAILED
+        return fail(str(error), FAILED)
 
 
-def _told(kept: KeptEvaluation) -> Iterator[str]:
-    """What came of it, for people."""
-    evaluation = kept.evaluation
+def _lines(saved: KeptEvaluation) -> Iterator[str]:
+    """Yield the lines of an evaluation."""
+    evaluation = saved.evaluation
     yield (
         f"{evaluation.run}, {evaluation.checkpoint}: {counted(evaluation.samples, 'sample')} of "
         f"{evaluation.dataset} ({evaluation.split})"
@@ -108,44 +101,44 @@ def _told(kept: KeptEvaluation) -> Iterator[str]:
         for entry in evaluation.entries
         for each in [evaluation.measures[entry.id]]
     ]
-    yield from table(("Measure", "Value", f"95 % interval ({counted(evaluation.resamples, 'resample')})"), rows)
-    yield from _classes(evaluation)
-    yield from _errors(evaluation)
+    yield from table(("Metric", "Value", f"95 % interval ({counted(evaluation.resamples, 'resample')})"), rows)
+    yield from _class_lines(evaluation)
+    yield from _box_error_lines(evaluation)
     if evaluation.calibration is not None and evaluation.calibration.temperature is not None:
-        known = evaluation.calibration
+        calibration = evaluation.calibration
         yield ""
         yield (
-            f"Temperature {known.temperature:.2f} would bring the calibration error from "
-            f"{_value(known.ece_before, percent=True)} to {_value(known.ece_after, percent=True)}."
+            f"Temperature {calibration.temperature:.2f} would bring the calibration error from "
+            f"{_value(calibration.ece_before, percent=True)} to {_value(calibration.ece_after, percent=True)}."
         )
     yield ""
-    yield f"Kept in {kept.folder}."
+    yield f"Saved in {saved.folder}."
 
 
-def _classes(evaluation: Evaluation) -> Iterator[str]:
-    """A table of the classes, the worst first, with the interval of what decides which these are."""
+def _class_lines(evaluation: Evaluation) -> Iterator[str]:
+    """Yield a table of the classes, the worst first, with the interval of the metric that orders them."""
     if not evaluation.per_class or not evaluation.classes:
         return
     titles = list(evaluation.per_class)
     titles.sort(key=lambda title: title != "F1")
-    decides = evaluation.per_class[titles[0]]
-    order = sorted(range(len(evaluation.classes)), key=lambda index: _rank(decides[index]))
+    ordering = evaluation.per_class[titles[0]]
+    order = sorted(range(len(evaluation.classes)), key=lambda index: _rank(ordering[index]))
     yield ""
     rows = [
         (
             evaluation.classes[index],
-            _of_class(decides[index], with_range=True),
-            *(_of_class(evaluation.per_class[title][index]) for title in titles[1:]),
+            _class_value(ordering[index], with_range=True),
+            *(_class_value(evaluation.per_class[title][index]) for title in titles[1:]),
         )
-        for index in order[:WORST]
+        for index in order[:MAX_CLASSES]
     ]
     yield from table(("Class", *titles), rows)
-    if len(order) > WORST:
-        yield f"The {WORST} worst of {len(order):,} classes."
+    if len(order) > MAX_CLASSES:
+        yield f"The {MAX_CLASSES} worst of {len(order):,} classes."
 
 
-def _errors(evaluation: Evaluation) -> Iterator[str]:
-    """A table of what a detector does wrong."""
+def _box_error_lines(evaluation: Evaluation) -> Iterator[str]:
+    """Yield a table of a detector's kinds of errors."""
     if not evaluation.box_errors:
         return
     yield ""
@@ -156,8 +149,8 @@ def _errors(evaluation: Evaluation) -> Iterator[str]:
     yield from table(("Kind of error", "Count", "AP50 lost, points"), rows)
 
 
-def _compared(comparison: Comparison) -> Iterator[str]:
-    """Both models, for people."""
+def comparison_lines(comparison: Comparison) -> Iterator[str]:
+    """Yield the lines of a comparison."""
     first, second = comparison.first, comparison.second
     yield (
         f"{first.run} ({first.checkpoint}) and {second.run} ({second.checkpoint}): "
@@ -174,15 +167,15 @@ def _compared(comparison: Comparison) -> Iterator[str]:
         )
         for each in comparison.differences
     ]
-    yield from table(("Measure", "First", "Second", "Difference", "95 % interval"), rows)
+    yield from table(("Metric", "First", "Second", "Difference", "95 % interval"), rows)
     if comparison.samples < max(first.samples, second.samples):
-        yield "The two have not seen the same samples, so the differences have no intervals."
+        yield "The two runs have not seen the same samples, so the differences have no intervals."
     if comparison.mcnemar is not None:
-        found = comparison.mcnemar
+        mcnemar = comparison.mcnemar
         yield ""
         yield (
-            f"Only the first has {found.only_first:,} right, only the second {found.only_second:,}: "
-            f"p = {found.p:.3g} (McNemar's exact test)."
+            f"Only the first is right about {mcnemar.only_first:,} samples, only the second about {mcnemar.only_second:,}: "
+            f"p = {mcnemar.p:.3g} (McNemar's exact test)."
         )
 
 
@@ -190,7 +183,7 @@ def _rank(value: Interval | None) -> float:
     return value.value if value is not None else float("inf")
 
 
-def _of_class(value: Interval | None, *, with_range: bool = False) -> str:
+def _class_value(value: Interval | None, *, with_range: bool = False) -> str:
     if value is None:
         return NOT_KNOWN
     interval = f" ({_range(value, percent=True)})" if with_range and value.low is not None else ""
@@ -211,8 +204,8 @@ def _range(value: Interval, *, percent: bool, signed: bool = False) -> str:
     return f"{low.removesuffix(' %')} to {high}"
 
 
-def _rows(evaluation: Evaluation) -> Iterator[tuple[Any, ...]]:
-    """Measures, then those of classes, as a table for other programs."""
+def _csv_rows(evaluation: Evaluation) -> Iterator[tuple[Any, ...]]:
+    """Yield the metrics, then those of the classes, for a CSV file."""
     yield "measure", "class", "value", "low", "high"
     for name, each in evaluation.measures.items():
         yield name, "", each.value, each.low, each.high
@@ -222,23 +215,7 @@ def _rows(evaluation: Evaluation) -> Iterator[tuple[Any, ...]]:
                 yield title, name, value.value, value.low, value.high
 
 
-def _rows_of_both(comparison: Comparison) -> Iterator[tuple[Any, ...]]:
+def _comparison_csv_rows(comparison: Comparison) -> Iterator[tuple[Any, ...]]:
     yield "measure", "first", "second", "difference", "low", "high"
     for each in comparison.differences:
         yield each.entry.id, each.first, each.second, each.difference.value, each.difference.low, each.difference.high
-
-
-def _wrote_csv(file: Path | None, rows: Iterator[tuple[Any, ...]]) -> bool:
-    """Writes the rows where a file is asked for; whether that went well."""
-    if file is None:
-        return True
-    text = io.StringIO()
-    writer = CsvWriter(text, line_end="\n")
-    for row in rows:
-        writer.row(row)
-    try:
-        paths.write_atomically(file.expanduser(), text.getvalue().encode())
-    except OSError as error:
-        say(f"footplate: {file} can't be written: {error.strerror}. Choose another file.", to=sys.stderr)
-        return False
-    return True

@@ -1,8 +1,8 @@
-"""What the exit codes mean."""
+"""Exit codes of the commands."""
 
 COMPLETED = 0
 BAD_REQUEST = 2
 FAILED = 3
 UNSAVED = 4
-"""The training came to its end, or was to be paused or stopped, and its last state could not be written to disk."""
+"""The training ended, but its last state could not be written to disk."""
 INTERRUPTED = 130

@@ -1,4 +1,4 @@
-"""``footplate explain``: shows what in images speaks for a class."""
+"""``footplate explain``: heat maps of the parts of images that speak for a class."""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ def add_explain(parser: argparse.ArgumentParser) -> None:
         dest="classes",
         default="",
         metavar="NAME[,NAME]",
-        help="what to explain; with several, their maps are also written side by side; by default what the model finds",
+        help="the classes to explain; the maps of several are also written side by side; by default the predicted ones",
     )
     parser.add_argument(
         "--method",
         choices=get_args(Method),
         default="grad-cam",
-        help="grad-cam (default) for a class; eigen-cam for what stands out to the model, whatever the class",
+        help="grad-cam (default) for a class; eigen-cam for the model's strongest features of any class",
     )
     parser.add_argument(
-        "--out", metavar="FOLDER", type=Path, help="where to write the maps; by default explained-RUN in this folder"
+        "--out", metavar="FOLDER", type=Path, help="folder of the maps; by default explained-RUN in this folder"
     )
     parser.set_defaults(command=explain)
 
 
 def explain(options: argparse.Namespace) -> int:
-    """Writes heat maps of the images, and says where they are."""
+    """Write heat maps of the images, and print their paths."""
     values = inference.model_values(options)
     if values is None:
         return BAD_REQUEST
@@ -50,21 +50,20 @@ def explain(options: argparse.Namespace) -> int:
         method=options.method,
         **values,
     )
-    file = inference.done(order)
+    file = inference.run_order(order)
     if isinstance(file, int):
         return file
-    content = file.read_bytes()
-    explanation = decode_explanation(content)
+    explanation = decode_explanation(file.read_bytes())
     if options.json:
         say(msgspec.json.encode(explanation).decode())
         return COMPLETED
     for image in explanation.images:
-        _tell(image, file.parent)
+        _print(image, file.parent)
     say(_summary(explanation, file.parent))
     return COMPLETED
 
 
-def _tell(image: ExplainedImage, folder: Path) -> None:
+def _print(image: ExplainedImage, folder: Path) -> None:
     say(f"{image.path}: {image.reason or image.predicted}")
     for each in image.maps:
         score = f" ({100 * each.score:.0f} %)" if each.score is not None else ""

@@ -1,23 +1,33 @@
-"""``footplate export``: a run in one file or folder, or as TensorBoard's event files."""
+"""``footplate export``: a run as one file or folder, or as TensorBoard's event files."""
 
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from engine.cli import doctor, tensorboard
+from engine.cli import doctor
+from engine.cli.arguments import RUN
 from engine.cli.exit_codes import BAD_REQUEST, COMPLETED
-from engine.cli.terminal import say
-from engine.cli.watching import find_or_say
+from engine.cli.terminal import fail, say
+from engine.cli.watching import find_or_report
+from engine.contract.events import AnyEvent, DevicesSampled, RunStarted, StepMetrics, Validation
+from engine.contract.job import job_to_toml
 from engine.runs.export import ExportRefused, check_target, export_folder, export_zip
 from engine.runs.folder import RunFolder
 
+if TYPE_CHECKING:
+    from torch.utils.tensorboard import SummaryWriter
+
+_STEP_FIELDS = ("loss", "accuracy", "learning_rate", "images_per_second", "data_wait_s", "compute_s")
+_DEVICE_FIELDS = ("utilization_percent", "memory_used_bytes", "power_w", "temperature_c")
+
 
 def add_export(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("run", help="a run's id, the beginning of one, its name, or “last”")
+    parser.add_argument("run", help=RUN)
     parser.add_argument("--zip", metavar="FILE", type=Path, help="write one zip file; without any option RUN.zip here")
     parser.add_argument("--folder", metavar="FOLDER", type=Path, help="write a new folder instead")
+    parser.set_defaults(command=export)
     parser.add_argument("--replace", action="store_true", help="overwrite an existing zip file")
     parser.add_argument("--checkpoints", action="store_true", help="include the checkpoints, which are large")
     parser.add_argument(
@@ -26,22 +36,18 @@ def add_export(parser: argparse.ArgumentParser) -> None:
 
 
 def export(options: argparse.Namespace) -> int:
-    """Writes what is asked for and says where it is."""
-    run = find_or_say(options.run)
+    """Write the requested files, and print their paths."""
+    run = find_or_report(options.run)
     if run is None:
         return BAD_REQUEST
     try:
         if options.tensorboard is not None:
-            written = tensorboard.write(run, options.tensorboard)
-            say(
-                f"Wrote TensorBoard's event files to {written}. Look at them with: tensorboard --logdir "
-                f"{written.parent}"
-            )
+            written = _write_tensorboard(run, options.tensorboard)
+            say(f"Wrote TensorBoard's event files to {written}. To view them: tensorboard --logdir {written.parent}")
         if options.zip is not None or options.folder is not None or options.tensorboard is None:
             _write(run, options)
-    except (ExportRefused, tensorboard.NoTensorBoard) as refused:
-        say(f"footplate: {refused}", to=sys.stderr)
-        return BAD_REQUEST
+    except (ExportRefused, NoTensorBoard) as refused:
+        return fail(str(refused))
     return COMPLETED
 
 
@@ -49,7 +55,7 @@ def _write(run: RunFolder, options: argparse.Namespace) -> None:
     folder, zipped = options.folder, options.zip
     if folder is None and zipped is None:
         zipped = Path(f"{run.run_id}.zip")
-    # Before seconds are spent on looking at the machine.
+    # Checked first, because the text of the doctor takes seconds.
     if folder is not None:
         check_target(folder)
     if zipped is not None:
@@ -62,3 +68,60 @@ def _write(run: RunFolder, options: argparse.Namespace) -> None:
         names = export_zip(run, zipped, texts, checkpoints=checkpoints, replace=options.replace)
         say(f"Wrote {zipped}: {', '.join(names)}.")
     say("Paths in your home folder are written as ~ in it. Check what it contains before you share it.")
+
+
+class NoTensorBoard(Exception):  # noqa: N818  (named after the cause)
+    """A failure to write event files, with its remedy."""
+
+
+def _write_tensorboard(run: RunFolder, folder: Path) -> Path:
+    """Write the run's metrics by step into the new folder FOLDER/RUN, and return it. Raises NoTensorBoard.
+
+    The tags are train/…, validation/…, and device/… for each device.
+    """
+    target = folder / run.run_id
+    if target.exists():
+        raise NoTensorBoard(f"{target} already exists. Choose another folder, or move it away.")
+    writer = _writer(target)
+    step = 0
+    with writer:
+        for event in run.events():
+            if isinstance(event, StepMetrics):
+                step = event.step
+            _add(writer, event, step)
+    return target
+
+
+def _writer(target: Path) -> SummaryWriter:
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ModuleNotFoundError as error:
+        raise NoTensorBoard(
+            "Writing TensorBoard's event files needs its package, which is not installed. "
+            "Install it with: pip install tensorboard"
+        ) from error
+    try:
+        return SummaryWriter(str(target))
+    except OSError as error:
+        raise NoTensorBoard(f"{target} can't be created: {error.strerror or error}. Choose another folder.") from error
+
+
+def _add(writer: SummaryWriter, event: AnyEvent, step: int) -> None:
+    scalars: dict[str, float | None] = {}
+    match event:
+        case RunStarted():
+            writer.add_text("job", f"```\n{job_to_toml(event.job)}```", 0, event.time)
+        case StepMetrics():
+            scalars = {f"train/{name}": getattr(event, name) for name in _STEP_FIELDS}
+        case Validation():
+            scalars = {f"validation/{name}": value for name, value in event.measures.items()}
+            step = event.step
+        case DevicesSampled():
+            scalars = {
+                f"device/{sample.device}/{name}": getattr(sample, name)
+                for sample in event.samples
+                for name in _DEVICE_FIELDS
+            }
+    for tag, value in scalars.items():
+        if value is not None:
+            writer.add_scalar(tag, value, step, event.time)

@@ -1,10 +1,9 @@
-"""``footplate find-lr`` and ``find-batch``: try a job before it is trained, and say what to set."""
+"""``footplate find-lr`` and ``find-batch``: trials that suggest a learning rate or batch size for a job."""
 
 from __future__ import annotations
 
 import argparse
 import math
-import sys
 from typing import Any
 
 import msgspec
@@ -12,26 +11,23 @@ import msgspec
 from engine.checks.node_checks import here_only
 from engine.cli import arguments, children, train
 from engine.cli.exit_codes import BAD_REQUEST, COMPLETED, FAILED
-from engine.cli.table import table
-from engine.cli.terminal import Line, say
+from engine.cli.terminal import report, say, show_progress, table
 from engine.contract.finders import (
     BatchFound,
     BatchTrial,
     Finder,
     FinderFailed,
     FinderOrder,
-    FinderProgress,
     RateFound,
     RatePoint,
 )
 from engine.contract.problems import Problem, errors
-from engine.system.format import duration, size
+from engine.system.format import size
 
 _WIDTH, _HEIGHT = 64, 12
 
 
 def add_finders(commands: Any) -> None:
-    """Adds both commands, with the flags of ``footplate train``, to the parser's `commands`."""
     command = commands.add_parser(
         "find-lr", help="suggest a learning rate by training a few steps at a rising one", allow_abbrev=False
     )
@@ -45,57 +41,50 @@ def add_finders(commands: Any) -> None:
 
 
 def find_rate(options: argparse.Namespace) -> int:
-    """Prints the learning rate that a short training with a rising one suggests, why, and the curve of losses."""
+    """Print the learning rate that a short range test suggests, the reason, and the curve of losses."""
     found = _find("rate", options)
     if not isinstance(found, RateFound):
         return found
-    say(*([msgspec.json.encode(found).decode()] if options.json else _rate_shown(found)))
+    say(*([msgspec.json.encode(found).decode()] if options.json else _rate_lines(found)))
     return COMPLETED if found.suggestion is not None else FAILED
 
 
 def find_batch(options: argparse.Namespace) -> int:
-    """Prints the batch sizes that were tried, with their memory and speed, and the largest that fits."""
+    """Print the batch sizes tried, with memory and speed, and the largest that fits."""
     found = _find("batch", options)
     if not isinstance(found, BatchFound):
         return found
-    say(*([msgspec.json.encode(found).decode()] if options.json else _batch_shown(found)))
+    say(*([msgspec.json.encode(found).decode()] if options.json else _batch_lines(found)))
     return COMPLETED if found.largest is not None else FAILED
 
 
 def _find(finder: Finder, options: argparse.Namespace) -> Any:
-    """What the finder found, or the exit code where it could not be asked or failed, which has been told then."""
-    job, problems = train.judge(options)
+    """Return the finder's answer, or the exit code after reporting why there is none."""
+    job, problems = train.validate(options)
     problems += here_only(job.parallel.devices) if job is not None else []
-    train.tell(problems)
+    report(problems)
     if job is None or errors(problems):
         return BAD_REQUEST
-    line = Line(sys.stderr)
-
-    def progress(message: FinderProgress) -> None:
-        left = f", {duration(message.seconds_left)} left" if message.seconds_left is not None else ""
-        line.show(f"{message.what}: {100 * message.fraction:.0f} %{left}")
-
     try:
-        answer = children.find(FinderOrder(finder, job), progress)
+        with show_progress() as on_progress:
+            answer = children.find(FinderOrder(finder, job), on_progress)
     except children.ChildFailed as error:
         answer = FinderFailed(Problem("job", f"The trial ended early: {error}."))
-    finally:
-        line.clear()
     if isinstance(answer, FinderFailed):
-        train.tell([answer.problem])
+        report([answer.problem])
         return FAILED
     return answer
 
 
-def _rate_shown(found: RateFound) -> list[str]:
-    drawn = curve(found.points, found.suggestion) if found.points else []
+def _rate_lines(found: RateFound) -> list[str]:
+    chart = curve(found.points, found.suggestion) if found.points else []
     if found.suggestion is None:
-        return [*drawn, found.why, found.remedy]
+        return [*chart, found.why, found.remedy]
     marks = f"Steepest descent: {_rate(found.steepest)}."
     if found.valley is not None:
         marks += f" fastai's valley: {_rate(found.valley)}."
     return [
-        *drawn,
+        *chart,
         f"Suggested learning rate: {_rate(found.suggestion)}",
         found.why,
         f"{marks} The curve is smoothed by a Gaussian of {found.smoothing:g} decades.",
@@ -103,28 +92,29 @@ def _rate_shown(found: RateFound) -> list[str]:
     ]
 
 
-def _batch_shown(found: BatchFound) -> list[str]:
+def _batch_lines(found: BatchFound) -> list[str]:
     rows = [_row(trial, found) for trial in found.trials]
-    rest = found.remedy
+    advice = found.remedy
     if found.largest is not None:
-        rest = f"To train with the smallest of the fastest sizes: --batch-size {found.knee}"
-    return [*table(("batch size", "memory", "of", "images/s", ""), rows), found.why, rest]
+        advice = f"To train with the smallest of the fastest sizes: --batch-size {found.knee}"
+    return [*table(("batch size", "memory", "of", "images/s", ""), rows), found.why, advice]
 
 
 def _row(trial: BatchTrial, found: BatchFound) -> tuple[str, ...]:
     if not trial.fits:
         return f"{trial.size:,}", "too much", "", "", ""
-    marks = [word for word, at in (("knee", found.knee), ("largest", found.largest)) if at == trial.size]
+    marks = [name for name, mark in (("knee", found.knee), ("largest", found.largest)) if mark == trial.size]
     limit = f"{size(trial.limit_bytes)} ({trial.limit})"
     return f"{trial.size:,}", size(trial.memory_bytes), limit, f"{trial.images_per_second or 0:,.1f}", ", ".join(marks)
 
 
 def curve(points: tuple[RatePoint, ...], suggestion: float | None) -> list[str]:
-    """The smoothed losses over the learning rates, on a logarithmic axis, with a line at the `suggestion`. Those that
-    are above the first one stand at the upper edge.
+    """Draw the smoothed losses over the logarithm of the learning rate, with a line at the `suggestion`.
+
+    Losses above the first one are drawn at the upper edge.
     """
-    least = min(point.smoothed for point in points)
-    most = max(points[0].smoothed, least + 1e-12)
+    lowest = min(point.smoothed for point in points)
+    highest = max(points[0].smoothed, lowest + 1e-12)
     first, last = math.log10(points[0].rate), math.log10(points[-1].rate)
 
     def column(rate: float) -> int:
@@ -135,9 +125,9 @@ def curve(points: tuple[RatePoint, ...], suggestion: float | None) -> list[str]:
         for row in rows:
             row[column(suggestion)] = "│"
     for point in points:
-        share = min(1.0, (point.smoothed - least) / (most - least))
-        rows[round((1 - share) * (_HEIGHT - 1))][column(point.rate)] = "•"
-    labels = [f"{most:.4g}", *[""] * (_HEIGHT - 2), f"{least:.4g}"]
+        height = min(1.0, (point.smoothed - lowest) / (highest - lowest))
+        rows[round((1 - height) * (_HEIGHT - 1))][column(point.rate)] = "•"
+    labels = [f"{highest:.4g}", *[""] * (_HEIGHT - 2), f"{lowest:.4g}"]
     margin = max(map(len, labels))
     lines = [f"{label:>{margin}} {''.join(row).rstrip()}" for label, row in zip(labels, rows, strict=True)]
     ends = f"{_rate(points[0].rate)}{_rate(points[-1].rate):>{_WIDTH - len(_rate(points[0].rate))}}"

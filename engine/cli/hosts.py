@@ -1,18 +1,17 @@
-"""``footplate hosts``: the machines that Monitor watches and that runs may train on."""
+"""``footplate hosts``: the list of machines for Monitor and for runs; ``footplate node``: their side of a run."""
 
 from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 import msgspec
 
 from engine.checks.node_checks import named
 from engine.cli.exit_codes import BAD_REQUEST, COMPLETED
-from engine.cli.table import table
-from engine.cli.terminal import say
+from engine.cli.terminal import report, say, table
 from engine.contract.hosts import FIRST_PORT, THIS, Host, host, put_host, read_hosts, remove_host
 from engine.contract.problems import Problem, errors
 from engine.contract.protocol import ENCODE
@@ -20,7 +19,7 @@ from engine.machines import host_checks as checking
 from engine.machines.install import FOLDER, InstallFailed, install
 from engine.system.format import counted, size
 
-_NAME = f"what you call it; a host that ssh knows, or with --ssh any name; “{THIS}” for this machine"
+_NAME = f"a host that ssh knows, or any name together with --ssh; “{THIS}” for this machine"
 
 
 def add_hosts(parser: argparse.ArgumentParser) -> None:
@@ -29,32 +28,34 @@ def add_hosts(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(metavar="ACTION", title="actions")
     command = actions.add_parser("list", help="list the machines (also without an action)")
     command.set_defaults(action="list")
-    command = actions.add_parser("add", help="add a machine, or change what is said of it, and check it")
+    command = actions.add_parser("add", help="add or change a machine, and check it")
     command.add_argument("name", help=_NAME)
-    command.add_argument("--ssh", metavar="HOST", help="what `ssh HOST` reaches it by, if not its name")
-    command.add_argument("--folder", help="the virtual environment that Footplate is installed in there")
+    command.add_argument("--ssh", metavar="HOST", help="ssh's name of it, if different")
+    command.add_argument("--folder", help="the virtual environment of Footplate on it")
     command.add_argument(
-        "--address", help="the address that the other machines reach it by, which chooses the interface"
+        "--address", help="the address that other machines reach it by, which selects the network interface"
     )
-    command.add_argument("--port", type=int, help=f"the first port at which machines meet there; default {FIRST_PORT}")
-    command.add_argument("--install", metavar="WHEEL", type=Path, help="install Footplate there from this wheel first")
+    command.add_argument(
+        "--port", type=int, help=f"the first port for connections between machines; default {FIRST_PORT}"
+    )
+    command.add_argument("--install", metavar="WHEEL", type=Path, help="install Footplate on it from this wheel first")
     command.add_argument("--yes", action="store_true", help="install without asking")
-    command.add_argument("--no-check", action="store_true", help="add it without reaching it")
+    command.add_argument("--no-check", action="store_true", help="add it without connecting to it")
     command.set_defaults(action="add")
-    command = actions.add_parser("check", help="check whether the machines can train together")
-    command.add_argument("names", nargs="*", metavar="NAME", help="the machines; all if none is named")
-    command.add_argument("--dataset", default="", help="a dataset that is to be the same on all")
+    command = actions.add_parser("check", help="check if the machines can train together")
+    command.add_argument("names", nargs="*", metavar="NAME", help="the machines; by default all")
+    command.add_argument("--dataset", default="", help="a dataset that must be the same on all")
     command.set_defaults(action="check")
-    command = actions.add_parser("remove", help="remove a machine from the list; nothing changes on it")
+    command = actions.add_parser("remove", help="remove a machine from the list, without changing the machine")
     command.add_argument("name", help="its name")
     command.set_defaults(action="remove")
 
 
 def hosts(options: argparse.Namespace) -> int:
-    """Does what is asked for with the list."""
+    """Change, check or print the list."""
     found, problem = read_hosts()
     if problem is not None:
-        return _refuse([problem])
+        return _report([problem])
     try:
         match options.action:
             case "add":
@@ -64,37 +65,37 @@ def hosts(options: argparse.Namespace) -> int:
             case "remove":
                 return _remove(options.name)
     except OSError as error:
-        return _refuse([Problem("hosts", f"The list can't be written: {error}.", "Check FOOTPLATE_HOME.")])
+        return _report([Problem("hosts", f"The list can't be written: {error}.", "Check FOOTPLATE_HOME.")])
     return _list(found, json=options.json)
 
 
 def _list(found: Sequence[Host], *, json: bool) -> int:
     if json:
-        say(*(ENCODE.encode(one).decode() for one in found))
+        say(*(ENCODE.encode(each).decode() for each in found))
     elif found:
         head = ("NAME", "SSH", "GPUS", "ADDRESS", "PORT", "FOLDER")
-        say(*table(head, [_cells(one) for one in found]))
+        say(*table(head, [_cells(each) for each in found]))
     else:
         say("No machines are listed. Add one with `footplate hosts add NAME`.")
     return COMPLETED
 
 
-def _cells(one: Host) -> tuple[str, ...]:
-    gpus = "–" if one.gpus is None else str(one.gpus)
-    return one.name or THIS, one.reached_by or "–", gpus, one.address or "–", str(one.port), one.folder or "–"
+def _cells(each: Host) -> tuple[str, ...]:
+    gpus = "–" if each.gpus is None else str(each.gpus)
+    return each.name or THIS, each.reached_by or "–", gpus, each.address or "–", str(each.port), each.folder or "–"
 
 
 def _add(options: argparse.Namespace) -> int:
     name = named(options.name)
     given = {"destination": options.ssh, "folder": options.folder, "address": options.address, "port": options.port}
     values = {key: value for key, value in given.items() if value is not None}
-    before = next((one for one in read_hosts()[0] if one.name == name), Host(name=name))
+    known = next((each for each in read_hosts()[0] if each.name == name), Host(name=name))
     try:
-        new = msgspec.convert(msgspec.to_builtins(before) | values, Host)
+        new = msgspec.convert(msgspec.to_builtins(known) | values, Host)
     except msgspec.ValidationError as error:
-        return _refuse([Problem("port", f"{error}.", "Give a port from 1024 to 65519.")])
+        return _report([Problem("port", f"{error}.", "Give a port from 1024 to 65519.")])
     if wrong := new.problems():
-        return _refuse(wrong)
+        return _report(wrong)
     if options.install is not None and not _install(new, options.install, yes=options.yes):
         return BAD_REQUEST
     if options.install is not None and not new.folder:
@@ -103,20 +104,21 @@ def _add(options: argparse.Namespace) -> int:
         put_host(new)
         say(f"Added {new.title}, unchecked.")
         return COMPLETED
-    [looked] = checking.check_hosts([msgspec.structs.replace(new, gpus=None)])
-    _show([looked], looked.problems)
-    if looked.facts is None:
-        say("  Not added. Add it all the same with --no-check.", to=sys.stderr)
+    [checked] = checking.check_hosts([msgspec.structs.replace(new, gpus=None)])
+    _print_facts([checked], checked.problems)
+    if checked.facts is None:
+        say("  Not added. To add it without a check, use --no-check.", to=sys.stderr)
         return BAD_REQUEST
-    put_host(msgspec.structs.replace(new, gpus=len(looked.facts.gpus)))
+    put_host(msgspec.structs.replace(new, gpus=len(checked.facts.gpus)))
     say(f"Added {new.title}.")
-    return BAD_REQUEST if errors(looked.problems) else COMPLETED
+    return BAD_REQUEST if errors(checked.problems) else COMPLETED
 
 
 def _install(new: Host, wheel: Path, *, yes: bool) -> bool:
     if not yes:
         say(
-            f"Install {wheel.name} and what it needs (several GB) into ~/{FOLDER} on {new.title}? [y/N] ", to=sys.stderr
+            f"Install {wheel.name} and its dependencies (several GB) into ~/{FOLDER} on {new.title}? [y/N] ",
+            to=sys.stderr,
         )
         if sys.stdin.readline().strip().lower() not in ("y", "yes"):
             say("Nothing was installed.", to=sys.stderr)
@@ -124,7 +126,7 @@ def _install(new: Host, wheel: Path, *, yes: bool) -> bool:
     try:
         install(new, wheel)
     except InstallFailed as error:
-        _refuse([Problem("install", str(error))])
+        _report([Problem("install", str(error))])
         return False
     return True
 
@@ -133,48 +135,73 @@ def _check(options: argparse.Namespace, found: Sequence[Host]) -> int:
     names = [named(name) for name in options.names]
     unknown = [name for name in names if host(name) is None]
     if unknown:
-        return _refuse(
+        return _report(
             [Problem("hosts", f"{name} is not listed.", f"Run `footplate hosts add {name}`.") for name in unknown]
         )
     chosen = [host(name) or Host(name=name) for name in names] or list(found)
     if not chosen:
         return _list(found, json=False)
-    looked = checking.check_hosts(chosen, options.dataset)
-    problems = [problem for each in looked for problem in each.problems] + checking.unreachable(looked)
-    _show(looked, problems)
+    checked = checking.check_hosts(chosen, options.dataset)
+    problems = [problem for each in checked for problem in each.problems] + checking.unreachable(checked)
+    _print_facts(checked, problems)
     if not problems:
         say("These machines can train together.")
     return BAD_REQUEST if errors(problems) else COMPLETED
 
 
-def _show(looked: Sequence[checking.CheckedHost], problems: Sequence[Problem]) -> None:
-    for each in looked:
+def _print_facts(checked: Sequence[checking.CheckedHost], problems: Sequence[Problem]) -> None:
+    for each in checked:
         if each.facts is not None:
             facts = each.facts
-            told = ", ".join(f"{name} {version}" for name, version in sorted(facts.versions.items()))
+            versions = ", ".join(f"{name} {version}" for name, version in sorted(facts.versions.items()))
             gpus = f"{counted(len(facts.gpus), 'GPU')}{f', driver {facts.driver}' if facts.driver else ''}"
-            where = f"address {facts.address or 'unknown'}, port {each.host.port}"
+            endpoint = f"address {facts.address or 'unknown'}, port {each.host.port}"
             say(
-                f"{each.host.title}: {gpus}; {told}; {size(facts.free_bytes)} free; clock {each.clock_offset_s:+.1f} s; {where}"
+                f"{each.host.title}: {gpus}; {versions}; {size(facts.free_bytes)} free; clock {each.clock_offset_s:+.1f} s; {endpoint}"
             )
             for digest in facts.inputs.values():
                 say(
                     f"  dataset: {counted(digest.files, 'file')}, {size(digest.size_bytes)}, digest {digest.names[:8] or '–'}"
                 )
-    _refuse(problems)
+    _report(problems)
 
 
-def _refuse(problems: Sequence[Problem]) -> int:
-    for problem in problems:
-        kind = "warning: " if problem.severity == "warning" else ""
-        say(f"footplate: {kind}{problem.message}", to=sys.stderr)
-        if problem.remedy:
-            say(f"  {problem.remedy}", to=sys.stderr)
-    return BAD_REQUEST
+def _report(problems: Iterable[Problem]) -> int:
+    return report(msgspec.structs.replace(problem, field="") for problem in problems)
 
 
 def _remove(name: str) -> int:
     if not remove_host(named(name)):
-        return _refuse([Problem("hosts", f"{name} is not listed.", "See `footplate hosts`.")])
+        return _report([Problem("hosts", f"{name} is not listed.", "See `footplate hosts`.")])
     say(f"Removed {name}.")
     return COMPLETED
+
+
+def add_node(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--look", action="store_true", help="print this machine's facts")
+    parser.add_argument("--dataset", default="", help="with --look: a dataset to compare")
+    parser.add_argument("--address", default="", help="the address that other machines reach this one by")
+    parser.add_argument("--listen", type=int, metavar="PORT", help="answer other machines for some seconds")
+    parser.add_argument("--reach", type=int, metavar="PORT", help="check if another machine answers")
+    parser.add_argument("--slurm", metavar="FOLDER", help="supervise a run in the batch step of its SLURM job")
+    parser.add_argument("--relay", metavar="RUN", help="send the events of a run to another machine")
+    parser.add_argument("--files", metavar="RUN", help="list the files of a run that can be fetched")
+    parser.add_argument("--send", nargs=2, metavar=("RUN", "FILE"), help="write a file of a run to standard output")
+    parser.set_defaults(command=node)
+
+
+def node(options: argparse.Namespace) -> int:
+    """Carry out the requested action for another machine, or serve a run over standard input and output."""
+    from engine.machines import fetch, probe, relay, slurm
+    from engine.machines.node import serve
+
+    actions: list[tuple[object, Callable[[], int]]] = [
+        (options.slurm, lambda: slurm.supervise_slurm(Path(options.slurm))),
+        (options.look, lambda: probe.print_facts(options.dataset, options.address)),
+        (options.listen, lambda: probe.listen(options.address, options.listen)),
+        (options.reach, lambda: probe.reach(options.address, options.reach)),
+        (options.relay, lambda: relay.relay(options.relay)),
+        (options.files, lambda: fetch.list_files(options.files)),
+        (options.send, lambda: fetch.send_file(*options.send)),
+    ]
+    return next((action for is_requested, action in actions if is_requested), serve)()

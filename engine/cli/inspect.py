@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,22 +11,20 @@ import msgspec
 
 from engine.cli import children
 from engine.cli.exit_codes import BAD_REQUEST, COMPLETED
-from engine.cli.progress import Line
-from engine.cli.terminal import say
+from engine.cli.terminal import fail, say, show_progress
 from engine.contract.catalogue import load_catalogue
-from engine.contract.dataset import DatasetReport, InspectionProgress, MaskValue, Sample
+from engine.contract.dataset import DatasetReport, MaskValue, Sample
 from engine.contract.job import Job
-from engine.contract.problems import Problem, errors
+from engine.contract.problems import errors
 
 SAMPLES = 3
 VALUES_LISTED = 24
-"""Values of masks that are printed, at most."""
+"""Maximum number of mask values printed."""
 
 
 def add_inspect(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of the command."""
     parser.add_argument("folder", help="folder of the dataset")
-    parser.add_argument("--task", metavar="ID", help="task to read it for (default: the one that its annotations fit)")
+    parser.add_argument("--task", metavar="ID", help="task to read it for (default: the one that fits its annotations)")
     parser.add_argument("--format", metavar="ID", default="", help="format to read it as (default: by the evidence)")
     parser.add_argument(
         "--samples", metavar="N", type=int, default=SAMPLES, help=f"samples to list with labels (default: {SAMPLES})"
@@ -41,23 +38,15 @@ def inspect(options: argparse.Namespace) -> int:
     catalogue = load_catalogue()
     if options.task is not None and catalogue.task(options.task) is None:
         names = ", ".join(task.id for task in catalogue.tasks)
-        say(f"error: There is no task “{options.task}”. Choose one of {names}.", to=sys.stderr)
-        return BAD_REQUEST
+        return fail(f"there is no task “{options.task}”. Choose one of {names}.")
     folder = os.path.abspath(os.path.expanduser(options.folder))
     task = options.task or _task_for(folder, options.format)
     job = Job.from_fields(dataset=folder, task=task, format=options.format)
-    line = Line(sys.stderr)
-
-    def progress(message: InspectionProgress) -> None:
-        line.show(f"Inspecting the images: {message.done} of {message.total or '…'}")
-
     try:
-        report = children.inspect(job, progress, samples=max(0, options.samples))
+        with show_progress() as on_progress:
+            report = children.inspect(job, on_progress, samples=max(0, options.samples))
     except children.ChildFailed as error:
-        say(f"error: The folder could not be inspected: {error}. Try again, or another folder.", to=sys.stderr)
-        return BAD_REQUEST
-    finally:
-        line.clear()
+        return fail(f"the folder could not be inspected: {error}. Try again, or another folder.")
     if options.json:
         say(msgspec.json.encode(_as_json(report, task)).decode())
     else:
@@ -67,11 +56,11 @@ def inspect(options: argparse.Namespace) -> int:
 
 def _task_for(folder: str, format: str) -> str:
     """Return the task that the folder's annotations fit; classification if the evidence is weak."""
-    from engine.data.formats.registry import detect_kind  # readers of datasets take a while to import
+    from engine.data.formats.registry import detect_kind  # slow to import
 
     kind = detect_kind(folder, format)
-    found = load_catalogue().task_of(kind) if kind is not None else None
-    return found.id if found is not None else Job().task
+    task = load_catalogue().task_of(kind) if kind is not None else None
+    return task.id if task is not None else Job().task
 
 
 def _as_json(report: DatasetReport, task: str) -> dict[str, Any]:
@@ -107,8 +96,8 @@ def _lines(report: DatasetReport, task: str) -> Iterator[str]:
         yield f"Recognized by: {'; '.join(report.evidence)}"
         yield f"Classes ({len(report.classes)}): {', '.join(report.classes)}"
         for split in report.splits:
-            of = split.objects or split.counts
-            counts = ", ".join(f"{name} {count:,}" for name, count in of.items())
+            class_counts = split.objects or split.counts
+            counts = ", ".join(f"{name} {count:,}" for name, count in class_counts.items())
             held_out = ", held out from train" if split.made else ""
             yield f"{split.name}: {split.images:,} images{held_out}" + (f" ({counts})" if counts else "")
         if report.mask_values:
@@ -124,16 +113,12 @@ def _lines(report: DatasetReport, task: str) -> Iterator[str]:
             yield f"  for it: {'; '.join(each.evidence)}"
             if each.against:
                 yield f"  against it: {'; '.join(each.against)}"
-    yield from map(_problem_line, report.problems)
+    yield from (f"{problem.severity}: {problem}" for problem in report.problems)
     yield from sample_lines(report.samples)
 
 
 def _mask_value(value: MaskValue) -> str:
     return f"{value.value} ({value.class_name or 'no class'}, {value.share:.1%})"
-
-
-def _problem_line(problem: Problem) -> str:
-    return f"{problem.severity}: {problem}"
 
 
 def sample_lines(samples: tuple[Sample, ...]) -> Iterator[str]:
@@ -154,7 +139,7 @@ def _annotations(sample: Sample) -> str:
         more = f" and {len(sample.boxes) - 4} more" if len(sample.boxes) > 4 else ""
         return "; ".join(boxes) + more if boxes else "no object"
     total = sum((sample.pixels or {}).values()) or 1
-    shares = sorted(
+    fractions = sorted(
         ((count / total, name or "no class") for name, count in (sample.pixels or {}).items()), reverse=True
     )
-    return ", ".join(f"{name} {share:.0%}" for share, name in shares[:5] if share)
+    return ", ".join(f"{name} {fraction:.0%}" for fraction, name in fractions[:5] if fraction)

@@ -1,17 +1,19 @@
-"""``footplate runs`` and ``catalogue``: what there is."""
+"""``footplate runs``, ``catalogue`` and ``recipes``."""
 
 from __future__ import annotations
 
 import argparse
 import sys
+from importlib.resources import files
+from pathlib import Path
 
 import msgspec
 
-from engine.cli.exit_codes import COMPLETED
-from engine.cli.table import table
-from engine.cli.terminal import say
+from engine.cli.exit_codes import BAD_REQUEST, COMPLETED
+from engine.cli.terminal import fail, say, table
 from engine.contract.catalogue import load_catalogue
 from engine.contract.protocol import ENCODE
+from engine.contract.recipes import load_recipes
 from engine.runs.folder import ENDED, RunFolder, RunSummary
 from engine.runs.index import RunIndex
 from engine.runs.metrics import best_words
@@ -21,19 +23,18 @@ from engine.system.format import duration
 
 
 def runs(options: argparse.Namespace) -> int:
-    """Lists all runs, newest first."""
+    """List all runs, newest first."""
     index = RunIndex()
     summaries = list(index.summaries(lambda run_id, error: say(f"{run_id} can't be read: {error}", to=sys.stderr)))
     if refresh(RunFolder(run.folder) for run in summaries if run.slurm and run.state not in ENDED):
         summaries = list(index.summaries())
     if options.json:
-        for summary in summaries:
-            say(ENCODE.encode(summary).decode())
+        say(*(ENCODE.encode(summary).decode() for summary in summaries))
     elif summaries:
         head = ("RUN", "NAME", "MODEL", "STRATEGY", "DEVICES", "BEST", "TIME", "STATE", "TAGS")
         say(*table(head, [_run_row(summary) for summary in summaries]))
     else:
-        say(f"There are no runs in {paths.runs_folder()} yet. `footplate train DATASET` makes one.")
+        say(f"There are no runs in {paths.runs_folder()}. Start one with `footplate train DATASET`.")
     return COMPLETED
 
 
@@ -49,7 +50,7 @@ def _run_row(run: RunSummary) -> tuple[str, ...]:
 
 
 def catalogue(options: argparse.Namespace) -> int:
-    """Lists tasks, models and strategies."""
+    """List tasks, models and strategies."""
     entries = load_catalogue()
     if options.json:
         say(*msgspec.json.format(ENCODE.encode(entries), indent=1).decode().split("\n"))
@@ -71,4 +72,38 @@ def catalogue(options: argparse.Namespace) -> int:
         for m in entries.models
     ]
     say(*table(("MODEL", "FAMILY", "PARAMETERS", "IMAGES", "PRETRAINED", "CUT POINTS"), models))
+    return COMPLETED
+
+
+def add_recipes(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--json", action="store_true", help="print one JSON object per line")
+    parser.set_defaults(command=recipes)
+    actions = parser.add_subparsers(metavar="ACTION")
+    command = actions.add_parser("show", help="print a recipe's file, with the reasons for its values")
+    command.add_argument("recipe", metavar="NAME", help="a recipe's name or title, or the path of its file")
+    command.set_defaults(command=show_recipe)
+
+
+def recipes(options: argparse.Namespace) -> int:
+    """List all recipes, and the problems of the user's recipe files."""
+    known = load_recipes()
+    if options.json:
+        say(*(ENCODE.encode(msgspec.to_builtins(recipe)).decode() for recipe in (*known.all, *known.broken)))
+        return COMPLETED
+    rows = [(recipe.id, recipe.title, ", ".join(recipe.tasks) or "all", recipe.about) for recipe in known.all]
+    say(*table(("RECIPE", "TITLE", "TASKS", "ABOUT"), rows))
+    for broken in known.broken:
+        say("", f"{broken.path} can't be used:", *(f"  {problem}" for problem in broken.problems), to=sys.stderr)
+    return COMPLETED
+
+
+def show_recipe(options: argparse.Namespace) -> int:
+    """Print a recipe's file."""
+    recipe, problems = load_recipes().find(options.recipe)
+    if recipe is None:
+        for problem in problems:
+            fail(str(problem))
+        return BAD_REQUEST
+    path = Path(recipe.path or str(files("resources").joinpath("recipes", f"{recipe.id}.toml")))
+    say(f"# {path}", *path.read_text(encoding="utf-8").removesuffix("\n").split("\n"))
     return COMPLETED

@@ -1,4 +1,4 @@
-"""From the command line to the command."""
+"""Parser of the complete command line, and the call of the chosen command."""
 
 from __future__ import annotations
 
@@ -22,21 +22,18 @@ from engine.cli import (
     evaluate,
     explain,
     export,
-    fetch,
     finders,
     hosts,
     inspect,
     listing,
-    node,
     predict,
     queue,
-    recipes,
+    remote,
     resume,
     review,
     saving,
     search,
     submit,
-    torchrun,
     train,
     watching,
 )
@@ -44,49 +41,50 @@ from engine.cli.exit_codes import INTERRUPTED
 from engine.cli.gpus import command as gpus
 from engine.runs.plugins import see_plugins
 
-RUN_ANYWHERE = "a run's id, the beginning of one, its name, or “last”; HOST:RUN on another machine"
 EPILOG = """exit codes: 0 done, 2 bad request, 3 the training failed, 4 its last state
 could not be saved, 130 stopped or interrupted.
-FOOTPLATE_HOME moves where runs live, FOOTPLATE_CACHE where decoded images and compiled
-code are kept.
+FOOTPLATE_HOME sets the folder of runs, FOOTPLATE_CACHE the folder of decoded images and
+compiled code.
 Without a command, `footplate` opens the window, and `footplate PATH` opens it with a dataset
 folder or a job file."""
+_REPORTS_UNKNOWN = (
+    train.train,
+    resume.resume,
+    cut.cut,
+    finders.find_rate,
+    finders.find_batch,
+    search.search,
+    advise.advise,
+    submit.torchrun,
+    submit.submit,
+)
+"""Commands that report unknown flags together with all other problems of the job."""
 
 
 def main(argv: Sequence[str]) -> int:
-    """Runs one command and returns its exit code."""
-    with suppress(OSError):  # a cache that cannot be written is told of by what needs it
+    """Run one command and return its exit code."""
+    with suppress(OSError):  # commands that need the cache report that it can't be written
         see_plugins()
     commands = parser()
     options, unknown = commands.parse_known_args(argv)
-    if unknown and options.command not in (
-        train.train,
-        resume.resume,
-        cut.cut,
-        finders.find_rate,
-        finders.find_batch,
-        search.search,
-        advise.advise,
-        torchrun.torchrun,
-        submit.submit,
-    ):
+    if unknown and options.command not in _REPORTS_UNKNOWN:
         commands.error(f"unrecognized arguments: {' '.join(unknown)}")
     options.unknown = unknown
     if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="replace")  # a sign that a terminal lacks ends no command
+        sys.stdout.reconfigure(errors="replace")  # for terminals without Unicode
     try:
         code: int = options.command(options)
         sys.stdout.flush()
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # nobody reads any more; a flush at exit must not complain
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # the reader is gone; a flush at exit must not fail
         return 0
     return code
 
 
 def parser() -> argparse.ArgumentParser:
-    """The whole command line; `command` of what it parses is the function to call."""
+    """Return the parser of all commands; it stores the function to call as `command`."""
     root = argparse.ArgumentParser(
         prog="footplate",
         description="Train vision models on this machine's devices, and watch them.",
@@ -95,75 +93,55 @@ def parser() -> argparse.ArgumentParser:
     )
     root.add_argument("--version", action="version", version=f"footplate {_version()}")
     commands = root.add_subparsers(required=True, metavar="COMMAND")
+    _add_training(commands)
+    _add_runs(commands)
+    queue.add_queue(commands.add_parser("queue", help="show and change the queue of runs that wait for devices"))
+    _add_results(commands)
+    _add_machine(commands)
+    root.set_defaults(names=frozenset(commands.choices))
+    return root
 
+
+def command_names() -> frozenset[str]:
+    """Return the names of all commands."""
+    names: frozenset[str] = parser().get_default("names")
+    return names
+
+
+def _add_training(commands: Any) -> None:
     command = commands.add_parser("train", help="train a model on a folder of images", allow_abbrev=False)
     arguments.add_train(command)
     command.set_defaults(command=train.train)
 
     command = commands.add_parser("cut", help="show where a model would be cut into stages", allow_abbrev=False)
-    arguments.add_cut(command)
+    arguments.add_finder(command, "print the cut and its stages as one JSON object")
     command.set_defaults(command=cut.cut)
 
     inspect.add_inspect(commands.add_parser("inspect", help="show how a folder is read as a dataset"))
     finders.add_finders(commands)
     advise.add_advise(commands)
-
     search.add_search(
         commands.add_parser("search", help="search for the best settings by many trials", allow_abbrev=False)
     )
 
-    _add_runs(commands)
 
-    queue.add_queue(commands.add_parser("queue", help="show and change the queue of runs that wait for devices"))
-
-    _add_results(commands)
-
-    command = commands.add_parser("gpus", help="show this machine's devices")
-    gpus.add_gpus(command)
-    command.set_defaults(command=gpus.gpus)
-
-    command = commands.add_parser("catalogue", help="list tasks, models and strategies")
-    command.add_argument("--json", action="store_true", help="print the whole catalogue as JSON")
-    command.set_defaults(command=listing.catalogue)
-
-    recipes.add_recipes(commands.add_parser("recipes", help="list recipes (defaults for training), or show one"))
-
-    cache.add_cache(commands.add_parser("cache", help="show, limit or clear the cache of decoded images"))
-
-    desktop.add_desktop(commands.add_parser("desktop", help="put Footplate among the desktop's applications"))
-    hosts.add_hosts(
-        commands.add_parser("hosts", help="list, add, check and remove the machines that runs may train on")
-    )
-    torchrun.add_torchrun(commands)
-    submit.add_submit(commands)
-    node.add_node(commands.add_parser("node", help="a machine's part in a run; started by the run itself"))
-    doctor.add_doctor(commands.add_parser("doctor", help="check this machine, and say what will not work and why"))
-    root.set_defaults(names=frozenset(commands.choices))
-    return root
-
-
-def _add_runs(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """What is done with runs that there are."""
+def _add_runs(commands: Any) -> None:
     command = commands.add_parser("runs", help="list all runs, newest first")
     command.add_argument("--json", action="store_true", help="print one JSON object per line")
     command.set_defaults(command=listing.runs)
 
     command = commands.add_parser("attach", help="follow a run, or replay a past one")
-    command.add_argument("run", help=RUN_ANYWHERE)
+    command.add_argument("run", help=arguments.RUN_ANYWHERE)
     command.add_argument("--json", action="store_true", help="print the event lines")
     command.set_defaults(command=watching.attach)
 
-    fetch.add_fetch(commands.add_parser("fetch", help="fetch a checkpoint or a log of a run on another machine"))
+    remote.add_fetch(commands.add_parser("fetch", help="fetch a checkpoint or a log of a run on another machine"))
 
-    command = commands.add_parser("stop", help="stop a run, and wait until its devices are free")
-    command.add_argument("run", help=RUN_ANYWHERE)
-    command.add_argument("--now", action="store_true", help="do not wait for the current step")
-    command.set_defaults(command=watching.stop)
-
-    command = commands.add_parser("pause", help="pause a run, and wait until its devices are free")
-    command.add_argument("run", help=RUN_ANYWHERE)
-    command.add_argument("--now", action="store_true", help="do not wait for the current step")
-    command.set_defaults(command=resume.pause)
+    for name, function in (("stop", watching.stop), ("pause", watching.pause)):
+        command = commands.add_parser(name, help=f"{name} a run, and wait until its devices are free")
+        command.add_argument("run", help=arguments.RUN_ANYWHERE)
+        command.add_argument("--now", action="store_true", help="do not wait for the current step")
+        command.set_defaults(command=function)
 
     saving.add_save(
         commands.add_parser("save", help="save a run's last state in another folder if its own disk can't take it")
@@ -172,32 +150,43 @@ def _add_runs(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
     command = commands.add_parser(
         "resume", help="resume a run in its folder, from its last checkpoint", allow_abbrev=False
     )
-    command.add_argument("run", help="a run's id, the beginning of one, its name, or “last”")
+    command.add_argument("run", help=arguments.RUN)
     arguments.add_resume(command)
     command.set_defaults(command=resume.resume)
 
 
-def command_names() -> frozenset[str]:
-    """What may follow `footplate` as a command."""
-    names: frozenset[str] = parser().get_default("names")
-    return names
-
-
 def _add_results(commands: Any) -> None:
-    """Adds the commands for what a run has made."""
-    command = commands.add_parser("export", help="write a run as one file, for a bug report or for TensorBoard")
-    export.add_export(command)
-    command.set_defaults(command=export.export)
-
+    export.add_export(
+        commands.add_parser("export", help="write a run as one file, for a bug report or for TensorBoard")
+    )
     evaluate.add_evaluate(
         commands.add_parser("evaluate", help="measure how good a run's model is, on its dataset or another")
     )
-    explain.add_explain(commands.add_parser("explain", help="show what in images speaks for a class, as heat maps"))
+    explain.add_explain(commands.add_parser("explain", help="show which parts of images speak for a class"))
     review.add_review(
         commands.add_parser("review", help="find wrong labels, duplicates and the samples a model is worst at")
     )
     predict.add_predict(commands)
     convert.add_commands(commands)
+
+
+def _add_machine(commands: Any) -> None:
+    gpus.add_gpus(commands.add_parser("gpus", help="show this machine's devices"))
+
+    command = commands.add_parser("catalogue", help="list tasks, models and strategies")
+    command.add_argument("--json", action="store_true", help="print the complete catalogue as JSON")
+    command.set_defaults(command=listing.catalogue)
+
+    listing.add_recipes(commands.add_parser("recipes", help="list recipes (defaults for training), or show one"))
+    cache.add_cache(commands.add_parser("cache", help="show, limit or clear the cache of decoded images"))
+    desktop.add_desktop(
+        commands.add_parser("desktop", help="add Footplate to the desktop's applications, or remove it")
+    )
+    hosts.add_hosts(commands.add_parser("hosts", help="list, add, check and remove the machines for runs"))
+    submit.add_torchrun(commands)
+    submit.add_submit(commands)
+    hosts.add_node(commands.add_parser("node", help="serve a run on this machine; started by Footplate itself"))
+    doctor.add_doctor(commands.add_parser("doctor", help="check this machine, and explain what won't work"))
 
 
 def _version() -> str:

@@ -1,4 +1,4 @@
-"""``python -m engine.cli.probe``: what PyTorch can do here, as one line of JSON; apart, since it may crash."""
+"""PyTorch's abilities as a line of JSON, for ``doctor``; run with ``python -m``, because it may crash."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from types import ModuleType
 from typing import Any
 
 
-def _why_not(torch: ModuleType) -> str:
-    """What keeps CUDA from starting, in PyTorch's words."""
+def _cuda_error(torch: ModuleType) -> str:
+    """Return PyTorch's error if CUDA can't start."""
     try:
         torch.cuda.init()
     except RuntimeError as error:
@@ -17,7 +17,7 @@ def _why_not(torch: ModuleType) -> str:
 
 
 def probe() -> dict[str, Any]:
-    """Tells whether torch and torchvision load, and what CUDA offers; "error" holds what went wrong."""
+    """Return whether torch and torchvision load, and what CUDA offers; "error" is the failure."""
     facts: dict[str, Any] = {}
     try:
         import torch
@@ -33,7 +33,7 @@ def probe() -> dict[str, Any]:
         if facts["cuda"]:
             facts["cuda_sum"] = float(torch.ones(2, device="cuda").sum())
         elif facts["built_for_cuda"]:
-            facts["cuda_error"] = _why_not(torch)
+            facts["cuda_error"] = _cuda_error(torch)
         facts["weights_folder"] = torch.hub.get_dir()
     except Exception as error:
         facts["error"] = f"{type(error).__name__}: {error}"

@@ -1,4 +1,4 @@
-"""A run as the terminal shows it: lines for what happens, and one line at the bottom that moves."""
+"""Events of a run in the terminal: a line for each, and a status line with the progress."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Sequence
 from typing import TextIO
 
-from engine.cli.terminal import Line, say
+from engine.cli.terminal import StatusLine, say
 from engine.contract.command import flags, resume_line
 from engine.contract.events import (
     Advice,
@@ -35,24 +35,24 @@ from engine.contract.job import FIELDS
 from engine.runs.folder import RunFolder
 from engine.system.format import counted, duration, in_short, size
 
-_BAR = 24
+_BAR_WIDTH = 24
 STEADY = 5
-"""Times that the same has to be advised before it is printed in the middle of an epoch."""
+"""Repetitions of an advice before it is printed in the middle of an epoch."""
 
 
 class Progress:
-    """Shows events in words on `out` and progress on `err`."""
+    """Display of a run's events as lines on `out`, and of its progress on `err`."""
 
     def __init__(self, run: RunFolder, out: TextIO, err: TextIO) -> None:
         self._run = run
         self._out = out
-        self._line = Line(err)
+        self._line = StatusLine(err)
         self._total = 0
         self._epochs = 0
         self._first: tuple[int, float] | None = None
         self._fetching: tuple[Fetching, ...] = ()
         self._advice: Advice | None = None
-        self._advised = 0
+        self._advice_count = 0
         self._printed: tuple[str, int | str] | None = None
 
     def show(self, event: AnyEvent) -> None:
@@ -61,18 +61,18 @@ class Progress:
             return
         if isinstance(event, Fetching):
             self._fetching = (*self._fetching[:1], event)
-            self._line.show(_fetched(self._fetching))
+            self._line.show(_fetch_text(self._fetching))
             return
         self.say(*self._lines(event))
         if isinstance(event, TimeSpent) and event.advice is not None:
-            same = self._advice is not None and _change(event.advice) == _change(self._advice)
-            self._advised = self._advised + 1 if same else 1
+            is_same = self._advice is not None and _change(event.advice) == _change(self._advice)
+            self._advice_count = self._advice_count + 1 if is_same else 1
             self._advice = event.advice
-        if isinstance(event, Validation) or self._advised >= STEADY:
-            self._advise()
+        if isinstance(event, Validation) or self._advice_count >= STEADY:
+            self._print_advice()
 
-    def _advise(self) -> None:
-        """Says what holds the run back, where that is another thing than was said last."""
+    def _print_advice(self) -> None:
+        """Print the advice on the bottleneck unless it was the last one printed."""
         advice = self._advice
         if advice is not None and _change(advice) != self._printed:
             self._printed = _change(advice)
@@ -87,34 +87,34 @@ class Progress:
     def _bar(self, event: StepMetrics) -> str:
         if self._first is None:
             self._first = (event.step, event.time)
-        share = min(1.0, event.step / self._total) if self._total else 0.0
-        first, began = self._first
+        fraction = min(1.0, event.step / self._total) if self._total else 0.0
+        first, started = self._first
         left = None
         if event.step > first and self._total:
-            left = (event.time - began) / (event.step - first) * (self._total - event.step)
+            left = (event.time - started) / (event.step - first) * (self._total - event.step)
         return (
-            f"epoch {event.epoch}/{self._epochs or '?'} {_drawn(share)} {share:4.0%}  step {event.step}"
+            f"epoch {event.epoch}/{self._epochs or '?'} {_draw_bar(fraction)} {fraction:4.0%}  step {event.step}"
             f"  loss {event.loss:.4f}  {event.images_per_second:,.0f} images/s  {duration(left)} left"
         )
 
     def _lines(self, event: AnyEvent) -> Sequence[str]:
         match event:
             case Restarting():
-                return _restarted(event)
+                return _restart_lines(event)
             case Verdict():
-                return _judged(event, self._run.run_id)
+                return _finding_lines(event, self._run.run_id)
             case RunFinished():
                 return self._finished(event)
-        text = self._words(event)
+        text = self._text(event)
         return (text,) if text else ()
 
-    def _words(self, event: AnyEvent) -> str:  # noqa: PLR0911, PLR0912  (one sentence per event)
+    def _text(self, event: AnyEvent) -> str:  # noqa: PLR0911, PLR0912  (one sentence per event)
         match event:
             case RunStarted():
                 devices = ", ".join(f"{d.name} x{len(d.ranks)}" for d in event.devices)
                 return f"{event.job.model.name}, {event.job.parallel.strategy}, on {devices}"
             case Waiting():
-                return _in_line(event)
+                return _queue_text(event)
             case PhaseChanged(phase="pausing"):
                 return "Pausing."
             case PhaseChanged(phase="stopping"):
@@ -125,22 +125,13 @@ class Progress:
             case PhaseChanged(phase="preparing" | "starting", detail=detail):
                 return detail
             case Planned():
-                again = self._total > 0
-                self._total, self._epochs, self._first = event.epochs * event.steps_per_epoch, event.epochs, None
-                if again:
-                    return f"Training resumes after step {event.from_step:,}."
-                side = f", {event.image_size} px" if event.image_size else ""
-                classes = f", {len(event.classes)} classes" if event.classes else ""
-                return (
-                    f"{event.train_images} images to train on, {event.val_images} to validate on"
-                    f"{classes}{side}; {event.parameters:,} parameters"
-                )
+                return self._on_plan(event)
             case Chosen():
                 return event.words
             case Validation():
-                return f"epoch {event.epoch}: {_measures(event.measures)} ({duration(event.seconds)})"
+                return f"epoch {event.epoch}: {_metrics(event.measures)} ({duration(event.seconds)})"
             case CheckpointSaved(kind="best"):
-                return f"  best so far, kept as {event.path} ({size(event.bytes)})"
+                return f"  best model, saved as {event.path} ({size(event.bytes)})"
             case LogLine():
                 rank = "" if event.rank is None else f"rank {event.rank}: "
                 return f"{rank}{event.text}"
@@ -154,30 +145,45 @@ class Progress:
                 return "The devices are free." if event.verified else "The devices may still be in use."
         return ""
 
+    def _on_plan(self, event: Planned) -> str:
+        is_restart = self._total > 0
+        self._total, self._epochs, self._first = event.epochs * event.steps_per_epoch, event.epochs, None
+        if is_restart:
+            return f"Training resumes after step {event.from_step:,}."
+        image_size = f", {event.image_size} px" if event.image_size else ""
+        classes = f", {len(event.classes)} classes" if event.classes else ""
+        return (
+            f"{event.train_images} images to train on, {event.val_images} to validate on"
+            f"{classes}{image_size}; {event.parameters:,} parameters"
+        )
+
     def _finished(self, event: RunFinished) -> list[str]:
-        best = f" Best ({'epoch ' + str(event.best_epoch)}): {_measures(event.best)}." if event.best else ""
+        best = f" Best ({'epoch ' + str(event.best_epoch)}): {_metrics(event.best)}." if event.best else ""
         text = f"{event.outcome.capitalize()} after {duration(event.seconds)}.{best}"
         if event.cause and event.outcome != "failed":
             text += f" {event.cause}"
         return [text, *(str(self._run.path / path) for path in event.checkpoints)]
 
 
-def _fetched(told: Sequence[Fetching]) -> str:
-    """ "████░░░░  42 %  41.1 MiB of 97.8 MiB  3 s left"."""
-    latest = told[-1]
+def _fetch_text(events: Sequence[Fetching]) -> str:
+    """Return text such as "████░░░░  42 %  41.1 MiB of 97.8 MiB  3 s left"."""
+    latest = events[-1]
     if not latest.total_bytes:
         return f"{size(latest.done_bytes)} of the weights"
-    share = latest.done_bytes / latest.total_bytes
-    left = duration(fetch_left_s(told))
-    return f"{_drawn(share)} {share:4.0%}  {size(latest.done_bytes)} of {size(latest.total_bytes)}  {left} left"
+    fraction = latest.done_bytes / latest.total_bytes
+    left = duration(fetch_left_s(events))
+    return (
+        f"{_draw_bar(fraction)} {fraction:4.0%}  {size(latest.done_bytes)} of {size(latest.total_bytes)}  {left} left"
+    )
 
 
-def _drawn(share: float) -> str:
-    return "█" * round(share * _BAR) + "░" * (_BAR - round(share * _BAR))
+def _draw_bar(fraction: float) -> str:
+    filled = round(fraction * _BAR_WIDTH)
+    return "█" * filled + "░" * (_BAR_WIDTH - filled)
 
 
-def _in_line(event: Waiting) -> str:
-    """ "Queued at position 2, behind 20260101-120000-resnet18-1a2b (`footplate queue` shows the queue)."."""
+def _queue_text(event: Waiting) -> str:
+    """Return text such as "Queued at position 2, behind 20260101-120000-resnet18-1a2b"."""
     held = ("held until it is released",) if event.held else ()
     behind = (f"behind {in_short(event.behind)}",) if event.behind else ()
     return (
@@ -186,17 +192,17 @@ def _in_line(event: Waiting) -> str:
     )
 
 
-def _restarted(event: Restarting) -> tuple[str, str]:
-    """ "Rank 1 was killed by SIGKILL. Restarting from the last checkpoint (1 of 3 in a row)."."""
+def _restart_lines(event: Restarting) -> tuple[str, str]:
+    """Return the cause, and text such as "Restarting from the last checkpoint (1 of 3 in a row)"."""
     devices = [counted(len(event.devices), "device")] if event.devices else []
     changes = devices + [f"{FIELDS[name].label} {value}" for name, value in event.changes.items() if name in FIELDS]
-    such = f" with {', '.join(changes)}" if changes else ""
+    with_changes = f" with {', '.join(changes)}" if changes else ""
     count = f" ({event.attempt} of {event.most} in a row)" if not changes else ""
-    return event.cause, f"Restarting from the last checkpoint{such}{count}."
+    return event.cause, f"Restarting from the last checkpoint{with_changes}{count}."
 
 
-def _judged(event: Verdict, run_id: str) -> tuple[str, ...]:
-    """The sentence, and below it how to do as it says; of fields that this Footplate does not know nothing."""
+def _finding_lines(event: Verdict, run_id: str) -> tuple[str, ...]:
+    """Return the finding, and a command or flags that apply its advice if all of its fields are known here."""
     if not event.changes or not event.changes.keys() <= FIELDS.keys():
         return (event.sentence,)
     if event.code == "falling":
@@ -208,5 +214,5 @@ def _change(advice: Advice) -> tuple[str, int | str]:
     return advice.field, advice.value
 
 
-def _measures(measures: dict[str, float]) -> str:
-    return ", ".join(f"{name} {value:.4f}" for name, value in measures.items())
+def _metrics(metrics: dict[str, float]) -> str:
+    return ", ".join(f"{name} {value:.4f}" for name, value in metrics.items())

@@ -1,22 +1,21 @@
-"""``footplate queue``: the runs that wait for their devices, and how their order is changed."""
+"""``footplate queue``: the runs that wait for devices, and changes of their order."""
 
 from __future__ import annotations
 
 import argparse
 import select
-import sys
 import time
 from contextlib import suppress
 
 import msgspec
 
 from engine.cli import watching
+from engine.cli.arguments import RUN
 from engine.cli.exit_codes import BAD_REQUEST, COMPLETED
-from engine.cli.table import table
-from engine.cli.terminal import say
+from engine.cli.terminal import fail, say, table
 from engine.contract.events import Waiting
 from engine.contract.protocol import COMMANDS_ONLY, ENCODE, Stop
-from engine.runs import queue as line
+from engine.runs import queue as run_queue
 from engine.runs.connection import RunConnection
 from engine.runs.folder import RunFolder
 from engine.runs.notes import read_notes
@@ -27,14 +26,14 @@ _ACTIONS = {
     "up": "move a run up by one",
     "down": "move a run down by one",
     "first": "move a run to the front of the queue",
-    "hold": "hold a run: others start first, and it keeps its position",
+    "hold": "hold a run in its position, and start other runs first",
     "release": "release a held run, so that it starts when its devices are free",
     "remove": "remove a run from the queue; it ends as stopped",
 }
 
 
 class _Row(msgspec.Struct):
-    """What is told of a run that waits: `since` in seconds since the epoch, `others` as in `Waiting`."""
+    """A queued run: `since` is in seconds since the epoch, `others` as in `Waiting`."""
 
     position: int
     run_id: str
@@ -53,26 +52,24 @@ def add_queue(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(metavar="ACTION", title="actions")
     for action, text in _ACTIONS.items():
         command = actions.add_parser(action, help=text)
-        command.add_argument("run", help="a run's id, the beginning of one, its name, or “last”")
+        command.add_argument("run", help=RUN)
         command.set_defaults(action=action)
 
 
 def queue(options: argparse.Namespace) -> int:
-    """Does what is asked for with one run, or lists all that wait."""
+    """Carry out the action on one run, or list all queued runs."""
     try:
         return _act(options.action, options.run) if options.action else _list(json=options.json)
     except CannotQueue as error:
-        say(f"footplate: {error}", to=sys.stderr)
-        return BAD_REQUEST
+        return fail(str(error))
 
 
 def _list(*, json: bool) -> int:
-    rows = [_row(ticket) for ticket in line.waiting()]
+    rows = [_row(ticket) for ticket in run_queue.waiting()]
     if json:
-        for row in rows:
-            say(ENCODE.encode(row).decode())
+        say(*(ENCODE.encode(row).decode() for row in rows))
     elif rows:
-        say(*table(("PLACE", "RUN", "NAME", "DEVICES", "WAITING", "WAITS FOR"), [_cells(row) for row in rows]))
+        say(*table(("POSITION", "RUN", "NAME", "DEVICES", "WAITING", "WAITS FOR"), [_cells(row) for row in rows]))
     else:
         say("The queue is empty.")
     return COMPLETED
@@ -104,7 +101,7 @@ def _cells(row: _Row) -> tuple[str, ...]:
         row.name or "–",
         devices,
         waited,
-        ", ".join(filter(None, waits_for)) or "its turn",
+        ", ".join(filter(None, waits_for)) or "its devices",
     )
 
 
@@ -115,38 +112,38 @@ def _act(action: str, name: str) -> int:
     if action == "remove":
         return _remove(run)
     if not _change(action, run.run_id):
-        return _does_not_wait(run)
-    tickets = line.waiting()
-    here = next((ticket for ticket in tickets if ticket.run_id == run.run_id), None)
-    if here is None:
+        return _report_not_queued(run)
+    tickets = run_queue.waiting()
+    found = next((ticket for ticket in tickets if ticket.run_id == run.run_id), None)
+    if found is None:
         say(f"{run.run_id} already has its devices.")
     elif action == "hold":
         say(f"{run.run_id} is held until `footplate queue release {run.run_id}`.")
     else:
-        say(f"{run.run_id} is at position {here.position} of {len(tickets)}{', held' if here.held else ''}.")
+        say(f"{run.run_id} is at position {found.position} of {len(tickets)}{', held' if found.held else ''}.")
     return COMPLETED
 
 
 def _change(action: str, run_id: str) -> bool:
-    """Changes the line; False where the run does not wait in it."""
+    """Change the queue; return False if the run is not in it."""
     match action:
         case "up":
-            return line.move(run_id, -1)
+            return run_queue.move(run_id, -1)
         case "down":
-            return line.move(run_id, 1)
+            return run_queue.move(run_id, 1)
         case "first":
-            return line.move(run_id, -len(line.waiting()))
+            return run_queue.move(run_id, -len(run_queue.waiting()))
         case "hold":
-            return line.hold(run_id)
+            return run_queue.hold(run_id)
         case _:
-            return line.release(run_id)
+            return run_queue.release(run_id)
 
 
 def _remove(run: RunFolder) -> int:
-    """Stops a run that waits, and tells once it has ended."""
-    if all(ticket.run_id != run.run_id for ticket in line.waiting()):
-        return _does_not_wait(run)
-    with suppress(OSError), RunConnection(run, COMMANDS_ONLY) as connection:  # it may end by itself at any moment
+    """Stop a queued run, and wait until it has ended."""
+    if all(ticket.run_id != run.run_id for ticket in run_queue.waiting()):
+        return _report_not_queued(run)
+    with suppress(OSError), RunConnection(run, COMMANDS_ONLY) as connection:  # it may end at any moment
         connection.send(Stop())
         while not connection.closed:
             select.select([connection], [], [])
@@ -156,13 +153,10 @@ def _remove(run: RunFolder) -> int:
 
 
 def _find(name: str) -> RunFolder | None:
-    """A run in the line by its id, wherever its folder is; else one of the runs that there are, or it is said that
-    there is none.
-    """
-    folder = next((ticket.folder for ticket in line.waiting() if ticket.run_id == name), None)
-    return RunFolder(folder) if folder is not None else watching.find_or_say(name)
+    """Return a queued run by its id, wherever its folder is, or any other run; report it if there is none."""
+    folder = next((ticket.folder for ticket in run_queue.waiting() if ticket.run_id == name), None)
+    return RunFolder(folder) if folder is not None else watching.find_or_report(name)
 
 
-def _does_not_wait(run: RunFolder) -> int:
-    say(f"footplate: {run.run_id} is not in the queue; it is {run.state()}.", to=sys.stderr)
-    return BAD_REQUEST
+def _report_not_queued(run: RunFolder) -> int:
+    return fail(f"{run.run_id} is not in the queue; it is {run.state()}.")

@@ -1,4 +1,4 @@
-"""``footplate pause`` and ``resume``: a run lets go of its devices, and goes on later, maybe on others."""
+"""``footplate resume``: continue a run in its folder, maybe on other devices."""
 
 from __future__ import annotations
 
@@ -12,31 +12,24 @@ from engine.checks.disk import model_file_sha256
 from engine.checks.gpu_support import gpu_problems
 from engine.checks.job_checks import problems
 from engine.checks.torch_build import installed_torch
-from engine.cli import arguments, children, train, watching
+from engine.cli import arguments, train, watching
 from engine.cli.exit_codes import BAD_REQUEST, COMPLETED
-from engine.cli.terminal import say
+from engine.cli.terminal import report, say
 from engine.contract.catalogue import load_catalogue
-from engine.contract.devices import Snapshot
 from engine.contract.job import Job, job_from_values
 from engine.contract.problems import Problem, errors
-from engine.contract.protocol import Pause
 from engine.runs.folder import RunFolder
 from engine.runs.launch import start_supervisor
 from engine.runs.resume import checkpoint_of, job_to_resume, last_execution, save_next_job
 
 
-def pause(options: argparse.Namespace) -> int:
-    """Pauses a run and waits until its devices are free."""
-    return watching.end(options, Pause())
-
-
 def resume(options: argparse.Namespace) -> int:
-    """Has a run go on in its own folder; the exit code tells how that execution went."""
-    run = watching.find_or_say(options.run)
+    """Resume a run in its own folder; return the exit code of the new execution."""
+    run = watching.find_or_report(options.run)
     if run is None:
         return BAD_REQUEST
-    job, found = judge(run, options)
-    train.tell(found)
+    job, found = _validate(run, options)
+    report(found)
     if job is None or errors(found):
         return BAD_REQUEST
     last = run.last_event()
@@ -46,7 +39,7 @@ def resume(options: argparse.Namespace) -> int:
         save_next_job(run, job)
         start_supervisor(run)
     except OSError as error:
-        return train.unwritable(error)
+        return train.report_unwritable(error)
     if options.detach:
         say(run.run_id)
         return COMPLETED
@@ -55,39 +48,33 @@ def resume(options: argparse.Namespace) -> int:
     return watching.follow(run, json=options.json, stop_on_interrupt=True, execution=execution, from_n=from_n)
 
 
-def judge(run: RunFolder, options: argparse.Namespace) -> tuple[Job | None, list[Problem]]:
-    """The job that `run` is to go on with, and all that is wrong with it and worth a warning."""
+def _validate(run: RunFolder, options: argparse.Namespace) -> tuple[Job | None, list[Problem]]:
+    """Return the job that `run` resumes with, and all errors and warnings."""
     changes, found = arguments.gather(options)
-    before = run.job()
-    if before is not None and isinstance(changes.get("options"), dict):
-        changes["options"] = before.options | changes["options"]
-    machine: Snapshot | None = None
-    if before is not None and options.trust_model_file:
-        sha256 = model_file_sha256(before.model.name) or ""
-        found += (
-            arguments.trust(before.model.name, sha256) if sha256 else []
-        )  # else the checks say that it can't be read
+    previous = run.job()
+    if previous is not None and isinstance(changes.get("options"), dict):
+        changes["options"] = previous.options | changes["options"]
+    if previous is not None and options.trust_model_file:
+        sha256 = model_file_sha256(previous.model.name) or ""  # "" fails the check of the file below
+        found += arguments.trust(previous.model.name, sha256) if sha256 else []
         changes["model_file_sha256"] = sha256
-    if arguments.needs_gpus(changes) or (
-        before is not None and arguments.needs_gpus({"devices": before.parallel.devices})
-    ):
-        try:
-            machine = children.snapshot()
-        except children.ChildFailed as error:
-            found.append(Problem("devices", f"This machine's devices could not be read: {error}.", "Use cpu."))
-        else:
-            found += arguments.resolve_devices(changes, machine) if "devices" in changes else []
+    previous_devices = {"devices": previous.parallel.devices} if previous is not None else {}
+    machine = None
+    if arguments.needs_gpus(changes) or arguments.needs_gpus(previous_devices):
+        machine = train.read_machine(found)
+        if machine is not None and "devices" in changes:
+            found += arguments.resolve_devices(changes, machine)
     job, wrong = job_to_resume(run, changes)
     found += wrong
-    bad = {problem.field for problem in found}
-    if before is None or "run" in bad:
+    invalid = {problem.field for problem in found}
+    if previous is None or "run" in invalid:
         return None, found
-    # What can be judged without the values that are wrong is judged too, so that all is told at once.
-    values = {name: value for name, value in changes.items() if name not in bad}
-    judged = job or job_from_values(msgspec.to_builtins(before.values()) | values)[0]
-    if judged is not None:
-        judged = judged.with_fields(resume_from=str(checkpoint_of(run) or ""))
-        wrong = problems(judged, load_catalogue(), machine)
-        wrong += gpu_problems(judged, machine, installed_torch(), os.environ)
-        found += [problem for problem in wrong if problem.field not in bad]
+    # Without the invalid values, all other problems are found, too.
+    values = {name: value for name, value in changes.items() if name not in invalid}
+    draft = job or job_from_values(msgspec.to_builtins(previous.values()) | values)[0]
+    if draft is not None:
+        draft = draft.with_fields(resume_from=str(checkpoint_of(run) or ""))
+        wrong = problems(draft, load_catalogue(), machine)
+        wrong += gpu_problems(draft, machine, installed_torch(), os.environ)
+        found += [problem for problem in wrong if problem.field not in invalid]
     return job, found

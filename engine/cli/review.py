@@ -1,30 +1,31 @@
-"""``footplate review``: where a model is wrong, which labels may be, and which images occur twice."""
+"""``footplate review``: the worst samples, probably wrong labels, and duplicates."""
 
 from __future__ import annotations
 
 import argparse
-import io
 import sys
 from collections.abc import Iterator
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from engine.cli import inference
-from engine.cli.cross_validation import cross_validated
+from engine.cli import inference, train, watching
 from engine.cli.exit_codes import BAD_REQUEST, COMPLETED, FAILED
-from engine.cli.table import table
-from engine.cli.terminal import say
+from engine.cli.terminal import report, say, table, write_csv
+from engine.contract.catalogue import load_catalogue
 from engine.contract.inference.evaluation import EvaluateOrder
 from engine.contract.inference.review import Mark, Review, ReviewOrder, decode_review
+from engine.contract.job import Job
+from engine.contract.problems import Problem
 from engine.runs.evaluations import FOLDER, evaluations_of
-from engine.runs.folder import RunFolder
-from engine.system import paths
-from engine.system.csv_writer import CsvWriter
+from engine.runs.folder import RunFolder, create_run, list_runs
+from engine.runs.launch import start_supervisor
 from engine.system.format import counted
 
-SHOWN = 20
+MAX_ROWS = 20
+MAX_FOLDS = 100
 _COLUMNS = ("file", "reason", "label", "prediction", "new_label")
 
 
@@ -33,21 +34,19 @@ def add_review(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--evaluation",
         metavar="ID",
-        help="the evaluation to review; by default the newest, which is made if there is none",
+        help="the evaluation to review; by default the newest, or a new one if there is none",
     )
     parser.add_argument(
         "--cross-validate",
         type=int,
         metavar="K",
-        help="train K further runs that each hold out another part of the training images, and review all of these",
+        help="train K more runs that each hold out other training images, and review all of these images",
     )
     parser.add_argument("--worst", type=int, metavar="N", help="list the N samples with the highest losses")
     parser.add_argument("--class", dest="true", default="", metavar="NAME", help="list the worst samples of this class")
-    parser.add_argument(
-        "--predicted", default="", metavar="NAME", help="list the worst samples that were predicted to be of this class"
-    )
+    parser.add_argument("--predicted", default="", metavar="NAME", help="list the worst samples with this prediction")
     parser.add_argument("--labels", action="store_true", help="list the labels that are probably wrong")
-    parser.add_argument("--duplicates", action="store_true", help="list images that occur twice, or nearly")
+    parser.add_argument("--duplicates", action="store_true", help="list duplicate and nearly duplicate images")
     parser.add_argument("--csv", metavar="FILE", type=Path, help="write the listed samples as a table")
     parser.set_defaults(command=review)
 
@@ -57,90 +56,104 @@ def review(options: argparse.Namespace) -> int:
     values = inference.model_values(options)
     if values is None:
         return BAD_REQUEST
-    found = _reviewed(options, values)
+    found = _review(options, values)
     if isinstance(found, int):
         return found
     if options.json:
         say(msgspec.json.encode(found).decode())
     else:
-        say(*_told(found, options))
-    return (
-        _write_table(options.csv.expanduser(), tuple(_marks(found)), options) if options.csv is not None else COMPLETED
-    )
+        say(*_lines(found, options))
+    if options.csv is not None:
+        marks = tuple(_marks(found))
+        if not write_csv(options.csv, [_COLUMNS, *([getattr(each, name) for name in _COLUMNS] for each in marks)]):
+            return FAILED
+        say(f"Wrote {counted(len(marks), 'sample')} to {options.csv}.", to=sys.stderr if options.json else None)
+    return COMPLETED
 
 
-def _reviewed(options: argparse.Namespace, values: dict[str, Any]) -> Review | int:
+def _review(options: argparse.Namespace, values: dict[str, Any]) -> Review | int:
     run = RunFolder(values["run"])
     folders: tuple[str, ...] | int = ()
     if options.cross_validate is not None:
-        folders = cross_validated(run, options.cross_validate, values)
+        folders = _cross_validate(run, options.cross_validate, values)
     elif options.evaluation is not None:
         folders = (str(run.path / FOLDER / options.evaluation),)
     elif not evaluations_of(run.path):
-        path = inference.done(EvaluateOrder(**values))
+        path = inference.run_order(EvaluateOrder(**values))
         folders = path if isinstance(path, int) else ()
     if isinstance(folders, int):
         return folders
-    everything = not (options.labels or options.duplicates or options.worst or options.true or options.predicted)
+    has_no_filter = not (options.labels or options.duplicates or options.worst or options.true or options.predicted)
     order = ReviewOrder(
         evaluations=folders,
-        worst=max(0, options.worst) if options.worst is not None else SHOWN,
+        worst=max(0, options.worst) if options.worst is not None else MAX_ROWS,
         true=options.true,
         predicted=options.predicted,
-        labels=options.labels or everything,
-        duplicates=options.duplicates or everything,
+        labels=options.labels or has_no_filter,
+        duplicates=options.duplicates or has_no_filter,
         **values,
     )
-    path = inference.done(order)
+    path = inference.run_order(order)
     return path if isinstance(path, int) else decode_review(path.read_bytes())
 
 
-def _told(found: Review, options: argparse.Namespace) -> Iterator[str]:
-    """Yield the lines of the report."""
-    only = options.labels or options.duplicates
+def _lines(found: Review, options: argparse.Namespace) -> Iterator[str]:
+    is_limited = options.labels or options.duplicates
     yield found.origin
     yield from found.missing
-    if not only or options.worst or options.true or options.predicted:
-        yield ""
-        yield "Worst samples:"
-        rows = [
-            (
-                each.path,
-                ", ".join(each.true or ()),
-                ", ".join(each.predicted or ()),
-                f"{each.loss:.3f}" if each.loss is not None else "",
-                f"{100 * each.correct:.0f} %" if each.correct is not None else "",
-            )
-            for each in found.worst
-        ]
-        yield from table(("Sample", "Label", "Prediction", "Loss", "Right"), rows)
-    if options.labels or not only:
-        yield ""
-        yield f"Probably wrong labels: {len(found.label_issues):,}, by estimate there are {found.expected_errors:,}."
-        issues = [
-            (
-                each.sample.path,
-                each.given or f"not {each.suggested}",
-                each.suggested or f"not {each.given}",
-                f"{100 * each.suggested_probability:.0f} %",
-            )
-            for each in found.label_issues[:SHOWN]
-        ]
-        yield from table(("Sample", "Label", "Suggestion", "Probability"), issues) if issues else ()
-    if options.duplicates or not only:
-        yield ""
-        across = sum(each.first.split != each.second.split for each in found.duplicates)
-        yield f"Duplicates: {counted(len(found.duplicates), 'pair')}, {across:,} of them across splits."
-        pairs = [
-            (
-                each.first.path,
-                each.second.path,
-                "the same file" if each.exact else f"{each.distance} bits apart",
-                "labels differ" if each.labels_differ else "",
-            )
-            for each in found.duplicates[:SHOWN]
-        ]
-        yield from table(("Image", "Other image", "", ""), pairs) if pairs else ()
+    if not is_limited or options.worst or options.true or options.predicted:
+        yield from _worst_lines(found)
+    if options.labels or not is_limited:
+        yield from _label_lines(found)
+    if options.duplicates or not is_limited:
+        yield from _duplicate_lines(found)
+
+
+def _worst_lines(found: Review) -> Iterator[str]:
+    yield ""
+    yield "Worst samples:"
+    rows = [
+        (
+            each.path,
+            ", ".join(each.true or ()),
+            ", ".join(each.predicted or ()),
+            f"{each.loss:.3f}" if each.loss is not None else "",
+            f"{100 * each.correct:.0f} %" if each.correct is not None else "",
+        )
+        for each in found.worst
+    ]
+    yield from table(("Sample", "Label", "Prediction", "Loss", "Right"), rows)
+
+
+def _label_lines(found: Review) -> Iterator[str]:
+    yield ""
+    yield f"Probably wrong labels: {len(found.label_issues):,}; estimated total: {found.expected_errors:,}."
+    issues = [
+        (
+            each.sample.path,
+            each.given or f"not {each.suggested}",
+            each.suggested or f"not {each.given}",
+            f"{100 * each.suggested_probability:.0f} %",
+        )
+        for each in found.label_issues[:MAX_ROWS]
+    ]
+    yield from table(("Sample", "Label", "Suggestion", "Probability"), issues) if issues else ()
+
+
+def _duplicate_lines(found: Review) -> Iterator[str]:
+    yield ""
+    across = sum(each.first.split != each.second.split for each in found.duplicates)
+    yield f"Duplicates: {counted(len(found.duplicates), 'pair')}, {across:,} of them across splits."
+    pairs = [
+        (
+            each.first.path,
+            each.second.path,
+            "the same file" if each.exact else f"{each.distance} bits apart",
+            "labels differ" if each.labels_differ else "",
+        )
+        for each in found.duplicates[:MAX_ROWS]
+    ]
+    yield from table(("Image", "Other image", "", ""), pairs) if pairs else ()
 
 
 def _marks(found: Review) -> Iterator[Mark]:
@@ -159,27 +172,68 @@ def _marks(found: Review) -> Iterator[Mark]:
             new_label=issue.suggested if issue.given else "",
         )
     for pair in found.duplicates:
-        gone = pair.first if pair.first.split == "train" else pair.second
-        other = pair.second if gone is pair.first else pair.first
-        if gone.file not in marked and other.file not in marked:
-            marked.add(gone.file)
-            yield Mark(file=gone.file, reason=f"a duplicate of {other.path}", label=", ".join(gone.true or ()))
+        duplicate = pair.first if pair.first.split == "train" else pair.second
+        other = pair.second if duplicate is pair.first else pair.first
+        if duplicate.file not in marked and other.file not in marked:
+            marked.add(duplicate.file)
+            yield Mark(
+                file=duplicate.file, reason=f"a duplicate of {other.path}", label=", ".join(duplicate.true or ())
+            )
     if not marked:
         for sample in found.worst:
             true, predicted = ", ".join(sample.true or ()), ", ".join(sample.predicted or ())
             yield Mark(file=sample.file, reason="among the worst", label=true, prediction=predicted)
 
 
-def _write_table(file: Path, marks: tuple[Mark, ...], options: argparse.Namespace) -> int:
-    stream = io.StringIO()
-    writer = CsvWriter(stream)
-    writer.row(_COLUMNS)
-    for each in marks:
-        writer.row(getattr(each, name) for name in _COLUMNS)
-    try:
-        paths.write_atomically(file, stream.getvalue().encode())
-    except OSError as error:
-        say(f"footplate: The table can't be written: {error}", to=sys.stderr)
-        return FAILED
-    say(f"Wrote {counted(len(marks), 'sample')} to {file}.", to=sys.stderr if options.json else None)
-    return COMPLETED
+def _cross_validate(run: RunFolder, folds: int, values: dict[str, Any]) -> tuple[str, ...] | int:
+    """Train a run per fold, and evaluate each on its held-out images; reuse the runs of an earlier, interrupted call.
+
+    Together the evaluations contain every training image once. Return their folders, or the exit code after
+    reporting a failure. `values` are those of an `Order`.
+    """
+    job = run.job()
+    assert job is not None  # model_values has read it
+    task = load_catalogue().task(job.task)
+    wrong = []
+    if task is None or "fold" not in task.fields:
+        message = "Only runs of image classification and multi-label classification can be cross-validated."
+        wrong.append(Problem("run", message, "Review the validation samples only."))
+    if not 2 <= folds <= MAX_FOLDS:
+        wrong.append(Problem("cross_validate", f"There can be 2 to {MAX_FOLDS} folds.", "5 is usual."))
+    if wrong:
+        return report(wrong)
+    folders = []
+    for number in range(1, folds + 1):
+        fold = job.with_fields(
+            fold=f"{number}/{folds}", name=f"{run.run_id} fold {number}/{folds}", resume_from="", predictions=0
+        )
+        say(f"Fold {number} of {folds}", to=sys.stderr)
+        with redirect_stdout(sys.stderr):
+            folder = _evaluate_fold(fold, values)
+        if isinstance(folder, int):
+            return folder
+        folders.append(folder)
+    return tuple(folders)
+
+
+def _evaluate_fold(fold: Job, values: dict[str, Any]) -> str | int:
+    """Train a fold and evaluate its last weights; return the folder of the evaluation, or an exit code.
+
+    The best weights are not used: they are selected by the images that are held out.
+    """
+    run = next((each for each in list_runs() if each.job() == fold and each.state() == "completed"), None)
+    if run is None:
+        try:
+            run = create_run(fold)
+            start_supervisor(run)
+        except OSError as error:
+            return train.report_unwritable(error)
+        code = watching.follow(run, json=False, stop_on_interrupt=True)
+        if code != COMPLETED:
+            return code
+    known = [each for each in evaluations_of(run.path) if each.evaluation.split == "val"]
+    if known:
+        return str(known[0].folder)
+    order = EvaluateOrder(**values | {"run": str(run.path.absolute()), "checkpoint": "last"}, split="val")
+    path = inference.run_order(order)
+    return path if isinstance(path, int) else str(path.parent)

@@ -1,14 +1,14 @@
-"""``footplate save``: a last state that its own disk does not take goes to another folder."""
+"""``footplate save``: saving the last state of a run in another folder if its own disk can't take it."""
 
 from __future__ import annotations
 
 import argparse
 import os
-import sys
 
+from engine.cli.arguments import RUN
 from engine.cli.exit_codes import BAD_REQUEST, COMPLETED, FAILED, INTERRUPTED, UNSAVED
-from engine.cli.terminal import say
-from engine.cli.watching import Detached, Watcher, find_or_say, leave, on_interrupt
+from engine.cli.terminal import fail, say
+from engine.cli.watching import Detached, Watcher, detach, find_or_report, on_interrupt
 from engine.contract.events import EVENT, Warned
 from engine.contract.protocol import SaveElsewhere
 from engine.runs.connection import NotAnswering, NotRunning, send, silent
@@ -18,47 +18,48 @@ from engine.system.plain_text import encodable
 
 
 def add_save(parser: argparse.ArgumentParser) -> None:
-    """Adds the run and the folder."""
-    parser.add_argument("run", help="a run's id, the beginning of one, its name, or “last”")
+    parser.add_argument("run", help=RUN)
     parser.add_argument("--to", required=True, metavar="FOLDER", help="the folder to save it in")
     parser.set_defaults(command=save)
 
 
 def save(options: argparse.Namespace) -> int:
-    """Has a run whose own folder does not take its last state save that in another one, and says what came of it."""
-    run = find_or_say(options.run)
+    """Ask a run that can't save its last state to save it in another folder, and report the result."""
+    run = find_or_report(options.run)
     if run is None:
         return BAD_REQUEST
     try:
-        code, text = _saved(run, encodable(os.path.abspath(os.path.expanduser(options.to))))
+        code, text = _save(run, encodable(os.path.abspath(os.path.expanduser(options.to))))
     except NotRunning as error:
         code, text = BAD_REQUEST, f"{run.run_id} is not running; it is {run.state()}. ({error})"
     except NotAnswering as error:
         code, text = FAILED, str(error)
     except Detached:
         return INTERRUPTED
-    say(text if code == COMPLETED else f"footplate: {text}", to=sys.stdout if code == COMPLETED else sys.stderr)
+    if code != COMPLETED:
+        return fail(text, code)
+    say(text)
     return code
 
 
-def _saved(run: RunFolder, folder: str) -> tuple[int, str]:
-    """The exit code, and what to say."""
+def _save(run: RunFolder, folder: str) -> tuple[int, str]:
+    """Return the exit code and the message of the result."""
     welcome = send(run, SaveElsewhere(folder=folder))
     if welcome is None:
         raise NotAnswering(silent(run))
-    answers: list[Warned] = []
+    is_saved_elsewhere = False
 
     def note(line: bytes) -> None:
+        nonlocal is_saved_elsewhere
         event = EVENT.decode(line)
-        if isinstance(event, Warned) and event.code in ("saved_elsewhere", "not_saved_elsewhere"):
-            answers.append(event)
-            if event.code == "not_saved_elsewhere":
-                raise _Refused(event.message)
+        if isinstance(event, Warned) and event.code == "not_saved_elsewhere":
+            raise _Refused(event.message)
+        is_saved_elsewhere |= isinstance(event, Warned) and event.code == "saved_elsewhere"
 
     watcher = Watcher(run, note, from_n=welcome.next_n)
     try:
         with on_interrupt(watcher):
-            watcher.follow(leave)
+            watcher.follow(detach)
     except _Refused as refusal:
         return BAD_REQUEST, str(refusal)
     finally:
@@ -66,12 +67,12 @@ def _saved(run: RunFolder, folder: str) -> tuple[int, str]:
     finished = watcher.finished
     if finished is None:
         return FAILED, f"{run.run_id} was interrupted: {why_interrupted(run)}"
-    if answers:
+    if is_saved_elsewhere:
         return COMPLETED, finished.cause
     if finished.outcome in ("failed", "unsaved"):
         return UNSAVED if finished.outcome == "unsaved" else FAILED, finished.cause
-    return COMPLETED, f"{run.run_id} is {finished.outcome}: its last state has been saved in its own folder after all."
+    return COMPLETED, f"{run.run_id} is {finished.outcome}: its last state was saved in its own folder."
 
 
 class _Refused(Exception):  # noqa: N818 - the folder's fault
-    """The state is not saved there."""
+    """Refusal of a folder by the run's supervisor."""

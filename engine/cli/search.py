@@ -1,4 +1,4 @@
-"""``footplate search``: many trials of a job, each with other settings, and what came of them."""
+"""``footplate search``: many trials of a job with different settings, and their results."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import msgspec
 from engine.checks.search_checks import room_problems
 from engine.cli import search_request, search_views, train, watching
 from engine.cli.exit_codes import BAD_REQUEST, COMPLETED, FAILED, INTERRUPTED
-from engine.cli.terminal import Line, say
+from engine.cli.terminal import StatusLine, fail, report, say
 from engine.contract.catalogue import load_catalogue
 from engine.contract.problems import Problem, errors
 from engine.contract.search import Search, SearchState
@@ -29,16 +29,16 @@ from engine.runs.searches import (
     train_best,
 )
 
-_LOOK_S = 0.2
-_AFTER = {"completed": COMPLETED, "failed": FAILED, "stopped": INTERRUPTED, "interrupted": INTERRUPTED}
+_POLL_S = 0.2
+_EXIT_CODES = {"completed": COMPLETED, "failed": FAILED, "stopped": INTERRUPTED, "interrupted": INTERRUPTED}
 
 
 def add_search(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "space", nargs="?", metavar="SPACE.toml|NAME", help="what to search, or the name of a search to be shown"
+        "space", nargs="?", metavar="SPACE.toml|NAME", help="the search space, or the name of a search to show"
     )
     parser.add_argument("--list", action="store_true", help="list all searches, with their progress")
-    parser.add_argument("--continue", dest="go_on", action="store_true", help="continue the search of that name")
+    parser.add_argument("--continue", dest="resumes", action="store_true", help="continue the search of that name")
     parser.add_argument("--stop", action="store_true", help="stop the search of that name; its trials are paused")
     parser.add_argument(
         "--train-best",
@@ -46,7 +46,7 @@ def add_search(parser: argparse.ArgumentParser) -> None:
         type=int,
         const=-1,
         metavar="NUMBER",
-        help="then train the best settings in full, or those of a trial",
+        help="train the best settings, or those of a trial, in full",
     )
     parser.add_argument("--detach", action="store_true", help="start the search, print its name and return")
     parser.add_argument("--json", action="store_true", help="print JSON objects instead of text")
@@ -55,97 +55,93 @@ def add_search(parser: argparse.ArgumentParser) -> None:
 
 
 def search(options: argparse.Namespace) -> int:
-    """Searches, or tells of searches; the exit code tells how it went."""
+    """Start, show or change a search; return its exit code."""
     if options.list:
         return _list(json=options.json)
-    named = options.space and not options.space.endswith(".toml") and not options.vary
-    if named:
-        return _with_known(options)
-    asked, found = search_request.request(options)
+    is_known = options.space and not options.space.endswith(".toml") and not options.vary
+    if is_known:
+        return _act(options)
+    requested, found = search_request.build_search(options)
     if options.detach and options.train_best is not None:
-        remedy = f"Leave one out, or later: footplate search {quote(asked.name if asked else 'NAME')} --train-best"
-        found.append(
-            Problem("--train-best", "A detached search can't train its best: nobody waits for its end.", remedy)
-        )
-    train.tell(found)
-    if asked is None or errors(found):
+        remedy = f"Leave one out, or run it later: footplate search {quote(requested.name if requested else 'NAME')} --train-best"
+        found.append(Problem("--train-best", "A detached search can't train its best trial.", remedy))
+    report(found)
+    if requested is None or errors(found):
         return BAD_REQUEST
     try:
-        folder = create_search(asked)
+        folder = create_search(requested)
         start_driver(folder)
     except OSError as error:
-        return train.unwritable(error)
-    return _after_start(folder, asked, options)
+        return train.report_unwritable(error)
+    return _after_start(folder, requested, options)
 
 
-def _with_known(options: argparse.Namespace) -> int:
-    """Shows a search that there is, stops it, continues it or trains its best."""
+def _act(options: argparse.Namespace) -> int:
+    """Show, stop or continue a known search, or train its best trial."""
     folder = SearchFolder(searches_folder() / Path(options.space).name)
-    asked = folder.search()
-    if asked is None:
+    requested = folder.search()
+    if requested is None:
         known = ", ".join(each.name for each in list_searches()[:5])
-        hint = f"There are {known}." if known else "There are no searches yet."
-        say(f"footplate: there is no search “{options.space}”. {hint}", to=sys.stderr)
-        return BAD_REQUEST
+        hint = f"There are {known}." if known else "There are no searches."
+        return fail(f"there is no search “{options.space}”. {hint}")
     if options.stop:
         return _stop(folder)
-    if options.go_on:
-        return _continue(folder, asked, options)
+    if options.resumes:
+        return _continue(folder, requested, options)
     if options.train_best is not None:
-        return _train_best(folder, asked, options)
+        return _train_best(folder, requested, options)
     state = folder.state()
     if options.json:
         say(msgspec.json.encode(state).decode())
     else:
-        say(*search_views.shown(asked, state, folder.status()))
+        say(*search_views.lines(requested, state, folder.status()))
     return COMPLETED
 
 
-def _continue(folder: SearchFolder, asked: Search, options: argparse.Namespace) -> int:
-    found = room_problems(asked, load_catalogue(), folder.path)
-    train.tell(found)
+def _continue(folder: SearchFolder, requested: Search, options: argparse.Namespace) -> int:
+    found = room_problems(requested, load_catalogue(), folder.path)
     if found:
-        return BAD_REQUEST
+        return report(found)
     try:
         start_driver(folder)
     except OSError as error:
-        return train.unwritable(error)
-    return _after_start(folder, asked, options)
+        return train.report_unwritable(error)
+    return _after_start(folder, requested, options)
 
 
-def _after_start(folder: SearchFolder, asked: Search, options: argparse.Namespace) -> int:
+def _after_start(folder: SearchFolder, requested: Search, options: argparse.Namespace) -> int:
     if options.detach:
         say(folder.name)
         return COMPLETED
-    code = _follow(folder, asked, json=options.json)
+    code = _follow(folder, requested, json=options.json)
     if code == COMPLETED and options.train_best is not None:
-        return _train_best(folder, asked, options)
+        return _train_best(folder, requested, options)
     return code
 
 
-def _follow(folder: SearchFolder, asked: Search, *, json: bool) -> int:
-    """Tells of each trial that ends until the search does. Ctrl+C stops it, a second one leaves it alone."""
+def _follow(folder: SearchFolder, requested: Search, *, json: bool) -> int:
+    """Print each finished trial until the search ends. The first Ctrl+C stops it, the second one detaches."""
     interrupts: list[int] = []
 
     def handler(number: int, _frame: FrameType | None) -> None:
         interrupts.append(number)
 
     previous = signal.signal(signal.SIGINT, handler)
-    line, handled, told = Line(sys.stderr), 0, _ended(folder.state())
+    line, handled, printed = StatusLine(sys.stderr), 0, _ended(folder.state())
     try:
         while True:
             status = folder.status()
             state = folder.state()
             for row in state.trials:
-                if row.ended and row.number not in told:
-                    told.add(row.number)
+                if row.ended and row.number not in printed:
+                    printed.add(row.number)
                     line.clear()
-                    say(msgspec.json.encode(row).decode() if json else search_views.ended(asked, row))
+                    say(msgspec.json.encode(row).decode() if json else search_views.trial_line(requested, row))
             if status != "running":
                 line.clear()
-                say(*([msgspec.json.encode(state).decode()] if json else search_views.shown(asked, state, status)))
-                return _AFTER[status]
-            line.show(search_views.progress(asked, state))
+                say(*([msgspec.json.encode(state).decode()] if json else search_views.lines(requested, state, status)))
+                return _EXIT_CODES[status]
+            line.show(search_views.progress_line(requested, state))
             if len(interrupts) > max(1, handled):
                 line.clear()
                 say(f"The search continues in the background: footplate search {quote(folder.name)}", to=sys.stderr)
@@ -153,8 +149,8 @@ def _follow(folder: SearchFolder, asked: Search, *, json: bool) -> int:
             if interrupts and not handled:
                 handled = len(interrupts)
                 stop_driver(folder)
-                say("Pausing the trials. Press Ctrl-C again to leave them alone.", to=sys.stderr)
-            time.sleep(_LOOK_S)
+                say("Pausing the trials. Press Ctrl+C again to detach from the search.", to=sys.stderr)
+            time.sleep(_POLL_S)
     finally:
         signal.signal(signal.SIGINT, previous)
 
@@ -168,24 +164,23 @@ def _stop(folder: SearchFolder) -> int:
         say(f"“{folder.name}” is not running; it is {folder.status()}.")
         return COMPLETED
     while folder.driver() is not None:
-        time.sleep(_LOOK_S)
+        time.sleep(_POLL_S)
     say(f"“{folder.name}” is {folder.status()}. To continue it: footplate search {quote(folder.name)} --continue")
     return COMPLETED
 
 
-def _train_best(folder: SearchFolder, asked: Search, options: argparse.Namespace) -> int:
+def _train_best(folder: SearchFolder, requested: Search, options: argparse.Namespace) -> int:
     state = folder.state()
     number = state.best if options.train_best < 0 else options.train_best
     row = state.row(number)
     if row is None:
         front = ", ".join(map(str, state.front))
         hint = f"Choose one: --train-best NUMBER, of {front}." if front else "Let a trial complete first."
-        say(f"footplate: --train-best: the search has no single best trial. {hint}", to=sys.stderr)
-        return BAD_REQUEST
+        return fail(f"--train-best: the search has no single best trial. {hint}")
     try:
-        run = train_best(asked, row)
+        run = train_best(requested, row)
     except OSError as error:
-        return train.unwritable(error)
+        return train.report_unwritable(error)
     if options.detach:
         say(run.run_id)
         return COMPLETED
@@ -194,13 +189,13 @@ def _train_best(folder: SearchFolder, asked: Search, options: argparse.Namespace
 
 
 def _list(*, json: bool) -> int:
-    known = [(folder, asked) for folder in list_searches() if (asked := folder.search()) is not None]
+    known = [(folder, requested) for folder in list_searches() if (requested := folder.search()) is not None]
     if json:
-        for folder, _asked in known:
+        for folder, _ in known:
             row = {"name": folder.name, "status": folder.status(), "state": folder.state()}
             say(msgspec.json.encode(row).decode())
     elif known:
-        say(*search_views.listed([(asked, folder.state(), folder.status()) for folder, asked in known]))
+        say(*search_views.search_table([(requested, folder.state(), folder.status()) for folder, requested in known]))
     else:
-        say("There are no searches yet. `footplate search SPACE.toml` makes one.")
+        say("There are no searches. Start one with `footplate search SPACE.toml`.")
     return COMPLETED

@@ -1,4 +1,4 @@
-"""What ``footplate search`` is asked: a SPACE.toml, and flags over it."""
+"""Request of ``footplate search``: a SPACE.toml, overridden by flags."""
 
 from __future__ import annotations
 
@@ -21,30 +21,30 @@ _FLAGS = {
         "--goal",
         str,
         "METRIC",
-        "what to improve: a metric of the task, seconds or parameters; may be given several times",
+        "what to improve: a metric of the task, seconds or parameters; repeatable",
     ),
     "trials": ("--trials", int, "N", "the number of trials (default: 20)"),
-    "hours": ("--hours", float, "H", "start no trial after so many hours"),
-    "total_epochs": ("--total-epochs", int, "N", "start no trial after so many epochs of all trials together"),
-    "sampler": ("--sampler", str, "NAME", f"how settings are chosen: {', '.join(get_args(Sampler))}"),
-    "pruner": ("--pruner", str, "NAME", f"which trials are stopped early: {', '.join(get_args(Pruner))}"),
+    "hours": ("--hours", float, "H", "start no trial after H hours"),
+    "total_epochs": ("--total-epochs", int, "N", "start no trial after N epochs in total"),
+    "sampler": ("--sampler", str, "NAME", f"how to choose settings: {', '.join(get_args(Sampler))}"),
+    "pruner": ("--pruner", str, "NAME", f"how to stop trials early: {', '.join(get_args(Pruner))}"),
     "confirm": (
         "--confirm",
         int,
         "N",
-        "how often the best trials are trained again with other seeds, whose mean decides (default: 1)",
+        "train the best trials N times with other seeds, and compare the means (default: 1)",
     ),
     "search_seed": ("--search-seed", int, "N", "the seed of the sampler (default: 0)"),
-    "devices_per_trial": ("--devices-per-trial", int, "N", "how many of the devices each trial uses (default: 1)"),
-    "best_epochs": ("--best-epochs", int, "N", "how long --train-best trains (default: as long as a trial)"),
+    "devices_per_trial": ("--devices-per-trial", int, "N", "number of devices per trial (default: 1)"),
+    "best_epochs": ("--best-epochs", int, "N", "number of epochs of --train-best (default: as in a trial)"),
 }
-"""The flags by the names of their values: what they are called, take and mean."""
+"""Flag, type, metavar and help of each value."""
 _RENAMED = {"search_seed": "seed", "keep_all": "keep_checkpoints"}
-"""Those that the job has fields of the same name for."""
+"""Values whose names differ because the job has fields of the same names."""
 
 
 def add_request(parser: argparse.ArgumentParser) -> None:
-    """Adds the flags of a search, and of the job that all its trials have in common."""
+    """Add the flags of a search, and of the job that all its trials share."""
     group = parser.add_argument_group("search")
     group.add_argument(
         "--vary",
@@ -61,13 +61,13 @@ def add_request(parser: argparse.ArgumentParser) -> None:
         dest="keep_all",
         action="store_true",
         default=None,
-        help="keep the checkpoints of all trials, not only of the best",
+        help="keep the checkpoints of all trials, not only the best",
     )
     arguments.add_search(parser)
 
 
-def request(options: argparse.Namespace) -> tuple[Search | None, list[Problem]]:
-    """The search that is asked for, and all that is wrong with it."""
+def build_search(options: argparse.Namespace) -> tuple[Search | None, list[Problem]]:
+    """Return the requested search, and all of its problems."""
     values, found = _file(options) if options.space else ({}, [])
     if found:
         return None, found
@@ -75,7 +75,7 @@ def request(options: argparse.Namespace) -> tuple[Search | None, list[Problem]]:
     devices = _devices(values, options)
     first = max(1, values["devices_per_trial"]) if isinstance(values.get("devices_per_trial"), int) else 1
     options.devices = ",".join(map(str, devices[:first])) if devices else None
-    job, wrong = train.judge(options)
+    job, wrong = train.validate(options)
     machine: Snapshot | None = None
     if arguments.needs_gpus({"devices": devices}):
         try:
@@ -84,14 +84,14 @@ def request(options: argparse.Namespace) -> tuple[Search | None, list[Problem]]:
             wrong += [problem for problem in arguments.resolve_devices(resolved, machine) if problem not in wrong]
             devices = resolved["devices"]
         except children.ChildFailed:
-            pass  # the job's own devices have told of it
+            pass  # reported with the job's devices
     if devices is not None:
         values["devices"] = devices
     catalogue = load_catalogue()
-    search, of_search = judge_search(values, job or Job(), catalogue, machine=machine)
-    if job is None:  # without the job nobody knows its metrics
-        of_search = [problem for problem in of_search if problem.field != "goals"]
-    found += [*wrong, *of_search]
+    search, search_problems = judge_search(values, job or Job(), catalogue, machine=machine)
+    if job is None:  # the metrics are unknown without a job
+        search_problems = [problem for problem in search_problems if problem.field != "goals"]
+    found += [*wrong, *search_problems]
     if search is None or job is None or errors(found):
         return None, found
     found += name_problems(search) + room_problems(search, catalogue, searches_folder())
@@ -99,7 +99,7 @@ def request(options: argparse.Namespace) -> tuple[Search | None, list[Problem]]:
 
 
 def _file(options: argparse.Namespace) -> tuple[dict[str, Any], list[Problem]]:
-    """The values of the SPACE.toml; its job is put among the `options`, under the flags."""
+    """Return the values of the SPACE.toml; put its job into `options`, where flags override it."""
     path = Path(options.space).expanduser()
     values, problem = read_toml(path, "search")
     if problem is not None:
@@ -120,28 +120,28 @@ def _file(options: argparse.Namespace) -> tuple[dict[str, Any], list[Problem]]:
 
 
 def _take_flags(values: dict[str, Any], options: argparse.Namespace, found: list[Problem]) -> None:
-    """Puts the flags over the values of the file."""
+    """Override the values of the file by the flags."""
     for name in (*_FLAGS, "keep_all"):
         given = getattr(options, name)
         if given is not None:
             values[_RENAMED.get(name, name)] = given
     values["name"] = options.name or values.get("name", "")
-    options.name = None  # trials have names of their own
+    options.name = None  # trials get their own names
     space = values.get("space", {})
     for text in options.vary:
-        name, sign, told = text.partition("=")
+        name, sign, choices = text.partition("=")
         name = name.replace("-", "_") if not name.startswith(OPTION) else name
-        if sign and told and isinstance(space, dict):
-            space[name] = _varied(name, told)
+        if sign and choices and isinstance(space, dict):
+            space[name] = _dimension(name, choices)
         else:
             found.append(Problem("--vary", f"“{text}” has no values.", "Write --vary FIELD=LOW..HIGH or FIELD=A,B,C."))
     values["space"] = space
 
 
-def _varied(name: str, told: str) -> Any:
-    """A dimension as a flag has it; what can't be understood stays text, to be complained about."""
+def _dimension(name: str, text: str) -> Any:
+    """Return a dimension in a flag's notation; text that doesn't parse stays as it is, for the validation."""
     field = FIELDS.get(name)
-    first, *rest = told.split(",")
+    first, *rest = text.split(",")
     low, dots, high = first.partition("..")
     if dots:
         dimension: dict[str, Any] = {"low": _number(low), "high": _number(high)}
@@ -149,12 +149,12 @@ def _varied(name: str, told: str) -> Any:
             key, sign, value = each.partition("=")
             dimension[key.strip()] = _number(value) if sign else True
         return dimension
-    parts = [part.strip() for part in told.split(",")]
+    parts = [part.strip() for part in text.split(",")]
     if field is not None and field.kind == "bool":
         return [{"true": True, "false": False}.get(part.lower(), part) for part in parts]
     if field is None:
         return [_number(part) for part in parts]
-    return [part if part == "none" else arguments.typed(field, part) for part in parts]
+    return [part if part == "none" else arguments.parse_value(field, part) for part in parts]
 
 
 def _number(text: str) -> Any:
@@ -169,11 +169,11 @@ def _number(text: str) -> Any:
 
 
 def _devices(values: dict[str, Any], options: argparse.Namespace) -> Any:
-    """The devices as they are given, for all trials together: by the flag, the SPACE.toml, or the job."""
+    """Return the devices for all trials together: of the flag, the SPACE.toml, or the job."""
     if options.devices is not None:
         return [part.strip() for part in options.devices.split(",") if part.strip()]
     job = getattr(options, "values", {})
     if options.job is not None:
         job = load_values(Path(options.job), "job")[0]
-    told = values.get("devices", job.get("devices"))
-    return [str(device) for device in told] if isinstance(told, list) else told
+    devices = values.get("devices", job.get("devices"))
+    return [str(device) for device in devices] if isinstance(devices, list) else devices

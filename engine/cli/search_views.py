@@ -1,4 +1,4 @@
-"""How searches are written in a terminal."""
+"""Texts of searches in the terminal."""
 
 from __future__ import annotations
 
@@ -6,16 +6,14 @@ from collections.abc import Sequence
 from shlex import quote
 from typing import Any
 
-from engine.cli.table import table
+from engine.cli.terminal import table
 from engine.contract.search import Goal, Search, SearchState, Status, TrialRow
 from engine.runs.searches import confirmed_words, confirming_words
 from engine.system.format import NOT_KNOWN, counted, duration
 
-_Listed = tuple[Search, SearchState, Status]
 
-
-def listed(searches: Sequence[_Listed]) -> list[str]:
-    """The table of all searches."""
+def search_table(searches: Sequence[tuple[Search, SearchState, Status]]) -> list[str]:
+    """Return a table of all searches."""
     head = ("SEARCH", "STATE", "TRIALS", "PRUNED", "FAILED", "BEST", "TIME", "LEFT")
     return table(head, [_listed_row(*each) for each in searches])
 
@@ -26,35 +24,35 @@ def _listed_row(search: Search, state: SearchState, status: Status) -> tuple[str
     return (search.name, status, _done(state), *counts, _best(search, state), duration(state.worked_s), left)
 
 
-def progress(search: Search, state: SearchState) -> str:
-    """One line on a search that goes on."""
+def progress_line(search: Search, state: SearchState) -> str:
+    """Return a line on a running search."""
     active = [f"trial {row.title}: epoch {row.epoch}/{row.epochs}" for row in state.trials if row.state == "running"]
     left = f", {duration(state.seconds_left)} left" if state.seconds_left is not None else ""
     done = confirming_words(state) or f"{_done(state)} trials"
     return f"{done}, best {_best(search, state)}{left} · {', '.join(active) or 'starting'}"
 
 
-def ended(search: Search, row: TrialRow) -> str:
-    """One line on a trial that has ended."""
+def trial_line(search: Search, row: TrialRow) -> str:
+    """Return a line on a finished trial."""
     values = ", ".join(f"{goal.title} {_value(goal, value)}" for goal, value in _pairs(search, row))
     why = f": {row.cause}" if row.state == "failed" and row.cause else ""
     return f"Trial {row.title} {row.state} after {counted(row.epoch, 'epoch')}: {values}; {settings(row)}{why}"
 
 
 def settings(row: TrialRow) -> str:
-    """ "learning_rate=0.003, optimizer=adamw"."""
+    """Return text such as "learning_rate=0.003, optimizer=adamw"."""
     return ", ".join(f"{name}={_setting(value)}" for name, value in row.params.items())
 
 
-def shown(search: Search, state: SearchState, status: Status) -> list[str]:
-    """All that there is to say of a search."""
+def lines(search: Search, state: SearchState, status: Status) -> list[str]:
+    """Return the lines of a search: state, trials, best settings and importance."""
     goals = [goal.title for goal in search.goals]
-    confirmed = ("CONFIRMED",) if _confirms(state) else ()
+    confirmed = ("CONFIRMED",) if _has_confirmed(state) else ()
     head = ("TRIAL", "RUN", "STATE", "EPOCHS", *(title.upper() for title in goals), *confirmed, *search.space)
     rows = [_row(search, state, row) for row in state.trials]
     left = f", {duration(state.seconds_left)} left" if status == "running" and state.seconds_left is not None else ""
     counts = [f"{state.count(kind)} {kind}" for kind in ("pruned", "stopped", "failed") if state.count(kind)]
-    lines = [
+    text = [
         f"{search.name}: {status}, {_done(state)} trials{''.join(f', {each}' for each in counts)}, "
         f"{duration(state.worked_s)} worked{left}",
         *filter(None, (state.cause, confirming_words(state))),
@@ -63,29 +61,29 @@ def shown(search: Search, state: SearchState, status: Status) -> list[str]:
     best = state.row(state.best)
     if best is not None:
         confirmed_by = confirmed_words(state, lambda value: _value(search.goals[0], value))
-        own = f"Best: trial {best.number}, {_value(search.goals[0], best.values[0])}"
-        lines.append("; ".join(filter(None, (own, confirmed_by))))
-        lines.append(f"Its settings: {settings(best)}")
+        best_text = f"Best: trial {best.number}, {_value(search.goals[0], best.values[0])}"
+        text.append("; ".join(filter(None, (best_text, confirmed_by))))
+        text.append(f"Its settings: {settings(best)}")
     elif len(search.goals) > 1 and state.front:
-        lines.append(f"Pareto front: trials {', '.join(map(str, state.front))} (★)")
+        text.append(f"Pareto front: trials {', '.join(map(str, state.front))} (★)")
     if state.importance:
-        shares = ", ".join(f"{name} {100 * share:.0f} %" for name, share in state.importance.items())
-        lines.append(f"What matters for {goals[0].lower()}: {shares}")
+        importance = ", ".join(f"{name} {100 * value:.0f} %" for name, value in state.importance.items())
+        text.append(f"Importance for {goals[0].lower()}: {importance}")
     if state.front and status != "running":
         which = "" if best is not None else " NUMBER"
-        lines.append(f"To train it in full: footplate search {quote(search.name)} --train-best{which}")
-    return lines
+        text.append(f"To train it in full: footplate search {quote(search.name)} --train-best{which}")
+    return text
 
 
 def _row(search: Search, state: SearchState, row: TrialRow) -> tuple[str, ...]:
     mark = " ★" if row.number in state.front else ""
     values = [_value(goal, value) for goal, value in _pairs(search, row)]
-    values += [_value(search.goals[0], row.mean)] if _confirms(state) else []
+    values += [_value(search.goals[0], row.mean)] if _has_confirmed(state) else []
     params = (_setting(row.params.get(name)) for name in search.space)
     return (f"{row.title}{mark}", row.run_id, row.state, f"{row.epoch}/{row.epochs}", *values, *params)
 
 
-def _confirms(state: SearchState) -> bool:
+def _has_confirmed(state: SearchState) -> bool:
     return any(row.confirmed for row in state.trials)
 
 

@@ -1,4 +1,4 @@
-"""``footplate submit``: a run that SLURM starts on nodes of its own."""
+"""``footplate submit`` and ``torchrun``: training a job with other launchers."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ from typing import Any
 
 from engine.cli import arguments
 from engine.cli.exit_codes import BAD_REQUEST, COMPLETED
-from engine.cli.terminal import say
-from engine.cli.train import judge, tell, unwritable
+from engine.cli.terminal import fail, report, say
+from engine.cli.train import report_unwritable, validate
 from engine.contract.job import Job
 from engine.contract.problems import Problem, errors
 from engine.contract.slurm import SlurmOptions, script_problems
+from engine.contract.torchrun import torchrun_lines, torchrun_text
 from engine.runs.slurm import submit_new
 from engine.runs.slurm_job import SCRIPT, read_slurm
 from engine.system.slurm import SlurmFailed
@@ -23,34 +24,55 @@ def add_submit(commands: Any) -> None:
     parser = commands.add_parser("submit", help="train a model in SLURM", allow_abbrev=False)
     group = parser.add_argument_group("SLURM")
     group.add_argument("--partition", default="", help="the partition")
-    group.add_argument("--account", default="", help="the account that is charged")
-    group.add_argument("--time", default="", help="the time limit, as 8:00:00; without one, the partition's")
-    group.add_argument("--nodes", type=int, default=1, help="how many nodes. Default: 1.")
+    group.add_argument("--account", default="", help="the account to charge")
+    group.add_argument("--time", default="", help="the time limit, such as 8:00:00; by default the partition's")
+    group.add_argument("--nodes", type=int, default=1, help="number of nodes. Default: 1.")
     group.add_argument(
-        "--gpus-per-node", type=int, default=1, help="GPUs of each node; 0 for a CPU worker on each. Default: 1."
+        "--gpus-per-node", type=int, default=1, help="GPUs per node; 0 for a CPU worker on each. Default: 1."
     )
-    group.add_argument("--cpus-per-task", type=int, default=0, help="CPUs of each node")
+    group.add_argument("--cpus-per-task", type=int, default=0, help="CPUs per node")
     group.add_argument(
         "--setup",
         action="append",
         default=[],
         metavar="LINE",
-        help="a line of the script that comes before the run, as “module load cuda”; may be given several times",
+        help="a line of the script before the run, such as “module load cuda”; repeatable",
     )
     group.add_argument(
-        "--slurm-host", default="", metavar="HOST", help="where SLURM's commands are, through `ssh HOST`; else here"
+        "--slurm-host",
+        default="",
+        metavar="HOST",
+        help="the machine with SLURM's commands, reached by `ssh HOST`; by default this one",
     )
-    group.add_argument(
-        "--script", metavar="FILE", help="submit this script, as --print has made it and you have changed it"
-    )
-    group.add_argument("--print", action="store_true", help="print the script, and submit nothing")
-    arguments.add_torchrun(parser)
+    group.add_argument("--script", metavar="FILE", help="submit this script, for example an edited one from --print")
+    group.add_argument("--print", action="store_true", help="print the script without submitting it")
+    arguments.add_launcher(parser)
     parser.set_defaults(command=submit)
 
 
+def add_torchrun(commands: Any) -> None:
+    parser = commands.add_parser(
+        "torchrun", help="print the commands of PyTorch's launcher that train a job", allow_abbrev=False
+    )
+    arguments.add_launcher(parser)
+    parser.set_defaults(command=torchrun)
+
+
+def torchrun(options: argparse.Namespace) -> int:
+    """Print a command for each machine, to be started there."""
+    job, found = validate(options)
+    lines: dict[str, str] = {}
+    if job is not None and not errors(found):
+        lines, wrong = torchrun_lines(job)
+        found += wrong
+    report(found)
+    say(*torchrun_text(lines).splitlines())
+    return COMPLETED if lines else BAD_REQUEST
+
+
 def submit(options: argparse.Namespace) -> int:
-    """Submits a new run, and tells its id and its job's."""
-    asked = SlurmOptions(
+    """Submit a new run to SLURM; print its id and the id of its job."""
+    slurm = SlurmOptions(
         partition=options.partition,
         account=options.account,
         time=options.time,
@@ -60,35 +82,36 @@ def submit(options: argparse.Namespace) -> int:
         setup=tuple(options.setup),
         host=options.slurm_host,
     )
-    found = asked.problems()
+    found = slurm.problems()
     text = _script(options.script, found)
     if options.devices is not None:
-        found.append(Problem("devices", "SLURM chooses the devices.", "Say how many with --nodes and --gpus-per-node."))
-    options.devices = None if errors(found) else ",".join(asked.job(Job()).parallel.devices)
-    job, judged = judge(options)
-    found += judged
-    tell(found)
+        found.append(
+            Problem("devices", "SLURM chooses the devices.", "Set their number with --nodes and --gpus-per-node.")
+        )
+    options.devices = None if errors(found) else ",".join(slurm.job(Job()).parallel.devices)
+    job, wrong = validate(options)
+    found += wrong
+    report(found)
     if job is None or errors(found):
         return BAD_REQUEST
-    text = text or asked.script(job.name or Path(job.model.name).stem)
+    text = text or slurm.script(job.name or Path(job.model.name).stem)
     if options.print:
         say(*text.splitlines())
         return COMPLETED
     try:
-        run = submit_new(asked.job(job), text, asked.host)
+        run = submit_new(slurm.job(job), text, slurm.host)
     except SlurmFailed as error:
-        say(f"footplate: {error}", to=sys.stderr)
-        return BAD_REQUEST
+        return fail(str(error))
     except OSError as error:
-        return unwritable(error)
-    known = read_slurm(run.path)
-    say(f"Job {known.job_id if known else '?'}, run {run.run_id}")
+        return report_unwritable(error)
+    slurm_job = read_slurm(run.path)
+    say(f"Job {slurm_job.job_id if slurm_job else '?'}, run {run.run_id}")
     say(f"Its script is {run.path / SCRIPT}. Follow it with `footplate attach {run.run_id}`.", to=sys.stderr)
     return COMPLETED
 
 
 def _script(file: str | None, found: list[Problem]) -> str:
-    """The user's own script, "" without one; what is wrong with it is `found`."""
+    """Return the text of a script file, "" without one; add problems with it to `found`."""
     if file is None:
         return ""
     try:

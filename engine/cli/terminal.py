@@ -1,40 +1,156 @@
-"""Where everything that commands say goes out, so that no name within it can act on the terminal."""
+"""Output of all commands: lines, tables, problems and progress.
+
+Everything passes through `escaped`, so that no file name or log line can control the terminal.
+"""
 
 from __future__ import annotations
 
+import io
+import shlex
 import shutil
 import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
 from typing import TextIO
 
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from engine.cli.exit_codes import BAD_REQUEST
+from engine.contract.advice import AdviceProgress
+from engine.contract.dataset import InspectionProgress
+from engine.contract.finders import FinderProgress
+from engine.contract.inference.messages import Progress
+from engine.contract.job import FIELDS
+from engine.contract.planning import PlanningProgress
+from engine.contract.problems import Problem
+from engine.system import paths
+from engine.system.csv_writer import CsvWriter
+from engine.system.format import counted, duration
 from engine.system.plain_text import escaped
+
+_MAX_TABLE_WIDTH = 10_000
+
+ProgressMessage = AdviceProgress | FinderProgress | InspectionProgress | PlanningProgress | Progress
 
 
 def say(*lines: str, to: TextIO | None = None) -> None:
-    """Prints each of `lines` as one line, with what a terminal would obey shown in place; on standard output unless
-    told otherwise.
-    """
+    """Print `lines` on `to`, by default standard output."""
     stream = sys.stdout if to is None else to
     stream.writelines(f"{escaped(line)}\n" for line in lines)
     stream.flush()
 
 
-class Line:
-    """The line at the bottom of a terminal; silent where `stream` is none."""
+def fail(message: str, code: int = BAD_REQUEST) -> int:
+    """Print an error message on standard error, and return the exit code."""
+    say(f"footplate: {message}", to=sys.stderr)
+    return code
+
+
+def report(problems: Iterable[Problem]) -> int:
+    """Print problems with their flags and remedies on standard error; return the exit code of a bad request."""
+    for problem in problems:
+        severity = "warning: " if problem.severity == "warning" else ""
+        flag = f"{flag_of(problem)}: " if problem.field else ""
+        fail(f"{severity}{flag}{problem.message}")
+        if problem.remedy:
+            say(f"  {problem.remedy}", to=sys.stderr)
+        for choice in problem.choices:
+            if "format" in choice.values:
+                flags = " ".join(f"--{name} {shlex.quote(str(value))}" for name, value in choice.values.items())
+                say(f"  {choice.title}: {flags}", to=sys.stderr)
+    return BAD_REQUEST
+
+
+def flag_of(problem: Problem) -> str:
+    """Return the flag or argument of the field that a problem is about."""
+    if problem.field == "dataset":
+        return "DATASET"
+    if problem.field.startswith("options."):
+        return f"--option {problem.field.removeprefix('options.')}"
+    field = FIELDS.get(problem.field)
+    return field.flag if field is not None else problem.field
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+    """Return the lines of a table with left-aligned columns, two spaces apart."""
+    grid = Table(*head, box=None, padding=(0, 2, 0, 0), pad_edge=False)
+    for row in rows:
+        grid.add_row(*(Text(escaped(cell), no_wrap=True) for cell in row))
+    text = io.StringIO()
+    Console(file=text, width=_MAX_TABLE_WIDTH, color_system=None).print(grid)
+    return [line.rstrip() for line in text.getvalue().splitlines()]
+
+
+def write_csv(file: Path, rows: Iterable[Iterable[object]]) -> bool:
+    """Write a table for other programs; report a failure and return False."""
+    text = io.StringIO()
+    writer = CsvWriter(text, line_end="\n")
+    for row in rows:
+        writer.row(row)
+    try:
+        paths.write_atomically(file.expanduser(), text.getvalue().encode())
+    except OSError as error:
+        fail(f"{file} can't be written: {error.strerror}. Choose another file.")
+        return False
+    return True
+
+
+class StatusLine:
+    """Line at the bottom of a terminal that is overwritten in place; silent if `stream` is no terminal."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
-        self._alive = stream.isatty()
-        self._shown = False
+        self._is_terminal = stream.isatty()
+        self._is_shown = False
 
     def show(self, text: str) -> None:
-        if self._alive:
-            width = shutil.get_terminal_size().columns - 1
-            self._stream.write(f"\r\x1b[K{escaped(text)[:width]}")
+        if self._is_terminal:
+            cropped = Text(escaped(text))
+            cropped.truncate(shutil.get_terminal_size().columns - 1)
+            self._stream.write(f"\r\x1b[K{cropped.plain}")
             self._stream.flush()
-            self._shown = True
+            self._is_shown = True
 
     def clear(self) -> None:
-        if self._shown:
+        if self._is_shown:
             self._stream.write("\r\x1b[K")
             self._stream.flush()
-            self._shown = False
+            self._is_shown = False
+
+
+@contextmanager
+def show_progress(*, quiet: bool = False) -> Iterator[Callable[[ProgressMessage], None]]:
+    """Yield a function that shows a child's progress messages on standard error, and its warnings as lines."""
+    line = StatusLine(sys.stderr)
+
+    def show(message: ProgressMessage) -> None:
+        for warning in message.warnings if isinstance(message, Progress) else ():
+            line.clear()
+            fail(warning)
+        if not quiet:
+            line.show(_progress_text(message))
+
+    try:
+        yield show
+    finally:
+        line.clear()
+
+
+def _progress_text(message: ProgressMessage) -> str:
+    if isinstance(message, InspectionProgress):
+        return f"Inspecting the images: {message.done} of {message.total or '…'}"
+    if isinstance(message, AdviceProgress):
+        pending = f", {counted(message.left, 'candidate')} after it" if message.left else ""
+        best = next((row for row in message.table if row.images_per_second is not None), None)
+        fastest = f"; fastest: {best.name}, {best.images_per_second:,.0f} images/s" if best is not None else ""
+        return f"{message.what}{pending}, {duration(message.seconds_left)} left{fastest} (Ctrl+C ends with this)"
+    rate, left = "", None
+    if isinstance(message, Progress) and message.images_per_second:
+        rate = f", {message.images_per_second:,.1f} images/s"
+    if not isinstance(message, PlanningProgress):
+        left = message.seconds_left
+    remaining = f", {duration(left)} left" if left is not None else ""
+    return f"{message.what}: {100 * message.fraction:.0f} %{rate}{remaining}"

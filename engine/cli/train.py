@@ -1,10 +1,9 @@
-"""``footplate train``: judge the request, start the run, follow it."""
+"""``footplate train``: validate the request, start the run, follow it."""
 
 from __future__ import annotations
 
 import argparse
 import os
-import shlex
 import sys
 from typing import Any
 
@@ -18,9 +17,9 @@ from engine.checks.weights_checks import weights_line
 from engine.cli import arguments, children, watching
 from engine.cli.exit_codes import BAD_REQUEST, COMPLETED
 from engine.cli.inspect import SAMPLES, sample_lines
-from engine.cli.terminal import Line, say
+from engine.cli.terminal import fail, report, say, show_progress
 from engine.contract.catalogue import TaskEntry, load_catalogue
-from engine.contract.dataset import DatasetReport, InspectionProgress, channels_in_words
+from engine.contract.dataset import DatasetReport, channels_in_words
 from engine.contract.devices import Snapshot, is_gpu
 from engine.contract.job import FIELDS, Job, job_from_values
 from engine.contract.problems import Problem, errors
@@ -30,16 +29,16 @@ from engine.runs.launch import start_supervisor
 
 
 def train(options: argparse.Namespace) -> int:
-    """Trains; the exit code tells how it went."""
-    job, found = judge(options)
-    tell(found)
+    """Train, and return the exit code of the run."""
+    job, found = validate(options)
+    report(found)
     if job is None or errors(found):
         return BAD_REQUEST
     try:
         run = create_run(job)
         start_supervisor(run)
     except OSError as error:
-        return unwritable(error)
+        return report_unwritable(error)
     if options.detach:
         say(run.run_id)
         return COMPLETED
@@ -48,54 +47,54 @@ def train(options: argparse.Namespace) -> int:
     return watching.follow(run, json=options.json, stop_on_interrupt=True)
 
 
-def unwritable(error: OSError) -> int:
-    """Says that a run's folder cannot be written; the exit code."""
-    say(f"footplate: the run's folder can't be written: {error}.", to=sys.stderr)
+def report_unwritable(error: OSError) -> int:
+    """Report that a run's folder can't be written; return the exit code."""
+    fail(f"the run's folder can't be written: {error}.")
     say("  Make room or get write permission there, or set FOOTPLATE_HOME to another folder.", to=sys.stderr)
     return BAD_REQUEST
 
 
-def judge(options: argparse.Namespace) -> tuple[Job | None, list[Problem]]:
-    """Validate the flags and the job file; return the job, and everything that is wrong with it or worth a warning."""
+def validate(options: argparse.Namespace) -> tuple[Job | None, list[Problem]]:
+    """Validate the flags and the job file; return the job, and all errors and warnings."""
     values, found = arguments.gather(options)
     given = set(values)
     detected = _detect_task(values)
-    _ask_servers(values)
+    _contact_weight_servers(values)
     if detected is not None and not options.json:
         say(f"Task: {detected.title}. Choose another with --task.", to=sys.stderr)
-    machine, chosen = None, "devices" in values
-    if arguments.needs_gpus(values) or not chosen:
-        machine = _machine(found if chosen else [])
-    if machine is not None and chosen:
+    has_devices = "devices" in values
+    machine = None
+    if arguments.needs_gpus(values) or not has_devices:
+        machine = read_machine(found if has_devices else [])
+    if machine is not None and has_devices:
         found += arguments.resolve_devices(values, machine)
     found += job_from_values(values)[1]
-    bad = {problem.field for problem in found}
-    draft = _as_far_as_right(values, bad)
+    invalid = {problem.field for problem in found}
+    draft = _valid_part(values, invalid)
     if draft is None:
         return None, found
-    report = _inspect(draft, found)
+    dataset = _inspect(draft, found)
     model = _choose_model(values, REAL_DISK)
-    fits = options.recipe is None and options.job is None
     recipe = None
-    if fits or options.recipe:
-        recipe, wrong = _apply_recipe(values, report, REAL_DISK)
+    chooses_recipe = options.recipe is None and options.job is None
+    if chooses_recipe or options.recipe:
+        recipe, wrong = _apply_recipe(values, dataset, REAL_DISK)
         found += wrong
-    draft = _as_far_as_right(values, bad) or draft
-    chosen_fields = given if recipe is not None else None
-    wrong = problems(draft, load_catalogue(), machine, report, chosen=chosen_fields)
+    draft = _valid_part(values, invalid) or draft
+    wrong = problems(draft, load_catalogue(), machine, dataset, chosen=given if recipe is not None else None)
     wrong += gpu_problems(draft, machine, installed_torch(), os.environ)
     if machine is not None:
-        wrong += cpu_warnings(draft, machine, installed_torch(), os.environ, chosen=chosen)
-    found += [problem for problem in wrong if problem.field not in bad]
+        wrong += cpu_warnings(draft, machine, installed_torch(), os.environ, chosen=has_devices)
+    found += [problem for problem in wrong if problem.field not in invalid]
     if not options.json:
-        _announce(draft, report, model, recipe.title if fits and recipe is not None else "")
+        _announce(draft, dataset, model, recipe.title if chooses_recipe and recipe is not None else "")
     return job_from_values(values)[0], found
 
 
-def _announce(job: Job, report: DatasetReport | None, model: str, recipe: str) -> None:
-    """Print the report on the folder, and the choices made for the user: `model` with its reason, and `recipe`."""
-    if report is not None:
-        say(*_findings(report), to=sys.stderr)
+def _announce(job: Job, dataset: DatasetReport | None, model: str, recipe: str) -> None:
+    """Print the report on the dataset, and the automatic choices of model and recipe."""
+    if dataset is not None:
+        say(*dataset_lines(dataset), to=sys.stderr)
     if model:
         say(f"Model: {model}. Choose another with --model.", to=sys.stderr)
     if recipe:
@@ -104,8 +103,8 @@ def _announce(job: Job, report: DatasetReport | None, model: str, recipe: str) -
         say(weights_line(job, load_catalogue(), REAL_DISK), to=sys.stderr)
 
 
-def _machine(found: list[Problem]) -> Snapshot | None:
-    """This machine's devices; where they can't be read, `found` is told why."""
+def read_machine(found: list[Problem]) -> Snapshot | None:
+    """Return this machine's devices; on failure, add a problem to `found` and return None."""
     try:
         return children.snapshot()
     except children.ChildFailed as error:
@@ -113,15 +112,13 @@ def _machine(found: list[Problem]) -> Snapshot | None:
         return None
 
 
-def _as_far_as_right(values: dict[str, Any], bad: set[str]) -> Job | None:
-    """The job; where some values are wrong, what can be judged without those of the fields `bad`, so that all is told
-    at once.
-    """
-    return job_from_values(values)[0] or job_from_values({n: v for n, v in values.items() if n not in bad})[0]
+def _valid_part(values: dict[str, Any], invalid: set[str]) -> Job | None:
+    """Return the job, without the `invalid` fields if needed, so that all other problems are found, too."""
+    return job_from_values(values)[0] or job_from_values({n: v for n, v in values.items() if n not in invalid})[0]
 
 
-def _ask_servers(values: dict[str, Any]) -> None:
-    """Ask in the background whether the servers of pretrained weights can be reached, while the folder is inspected."""
+def _contact_weight_servers(values: dict[str, Any]) -> None:
+    """Start to check in the background, during the inspection, if the servers of pretrained weights are reachable."""
     draft = dict(values)
     _choose_model(draft, ImpatientDisk())
     see(draft, load_catalogue(), None, draft, ImpatientDisk())
@@ -148,16 +145,14 @@ def _choose_model(values: dict[str, Any], disk: Disk) -> str:
 def _apply_recipe(
     values: dict[str, Any], report: DatasetReport | None, disk: Disk
 ) -> tuple[Recipe | None, list[Problem]]:
-    """Set the fields without a value to those of the recipe in `values`, or of the one that fits; return the recipe, or
-    why there is none.
-    """
+    """Fill fields without a value from the recipe in `values`, or the one that fits; return it, or the problems."""
     catalogue = load_catalogue()
     facts = see(values, catalogue, report, values, disk)
     recipe, wrong = load_recipes().find(str(values.get("recipe") or fitting(facts)))
     if recipe is not None and not recipe.is_for(facts.task):
-        titles = ", ".join(one.id for one in load_recipes().for_task(facts.task))
+        ids = ", ".join(one.id for one in load_recipes().for_task(facts.task))
         message = f"“{recipe.title}” is not a recipe for the task {facts.task}."
-        return None, [Problem("recipe", message, f"Choose {titles}.")]
+        return None, [Problem("recipe", message, f"Choose {ids}.")]
     if recipe is not None:
         for name, value in recipe.values(facts).items():
             values.setdefault(name, value)
@@ -168,7 +163,7 @@ def _apply_recipe(
 
 def _detect_task(values: dict[str, Any]) -> TaskEntry | None:
     """Add the task that the folder's format is for, unless a task or a model is given; return it."""
-    from engine.data.formats.registry import detect_kind  # what reads datasets takes a while to import
+    from engine.data.formats.registry import detect_kind  # slow to import
 
     if "task" in values or "model" in values:
         return None
@@ -183,30 +178,24 @@ def _inspect(job: Job, found: list[Problem]) -> DatasetReport | None:
     """Inspect the dataset, if there is a folder."""
     if errors(dataset_problems(job)):
         return None
-    line = Line(sys.stderr)
-
-    def progress(message: InspectionProgress) -> None:
-        line.show(f"Inspecting the images: {message.done} of {message.total or '…'}")
-
     try:
-        return children.inspect(job, progress, samples=SAMPLES)
+        with show_progress() as on_progress:
+            return children.inspect(job, on_progress, samples=SAMPLES)
     except children.ChildFailed as error:
         found.append(
             Problem("dataset", f"The folder could not be inspected: {error}.", "Try again, or another folder.")
         )
         return None
-    finally:
-        line.clear()
 
 
-def _findings(report: DatasetReport) -> list[str]:
+def dataset_lines(report: DatasetReport) -> list[str]:
     splits = ", ".join(
         f"{split.images} {split.name}" + (" (held out)" if split.made else "") for split in report.splits
     )
     if not report.format:
         return [f"{report.folder}: not recognized"]
-    known = load_catalogue().annotation_kinds.get(report.kind)
-    is_image = known is None or known.sample == "image"
+    entry = load_catalogue().annotation_kinds.get(report.kind)
+    is_image = entry is None or entry.sample == "image"
     kind = f", {channels_in_words(report.channels)}" if is_image else ""
     classes = "" if report.kind == "files" else f", {len(report.classes)} classes"
     lines = [f"{report.folder}: {report.title}{classes}{kind}; {splits}"]
@@ -219,17 +208,3 @@ def _findings(report: DatasetReport) -> list[str]:
         if report.unreadable_count > 5:
             lines.append(f"  … and {report.unreadable_count - 5} more")
     return lines
-
-
-def tell(found: list[Problem]) -> None:
-    """Tells the user what is wrong, each with its flag and the remedy."""
-    for problem in found:
-        kind = "warning: " if problem.severity == "warning" else ""
-        flag = f"{arguments.flag_of(problem)}: " if problem.field else ""
-        say(f"footplate: {kind}{flag}{problem.message}", to=sys.stderr)
-        if problem.remedy:
-            say(f"  {problem.remedy}", to=sys.stderr)
-        for choice in problem.choices:
-            if "format" in choice.values:
-                flags = " ".join(f"--{name} {shlex.quote(str(value))}" for name, value in choice.values.items())
-                say(f"  {choice.title}: {flags}", to=sys.stderr)

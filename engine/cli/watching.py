@@ -1,4 +1,4 @@
-"""``footplate attach`` and ``stop``, and how ``train`` follows its run."""
+"""Following of a run: ``footplate attach``, ``stop`` and ``pause``, and the wait of ``train`` for its run."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType
 
-from engine.cli import following
+from engine.cli import remote
 from engine.cli.exit_codes import BAD_REQUEST, COMPLETED, FAILED, INTERRUPTED, UNSAVED
 from engine.cli.progress import Progress
-from engine.cli.terminal import say
+from engine.cli.terminal import fail, say
 from engine.contract.events import EVENT, CheckpointSaved, DevicesFree, RunFinished
 from engine.contract.protocol import Pause, Stop
 from engine.runs.connection import NotAnswering, NotRunning, RunConnection, silent
@@ -27,10 +27,10 @@ from engine.runs.slurm import POLL_S, refresh, send, supervised_elsewhere
 from engine.system.decode_errors import NOT_DECODED
 
 _TICK_S = 0.5
-_START_S = 30.0
-_AWAY_S = 1.0
-"""How long a client that was sent away stays so."""
-_AFTER_RUN = {
+_START_TIMEOUT_S = 30.0
+_REFUSED_S = 1.0
+"""Pause before a client that was refused connects again."""
+_EXIT_CODES = {
     "completed": COMPLETED,
     "failed": FAILED,
     "unsaved": UNSAVED,
@@ -40,15 +40,15 @@ _AFTER_RUN = {
 }
 
 
-class Detached(Exception):  # noqa: N818  (the user's wish, not an error)
-    """The user does not want to wait any longer."""
+class Detached(Exception):  # noqa: N818  (no error)
+    """The user's wish to stop waiting."""
 
 
 class Watcher:
-    """Follows one run to the end of an execution, through whatever connections it takes, line by line and each once.
+    """Reader of a run's events up to the end of one execution, across reconnections, each event once.
 
-    `execution` is the one that the run is in, or was in last, unless it is given; `from_n` the first event that is
-    wanted.
+    `execution` is by default the current or last one; `from_n` is the number of the first event to report.
+    `finished` is the last event of the execution, `freed` the one about its devices.
     """
 
     def __init__(
@@ -63,29 +63,33 @@ class Watcher:
         self._waker.setblocking(False)
         self.connection: RunConnection | None = None
         self.refusal = ""
-        self._again_at = self._look_at = 0.0
+        self._retry_at = self._poll_at = 0.0
         self.finished: RunFinished | None = None
         self.freed: DevicesFree | None = None
 
     def interrupt(self) -> int:
-        """To be called from a signal handler; tells how many interrupts there were."""
+        """Record an interrupt, from a signal handler; return the number of interrupts."""
         self._interrupts += 1
         self._waker.send(b"!")
         return self._interrupts
 
     def follow(self, on_interrupt: Callable[[int], None]) -> None:
-        """Returns once the run has come to its end, one way or another. Raises Detached."""
+        """Block until the execution has ended; call `on_interrupt` with the number of each interrupt.
+
+        Raises:
+            Detached: The user on_interrupt_count twice while no supervisor could be reached.
+        """
         handled = 0
-        deadline = time.monotonic() + _START_S
+        deadline = time.monotonic() + _START_TIMEOUT_S
         while self.finished is None:
             if self.connection is None and not self._connect():
-                if self._in_slurm():
-                    deadline = time.monotonic() + _START_S
-                elif not self._goes_on() or (time.monotonic() > deadline and not self.refusal):
-                    self._read_file()
+                if self._follow_slurm():
+                    deadline = time.monotonic() + _START_TIMEOUT_S
+                elif not self._is_active() or (time.monotonic() > deadline and not self.refusal):
+                    self._read_log()
                     return
             elif self.connection is not None:
-                deadline = time.monotonic() + _START_S
+                deadline = time.monotonic() + _START_TIMEOUT_S
             while handled < self._interrupts and self.connection is not None:
                 handled += 1
                 on_interrupt(handled)
@@ -93,8 +97,8 @@ class Watcher:
                 raise Detached
             self._wait()
 
-    def ask_to_stop(self) -> None:
-        """Sends a stop; where the supervisor has just gone, `follow` will see it."""
+    def request_stop(self) -> None:
+        """Send a stop, unless the supervisor has just gone."""
         with suppress(OSError):
             send(self._run, Stop())
 
@@ -103,26 +107,26 @@ class Watcher:
         self._wake.close()
         self._waker.close()
 
-    def _goes_on(self) -> bool:
-        """Whether there is still something to come, as far as the run's folder tells."""
+    def _is_active(self) -> bool:
+        """Return True if the run's folder shows that more events will come."""
         return last_execution(self._run) < self._execution or self._run.state() not in ENDED
 
-    def _in_slurm(self) -> bool:
-        """Follows a run by its log whose supervisor is on a node of SLURM; False for another."""
+    def _follow_slurm(self) -> bool:
+        """Read the log of a run that is supervised on a node of SLURM; return False for any other run."""
         if supervised_elsewhere(self._run) is None:
             return False
         now = time.monotonic()
-        if now > self._look_at:
-            self._look_at = now + POLL_S
+        if now > self._poll_at:
+            self._poll_at = now + POLL_S
             with suppress(OSError):
                 refresh([self._run])
-        if now > self._again_at:
-            self._again_at = now + _AWAY_S
-            self._read_file()
+        if now > self._retry_at:
+            self._retry_at = now + _REFUSED_S
+            self._read_log()
         return True
 
     def _connect(self) -> bool:
-        if time.monotonic() < self._again_at and self._goes_on():
+        if time.monotonic() < self._retry_at and self._is_active():
             return False
         try:
             self.connection = RunConnection(self._run, self._next_n)
@@ -147,41 +151,40 @@ class Watcher:
                 self._wake.recv(64)
             elif self.connection is not None:
                 for line in self.connection.receive_lines():
-                    self._take(line)
+                    self._on_event_line(line)
                 if self.connection.closed:
                     refusal = self.connection.reason
                     self._disconnect()
                     if refusal:
-                        self._sent_away(refusal)
+                        self._follow_log(refusal)
 
-    def _sent_away(self, reason: str) -> None:
-        """Follows the run by its log, until it is let in again."""
+    def _follow_log(self, reason: str) -> None:
+        """Read the log until the server accepts this client again."""
         if not self.refusal:
             self.refusal = reason
-            say(f"footplate: the run has disconnected this command: {reason}. Reading its log instead.", to=sys.stderr)
-        self._again_at = time.monotonic() + _AWAY_S
-        self._read_file()
+            fail(f"the run has disconnected this command: {reason}. Reading its log instead.")
+        self._retry_at = time.monotonic() + _REFUSED_S
+        self._read_log()
 
-    def _read_file(self) -> None:
-        """What the run's folder still has to tell once nobody answers any more."""
+    def _read_log(self) -> None:
+        """Read the remaining events from the log."""
         self._from_n = self._next_n
         try:
             with self._run.events_file.open("rb") as stream:
                 for line in stream:
                     if line.endswith(b"\n"):
-                        self._take(line[:-1])
+                        self._on_event_line(line[:-1])
         except OSError:
-            return  # it never began
+            return  # the run has not started
 
-    def _take(self, line: bytes) -> None:
+    def _on_event_line(self, line: bytes) -> None:
         try:
             event = EVENT.decode(line)
         except NOT_DECODED:
-            return  # the server's own words, an event of a newer Footplate, or a damaged line
+            return  # a message of the server, an event of a newer Footplate, or a damaged line
         if event.n < self._from_n:
             return
-        # One that is wrong, of a damaged line, is put right by the next.
-        self._next_n = event.n + 1
+        self._next_n = event.n + 1  # the next event corrects the number of a damaged line
         self._on_line(line)
         if isinstance(event, DevicesFree):
             self.freed = event
@@ -192,41 +195,41 @@ class Watcher:
 def follow(
     run: RunFolder, *, json: bool, stop_on_interrupt: bool, execution: int | None = None, from_n: int = 1
 ) -> int:
-    """Shows `run` until it ends and returns the exit code that tells how; see `Watcher` for what is shown.
+    """Show `run` until it ends, and return its exit code; see `Watcher` for the events shown.
 
-    Ctrl-C stops the run where `stop_on_interrupt`, a second one without waiting for the step in hand, and a
-    third one leaves it to end by itself. Otherwise Ctrl-C only ends the showing.
+    With `stop_on_interrupt`, the first Ctrl+C stops the run after the current step, the second one at once, and the
+    third one detaches from it. Without it, Ctrl+C detaches.
     """
     progress = Progress(run, sys.stdout, sys.stderr)
     on_line = (lambda line: say(line.decode())) if json else (lambda line: progress.show(EVENT.decode(line)))
     watcher = Watcher(run, on_line, execution=execution, from_n=from_n)
 
-    def interrupted(count: int) -> None:
+    def on_interrupt_count(count: int) -> None:
         if not stop_on_interrupt or count > 2:
             raise Detached
-        watcher.ask_to_stop()
+        watcher.request_stop()
         if not json:
             if count == 1:
-                progress.say("Stopping after the current step. Press Ctrl-C again to stop at once.")
+                progress.say("Stopping after the current step. Press Ctrl+C again to stop at once.")
             else:
-                progress.say("Stopping now. Press Ctrl-C again to leave the run alone.")
+                progress.say("Stopping now. Press Ctrl+C again to detach from the run.")
 
     try:
         with on_interrupt(watcher):
-            watcher.follow(interrupted)
+            watcher.follow(on_interrupt_count)
     except Detached:
         say("", f"The run continues in the background: footplate attach {run.run_id}", to=sys.stderr)
         return INTERRUPTED if stop_on_interrupt else COMPLETED
     finally:
         watcher.close()
     if watcher.finished is None:
-        say(f"footplate: {run.run_id} was interrupted: {why_interrupted(run)}", to=sys.stderr)
+        fail(f"{run.run_id} was interrupted: {why_interrupted(run)}")
     outcome = watcher.finished.outcome if watcher.finished is not None else run.state()
-    return _AFTER_RUN.get(outcome, FAILED)
+    return _EXIT_CODES.get(outcome, FAILED)
 
 
 def attach(options: argparse.Namespace) -> int:
-    """Follows a run that goes on, or shows what a past one said."""
+    """Follow an active run, or replay the events of a past one."""
     run = find_or_follow(options.run)
     if run is None:
         return BAD_REQUEST
@@ -234,12 +237,17 @@ def attach(options: argparse.Namespace) -> int:
 
 
 def stop(options: argparse.Namespace) -> int:
-    """Stops a run and waits until its devices are free."""
-    return end(options, Stop())
+    """Stop a run and wait until its devices are free."""
+    return _end(options, Stop())
 
 
-def end(options: argparse.Namespace, command: Stop | Pause) -> int:
-    """Sends `command`, which ends a run, and waits until its devices are free."""
+def pause(options: argparse.Namespace) -> int:
+    """Pause a run and wait until its devices are free."""
+    return _end(options, Pause())
+
+
+def _end(options: argparse.Namespace, command: Stop | Pause) -> int:
+    """Send `command`, which ends a run, and wait until its devices are free."""
     run = find_or_follow(options.run)
     if run is None:
         return BAD_REQUEST
@@ -253,39 +261,37 @@ def end(options: argparse.Namespace, command: Stop | Pause) -> int:
     watcher = Watcher(run, note)
     try:
         if not send(run, *[command] * (2 if options.now else 1)):
-            say(f"footplate: {silent(run)}", to=sys.stderr)
+            fail(silent(run))
         with on_interrupt(watcher):
-            watcher.follow(leave)
+            watcher.follow(detach)
     except NotRunning as error:
         say(f"{run.run_id} is not running; it is {run.state()}. ({error})")
         return COMPLETED
     except NotAnswering as error:
-        say(f"footplate: {error}", to=sys.stderr)
-        return FAILED
+        return fail(str(error), FAILED)
     except Detached:
         return INTERRUPTED
     finally:
         watcher.close()
     state = watcher.finished.outcome if watcher.finished is not None else run.state()
-    never_began = watcher.finished is None and state == "stopped"  # SLURM has let it go
-    free = never_began or (watcher.freed is not None and watcher.freed.verified)
+    never_started = watcher.finished is None and state == "stopped"  # SLURM has canceled it
+    free = never_started or (watcher.freed is not None and watcher.freed.verified)
     say(f"{run.run_id} is {state}; its devices {'are free' if free else 'may still be in use'}.")
     if state == "unsaved":
         assert watcher.finished is not None
-        say(f"footplate: {watcher.finished.cause}", to=sys.stderr)
-        return UNSAVED
+        return fail(watcher.finished.cause, UNSAVED)
     say(f"{saved[-1].path} holds step {saved[-1].step:,}." if saved else "There was nothing to save yet.")
     return COMPLETED
 
 
-def leave(_count: int) -> None:
-    """What an interrupt does that only ends the waiting."""
+def detach(_count: int) -> None:
+    """Stop waiting at the first interrupt."""
     raise Detached
 
 
 @contextmanager
 def on_interrupt(watcher: Watcher) -> Iterator[None]:
-    """Has Ctrl-C told to `watcher` meanwhile."""
+    """Direct Ctrl+C to `watcher` within the block."""
 
     def handler(_number: int, _frame: FrameType | None) -> None:
         watcher.interrupt()
@@ -298,16 +304,16 @@ def on_interrupt(watcher: Watcher) -> Iterator[None]:
 
 
 def find_or_follow(name: str) -> RunFolder | None:
-    """As `find_or_say`; of another machine where the name is "HOST:RUN"."""
-    where, run = following.split(name)
-    return find_or_say(name) if where is None or find_run(name) is not None else following.followed(where, run)
+    """Return a run of this machine, or follow one named "HOST:RUN"; return None after reporting why there is none."""
+    machine, run = remote.split(name)
+    return find_or_report(name) if machine is None or find_run(name) is not None else remote.follow(machine, run)
 
 
-def find_or_say(name: str) -> RunFolder | None:
-    """The run of that name, or None once it has been said that there is none."""
+def find_or_report(name: str) -> RunFolder | None:
+    """Return the run of that name, or None after reporting that there is none."""
     run = find_run(name)
     if run is None:
         known = ", ".join(run.run_id for run in list_runs()[:3])
         hint = f"The newest are {known}." if known else "There are no runs yet."
-        say(f"footplate: there is no run “{name}”. {hint} `footplate runs` lists them.", to=sys.stderr)
+        fail(f"there is no run “{name}”. {hint} `footplate runs` lists them.")
     return run

@@ -18,8 +18,8 @@ from engine.cli import train
 from engine.cli.gpus import csv_lines
 from engine.cli.gpus.table import View
 from engine.cli.main import main
-from engine.cli.progress import Line, Progress
-from engine.cli.terminal import say
+from engine.cli.progress import Progress
+from engine.cli.terminal import StatusLine, report, say
 from engine.contract.dataset import DatasetReport, Unreadable
 from engine.contract.devices import Gpu, GpuProcess, Snapshot
 from engine.contract.events import CheckpointSaved, Failed, LogLine, Planned, RunFinished, Warned
@@ -92,12 +92,12 @@ def test_recipes_print_no_control_characters(capsys: Out) -> None:
 
 
 def test_dataset_prints_no_control_characters(capsys: Out) -> None:
-    report = DatasetReport(
+    dataset = DatasetReport(
         folder=EVIL, format="imagefolder", unreadable=(Unreadable(EVIL, EVIL),), unreadable_count=1
     )  # fmt: skip
-    say(*train._findings(report))
+    say(*train.dataset_lines(dataset))
     nothing_obeyed(capsys.readouterr().out, 3)
-    train.tell([Problem("dataset", EVIL, EVIL)])
+    report([Problem("dataset", EVIL, EVIL)])
     nothing_obeyed(capsys.readouterr().err, 2)
 
 
@@ -126,7 +126,7 @@ class Terminal(io.StringIO):
 
 def test_moving_line_escapes_control_characters() -> None:
     terminal = Terminal()
-    Line(terminal).show(EVIL)
+    StatusLine(terminal).show(EVIL)
     allowed = "\r\x1b[K"
     assert terminal.getvalue().startswith(allowed)
     assert OBEYED.findall(terminal.getvalue().removeprefix(allowed)) == []

@@ -26,7 +26,7 @@ from torch.nn import functional
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from engine.cli.main import parser
-from engine.cli.train import judge
+from engine.cli.train import validate
 from engine.contract.events import Validation
 from engine.contract.job import Job
 from engine.contract.problems import errors
@@ -158,7 +158,7 @@ ROWS: dict[str, Row] = {
 def job_of(row: Row, folder: Path, flags: str) -> Job:
     """The job that `footplate train` makes of the folder and the flags: what they leave open is the recipe's."""
     words = [str(folder), "--recipe", "from-scratch", *shlex.split(row.flags), *shlex.split(flags)]
-    job, found = judge(parser().parse_args(["train", *words], argparse.Namespace(unknown=[])))
+    job, found = validate(parser().parse_args(["train", *words], argparse.Namespace(unknown=[])))
     if job is None or errors(found):
         raise SystemExit("\n".join(problem.message for problem in found))
     return job

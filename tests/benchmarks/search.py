@@ -163,7 +163,7 @@ def _by_itself(row: dict[str, Any]) -> Job:
     words = [word for field, value in row.items() for word in (f"--{field.replace('_', '-')}", str(value))]
     options = parser().parse_args(["search", "--name", "by itself", "--vary", "seed=0,1", "--json", *words])
     options.unknown = []
-    search, problems = search_request.request(options)
+    search, problems = search_request.build_search(options)
     if search is None:
         raise SystemExit("; ".join(map(str, problems)))
     return search.job.with_fields(predictions=0)

@@ -1,4 +1,4 @@
-"""The command itself: its options, and what is done with each snapshot."""
+"""Options of ``footplate gpus``, and the output of its snapshots."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import sys
 from collections.abc import Iterator
 
 from engine.cli import children
-from engine.cli.exit_codes import BAD_REQUEST, COMPLETED
-from engine.cli.terminal import say
+from engine.cli.exit_codes import COMPLETED
+from engine.cli.terminal import fail, say
 from engine.contract.devices import Nvml, Snapshot, SnapshotRequest
 from engine.gpus import sentences
 
@@ -17,24 +17,24 @@ INTERVAL_S = 1.0
 
 
 def add_gpus(parser: argparse.ArgumentParser) -> None:
-    forms = parser.add_mutually_exclusive_group()
-    forms.add_argument("--details", action="store_true", help="show everything that each GPU reports, and the topology")
-    forms.add_argument("--json", action="store_true", help="print one JSON snapshot per line, as other hosts read it")
-    forms.add_argument("--csv", action="store_true", help="print a header, then one line per GPU and snapshot")
-    forms.add_argument(
+    formats = parser.add_mutually_exclusive_group()
+    formats.add_argument("--details", action="store_true", help="show all readings of each GPU, and the topology")
+    formats.add_argument("--json", action="store_true", help="print one JSON snapshot per line")
+    formats.add_argument("--csv", action="store_true", help="print a header, then one line per GPU and snapshot")
+    formats.add_argument(
         "--prometheus", type=_port, metavar="PORT", help="serve the metrics at http://127.0.0.1:PORT/metrics"
     )
-    parser.add_argument("--watch", action="store_true", help="repeat until Ctrl-C")
+    parser.set_defaults(command=gpus)
+    parser.add_argument("--watch", action="store_true", help="repeat until Ctrl+C")
     parser.add_argument(
         "--interval", type=_interval, metavar="S", help=f"seconds between snapshots, {INTERVAL_S:g} by default"
     )
 
 
 def gpus(options: argparse.Namespace) -> int:
-    """Shows this machine's devices, once or until Ctrl-C."""
+    """Show this machine's devices, once or until Ctrl+C."""
     if options.interval is not None and not options.watch and options.prometheus is None:
-        say("footplate: --interval needs --watch or --prometheus PORT.", to=sys.stderr)
-        return BAD_REQUEST
+        return fail("--interval needs --watch or --prometheus PORT.")
     try:
         if options.prometheus is not None:
             return _serve(options.prometheus, options.interval or INTERVAL_S)
@@ -47,8 +47,7 @@ def gpus(options: argparse.Namespace) -> int:
         else:
             _print_tables(options)
     except children.ChildFailed as error:
-        say(f"footplate: the devices could not be read: {error}", to=sys.stderr)
-        return BAD_REQUEST
+        return fail(f"the devices could not be read: {error}")
     return COMPLETED
 
 
@@ -61,9 +60,9 @@ def _print_csv(options: argparse.Namespace) -> None:
     from engine.cli.gpus import csv_lines
 
     say(csv_lines.header())
-    trouble = Trouble()
+    reporter = NvmlReporter()
     for snapshot in _snapshots(options, SnapshotRequest(processes=False)):
-        trouble.consider(snapshot.nvml)
+        reporter.report(snapshot.nvml)
         say(*csv_lines.lines(snapshot))
 
 
@@ -72,18 +71,18 @@ def _print_tables(options: argparse.Namespace) -> None:
     from engine.cli.gpus.table import View
 
     out = console(sys.stdout)
-    for number, snapshot in enumerate(_snapshots(options, _on_table(options))):
+    for number, snapshot in enumerate(_snapshots(options, _table_request(options))):
         if number:
             out.print()
         out.print(View(snapshot, details=options.details))
 
 
 def _redraw(options: argparse.Namespace) -> None:
-    from engine.cli.gpus.screen import console, whole_screen
+    from engine.cli.gpus.screen import console, full_screen
     from engine.cli.gpus.table import View
 
-    with whole_screen(console(sys.stdout)) as show:
-        for snapshot in _snapshots(options, _on_table(options)):
+    with full_screen(console(sys.stdout)) as show:
+        for snapshot in _snapshots(options, _table_request(options)):
             show(View(snapshot, details=options.details))
 
 
@@ -93,45 +92,44 @@ def _serve(port: int, interval_s: float) -> int:
     try:
         metrics = MetricsServer(port, interval_s)
     except OSError as error:
-        say(f"footplate: {_why_not(port, error)}", to=sys.stderr)
-        return BAD_REQUEST
+        return fail(_port_error(port, error))
     with metrics:
-        say(f"Metrics at {metrics.url} until Ctrl-C.", to=sys.stderr)
-        trouble = Trouble()
+        say(f"Metrics at {metrics.url} until Ctrl+C.", to=sys.stderr)
+        reporter = NvmlReporter()
         for snapshot in children.snapshots(interval_s=interval_s, shown=SnapshotRequest(processes=False)):
             metrics.put(snapshot)
-            trouble.consider(snapshot.nvml)
+            reporter.report(snapshot.nvml)
     return COMPLETED
 
 
-def _why_not(port: int, error: OSError) -> str:
+def _port_error(port: int, error: OSError) -> str:
     if error.errno == errno.EADDRINUSE:
-        return f"port {port} is taken by another program: choose another one, or 0 for any that is free."
+        return f"port {port} is used by another program: choose another one, or 0 for any free port."
     if error.errno == errno.EACCES:
         return f"port {port} is not open to this user: choose one above 1023."
     return f"port {port} could not be used ({error.strerror or error}): choose another one."
 
 
-class Trouble:
-    """Says on standard error why GPUs are missing, where only numbers go out; once, until it is another reason."""
+class NvmlReporter:
+    """Report on standard error of missing GPUs, for outputs that contain only numbers; once per reason."""
 
     def __init__(self) -> None:
-        self._told = ("ok", "")
+        self._reported = ("ok", "")
 
-    def consider(self, nvml: Nvml) -> None:
+    def report(self, nvml: Nvml) -> None:
         if nvml.message == sentences.ASKING:
-            return  # it has just begun
-        trouble = (nvml.status, nvml.message if nvml.status == "ok" else "")  # other messages count the seconds
-        if trouble != self._told and nvml.message:
-            say(f"footplate: {nvml.message}", to=sys.stderr)
-        self._told = trouble
+            return  # the first answer is pending
+        state = (nvml.status, nvml.message if nvml.status == "ok" else "")  # other messages count the seconds
+        if state != self._reported and nvml.message:
+            fail(nvml.message)
+        self._reported = state
 
 
 def _snapshots(options: argparse.Namespace, shown: SnapshotRequest) -> Iterator[Snapshot]:
     return children.snapshots(once=not options.watch, interval_s=options.interval or INTERVAL_S, shown=shown)
 
 
-def _on_table(options: argparse.Namespace) -> SnapshotRequest:
+def _table_request(options: argparse.Namespace) -> SnapshotRequest:
     return SnapshotRequest(activity=options.details)
 
 
@@ -148,6 +146,6 @@ def _interval(text: str) -> float:
 def _port(text: str) -> int:
     if not text.isascii() or not text.isdigit() or int(text) > 65535:
         raise argparse.ArgumentTypeError(
-            f"{text} is not a valid port: choose one from 1 to 65535, or 0 for any that is free"
+            f"{text} is not a valid port: choose one from 1 to 65535, or 0 for any free port"
         )
     return int(text)

@@ -1,4 +1,4 @@
-"""Snapshots as CSV: one line per GPU and snapshot, numbers in the units that the columns' names end with."""
+"""Snapshots as CSV: a line per GPU and snapshot, with the units at the end of the column names."""
 
 from __future__ import annotations
 
@@ -11,20 +11,19 @@ from engine.gpus.quantities import QUANTITIES
 from engine.system.csv_writer import CsvWriter
 
 COLUMNS = ("time", "host", "index", "uuid", "name", "state", *(quantity.id for quantity in QUANTITIES))
-"""`time` is UTC as ISO 8601 writes it, `index` is NVML's, `state` is "ok", "lost" or "asleep"; the quantities are `engine.gpus.quantities`' own."""
+"""`time` is UTC in ISO 8601, `index` is NVML's, `state` is "ok", "lost" or "asleep"; the others are quantities."""
 
 
 def header() -> str:
-    """The columns' names."""
     return _line(COLUMNS)
 
 
 def lines(snapshot: Snapshot) -> list[str]:
-    """A line for each GPU. A quantity is empty where it is not known now, as all are of a GPU that is lost."""
+    """Return a line for each GPU; unknown values are empty, as are all values of a lost GPU."""
     moment = datetime.fromtimestamp(snapshot.time, UTC).isoformat(timespec="milliseconds")
-    current = snapshot.nvml.status == "ok"
+    is_current = snapshot.nvml.status == "ok"
     return [
-        _line((moment, snapshot.host, gpu.nvml_index, gpu.uuid, gpu.name, _state(gpu), *_values(gpu, current)))
+        _line((moment, snapshot.host, gpu.nvml_index, gpu.uuid, gpu.name, _state(gpu), *_values(gpu, is_current)))
         for gpu in snapshot.gpus
     ]
 
@@ -33,10 +32,10 @@ def _state(gpu: Gpu) -> str:
     return "lost" if gpu.lost else "asleep" if gpu.asleep else "ok"
 
 
-def _values(gpu: Gpu, current: bool) -> Iterable[str]:
-    known = current and not gpu.lost
+def _values(gpu: Gpu, is_current: bool) -> Iterable[str]:
+    is_known = is_current and not gpu.lost
     for quantity in QUANTITIES:
-        value = quantity.read(gpu) if known else None
+        value = quantity.read(gpu) if is_known else None
         yield "" if value is None else f"{value:.15g}"
 
 

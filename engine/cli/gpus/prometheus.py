@@ -1,8 +1,10 @@
-"""A snapshot as Prometheus scrapes it: the text format 0.0.4.
+"""Snapshot in Prometheus' text format 0.0.4.
 
-A quantity that NVIDIA's dcgm-exporter tells, too, bears its name, unit and labels (its `etc/*.csv` and DCGM's
-`dcgm_fields.h`), so that dashboards and alerts made for it work; the rest is called `footplate_…`, in units that its
-name ends with. What a GPU does not tell, and all of one that is lost or asleep, is left out rather than told as 0.
+Quantities that NVIDIA's dcgm-exporter also exports have its names, units and labels (its `etc/*.csv` and DCGM's
+`dcgm_fields.h`), so that its dashboards and alerts work; all others are named `footplate_…` with the unit at the end.
+Unknown values, and all values of a lost or sleeping GPU, are left out instead of exported as 0.
+
+`prometheus_client` is no alternative: it appends `_total` to the names of counters, which dcgm-exporter does not.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ Labels = Mapping[str, str]
 
 
 class Metric(NamedTuple):
-    """One quantity of a GPU; `read` gives None where the GPU does not tell."""
+    """Quantity of a GPU; `read` returns None if it is unknown."""
 
     name: str
     kind: Literal["gauge", "counter"]
@@ -28,7 +30,7 @@ class Metric(NamedTuple):
 
 
 class Family(NamedTuple):
-    """Gauges of a GPU that `label` tells apart; `read` gives a value for each that the GPU tells."""
+    """Gauges of a GPU, distinguished by `label`; `read` returns a value for each label."""
 
     name: str
     meaning: str
@@ -37,14 +39,14 @@ class Family(NamedTuple):
 
 
 def exposition(snapshot: Snapshot) -> str:
-    """All that `snapshot` tells, with a newline at the end."""
+    """Return the metrics of `snapshot` with a newline at the end."""
     return "\n".join([*_host_lines(snapshot), *_gpu_lines(snapshot)]) + "\n"
 
 
 def _host_lines(snapshot: Snapshot) -> Iterator[str]:
     host = {"Hostname": snapshot.host}
     cpu = snapshot.cpu
-    told: tuple[tuple[str, str, float | None], ...] = (
+    metrics: tuple[tuple[str, str, float | None], ...] = (
         ("footplate_nvml_up", "Whether NVML answers.", snapshot.nvml.status == "ok"),
         ("footplate_nvml_call_seconds", "How long NVML's own calls took for one snapshot.", snapshot.nvml_call_s),
         ("footplate_snapshot_timestamp_seconds", "When these values were read, since the epoch.", snapshot.time),
@@ -53,13 +55,13 @@ def _host_lines(snapshot: Snapshot) -> Iterator[str]:
         ("footplate_host_memory_used_bytes", "The host's memory in use.", cpu.memory_used_bytes),
         ("footplate_host_memory_total_bytes", "The host's memory.", cpu.memory_total_bytes),
     )
-    for name, meaning, value in told:
+    for name, meaning, value in metrics:
         yield from _metric(name, "gauge", meaning, [(host, value)])
 
 
 def _gpu_lines(snapshot: Snapshot) -> Iterator[str]:
-    listed = snapshot.gpus if snapshot.nvml.status == "ok" else ()  # else what is known of them is old
-    gpus = [(gpu, _labels(gpu, snapshot)) for gpu in listed]
+    current = snapshot.gpus if snapshot.nvml.status == "ok" else ()  # otherwise the readings are old
+    gpus = [(gpu, _labels(gpu, snapshot)) for gpu in current]
     yield from _metric("footplate_gpu_lost", "gauge", "Whether the GPU was lost.", [(at, gpu.lost) for gpu, at in gpus])
     sleep = [(at, gpu.asleep) for gpu, at in gpus]
     yield from _metric("footplate_gpu_asleep", "gauge", "Whether the GPU is powered down, and not woken.", sleep)
@@ -73,16 +75,16 @@ def _gpu_lines(snapshot: Snapshot) -> Iterator[str]:
 
 
 def _labels(gpu: Gpu, snapshot: Snapshot) -> Labels:
-    """dcgm-exporter's labels; a MIG instance bears its parent's number and UUID, and what sets it apart."""
-    whole = gpu
+    """Return dcgm-exporter's labels; a MIG instance has its parent's number and UUID, and its own profile and ids."""
+    parent = gpu
     if gpu.mig is not None:
-        whole = next((other for other in snapshot.gpus if other.uuid == gpu.mig.parent_uuid), gpu)
+        parent = next((other for other in snapshot.gpus if other.uuid == gpu.mig.parent_uuid), gpu)
     labels = {
-        "gpu": str(whole.nvml_index),
+        "gpu": str(parent.nvml_index),
         "UUID": gpu.mig.parent_uuid if gpu.mig is not None else gpu.uuid,
-        "pci_bus_id": whole.pci_bus_id or "",
-        "device": f"nvidia{whole.nvml_index}",
-        "modelName": whole.name,
+        "pci_bus_id": parent.pci_bus_id or "",
+        "device": f"nvidia{parent.nvml_index}",
+        "modelName": parent.name,
     }
     if gpu.mig is not None:
         labels |= {"GPU_I_PROFILE": gpu.mig.profile, "GPU_I_ID": str(gpu.mig.gpu_instance)}
@@ -92,24 +94,24 @@ def _labels(gpu: Gpu, snapshot: Snapshot) -> Labels:
 
 
 def _metric(name: str, kind: str, meaning: str, samples: Iterable[tuple[Labels, float | None]]) -> Iterator[str]:
-    """One metric with its head; nothing where no sample has a value."""
-    lines = [f"{name}{{{_written(labels)}}} {value:.15g}" for labels, value in samples if value is not None]
+    """Yield the lines of a metric; nothing if no sample has a value."""
+    lines = [f"{name}{{{_format_labels(labels)}}} {value:.15g}" for labels, value in samples if value is not None]
     if lines:
         yield f"# HELP {name} {meaning}"
         yield f"# TYPE {name} {kind}"
         yield from lines
 
 
-def _written(labels: Labels) -> str:
-    return ",".join(f'{name}="{_escaped(value)}"' for name, value in labels.items())
+def _format_labels(labels: Labels) -> str:
+    return ",".join(f'{name}="{_escape(value)}"' for name, value in labels.items())
 
 
-def _escaped(value: str) -> str:
+def _escape(value: str) -> str:
     return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
 
 
-def _times(value: float | None, scale: float) -> float | None:
-    return None if value is None else value * scale
+def _scale(value: float | None, factor: float) -> float | None:
+    return None if value is None else value * factor
 
 
 def _reasons(gpu: Gpu) -> Iterator[tuple[str, float]]:
@@ -123,7 +125,7 @@ def _links(read: Callable[[NvLink], float | None]) -> Callable[[Gpu], Iterable[t
 
 
 _COMPUTE_MODES = {"default": 0, "exclusive_thread": 1, "prohibited": 2, "exclusive_process": 3}
-"""`nvmlComputeMode_t`, which DCGM tells unchanged."""
+"""Values of `nvmlComputeMode_t`, as in DCGM."""
 
 METRICS: tuple[Metric, ...] = (
     Metric("DCGM_FI_DEV_SM_CLOCK", "gauge", "SM clock frequency (in MHz).", lambda gpu: gpu.sm_clock_mhz),
@@ -140,7 +142,7 @@ METRICS: tuple[Metric, ...] = (
     Metric("DCGM_FI_DEV_POWER_USAGE", "gauge", "Power draw (in W).", lambda gpu: gpu.power_w),
     Metric("DCGM_FI_DEV_ENFORCED_POWER_LIMIT", "gauge", "Power limit in force (in W).", lambda gpu: gpu.power_limit_w),
     Metric("DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION", "counter", "Energy since the driver was loaded (in mJ).",
-           lambda gpu: _times(gpu.energy_j, 1000)),
+           lambda gpu: _scale(gpu.energy_j, 1000)),
     Metric("DCGM_FI_DEV_PSTATE", "gauge", "Performance state, 0 is the highest.", lambda gpu: gpu.performance_state),
     Metric("DCGM_FI_PROF_PCIE_TX_BYTES", "gauge", "Data sent over PCIe (in bytes per second).",
            lambda gpu: gpu.pcie.sent_bytes_per_s),
@@ -156,17 +158,17 @@ METRICS: tuple[Metric, ...] = (
     Metric("DCGM_FI_DEV_ENC_UTIL", "gauge", "Encoder utilization (in %).", lambda gpu: gpu.encoder_percent),
     Metric("DCGM_FI_DEV_DEC_UTIL", "gauge", "Decoder utilization (in %).", lambda gpu: gpu.decoder_percent),
     Metric("DCGM_FI_PROF_SM_ACTIVE", "gauge", "The ratio of cycles an SM has at least 1 warp assigned.",
-           lambda gpu: _times(gpu.sm_active_percent, 0.01)),
+           lambda gpu: _scale(gpu.sm_active_percent, 0.01)),
     Metric("DCGM_FI_PROF_PIPE_TENSOR_ACTIVE", "gauge", "Ratio of cycles the tensor pipes are active.",
-           lambda gpu: _times(gpu.tensor_active_percent, 0.01)),
+           lambda gpu: _scale(gpu.tensor_active_percent, 0.01)),
     Metric("DCGM_FI_DEV_FB_TOTAL", "gauge", "Framebuffer memory (in MiB).",
-           lambda gpu: _times(gpu.memory_total_bytes, 1 / MIB)),
+           lambda gpu: _scale(gpu.memory_total_bytes, 1 / MIB)),
     Metric("DCGM_FI_DEV_FB_FREE", "gauge", "Framebuffer memory free (in MiB).",
-           lambda gpu: _times(gpu.memory_free_bytes, 1 / MIB)),
+           lambda gpu: _scale(gpu.memory_free_bytes, 1 / MIB)),
     Metric("DCGM_FI_DEV_FB_USED", "gauge", "Framebuffer memory used (in MiB).",
-           lambda gpu: _times(gpu.memory_used_bytes, 1 / MIB)),
+           lambda gpu: _scale(gpu.memory_used_bytes, 1 / MIB)),
     Metric("DCGM_FI_DEV_FB_RESERVED", "gauge", "Framebuffer memory reserved (in MiB).",
-           lambda gpu: _times(gpu.memory_reserved_bytes, 1 / MIB)),
+           lambda gpu: _scale(gpu.memory_reserved_bytes, 1 / MIB)),
     Metric("DCGM_FI_DEV_XID_ERRORS", "gauge", "Value of the last XID error encountered.",
            lambda gpu: gpu.xids[-1].number if gpu.xids else None),
     Metric("DCGM_FI_DEV_ECC_CURRENT", "gauge", "Whether ECC is on.", lambda gpu: gpu.ecc.enabled),

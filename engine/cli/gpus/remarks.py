@@ -1,40 +1,60 @@
-"""What a GPU gives cause for saying, beyond its numbers."""
+"""Names of GPUs in the terminal, and remarks on their state."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from engine.contract.devices import Gpu, gpu_title
 from engine.gpus.quantities import ALARMING, THROTTLE_TEXTS
 from engine.gpus.xid_words import PROGRAM_XIDS, xid_words
+from engine.system.format import NOT_KNOWN
 
 
 class Remark(NamedTuple):
-    """`alarming` if something is wrong, rather than of the GPU's usual work."""
+    """Remark on a GPU; `alarming` if something is wrong."""
 
     text: str
     alarming: bool = True
 
 
+def gpu_numbers(gpus: Sequence[Gpu]) -> dict[str, str]:
+    """Return the name of each GPU by UUID: its CUDA index, which `--devices` takes, or NVML's without CUDA.
+
+    A MIG instance has the index of its GPU and its own: "0/3".
+    """
+    has_cuda = any(gpu.cuda_index is not None for gpu in gpus if gpu.mig is None)
+    numbers: dict[str, str] = {}
+    for gpu in gpus:
+        index = gpu.cuda_index if has_cuda else gpu.nvml_index
+        numbers[gpu.uuid] = NOT_KNOWN if index is None else str(index)
+        if gpu.mig is not None:
+            instance = f"{gpu.mig.gpu_instance}" + (f"/{gpu.mig.compute_instance}" if gpu.mig.compute_instance else "")
+            numbers[gpu.uuid] = f"{numbers.get(gpu.mig.parent_uuid, NOT_KNOWN)}/{instance}"
+    return numbers
+
+
 def remarks(gpu: Gpu) -> list[Remark]:
-    """The graver ones first. Of a GPU that is lost or asleep nothing else is said, since nothing else is known."""
+    """Return the remarks, alarming ones first. A lost or sleeping GPU has only one."""
     if gpu.lost:
         if gpu.lost_since is None:
             return [Remark(f"{gpu_title(gpu)} is lost: the driver can't reach it; restart the computer")]
         return [Remark(f"lost since {clock(gpu.lost_since)}: these are its last values")]
     if gpu.asleep:
         return [Remark("asleep, not woken", alarming=False)]
-    held = [Remark(THROTTLE_TEXTS[reason], reason in ALARMING) for reason in gpu.throttled or () if reason != "idle"]
-    found = [*_faults(gpu), *held]
+    throttled = [
+        Remark(THROTTLE_TEXTS[reason], reason in ALARMING) for reason in gpu.throttled or () if reason != "idle"
+    ]
+    found = [*_faults(gpu), *throttled]
     if gpu.mig_enabled:
         found.append(Remark("MIG is on", alarming=False))
     return sorted(found, key=lambda remark: not remark.alarming)
 
 
-def clock(moment: float) -> str:
-    """14:02:31, by this host's clock."""
-    return time.strftime("%H:%M:%S", time.localtime(moment))
+def clock(time_s: float) -> str:
+    """Format a time such as 14:02:31, local time."""
+    return time.strftime("%H:%M:%S", time.localtime(time_s))
 
 
 def _faults(gpu: Gpu) -> list[Remark]:
@@ -42,8 +62,8 @@ def _faults(gpu: Gpu) -> list[Remark]:
     if gpu.xids:
         last = gpu.xids[-1]
         more = f" ({len(gpu.xids) - 1} before it)" if len(gpu.xids) > 1 else ""
-        words = f"{xid_words(last.number)}, at {clock(last.time)}{more}"
-        found.append(Remark(words, alarming=last.number not in PROGRAM_XIDS))
+        text = f"{xid_words(last.number)}, at {clock(last.time)}{more}"
+        found.append(Remark(text, alarming=last.number not in PROGRAM_XIDS))
     if gpu.ecc.uncorrected:
         found.append(Remark(f"{gpu.ecc.uncorrected} uncorrected memory errors since the driver was loaded"))
     if gpu.retired.rows_failed:

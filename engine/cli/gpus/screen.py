@@ -1,4 +1,4 @@
-"""The terminal that snapshots are drawn on: below one another, or in place on a whole screen that is given back."""
+"""Terminal for snapshots: one below the other, or in place on a full screen that is restored afterwards."""
 
 from __future__ import annotations
 
@@ -16,43 +16,43 @@ from rich.segment import Segment
 from rich.style import Style
 
 WIDTH = 100
-"""How wide a table may be where no terminal says it."""
+"""Width of tables without a terminal."""
 
 
 class _Console(Console):
     def on_broken_pipe(self) -> None:
-        raise  # noqa: PLE0704  (it is called where that is handled: nobody reading any more is no failure here)
+        raise  # noqa: PLE0704  (called in an except block; `main` handles it)
 
 
 def console(stream: TextIO) -> Console:
-    """Draws on `stream`, without colours where the user asks for none (no-color.org)."""
+    """Return a console on `stream`, without colors if the user disables them (no-color.org)."""
     width = None if stream.isatty() else shutil.get_terminal_size((WIDTH, 40)).columns
     return _Console(file=stream, width=width, color_system=None if os.environ.get("NO_COLOR") else "auto")
 
 
 @contextmanager
-def whole_screen(to: Console) -> Iterator[Callable[[RenderableType], None]]:
-    """Within the block the terminal belongs to what the function that it gives is called with.
+def full_screen(to: Console) -> Iterator[Callable[[RenderableType], None]]:
+    """Switch to the terminal's alternate screen within the block; yield the function that draws on it.
 
-    SIGTERM and a closed terminal leave the block by SystemExit, so that the terminal is restored then, too.
+    SIGTERM and a closed terminal leave the block by SystemExit, so that the terminal is restored.
     """
-    handlers = {number: signal.signal(number, _leave) for number in _endings()}
-    with _keys_unseen():
+    handlers = {number: signal.signal(number, _exit) for number in _end_signals()}
+    with _hidden_keys():
         to.set_alt_screen(True)
         to.show_cursor(False)
         try:
-            yield lambda shown: _redraw(to, shown)
+            yield lambda content: _redraw(to, content)
         finally:
-            with suppress(OSError):  # a terminal that was closed
+            with suppress(OSError):  # the terminal was closed
                 to.show_cursor(True)
                 to.set_alt_screen(False)
             for number, handler in handlers.items():
                 signal.signal(number, handler)
 
 
-def _redraw(to: Console, shown: RenderableType) -> None:
-    """Draws over what was there; what is below the terminal's end is told as missing."""
-    lines, rows = to.render_lines(shown), to.height
+def _redraw(to: Console, content: RenderableType) -> None:
+    """Draw over the previous content; report lines below the end of the terminal as hidden."""
+    lines, rows = to.render_lines(content), to.height
     if len(lines) > rows:
         hidden = len(lines) - rows + 1
         lines[rows - 1 :] = [[Segment(f"… {hidden} more lines: a taller terminal shows them", Style(dim=True))]]
@@ -60,27 +60,27 @@ def _redraw(to: Console, shown: RenderableType) -> None:
 
 
 @contextmanager
-def _keys_unseen() -> Iterator[None]:
-    """Keeps keys that are pressed from being written over the screen, and from reaching the shell afterwards."""
+def _hidden_keys() -> Iterator[None]:
+    """Hide typed keys within the block, and discard them at its end."""
     if os.name == "nt" or not sys.stdin.isatty():
         yield
         return
     import termios
 
-    before = termios.tcgetattr(sys.stdin)
-    quiet = list(before)
+    previous = termios.tcgetattr(sys.stdin)
+    quiet = list(previous)
     quiet[3] &= ~termios.ECHO
     termios.tcsetattr(sys.stdin, termios.TCSANOW, quiet)
     try:
         yield
     finally:
-        with suppress(termios.error):  # a terminal that was closed
-            termios.tcsetattr(sys.stdin, termios.TCSAFLUSH, before)
+        with suppress(termios.error):  # the terminal was closed
+            termios.tcsetattr(sys.stdin, termios.TCSAFLUSH, previous)
 
 
-def _endings() -> list[signal.Signals]:
+def _end_signals() -> list[signal.Signals]:
     return [signal.SIGTERM] if os.name == "nt" else [signal.SIGTERM, signal.SIGHUP]
 
 
-def _leave(number: int, _frame: FrameType | None) -> None:
+def _exit(number: int, _frame: FrameType | None) -> None:
     raise SystemExit(128 + number)

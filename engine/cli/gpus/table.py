@@ -1,33 +1,33 @@
-"""A snapshot as a table for people."""
+"""Table of a snapshot for people."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from textwrap import shorten
 
-from rich.console import Console, ConsoleOptions, RenderResult
+from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.padding import Padding
 from rich.segment import Segment
 from rich.text import Text
 
 from engine.cli.gpus.details import gpu_details, topology
 from engine.cli.gpus.layout import GAP, Column, line, table
-from engine.cli.gpus.numbers import gpu_numbers
-from engine.cli.gpus.processes import processes
-from engine.cli.gpus.remarks import clock, remarks
-from engine.contract.devices import Gpu, Snapshot
+from engine.cli.gpus.remarks import clock, gpu_numbers, remarks
+from engine.contract.devices import Gpu, GpuProcess, Snapshot
 from engine.gpus.quantities import GIB
-from engine.system.format import NOT_KNOWN
+from engine.system.format import NOT_KNOWN, duration, size
 from engine.system.plain_text import escaped
 
-LONGEST_CPU_NAME = 24
-"""A processor's name makes the column of names no wider than this; some have fifty characters."""
+MAX_CPU_NAME = 24
+"""Maximum width of the names column due to the processor's name."""
+_PROCESS_TYPES = {"compute": "C", "graphics": "G", "both": "C+G"}
+"""Types in the notation of nvidia-smi."""
 
 
 class View:
-    """All devices, who uses the GPUs, and why something is missing; `details` adds all that is known of each GPU.
+    """View of all devices, the processes on GPUs, and the reason if something is missing; `details` adds all readings.
 
-    As wide as the terminal, which 60 characters suffice for.
+    It fills the width of the terminal, at least 60 characters.
     """
 
     def __init__(self, snapshot: Snapshot, *, details: bool = False) -> None:
@@ -44,19 +44,19 @@ class View:
             for gpu in snapshot.gpus:
                 yield from gpu_details(gpu, numbers, width)
             yield from topology(snapshot, numbers, width)
-        yield from processes(snapshot, numbers, width)
+        yield from _processes(snapshot, numbers, width)
         if snapshot.nvml.message:
             yield Text()
             yield Text(escaped(snapshot.nvml.message), "" if snapshot.nvml.status == "ok" else "yellow")
 
 
 def gib_of(used: int | None, total: int | None) -> str | None:
-    """ "41.2 / 140.4 GiB"; None where neither is known."""
+    """Return text such as "41.2 / 140.4 GiB", or None if both are unknown."""
     if used is None and total is None:
         return None
     amount = NOT_KNOWN if used is None else f"{used / GIB:.1f}"
-    whole = "" if total is None else f"{total / GIB:.1f}"
-    return f"{amount.rjust(len(whole))}{f' / {whole}' if whole else ''} GiB"
+    limit = "" if total is None else f"{total / GIB:.1f}"
+    return f"{amount.rjust(len(limit))}{f' / {limit}' if limit else ''} GiB"
 
 
 def _title(snapshot: Snapshot) -> str:
@@ -68,7 +68,7 @@ def _title(snapshot: Snapshot) -> str:
 
 
 def _devices(snapshot: Snapshot, numbers: Mapping[str, str], console: Console, options: ConsoleOptions) -> RenderResult:
-    """A row for each GPU, with what it gives cause for below it, and one for the CPU."""
+    """Yield a row for each GPU with its remarks below it, and one for the CPU."""
     head, *rows = console.render_lines(table(_columns(snapshot, numbers), options.max_width), options, pad=False)
     yield from (*head, Segment.line())
     for gpu, row in zip(snapshot.gpus, rows, strict=False):
@@ -82,21 +82,21 @@ def _devices(snapshot: Snapshot, numbers: Mapping[str, str], console: Console, o
 
 
 def _columns(snapshot: Snapshot, numbers: Mapping[str, str]) -> list[Column]:
-    """The table's columns, the more dispensable the further to the right; the CPU is the last row."""
+    """Return the columns, the least important ones last; the CPU is the last row."""
     gpus, cpu = snapshot.gpus, snapshot.cpu
     orders_differ = any(gpu.cuda_index not in (None, gpu.nvml_index) for gpu in gpus)
     loads = [*(gpu.utilization_percent for gpu in gpus), cpu.load_percent]
     temperatures = [*(gpu.temperature_c for gpu in gpus), cpu.temperature_c]
     names = [*map(_name, gpus)]
     cpu_name = f"{len(cpu.core_load_percent)} cores, {cpu.name}"
-    names.append(shorten(cpu_name, max(LONGEST_CPU_NAME, *map(len, names)), placeholder=" …") if names else cpu_name)
-    held = [*((gpu.memory_used_bytes, gpu.memory_total_bytes) for gpu in gpus)]
-    held += [(cpu.memory_used_bytes, cpu.memory_total_bytes)]
+    names.append(shorten(cpu_name, max(MAX_CPU_NAME, *map(len, names)), placeholder=" …") if names else cpu_name)
+    memory = [*((gpu.memory_used_bytes, gpu.memory_total_bytes) for gpu in gpus)]
+    memory += [(cpu.memory_used_bytes, cpu.memory_total_bytes)]
     return [
         Column("GPU", [*(numbers[gpu.uuid] for gpu in gpus), "CPU"]),
         Column("Name", names, name=True),
-        Column("Use", [_rounded(load, "%", 3) for load in loads], [_share(load, 100) for load in loads]),
-        Column("Memory", [gib_of(*pair) for pair in held], [_share(*pair) for pair in held]),
+        Column("Use", [_rounded(load, "%", 3) for load in loads], [_fraction(load, 100) for load in loads]),
+        Column("Memory", [gib_of(*pair) for pair in memory], [_fraction(*pair) for pair in memory]),
         Column("Temp", [_rounded(value, "°C", 2) for value in temperatures]),
         Column("Power", [*(_power(gpu) for gpu in gpus), ""]),
         Column("NVML", [*(str(gpu.nvml_index) for gpu in gpus), ""] if orders_differ else []),
@@ -111,9 +111,9 @@ def _name(gpu: Gpu) -> str:
     return gpu.name.removeprefix("NVIDIA ")
 
 
-def _rounded(value: float | None, unit: str, figures: int) -> str | None:
-    """As wide with few figures as with many, so that nothing moves when the table is drawn again."""
-    return None if value is None else f"{value:{figures}.0f} {unit}"
+def _rounded(value: float | None, unit: str, digits: int) -> str | None:
+    """Format a number in a constant width, so that the table doesn't move when it is redrawn."""
+    return None if value is None else f"{value:{digits}.0f} {unit}"
 
 
 def _power(gpu: Gpu) -> str | None:
@@ -123,5 +123,42 @@ def _power(gpu: Gpu) -> str | None:
     return f"{gpu.power_w:{max(3, len(limit))}.0f}{f' / {limit}' if limit else ''} W"
 
 
-def _share(used: float | None, total: float | None) -> float | None:
+def _fraction(used: float | None, total: float | None) -> float | None:
     return None if used is None or not total else used / total
+
+
+def _processes(snapshot: Snapshot, numbers: Mapping[str, str], width: int) -> Iterator[RenderableType]:
+    """Yield an empty line and a row for each process on each GPU; nothing if there is none."""
+    rows = [(numbers[gpu.uuid], process) for gpu in snapshot.gpus for process in gpu.processes or ()]
+    if not rows:
+        return
+    columns = (
+        Column("GPU", [number for number, _ in rows]),
+        Column("PID", [str(process.pid) for _, process in rows]),
+        Column("User", [process.user for _, process in rows], name=True),
+        Column("Type", [_PROCESS_TYPES[process.kind] for _, process in rows], name=True),
+        Column("Memory", [_size(process.memory_used_bytes) for _, process in rows]),
+        Column("SM", [_percent(process.sm_percent) for _, process in rows]),
+        Column("CPU", [_percent(process.cpu_percent) for _, process in rows]),
+        Column("Host memory", [_size(process.host_memory_bytes) for _, process in rows]),
+        Column("Time", [_running(process, snapshot.time) for _, process in rows]),
+        Column("Command", [process.command or process.name for _, process in rows], name=True),
+    )
+    yield Text()
+    yield table(columns, width)
+    if snapshot.foreign_pids:
+        yield Text(
+            "This is a container: the PIDs are the host's, and nothing else is known about these processes.", "dim"
+        )
+
+
+def _running(process: GpuProcess, now: float) -> str | None:
+    return None if process.started is None else duration(now - process.started)
+
+
+def _size(count: int | None) -> str | None:
+    return None if count is None else size(count)
+
+
+def _percent(value: float | None) -> str | None:
+    return None if value is None else f"{value:3.0f} %"

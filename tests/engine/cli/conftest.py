@@ -1,4 +1,4 @@
-"""The stub of NVIDIA's library, for commands in processes of their own, and children that are asked but once."""
+"""NVML stub for commands in child processes, and cached answers of children."""
 
 from __future__ import annotations
 
@@ -17,15 +17,13 @@ from tests.support.nvml_stub import NvmlStub
 
 @pytest.fixture
 def nvml_stub(compiled_stub: NvmlStub, tmp_path: Path) -> NvmlStub:
-    """The stub with a profile of this test's own."""
+    """Return the stub with a profile of this test."""
     return NvmlStub(compiled_stub.folder, tmp_path / "profile")
 
 
 @pytest.fixture(scope="module")
-def asked_once() -> Iterator[None]:
-    """Within this process the machine, and a folder in one way, are asked of a real child once for all tests of a
-    file.
-    """
+def cached_children() -> Iterator[None]:
+    """Cache the machine's snapshot and the inspections of folders for all tests of a module."""
     inspect = children.inspect
     reports: dict[tuple[str, ...], DatasetReport] = {}
 

@@ -1,4 +1,4 @@
-"""Snapshots of machines that no test has at hand."""
+"""Snapshots of machines with GPUs."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ NOON = 1_750_000_000.0
 
 
 def gpu(index: int, **values: Any) -> Gpu:
-    """A GPU that tells nothing but what is given."""
+    """Return a GPU with only the given values."""
     return Gpu(**({"uuid": f"GPU-{index}", "name": "NVIDIA H200", "nvml_index": index} | values))
 
 
 def busy_gpu(index: int, **changes: Any) -> Gpu:
-    """A GPU at work that tells what the table has columns for."""
+    """Return a GPU with values for every column of the table."""
     values: dict[str, Any] = {
         "cuda_index": index,
         "pci_bus_id": f"00000000:{index + 10:02X}:00.0",
@@ -51,8 +51,8 @@ def busy_gpu(index: int, **changes: Any) -> Gpu:
     return gpu(index, **(values | changes))
 
 
-def telling_gpu(index: int, **changes: Any) -> Gpu:
-    """A GPU that tells all there is."""
+def full_gpu(index: int, **changes: Any) -> Gpu:
+    """Return a GPU with all values."""
     values: dict[str, Any] = {
         "memory_busy_percent": 31.0,
         "sm_active_percent": 75.0,
@@ -99,13 +99,13 @@ def telling_gpu(index: int, **changes: Any) -> Gpu:
 
 
 def instance(parent: Gpu, number: int, **values: Any) -> Gpu:
-    """A MIG instance of `parent`."""
+    """Return a MIG instance of `parent`."""
     mig = Mig(parent_uuid=parent.uuid, gpu_instance=number, compute_instance=0, profile="1g.18gb")
     return Gpu(uuid=f"MIG-{parent.uuid}-{number}", name=parent.name, nvml_index=parent.nvml_index, mig=mig, **values)
 
 
 def machine(*gpus: Gpu, **changes: Any) -> Snapshot:
-    """A host with `gpus`."""
+    """Return the snapshot of a host with `gpus`."""
     cpu = Cpu(
         name="AMD EPYC 9654 96-Core Processor",
         core_load_percent=(10.0, 30.0),
@@ -124,7 +124,7 @@ def machine(*gpus: Gpu, **changes: Any) -> Snapshot:
 
 
 def two_halves(count: int = 4) -> Topology:
-    """Four GPUs, or `count`, in pairs, with NVLinks within a pair and the processors in between."""
+    """Return the topology of `count` GPUs in pairs, with NVLinks within a pair and processors in between."""
     linked = {(one, one + 1) for one in range(0, count, 2)}
     pairs = tuple(
         GpuPair(

@@ -1,4 +1,4 @@
-"""Runs the real command in a process of its own."""
+"""Runs of the real command in a child process."""
 
 from __future__ import annotations
 

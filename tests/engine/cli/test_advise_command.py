@@ -15,16 +15,16 @@ from tests.engine.cli.terminal import footplate
 SMALL = (str(paths.sample_dataset()), "--model", "mnist_cnn", "--image-size", "28", "--devices", "cpu,cpu")
 
 
-def test_that_all_that_is_wrong_is_told_at_its_flag_but_the_strategy_is_the_advisors_to_choose() -> None:
+def test_advise_reports_all_problems_but_the_strategy() -> None:
     answer = footplate("advise", *SMALL, "--batch-size", "0", "--seconds", "1", "--machines", "0", "--network", "fast")
     assert answer.code == 2
-    for flag in ("--batch-size", "--seconds", "--machines", "--network: “fast” is no network."):
+    for flag in ("--batch-size", "--seconds", "--machines", "--network: “fast” is not a network."):
         assert flag in answer.err
     assert "Single device uses one device" not in answer.err
 
 
 @pytest.mark.long
-def test_that_a_table_and_a_sentence_are_printed_and_the_job_is_written_only_when_asked(tmp_path: Path) -> None:
+def test_advise_prints_a_table_and_saves_the_job(tmp_path: Path) -> None:
     file = tmp_path / "advised.toml"
     answer = footplate("advise", *SMALL, "--seconds", "30", "--machines", "2", "--network", "1Gbit,100us")
     assert answer.code == 0, answer

@@ -1,4 +1,4 @@
-"""Bad requests: exit code 2, all of what is wrong at once, each with its flag and a remedy."""
+"""Bad requests: exit code 2, with all problems, their flags and remedies."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.engine.supervisor.supervised import make_images
 Refused = Callable[..., str]
 
 
-pytestmark = pytest.mark.usefixtures("asked_once")
+pytestmark = pytest.mark.usefixtures("cached_children")
 
 
 @pytest.fixture(scope="module")
@@ -29,8 +29,9 @@ def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def refused(capfd: pytest.CaptureFixture[str]) -> Refused:
-    """What the command and its children say of a bad request to train, within this process; checks that it is one and
-    that nothing was started.
+    """Return a function that runs a bad request of `train` and returns its standard error.
+
+    It checks the exit code, and that no run was created.
     """
 
     def ask(*words: str) -> str:
@@ -38,39 +39,39 @@ def refused(capfd: pytest.CaptureFixture[str]) -> Refused:
             code = main(["train", *words])
         except SystemExit as end:
             code = end.code
-        said = capfd.readouterr()
-        assert code == 2, said
+        stderr = capfd.readouterr()
+        assert code == 2, stderr
         assert list_runs() == []
-        assert "Traceback" not in said.err
-        return said.err
+        assert "Traceback" not in stderr.err
+        return stderr.err
 
     return ask
 
 
-def test_that_everything_wrong_is_told_at_once(refused: Refused, tmp_path: Path) -> None:
-    said = refused(
+def test_train_reports_all_problems_at_once(refused: Refused, tmp_path: Path) -> None:
+    stderr = refused(
         str(tmp_path / "nowhere"), "--epochs", "many", "--batch-size", "0", "--optmizer", "adam", "--model", "resnet81"
     )
-    assert "DATASET: There is no folder" in said
-    assert "--epochs: Epochs: 'many' is not a whole number" in said
-    assert "--batch-size:" in said
-    assert "Did you mean --optimizer?" in said
-    assert "--model: There is no model “resnet81”" in said
-    assert "is an extra argument" not in said
+    assert "DATASET: There is no folder" in stderr
+    assert "--epochs: Epochs: 'many' is not a whole number" in stderr
+    assert "--batch-size:" in stderr
+    assert "Did you mean --optimizer?" in stderr
+    assert "--model: There is no model “resnet81”" in stderr
+    assert "is an extra argument" not in stderr
 
 
-def test_that_all_that_a_strategy_cannot_do_is_told_at_once(refused: Refused, images: Path) -> None:
-    said = refused(
+def test_train_reports_all_strategy_problems(refused: Refused, images: Path) -> None:
+    stderr = refused(
         *(str(images), "--model", "resnet18", "--strategy", "ddp_pipeline", "--devices", ",".join(["cpu"] * 6)),
         *("--replicas", "4", "--accumulation", "5", "--cuts", "maxpol,relu", "--pipeline-schedule", "zbv"),
         *("--activation-checkpointing", "--resume-from", "/nowhere/last.pt", "--precision", "fp16"),
     )
-    assert "--replicas: 6 devices can't be divided among 4 equal replicas.\n  Set 2 or 3 replicas" in said
-    assert "into equal parts, which 4 replicas with 5 parts each do not allow" in said
-    assert "--cuts: ResNet-18 can't be cut at “maxpol”.\n  Did you mean “maxpool”?" in said
-    assert "--activation-checkpointing: A zero-bubble schedule" in said
-    assert "--resume-from: There is no file /nowhere/last.pt" in said
-    assert "--precision: fp16 needs a GPU" in said
+    assert "--replicas: 6 devices can't be divided among 4 equal replicas.\n  Set 2 or 3 replicas" in stderr
+    assert "into equal parts, which 4 replicas with 5 parts each do not allow" in stderr
+    assert "--cuts: ResNet-18 can't be cut at “maxpol”.\n  Did you mean “maxpool”?" in stderr
+    assert "--activation-checkpointing: A zero-bubble schedule" in stderr
+    assert "--resume-from: There is no file /nowhere/last.pt" in stderr
+    assert "--precision: fp16 needs a GPU" in stderr
 
 
 @pytest.mark.parametrize(
@@ -101,11 +102,9 @@ def test_that_all_that_a_strategy_cannot_do_is_told_at_once(refused: Refused, im
         (("IMAGES", "--job", "/nowhere.toml"), ["--job:", "can't be read"]),
     ],
 )
-def test_that_a_bad_value_is_refused_at_its_flag(
-    refused: Refused, images: Path, words: tuple[str, ...], expected: list[str]
-) -> None:
-    said = refused(*(str(images) if word == "IMAGES" else word for word in words))
-    assert all(text in said for text in expected), said
+def test_train_refuses_bad_values(refused: Refused, images: Path, words: tuple[str, ...], expected: list[str]) -> None:
+    stderr = refused(*(str(images) if word == "IMAGES" else word for word in words))
+    assert all(text in stderr for text in expected), stderr
 
 
 @pytest.mark.parametrize(
@@ -122,16 +121,16 @@ def test_that_a_bad_value_is_refused_at_its_flag(
         ("model.name = 3\ntraining.epochs = 0", ["--model:", "--epochs:"]),
     ],
 )
-def test_that_a_bad_job_file_is_refused_at_its_key(
+def test_train_refuses_bad_job_files(
     refused: Refused, images: Path, tmp_path: Path, text: str, expected: list[str]
 ) -> None:
     file = tmp_path / "job.toml"
     file.write_text(text + "\n")
-    said = refused(str(images), "--job", str(file))
-    assert all(part in said for part in expected), said
+    stderr = refused(str(images), "--job", str(file))
+    assert all(part in stderr for part in expected), stderr
 
 
-def test_that_a_model_file_runs_only_when_it_is_trusted(refused: Refused, images: Path, tmp_path: Path) -> None:
+def test_train_refuses_untrusted_model_files(refused: Refused, images: Path, tmp_path: Path) -> None:
     file = tmp_path / "net.py"
     file.write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\n")
     assert "--trust-model-file" in refused(str(images), "--model", str(file))
@@ -144,7 +143,7 @@ def folder_of(path: Path, *names: str) -> Path:
     return path
 
 
-def test_that_folders_without_a_dataset_are_refused(refused: Refused, tmp_path: Path) -> None:
+def test_train_refuses_folders_without_dataset(refused: Refused, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("no folder")
     assert "is a file, not a folder" in refused(str(tmp_path / "file"))
     assert "DATASET:" in refused(str(folder_of(tmp_path / "empty")))
@@ -155,26 +154,24 @@ def test_that_folders_without_a_dataset_are_refused(refused: Refused, tmp_path: 
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere file names are always Unicode")
-def test_that_a_folder_whose_name_is_not_utf8_is_refused_with_the_remedy(
-    refused: Refused, images: Path, tmp_path: Path
-) -> None:
+def test_train_refuses_folder_names_outside_utf8(refused: Refused, images: Path, tmp_path: Path) -> None:
     odd = os.fsdecode(os.fsencode(tmp_path) + b"/odd-\xff")
     shutil.copytree(images, odd)
-    said = refused(odd)
-    assert "DATASET:" in said
-    assert "symbolic link" in said
+    stderr = refused(odd)
+    assert "DATASET:" in stderr
+    assert "symbolic link" in stderr
 
 
-def test_that_a_class_that_only_validation_has_is_refused(refused: Refused, images: Path, tmp_path: Path) -> None:
+def test_train_refuses_classes_only_in_validation(refused: Refused, images: Path, tmp_path: Path) -> None:
     folder = shutil.copytree(images, tmp_path / "copy")
     (folder / "val" / "odd").mkdir()
     Image.new("L", (28, 28)).save(folder / "val" / "odd" / "1.png")
-    said = refused(str(folder))
-    assert "DATASET:" in said
-    assert "odd" in said
+    stderr = refused(str(folder))
+    assert "DATASET:" in stderr
+    assert "odd" in stderr
 
 
-def test_that_runs_that_cannot_be_written_are_told_with_the_remedy(images: Path, tmp_path: Path) -> None:
+def test_train_reports_an_unusable_home(images: Path, tmp_path: Path) -> None:
     (tmp_path / "taken").write_text("a file where the folder should be")
     answer = footplate("train", str(images), "--model", "mnist_cnn", FOOTPLATE_HOME=str(tmp_path / "taken"))
     assert answer.code == 2
@@ -183,7 +180,7 @@ def test_that_runs_that_cannot_be_written_are_told_with_the_remedy(images: Path,
 
 
 @pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root may write anywhere")
-def test_that_a_missing_permission_is_told_with_the_remedy(images: Path, tmp_path: Path) -> None:
+def test_train_reports_a_missing_permission(images: Path, tmp_path: Path) -> None:
     locked = tmp_path / "locked"
     locked.mkdir(mode=0o500)
     answer = footplate("train", str(images), "--model", "mnist_cnn", FOOTPLATE_HOME=str(locked))
@@ -191,7 +188,7 @@ def test_that_a_missing_permission_is_told_with_the_remedy(images: Path, tmp_pat
     assert "FOOTPLATE_HOME" in answer.err
 
 
-def test_that_an_unknown_run_is_refused_with_a_hint() -> None:
+def test_commands_refuse_unknown_runs() -> None:
     for verb in ("attach", "stop"):
         answer = footplate(verb, "nothing")
         assert answer.code == 2

@@ -14,8 +14,8 @@ from tests.engine.cli.terminal import footplate
 
 
 @pytest.fixture
-def kept(tmp_path: Path) -> CachedImages:
-    """A cache with one of two images, in use until it is closed."""
+def filled_cache(tmp_path: Path) -> CachedImages:
+    """Return an open cache of two images, one of them filled."""
     paths = [tmp_path / "set" / name for name in ("a.jpg", "b.jpg")]
     paths[0].parent.mkdir()
     for path in paths:
@@ -28,30 +28,30 @@ def kept(tmp_path: Path) -> CachedImages:
     return cache
 
 
-def test_that_what_is_kept_is_listed(kept: CachedImages, tmp_path: Path) -> None:
-    kept.close()
+def test_cache_lists_its_contents(filled_cache: CachedImages, tmp_path: Path) -> None:
+    filled_cache.close()
     answer = footplate("cache")
     assert answer.code == 0
     _, row, last = answer.out.splitlines()
     assert row.split()[:2] == [str(tmp_path / "set"), "1"]
-    assert "8 px, grey" in row
+    assert "8 px, gray" in row
     assert str(cache_space.root()) in last
     [line] = footplate("cache", "--json").out.splitlines()
-    told = json.loads(line)
-    assert (told["dataset"], told["size"], told["pictures"]) == (str(tmp_path / "set"), 8, 1)
+    values = json.loads(line)
+    assert (values["dataset"], values["size"], values["pictures"]) == (str(tmp_path / "set"), 8, 1)
 
 
-def test_that_clearing_leaves_what_is_in_use(kept: CachedImages) -> None:
+def test_cache_clear_keeps_used_images(filled_cache: CachedImages) -> None:
     answer = footplate("cache", "--clear")
     assert answer.err == "Removed 0. 1 remain, in use by runs.\n"
-    assert kept.find(0)
-    kept.close()
+    assert filled_cache.find(0)
+    filled_cache.close()
     assert footplate("cache", "--clear").err == "Removed 1.\n"
     assert cache_space.list_sets() == []
 
 
-def test_that_a_limit_stays_and_makes_room_at_once(kept: CachedImages) -> None:
-    kept.close()
+def test_cache_limit_persists_and_frees_space(filled_cache: CachedImages) -> None:
+    filled_cache.close()
     assert "at most 2.5 GiB" in footplate("cache", "--limit", "2.5").out
     assert cache_space.limit_bytes() == int(2.5 * cache_space.GIB)
     assert len(cache_space.list_sets()) == 1
@@ -60,7 +60,7 @@ def test_that_a_limit_stays_and_makes_room_at_once(kept: CachedImages) -> None:
 
 
 @pytest.mark.parametrize("limit", ["-1", "nan", "much"])
-def test_that_a_senseless_limit_is_a_bad_request(limit: str) -> None:
+def test_cache_refuses_invalid_limits(limit: str) -> None:
     answer = footplate("cache", "--limit", limit)
     assert answer.code == 2
     assert "--limit" in answer.err

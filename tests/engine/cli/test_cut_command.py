@@ -13,7 +13,7 @@ from tests.engine.cli.terminal import footplate
 
 
 @pytest.mark.long
-def test_that_the_stages_are_shown_as_a_table() -> None:
+def test_cut_prints_the_stages() -> None:
     answer = footplate("cut", "--model", "mnist_cnn", "--devices", "cpu,cpu", "--batch-size", "16")
     assert answer.code == 0, answer
     head, first, last, words = answer.out.splitlines()
@@ -28,7 +28,7 @@ def test_that_the_stages_are_shown_as_a_table() -> None:
 
 
 @pytest.mark.long
-def test_that_cuts_of_ones_own_are_shown_and_json_tells_all() -> None:
+def test_cut_prints_given_cuts_as_json() -> None:
     words = ("cut", "--model", "mnist_cnn", "--devices", "cpu,cpu,cpu", "--batch-size", "24", "--cuts", "conv1,conv2")
     answer = footplate(*words, "--json")
     assert answer.code == 0, answer
@@ -40,7 +40,7 @@ def test_that_cuts_of_ones_own_are_shown_and_json_tells_all() -> None:
 
 
 @pytest.mark.long
-def test_that_what_cannot_be_cut_is_a_bad_request() -> None:
+def test_cut_refuses_uncuttable_jobs() -> None:
     answer = footplate("cut", "--model", "mnist_cnn", "--devices", "cpu,cpu", "--cuts", "nowhere")
     assert answer.code == 2
     assert "--cuts" in answer.err
@@ -51,7 +51,7 @@ def test_that_what_cannot_be_cut_is_a_bad_request() -> None:
     assert "does not split the model into stages" in answer.err
 
 
-def test_that_a_bad_request_is_told_at_its_flag_without_measuring() -> None:
+def test_cut_refuses_bad_requests() -> None:
     answer = footplate("cut", "nowhere", "--modle", "resnet18", "--batch-size", "0")
     assert answer.code == 2
     assert "There is no flag --modle. Did you mean --model?" not in answer.out
@@ -60,9 +60,7 @@ def test_that_a_bad_request_is_told_at_its_flag_without_measuring() -> None:
     assert "DATASET: There is no folder" in answer.err
 
 
-def test_that_a_jobs_own_strategy_is_taken_and_otherwise_a_pipelines(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_cut_uses_the_jobs_strategy_or_a_pipeline(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "job.toml").write_text('[parallel]\nstrategy = "fsdp"\ndevices = ["cpu"]\n')
     for words, strategy in ((("--job", str(tmp_path / "job.toml")), "Fully sharded (FSDP)"), ((), "Pipeline")):
         assert main(["cut", "--devices", "cpu", *words]) == 2

@@ -9,7 +9,7 @@ import pytest
 
 from engine.cli import children
 from engine.cli.main import main, parser
-from engine.cli.train import judge
+from engine.cli.train import validate
 from engine.contract.dataset import DatasetReport, InspectionProgress
 from engine.contract.job import Job
 from engine.contract.problems import Choice, Problem
@@ -19,7 +19,7 @@ from tests.engine.supervisor.supervised import make_images, wait_until
 from tests.support.masks import make_masked
 from tests.support.weights_server import WeightsServer
 
-pytestmark = pytest.mark.usefixtures("asked_once")
+pytestmark = pytest.mark.usefixtures("cached_children")
 
 LITE = "timm:tf_efficientnet_lite0"
 
@@ -42,15 +42,15 @@ def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[WeightsServer]:
         yield server
 
 
-def validate(*arguments: str) -> tuple[Job, list[Problem]]:
+def job_for(*arguments: str) -> tuple[Job, list[Problem]]:
     options, options.unknown = parser().parse_known_args(["train", *arguments])
-    job, found = judge(options)
+    job, found = validate(options)
     assert job is not None
     return job, found
 
 
 def test_train_announces_the_included_model_in_one_line(images: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    job, found = validate(str(images))
+    job, found = job_for(str(images))
     assert (job.model.name, job.model.pretrained, job.recipe, found) == (LITE, True, "fine-tune", [])
     lines = capsys.readouterr().err.splitlines()
     assert [line for line in lines if line.startswith(("Model:", "Weights:"))] == [
@@ -60,7 +60,7 @@ def test_train_announces_the_included_model_in_one_line(images: Path, capsys: py
 
 
 def test_train_sets_the_encoder_of_a_default_model(masked: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    job, found = validate(str(masked))
+    job, found = job_for(str(masked))
     assert (job.task, job.model.name, job.model.encoder, job.model.pretrained) == (
         "segmentation",
         "unet",
@@ -72,21 +72,21 @@ def test_train_sets_the_encoder_of_a_default_model(masked: Path, capsys: pytest.
 
 
 def test_train_keeps_the_users_encoder(masked: Path, hub: WeightsServer, capsys: pytest.CaptureFixture[str]) -> None:
-    job, _ = validate(str(masked), "--encoder", "resnet18")
+    job, _ = job_for(str(masked), "--encoder", "resnet18")
     assert (job.model.name, job.model.encoder, job.model.pretrained) == ("unet", "resnet18", True)
     assert "Model:" not in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("arguments", [("--json",), ("--model", "mnist_cnn")])
-def test_train_announces_no_model_that_the_user_named_or_in_json(
+def test_train_announces_only_chosen_models(
     images: Path, arguments: tuple[str, ...], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    validate(str(images), *arguments)
+    job_for(str(images), *arguments)
     assert "Model:" not in capsys.readouterr().err
 
 
 def test_train_without_weights_falls_back_to_scratch_with_one_warning(images: Path) -> None:
-    job, found = validate(str(images), "--model", "resnet18")
+    job, found = job_for(str(images), "--model", "resnet18")
     assert (job.recipe, job.model.pretrained) == ("from-scratch", False)
     (warning,) = found
     assert (warning.field, warning.severity) == ("pretrained", "warning")
@@ -97,26 +97,26 @@ def test_train_without_weights_falls_back_to_scratch_with_one_warning(images: Pa
 @pytest.mark.parametrize(
     "arguments", [("--no-pretrained",), ("--recipe", "from-scratch"), ("--recipe", ""), ("--model", "mnist_cnn")]
 )
-def test_train_is_silent_about_weights_that_nobody_expects(images: Path, arguments: tuple[str, ...]) -> None:
-    job, found = validate(str(images), "--model", "resnet18", *arguments)
+def test_train_is_silent_about_unrequested_weights(images: Path, arguments: tuple[str, ...]) -> None:
+    job, found = job_for(str(images), "--model", "resnet18", *arguments)
     assert (job.model.pretrained, found) == (False, [])
 
 
 def test_train_is_silent_about_weights_of_a_job_file(images: Path, tmp_path: Path) -> None:
     file = tmp_path / "job.toml"
     file.write_text('model.name = "resnet18"\n')
-    job, found = validate(str(images), "--job", str(file))
+    job, found = job_for(str(images), "--job", str(file))
     assert (job.recipe, job.model.pretrained, found) == ("", False, [])
 
 
 def test_train_warns_of_a_chosen_recipe_that_lost_its_weights(images: Path) -> None:
-    job, found = validate(str(images), "--model", "resnet18", "--recipe", "quick-look")
+    job, found = job_for(str(images), "--model", "resnet18", "--recipe", "quick-look")
     assert (job.recipe, job.model.pretrained) == ("quick-look", False)
     assert [problem.severity for problem in found] == ["warning"]
 
 
 def test_train_uses_reachable_weights_and_asks_once(images: Path, hub: WeightsServer) -> None:
-    job, found = validate(str(images), "--model", "timm:test_resnet")
+    job, found = job_for(str(images), "--model", "timm:test_resnet")
     assert (job.recipe, job.model.pretrained, found) == ("fine-tune", True, [])
     assert hub.asked == ["HEAD /"]
 
@@ -131,14 +131,14 @@ def test_train_asks_the_server_while_the_folder_is_inspected(
         return inspect(job, on_progress)
 
     monkeypatch.setattr(children, "inspect", waiting)
-    assert validate(str(images), "--model", "timm:test_resnet")[0].model.pretrained
+    assert job_for(str(images), "--model", "timm:test_resnet")[0].model.pretrained
     assert len(hub.asked) == 1
 
 
-def test_train_takes_the_best_model_of_a_gpu_whose_weights_are_here(
+def test_train_chooses_the_best_model_on_a_gpu(
     masked: Path, hub: WeightsServer, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    job, _ = validate(str(masked), "--devices", "workstation:GPU-1")
+    job, _ = job_for(str(masked), "--devices", "workstation:GPU-1")
     assert (job.model.name, job.model.encoder, job.model.pretrained) == ("unet", "resnet50", True)
     assert "Model: U-Net on ResNet-50, whose weights can be downloaded from 127.0.0.1:" in capsys.readouterr().err
 
@@ -151,7 +151,7 @@ OFFLINE = ("--model", "resnet18", "--epochs", "1")
     [("train",), ("advise",), ("find-lr",), ("find-batch",), ("cut",), ("torchrun",), ("submit", "--print")],
     ids=lambda command: command[0],
 )
-def test_explicit_weights_that_cannot_be_had_are_refused(
+def test_commands_refuse_unavailable_explicit_weights(
     command: tuple[str, ...], images: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main([*command, str(images), *OFFLINE, "--pretrained"]) == 2
@@ -161,9 +161,7 @@ def test_explicit_weights_that_cannot_be_had_are_refused(
     assert list_runs() == []
 
 
-def test_a_search_with_explicit_weights_that_cannot_be_had_is_refused(
-    images: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_search_refuses_unavailable_explicit_weights(images: Path, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = (
         "--dataset",
         str(images),
@@ -183,14 +181,14 @@ def test_a_search_with_explicit_weights_that_cannot_be_had_is_refused(
     [("torchrun", "--strategy", "ddp", "--devices", "cpu,cpu"), ("submit", "--print")],
     ids=lambda command: command[0],
 )
-def test_lost_weights_are_reported_once_by_commands_that_train_elsewhere(
+def test_launchers_warn_once_of_unavailable_weights(
     command: tuple[str, ...], images: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main([*command, str(images), *OFFLINE]) == 0
     assert capsys.readouterr().err.count("warning: --pretrained: ResNet-18 starts from random weights") == 1
 
 
-def test_a_training_without_its_weights_ends_with_0_and_one_warning(images: Path) -> None:
+def test_train_without_weights_warns_once(images: Path) -> None:
     answer = footplate(
         *("train", str(images), "--model", "squeezenet1_1", "--epochs", "1", "--image-size", "32", "--start", "at_once")
     )
@@ -200,7 +198,7 @@ def test_a_training_without_its_weights_ends_with_0_and_one_warning(images: Path
 
 
 @pytest.mark.long
-def test_a_training_of_a_folder_alone_ends_with_0_and_names_its_model_once(images: Path) -> None:
+def test_train_of_a_folder_names_its_model_once(images: Path) -> None:
     answer = footplate("train", str(images), "--epochs", "1", "--image-size", "32", "--start", "at_once")
     assert answer.code == 0, answer
     assert answer.err.count("Model: EfficientNet-Lite0 (included weights)") == 1

@@ -1,11 +1,11 @@
-"""What ``--devices`` takes, and how tables are set."""
+"""Values of ``--devices``, and tables."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from engine.cli.arguments import needs_gpus, resolve_devices
-from engine.cli.table import table
+from engine.cli.terminal import table
 from engine.contract.devices import Cpu, Gpu, Nvml, Snapshot
 
 A, B = "GPU-aaaa", "GPU-bbbb"
@@ -22,20 +22,20 @@ MACHINE = Snapshot(
 )
 
 
-def test_that_indices_are_cudas_and_not_nvmls() -> None:
+def test_devices_resolves_cuda_indices() -> None:
     values: dict[str, Any] = {"devices": ["0", "1", "GPU-cccc"]}
     assert needs_gpus(values)
     assert resolve_devices(values, MACHINE) == []
     assert values["devices"] == [B, A, "GPU-cccc"]
 
 
-def test_that_an_index_that_cuda_does_not_know_is_told_with_those_it_knows() -> None:
+def test_devices_reports_unknown_cuda_indices() -> None:
     values: dict[str, Any] = {"devices": ["2", "1"]}
     problems = resolve_devices(values, MACHINE)
     assert [str(problem) for problem in problems] == ["CUDA finds no GPU 2 on this machine. Available: 0, 1."]
 
 
-def test_that_the_cpu_needs_no_look_at_the_gpus() -> None:
+def test_devices_cpu_needs_no_gpus() -> None:
     assert not needs_gpus({"devices": ["cpu", "cpu"]})
     assert not needs_gpus({})
 

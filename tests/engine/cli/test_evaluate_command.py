@@ -17,7 +17,7 @@ from tests.support.trained_runs import make_colours, train
 from tests.support.worker_group import Forker
 
 
-def test_that_a_model_is_evaluated_on_a_folder_and_the_result_printed_and_kept(forker: Forker, tmp_path: Path) -> None:
+def test_evaluate_prints_and_saves_the_result(forker: Forker, tmp_path: Path) -> None:
     run = train(forker, tmp_path, "classification").run
     folder = make_colours(tmp_path / "other", {"test": 3})
     broken = folder / "test" / "red" / "=broken.png"
@@ -32,19 +32,19 @@ def test_that_a_model_is_evaluated_on_a_folder_and_the_result_printed_and_kept(f
     assert [skipped.path for skipped in evaluation.skipped] == ["test/red/=broken.png"]
     assert "Skipping test/red/=broken.png" in answer.err
     assert re.search(rf"^Top-1 accuracy +{100 * evaluation.measures['top1'].value:.1f} % ", answer.out, re.MULTILINE)
-    assert answer.out.rstrip().endswith(f"Kept in {kept.folder}.")
+    assert answer.out.rstrip().endswith(f"Saved in {kept.folder}.")
     with table.open(newline="") as stream:
         rows = list(csv.DictReader(stream))
     assert float(next(row["value"] for row in rows if row["measure"] == "auc")) == evaluation.measures["auc"].value
     assert {row["class"] for row in rows} == {"", "blue", "green", "red"}
 
     other = shutil.copytree(kept.folder, tmp_path / "kept")
-    lines = list(evaluate._compared(compare(kept, kept._replace(folder=other))))
+    lines = list(evaluate.comparison_lines(compare(kept, kept._replace(folder=other))))
     assert lines[-1].endswith("p = 1 (McNemar's exact test).")
     assert any(line.startswith("Top-1 accuracy") and "+0.0 %" in line for line in lines)
 
 
 @pytest.mark.parametrize(("one", "other", "p"), [(0, 0, 1.0), (5, 5, 1.0), (1, 9, 0.021484375), (0, 10, 0.001953125)])
-def test_that_mcnemars_test_is_the_exact_binomial_one(one: int, other: int, p: float) -> None:
+def test_mcnemar_is_the_exact_binomial_test(one: int, other: int, p: float) -> None:
     assert mcnemar_test(one, other).p == pytest.approx(p, rel=1e-9)
     assert mcnemar_test(other, one).p == pytest.approx(p, rel=1e-9)

@@ -1,6 +1,4 @@
-"""A run of every task in a terminal: its model is evaluated, asked for predictions, explained, reviewed, and
-converted.
-"""
+"""Runs of every task: evaluated, predicted with, explained, reviewed and converted in the terminal."""
 
 from __future__ import annotations
 
@@ -18,30 +16,30 @@ from tests.support.worker_group import Forker
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
 
-BESIDE = {"masks", "edges", "labels", "SegmentationClass"}
-"""Folders of what is drawn for images."""
+ANNOTATIONS = {"masks", "edges", "labels", "SegmentationClass"}
+"""Folders of annotation images."""
 
 
 def source_of(dataset: Path, task: str) -> Path:
-    """Something of the dataset to predict for: an image, a cloud, or all of it, for a task of one's own."""
+    """Return an image, a cloud, or the dataset of a custom task to predict for."""
     if task == "custom":
         return dataset
     files = (file for file in sorted(dataset.rglob("*")) if file.suffix in (".png", ".jpg", ".ply"))
-    return next(file for file in files if not BESIDE & set(file.parts))
+    return next(file for file in files if not ANNOTATIONS & set(file.parts))
 
 
 @pytest.mark.parametrize("task", list(DATASETS))
-def test_that_every_task_is_served_by_every_command(task: str, forker: Forker, tmp_path: Path) -> None:
+def test_commands_serve_every_task(task: str, forker: Forker, tmp_path: Path) -> None:
     agreed(COUNTING)
-    of = train(forker, tmp_path, task)
-    run, source = str(of.run.path), source_of(Path(of.job.data.dataset), task)
+    trained = train(forker, tmp_path, task)
+    run, source = str(trained.run.path), source_of(Path(trained.job.data.dataset), task)
     last = ("--checkpoint", "last")
 
     answer = footplate("evaluate", run, *last)
     assert answer.code == 0, answer.err
-    (kept,) = evaluations_of(of.run.path)
-    measured = {name: interval.value for name, interval in kept.evaluation.measures.items()}
-    assert {name: measured[name] for name in of.measures} == pytest.approx(of.measures, abs=1e-5)
+    (saved,) = evaluations_of(trained.run.path)
+    measured = {name: interval.value for name, interval in saved.evaluation.measures.items()}
+    assert {name: measured[name] for name in trained.measures} == pytest.approx(trained.measures, abs=1e-5)
 
     answer = footplate("predict", run, str(source), *last, "--out", str(tmp_path / "predicted"))
     assert answer.code == 0, answer.err

@@ -1,4 +1,4 @@
-"""``footplate export``: what leaves the machine, and what must not."""
+"""``footplate export``: contents, privacy and failures."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def user_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def run(user_home: Path) -> RunFolder:
-    """A run with everything that a run's folder may hold, and some that it should not."""
+    """Return a run with all files that its folder may hold, and some that must not be exported."""
     job = Job.from_fields(dataset=str(user_home / "images"), model="mnist_cnn", name="first try")
     made = create_run(job)
     events: tuple[AnyEvent, ...] = (
@@ -59,15 +59,13 @@ def run(user_home: Path) -> RunFolder:
     return made
 
 
-TOLD = ["doctor.txt", "events.jsonl", "job.toml", "notes.json", "supervisor.log", "worker-0.log"]
+EXPORTED = ["doctor.txt", "events.jsonl", "job.toml", "notes.json", "supervisor.log", "worker-0.log"]
 
 
-def test_that_a_folder_holds_what_a_bug_report_needs_and_nothing_private(
-    run: RunFolder, user_home: Path, tmp_path: Path
-) -> None:
+def test_export_folder_contains_nothing_private(run: RunFolder, user_home: Path, tmp_path: Path) -> None:
     target = tmp_path / "report"
-    assert export_folder(run, target, TEXTS) == TOLD
-    assert sorted(path.name for path in target.iterdir()) == TOLD
+    assert export_folder(run, target, TEXTS) == EXPORTED
+    assert sorted(path.name for path in target.iterdir()) == EXPORTED
     together = b"".join(path.read_bytes() for path in target.iterdir())
     assert str(user_home).encode() not in together
     assert b"secret-token" not in together
@@ -76,31 +74,29 @@ def test_that_a_folder_holds_what_a_bug_report_needs_and_nothing_private(
     assert [event.n for event in RunFolder(target).events()] == [1, 2, 3, 4, 5, 6]
 
 
-def test_that_a_zip_holds_the_same_in_a_folder_of_its_own(run: RunFolder, user_home: Path, tmp_path: Path) -> None:
+def test_export_zip_contains_one_folder(run: RunFolder, user_home: Path, tmp_path: Path) -> None:
     target = tmp_path / "report.zip"
-    assert export_zip(run, target, TEXTS) == TOLD
+    assert export_zip(run, target, TEXTS) == EXPORTED
     with zipfile.ZipFile(target) as archive:
-        assert sorted(archive.namelist()) == [f"{run.run_id}/{name}" for name in TOLD]
+        assert sorted(archive.namelist()) == [f"{run.run_id}/{name}" for name in EXPORTED]
         assert all(str(user_home).encode() not in archive.read(name) for name in archive.namelist())
 
 
 @pytest.mark.parametrize("kind", ["folder", "zip"])
-def test_that_texts_beside_the_run_do_not_tell_where_the_user_s_home_is(
-    run: RunFolder, user_home: Path, tmp_path: Path, kind: str
-) -> None:
+def test_export_shortens_the_home_in_texts(run: RunFolder, user_home: Path, tmp_path: Path, kind: str) -> None:
     target, texts = tmp_path / "report", {"doctor.txt": f"ok    Runs: {user_home}/.footplate/runs"}
     if kind == "folder":
         export_folder(run, target, texts)
-        told = (target / "doctor.txt").read_text()
+        exported = (target / "doctor.txt").read_text()
     else:
         export_zip(run, target, texts)
         with zipfile.ZipFile(target) as archive:
-            told = archive.read(f"{run.run_id}/doctor.txt").decode()
-    assert told == "ok    Runs: ~/.footplate/runs"
+            exported = archive.read(f"{run.run_id}/doctor.txt").decode()
+    assert exported == "ok    Runs: ~/.footplate/runs"
 
 
 @pytest.mark.parametrize("kind", ["folder", "zip"])
-def test_that_checkpoints_come_along_unchanged_when_asked_for(run: RunFolder, tmp_path: Path, kind: str) -> None:
+def test_export_includes_checkpoints_on_request(run: RunFolder, tmp_path: Path, kind: str) -> None:
     target = tmp_path / "report"
     if kind == "folder":
         export_folder(run, target, {}, checkpoints=True)
@@ -123,13 +119,13 @@ def test_that_checkpoints_come_along_unchanged_when_asked_for(run: RunFolder, tm
         ("/backup{home}/images", "/backup{home}/images"),
     ],
 )
-def test_that_only_paths_that_begin_in_the_home_are_shortened(user_home: Path, text: str, written: str) -> None:
+def test_without_home_shortens_only_paths_in_it(user_home: Path, text: str, written: str) -> None:
     shortened = without_home(text.format(home=user_home).encode()).decode()
     assert shortened == written.format(home=user_home)
 
 
 @pytest.mark.parametrize("export", [export_folder, export_zip])
-def test_that_what_is_there_is_never_written_over(run: RunFolder, tmp_path: Path, export: type) -> None:
+def test_export_refuses_existing_targets(run: RunFolder, tmp_path: Path, export: type) -> None:
     taken = tmp_path / "taken"
     taken.write_text("mine")
     with pytest.raises(ExportRefused, match="Choose another name"):
@@ -138,9 +134,7 @@ def test_that_what_is_there_is_never_written_over(run: RunFolder, tmp_path: Path
 
 
 @pytest.mark.parametrize("export", [export_folder, export_zip])
-def test_that_a_place_that_cannot_be_written_is_refused_and_nothing_stays(
-    run: RunFolder, tmp_path: Path, export: type
-) -> None:
+def test_export_leaves_nothing_after_a_failure(run: RunFolder, tmp_path: Path, export: type) -> None:
     run.worker_log(1).mkdir()
     unreadable = run.checkpoints / "best.pt"
     unreadable.symlink_to(tmp_path / "nowhere")  # a checkpoint that is none is passed over
@@ -150,7 +144,7 @@ def test_that_a_place_that_cannot_be_written_is_refused_and_nothing_stays(
     assert set(tmp_path.iterdir()) == before
 
 
-def test_that_a_zip_is_replaced_where_that_is_asked_for(run: RunFolder, tmp_path: Path) -> None:
+def test_export_zip_replaces_on_request(run: RunFolder, tmp_path: Path) -> None:
     taken = tmp_path / "report.zip"
     taken.write_text("before")
     assert export_zip(run, taken, {}, replace=True)
@@ -160,7 +154,7 @@ def test_that_a_zip_is_replaced_where_that_is_asked_for(run: RunFolder, tmp_path
 
 
 @pytest.mark.long
-def test_that_the_command_writes_a_zip_with_the_doctors_findings(run: RunFolder, tmp_path: Path) -> None:
+def test_export_writes_a_zip_with_doctors_findings(run: RunFolder, tmp_path: Path) -> None:
     target = tmp_path / "report.zip"
     answer = footplate("export", "first try", "--zip", str(target))
     assert answer.code == 0, answer.err
@@ -173,14 +167,14 @@ def test_that_the_command_writes_a_zip_with_the_doctors_findings(run: RunFolder,
     assert "already exists" in again.err
 
 
-def test_that_a_run_that_is_not_there_is_named() -> None:
+def test_export_refuses_unknown_runs() -> None:
     answer = footplate("export", "nothing")
     assert answer.code == 2
     assert "no run “nothing”" in answer.err
 
 
 @pytest.mark.long
-def test_that_a_missing_tensorboard_is_told_with_how_to_install_it(run: RunFolder, tmp_path: Path) -> None:
+def test_export_reports_a_missing_tensorboard(run: RunFolder, tmp_path: Path) -> None:
     without = tmp_path / "modules"
     without.mkdir()
     (without / "tensorboard.py").write_text("raise ModuleNotFoundError(name='tensorboard')")
@@ -190,7 +184,7 @@ def test_that_a_missing_tensorboard_is_told_with_how_to_install_it(run: RunFolde
     assert not (tmp_path / "board").exists()
 
 
-def test_that_tensorboard_reads_the_figures_of_a_run(run: RunFolder, tmp_path: Path) -> None:
+def test_export_writes_tensorboard_scalars(run: RunFolder, tmp_path: Path) -> None:
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     answer = footplate("export", run.run_id, "--tensorboard", str(tmp_path / "board"))
@@ -205,9 +199,7 @@ def test_that_tensorboard_reads_the_figures_of_a_run(run: RunFolder, tmp_path: P
     assert os.listdir(tmp_path / "board") == [run.run_id]
 
 
-def test_that_evaluations_go_with_it_without_the_samples_that_they_name(
-    run: RunFolder, user_home: Path, tmp_path: Path
-) -> None:
+def test_export_includes_evaluations_without_samples(run: RunFolder, user_home: Path, tmp_path: Path) -> None:
     kept = run.path / "evaluations" / "20261124-130000-val"
     kept.mkdir(parents=True)
     (kept / "evaluation.json").write_text(f'{{"dataset": "{user_home}/images"}}')
@@ -215,5 +207,5 @@ def test_that_evaluations_go_with_it_without_the_samples_that_they_name(
     (run.path / "evaluations" / "elsewhere").symlink_to(kept)
     name = "evaluations/20261124-130000-val/evaluation.json"
     target = tmp_path / "exported"
-    assert sorted(set(export_folder(run, target, TEXTS)) - set(TOLD)) == [name]
+    assert sorted(set(export_folder(run, target, TEXTS)) - set(EXPORTED)) == [name]
     assert (target / name).read_text() == '{"dataset": "~/images"}'

@@ -1,4 +1,4 @@
-"""What a terminal says of weights that are being fetched."""
+"""Progress of a download of weights in the terminal."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Terminal(io.StringIO):
         return True
 
 
-def test_that_the_line_at_the_bottom_tells_how_far_it_is_and_how_long_it_takes_yet() -> None:
+def test_progress_shows_the_download_of_weights() -> None:
     out, line = io.StringIO(), Terminal()
     progress = Progress(RunFolder(Path("/runs/a-run")), out, line)
     progress.show(PhaseChanged(phase="fetching", detail="the pretrained weights of a from b"))

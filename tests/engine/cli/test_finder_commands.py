@@ -16,7 +16,7 @@ SMALL = (str(paths.sample_dataset()), "--model", "mnist_cnn", "--image-size", "2
 
 
 @pytest.mark.long
-def test_that_a_learning_rate_is_printed_with_its_curve_and_json_gives_all_points() -> None:
+def test_find_lr_prints_curve_and_json() -> None:
     answer = footplate("find-lr", *SMALL)
     assert answer.code == 0, answer
     assert "Suggested learning rate: 0.0" in answer.out
@@ -31,7 +31,7 @@ def test_that_a_learning_rate_is_printed_with_its_curve_and_json_gives_all_point
 
 
 @pytest.mark.parametrize("command", ["find-lr", "find-batch"])
-def test_that_a_bad_request_is_told_at_its_flag_without_training(command: str) -> None:
+def test_finders_refuse_bad_requests(command: str) -> None:
     answer = footplate(command, "nowhere", "--modle", "resnet18", "--batch-size", "0")
     assert answer.code == 2
     assert "Did you mean --model?" in answer.err
@@ -39,7 +39,7 @@ def test_that_a_bad_request_is_told_at_its_flag_without_training(command: str) -
     assert "DATASET: There is no folder" in answer.err
 
 
-def test_that_the_curve_in_the_terminal_has_its_line_at_the_suggestion_and_its_ends_at_the_axis() -> None:
+def test_curve_marks_suggestion_and_axis_limits() -> None:
     points = tuple(RatePoint(10.0**power, 1.0, 2.0 - abs(power + 3) / -4) for power in range(-7, 2))
     lines = curve(points, 1e-3)
     assert lines[-1].split() == ["1e-07", "10"]

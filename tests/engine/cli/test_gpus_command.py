@@ -1,4 +1,4 @@
-"""`footplate gpus` as a process of its own, before the stub of NVIDIA's library."""
+"""``footplate gpus`` in a child process, on the NVML stub."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import msgspec
 import psutil
 import pytest
 
-from engine.cli.gpus.command import Trouble
+from engine.cli.gpus.command import NvmlReporter
 from engine.contract.devices import Nvml, Snapshot
 from engine.gpus.sentences import ASKING, not_answering
 from tests.engine.cli.terminal import command, footplate
@@ -29,7 +29,7 @@ Start = Callable[..., subprocess.Popen[str]]
 
 @pytest.fixture
 def start() -> Iterator[Start]:
-    """Starts `footplate gpus …`; whatever still runs at the end of the test is ended."""
+    """Yield a function that starts the command; end what still runs after the test."""
     started: list[subprocess.Popen[str]] = []
 
     def begin(*words: str, **environment: str) -> subprocess.Popen[str]:
@@ -55,7 +55,7 @@ def sampler_of(process: subprocess.Popen[str]) -> psutil.Process:
     return next(child for child in psutil.Process(process.pid).children() if "engine.gpus" in child.cmdline())
 
 
-def test_that_the_table_shows_the_gpus_of_this_machine(nvml_stub: NvmlStub) -> None:
+def test_gpus_prints_a_table(nvml_stub: NvmlStub) -> None:
     nvml_stub.write([gpu_profile(0, utilization=87), gpu_profile(1)])
     answer = footplate("gpus", **nvml_stub.environment)
     assert answer.code == 0, answer.err
@@ -65,21 +65,21 @@ def test_that_the_table_shows_the_gpus_of_this_machine(nvml_stub: NvmlStub) -> N
     assert "\x1b" not in answer.out
 
 
-def test_that_a_terminal_without_our_signs_gets_the_table_all_the_same(nvml_stub: NvmlStub) -> None:
+def test_gpus_prints_a_table_without_unicode(nvml_stub: NvmlStub) -> None:
     nvml_stub.write([gpu_profile(0)])
     answer = footplate("gpus", PYTHONIOENCODING="ascii", **nvml_stub.environment)
     assert answer.code == 0, answer.err
     assert "H200" in answer.out
 
 
-def test_that_details_name_the_gpu_by_its_uuid(nvml_stub: NvmlStub) -> None:
+def test_gpus_details_contain_the_uuid(nvml_stub: NvmlStub) -> None:
     nvml_stub.write([gpu_profile(0)])
     answer = footplate("gpus", "--details", **nvml_stub.environment)
     assert uuid_of(0) in answer.out
     assert "Power               100 W of 700 W" in answer.out
 
 
-def test_that_json_is_the_samplers_snapshot(nvml_stub: NvmlStub) -> None:
+def test_gpus_json_is_the_snapshot(nvml_stub: NvmlStub) -> None:
     nvml_stub.write([gpu_profile(0), gpu_profile(1)])
     answer = footplate("gpus", "--json", **nvml_stub.environment)
     (line,) = answer.out.splitlines()
@@ -87,7 +87,7 @@ def test_that_json_is_the_samplers_snapshot(nvml_stub: NvmlStub) -> None:
     assert [gpu.uuid for gpu in snapshot.gpus] == [uuid_of(0), uuid_of(1)]
 
 
-def test_that_json_goes_on_a_line_at_a_time_until_its_reader_leaves(nvml_stub: NvmlStub, start: Start) -> None:
+def test_gpus_watch_json_ends_with_its_reader(nvml_stub: NvmlStub, start: Start) -> None:
     nvml_stub.write([gpu_profile(0)])
     process = start("--json", *QUICK, **nvml_stub.environment)
     assert process.stdout is not None
@@ -101,7 +101,7 @@ def test_that_json_goes_on_a_line_at_a_time_until_its_reader_leaves(nvml_stub: N
     process.stdout = None
 
 
-def test_that_tables_go_on_until_their_reader_leaves(nvml_stub: NvmlStub, start: Start) -> None:
+def test_gpus_watch_tables_end_with_their_reader(nvml_stub: NvmlStub, start: Start) -> None:
     nvml_stub.write([gpu_profile(0)])
     process = start(*QUICK, **nvml_stub.environment)
     assert process.stdout is not None
@@ -113,7 +113,7 @@ def test_that_tables_go_on_until_their_reader_leaves(nvml_stub: NvmlStub, start:
     process.stdout = None
 
 
-def test_that_csv_has_one_header_and_a_line_for_each_gpu(nvml_stub: NvmlStub, start: Start) -> None:
+def test_gpus_csv_has_a_header_and_a_line_per_gpu(nvml_stub: NvmlStub, start: Start) -> None:
     nvml_stub.write([gpu_profile(0, utilization=33), gpu_profile(1)])
     process = start("--csv", *QUICK, **nvml_stub.environment)
     assert process.stdout is not None
@@ -124,7 +124,7 @@ def test_that_csv_has_one_header_and_a_line_for_each_gpu(nvml_stub: NvmlStub, st
 
 
 @pytest.mark.parametrize("lost", some([0, 1, 2], everyday=[1]))
-def test_a_gpu_lost_before_the_start_is_shown(nvml_stub: NvmlStub, tmp_path: Path, lost: int) -> None:
+def test_gpus_shows_a_lost_gpu(nvml_stub: NvmlStub, tmp_path: Path, lost: int) -> None:
     trigger = tmp_path / "lost"
     trigger.touch()
     nvml_stub.write(gpu_profile(index, **({"lost_file": trigger} if index == lost else {})) for index in range(3))
@@ -139,7 +139,7 @@ def test_a_gpu_lost_before_the_start_is_shown(nvml_stub: NvmlStub, tmp_path: Pat
     assert f"GPU {lost} is lost" in footplate("doctor", **nvml_stub.environment).out
 
 
-def test_that_csv_without_gpus_says_why_beside_the_numbers(nvml_stub: NvmlStub) -> None:
+def test_gpus_csv_without_gpus_reports_the_reason(nvml_stub: NvmlStub) -> None:
     nvml_stub.write([gpu_profile(0)], init=DRIVER_NOT_LOADED)
     answer = footplate("gpus", "--csv", **nvml_stub.environment)
     assert answer.code == 0
@@ -147,27 +147,27 @@ def test_that_csv_without_gpus_says_why_beside_the_numbers(nvml_stub: NvmlStub) 
     assert "restart the computer" in answer.err
 
 
-def test_that_a_trouble_is_said_once_and_anew_after_it_was_over(capsys: pytest.CaptureFixture[str]) -> None:
-    trouble = Trouble()
+def test_nvml_reporter_reports_each_failure_once(capsys: pytest.CaptureFixture[str]) -> None:
+    trouble = NvmlReporter()
     hangs, well = [not_answering(seconds) for seconds in (5, 6)], Nvml("ok")
     for nvml in (Nvml("not_answering", ASKING), well, *hangs, well, *hangs):
-        trouble.consider(nvml)
+        trouble.report(nvml)
     assert capsys.readouterr().err.count("NVML is not answering (for 5 s)") == 2
 
 
-def test_that_a_sampler_that_is_killed_is_told(nvml_stub: NvmlStub, start: Start) -> None:
+def test_gpus_reports_a_killed_sampler(nvml_stub: NvmlStub, start: Start) -> None:
     nvml_stub.write([gpu_profile(0)])
     process = start("--json", *QUICK, **nvml_stub.environment)
     assert process.stdout is not None
     process.stdout.readline()
     sampler_of(process).kill()
-    _, said = process.communicate(timeout=120)
+    _, expected = process.communicate(timeout=120)
     assert process.returncode == 2
-    assert "the devices could not be read" in said
-    assert "signal 9" in said
+    assert "the devices could not be read" in expected
+    assert "signal 9" in expected
 
 
-def test_that_ctrl_c_ends_the_watching_and_all_below_it(nvml_stub: NvmlStub, start: Start) -> None:
+def test_gpus_watch_ends_its_children_at_ctrl_c(nvml_stub: NvmlStub, start: Start) -> None:
     nvml_stub.write([gpu_profile(0)])
     process = start(*QUICK, **nvml_stub.environment)
     assert process.stdout is not None
@@ -179,7 +179,7 @@ def test_that_ctrl_c_ends_the_watching_and_all_below_it(nvml_stub: NvmlStub, sta
     assert not sampler.is_running()
 
 
-def test_that_tables_follow_one_another_where_no_terminal_is(nvml_stub: NvmlStub, start: Start) -> None:
+def test_gpus_watch_repeats_tables_without_terminal(nvml_stub: NvmlStub, start: Start) -> None:
     nvml_stub.write([gpu_profile(0, utilization=87)])
     process = start(*QUICK, **nvml_stub.environment)
     assert process.stdout is not None
@@ -191,7 +191,7 @@ def test_that_tables_follow_one_another_where_no_terminal_is(nvml_stub: NvmlStub
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "expected"),
     [
         (("--interval", "2"), "--interval needs --watch"),
         (("--watch", "--interval", "0"), "between 0.05 and 3600 seconds"),
@@ -202,8 +202,8 @@ def test_that_tables_follow_one_another_where_no_terminal_is(nvml_stub: NvmlStub
         (("--json", "--details"), "not allowed with"),
     ],
 )
-def test_that_a_bad_request_is_told_with_what_to_do(words: tuple[str, ...], said: str) -> None:
+def test_gpus_refuses_bad_requests(words: tuple[str, ...], expected: str) -> None:
     answer = footplate("gpus", *words)
     assert answer.code == 2
-    assert said in answer.err
+    assert expected in answer.err
     assert answer.out == ""

@@ -1,4 +1,4 @@
-"""`footplate gpus --prometheus`, scraped over HTTP."""
+"""``footplate gpus --prometheus``, scraped over HTTP."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from tests.support.nvml_stub import NvmlStub, gpu_profile, uuid_of
 
 @contextmanager
 def exporter(stub: NvmlStub) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """The command, and the address that it says."""
+    """Yield the command and its address."""
     words = command("gpus", "--prometheus", "0", "--interval", "0.1")
     with subprocess.Popen(words, stderr=subprocess.PIPE, text=True, env=os.environ | stub.environment) as process:
         assert process.stderr is not None
-        said = process.stderr.readline()
+        expected = process.stderr.readline()
         try:
-            yield process, next(word for word in said.split() if word.startswith("http"))
+            yield process, next(word for word in expected.split() if word.startswith("http"))
         except BaseException:
             process.kill()
             raise
@@ -43,7 +43,7 @@ _DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
 def scrape(url: str) -> tuple[int, str, str]:
-    """Status, content type and text."""
+    """Return status, content type and text."""
     try:
         with _DIRECT.open(url, timeout=120) as answer:
             return answer.status, answer.headers["Content-Type"], answer.read().decode()
@@ -52,7 +52,7 @@ def scrape(url: str) -> tuple[int, str, str]:
             return error.code, error.headers["Content-Type"], error.read().decode()
 
 
-def test_that_a_scrape_gets_the_gpus_of_this_machine_until_ctrl_c(nvml_stub: NvmlStub) -> None:
+def test_scrape_returns_gpus_until_ctrl_c(nvml_stub: NvmlStub) -> None:
     nvml_stub.write([gpu_profile(0, utilization=87), gpu_profile(1)])
     with exporter(nvml_stub) as (_, url):
         text = ""
@@ -66,7 +66,7 @@ def test_that_a_scrape_gets_the_gpus_of_this_machine_until_ctrl_c(nvml_stub: Nvm
         assert line.endswith("} 87")
 
 
-def test_that_it_listens_on_the_loopback_address_alone(nvml_stub: NvmlStub) -> None:
+def test_metrics_listen_only_on_loopback(nvml_stub: NvmlStub) -> None:
     nvml_stub.write([gpu_profile(0)])
     with exporter(nvml_stub) as (process, _):
         listening = [
@@ -76,7 +76,7 @@ def test_that_it_listens_on_the_loopback_address_alone(nvml_stub: NvmlStub) -> N
 
 
 @pytest.mark.parametrize("path", ["/", "/metrics/", "/metrics2", "/etc/passwd", "/../metrics"])
-def test_that_other_paths_are_not_found(path: str) -> None:
+def test_scrape_of_other_paths_returns_404(path: str) -> None:
     with MetricsServer(0, 1.0) as server:
         server.put(machine(busy_gpu(0)))
         status, _, text = scrape(server.url.replace("/metrics", path))
@@ -85,14 +85,14 @@ def test_that_other_paths_are_not_found(path: str) -> None:
         assert scrape(f"{server.url}?name=x")[0] == HTTPStatus.OK
 
 
-def test_that_each_scrape_gets_the_latest_snapshot() -> None:
+def test_scrape_returns_the_latest_snapshot() -> None:
     with MetricsServer(0, 1.0) as server:
         for load in (10.0, 20.0):
             server.put(machine(busy_gpu(0, utilization_percent=load)))
             assert f"}} {load:.0f}\n" in scrape(server.url)[2]
 
 
-def test_that_a_snapshot_of_long_ago_is_not_told() -> None:
+def test_scrape_of_an_old_snapshot_returns_503() -> None:
     with MetricsServer(0, 0.0) as server:
         server.put(machine(busy_gpu(0)))
         status, kind, text = scrape(server.url)
@@ -101,7 +101,7 @@ def test_that_a_snapshot_of_long_ago_is_not_told() -> None:
         assert "version=0.0.4" not in kind
 
 
-def test_that_a_client_that_leaves_early_disturbs_no_other(capsys: pytest.CaptureFixture[str]) -> None:
+def test_metrics_survive_disconnecting_clients(capsys: pytest.CaptureFixture[str]) -> None:
     with MetricsServer(0, 1.0) as server:
         server.put(machine(*(busy_gpu(index) for index in range(8))))
         for words in (b"", b"GET /met", b"GET /metrics HTTP/1.0\r\n\r\n", b"\x00\xff nonsense\r\n\r\n"):
@@ -112,15 +112,15 @@ def test_that_a_client_that_leaves_early_disturbs_no_other(capsys: pytest.Captur
     assert capsys.readouterr().err == ""
 
 
-def test_that_a_port_that_is_taken_is_told_with_what_to_do() -> None:
+def test_metrics_report_a_used_port() -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
         answer = footplate("gpus", "--prometheus", str(port))
     assert answer.code == 2
-    assert f"port {port} is taken by another program: choose another one" in answer.err
+    assert f"port {port} is used by another program: choose another one" in answer.err
 
 
-def test_that_a_port_that_is_not_allowed_is_told_with_what_to_do() -> None:
+def test_metrics_report_a_forbidden_port() -> None:
     with suppress(PermissionError), socket.create_server(("127.0.0.1", 1)):
         pytest.skip("this user may listen on any port")
     answer = footplate("gpus", "--prometheus", "1")

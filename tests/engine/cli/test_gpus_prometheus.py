@@ -1,4 +1,4 @@
-"""Prometheus' text, read back by the rules of its format."""
+"""Prometheus' text, parsed by the rules of its format."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from engine.cli.gpus.prometheus import FAMILIES, METRICS, exposition
 from engine.contract.devices import Mig, Nvml, Snapshot
-from tests.engine.cli.machines import GIB, busy_gpu, gpu, instance, machine, telling_gpu
+from tests.engine.cli.machines import GIB, busy_gpu, full_gpu, gpu, instance, machine
 
 SAMPLE = re.compile(r"^([a-zA-Z_:][a-zA-Z0-9_:]*)\{(.*)\} (\S+)$")
 LABEL = re.compile(r'([a-zA-Z_][a-zA-Z0-9_]*)="((?:[^"\\]|\\\\|\\"|\\n)*)"(?:,|$)')
@@ -21,7 +21,7 @@ class Sample(NamedTuple):
 
 
 def scraped(snapshot: Snapshot) -> dict[str, list[Sample]]:
-    """All samples by name. Each metric has HELP and TYPE once, before its samples, which follow one another."""
+    """Return all samples by name; check that each metric has HELP and TYPE once, before its samples."""
     text = exposition(snapshot)
     assert text.endswith("\n")
     metrics: dict[str, list[Sample]] = {}
@@ -47,8 +47,8 @@ def scraped(snapshot: Snapshot) -> dict[str, list[Sample]]:
     return metrics
 
 
-def test_that_quantities_bear_dcgm_exporters_names_and_units() -> None:
-    values = {name: samples[0].value for name, samples in scraped(machine(telling_gpu(0))).items()}
+def test_exposition_has_dcgm_names_and_units() -> None:
+    values = {name: samples[0].value for name, samples in scraped(machine(full_gpu(0))).items()}
     expected = {
         "DCGM_FI_DEV_GPU_UTIL": 87, "DCGM_FI_DEV_MEM_COPY_UTIL": 31, "DCGM_FI_DEV_ENC_UTIL": 0, "DCGM_FI_DEV_DEC_UTIL": 3,
         "DCGM_FI_DEV_FB_USED": 41 * 1024, "DCGM_FI_DEV_FB_FREE": 98 * 1024, "DCGM_FI_DEV_FB_RESERVED": 512,
@@ -68,12 +68,12 @@ def test_that_quantities_bear_dcgm_exporters_names_and_units() -> None:
     assert {name: values[name] for name in expected} == pytest.approx(expected)
 
 
-def test_that_a_gpu_that_tells_all_has_every_metric() -> None:
-    told = scraped(machine(telling_gpu(0)))
+def test_exposition_contains_every_metric() -> None:
+    told = scraped(machine(full_gpu(0)))
     assert {metric.name for metric in (*METRICS, *FAMILIES)} <= set(told)
 
 
-def test_that_a_sample_bears_dcgm_exporters_labels() -> None:
+def test_exposition_has_dcgm_labels() -> None:
     (sample,) = scraped(machine(busy_gpu(1)))["DCGM_FI_DEV_GPU_UTIL"]
     assert sample.labels == {
         "gpu": "1",
@@ -86,7 +86,7 @@ def test_that_a_sample_bears_dcgm_exporters_labels() -> None:
     }
 
 
-def test_that_a_mig_instance_bears_its_gpus_labels_and_its_own() -> None:
+def test_exposition_labels_mig_instances() -> None:
     whole = busy_gpu(2)
     parts = [instance(whole, number, memory_used_bytes=GIB) for number in (1, 5)]
     shared = Mig(parent_uuid=whole.uuid, gpu_instance=5, compute_instance=1, profile="1c.2g.35gb")
@@ -98,22 +98,22 @@ def test_that_a_mig_instance_bears_its_gpus_labels_and_its_own() -> None:
     assert told[1].labels["device"] == "nvidia2"
 
 
-def test_that_what_is_not_told_is_left_out() -> None:
+def test_exposition_omits_unknown_values() -> None:
     assert not [name for name in scraped(machine(gpu(0))) if name.startswith("DCGM_")]
 
 
-def test_that_old_values_are_not_told_as_if_they_were_of_now() -> None:
-    told = scraped(machine(telling_gpu(0, lost=True), busy_gpu(1), telling_gpu(2, asleep=True)))
+def test_exposition_omits_old_values() -> None:
+    told = scraped(machine(full_gpu(0, lost=True), busy_gpu(1), full_gpu(2, asleep=True)))
     assert [sample.labels["gpu"] for sample in told["DCGM_FI_DEV_GPU_UTIL"]] == ["1"]
     assert [sample.value for sample in told["footplate_gpu_lost"]] == [1, 0, 0]
     assert [sample.value for sample in told["footplate_gpu_asleep"]] == [0, 0, 1]
-    silent = scraped(machine(telling_gpu(0), nvml=Nvml("not_answering", "NVML is not answering.")))
+    silent = scraped(machine(full_gpu(0), nvml=Nvml("not_answering", "NVML is not answering.")))
     assert silent["footplate_nvml_up"][0].value == 0
     assert not [name for name in silent if name.startswith(("DCGM_", "footplate_gpu"))]
 
 
-def test_that_each_reason_and_each_link_is_a_series_of_its_own() -> None:
-    told = scraped(machine(telling_gpu(0, throttled=("power_cap", "thermal"))))
+def test_exposition_has_a_series_per_reason_and_link() -> None:
+    told = scraped(machine(full_gpu(0, throttled=("power_cap", "thermal"))))
     reasons = {sample.labels["reason"]: sample.value for sample in told["footplate_gpu_throttled"]}
     assert len(reasons) == 9
     assert {reason for reason, value in reasons.items() if value} == {"power_cap", "thermal"}
@@ -121,11 +121,11 @@ def test_that_each_reason_and_each_link_is_a_series_of_its_own() -> None:
     assert links == {"0": 1, "1": 0}
 
 
-def test_that_labels_are_escaped() -> None:
+def test_exposition_escapes_labels() -> None:
     (sample,) = scraped(machine(busy_gpu(0, name='a\\b "c"\nd')))["DCGM_FI_DEV_GPU_UTIL"]
     assert sample.labels["modelName"] == 'a\\\\b \\"c\\"\\nd'
 
 
-def test_that_large_counters_keep_their_last_digit() -> None:
+def test_exposition_keeps_all_digits() -> None:
     text = exposition(machine(busy_gpu(0, energy_j=123_456_789_012.345)))
     assert re.search(r"^DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION\{.*\} 123456789012345$", text, re.MULTILINE)

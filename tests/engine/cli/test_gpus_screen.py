@@ -1,4 +1,4 @@
-"""`footplate gpus --watch` on a real terminal (a pseudo terminal of this test's own)."""
+"""``footplate gpus --watch`` on a pseudo terminal."""
 
 from __future__ import annotations
 
@@ -38,12 +38,11 @@ code = subprocess.call(sys.argv[2:])
 os.write(int(sys.argv[1]), str(code).encode())
 signal.pause()
 """
-"""Holds the terminal as a shell does, so that Ctrl-C typed there becomes a signal and the terminal outlives the
-command."""
+"""Owner of the terminal, like a shell: Ctrl+C becomes a signal, and the terminal outlives the command."""
 
 
 class Terminal:
-    """A terminal of so many rows and columns, with `footplate gpus --watch` in its foreground."""
+    """Pseudo terminal with ``footplate gpus --watch`` in its foreground."""
 
     def __init__(self, rows: int, columns: int, environment: dict[str, str]) -> None:
         self.keyboard, self._slave = pty.openpty()
@@ -66,7 +65,7 @@ class Terminal:
         fcntl.ioctl(self.keyboard, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
 
     def until(self, condition: Callable[[str], bool], timeout_s: float = 120.0) -> str:
-        """Everything shown since the start, once `condition` holds of it."""
+        """Wait until `condition` holds; return all output."""
         while not condition(self.shown):
             ready, _, _ = select.select([self.keyboard], [], [], timeout_s)
             assert ready, self.shown
@@ -74,7 +73,7 @@ class Terminal:
         return self.shown
 
     def frames(self, count: int) -> list[list[str]]:
-        """The lines of the next `count` whole frames, without their colours."""
+        """Return the lines of the next `count` frames, without colors."""
         have = len(FRAME.findall(self.shown))
         found = FRAME.findall(self.until(lambda shown: len(FRAME.findall(shown)) >= have + count))
         return [[SEQUENCE.sub("", line).rstrip() for line in NEXT_LINE.split(frame)] for frame in found[-count:]]
@@ -88,7 +87,7 @@ class Terminal:
         return psutil.Process(self._shell.pid).children()[0]
 
     def code(self) -> int:
-        """The command's exit code, once it has ended."""
+        """Wait for the command; return its exit code."""
         return int(os.read(self._code, 16))
 
     def close(self) -> None:
@@ -115,7 +114,7 @@ def terminal(nvml_stub: NvmlStub) -> Iterator[Open]:
         one.close()
 
 
-def test_that_the_table_is_redrawn_in_place_and_nothing_is_ever_cleared(terminal: Open) -> None:
+def test_screen_redraws_in_place(terminal: Open) -> None:
     screen = terminal()
     screen.until(lambda shown: "H200" in shown)
     first, second, third = screen.frames(3)
@@ -126,7 +125,7 @@ def test_that_the_table_is_redrawn_in_place_and_nothing_is_ever_cleared(terminal
 
 
 @pytest.mark.parametrize("how", ["Ctrl-C", "SIGTERM"])
-def test_that_the_terminal_is_given_back_as_it_was(terminal: Open, how: str) -> None:
+def test_screen_restores_the_terminal(terminal: Open, how: str) -> None:
     screen = terminal()
     assert screen.echoes
     screen.until(lambda shown: BEGIN in shown and "H200" in shown)
@@ -143,7 +142,7 @@ def test_that_the_terminal_is_given_back_as_it_was(terminal: Open, how: str) -> 
     assert "q" not in SEQUENCE.sub("", shown[shown.rindex(END) :])
 
 
-def test_that_it_fits_the_terminal_and_follows_its_size(terminal: Open) -> None:
+def test_screen_follows_the_terminal_size(terminal: Open) -> None:
     screen = terminal(rows=30, columns=100)
     screen.until(lambda shown: "H200" in shown)
     assert max(map(len, screen.frames(1)[0])) > 80
@@ -155,7 +154,7 @@ def test_that_it_fits_the_terminal_and_follows_its_size(terminal: Open) -> None:
     assert frame[-1] == "… 2 more lines: a taller terminal shows them"
 
 
-def test_that_colours_are_left_out_where_the_user_asks_for_none(terminal: Open) -> None:
+def test_screen_honors_no_color(terminal: Open) -> None:
     plain = terminal(NO_COLOR="1")
     plain.until(lambda shown: "H200" in shown)
     assert "\x1b[1m" not in plain.shown

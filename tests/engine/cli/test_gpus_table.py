@@ -1,4 +1,4 @@
-"""The table that `footplate gpus` shows to people."""
+"""Table of ``footplate gpus``."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rich.segment import Segment
 from engine.cli.gpus.remarks import clock
 from engine.cli.gpus.table import View
 from engine.contract.devices import Ecc, GpuProcess, Nvml, Retired, Snapshot, Xid
-from tests.engine.cli.machines import GIB, NOON, busy_gpu, gpu, instance, machine, telling_gpu, two_halves
+from tests.engine.cli.machines import GIB, NOON, busy_gpu, full_gpu, gpu, instance, machine, two_halves
 
 
 def table(snapshot: Snapshot, width: int = 100, *, details: bool = False) -> list[str]:
@@ -23,7 +23,7 @@ def drawn(snapshot: Snapshot, width: int = 100, *, details: bool = False) -> lis
     return Console(file=io.StringIO(), width=width).render_lines(View(snapshot, details=details), pad=False)
 
 
-def tone_of(snapshot: Snapshot, words: str) -> str:
+def color_of(snapshot: Snapshot, words: str) -> str:
     line = next(line for line in drawn(snapshot) if words in "".join(segment.text for segment in line))
     style = next(segment.style for segment in line if segment.style and segment.text.strip())
     return "dim" if style.dim else "warning" if style.color and style.color.name == "yellow" else "plain"
@@ -33,7 +33,7 @@ def row_of(lines: list[str], start: str) -> str:
     return next(line for line in lines if line.strip().startswith(start))
 
 
-def test_that_a_gpu_at_work_is_one_row_with_units() -> None:
+def test_table_has_a_row_per_gpu() -> None:
     lines = table(machine(busy_gpu(0)))
     assert lines[0] == f"atlas · {clock(NOON)} · driver 570.86.15 · CUDA 12.8"
     assert row_of(lines, "GPU").split() == ["GPU", "Name", "Use", "Memory", "Temp", "Power", "Clock"]
@@ -42,36 +42,36 @@ def test_that_a_gpu_at_work_is_one_row_with_units() -> None:
         assert words in row
 
 
-def test_that_eight_gpus_that_tell_all_fit_into_a_hundred_columns() -> None:
-    lines = table(machine(*(telling_gpu(index) for index in range(8))), 100)
+def test_table_of_eight_gpus_fits_100_columns() -> None:
+    lines = table(machine(*(full_gpu(index) for index in range(8))), 100)
     assert max(map(len, lines)) <= 100
     assert "█" in row_of(lines, "7 ")
     assert sum(line.startswith("  7 ") for line in lines) == 2  # the GPU and its process
 
 
 @pytest.mark.parametrize("width", [60, 72, 80, 100, 132, 250])
-def test_that_the_table_keeps_within_any_width(width: int) -> None:
-    snapshot = machine(*(telling_gpu(i, name="NVIDIA RTX PRO 6000 Blackwell Workstation Edition") for i in range(2)))
+def test_table_fits_any_width(width: int) -> None:
+    snapshot = machine(*(full_gpu(i, name="NVIDIA RTX PRO 6000 Blackwell Workstation Edition") for i in range(2)))
     lines = table(snapshot, width)
     head = lines.index("") + 1
     assert max(len(line) for line in lines[head : head + 3]) <= width
     assert "GiB" in row_of(lines, "0 ")
 
 
-def test_that_columns_line_up() -> None:
+def test_table_aligns_columns() -> None:
     lines = table(machine(busy_gpu(0), busy_gpu(1, utilization_percent=7.0, power_w=9.0, memory_used_bytes=0)))
     rows = [row_of(lines, "0 "), row_of(lines, "1 ")]
     for sign in ("%", "GiB", "°C", " W", "MHz"):
         assert len({row.rindex(sign) for row in rows}) == 1
 
 
-def test_that_a_row_is_as_wide_with_few_figures_as_with_many() -> None:
+def test_table_width_is_constant() -> None:
     full = busy_gpu(0, utilization_percent=100.0, memory_used_bytes=140 * GIB, power_w=700.0, sm_clock_mhz=1980.0)
     idle = busy_gpu(0, utilization_percent=0.0, memory_used_bytes=0, power_w=9.0, sm_clock_mhz=210.0)
     assert len(row_of(table(machine(full)), "0 ")) == len(row_of(table(machine(idle)), "0 "))
 
 
-def test_that_what_no_gpu_tells_has_no_column_and_what_one_lacks_is_a_dash() -> None:
+def test_table_drops_columns_without_values() -> None:
     silent = table(machine(gpu(0)))
     assert "Power" not in "".join(silent)
     assert "Fan" not in "".join(silent)
@@ -79,7 +79,7 @@ def test_that_what_no_gpu_tells_has_no_column_and_what_one_lacks_is_a_dash() -> 
     assert row_of(lines, "1 ").split() == ["1", "H200", "–", "–", "–", "–", "–"]
 
 
-def test_that_a_bar_is_as_long_as_the_share() -> None:
+def test_bar_length_is_the_fraction() -> None:
     whole, half, none, unknown = (
         row_of(table(machine(busy_gpu(0, utilization_percent=load, memory_used_bytes=None))), "0 ").count("█")
         for load in (100.0, 50.0, 0.0, None)
@@ -88,7 +88,7 @@ def test_that_a_bar_is_as_long_as_the_share() -> None:
     assert (half, none, unknown) == (whole // 2, 0, 0)
 
 
-def test_that_a_bar_of_nothing_is_not_taken_for_a_share_that_is_not_known() -> None:
+def test_bar_of_zero_differs_from_unknown() -> None:
     nothing, unknown = (
         next(line for line in drawn(machine(busy_gpu(0, utilization_percent=load))) if line[0].text.strip() == "0")
         for load in (0.0, None)
@@ -97,7 +97,7 @@ def test_that_a_bar_of_nothing_is_not_taken_for_a_share_that_is_not_known() -> N
     assert sum(segment.style is not None and segment.style.bgcolor is not None for segment in unknown) == 1
 
 
-def test_that_gpus_bear_the_numbers_that_the_devices_flag_takes() -> None:
+def test_table_numbers_gpus_like_devices_flag() -> None:
     crossed = table(machine(busy_gpu(0, cuda_index=1), busy_gpu(1, cuda_index=0, name="NVIDIA B200"), gpu(2)))
     assert row_of(crossed, "0 ").split()[1] == "B200"
     assert "NVML" in row_of(crossed, "GPU")
@@ -107,7 +107,7 @@ def test_that_gpus_bear_the_numbers_that_the_devices_flag_takes() -> None:
     assert row_of(table(machine(gpu(5))), "5 ").split()[:2] == ["5", "H200"]
 
 
-def test_that_mig_instances_follow_their_gpu_and_bear_both_numbers() -> None:
+def test_table_numbers_mig_instances() -> None:
     whole = busy_gpu(0, mig_enabled=True, utilization_percent=None)
     lines = table(machine(whole, instance(whole, 3, memory_used_bytes=GIB, memory_total_bytes=18 * GIB)))
     row = row_of(lines, "0/3 ")
@@ -116,22 +116,22 @@ def test_that_mig_instances_follow_their_gpu_and_bear_both_numbers() -> None:
     assert any("MIG is on" in line for line in lines)
 
 
-def test_that_a_lost_gpu_keeps_its_row_and_says_since_when() -> None:
+def test_table_shows_lost_gpus() -> None:
     snapshot = machine(busy_gpu(0, lost=True, lost_since=NOON - 90, throttled=("thermal",)))
     lines = table(snapshot)
     assert "87 %" in row_of(lines, "0 ")
     assert f"lost since {clock(NOON - 90)}: these are its last values" in "".join(lines)
     assert "heat" not in "".join(lines)
-    assert tone_of(snapshot, "87 %") == "dim"
-    assert tone_of(snapshot, "lost since") == "warning"
+    assert color_of(snapshot, "87 %") == "dim"
+    assert color_of(snapshot, "lost since") == "warning"
 
 
-def test_that_a_sleeping_gpu_is_told_as_such() -> None:
-    assert tone_of(machine(gpu(0, asleep=True)), "asleep, not woken") == "dim"
+def test_table_shows_sleeping_gpus() -> None:
+    assert color_of(machine(gpu(0, asleep=True)), "asleep, not woken") == "dim"
 
 
 @pytest.mark.parametrize(
-    ("changes", "words", "tone"),
+    ("changes", "words", "color"),
     [
         ({"throttled": ("power_cap",)}, "limited by the power limit", "dim"),
         ({"throttled": ("hardware_thermal",)}, "slowed by the hardware: too hot", "warning"),
@@ -142,20 +142,20 @@ def test_that_a_sleeping_gpu_is_told_as_such() -> None:
         ({"xids": (Xid(NOON, 79), Xid(NOON, 43))}, "(1 before it)", "dim"),
     ],
 )
-def test_that_a_cause_for_concern_is_said_under_its_gpu(changes: dict[str, object], words: str, tone: str) -> None:
+def test_table_prints_remarks_below_the_gpu(changes: dict[str, object], words: str, color: str) -> None:
     snapshot = machine(busy_gpu(0, **changes), busy_gpu(1))
     lines = table(snapshot)
     (place,) = [number for number, line in enumerate(lines) if words in line]
     assert lines[place - 1] == row_of(lines, "0 ")
-    assert tone_of(snapshot, words) == tone
+    assert color_of(snapshot, words) == color
 
 
-def test_that_resting_is_no_cause_for_a_remark() -> None:
+def test_table_has_no_remark_on_idle_gpus() -> None:
     assert len(table(machine(busy_gpu(0, throttled=("idle",))))) == len(table(machine(busy_gpu(0, throttled=()))))
 
 
-def test_that_the_processes_are_listed_with_all_that_is_known() -> None:
-    lines = table(machine(telling_gpu(0)), 120)
+def test_processes_lists_all_readings() -> None:
+    lines = table(machine(full_gpu(0)), 120)
     assert lines[-2].split() == [
         "GPU",
         "PID",
@@ -173,7 +173,7 @@ def test_that_the_processes_are_listed_with_all_that_is_known() -> None:
         assert words in lines[-1]
 
 
-def test_that_a_long_command_is_cut_and_no_name_can_steer_the_terminal() -> None:
+def test_processes_crops_and_escapes_commands() -> None:
     nasty = GpuProcess(1, command="evil\x1b[2J\n" + "x" * 500, user="a\rb")
     lines = table(machine(busy_gpu(0, processes=(nasty,))))
     assert all(line.isprintable() for line in lines)
@@ -182,21 +182,21 @@ def test_that_a_long_command_is_cut_and_no_name_can_steer_the_terminal() -> None
     assert max(map(len, lines)) <= 100
 
 
-def test_that_processes_seen_from_a_container_are_told_as_the_hosts() -> None:
+def test_processes_marks_pids_of_the_host() -> None:
     lines = table(machine(busy_gpu(0, processes=(GpuProcess(7, GIB),)), foreign_pids=True))
     assert lines[-2].split() == ["0", "7", "C", "1.0", "GiB"]
     assert "container" in lines[-1]
 
 
-def test_that_the_table_ends_with_why_no_gpu_is_listed() -> None:
+def test_table_ends_with_nvml_message() -> None:
     snapshot = machine(nvml=Nvml("no_driver", "The driver is not loaded: restart the computer."))
     assert table(snapshot)[-1] == "The driver is not loaded: restart the computer."
-    assert tone_of(snapshot, "not loaded") == "warning"
+    assert color_of(snapshot, "not loaded") == "warning"
     assert "AMD EPYC 9654 96-Core Processor" in "".join(table(snapshot))
 
 
-def test_that_details_tell_all_that_a_gpu_tells() -> None:
-    text = "\n".join(table(machine(telling_gpu(0)), details=True))
+def test_details_list_all_readings() -> None:
+    text = "\n".join(table(machine(full_gpu(0)), details=True))
     for words in (
         "Utilization         87 %", "Memory in use       41.0 GiB of 140.0 GiB", "Memory reserved     0.5 GiB",
         "Power               640 W of 700 W", "Slows down from     89 °C", "Energy              2.00 kWh since "
@@ -213,13 +213,13 @@ def test_that_details_tell_all_that_a_gpu_tells() -> None:
         assert words in text
 
 
-def test_that_details_leave_out_what_a_gpu_does_not_tell() -> None:
+def test_details_omit_unknown_readings() -> None:
     lines = table(machine(gpu(0)), details=True)
     start = lines.index("GPU 0 · NVIDIA H200 · GPU-0")
     assert lines[start + 1 :] == ["  Numbers             not in CUDA, NVML 0"]
 
 
-def test_that_the_topology_is_a_matrix_with_its_words_explained() -> None:
+def test_topology_is_a_matrix_with_legend() -> None:
     lines = table(machine(*(busy_gpu(index) for index in range(4)), topology=two_halves()), details=True)
     first = row_of(lines, "GPU 0  ")
     assert first.split() == ["GPU", "0", "×", "NV12", "SYS*", "SYS*", "0", "0-31"]
@@ -229,7 +229,7 @@ def test_that_the_topology_is_a_matrix_with_its_words_explained() -> None:
     assert not any(line.startswith("PIX") for line in lines)
 
 
-def test_that_the_topology_of_sixteen_gpus_is_whole_within_eighty_columns() -> None:
+def test_topology_of_16_gpus_fits_80_columns() -> None:
     snapshot = machine(*(busy_gpu(index) for index in range(16)), topology=two_halves(16))
     lines = table(snapshot, 80, details=True)
     rows = [line for line in lines if line.startswith("GPU 15 ") and "·" not in line]
@@ -239,5 +239,5 @@ def test_that_the_topology_of_sixteen_gpus_is_whole_within_eighty_columns() -> N
     assert cells == ["SYS*"] * 14 + ["NV12", "×", "1", "32-63"]
 
 
-def test_that_times_are_by_this_hosts_clock() -> None:
+def test_clock_is_local_time() -> None:
     assert clock(NOON) == time.strftime("%H:%M:%S", time.localtime(NOON))

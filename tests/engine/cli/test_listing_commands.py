@@ -22,7 +22,7 @@ from tests.engine.cli.terminal import command, footplate
 from tests.gui.sources.written_runs import a_run
 
 
-def test_that_gpus_lists_the_cpu_and_says_why_no_gpu_is_there() -> None:
+def test_gpus_lists_the_cpu_and_nvml_message() -> None:
     answer = footplate("gpus", COLUMNS="160")  # in narrow tables a long name is shortened
     assert answer.code == 0
     snapshot = msgspec.json.decode(footplate("gpus", "--json").out, type=Snapshot)
@@ -32,9 +32,7 @@ def test_that_gpus_lists_the_cpu_and_says_why_no_gpu_is_there() -> None:
         assert snapshot.nvml.message in " ".join(answer.out.split())
 
 
-def test_that_a_checkout_that_is_not_installed_has_its_commands(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_main_works_in_a_checkout(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     def not_found(name: str) -> str:
         raise PackageNotFoundError(name)
 
@@ -43,7 +41,7 @@ def test_that_a_checkout_that_is_not_installed_has_its_commands(
     assert "resnet18" in capsys.readouterr().out
 
 
-def test_that_the_catalogue_is_printed_as_it_ships() -> None:
+def test_catalogue_json_is_complete() -> None:
     answer = footplate("catalogue", "--json")
     assert answer.code == 0
     assert msgspec.json.decode(answer.out, type=Catalogue) == load_catalogue()
@@ -51,14 +49,14 @@ def test_that_the_catalogue_is_printed_as_it_ships() -> None:
     assert all(f"\n{model.id} " in listed for model in load_catalogue().models)
 
 
-def test_that_no_runs_are_told_with_how_to_make_one() -> None:
+def test_runs_without_runs_hints_at_train() -> None:
     answer = footplate("runs")
     assert answer.code == 0
     assert "footplate train" in answer.out
     assert footplate("runs", "--json").out == ""
 
 
-def test_that_runs_are_listed_with_what_their_user_says_of_them() -> None:
+def test_runs_lists_notes_and_tags() -> None:
     run = a_run(8, name="before")
     change_notes(run.path, name="after", tags=("paper", "v2"), favourite=True, text="0.1 was too much")
     a_run(8, "failed", name="other", cause="a fault")
@@ -74,26 +72,26 @@ def test_that_runs_are_listed_with_what_their_user_says_of_them() -> None:
     }
 
 
-def test_that_every_field_of_a_job_has_its_flag() -> None:
+def test_train_help_lists_every_field() -> None:
     answer = footplate("train", "--help")
     assert answer.code == 0
     assert all(field.flag in answer.out for field in FIELDS.values() if field.name != "dataset")
 
 
-def test_that_an_unknown_command_is_a_bad_request() -> None:
+def test_main_refuses_unknown_commands() -> None:
     answer = footplate("trian")
     assert answer.code == 2
     assert "train" in answer.err
 
 
-def test_that_doctor_finds_that_training_works_here() -> None:
+def test_doctor_reports_a_working_machine() -> None:
     answer = footplate("doctor")
     assert answer.code == 0, answer.out
     for topic in ("Python", "torch", "PyTorch: computes on the CPU", "Driver", "Display", "Disk", "Loopback"):
         assert topic in answer.out
 
 
-def test_that_doctor_finds_a_home_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_doctor_reports_an_unwritable_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "taken").write_text("a file")
     monkeypatch.setenv("FOOTPLATE_HOME", str(tmp_path / "taken"))
     found = {finding.topic: finding for finding in doctor.folders()}
@@ -102,7 +100,7 @@ def test_that_doctor_finds_a_home_that_cannot_be_written(tmp_path: Path, monkeyp
     assert found["Sockets"].grade == "fine"
 
 
-def test_that_doctor_tells_what_is_wrong_with_a_gpu_and_what_is_not() -> None:
+def test_doctor_grades_gpus() -> None:
     broken = busy_gpu(0, ecc=Ecc(uncorrected=2), throttled=("hardware_thermal",))
     limited = busy_gpu(1, throttled=("power_cap",))
     found = {finding.topic: finding for finding in doctor.gpus(machine(broken, limited))}
@@ -115,17 +113,17 @@ def test_that_doctor_tells_what_is_wrong_with_a_gpu_and_what_is_not() -> None:
     assert "Container" not in found
 
 
-def test_that_doctor_tells_that_a_container_does_not_see_who_uses_a_gpu() -> None:
+def test_doctor_reports_foreign_pids() -> None:
     found = {finding.topic: finding for finding in doctor.gpus(machine(busy_gpu(0), foreign_pids=True))}
     assert found["Container"].grade == "limited"
 
 
-def test_that_a_pytorch_that_crashes_is_found_by_doctor() -> None:
+def test_doctor_reports_a_crashing_pytorch() -> None:
     found = list(doctor.pytorch({"error": "PyTorch crashed (exit code -11)."}))
     assert [finding.grade for finding in found if finding.topic == "PyTorch"] == ["broken"]
 
 
-def test_that_a_reader_that_leaves_early_is_no_error() -> None:
+def test_main_ignores_a_closed_pipe() -> None:
     with subprocess.Popen(command("catalogue", "--json"), stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdout is not None
         process.stdout.close()

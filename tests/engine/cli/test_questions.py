@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.cli.train import tell
+from engine.cli.terminal import report
 from engine.contract.catalogue import load_catalogue
 from engine.data.formats.registry import recognize
 from tests.support.dataset_formats import coco
@@ -34,14 +34,14 @@ def roles(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("make", [two_columns, boxes, roles])
-def test_tell_names_the_flags_of_every_choice(
+def test_report_names_the_flags_of_every_choice(
     make: Callable[[Path], None], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     make(tmp_path)
     found = recognize(str(tmp_path), val_fraction=0.25, seed=0)
     choices = [choice for problem in found.problems for choice in problem.choices]
     assert choices
-    tell([*found.problems])
+    report([*found.problems])
     flags = re.findall(r"^  .*: (--format .*)$", capsys.readouterr().err, re.MULTILINE)
     assert len(flags) == len(choices)
     parser = argparse.ArgumentParser()

@@ -1,4 +1,4 @@
-"""Recipes in the terminal: listed, shown, and applied by ``footplate train``."""
+"""Recipes: listed, shown, and applied by ``footplate train``."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from engine.cli.main import main, parser
-from engine.cli.train import judge
+from engine.cli.train import validate
 from engine.contract.command import command_arguments
 from engine.contract.job import Job, save_job
 from engine.contract.problems import Problem, errors
@@ -18,7 +18,7 @@ from engine.contract.recipes import SETTABLE, SHIPPED
 from tests.engine.supervisor.supervised import make_images
 from tests.support.outlined import make_outlined
 
-pytestmark = pytest.mark.usefixtures("asked_once")
+pytestmark = pytest.mark.usefixtures("cached_children")
 
 
 @pytest.fixture(scope="module")
@@ -28,29 +28,27 @@ def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def mine(separate_home: Path) -> Path:
-    """A recipe of the user's."""
+    """Return a recipe file of the user."""
     path = separate_home / "recipes" / "mine.toml"
     path.parent.mkdir(parents=True)
     path.write_text('title = "My own"\nabout = "Short."\n[set]\nepochs = 3\nmixup = 0.3\n')
     return path
 
 
-def judged(*words: str) -> tuple[Job | None, list[Problem]]:
+def validate_arguments(*words: str) -> tuple[Job | None, list[Problem]]:
     options, options.unknown = parser().parse_known_args(["train", *words])
-    return judge(options)
+    return validate(options)
 
 
 def job_of(*words: str) -> Job:
-    job, found = judged(*words)
+    job, found = validate_arguments(*words)
     assert errors(found) == []
     assert job is not None
     return job
 
 
-def test_that_a_folder_alone_is_trained_by_the_recipe_that_fits(
-    images: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    job, found = judged(str(images))
+def test_train_chooses_the_fitting_recipe(images: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    job, found = validate_arguments(str(images))
     assert job is not None
     lite = "timm:tf_efficientnet_lite0"
     assert (job.recipe, job.model.name, job.model.pretrained, job.optimizer.name) == ("fine-tune", lite, True, "adamw")
@@ -60,7 +58,7 @@ def test_that_a_folder_alone_is_trained_by_the_recipe_that_fits(
     assert "Recipe: Fine-tune. Choose another with --recipe.\n" in capsys.readouterr().err
 
 
-def test_that_a_model_without_weights_is_trained_from_scratch(tmp_path: Path) -> None:
+def test_train_without_weights_uses_from_scratch(tmp_path: Path) -> None:
     job = job_of(
         str(make_outlined(tmp_path / "discs", {"train": 6, "val": 3})),
         "--task",
@@ -76,7 +74,7 @@ def test_that_a_model_without_weights_is_trained_from_scratch(tmp_path: Path) ->
     )
 
 
-def test_that_flags_come_before_the_recipe_and_what_follows_from_them_follows(images: Path) -> None:
+def test_train_flags_override_the_recipe(images: Path) -> None:
     job = job_of(str(images), "--model", "mnist_cnn", "--batch-size", "64", "--clip-norm", "", "--nesterov")
     assert (job.recipe, job.training.batch_size, job.training.clip_norm, job.optimizer.learning_rate) == (
         "from-scratch",
@@ -88,7 +86,7 @@ def test_that_flags_come_before_the_recipe_and_what_follows_from_them_follows(im
     assert (job.recipe, job.model.pretrained, job.optimizer.name) == ("from-scratch", False, "sgd")
 
 
-def test_that_a_recipe_is_chosen_by_name_title_or_file(
+def test_recipe_is_found_by_name_title_or_file(
     images: Path, mine: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = (str(images), "--model", "mnist_cnn", "--recipe")
@@ -103,7 +101,7 @@ def test_that_a_recipe_is_chosen_by_name_title_or_file(
     assert "Recipe:" not in capsys.readouterr().err
 
 
-def test_that_a_job_file_is_taken_as_it_is_unless_a_recipe_is_asked_for(images: Path, tmp_path: Path) -> None:
+def test_recipe_flag_changes_a_job_file(images: Path, tmp_path: Path) -> None:
     file = tmp_path / "job.toml"
     file.write_text(f'recipe = "fine-tune"\ndata.dataset = "{images}"\nmodel.name = "mnist_cnn"\ntraining.epochs = 2\n')
     as_it_is = Job.from_fields(dataset=str(images), model="mnist_cnn", recipe="fine-tune", epochs=2)
@@ -121,26 +119,24 @@ def test_that_a_job_file_is_taken_as_it_is_unless_a_recipe_is_asked_for(images: 
         (("--recipe", "torn"), "torn.toml: “epoch” is not known."),
     ],
 )
-def test_that_a_recipe_that_cannot_be_had_is_refused(
-    images: Path, separate_home: Path, words: tuple[str, ...], said: str
-) -> None:
+def test_train_refuses_unusable_recipes(images: Path, separate_home: Path, words: tuple[str, ...], said: str) -> None:
     folder = separate_home / "recipes"
     folder.mkdir(parents=True)
     (folder / "torn.toml").write_text('title = "Torn"\nabout = "No."\nepoch = 3\n')
-    _job, found = judged(str(images), "--epochs", "0", *words)
-    told = {problem.field: str(problem) for problem in errors(found)}
-    assert said in told["recipe"]
-    assert "epochs" in told  # and all else that is wrong, at once
+    _job, found = validate_arguments(str(images), "--epochs", "0", *words)
+    attached = {problem.field: str(problem) for problem in errors(found)}
+    assert said in attached["recipe"]
+    assert "epochs" in attached  # and all else that is wrong, at once
 
 
 @pytest.mark.parametrize("recipe", ["", "plain", "fine-tune", "timm-a1", "gone"])
-def test_that_the_command_of_a_job_makes_the_same_job_whatever_its_recipe_says(images: Path, recipe: str) -> None:
+def test_command_arguments_reproduce_the_job(images: Path, recipe: str) -> None:
     job = Job.from_fields(dataset=str(images), model="resnet18", epochs=7, learning_rate=0.3, recipe=recipe)
     made = job_of(*command_arguments(job)[1:])
     assert made == job.with_fields(recipe="" if recipe == "gone" else recipe)
 
 
-def test_that_recipes_are_listed_with_those_that_are_broken(mine: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_recipes_lists_usable_and_broken_files(mine: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (mine.parent / "torn.toml").write_text("title = ")
     assert main(["recipes"]) == 0
     listed = capsys.readouterr()
@@ -155,7 +151,7 @@ def test_that_recipes_are_listed_with_those_that_are_broken(mine: Path, capsys: 
     assert values[-1]["problems"][0]["remedy"]
 
 
-def test_that_a_recipe_is_shown_as_its_file_has_it(mine: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_recipes_show_prints_the_file(mine: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["recipes", "show", "mine"]) == 0
     assert capsys.readouterr().out == f"# {mine}\n{mine.read_text()}"
     assert main(["recipes", "show", "Fine-tune"]) == 0
@@ -164,7 +160,7 @@ def test_that_a_recipe_is_shown_as_its_file_has_it(mine: Path, capsys: pytest.Ca
     assert "Did you mean “fine-tune”?" in capsys.readouterr().err
 
 
-def test_that_the_help_of_train_says_what_the_recipe_decides(capsys: pytest.CaptureFixture[str]) -> None:
+def test_train_help_names_recipe_defaults(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["train", "--help"])
     said = " ".join(capsys.readouterr().out.split())
@@ -176,7 +172,7 @@ def test_that_the_help_of_train_says_what_the_recipe_decides(capsys: pytest.Capt
     assert "Only with --warmup-epochs or --warmup-steps. Default: the recipe's, else 0.01." in said
 
 
-def test_that_a_recipe_is_settled_before_the_run(images: Path, tmp_path: Path) -> None:
+def test_recipe_values_are_stored_in_the_job(images: Path, tmp_path: Path) -> None:
     job = job_of(str(images))
     file = tmp_path / "job.toml"
     save_job(job, file)

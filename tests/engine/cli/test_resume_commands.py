@@ -1,4 +1,4 @@
-"""``footplate pause`` and ``resume`` from the outside."""
+"""``footplate pause`` and ``resume``."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def images(tmp_path: Path) -> Path:
 
 
 @pytest.mark.long
-def test_that_a_completed_run_trains_further_in_its_folder_with_more_epochs_and_other_devices(images: Path) -> None:
+def test_resume_adds_epochs_on_other_devices(images: Path) -> None:
     assert footplate("train", str(images), *SMALL, "--epochs", "1").code == 0
     refused = footplate("resume", "last", "--seed", "4", "--strategy", "ddp", "--devices", "cpu,cpu", "--epohcs", "2")
     assert refused.code == 2
@@ -32,7 +32,7 @@ def test_that_a_completed_run_trains_further_in_its_folder_with_more_epochs_and_
         assert words in refused.err, refused.err
     again = footplate("resume", "last", "--epochs", "2", "--strategy", "ddp", "--devices", "cpu,cpu")
     assert again.code == 0, again.err
-    assert "goes on from /" in again.err
+    assert "Resuming run" in again.err
     assert "epoch 2: top1" in again.out
     assert "epoch 1: top1" not in again.out, "it shows its own execution"
     (run,) = list_runs()
@@ -40,14 +40,14 @@ def test_that_a_completed_run_trains_further_in_its_folder_with_more_epochs_and_
     assert [(e.execution, e.world_size) for e in events if isinstance(e, RunStarted)] == [(1, 1), (2, 2)]
     assert [event.epoch for event in events if isinstance(event, Validation)] == [1, 2]
     assert run.state() == "completed"
-    told = footplate("attach", "last")
-    assert told.code == 0
-    assert "epoch 1: top1" in told.out
-    assert "epoch 2: top1" in told.out
+    attached = footplate("attach", "last")
+    assert attached.code == 0
+    assert "epoch 1: top1" in attached.out
+    assert "epoch 2: top1" in attached.out
 
 
 @pytest.mark.long
-def test_that_a_run_is_paused_and_goes_on_by_itself(images: Path) -> None:
+def test_pause_and_resume_a_detached_run(images: Path) -> None:
     started = footplate("train", str(images), *SMALL, "--epochs", "100000", "--detach")
     run = find_run(started.out.strip())
     assert run is not None
@@ -64,7 +64,7 @@ def test_that_a_run_is_paused_and_goes_on_by_itself(images: Path) -> None:
     assert run.state() == "stopped"
 
 
-def test_that_the_terminal_says_why_a_run_starts_again_and_where_it_goes_on() -> None:
+def test_progress_prints_restarts_with_their_cause() -> None:
     def planned(step: int) -> Planned:
         return Planned(
             epochs=2, from_step=step, steps_per_epoch=10, train_images=80, val_images=8, classes=("a", "b"),

@@ -1,4 +1,4 @@
-"""``footplate search``: what is asked of it, and what it tells of searches."""
+"""``footplate search``: requests, lists and results."""
 
 from __future__ import annotations
 
@@ -37,21 +37,21 @@ optimizer = ["sgd", "adamw"]
 
 @pytest.fixture
 def space(tmp_path: Path) -> Path:
-    """A SPACE.toml, whose dataset is named as seen from it."""
+    """Return a SPACE.toml with a dataset relative to it."""
     (tmp_path / "sample").symlink_to(small_job().data.dataset)
     file = tmp_path / "flowers.toml"
     file.write_text(SPACE.format(dataset="sample"))
     return file
 
 
-def ask(capsys: pytest.CaptureFixture[str], *words: str) -> Answer:
-    """Gives a command to the command line in this process."""
+def run_command(capsys: pytest.CaptureFixture[str], *words: str) -> Answer:
+    """Run a command in this process."""
     code = main(words)
     return Answer(code, *capsys.readouterr())
 
 
-def written(name: str = "small") -> SearchFolder:
-    """A search that has ended, of which two trials are told."""
+def make_search(name: str = "small") -> SearchFolder:
+    """Return an ended search with three trials."""
     folder = create_search(small_search(name=name))
     best = {"learning_rate": 0.0123456, "optimizer": "adamw", "milestones": [1]}
     rows = (
@@ -67,19 +67,17 @@ def written(name: str = "small") -> SearchFolder:
 
 
 @pytest.mark.long
-def test_that_a_search_runs_to_its_end_and_is_shown_continued_with_more_and_trained_in_full(
-    space: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_search_runs_continues_and_trains_the_best(space: Path, capsys: pytest.CaptureFixture[str]) -> None:
     answer = footplate("search", str(space), "--trials", "2")
     assert answer.code == 0, answer.err
     assert "flowers: completed, 2/2 trials" in answer.out
     assert "Trial 0 completed after 1 epoch: Top-1 accuracy" in answer.out
-    shown = ask(capsys, "search", "flowers")
+    shown = run_command(capsys, "search", "flowers")
     assert "Best: trial" in shown.out
     assert "footplate search flowers --train-best" in shown.out
     best = SearchFolder(list_searches()[0].path).state().best
     assert best in (0, 1)
-    assert "can't train its best" in ask(capsys, "search", str(space), "--train-best", "--detach").err
+    assert "can't train its best" in run_command(capsys, "search", str(space), "--train-best", "--detach").err
     answer = footplate("search", str(space), "--detach", "--best-epochs", "2")
     assert (answer.code, answer.out) == (0, "flowers\n")
     answer = footplate("search", "flowers", "--continue", "--json")
@@ -94,30 +92,28 @@ def test_that_a_search_runs_to_its_end_and_is_shown_continued_with_more_and_trai
     assert (job.name, job.training.epochs) == ("flowers best", 2)
 
 
-def test_that_searches_are_listed_and_one_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
-    assert "There are no searches yet." in ask(capsys, "search", "--list").out
-    written()
-    written("other")
-    head, first, second = ask(capsys, "search", "--list").out.splitlines()
+def test_search_lists_and_shows_searches(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "There are no searches." in run_command(capsys, "search", "--list").out
+    make_search()
+    make_search("other")
+    head, first, second = run_command(capsys, "search", "--list").out.splitlines()
     assert head.split() == ["SEARCH", "STATE", "TRIALS", "PRUNED", "FAILED", "BEST", "TIME", "LEFT"]
     assert first.split() == ["other", "completed", "3/3", "1", "1", "75.0", "%", "0", "s", "–"]
     assert second.split()[0] == "small"
-    shown = ask(capsys, "search", "small").out
+    shown = run_command(capsys, "search", "small").out
     assert "small: completed, 3/3 trials, 1 pruned, 1 failed" in shown
     assert "1 ★" in shown
     assert "Best: trial 1, 75.0 %\nIts settings: learning_rate=0.01235, optimizer=adamw, milestones=[1]\n" in shown
     assert "CONFIRMED" not in shown
-    assert "What matters for top-1 accuracy: learning_rate 80 %, optimizer 20 %" in shown
-    told = [json.loads(line) for line in ask(capsys, "search", "--list", "--json").out.splitlines()]
-    assert [(one["name"], one["status"], one["state"]["best"]) for one in told] == [
+    assert "Importance for top-1 accuracy: learning_rate 80 %, optimizer 20 %" in shown
+    listed = [json.loads(line) for line in run_command(capsys, "search", "--list", "--json").out.splitlines()]
+    assert [(one["name"], one["status"], one["state"]["best"]) for one in listed] == [
         ("other", "completed", 1),
         ("small", "completed", 1),
     ]
 
 
-def test_that_confirmation_is_told_while_it_goes_on_and_at_its_end(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_search_shows_confirmations(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     search = small_search(confirm=1)
     params = {"learning_rate": 0.1, "optimizer": "sgd", "milestones": [1]}
     own = [
@@ -139,17 +135,17 @@ def test_that_confirmation_is_told_while_it_goes_on_and_at_its_end(
         repeats=3,
         worked_s=60.0,
     )
-    line = search_views.progress(search, state)
+    line = search_views.progress_line(search, state)
     assert line.startswith("Confirming the best 3 settings with other seeds: 2 of 3 trained, best 86.0 %")
     assert line.endswith("trial 0, seed 1: epoch 3/3")
-    assert search_views.ended(search, repeats[0]).startswith("Trial 1, seed 1 completed after 3 epochs: Top-1")
+    assert search_views.trial_line(search, repeats[0]).startswith("Trial 1, seed 1 completed after 3 epochs: Top-1")
     means = (0.502, 0.79, 0.853)
     confirmed = [msgspec.structs.replace(row, confirmed=(mean,)) for row, mean in zip(own, means, strict=True)]
     done = [msgspec.structs.replace(row, state="completed") for row in repeats]
     folder = create_search(search)
     folder.save_state(msgspec.structs.replace(state, trials=(*confirmed, *done), best=2, front=(2,), ended="completed"))
-    assert "  85.3 %" in ask(capsys, "search", "--list").out
-    shown = ask(capsys, "search", "small").out
+    assert "  85.3 %" in run_command(capsys, "search", "--list").out
+    shown = run_command(capsys, "search", "small").out
     assert "small: completed, 3/3 trials, 1:00 min worked\n" in shown
     assert "Confirming" not in shown
     assert "Best: trial 2, 80.0 %; 85.3 % over 1 other seed, 50.2 % with the job's own settings\n" in shown
@@ -161,15 +157,13 @@ def test_that_confirmation_is_told_while_it_goes_on_and_at_its_end(
     monkeypatch.setattr(
         "engine.cli.search.train_best", lambda _search, row: trained.append(row) or create_run(small_job())
     )
-    ask(capsys, "search", "small", "--train-best", "--detach")
+    run_command(capsys, "search", "small", "--train-best", "--detach")
     assert [row.number for row in trained] == [2]
 
 
-def test_that_bad_requests_are_told_at_once_and_nothing_is_started(
-    space: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_search_refuses_bad_requests(space: Path, capsys: pytest.CaptureFixture[str]) -> None:
     space.write_text(space.read_text().replace("low = 1e-4", "low = 2").replace('"top1"', '"top1", "miou"'))
-    answer = ask(
+    answer = run_command(
         capsys, "search", str(space), "--hours", "-1", "--confirm", "11", "--vary", "momentum=0.5..2", "--vary", "mixup"
     )
     assert answer.code == 2
@@ -182,23 +176,23 @@ def test_that_bad_requests_are_told_at_once_and_nothing_is_started(
         "--vary: “mixup”",
     ):
         assert f"footplate: {words}" in answer.err, words
-    assert ask(capsys, "search", "nothing.toml").err.startswith("footplate: search: nothing.toml can't be read")
-    assert "there is no search “nobody”" in ask(capsys, "search", "nobody").err
+    assert run_command(capsys, "search", "nothing.toml").err.startswith("footplate: search: nothing.toml can't be read")
+    assert "there is no search “nobody”" in run_command(capsys, "search", "nobody").err
     assert list_searches() == []
-    written("flowers")
+    make_search("flowers")
     space.write_text(SPACE.format(dataset="sample"))
-    assert "with another job" in ask(capsys, "search", str(space)).err
-    assert "is not running" in ask(capsys, "search", "flowers", "--stop").out
-    assert "no single best trial" in ask(capsys, "search", "flowers", "--train-best", "9").err
+    assert "with another job" in run_command(capsys, "search", str(space)).err
+    assert "is not running" in run_command(capsys, "search", "flowers", "--stop").out
+    assert "no single best trial" in run_command(capsys, "search", "flowers", "--train-best", "9").err
     assert list_runs() == []
 
 
-def test_that_a_full_disk_is_told_before_anything_starts(
+def test_search_refuses_to_start_on_a_full_disk(
     space: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     usage = type("Usage", (), {"free": 1 << 20})
     monkeypatch.setattr("shutil.disk_usage", lambda _folder: usage)
-    answer = ask(capsys, "search", str(space))
+    answer = run_command(capsys, "search", str(space))
     assert answer.code == 2
     assert "footplate: disk: The trials need about" in answer.err
     assert not os.path.exists(SearchFolder("flowers").path)

@@ -1,4 +1,4 @@
-"""``footplate train`` from the outside: what it prints, how it ends, and what Ctrl-C does."""
+"""``footplate train``: output, exit codes and Ctrl+C."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 from engine.cli.main import parser
-from engine.cli.train import judge
+from engine.cli.train import validate
 from engine.contract.events import EVENT, RunFinished, RunStarted
 from engine.contract.job import Job
 from engine.contract.problems import Problem, errors
@@ -32,7 +32,7 @@ def images(tmp_path: Path) -> Path:
 SMALL = ("--model", "mnist_cnn", "--batch-size", "8")
 
 
-def test_that_a_training_ends_with_0_and_names_its_checkpoints(images: Path) -> None:
+def test_train_prints_checkpoints_and_returns_0(images: Path) -> None:
     answer = footplate("train", str(images), *SMALL, "--epochs", "2", "--name", "my run")
     assert answer.code == 0, answer.err
     assert "epoch 2: top1" in answer.out
@@ -44,13 +44,13 @@ def test_that_a_training_ends_with_0_and_names_its_checkpoints(images: Path) -> 
     assert listed.code == 0
     row = listed.out.splitlines()[1]
     assert all(word in row for word in ("my run", "mnist_cnn", "single", "completed", "Top-1 "))
-    told = footplate("attach", "my run")
-    assert told.code == 0
-    assert "epoch 2: top1" in told.out
+    attached = footplate("attach", "my run")
+    assert attached.code == 0
+    assert "epoch 2: top1" in attached.out
 
 
 @pytest.mark.long
-def test_that_json_prints_the_events_as_they_stand_in_the_run_and_nothing_else(images: Path) -> None:
+def test_train_json_prints_the_log(images: Path) -> None:
     answer = footplate("train", str(images), *SMALL, "--epochs", "1", "--json")
     assert answer.code == 0, answer.err
     run = find_run("last")
@@ -63,7 +63,7 @@ def test_that_json_prints_the_events_as_they_stand_in_the_run_and_nothing_else(i
 
 
 @pytest.mark.long
-def test_that_a_failed_training_ends_with_3_and_the_cause(images: Path, tmp_path: Path) -> None:
+def test_train_returns_3_after_a_failure(images: Path, tmp_path: Path) -> None:
     file = tmp_path / "broken.py"
     file.write_text("raise RuntimeError('out of ideas')\n")
     answer = footplate("train", str(images), "--model", str(file), "--trust-model-file", "--image-size", "32")
@@ -71,7 +71,7 @@ def test_that_a_failed_training_ends_with_3_and_the_cause(images: Path, tmp_path
     assert "out of ideas" in answer.out
 
 
-def test_that_ctrl_c_stops_the_run_and_ends_with_130(images: Path) -> None:
+def test_train_stops_at_ctrl_c_with_130(images: Path) -> None:
     process = subprocess.Popen(
         command("train", str(images), *SMALL, "--epochs", "100000", "--json"),
         stdout=subprocess.PIPE,
@@ -93,7 +93,7 @@ def test_that_ctrl_c_stops_the_run_and_ends_with_130(images: Path) -> None:
 
 
 @pytest.mark.long
-def test_that_a_run_goes_on_when_the_terminal_is_killed_and_stop_ends_it(images: Path) -> None:
+def test_run_survives_its_terminal_until_stopped(images: Path) -> None:
     started = footplate("train", str(images), *SMALL, "--epochs", "100000", "--detach")
     assert started.code == 0, started.err
     run_id = started.out.strip()
@@ -115,7 +115,7 @@ def test_that_a_run_goes_on_when_the_terminal_is_killed_and_stop_ends_it(images:
     assert footplate("attach", run_id).code == 130
 
 
-def test_that_an_interrupted_run_is_told_with_130(images: Path) -> None:
+def test_train_returns_130_for_an_interrupted_run(images: Path) -> None:
     process = subprocess.Popen(
         command("train", str(images), *SMALL, "--epochs", "100000", "--json"),
         stdout=subprocess.PIPE,
@@ -135,20 +135,20 @@ def test_that_an_interrupted_run_is_told_with_130(images: Path) -> None:
         stale.unlink()
 
 
-def test_that_a_job_file_gives_the_values_and_flags_override_them(images: Path, tmp_path: Path) -> None:
+def test_train_flags_override_the_job_file(images: Path, tmp_path: Path) -> None:
     file = tmp_path / "job.toml"
     file.write_text(
         'data.image_size = 32\n[model]\nname = "mnist_cnn"\npretrained = true\n[training]\nepochs = 7\nbatch_size = 8\n'
     )
     words = (str(images), "--job", str(file), "--epochs", "1", "--no-pretrained", "--image-size", "")
-    job, problems = judged(*words)
+    job, problems = validate_arguments(*words)
     assert problems == []
     assert job == Job.from_fields(dataset=str(images), model="mnist_cnn", epochs=1, batch_size=8)
 
 
-def judged(*words: str) -> tuple[Job | None, list[Problem]]:
+def validate_arguments(*words: str) -> tuple[Job | None, list[Problem]]:
     options, options.unknown = parser().parse_known_args(["train", *words])
-    return judge(options)
+    return validate(options)
 
 
 @pytest.mark.parametrize(
@@ -166,20 +166,18 @@ def judged(*words: str) -> tuple[Job | None, list[Problem]]:
         (make_clouds, (), "point_segmentation", "pointcnn"),
     ],
 )
-def test_that_a_folder_alone_gets_its_task_and_a_task_its_model(
+def test_train_detects_task_and_model(
     tmp_path: Path, make: Callable[..., Path], words: tuple[str, ...], task: str, model: str
 ) -> None:
     folder = make(tmp_path / "data", {"train": 6, "val": 3})
-    job, problems = judged(str(folder), *words)
+    job, problems = validate_arguments(str(folder), *words)
     assert not errors(problems), problems
     assert job is not None
     assert (job.task, job.model.name) == (task, model)
 
 
-def test_that_relative_paths_are_made_absolute_since_the_run_lives_elsewhere(
-    images: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_train_makes_paths_absolute(images: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(images.parent)
-    job, _ = judged(images.name, "--model", "mnist_cnn")
+    job, _ = validate_arguments(images.name, "--model", "mnist_cnn")
     assert job is not None
     assert job.data.dataset == str(images)

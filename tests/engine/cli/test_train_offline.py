@@ -1,4 +1,4 @@
-"""Training of real folders on a machine without a network, with nothing but the folder named."""
+"""Training of real folders without a network, named only by their path."""
 
 from __future__ import annotations
 

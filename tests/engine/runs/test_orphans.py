@@ -13,7 +13,7 @@ import msgspec
 import psutil
 import pytest
 
-from engine.cli.doctor import left_over
+from engine.cli.doctor import orphans
 from engine.contract.job import Job
 from engine.runs.folder import RunFolder, create_run, process_alive, process_start
 from engine.runs.orphans import CannotEnd, Orphan, end_orphan, find_orphans
@@ -159,9 +159,9 @@ def test_orphan_that_cannot_be_ended_is_reported(left: Callable[..., Orphan], mo
 
 
 def test_doctor_reports_orphans(run: RunFolder, left: Callable[..., Orphan]) -> None:
-    assert [finding.grade for finding in left_over()] == ["fine"]
+    assert [finding.grade for finding in orphans()] == ["fine"]
     orphan = left(1)
-    (finding,) = left_over()
+    (finding,) = orphans()
     assert finding.grade == "limited"
     assert finding.text.startswith(f"rank 1 of {run.run_id} (pid {orphan.pid}) has lost its supervisor")
     assert f"`kill {orphan.pid}`" in finding.text

@@ -1,0 +1,81 @@
+"""Runs on other machines, named "HOST:RUN": following them, and ``footplate fetch``."""
+
+from __future__ import annotations
+
+import argparse
+import atexit
+import subprocess
+import sys
+
+import msgspec
+
+from engine.cli.exit_codes import COMPLETED, FAILED
+from engine.cli.terminal import StatusLine, fail, say
+from engine.contract.hosts import Host, host
+from engine.contract.nodes import Followed
+from engine.machines.fetch import NotFetched, fetch
+from engine.runs.folder import RunFolder
+from engine.system import paths
+from engine.system.decode_errors import NOT_DECODED
+from engine.system.format import size
+
+_EXIT_TIMEOUT_S = 5.0
+
+
+def split(name: str) -> tuple[Host | None, str]:
+    """Split "HOST:RUN"; the machine is None if no host of that name is listed."""
+    machine, _, run = name.rpartition(":")
+    return (host(machine) if machine else None), run
+
+
+def follow(machine: Host, run: str) -> RunFolder | None:
+    """Mirror a run of another machine until this process exits; return the local folder.
+
+    Return None after reporting why the run can't be followed.
+    """
+    child = subprocess.Popen(
+        [sys.executable, "-m", "engine.machines.follower", machine.name, run],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        cwd=paths.PACKAGES,
+        start_new_session=True,  # Ctrl+C is for this command
+    )
+    assert child.stdout is not None
+    try:
+        answer = msgspec.json.decode(child.stdout.readline(), type=Followed)
+    except NOT_DECODED:
+        answer = Followed(problem=f"{machine.name}:{run} can't be followed.")
+    if answer.problem:
+        fail(answer.problem)
+        _end(child)
+        return None
+    atexit.register(_end, child)
+    return RunFolder(answer.folder)
+
+
+def _end(child: subprocess.Popen[bytes]) -> None:
+    assert child.stdin is not None
+    child.stdin.close()
+    child.wait(_EXIT_TIMEOUT_S)
+
+
+def add_fetch(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("run", metavar="HOST:RUN", help="a machine, and the run's name there")
+    parser.add_argument("file", nargs="?", default="checkpoints/best.pt", help="by default checkpoints/best.pt")
+    parser.set_defaults(command=fetch_file)
+
+
+def fetch_file(options: argparse.Namespace) -> int:
+    """Fetch a file, or the remaining bytes of an incomplete one."""
+    machine, name = split(options.run)
+    if machine is None:
+        return fail(f"“{options.run}” does not begin with one of your hosts and a colon.")
+    line = StatusLine(sys.stderr)
+    try:
+        fetched = fetch(machine, name, options.file, lambda done, total: line.show(f"{size(done)} of {size(total)}"))
+    except (NotFetched, OSError) as error:
+        line.clear()
+        return fail(str(error), FAILED)
+    line.clear()
+    say(str(fetched))
+    return COMPLETED
