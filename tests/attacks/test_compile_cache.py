@@ -1,4 +1,4 @@
-"""Another user prepares the folder from which torch.compile runs code."""
+"""Folders that another user has prepared for compiled code."""
 
 from __future__ import annotations
 

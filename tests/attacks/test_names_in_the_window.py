@@ -70,7 +70,7 @@ pytestmark = [
 MAX_S = 0.1
 """Maximum extra seconds of blocked GUI thread, compared with ordinary names."""
 MAX_LOADED_S = 1.0
-"""The same limit while other tests use the CPU caches."""
+"""Limit of the short test, which shares the CPU with other tests."""
 MAX_PATH_BYTES = 4096
 """PATH_MAX of Linux."""
 PAGES = ("devices", "runs", "job")

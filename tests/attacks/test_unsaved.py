@@ -1,4 +1,4 @@
-"""Disks that are full when the final state is saved: nobody is told that the training is saved."""
+"""Disks that are full when the final state is saved, and the reports about it."""
 
 from __future__ import annotations
 

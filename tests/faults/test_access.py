@@ -446,7 +446,7 @@ def test_job_file_cannot_give_consent(job: Make, images: Path, tmp_path: Path) -
     ran = change(tmp_path / "net.py")
     digest = hashlib.sha256((tmp_path / "net.py").read_bytes()).hexdigest()
     file = tmp_path / "job.toml"
-    file.write_text(f'model = "{fields["model"]}"\nmodel_file_sha256 = "{digest}"\nimage_size = 28\n')
+    file.write_text(f'[model]\nname = "{fields["model"]}"\nmodel_file_sha256 = "{digest}"\n[data]\nimage_size = 28\n')
     command = [sys.executable, str(ROOT / "footplate.py"), "train", str(images), "--job", str(file)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode

@@ -40,7 +40,7 @@ def test_decoder_that_always_crashes_fails_the_run(
     assert run.finished().outcome == "failed"
     (failed,) = run.all(Failed)
     assert "Rank 0 was killed by SIGSEGV" in failed.cause
-    assert "started again once before" in failed.cause
+    assert "already been restarted once" in failed.cause
     hold.release()
     before = run.last_n
     run.resume().completed(since=before)

@@ -118,9 +118,12 @@ def test_run_outlives_the_window_that_started_it(
         run = follow(first.wait_for("opened "))
         assert run.folder.job() == asked
         step = run.wait_for_step(10).step
+        hold.ask("training")
+        hold.wait_until_reached()
         first.kill()
     wait_until(lambda: set(of_this_test(tmp_path)) <= set(run.processes()), "the end of the window's other processes")
     assert run.folder.state() == "running"
+    hold.release()
     run.wait_for_step(step + 50)
     hold.ask("training")
     hold.wait_until_reached()

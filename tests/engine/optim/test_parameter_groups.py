@@ -1,4 +1,4 @@
-"""Which parameters decay, and with what share of the learning rate each is trained."""
+"""Weight decay and learning rates of parameter groups."""
 
 from __future__ import annotations
 

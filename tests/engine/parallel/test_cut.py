@@ -1,4 +1,4 @@
-"""Stages of a cut, cuts that are moved, and the best of them against all there are."""
+"""Stages of cuts, moved cuts, and automatic cuts against all possible ones."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def segment(number: int, forward_s: Sequence[float], **others: int) -> Segment:
 
 
 def cut_of(costs: Sequence[float], stage_ranks: tuple[int, ...] = (0, 1), **others: object) -> Cut:
-    """A model whose segments take `costs` seconds forward on every device."""
+    """Return the cut of a model whose segments take `costs` seconds forward on each device."""
     places = max(stage_ranks) + 1
     whole = Cut(
         segments=tuple(segment(number, [cost] * places) for number, cost in enumerate(costs)),
@@ -49,7 +49,7 @@ def every_cut(cut: Cut) -> list[Cut]:
 
 
 def slowest(cut: Cut) -> float:
-    """The seconds of the slowest place; infinite where something does not fit."""
+    """Return the seconds of the slowest device; infinite if a stage does not fit."""
     held = stages(cut)
     if any(stage.over_memory for stage in held):
         return math.inf

@@ -1,4 +1,4 @@
-"""How ranks, stages and microbatches are arranged, against what PyTorch's own schedules take."""
+"""Layouts of ranks, stages and microbatches against PyTorch's schedules."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ SCHEDULES = st.sampled_from(FIELDS["pipeline_schedule"].choices)
 
 
 def torch_schedule(schedule: str, microbatches: int, devices: int, places: tuple[int, ...]) -> Any:
-    """Torch's schedule of the first device's stages; ValueError where it cannot go with so many microbatches."""
-    # A schedule is made of a rank's stages, of which it reads no more than this before its first step.
+    """Return torch's schedule of the first device's stages. Raises ValueError if it refuses the microbatches."""
+    # Before its first step a schedule reads only these attributes of a rank's stages.
     stages: list[Any] = [
         SimpleNamespace(
             group_size=devices,

@@ -1,4 +1,4 @@
-"""What the stages of a pipeline keep, against the orders of torch's own schedules."""
+"""Peak numbers of microbatches per stage against the orders of torch's schedules."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ _TORCHS = {
 
 
 def _peaks(schedule: str, microbatches: int, devices: int, places: tuple[int, ...]) -> tuple[int, ...]:
-    """Counted in the order that torch would go by: up with each forward pass, down with the last backward pass."""
-    # A schedule is made of a rank's stages, of which it reads no more than this before its first step.
+    """Count along torch's order: up with each forward pass, down with the last backward pass."""
+    # Before its first step a schedule reads only these attributes of a rank's stages.
     stages: list[Any] = [
         SimpleNamespace(
             group_size=devices, group_rank=0, num_stages=len(places), stage_index=stage, is_last=False,

@@ -1,4 +1,4 @@
-"""DistributedDataParallel against one device that is fed the same parts of every batch one after another."""
+"""DistributedDataParallel against a single device that gets the same parts of each batch in sequence."""
 
 from __future__ import annotations
 
@@ -256,7 +256,7 @@ def test_recompute_without_blocks_is_reported(job: Make, start: Start, model_fil
 @pytest.mark.long
 @pytest.mark.parametrize("strategy", some(["ddp", "fsdp", "pipeline"], everyday=["ddp"]))
 def test_ranks_share_loss_scale(job: Make, start: Start, model_file: Write, strategy: str) -> None:
-    """The steps that are left out meanwhile differ, since parts of a batch overflow at other scales than the whole."""
+    """Compare the scales only: parts of a batch overflow at other scales than the full batch."""
     fields = model_file(LOUD) | {"precision": "fp16", "clip_norm": 0.5, "learning_rate": 0.002, "epochs": 6}
     alone = start(job(**fields), every_step=True).completed()
     ranks = start(job(2, strategy=strategy, **fields), every_step=True).completed()

@@ -1,4 +1,4 @@
-"""What the checks just let pass trains to its end."""
+"""Training of jobs at the limits of the checks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Fully sharded training is the training of a single device that is fed the ranks' shares one after another."""
+"""Fully sharded training against a single device that gets the ranks' parts in sequence."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def checkpoint(group: Any, name: str = "last") -> Any:
 
 
 def assert_equal(actual: dict[str, Tensor], expected: dict[str, Tensor], rtol: float = 0.0) -> None:
-    """The same names in the same order, and the same values: bit for bit if `rtol` is 0."""
+    """Compare names, their order and values, exactly if `rtol` is 0."""
     assert list(actual) == list(expected)
     for name, tensor in actual.items():
         torch.testing.assert_close(
@@ -34,7 +34,7 @@ def assert_equal(actual: dict[str, Tensor], expected: dict[str, Tensor], rtol: f
 
 
 def assert_same_training(group: Any, single: Any, rtol: float = 0.0) -> None:
-    """The losses, the measures, and all that last.pt and best.pt hold."""
+    """Compare losses, metrics and the contents of last.pt and best.pt."""
     np.testing.assert_allclose(group.losses, single.losses, rtol=max(rtol, 1e-6))
     for one, other in zip(group.of(Validation), single.of(Validation), strict=True):
         assert one.measures == pytest.approx(other.measures, rel=max(rtol, 1e-6), abs=1e-7)  # fp32 resolves 1.2e-7
@@ -82,8 +82,11 @@ class Net(nn.Module):
 def build_model(num_classes):
     return Net(num_classes, nn.NORM)
 """
-"""Three blocks, and a layer under two names. Each rank's part of every parameter is a number of whole vectors of the
-CPU (or less than one), since torch's fused optimizers round what is left after the last whole vector otherwise."""
+"""Model with three blocks, and a layer with two names.
+
+The size of each rank's shard is a multiple of the CPU's vector length, or less than one vector: torch's fused
+optimizers round a remainder differently.
+"""
 
 
 FORWARD = "        return self.last(self.blocks(self.first(x.flatten(1))))\n"

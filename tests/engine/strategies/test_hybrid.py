@@ -1,4 +1,4 @@
-"""Pipelines side by side train as a single device that is fed all their microbatches."""
+"""Replicated pipelines against a single device that gets all their microbatches."""
 
 from __future__ import annotations
 

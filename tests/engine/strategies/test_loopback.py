@@ -1,4 +1,4 @@
-"""Ranks meet without listening on the network."""
+"""Sockets on which ranks listen."""
 
 from __future__ import annotations
 

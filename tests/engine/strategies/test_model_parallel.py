@@ -1,4 +1,4 @@
-"""Model parallel is a single device whose parts lie on several."""
+"""Model parallelism against a single device."""
 
 from __future__ import annotations
 

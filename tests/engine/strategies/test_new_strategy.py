@@ -1,4 +1,4 @@
-"""A new strategy is one file: copies of Footplate's folders with one file more offer it, check it and train with it."""
+"""Strategies added as one file: the form offers them, the checks know them, and runs train with them."""
 
 from __future__ import annotations
 

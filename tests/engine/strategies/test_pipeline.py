@@ -1,4 +1,4 @@
-"""Pipelines under every schedule train as a single device that is fed their microbatches one after another."""
+"""Pipelines under every schedule against a single device that gets their microbatches in sequence."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ModelFile = Callable[[str], dict[str, str]]
 
 SCHEDULES = ("gpipe", "1f1b", "interleaved_1f1b", "zb1p", "zbv")
 EVERYDAY = some(SCHEDULES, everyday=("zbv",))
-"""Two stages on each rank: it has most of what the others have."""
+"""Schedule of the everyday suite, with two stages per rank, which covers most code."""
 ONE_STAGE_EACH = ("gpipe", "1f1b", "zb1p")
 
 NORMS = """
@@ -71,7 +71,7 @@ def state_of(group: Any, kind: str = "last") -> dict[str, Any]:
 
 
 def assert_same_training(group: Any, other: Any, *, weights_rtol: float = 0.0) -> None:
-    """To the last bit, but for the order in which a step's losses are added up to be reported."""
+    """Compare bit by bit, except for losses, whose parts are summed in another order."""
     np.testing.assert_allclose(group.losses, other.losses, rtol=1e-6)
     actual, expected = state_of(group), state_of(other)
     assert list(actual["model"]) == list(expected["model"])
@@ -116,7 +116,10 @@ def test_pipeline_schedules_train_equally(job: Make, start: Start, model_file: M
 def test_pipeline_trains_model_families_exactly(
     job: Make, start: Start, model_file: ModelFile, family: str, schedule: str
 ) -> None:
-    """ConvNeXt but for rounding: its activations are channels-last, and what crosses a cut is contiguous."""
+    """Train families of models exactly, and ConvNeXt within rounding.
+
+    Its channels-last activations become contiguous between stages.
+    """
     fields = {**model_file(FAMILIES[family]), "image_size": 32, "batch_size": 24, "learning_rate": 0.002}
     single = start(job(accumulation=4, **fields), every_step=True).completed()
     piped = start(

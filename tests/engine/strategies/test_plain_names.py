@@ -1,4 +1,4 @@
-"""A checkpoint is the plain model's, also where parts of the model are tied, unused or constant."""
+"""Parameter names in checkpoints of models with tied, unused or constant tensors."""
 
 from __future__ import annotations
 

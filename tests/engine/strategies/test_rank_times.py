@@ -1,4 +1,4 @@
-"""Where a step's time went on each rank, and who the others wait for."""
+"""Division of each rank's step time, and the rank for which the others wait."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_length_outside_of_covered_intervals() -> None:
 
 def test_blocked_times_exclude_overlapping_computation() -> None:
     computing = [(0.0, 4.0), (7.0, 8.0)]
-    # One is hidden, one is half exposed, two overlap each other, in the order in which they began.
+    # In order of their starts: one is hidden, one is half exposed, and two overlap.
     assert blocked_times([(3.0, 6.0), (1.0, 2.0), (5.0, 9.0)], computing) == (0.0, 2.0, 2.0)
     assert blocked_times([(10.0, 14.0), (11.0, 12.0), (13.0, 15.0)], computing) == (4.0, 0.0, 1.0)
     assert blocked_times([], computing) == ()

@@ -1,4 +1,4 @@
-"""Activation checkpointing changes the memory kept, and nothing of what is computed."""
+"""Activation checkpointing: same results with less memory."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from engine.strategies.recompute import checkpoint_blocks, recomputed
 
 
 def _build(name: str) -> nn.Module:
-    """A model of torchvision, narrow and shallow where it can be made so."""
+    """Return a model of torchvision, narrow and shallow if it has such options."""
     torch.manual_seed(0)
     match name:
         case "vit":
@@ -36,7 +36,7 @@ def _build(name: str) -> nn.Module:
 
 
 def _train(model: nn.Module, side: int, parts: int = 2) -> list[Tensor]:
-    """Two steps, each of two parts whose forward passes come first, as in a pipeline; the losses."""
+    """Make two steps of two parts, whose forward passes come first as in a pipeline; return the losses."""
     torch.manual_seed(1)
     inputs = torch.randn(2 * parts, 3, side, side)
     targets = torch.arange(2 * parts) % 5
@@ -69,7 +69,7 @@ def test_recompute_is_exact(name: str) -> None:
 
 def test_recompute_restores_buffers() -> None:
     class Counting(nn.Module):
-        """Scales its input by how often it was called."""
+        """Module that multiplies its input by the number of its calls."""
 
         count: Tensor
 
@@ -100,7 +100,7 @@ def test_recompute_restores_buffers() -> None:
 
 
 def test_recompute_twice_of_traced_stage() -> None:
-    """As a zero-bubble schedule does, for the gradients of the inputs and of the weights apart."""
+    """Recompute once for the gradients of inputs and once for those of weights, like a zero-bubble schedule."""
     torch.manual_seed(0)
     model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Dropout(0.5), nn.Conv2d(4, 4, 3))
     stage = fx.symbolic_trace(model)
@@ -121,7 +121,7 @@ def test_recompute_twice_of_traced_stage() -> None:
 
 
 def _saved_bytes(function: Callable[[], Tensor], parameters: set[int]) -> int:
-    """What the graph of `function`'s result keeps for the backward pass, without parameters."""
+    """Return the bytes that the graph of `function`'s result retains for the backward pass, without parameters."""
     saved: dict[int, int] = {}
 
     def pack(tensor: Tensor) -> Tensor:

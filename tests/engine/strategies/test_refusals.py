@@ -1,4 +1,4 @@
-"""What a strategy cannot do, it says in words before anything starts."""
+"""Refusals of strategies before anything starts."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Whatever the strategy, the training is the same: losses, weights, optimizer state and evaluation.
+"""Losses, weights, optimizer state and evaluation under every strategy.
 
-Every strategy is compared with a loop in plain torch (`tests.support.plain_training`) that is fed the same chunks of
-every batch one after another. Where a model has neither BatchNorm nor dropout, that is the training of the whole batch.
+Each strategy is compared with a loop in plain torch (`tests.support.plain_training`) that gets the same chunks of each
+batch in sequence. For models without BatchNorm and dropout that equals training with the full batch.
 """
 
 from __future__ import annotations
@@ -86,15 +86,15 @@ def build_model(num_classes):
 """,
 }
 EXACT_LIMIT = 1e-6
-"""Relative; where sums are added in another order, fp32 rounds differently."""
+"""Relative tolerance if sums are added in another order."""
 
 
 @dataclass(frozen=True)
 class Setting:
-    """A strategy, and the chunks of a batch that it computes one by one.
+    """Strategy, and the chunks of a batch that it computes separately.
 
-    `statistics_of` are the chunks whose BatchNorm statistics end in the checkpoint. `streams` says how dropout's
-    random numbers fall: "one" stream for all, one per chunk ("rank") or one per part of the model ("stage").
+    `statistics_of` are the chunks whose BatchNorm statistics are saved. `streams` says how dropout draws: from "one"
+    stream, one per chunk ("rank") or one per stage of the model ("stage").
     """
 
     cpus: int
@@ -148,11 +148,11 @@ EVERYDAY = {
     *(("batchnorm", name) for name in ("single", "1f1b")),
     *(("dropout", "ddp"), ("tied", "fsdp")),
 }
-"""A few seconds each; the others take as long again."""
+"""Cases of the everyday suite, a few seconds each."""
 
 
 def _cases() -> list[Any]:
-    """Every model under every strategy; those that are not in the everyday suite are marked."""
+    """Return every model with every strategy; cases outside the everyday suite are marked."""
     cases = []
     for model in MODELS:
         for name, setting in SETTINGS.items():

@@ -1,4 +1,4 @@
-"""Which parameters a sharded model has used, in a group of this process alone."""
+"""Detection of the parameters that a sharded model has used, in a process group of one."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from engine.torch_compat import join_unused
 
 
 class Some(nn.Module):
-    """Three layers, of which one is used always, one if asked for, and one never."""
+    """Model with three layers: one is always used, one on request, one never."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""What a single device makes of the parts of a step."""
+"""Results of a step merged from its parts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The division of the steps' time among their parts."""
+"""Division of steps into their parts."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.gui.run.strategy.steps import trace
 
 
 class Clock:
-    """The stopwatch's clock, moved by hand."""
+    """Clock of the stopwatch, set by tests."""
 
     def __init__(self) -> None:
         self.now = 100.0
@@ -146,7 +146,7 @@ def test_stopwatch_costs_microseconds() -> None:
 
 
 class Device:
-    """Stands in for a GPU, whose stream is `behind` in what it was given; events are passed when it has come so far."""
+    """Stand-in for a GPU whose stream is `behind` seconds late; events complete when it reaches them."""
 
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
@@ -186,7 +186,7 @@ def device(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> Device:
 
 
 def device_step(watch: Stopwatch, device: Device, *, host_s: float, read_s: float = 0.0, **given: float) -> None:
-    """A step of a host that takes `host_s` to hand on its work, after having waited `read_s` for images."""
+    """Make a step of a host that waits `read_s` for images and needs `host_s` to submit its work."""
     watch.mark("logging")
     device.clock.now += read_s
     watch.mark("data")

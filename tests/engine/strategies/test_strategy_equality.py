@@ -1,4 +1,4 @@
-"""Whatever the strategy, a job trains the same: other optimizers, uneven parts, few images, a frozen backbone."""
+"""Same training under several strategies: other optimizers, uneven parts, few images, a frozen backbone."""
 
 from __future__ import annotations
 

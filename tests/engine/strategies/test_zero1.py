@@ -1,6 +1,4 @@
-"""DDP with a sharded optimizer trains as one device does, and each rank keeps its share of the optimizer's state
-alone.
-"""
+"""DDP with a sharded optimizer against a single device, and the division of the optimizer's state."""
 
 from __future__ import annotations
 
@@ -80,7 +78,7 @@ def test_zero1_divides_optimizer_state(
 
 @pytest.mark.long
 def test_zero1_validates_averages(job: Callable[..., Job], start: Callable[..., Any]) -> None:
-    """Whose parts the ranks keep: with statistics of none, the measures are DDP's."""
+    """Compare with DDP for a model without statistics."""
     fields: dict[str, Any] = {"ema_decay": 0.9, "optimizer": "adamw", "learning_rate": 0.003, "epochs": 3}
     ddp = start(job(cpus=2, strategy="ddp", **fields), every_step=True).completed()
     group = start(job(cpus=2, strategy="zero1", **fields), every_step=True).completed()

@@ -1,4 +1,4 @@
-"""Every strength of augmentation trains every task, and goes on to the bit."""
+"""Training with augmentation: every task with every strength, and exact resumption."""
 
 from __future__ import annotations
 

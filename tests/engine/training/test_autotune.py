@@ -1,4 +1,4 @@
-"""What is decided at the start of a run of how it computes: by real passes through networks that are slow one way."""
+"""Choices at the start of a run, by real passes through networks that are slow in one configuration."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ from tests.support.worker_group import WorkerGroup
 
 SHAPE = (3, 16, 16)
 LONG = 1000
-"""Steps of a run in which trials pay."""
+"""Steps of a run that is long enough for trials."""
 
 
 def _needless() -> None:
-    """Keeps one thread at work for much longer than a small network takes, however busy the machine is."""
+    """Keep a thread busy much longer than a small network needs."""
     end = time.thread_time() + 0.2
     while time.thread_time() < end:
         pass
 
 
 class SlowWhen(nn.Module):
-    """A network that does much needless work where `slow` says so of its input. `calls` counts its passes."""
+    """Network that does needless work for inputs chosen by `slow`. `calls` counts its passes."""
 
     def __init__(
         self, slow: Callable[[Tensor], bool], body: nn.Module | None = None, needless: Callable[[], None] = _needless
@@ -61,7 +61,7 @@ def _lies_channels_last(x: Tensor) -> bool:
 
 
 class Decided:
-    """What `Autotuner` decide for `model` on the CPU ; `told` maps fields to (choice, why)."""
+    """Decisions of an `Autotuner` for `model` on the CPU; `choices` maps fields to (choice, reason)."""
 
     def __init__(
         self, model: nn.Module, *, steps: int = LONG, before: dict[str, Any] | None = None, **job: Any
@@ -222,7 +222,7 @@ def test_autotune_skips_compile_before_unfreezing() -> None:
 
 
 def test_autotune_skips_compile_of_short_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As on a GPU, where it is tried at all, and on a machine that takes a millisecond for a pass."""
+    """Decide as on a GPU of a machine whose passes take a millisecond."""
     monkeypatch.setattr(Autotuner, "_reason_against_compiling", lambda _: "")
     monkeypatch.setattr(Autotuner, "_compare", lambda *_, **__: [0.001])
     model = SlowWhen(lambda _: False)
@@ -259,7 +259,7 @@ def build_model(num_classes):
 def test_autotune_agrees_among_ranks(
     job: Callable[..., Job], start: Callable[..., WorkerGroup], model_file: Callable[[str], dict[str, str]]
 ) -> None:
-    """Rank 0 is faster with channels last, rank 1 is much slower so."""
+    """Make rank 0 slightly faster with channels last, and rank 1 much slower."""
     fields = {**model_file(SLOW_ON_RANK_1), "batch_size": 2, "epochs": 5, "memory_format": "auto"}
     group = start(job(cpus=2, strategy="ddp", **fields)).completed()
     (chosen,) = (event for event in group.of(Chosen) if event.field == "memory_format")
@@ -387,7 +387,7 @@ def test_compile_lasts_until_unfreezing(
 
 
 class SlowInOneWay(nn.Module):
-    """Slow either compiled or not."""
+    """Network that is slow either compiled or uncompiled."""
 
     def __init__(self, *, compiled: bool) -> None:
         super().__init__()
@@ -408,7 +408,7 @@ class SlowInOneWay(nn.Module):
 def test_autotune_keeps_compile_only_if_faster(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, choice: str
 ) -> None:
-    """The decision of a GPU, made on the CPU."""
+    """Make the decision of a GPU on the CPU."""
     monkeypatch.setattr(Autotuner, "_reason_against_compiling", lambda _: "")
     monkeypatch.setattr("engine.training.autotune.COMPILING_S", 0.0)
     monkeypatch.setattr("torch.hub.tqdm.monitor_interval", 0, raising=False)  # torch's bar would leave a thread behind
@@ -422,4 +422,4 @@ def test_autotune_keeps_compile_only_if_faster(
     finally:
         torch.compiler.set_stance("default")
         torch._dynamo.reset()
-        caplog.clear()  # torch warns where there is no CUDA
+        caplog.clear()  # torch warns without CUDA

@@ -1,4 +1,4 @@
-"""Runs of images by class with what there is against overfitting and rare classes: they learn, and go on to the bit."""
+"""Image classification with measures against overfitting and rare classes: learning and exact resumption."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ def job(folder: Path, cpus: int = 1, **fields: Any) -> Job:
 
 
 def coco_mean(folder: Path, model: nn.Module) -> float:
-    """pycocotools' mAP of the plain library's model on the validation images, which it normalises by itself."""
+    """Return pycocotools' mAP of the plain library's model on the validation images."""
     model.transform.image_mean, model.transform.image_std = HALVES
     model.transform.fixed_size = (SIDE, SIDE)
     with contextlib.redirect_stdout(io.StringIO()):

@@ -1,4 +1,4 @@
-"""When a run has waited long enough for a better validation."""
+"""Patience of early stopping."""
 
 from __future__ import annotations
 

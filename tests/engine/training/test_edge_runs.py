@@ -39,7 +39,7 @@ def job(folder: Path, cpus: int = 1, **fields: Any) -> Job:
 
 
 def measured(folder: Path, state: dict[str, torch.Tensor]) -> float:
-    """ODS of a plain HED with these weights on the validation images."""
+    """Return the ODS of a plain HED with these weights on the validation images."""
     model = Hed(batch_norm=True)
     model.load_state_dict(state)
     model.eval()

@@ -1,4 +1,4 @@
-"""Every fault has a cause in plain words, and is known for what it is owed to."""
+"""Causes and kinds of failures."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from engine.training.metric_buffer import NotFinite
 
 
 def _spec(job: Job) -> WorkerSpec:
-    """The orders of the second of two workers."""
+    """Return the specification of the second of two workers."""
     return WorkerSpec(
         run_folder="", job=job, rank=1, world_size=2, devices=job.parallel.devices, rendezvous="", threads=1
     )

@@ -20,7 +20,7 @@ LABELS = ("blue", "green", "red")
 
 @pytest.fixture(scope="module")
 def lights(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Noisy images in which any of three colours shines; a table tells which."""
+    """Create noisy images with any of three colors, and a table of their labels."""
     folder = tmp_path_factory.mktemp("lights")
     random = np.random.default_rng(0)
     for split, count in (("train", 60), ("val", 21)):

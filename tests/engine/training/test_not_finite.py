@@ -1,4 +1,4 @@
-"""Losses and gradients that are no numbers: steps that are skipped or passed over, and states that are not written."""
+"""NaN and infinite losses and gradients: skipped steps, rollback, and states that must not be saved."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ STEPS = 6
 
 @pytest.fixture
 def spoiled_images(images: Path, tmp_path: Path) -> Path:
-    """The images, one of which is white."""
+    """Copy the images and replace one by a white image."""
     folder = tmp_path / "spoiled"
     shutil.copytree(images, folder)
     Image.new("RGB", (16, 16), (255, 255, 255)).save(folder / "train/green/5.png")
@@ -66,7 +66,7 @@ def spoiled_images(images: Path, tmp_path: Path) -> Path:
 
 @pytest.fixture
 def spoiled_job(job: Make, model_file: Write, spoiled_images: Path) -> Make:
-    """A job whose model the white image spoils as `spoil` says; with `norm` the model has BatchNorm."""
+    """Make jobs whose model fails on the white image in the way `spoil`; with `norm` it has BatchNorm."""
 
     def make(spoil: str, *, norm: bool = True, always: bool = False, **fields: Any) -> Job:
         layer, white = ("nn.BatchNorm2d(4)" if norm else "nn.Identity()"), "-100.0" if always else "1.5"
@@ -86,7 +86,7 @@ def _warned(group: Any, code: str) -> list[str]:
 
 
 def _left_out(group: Any) -> list[int]:
-    """The steps of two epochs that rank 0 told nothing of."""
+    """Return the steps of two epochs that rank 0 did not report."""
     return sorted(set(range(1, 2 * STEPS + 1)) - {metrics.step for metrics in group.of(StepMetrics)})
 
 
@@ -138,7 +138,7 @@ def test_skipped_step_only_moves_the_schedule(spoiled_job: Make, start: Start, s
     ],
 )
 def test_ranks_skip_the_same_steps(spoiled_job: Make, start: Start, strategy: str, cpus: int, spoil: str) -> None:
-    norm = spoil == "input"  # of which statistics are taken, of microbatches under a pipeline
+    norm = spoil == "input"  # as statistics see it, in microbatches under a pipeline
     single = start(spoiled_job(spoil, norm=norm, on_not_finite="skip"), every_step=True).completed()
     fields = {"microbatches": 3} if "pipeline" in strategy else {}
     job = spoiled_job(spoil, norm=norm, on_not_finite="skip", strategy=strategy, cpus=cpus, **fields)
@@ -192,7 +192,7 @@ def test_rollback_skips_nonfinite_step(spoiled_job: Make, start: Start) -> None:
 
 
 def test_nonfinite_state_is_not_saved(spoiled_job: Make, start: Start) -> None:
-    """Gradients spoil the weights in a step whose own loss is good, after which a checkpoint is due."""
+    """Spoil the weights by gradients in a step with a finite loss, just before a checkpoint."""
     fields = {"checkpoint_steps": 1, "keep_checkpoints": 100, "seed": 1}
     group = start(spoiled_job("gradient", **fields), every_step=True)
     assert group.finish() == [1]

@@ -1,4 +1,4 @@
-"""The steps of a training by themselves: which are skipped, and when a training is given up."""
+"""Skipped steps, and the limit at which a training is given up."""
 
 from __future__ import annotations
 

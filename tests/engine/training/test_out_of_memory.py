@@ -1,4 +1,4 @@
-"""A device without enough memory: the step that ran out is made again in smaller parts, and so are those after it."""
+"""Devices that run out of memory: the step is repeated in smaller parts, which later steps keep."""
 
 from __future__ import annotations
 

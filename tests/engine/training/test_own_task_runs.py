@@ -1,4 +1,4 @@
-"""The worked example of a task of one's own, from a folder to a checkpoint."""
+"""Runs of the documented example of a custom task, from a folder to a checkpoint."""
 
 from __future__ import annotations
 

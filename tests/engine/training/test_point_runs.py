@@ -41,7 +41,7 @@ def job(folder: Path, cpus: int = 1, **fields: Any) -> Job:
 
 
 def mean_iou(job: Job, state: dict[str, torch.Tensor]) -> float:
-    """Of a plain PointCNN on every point of the validation clouds, one after another."""
+    """Return the mean IoU of a plain PointCNN on all points of the validation clouds."""
     model = PointCNN(3, 2, 1)
     model.load_state_dict(state)
     model.eval()
@@ -93,7 +93,7 @@ def test_pointcnn_learns_and_loads_plainly(start: Start, scenes: Path) -> None:
     ],
 )
 def test_points_train_under_every_strategy(start: Start, scenes: Path, strategy: str, cpus: int) -> None:
-    """Of seven workers some have no sample of a batch of six."""
+    """Train with seven workers and batches of six, so that some have no sample."""
     single = start(job(scenes, seed=3), every_step=True).completed(150)
     group = start(job(scenes, cpus, strategy=strategy, seed=3), every_step=True).completed(150)
     # The first step's loss is taken before any weight has changed; BatchNorm sees parts of the batch.

@@ -1,4 +1,4 @@
-"""The samples whose predictions are kept at every validation, and what they look like."""
+"""Saved predictions of validation samples, and their drawings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The worker's side of its channel, over real sockets."""
+"""Worker's end of its channel, over real sockets."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Ends:
         self._received: list[Any] = []
 
     def receive(self) -> Any:
-        """The next message, None at the end."""
+        """Return the next message, None at the end."""
         while not self._received:
             data = self.supervisor.recv(1 << 16)
             if not data:

@@ -1,6 +1,4 @@
-"""Ranks that find different data train on nothing: each ends with the same words, which say what differs and what to
-do.
-"""
+"""Ranks that find different data fail with the same cause, which names the difference and the remedy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a step moves besides the weights is put back where it does not count."""
+"""Restoration of buffers and random states after trial steps."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ RUNNING = "norm.running_mean"
 
 
 class Counting(nn.Module):
-    """Counts its passes by putting another tensor in the place of a buffer, and has one that is not there yet."""
+    """Module that counts its passes by replacing a buffer, and has one buffer that does not exist at first."""
 
     count: Tensor
     late: Tensor | None

@@ -38,7 +38,7 @@ def job(folder: Path, cpus: int = 1, **fields: Any) -> Job:
 
 
 def mean_iou(folder: Path, state: dict[str, torch.Tensor]) -> float:
-    """Of the plain library's model on the validation images, pixel by pixel."""
+    """Return the mean IoU of the plain library's model over all pixels of the validation images."""
     model = smp.Unet("resnet18", encoder_weights=None, classes=3)
     model.load_state_dict(state)
     model.eval()

@@ -1,4 +1,4 @@
-"""What a thread's stack tells of it: at work, reading images, waiting for others."""
+"""States of a thread found in its stack: working, reading images, waiting for other ranks."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from engine.training.stack_probe import inspect_stack
 
 @contextmanager
 def thread_in(function: Callable[[threading.Event], object]) -> Iterator[int]:
-    """A thread that stands in `function` while this lasts; it returns once its event is set."""
+    """Run a thread in `function` inside the context; the thread returns once its event is set."""
     end = threading.Event()
     thread = threading.Thread(target=function, args=(end,))
     thread.start()
@@ -26,7 +26,7 @@ def thread_in(function: Callable[[threading.Event], object]) -> Iterator[int]:
 
 
 def inspect_inside(thread: int, function: str) -> tuple[str, str]:
-    """What `look` says once the thread has come to `function`."""
+    """Return the result of `inspect_stack` once the thread has reached `function`."""
     while True:
         state, location = inspect_stack(thread)
         if location.startswith(f"{function} ("):

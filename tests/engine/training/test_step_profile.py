@@ -1,4 +1,4 @@
-"""Where the time of whole runs goes, as they tell it."""
+"""Reported division of steps into their parts, in complete runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What becomes of a frozen backbone until it is trained, too."""
+"""Frozen backbones until they are released."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def frozen() -> nn.Module:
 
 
 def taking(model: nn.Module) -> set[str]:
-    """The parameters that a backward pass gives gradients."""
+    """Return the parameters that get gradients in a backward pass."""
     model.zero_grad()
     model(torch.rand(2, 3, 32, 32)).sum().backward()
     return {name for name, parameter in model.named_parameters() if parameter.grad is not None}

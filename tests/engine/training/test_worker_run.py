@@ -1,4 +1,4 @@
-"""Whole runs of real workers: what is told, what is saved, how they stop and fail."""
+"""Complete runs of real workers: events, checkpoints, stops and failures."""
 
 from __future__ import annotations
 

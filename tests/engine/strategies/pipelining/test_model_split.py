@@ -1,4 +1,4 @@
-"""Places to cut, on real models; nothing here starts a process."""
+"""Split points of real models, in one process."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_split_stages_have_the_gradients() -> None:
 
 
 class _Shared(nn.Module):
-    """Its first and its last layer are one."""
+    """Model whose first and last layer are the same module."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -82,7 +82,7 @@ class _Shared(nn.Module):
 
 
 class _Residual(nn.Module):
-    """Two tensors pass everywhere but at its end."""
+    """Model in which two tensors are alive everywhere except at its end."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -135,7 +135,7 @@ def test_trace_refuses_dynamic_model() -> None:
 
 
 class _OtherInTraining(nn.Module):
-    """In training another layer comes before the places that it has in both modes."""
+    """Model with an additional layer in training, before the split points of both modes."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -155,7 +155,7 @@ def test_split_points_agree_in_both_modes() -> None:
 
 
 def test_split_points_take_linear_time() -> None:
-    """Counted in calls of Python functions, which no other work on the machine disturbs."""
+    """Count calls of Python functions, which are independent of the machine's load."""
 
     def calls(layers: int) -> int:
         model = nn.Sequential(*(nn.Linear(2, 2) for _ in range(layers)))

@@ -1,4 +1,4 @@
-"""What parts of models cost, on real models; the traffic between real processes."""
+"""Measured costs of real models' segments, and of transfers between real processes."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ CPU = torch.device("cpu")
 
 @pytest.fixture(autouse=True)
 def one_thread() -> Iterator[None]:
-    """As a worker on the CPU has, when there are many."""
+    """Use one thread, like a worker that shares the CPU."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
@@ -53,7 +53,7 @@ def _measured(model: nn.Module, *shape: int, precision: str = "fp32") -> list[Me
 
 
 def _mixed() -> nn.Sequential:
-    """What a model may hold that training changes: statistics, random layers, frozen parts."""
+    """Return a model with statistics, random layers and frozen layers."""
     model = nn.Sequential(
         nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(inplace=True), nn.Dropout(0.5), nn.Flatten(), nn.Linear(288, 4)
     )
@@ -113,7 +113,7 @@ def test_measure_of_frozen_segments() -> None:
     model[1].requires_grad_(False)
     found = _measured(model, 2, 3, 8, 8)
     assert found[0].backward_s == 0.0
-    assert found[0].activation_bytes == found[0].output_bytes  # what is sent on is held
+    assert found[0].activation_bytes == found[0].output_bytes  # the output is retained, too
     assert found[-1].backward_s > 0.0
 
 

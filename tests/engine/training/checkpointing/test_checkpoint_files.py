@@ -1,4 +1,4 @@
-"""Checkpoints on disk: whole or as before, known where they are not, and those before the last kept."""
+"""Checkpoint files: complete or unchanged writes, detection of damage, and retention of older files."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_read_checkpoint_detects_truncation(tmp_path: Path) -> None:
 
 
 class _Plants:
-    """Unpickled unsafely, it would make a file."""
+    """Object whose unpickling creates a file."""
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -146,7 +146,7 @@ def test_write_checkpoint_syncs_file_then_folder(tmp_path: Path, monkeypatch: py
 
 
 class _MetsAFullDisk:
-    """Cannot be written for want of room, of which its error tells only as what went before."""
+    """Object whose pickling fails because the disk is full, with an error that names only its context."""
 
     def __reduce__(self) -> Any:
         try:

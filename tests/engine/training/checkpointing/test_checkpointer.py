@@ -1,5 +1,6 @@
-"""Checkpoints are written beside the training. A pipe in the place of the file holds the writer up for as long as a
-test wants, and is no file that it could succeed with.
+"""Checkpoints written during training.
+
+A pipe in place of the file blocks the writer as long as a test needs; the write then fails.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ def build_model(num_classes):
 
 @pytest.fixture
 def held_up(tmp_path: Path) -> Callable[[str], Path]:
-    """Holds the writer of best or last up in the run that is started next; reading the pipe lets it go on, to fail."""
+    """Block the writer of best.pt or last.pt in the next run; reading the pipe lets it continue and fail."""
 
     def hold(kind: str) -> Path:
         pipe = tmp_path / f"run-0/checkpoints/.{kind}.pt.part"
@@ -66,7 +67,7 @@ def _names(group: Any) -> set[str]:
 
 
 def _best_epoch(group: Any) -> int:
-    """The first of the epochs with the highest accuracy."""
+    """Return the first epoch with the highest accuracy."""
     measured = [event.measures["top1"] for event in group.of(Validation)]
     return measured.index(max(measured)) + 1
 
@@ -90,7 +91,7 @@ def test_checkpointer_writes_during_training(
     assert failed.code == "checkpoint_failed"
     assert failed.message.startswith("best.pt could not be saved")
     before = event[: event.index(failed)]
-    # The third epoch waits: whether the second is the best so far depends on the checkpoint of the first.
+    # The third epoch waits: the first checkpoint decides if the second is the best.
     assert max(message.step for message in before if isinstance(message, StepMetrics)) == 12
     assert group.of(CheckpointSaved)[0].step == 6
     assert group.done.best_epoch == _best_epoch(group), "what the disk did not take is kept for the next checkpoint"
@@ -101,7 +102,7 @@ def test_checkpointer_writes_during_training(
 def test_waiting_for_a_slow_disk_counts_as_saving(job: Make, start: Start, held_up: Callable[[str], Path]) -> None:
     pipe = held_up("best")
     group = start(job(epochs=2, ema_decay=0.5))
-    # Whether the averages are the best so far depends on the checkpoint before.
+    # The previous checkpoint decides if the averages are the best.
     group.read(lambda _, event: isinstance(event, Heartbeat) and event.step == 12 and event.activity == "save")
     assert group.of(PhaseChanged)[-1].phase == "validating"
     pipe.read_bytes()
@@ -140,7 +141,7 @@ def test_failed_run_completes_its_pending_checkpoint(
     pipe = held_up("best")
     fields = {"schedule": "none", **model_file(RAISES.format(steps=7))}
     group = start(job(epochs=2, **fields), every_step=True)
-    group.read_steps(7)  # a step past the checkpoint, of which nothing is written yet
+    group.read_steps(7)  # one step after the checkpoint, before anything is written
     pipe.read_bytes()
     assert group.finish() == [1]
     assert "ZeroDivisionError" in group.of(Failed)[0].cause
@@ -156,7 +157,7 @@ def test_short_epochs_are_skipped_but_the_best_is_saved(
     pipe = held_up("last")
     group = start(job(epochs=6, best_by="loss"), every_step=True)
     group.read_steps(12)
-    pipe.read_bytes()  # that took as long as an epoch, of which a checkpoint may take a hundredth
+    pipe.read_bytes()  # as long as an epoch, and a checkpoint may take a hundredth of that
     group.completed()
     saved = {
         kind: [event.step for event in group.of(CheckpointSaved) if event.kind == kind] for kind in ("last", "best")
@@ -217,7 +218,7 @@ def test_checkpoints_by_minutes_do_not_wait_for_a_slow_disk(
     pipe = held_up("last")
     fields = {"cpus": cpus, "strategy": strategy, "epochs": 1000, "checkpoint_minutes": 1e-9}
     group = start(job(**fields), every_step=True)
-    group.read_steps(6)  # each of which one was due after
+    group.read_steps(6)  # steps after which a checkpoint was due
     pipe.read_bytes()
     within = group.read(lambda _, event: isinstance(event, CheckpointSaved) and event.kind == "last" and event.step % 6)
     group.send(Stop(), rank=0)

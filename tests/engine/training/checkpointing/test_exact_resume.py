@@ -1,6 +1,4 @@
-"""A run that goes on from any of its checkpoints on as many devices is the uninterrupted run from there on, to the
-bit.
-"""
+"""Runs resumed from any checkpoint on the same devices equal uninterrupted runs bit by bit."""
 
 from __future__ import annotations
 
@@ -161,7 +159,7 @@ def test_evaluation_preserves_random_state(job: Make, start: Start, model_file: 
     ],
 )
 def test_resume_is_exact_after_random_kills(job: Make, start: Start, strategy: str, cpus: int, kills: int) -> None:
-    """The end of their channels kills all workers at once, wherever they are: nothing is closed, flushed or removed."""
+    """Kill all workers at random moments by closing their channels: nothing is closed, flushed or removed."""
     fields = {"strategy": strategy, "cpus": cpus, "epochs": kills, "checkpoint_steps": 1, "optimizer": "adam"}
     uninterrupted = start(job(**fields), every_step=True).completed(PATIENCE_S)
     random = Random(kills)

@@ -1,4 +1,4 @@
-"""A run goes on from the last.pt of another, under any strategy, as if it had never been interrupted."""
+"""Runs resumed from a last.pt under any strategy."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def _path(group: Any) -> str:
 
 
 def _interrupted(group: Any, after: int) -> Any:
-    """Tells the run to stop after step `after`, in the step that waits for the gate."""
+    """Stop the run after step `after`, while that step waits for the gate."""
     group.read_steps(after)
     group.send(Stop(), 0)
     return group.completed()
@@ -88,7 +88,7 @@ def _interrupted(group: Any, after: int) -> Any:
 def test_resume_across_three_strategies(
     job: Make, start: Start, model_file: Write, tmp_path: Path, fields: dict[str, Any]
 ) -> None:
-    """Of six steps an epoch one device makes four and two make six more; one device ends it."""
+    """Resume with two devices after four of an epoch's six steps, and with one after six more."""
     gate = tmp_path / "gate"
     gate.touch()
     fields = fields | {"epochs": 3} | model_file(WAITING.format(gate=str(gate)))
@@ -136,7 +136,7 @@ CHAIN: tuple[dict[str, Any], ...] = (
 
 @pytest.mark.parametrize("optimizer", [pytest.param("sgd", marks=pytest.mark.long), "adamw"])
 def test_resume_from_any_strategy(job: Make, start: Start, model_file: Write, optimizer: str) -> None:
-    """Each trains one epoch, with everything that a checkpoint holds."""
+    """Train an epoch with each strategy, with all that a checkpoint can contain."""
     fields: dict[str, Any] = {"optimizer": optimizer, "schedule": "none", "ema_decay": 0.9, "clip_norm": 0.5}
     fields |= {"learning_rate": 0.005} | model_file(DEEP)
     expected = start(job(epochs=len(CHAIN), **fields), every_step=True).completed()
@@ -160,7 +160,7 @@ def test_resume_from_any_strategy(job: Make, start: Start, model_file: Write, op
 
 @pytest.mark.long
 def test_resume_of_four_ranks_is_exact(job: Make, start: Start) -> None:
-    """DDP arranges its buckets anew after its first step, and with them the order of sums."""
+    """Resume before the first step and after it, because DDP then rearranges its buckets and the order of sums."""
     fields: dict[str, Any] = {"cpus": 4, "strategy": "ddp", "schedule": "none"}
     uninterrupted = start(job(epochs=2, **fields), every_step=True).completed()
     first = start(job(epochs=1, **fields), every_step=True).completed()
@@ -326,7 +326,7 @@ def test_resume_keeps_shares_by_speed(job: Make, start: Start, strategy: str, sh
 
 
 def test_resume_ignores_foreign_best_checkpoint(job: Make, start: Start) -> None:
-    """As an older checkpoint's, whose best.pt has been replaced since."""
+    """Resume from an older checkpoint whose best.pt has been replaced."""
     first = start(job(epochs=2, best_by="loss")).completed()
     best = first.folder / "checkpoints/best.pt"
     weights, _ = read_checkpoint(best)
