@@ -177,3 +177,9 @@ def lately(seconds: float) -> str:
         at, short = QDateTime.fromSecsSinceEpoch(int(seconds)), QLocale.FormatType.ShortFormat
         return _style.locale.toString(at.time() if day[:3] == now[:3] else at.date(), short)
     return time.strftime("%H:%M" if day[:3] == now[:3] else "%Y-%m-%d", day)
+
+
+def milliseconds(seconds: float) -> str:
+    """Format a short time, such as "0.42 ms", "31.5 ms" or "1,204 ms"."""
+    value = 1000 * seconds
+    return f"{localised(value, 2 if value < 1 else 1 if value < 100 else 0)} ms"

@@ -25,7 +25,7 @@ class SidePages(QObject):
         self._panel = panel = context.job_panel
         self._opened_from = TRAIN
         cut, dataset = workspace.cut, workspace.dataset
-        cut.wanted.connect(self._show_cut)
+        cut.job_requested.connect(self._show_cut)
         cut.used.connect(panel.set_cuts)
         cut.closed.connect(lambda: self._close(self._form.cuts.show_button))
         panel.cut_requested.connect(self._show_cut)

@@ -1,4 +1,4 @@
-"""The rows of the comparison table: the runs' results, and the differences between their jobs."""
+"""Rows of the comparison table: results of the runs and differences between their jobs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,15 @@ _PATHS = ("dataset", "resume_from", "weights_file")
 
 @dataclass(frozen=True)
 class Row:
-    """`texts` has a cell for each run, none where the row is a heading; `best` the series of the best of them."""
+    """Row of the table.
+
+    Attributes:
+        title: Title of the row.
+        texts: A cell per run; empty for a heading.
+        best: Series of the best runs.
+        help: Tool tip of the title.
+        tips: Tool tips of the cells.
+    """
 
     title: str
     texts: tuple[str, ...] = ()
@@ -33,7 +41,7 @@ class Row:
 
 
 def rows(runs: Sequence[ComparedRun]) -> list[Row]:
-    """The whole table, with a heading before each of its parts."""
+    """Return all rows, with a heading before each section."""
     if not runs:
         return []
     differing = differences(runs)
@@ -42,8 +50,8 @@ def rows(runs: Sequence[ComparedRun]) -> list[Row]:
 
 
 def results(runs: Sequence[ComparedRun]) -> list[Row]:
-    """State and figures; the best of each row is marked where more than one run can be compared."""
-    ended = [run.summary.state == "completed" for run in runs]
+    """Return state and figures, with the best of each row if several runs are comparable."""
+    is_completed = [run.summary.state == "completed" for run in runs]
     seconds = [run.summary.seconds for run in runs]
     energy = [run.energy_wh for run in runs]
     return [
@@ -53,57 +61,59 @@ def results(runs: Sequence[ComparedRun]) -> list[Row]:
             tips=tuple(run.summary.cause for run in runs),
         ),
         Row("Steps", tuple(_steps(run) for run in runs), help="Completed and planned steps"),
-        *(_measure_row(runs, name) for name in measures(runs)),
-        _figures(
+        *(_metric_row(runs, name) for name in measures(runs)),
+        _figure_row(
             "Images per second",
             [run.images_per_second for run in runs],
             lambda value: localised(value) if value >= 10 else significant(value, 2),
-            higher=True,
+            is_higher_better=True,
             help_text="Median over the run, summed over its devices",
         ),
-        _figures("Duration", seconds, duration, among=ended, help_text="The best of the completed runs is marked"),
-        _figures(
+        _figure_row(
+            "Duration", seconds, duration, among=is_completed, help_text="The best of the completed runs is marked"
+        ),
+        _figure_row(
             "Energy",
             energy,
             lambda value: f"{localised(value, 2)} Wh" if value < 100 else f"{localised(value)} Wh",
-            among=ended,
+            among=is_completed,
             help_text="Energy used during the run by the devices that report power; the best of the completed runs is marked",
         ),
     ]
 
 
 def differences(runs: Sequence[ComparedRun]) -> list[Row]:
-    """The fields of the jobs, but their names, in which the runs are not all alike."""
+    """Return the fields of the jobs, except names, that differ."""
     jobs = [run.job for run in runs]
     found = []
     for name, field in FIELDS.items():
         values = [job.value(name) if job is not None else None for job in jobs]
         if name != "name" and any(value != values[0] for value in values):
-            texts = tuple(field_words(run, name) for run in runs)
+            texts = tuple(format_field(run, name) for run in runs)
             tips = tuple(str(value) if name in _PATHS else "" for value in values)
             found.append(Row(field.label, texts, help=field.help, tips=tips))
     return [*found, *_differing_options(jobs)]
 
 
 def _differing_options(jobs: Sequence[Job | None]) -> list[Row]:
-    """The options in which the jobs are not all alike; an option of another model, task or strategy is a dash."""
+    """Return the options that differ; an option of another model, task or strategy is a dash."""
     fields = [option_fields(job) if job is not None else {} for job in jobs]
     values = [
         {name: field.default for name, field in known.items()} | (job.options if job is not None else {})
         for job, known in zip(jobs, fields, strict=True)
     ]
     found = []
-    for name in dict.fromkeys(name for of_job in values for name in of_job):
-        of_option = [of_job.get(name) for of_job in values]
-        if any(value != of_option[0] for value in of_option):
+    for name in dict.fromkeys(name for job_values in values for name in job_values):
+        option_values = [job_values.get(name) for job_values in values]
+        if any(value != option_values[0] for value in option_values):
             field = next((known[name] for known in fields if name in known), None)
-            texts = tuple(NOT_KNOWN if value is None else _plain_words(value) for value in of_option)
+            texts = tuple(NOT_KNOWN if value is None else _format_plain(value) for value in option_values)
             found.append(Row(field.label if field else name, texts, help=field.help if field else ""))
     return found
 
 
 def measures(runs: Sequence[ComparedRun]) -> list[str]:
-    """The validation measures that any of the runs told, in the order in which they were first told."""
+    """Return the validation metrics of all runs in the order of their first appearance."""
     return list(dict.fromkeys(name for run in runs for name in run.data.validations.measures))
 
 
@@ -112,8 +122,8 @@ def measure_title(runs: Sequence[ComparedRun], name: str) -> str:
     return known.title if known is not None else name
 
 
-def field_words(run: ComparedRun, name: str) -> str:
-    """The field's value in the run's job, written as in the form."""
+def format_field(run: ComparedRun, name: str) -> str:
+    """Format the field of the run's job as in the form."""
     if run.job is None:
         return NOT_KNOWN
     value: Any = run.job.value(name)
@@ -123,20 +133,20 @@ def field_words(run: ComparedRun, name: str) -> str:
         "devices": lambda job: devices_words(job.parallel.devices, run.data.device_names),
         "best_by": lambda job: measure_title([run], job.checkpoints.best_by),
     }
-    return special[name](run.job) if name in special else _value_words(name, value)
+    return special[name](run.job) if name in special else _format_value(name, value)
 
 
-def _value_words(name: str, value: Any) -> str:
+def _format_value(name: str, value: Any) -> str:
     if value in (None, "", ()):
         return EMPTY.get(name, "automatic" if FIELDS[name].optional or name == "cuts" else "none")
     if isinstance(value, tuple):
         return ", ".join(value)
     if isinstance(value, str):
         return Path(value).name if name in _PATHS else CHOICES.get(value, value)
-    return _plain_words(value)
+    return _format_plain(value)
 
 
-def _plain_words(value: bool | int | float | str) -> str:
+def _format_plain(value: bool | int | float | str) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, int):
@@ -144,53 +154,53 @@ def _plain_words(value: bool | int | float | str) -> str:
     return significant(value) if isinstance(value, float) else value
 
 
-def _measure_row(runs: Sequence[ComparedRun], name: str) -> Row:
+def _metric_row(runs: Sequence[ComparedRun], name: str) -> Row:
     known = find_measure(_task(runs[0]), name)
-    percent, higher = known is not None and known.percent, known is not None and known.higher_is_better
+    is_percent, is_higher_better = (known.percent, known.higher_is_better) if known is not None else (False, False)
     found = [run.best(name) for run in runs]
     epochs = [best[1] if best is not None else 0 for best in found]
-    row = _figures(
-        f"Best {_lowered(measure_title(runs, name))}",
+    row = _figure_row(
+        f"Best {_lower_first(measure_title(runs, name))}",
         [best[0] if best is not None else None for best in found],
-        lambda value: f"{localised(100 * value, 2)} %" if percent else localised(value, 4),
-        higher=higher,
+        lambda value: f"{localised(100 * value, 2)} %" if is_percent else localised(value, 4),
+        is_higher_better=is_higher_better,
         help_text="Best value over all validations, with its epoch",
     )
     texts = tuple(f"{text}  (epoch {epoch})" if epoch else text for text, epoch in zip(row.texts, epochs, strict=True))
     return Row(row.title, texts, row.best, row.help)
 
 
-def _figures(
+def _figure_row(
     title: str,
     values: Sequence[float | None],
-    write: Callable[[float], str],
+    format_value: Callable[[float], str],
     *,
-    higher: bool = False,
+    is_higher_better: bool = False,
     among: Sequence[bool] | None = None,
     help_text: str = "",
 ) -> Row:
-    """A row of figures. The best are those that no other `among` the runs that count is better than."""
+    """Return a row of figures; the best of the runs in `among` are marked."""
     counted = {
         series: value for series, value in enumerate(values) if value is not None and (among is None or among[series])
     }
     best: frozenset[int] = frozenset()
     if len(set(counted.values())) > 1:
-        top = max(counted.values()) if higher else min(counted.values())
+        top = max(counted.values()) if is_higher_better else min(counted.values())
         best = frozenset(series for series, value in counted.items() if value == top)
-    return Row(title, tuple(NOT_KNOWN if value is None else write(value) for value in values), best, help_text)
+    return Row(title, tuple(NOT_KNOWN if value is None else format_value(value) for value in values), best, help_text)
 
 
 def _steps(run: ComparedRun) -> str:
-    told, plan = run.data.steps.step, run.data.plan
-    if not len(told):
+    steps, plan = run.data.steps.step, run.data.plan
+    if not len(steps):
         return NOT_KNOWN
-    return localised(told.last) + (f" of {localised(plan.epochs * plan.steps_per_epoch)}" if plan is not None else "")
+    return localised(steps.last) + (f" of {localised(plan.epochs * plan.steps_per_epoch)}" if plan is not None else "")
 
 
 def _task(run: ComparedRun) -> str:
     return run.job.task if run.job is not None else ""
 
 
-def _lowered(title: str) -> str:
-    """ "top-1 accuracy" for "Top-1 accuracy"."""
+def _lower_first(title: str) -> str:
+    """Return the title with a lower-case first letter."""
     return title[:1].lower() + title[1:]

@@ -1,22 +1,23 @@
-"""How the curves of compared runs are shown, and what can be saved of them."""
+"""Controls of the curves of compared runs, with their exports."""
 
 from __future__ import annotations
 
-from PySide6.QtWidgets import QMenu, QPushButton, QToolButton
+from PySide6.QtWidgets import QPushButton
 
 from gui.actions import Action, bind
 from gui.compare.compared_run import Over
 from gui.compare.curves import CompareCurves
 from gui.widgets.curve_controls import CurveControls
-from gui.widgets.menu_button import make_menu_button
+from gui.widgets.layouts import save_button
 
 _OVER: tuple[tuple[str, Over], ...] = (("Steps", "step"), ("Epochs", "epoch"), ("Time", "time"))
 
 
 class CompareControls(CurveControls):
-    """Acts on the curves that it is given. `whole` and `save` are for whoever makes it to place.
+    """Controls of the curves. The page places `show_all` and `save`.
 
-    Attributes: acts - what can be saved: curves, table and image.
+    Attributes:
+        acts: Actions that save curves, table and image.
     """
 
     def __init__(self, curves: CompareCurves) -> None:
@@ -24,10 +25,9 @@ class CompareControls(CurveControls):
         self.axis_chosen.connect(curves.set_over)
         self.smoothed.connect(curves.set_smoothing)
         self.log_toggled.connect(curves.set_log)
-        tip = "Zooms out to the whole runs (Home)"
-        self._show_whole = Action(self, "show_whole_runs", "Show whole runs", tip)
-        self._show_whole.on_trigger(curves.group.follow)
-        self.whole = bind(QPushButton(), self._show_whole)
+        self._show_all = Action(self, "show_whole_runs", "Show full runs", "Zooms out to the full runs (Home)")
+        self._show_all.on_trigger(curves.group.follow)
+        self.show_all = bind(QPushButton(), self._show_all)
         curves.group.following_changed.connect(self._follow)
         self._follow(True)
         self.acts = {
@@ -35,17 +35,7 @@ class CompareControls(CurveControls):
             "table": Action(self, "save_table", "&Table as CSV …"),
             "image": Action(self, "save_image", "&Image as PNG …"),
         }
-        self.save = self._save_button()
+        self.save = save_button("Save the comparison", "Saves curves or table", self.acts.values())
 
-    def _save_button(self) -> QToolButton:
-        button = QToolButton()
-        button.setText("Save")
-        button.setAccessibleName("Save the comparison")
-        make_menu_button(button)
-        menu = QMenu(button)
-        menu.addActions(list(self.acts.values()))
-        button.setMenu(menu)
-        return button
-
-    def _follow(self, following: bool) -> None:
-        self._show_whole.allow("The whole runs are shown" if following else "")
+    def _follow(self, is_following: bool) -> None:
+        self._show_all.allow("The full runs are shown" if is_following else "")

@@ -1,4 +1,4 @@
-"""Exports of a comparison: CSV tables and an image."""
+"""CSV tables of a comparison."""
 
 from __future__ import annotations
 
@@ -18,32 +18,33 @@ _DIGITS = 9
 
 @dataclass(frozen=True)
 class CurvesTable:
-    """Every point of the runs' curves: a line for each logged step and each validation, at full rate. What is not known
-    is empty; `epoch` counts from 0 at the start and has fractions.
+    """Curves of the runs: a row per logged step and per validation, at full rate.
+
+    Unknown values are empty; `epoch` is a fraction that starts at 0.
     """
 
     runs: tuple[ComparedRun, ...]
 
     def lines(self) -> Iterator[list[str]]:
-        told = measures(self.runs)
-        yield ["run", "name", "step", "epoch", "time_s", *STEP_FIGURES, *(f"validation_{name}" for name in told)]
+        names = measures(self.runs)
+        yield ["run", "name", "step", "epoch", "time_s", *STEP_FIGURES, *(f"validation_{name}" for name in names)]
         for run in self.runs:
             head = [run.summary.run_id, run.summary.name]
             steps, validations = run.data.steps, run.data.validations
             figures = [getattr(steps, name).values for name in STEP_FIGURES]
-            for where, values in _points(run, steps, figures):
-                yield [*head, *where, *values, *("" for _ in told)]
-            nothing = [float("nan")] * len(validations.step)
+            for position, values in _points(run, steps, figures):
+                yield [*head, *position, *values, *("" for _ in names)]
+            unknown = [float("nan")] * len(validations.step)
             figures = [
-                column.values if (column := validations.measures.get(name)) is not None else nothing for name in told
+                column.values if (column := validations.measures.get(name)) is not None else unknown for name in names
             ]
-            for where, values in _points(run, validations, figures):
-                yield [*head, *where, *("" for _ in STEP_FIGURES), *values]
+            for position, values in _points(run, validations, figures):
+                yield [*head, *position, *("" for _ in STEP_FIGURES), *values]
 
 
 @dataclass(frozen=True)
 class RowsTable:
-    """The table: a line for each figure or field, a column for each run."""
+    """Comparison table: a row per figure or field, a column per run."""
 
     runs: tuple[ComparedRun, ...]
     rows: tuple[Row, ...]
@@ -57,17 +58,23 @@ class RowsTable:
 
 
 class _Point(NamedTuple):
-    where: list[str]
+    position: list[str]
     values: list[str]
 
 
-def _points(run: ComparedRun, of: Steps | Validations, figures: Sequence[Floats | list[float]]) -> Iterator[_Point]:
-    epochs = run.x(of, "epoch")
-    where = (of.step.values, epochs if len(epochs) else [float("nan")] * len(of.step), of.seconds.values)
-    for cells, *values in zip(zip(*where, strict=True), *figures, strict=True):
-        yield _Point([_written(value) for value in cells], [_written(value) for value in values])
+def _points(
+    run: ComparedRun, values_of: Steps | Validations, figures: Sequence[Floats | list[float]]
+) -> Iterator[_Point]:
+    epochs = run.x(values_of, "epoch")
+    positions = (
+        values_of.step.values,
+        epochs if len(epochs) else [float("nan")] * len(values_of.step),
+        values_of.seconds.values,
+    )
+    for cells, *values in zip(zip(*positions, strict=True), *figures, strict=True):
+        yield _Point([_format(value) for value in cells], [_format(value) for value in values])
 
 
-def _written(value: float) -> str:
-    """A number as text, "" for NaN."""
+def _format(value: float) -> str:
+    """Format a number; "" for NaN."""
     return "" if math.isnan(value) else f"{value:.{_DIGITS}g}"

@@ -1,4 +1,4 @@
-"""The curves of several runs, laid over one another."""
+"""Overlaid curves of several runs."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ from gui.widgets.rich_label import RichLabel, Span
 
 _AXES: dict[Over, AxisKind] = {"step": "count", "epoch": "epochs", "time": "elapsed"}
 _VALIDATION = "validation/"
-_LEAST_WIDTH = 400
-"""Pixels that a plot has at least before another stands beside it."""
-_LEAST_HEIGHT = 170
+_MIN_WIDTH = 400
+"""Minimum width of a plot in a row of several, in pixels."""
+_MIN_HEIGHT = 170
 
 
 class CompareCurves(QWidget):
-    """A plot for each quantity, with a line for each run in the run's colour. Lines are named by the runs' numbers.
+    """Plot per quantity with a line per run, named by the run's number.
 
-    Lines of training figures are smoothed as `set_smoothing` says; from the ninth run on they are dashed.
+    Training figures are smoothed; lines of the ninth run and later are dashed.
     """
 
     def __init__(self, parent: QWidget | None = None) -> None:
@@ -61,7 +61,7 @@ class CompareCurves(QWidget):
 
     @property
     def in_order(self) -> list[LinePlot]:
-        """The plots that are shown: losses first, then accuracies, then the rest."""
+        """The visible plots: losses, then accuracies, then the others."""
         order = ["loss", f"{_VALIDATION}loss", "accuracy"]
         order += [key for key in self.plots if key.startswith(_VALIDATION) and key not in order]
         order += ["images_per_second", "learning_rate"]
@@ -73,30 +73,30 @@ class CompareCurves(QWidget):
         self.show_runs(self._runs)
 
     def set_smoothing(self, weight: float) -> None:
-        """Sets the weight of the exponential moving average of the training figures, 0 for none."""
+        """Set the weight of the moving average of training figures, 0 for none."""
         self._weight = weight
         for plot in self.plots.values():
             plot.set_smoothing(weight)
 
-    def set_log(self, log: bool) -> None:
-        """Logarithmic axes for the losses."""
-        self._log = log
+    def set_log(self, is_log: bool) -> None:
+        """Switch the losses to logarithmic axes."""
+        self._log = is_log
         for key in ("loss", f"{_VALIDATION}loss"):
             if key in self.plots:
-                self.plots[key].set_log(log)
+                self.plots[key].set_log(is_log)
 
     def show_runs(self, runs: Sequence[ComparedRun]) -> None:
-        """Shows these runs and no others."""
+        """Show only these runs."""
         self._runs = runs
-        self._add_measures(runs)
-        told = {f"{_VALIDATION}{name}" for name in measures(runs)}
+        self._add_metric_plots(runs)
+        logged = {f"{_VALIDATION}{name}" for name in measures(runs)}
         for key, plot in self.plots.items():
             plot.remove_lines()
             for run in runs:
                 self._add_line(key, plot, run)
             plot.set_smoothing(self._weight)
-            plot.setVisible(not key.startswith(_VALIDATION) or key in told)
-        self._arrange(anew=True)
+            plot.setVisible(not key.startswith(_VALIDATION) or key in logged)
+        self._arrange(is_forced=True)
         ends = [
             float(x.max()) for run in runs for of in (run.data.steps, run.data.validations)
             if len(x := run.x(of, self.over))
@@ -105,8 +105,8 @@ class CompareCurves(QWidget):
 
     @contextmanager
     def named(self) -> Iterator[None]:
-        """Names the runs above the curves for as long as it takes to make an image of them."""
-        self._names.show_spans(span for run in self._runs for span in _named(run))
+        """Show the names of the runs above the curves while an image is made."""
+        self._names.show_spans(span for run in self._runs for span in _name_spans(run))
         self._names.show()
         self._layout.activate()
         yield
@@ -117,31 +117,33 @@ class CompareCurves(QWidget):
         self._arrange()
 
     def _add_line(self, key: str, plot: LinePlot, run: ComparedRun) -> None:
-        """Adds what the run told of that quantity, if it told any."""
+        """Add the line of a run if it logged the quantity."""
         name = key.removeprefix(_VALIDATION)
-        validated = name != key
-        of: Steps | Validations = run.data.validations if validated else run.data.steps
-        column: Column | None = run.data.validations.measures.get(name) if validated else getattr(run.data.steps, name)
-        x = run.x(of, self.over)
+        is_validation = name != key
+        values_of: Steps | Validations = run.data.validations if is_validation else run.data.steps
+        column: Column | None = (
+            run.data.validations.measures.get(name) if is_validation else getattr(run.data.steps, name)
+        )
+        x = run.x(values_of, self.over)
         if column is None or not len(column) or not len(x):
             return
         line = LineStyle(
             run.number,
             _color_of(run.series),
             smooth=key in ("loss", "accuracy", "images_per_second"),
-            markers=validated,
+            markers=is_validation,
             dashed=theme.series_is_dashed(run.series),
         )
         plot.add_line(run.number, line)
         plot.set_data(run.number, x, column.values)
 
-    def _add_measures(self, runs: Sequence[ComparedRun]) -> None:
+    def _add_metric_plots(self, runs: Sequence[ComparedRun]) -> None:
         for name in measures(runs):
             key = f"{_VALIDATION}{name}"
             if key in self.plots:
                 continue
             known = next((m for run in runs if run.job and (m := find_measure(run.job.task, name))), None)
-            heading = _heading(measure_title(runs, name))
+            heading = _title(measure_title(runs, name))
             plot = _percent_plot(heading, self.group) if known and known.percent else LinePlot(heading, self.group)
             self.plots[key] = plot
             self._prepare(plot)
@@ -149,15 +151,15 @@ class CompareCurves(QWidget):
                 plot.set_log(self._log)
 
     def _prepare(self, plot: LinePlot) -> None:
-        plot.setParent(self)  # shown without a parent, it would be a window for a moment, and hidden as it gets one
-        plot.setMinimumHeight(_LEAST_HEIGHT)
+        plot.setParent(self)  # without a parent it would briefly be a window
+        plot.setMinimumHeight(_MIN_HEIGHT)
         plot.setAccessibleName(f"{plot.title} of the compared runs")
         plot.set_empty_text("Not logged")
 
-    def _arrange(self, anew: bool = False) -> None:
-        """Lays the plots in as many columns as have room."""
-        columns = max(1, min(3, self.width() // _LEAST_WIDTH))
-        if columns == self._columns and not anew:
+    def _arrange(self, is_forced: bool = False) -> None:
+        """Arrange the plots in as many columns as fit."""
+        columns = max(1, min(3, self.width() // _MIN_WIDTH))
+        if columns == self._columns and not is_forced:
             return
         self._columns = columns
         while self._grid.count():
@@ -166,12 +168,12 @@ class CompareCurves(QWidget):
             self._grid.addWidget(plot, number // columns, number % columns)
 
 
-def _heading(measure: str) -> str:
-    """ "Validation loss" as it is, "Validation top-1 accuracy" for "Top-1 accuracy"."""
+def _title(measure: str) -> str:
+    """Return a title such as "Validation loss" or "Validation top-1 accuracy"."""
     return measure if measure.startswith("Validation") else f"Validation {measure[:1].lower()}{measure[1:]}"
 
 
-def _named(run: ComparedRun) -> tuple[Span, Span]:
+def _name_spans(run: ComparedRun) -> tuple[Span, Span]:
     line = "╍" if theme.series_is_dashed(run.series) else "━"
     return Span(line, color=theme.series_color(run.series)), Span(f"\u00a0{run.title}\u00a0\u00a0 ")
 

@@ -1,30 +1,32 @@
-"""Which run has which colour, and which are shown."""
+"""Legend of the compared runs, which shows and hides them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from PySide6.QtCore import QPointF, QSize, Qt, Signal
+from PySide6.QtCore import QPointF, QSignalBlocker, QSize, Qt, Signal
 from PySide6.QtGui import QColor, QIcon, QPainter, QPen, QPixmap, QResizeEvent
-from PySide6.QtWidgets import QCheckBox, QFrame, QHBoxLayout, QToolButton, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QCheckBox, QFrame, QToolButton, QWidget
 
 from gui.compare.compared_run import ComparedRun
 from gui.style import theme
 from gui.titles import model_title, strategy_title
 from gui.widgets.flow_layout import FlowLayout
+from gui.widgets.layouts import hbox, vbox
 from gui.widgets.scroll_panel import scroll_panel
 
 _SWATCH = QSize(22, 10)
-_LONGEST = 44
-"""Characters of a run's title that stand in the legend."""
-_LINES = 3
-"""Lines of check boxes that are in sight at most."""
+_MAX_LENGTH = 44
+"""Longest title in the legend, in characters."""
+_MAX_ROWS = 3
+"""Largest number of visible rows of check boxes."""
 
 
 class Legend(QWidget):
-    """A check box for each run, with its line's colour.
+    """Check box per run with the color of its line.
 
-    Signals: changed() - `shown` are others.
+    Signals:
+        changed(): `shown` has changed.
     """
 
     changed = Signal()
@@ -39,23 +41,12 @@ class Legend(QWidget):
         self._scroll.setFrameShape(QFrame.Shape.NoFrame)
         self.all = _button("All", "Shows all runs", lambda: self._show_all(True))
         self.none = _button("None", "Hides all runs", lambda: self._show_all(False))
-        buttons = QVBoxLayout()
-        buttons.setSpacing(2)
-        row = QHBoxLayout()
-        row.setSpacing(4)
-        row.addWidget(self.all)
-        row.addWidget(self.none)
-        buttons.addLayout(row)
-        buttons.addStretch(1)
-        layout = QHBoxLayout(self)
-        layout.setContentsMargins(0, 0, 0, 0)
-        layout.addWidget(self._scroll, 1)
-        layout.addLayout(buttons)
+        self.setLayout(hbox((self._scroll, 1), vbox(hbox(self.all, self.none, spacing=4), 1)))
         theme.notifier.changed.connect(self.recolor)
 
     @property
     def shown(self) -> set[int]:
-        """The series of the runs that are checked."""
+        """Series of the checked runs."""
         return {series for series, box in self.boxes.items() if box.isChecked()}
 
     def clear(self) -> None:
@@ -63,13 +54,13 @@ class Legend(QWidget):
             self._flow.removeWidget(box)
             box.deleteLater()
         self.boxes.clear()
-        self._fit()
+        self._fit_height()
 
     def add_run(self, run: ComparedRun) -> None:
-        """Adds a run, checked; one that is there already keeps its state."""
+        """Add a run, checked; a known one keeps its state."""
         if run.series in self.boxes:
             return
-        box = self.boxes[run.series] = QCheckBox(_short(run.title))
+        box = self.boxes[run.series] = QCheckBox(_shorten(run.title))
         box.setChecked(True)
         box.setIconSize(_SWATCH)
         box.setIcon(swatch(run.series))
@@ -80,24 +71,23 @@ class Legend(QWidget):
         box.setAccessibleName(f"Show run {run.title}")
         box.toggled.connect(lambda _on: self.changed.emit())
         self._flow.addWidget(box)
-        box.show()  # a box that is not shown yet takes no room
-        self._fit()
+        box.show()  # the layout ignores hidden boxes
+        self._fit_height()
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         super().resizeEvent(event)
-        self._fit()
+        self._fit_height()
 
-    def _fit(self) -> None:
-        """Takes as much height as the boxes need, up to some lines; then they are scrolled."""
+    def _fit_height(self) -> None:
+        """Set the height to fit the boxes, up to a few rows; more of them scroll."""
         line = next((box.sizeHint().height() for box in self.boxes.values()), 0)
         needed = self._flow.heightForWidth(max(1, self._scroll.viewport().width()))
-        self._scroll.setFixedHeight(max(self.all.sizeHint().height(), min(needed, _LINES * (line + 2))))
+        self._scroll.setFixedHeight(max(self.all.sizeHint().height(), min(needed, _MAX_ROWS * (line + 2))))
 
-    def _show_all(self, on: bool) -> None:
+    def _show_all(self, is_checked: bool) -> None:
         for box in self.boxes.values():
-            box.blockSignals(True)
-            box.setChecked(on)
-            box.blockSignals(False)
+            with QSignalBlocker(box):
+                box.setChecked(is_checked)
         self.changed.emit()
 
     def recolor(self) -> None:
@@ -106,7 +96,7 @@ class Legend(QWidget):
 
 
 def swatch(series: int) -> QIcon:
-    """A piece of the line at `series`."""
+    """Return an icon with the line style of `series`."""
     image = QPixmap(_SWATCH * 2)
     image.setDevicePixelRatio(2.0)
     image.fill(Qt.GlobalColor.transparent)
@@ -119,17 +109,17 @@ def swatch(series: int) -> QIcon:
     return QIcon(image)
 
 
-def _short(title: str) -> str:
+def _shorten(title: str) -> str:
     # An ampersand would underline what follows it.
-    text = title if len(title) <= _LONGEST else f"{title[: _LONGEST - 1]}…"
+    text = title if len(title) <= _MAX_LENGTH else f"{title[: _MAX_LENGTH - 1]}…"
     return text.replace("&", "&&")
 
 
-def _button(text: str, meaning: str, act: Callable[[], None]) -> QToolButton:
+def _button(text: str, name: str, on_click: Callable[[], None]) -> QToolButton:
     button = QToolButton()
     button.setObjectName("flat")
     button.setText(text)
-    button.setToolTip(meaning)
-    button.setAccessibleName(meaning)
-    button.clicked.connect(act)
+    button.setToolTip(name)
+    button.setAccessibleName(name)
+    button.clicked.connect(on_click)
     return button

@@ -1,4 +1,4 @@
-"""Reading the logs of several runs away from the window's thread."""
+"""Loader of the logs of several runs on a thread."""
 
 from __future__ import annotations
 
@@ -14,33 +14,33 @@ from gui.sources.run_data import RunData
 from gui.sources.run_reader import LogReader
 
 
-class Reading(QObject):
-    """Reads runs one after another on a thread of its own; a new start ends the last.
+class LogLoader(QObject):
+    """Loader of runs, one after another on a thread; a new start ends the previous one.
 
     Signals:
-        read(ComparedRun): one of them, whole.
-        unread(str, str): the id of one that cannot be read, and why; "" where it is gone.
-        complete(): all have been read.
+        read(ComparedRun): a completely loaded run.
+        unread(str, str): id of an unreadable run and the reason, "" if it was deleted.
+        complete(): all runs have been loaded.
     """
 
     read = Signal(object)
     unread = Signal(str, str)
     complete = Signal()
-    _said = Signal(int, object, object)
+    _loaded = Signal(int, object, object)
 
     def __init__(self, parent: QObject | None = None) -> None:
         super().__init__(parent)
-        self._turn = 0
+        self._generation = 0
         self._thread: threading.Thread | None = None
-        self._ended = threading.Event()
-        self._said.connect(self._pass_on)
+        self._stop_event = threading.Event()
+        self._loaded.connect(self._report)
 
     def start(self, runs: Sequence[tuple[int, RunFolder]]) -> None:
-        """Reads `runs`, each with its place among those compared."""
+        """Load `runs`, each with its index among the compared ones."""
         self.close()
-        self._ended = threading.Event()
+        self._stop_event = threading.Event()
         self._thread = threading.Thread(
-            target=self._work, args=(self._turn, list(runs), self._ended), name="compared runs", daemon=True
+            target=self._work, args=(self._generation, list(runs), self._stop_event), name="compared runs", daemon=True
         )
         self._thread.start()
 
@@ -49,40 +49,38 @@ class Reading(QObject):
         return self._thread is not None
 
     def close(self) -> None:
-        """Ends the reading; returns once it has ended. What it has read is told no more."""
-        self._turn += 1
-        self._ended.set()
+        """Stop loading and discard what is not reported."""
+        self._generation += 1
+        self._stop_event.set()
         if self._thread is not None:
             self._thread.join()
             self._thread = None
 
-    def _work(self, turn: int, runs: list[tuple[int, RunFolder]], ended: threading.Event) -> None:
+    def _work(self, generation: int, runs: list[tuple[int, RunFolder]], is_stopped: threading.Event) -> None:
         for series, run in runs:
-            said: ComparedRun | str
+            result: ComparedRun | str
             try:
-                said = read_run(series, run, ended) or ""
-            except Exception as error:  # whatever one run's files hold, the others are to be seen
-                said = describe_error(error)
-            if ended.is_set() or not emit_safely(self._said, turn, run.run_id, said):
+                result = read_run(series, run, is_stopped) or ""
+            except Exception as error:  # a damaged run must not hide the others
+                result = describe_error(error)
+            if is_stopped.is_set() or not emit_safely(self._loaded, generation, run.run_id, result):
                 return
-        emit_safely(self._said, turn, None, None)
+        emit_safely(self._loaded, generation, None, None)
 
-    def _pass_on(self, turn: int, run_id: str | None, said: ComparedRun | str) -> None:
-        if turn != self._turn:
+    def _report(self, generation: int, run_id: str | None, result: ComparedRun | str) -> None:
+        if generation != self._generation:
             return
         if run_id is None:
             self._thread = None
             self.complete.emit()
-        elif isinstance(said, str):
-            self.unread.emit(run_id, said)
+        elif isinstance(result, str):
+            self.unread.emit(run_id, result)
         else:
-            self.read.emit(said)
+            self.read.emit(result)
 
 
-def read_run(series: int, run: RunFolder, ended: threading.Event) -> ComparedRun | None:
-    """All that `run` has said; None where there is no such run. Stops in between once `ended` is set. Raises OSError,
-    and whatever damaged files may lead to.
-    """
+def read_run(series: int, run: RunFolder, is_stopped: threading.Event) -> ComparedRun | None:
+    """Load `run`, None if it does not exist; stop early once `is_stopped` is set. Raises OSError and others."""
     try:
         summary = run.summary()
     except FileNotFoundError:
@@ -90,7 +88,7 @@ def read_run(series: int, run: RunFolder, ended: threading.Event) -> ComparedRun
     data = RunData()
     reader = LogReader(run.events_file)
     try:
-        while not ended.is_set() and (events := reader.read()) is not None:
+        while not is_stopped.is_set() and (events := reader.read()) is not None:
             data.apply_all(events)
     finally:
         reader.close()

@@ -1,4 +1,4 @@
-"""Several runs side by side: their curves over one another, and a table of how they did and what differs in them."""
+"""Comparison of runs: overlaid curves, and a table of their results and job differences."""
 
 from __future__ import annotations
 
@@ -8,17 +8,7 @@ from pathlib import Path
 
 from PySide6.QtCore import Qt, QTimer, Signal
 from PySide6.QtGui import QDragEnterEvent, QDropEvent, QHideEvent, QShowEvent
-from PySide6.QtWidgets import (
-    QFileDialog,
-    QHBoxLayout,
-    QLabel,
-    QPushButton,
-    QSplitter,
-    QStackedWidget,
-    QTableView,
-    QVBoxLayout,
-    QWidget,
-)
+from PySide6.QtWidgets import QLabel, QPushButton, QSplitter, QStackedWidget, QTableView, QWidget
 
 from engine.runs.folder import RunFolder
 from engine.system import paths
@@ -29,37 +19,40 @@ from gui.compare.controls import CompareControls
 from gui.compare.csv_tables import CurvesTable, RowsTable
 from gui.compare.curves import CompareCurves
 from gui.compare.legend import Legend
-from gui.compare.log_loader import Reading
+from gui.compare.log_loader import LogLoader
 from gui.compare.table_model import CompareModel
 from gui.format import as_in_files, localised
 from gui.sources.background import in_background
 from gui.sources.export import ExportError, Table, export_png, write_csv
 from gui.titles import unread_words
 from gui.widgets.empty_state import EmptyState
-from gui.widgets.file_dialogs import choose_target
+from gui.widgets.file_dialogs import choose_target, timestamped
+from gui.widgets.layouts import hbox, vbox
 from gui.widgets.run_drag import run_ids_in
 from gui.widgets.scroll_panel import scroll_panel
 from gui.widgets.tab_order import order_tabs
 
 _EMPTY = "Nothing to compare yet.\n\nOn the Runs page, select two or more runs and press Compare."
-_LOOK_EVERY_MS = 5000
-_SHARE_OF_TIME = 20
-"""Active runs are reread after this multiple of the time that reading them took."""
+_REFRESH_MS = 5000
+_PAUSE_FACTOR = 20
+"""Pause between two reads of active runs, as a multiple of the time of one."""
 _PADDING = 6
-_WIDEST = 260
-"""Pixels that a column of the table has at first at most."""
+_MAX_COLUMN_WIDTH = 260
+"""Largest initial width of a column, in pixels."""
 
 
 class ComparePage(QWidget):
-    """Compares any number of runs; those that go on are read again every few seconds while the page is in sight.
+    """Comparison of any number of runs. Active runs are read again every few seconds while the page is visible.
 
     Signals:
-        closed(): back to the page before.
-        message(str, str): in plain words, what was saved or why not; "info" or "warning".
+        closed(): back to the previous page.
+        message(str, str): outcome of saving; "info" or "warning".
+        loaded(): all runs have been read.
     """
 
     closed = Signal()
     message = Signal(str, str)
+    loaded = Signal()
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -67,12 +60,12 @@ class ComparePage(QWidget):
         self.setAttribute(Qt.WidgetAttribute.WA_StyledBackground)
         self.setAccessibleName("Compared runs page")
         self.runs: dict[int, ComparedRun] = {}
-        self._wanted: dict[int, RunFolder] = {}
+        self._requested: dict[int, RunFolder] = {}
         self._unread: dict[str, str] = {}
-        self._began = 0.0
-        self._reading = Reading(self)
-        self._again = QTimer(self, singleShot=True)
-        self._soon = QTimer(self, interval=0, singleShot=True)
+        self._read_start = 0.0
+        self._loader = LogLoader(self)
+        self._refresh_timer = QTimer(self, singleShot=True)
+        self._redraw_timer = QTimer(self, interval=0, singleShot=True)
         self.leave = back_action(self, "leave_comparison", "Back to the list of runs")
         self.back = bind(QPushButton(), self.leave, "Back from the compared runs")
         self._title = QLabel()
@@ -89,21 +82,21 @@ class ComparePage(QWidget):
         self._lay_out()
         self._connect()
         self._order_tabs()
-        self._tell()
+        self._show_state()
 
     def show_runs(self, run_ids: Sequence[str]) -> None:
-        """Compares the runs of these ids, in this order."""
+        """Compare these runs in this order."""
         self.clear()
         root = paths.runs_folder()
-        self._wanted = {series: RunFolder(root / run_id) for series, run_id in enumerate(dict.fromkeys(run_ids))}
-        self._stack.setCurrentIndex(1 if self._wanted else 0)
-        self._read(self._wanted)
-        self._tell()
+        self._requested = {series: RunFolder(root / run_id) for series, run_id in enumerate(dict.fromkeys(run_ids))}
+        self._stack.setCurrentIndex(1 if self._requested else 0)
+        self._read(self._requested)
+        self._show_state()
 
     @property
     def run_ids(self) -> list[str]:
-        """The runs that are compared, or are being read for it."""
-        return [run.run_id for run in self._wanted.values()]
+        """Ids of the compared runs, including those that are being read."""
+        return [run.run_id for run in self._requested.values()]
 
     def dragEnterEvent(self, event: QDragEnterEvent) -> None:
         if run_ids_in(event.mimeData()):
@@ -114,30 +107,27 @@ class ComparePage(QWidget):
         self.show_runs([*self.run_ids, *run_ids_in(event.mimeData())])
 
     def clear(self) -> None:
-        """Compares nothing any more, and lets go of what was read."""
+        """Remove all runs and release their data."""
         self.close_work()
-        self.runs, self._wanted, self._unread = {}, {}, {}
+        self.runs, self._requested, self._unread = {}, {}, {}
         self.legend.clear()
         self._show()
         self._stack.setCurrentIndex(0)
 
     def close_work(self) -> None:
-        """Ends the reading that goes on in the background."""
-        self._again.stop()
-        self._reading.close()
+        """Stop reading."""
+        self._refresh_timer.stop()
+        self._loader.close()
 
     def showEvent(self, event: QShowEvent) -> None:
         super().showEvent(event)
-        self._read_on_later()
+        self._schedule_refresh()
 
     def hideEvent(self, event: QHideEvent) -> None:
         super().hideEvent(event)
-        self._again.stop()
-
-    # Making it
+        self._refresh_timer.stop()
 
     def _lay_out(self) -> None:
-        empty = EmptyState(_EMPTY)
         scroll = scroll_panel(self.curves)
         scroll.setMinimumHeight(190)
         self._prepare_table()
@@ -149,26 +139,14 @@ class ComparePage(QWidget):
         halves.setStretchFactor(0, 2)
         halves.setStretchFactor(1, 1)
         body = QWidget()
-        inside = QVBoxLayout(body)
-        inside.setContentsMargins(0, 0, 0, 0)
-        inside.setSpacing(8)
-        inside.addWidget(self.controls)
-        inside.addWidget(self.legend)
-        inside.addWidget(halves, 1)
-        self._stack.addWidget(empty)
+        body.setLayout(vbox(self.controls, self.legend, (halves, 1)))
+        self._stack.addWidget(EmptyState(_EMPTY))
         self._stack.addWidget(body)
-        top = QHBoxLayout()
-        top.setSpacing(10)
-        top.addWidget(self.back)
-        top.addWidget(self._title)
-        top.addWidget(self._state, 1)
-        top.addWidget(self.controls.whole)
-        top.addWidget(self.controls.save)
-        layout = QVBoxLayout(self)
+        controls = self.controls
+        top = hbox(self.back, self._title, (self._state, 1), controls.show_all, controls.save, spacing=10)
+        layout = vbox(top, (self._stack, 1))
         layout.setContentsMargins(14, 10, 14, 10)
-        layout.setSpacing(8)
-        layout.addLayout(top)
-        layout.addWidget(self._stack, 1)
+        self.setLayout(layout)
 
     def _prepare_table(self) -> None:
         table = self.table
@@ -192,70 +170,67 @@ class ComparePage(QWidget):
 
     def _order_tabs(self) -> None:
         controls, legend = self.controls, self.legend
-        parts = (self.back, controls.whole, controls.save, controls, *legend.boxes.values(), legend.all, legend.none)
+        parts = (self.back, controls.show_all, controls.save, controls, *legend.boxes.values(), legend.all, legend.none)
         order_tabs(self, (*parts, *self.curves.in_order, self.table))
 
     def _connect(self) -> None:
         self.leave.on_trigger(self.closed.emit)
-        self.controls.acts["curves"].on_trigger(lambda: self._ask("curves.csv", self.save_curves))
-        self.controls.acts["table"].on_trigger(lambda: self._ask("table.csv", self.save_table))
-        self.controls.acts["image"].on_trigger(lambda: self._ask("curves.png", self.save_image))
+        self.controls.acts["curves"].on_trigger(lambda: self._choose_file("curves.csv", self.save_curves))
+        self.controls.acts["table"].on_trigger(lambda: self._choose_file("table.csv", self.save_table))
+        self.controls.acts["image"].on_trigger(lambda: self._choose_file("curves.png", self.save_image))
         self.legend.changed.connect(self._show_curves)
         self.model.modelReset.connect(self._fit_columns)
-        self._reading.read.connect(self._take)
-        self._reading.unread.connect(self._miss)
-        self._reading.complete.connect(self._read_whole)
-        self._again.timeout.connect(self._read_on)
-        self._soon.timeout.connect(self._show)
+        self._loader.read.connect(self._on_read)
+        self._loader.unread.connect(self._on_unreadable)
+        self._loader.complete.connect(self._on_complete)
+        self._refresh_timer.timeout.connect(self._refresh)
+        self._redraw_timer.timeout.connect(self._show)
 
-    # Reading
+    def _read(self, runs: dict[int, RunFolder]) -> None:
+        self._read_start = time.monotonic()
+        if runs:
+            self._loader.start(list(runs.items()))
 
-    def _read(self, wanted: dict[int, RunFolder]) -> None:
-        self._began = time.monotonic()
-        if wanted:
-            self._reading.start(list(wanted.items()))
-
-    def _take(self, run: ComparedRun) -> None:
+    def _on_read(self, run: ComparedRun) -> None:
         self.runs[run.series] = run
         self._unread.pop(run.summary.run_id, None)
         self.legend.add_run(run)
-        self._soon.start()  # runs that are read at once are shown at once
-        self._tell()
+        self._redraw_timer.start()  # runs read in the same event loop pass are shown together
+        self._show_state()
 
-    def _miss(self, run_id: str, why: str) -> None:
-        self._unread[run_id] = why
-        if not why:
-            self._wanted = {series: run for series, run in self._wanted.items() if run.run_id != run_id}
-        self._tell()
+    def _on_unreadable(self, run_id: str, reason: str) -> None:
+        self._unread[run_id] = reason
+        if not reason:
+            self._requested = {series: run for series, run in self._requested.items() if run.run_id != run_id}
+        self._show_state()
 
-    def _read_whole(self) -> None:
-        if self._soon.isActive():
+    def _on_complete(self) -> None:
+        if self._redraw_timer.isActive():
             self._show()
-        self._tell()
-        self._read_on_later()
+        self._show_state()
+        self._schedule_refresh()
+        self.loaded.emit()
 
-    def _going_on(self) -> dict[int, RunFolder]:
+    def _active_runs(self) -> dict[int, RunFolder]:
         return {
             series: run
-            for series, run in self._wanted.items()
+            for series, run in self._requested.items()
             if series in self.runs and self.runs[series].summary.state in ("starting", "running")
         }
 
-    def _read_on_later(self) -> None:
-        if self.isVisible() and not self._reading.running and self._going_on():
-            took_ms = 1000 * (time.monotonic() - self._began)
-            self._again.start(max(_LOOK_EVERY_MS, min(int(_SHARE_OF_TIME * took_ms), 10 * _LOOK_EVERY_MS)))
+    def _schedule_refresh(self) -> None:
+        if self.isVisible() and not self._loader.running and self._active_runs():
+            took_ms = 1000 * (time.monotonic() - self._read_start)
+            self._refresh_timer.start(max(_REFRESH_MS, min(int(_PAUSE_FACTOR * took_ms), 10 * _REFRESH_MS)))
 
-    def _read_on(self) -> None:
-        self._read(self._going_on())
-
-    # Showing
+    def _refresh(self) -> None:
+        self._read(self._active_runs())
 
     def _ordered(self) -> tuple[ComparedRun, ...]:
         return tuple(self.runs[series] for series in sorted(self.runs))
 
     def _show(self) -> None:
-        self._soon.stop()
+        self._redraw_timer.stop()
         self.model.show_runs(self._ordered())
         self._show_curves()
         self._order_tabs()
@@ -264,41 +239,39 @@ class ComparePage(QWidget):
         self.table.resizeColumnsToContents()
         for column in range(self.model.columnCount()):
             # Qt does not count the padding that a style sheet gives to items.
-            self.table.setColumnWidth(column, min(_WIDEST, self.table.columnWidth(column) + 2 * _PADDING))
+            self.table.setColumnWidth(column, min(_MAX_COLUMN_WIDTH, self.table.columnWidth(column) + 2 * _PADDING))
 
     def _show_curves(self) -> None:
         shown = self.legend.shown
         self.curves.show_runs([run for run in self._ordered() if run.series in shown])
 
-    def _tell(self) -> None:
-        count = len(self._wanted)
+    def _show_state(self) -> None:
+        count = len(self._requested)
         self._title.setText(f"Compare {localised(count)} runs" if count != 1 else "Compare 1 run")
-        gone = [f"{run_id} can no longer be read." for run_id, why in self._unread.items() if not why]
-        unread = {run_id: why for run_id, why in self._unread.items() if why}
-        left = [
-            series for series, run in self._wanted.items() if series not in self.runs and run.run_id not in self._unread
-        ]
-        reading = [f"Reading {count - len(left) + 1} of {count} …"] if left else []
+        gone = [f"{run_id} can no longer be read." for run_id, reason in self._unread.items() if not reason]
+        unread = {run_id: reason for run_id, reason in self._unread.items() if reason}
+        remaining = sum(
+            series not in self.runs and run.run_id not in self._unread for series, run in self._requested.items()
+        )
+        reading = [f"Reading {count - remaining + 1} of {count} …"] if remaining else []
         self._state.setText(" ".join([*reading, *gone, unread_words(unread)]).strip())
         self.controls.save.setEnabled(bool(self.runs))
 
-    # Saving
-
     def save_curves(self, path: Path) -> None:
-        """Writes every point of the curves of the runs that are shown."""
+        """Write every point of the visible curves as CSV."""
         shown = self.legend.shown
         table = CurvesTable(tuple(run for run in self._ordered() if run.series in shown))
         self._write(path, table, "The curves were saved to")
 
     def save_table(self, path: Path) -> None:
-        """Writes the table as it is on screen, but for the desktop's way with numbers."""
+        """Write the table as displayed, but with numbers in file format."""
         runs = self._ordered()
         with as_in_files():
             table = RowsTable(runs, tuple(rows(runs)))
         self._write(path, table, "The table was saved to")
 
     def save_image(self, path: Path) -> None:
-        """Writes an image of all curves, also those that are scrolled out of sight, with the names of the runs."""
+        """Write an image of all curves, including those scrolled out of view, with the names of the runs."""
         try:
             with self.curves.named():
                 export_png(path, self.curves.grab())
@@ -315,7 +288,5 @@ class ComparePage(QWidget):
             lambda error: self.message.emit(str(error), "warning"),
         )
 
-    def _ask(self, name: str, chosen: Callable[[Path], None]) -> QFileDialog:
-        return choose_target(
-            self, "Save the comparison", f"footplate-{time.strftime('%Y-%m-%d-%H%M%S')}-{name}", chosen
-        )
+    def _choose_file(self, name: str, save: Callable[[Path], None]) -> None:
+        choose_target(self, "Save the comparison", timestamped(name), save)

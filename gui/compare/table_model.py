@@ -1,4 +1,4 @@
-"""The table of compared runs as an item model: a row for each figure or field, a column for each run."""
+"""Item model of the comparison table: a row per figure or field, a column per run."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gui.compare.comparison import Row, rows
 from gui.compare.legend import swatch
 
 _Index = QModelIndex | QPersistentModelIndex
-_NOTHING = QModelIndex()
+_NO_PARENT = QModelIndex()
 BEST = "★ "
 
 
@@ -22,7 +22,7 @@ def _shape(runs: Sequence[ComparedRun], table: Sequence[Row]) -> tuple[list[str]
 
 
 class CompareModel(QAbstractTableModel):
-    """The best of each row stands in bold behind a star."""
+    """Comparison table with the best value of a row in bold behind a star."""
 
     def __init__(self, parent: QObject | None = None) -> None:
         super().__init__(parent)
@@ -32,21 +32,21 @@ class CompareModel(QAbstractTableModel):
         self._bold.setBold(True)
 
     def show_runs(self, runs: Sequence[ComparedRun]) -> None:
-        """Shows these runs. What is selected and in sight stays where the same runs have only moved on."""
-        fresh = rows(runs)
-        if _shape(runs, fresh) == _shape(self.runs, self.rows):
-            self.runs, self.rows = runs, fresh
-            if fresh:
-                self.dataChanged.emit(self.index(0, 0), self.index(len(fresh) - 1, len(runs) - 1))
+        """Show `runs`; with unchanged runs and rows, selection and scroll position stay."""
+        new_rows = rows(runs)
+        if _shape(runs, new_rows) == _shape(self.runs, self.rows):
+            self.runs, self.rows = runs, new_rows
+            if new_rows:
+                self.dataChanged.emit(self.index(0, 0), self.index(len(new_rows) - 1, len(runs) - 1))
             return
         self.beginResetModel()
-        self.runs, self.rows = runs, fresh
+        self.runs, self.rows = runs, new_rows
         self.endResetModel()
 
-    def rowCount(self, parent: _Index = _NOTHING) -> int:
+    def rowCount(self, parent: _Index = _NO_PARENT) -> int:
         return 0 if parent.isValid() else len(self.rows)
 
-    def columnCount(self, parent: _Index = _NOTHING) -> int:
+    def columnCount(self, parent: _Index = _NO_PARENT) -> int:
         return 0 if parent.isValid() else len(self.runs)
 
     def flags(self, index: _Index) -> Qt.ItemFlag:
@@ -65,17 +65,17 @@ class CompareModel(QAbstractTableModel):
         row, column_index = self.rows[index.row()], index.column()
         if row.heading:
             return None
-        best = column_index in row.best
-        answer: Any = None
+        is_best = column_index in row.best
+        value: Any = None
         if role == Qt.ItemDataRole.DisplayRole:
-            answer = f"{BEST if best else ''}{row.texts[column_index]}"
-        elif role == Qt.ItemDataRole.FontRole and best:
-            answer = self._bold
+            value = f"{BEST if is_best else ''}{row.texts[column_index]}"
+        elif role == Qt.ItemDataRole.FontRole and is_best:
+            value = self._bold
         elif role == Qt.ItemDataRole.AccessibleTextRole:
-            answer = f"{row.texts[column_index]}{', the best' if best else ''}"
+            value = f"{row.texts[column_index]}{', the best' if is_best else ''}"
         elif role == Qt.ItemDataRole.ToolTipRole and row.tips:
-            answer = row.tips[column_index] or None
-        return answer
+            value = row.tips[column_index] or None
+        return value
 
     @staticmethod
     def _run_header(run: ComparedRun, role: int) -> Any:

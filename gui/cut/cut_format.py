@@ -1,4 +1,4 @@
-"""A cut in words: figures, what each stage holds, and how even the stages are."""
+"""Texts of a cut: figures, stages and balance."""
 
 from __future__ import annotations
 
@@ -7,29 +7,18 @@ from collections.abc import Sequence
 from engine.contract.cut import Cut
 from engine.parallel.cut import Stage
 from engine.system.format import NOT_KNOWN
-from gui.format import localised, size
+from gui.format import localised, milliseconds, size
 
 
-def count_words(count: int) -> str:
-    """ "11.7 M", "3.2 k" or "640"."""
+def format_count(count: int) -> str:
+    """Format a number such as "11.7 M", "3.2 k" or "640"."""
     if count >= 1_000_000:
         return f"{localised(count / 1e6, 1)} M"
     return f"{localised(count / 1e3, 1)} k" if count >= 1000 else str(count)
 
 
-def milliseconds(seconds: float) -> str:
-    value = 1000 * seconds
-    return (
-        f"{localised(value)} ms"
-        if value >= 100
-        else f"{localised(value, 1)} ms"
-        if value >= 1
-        else f"{localised(value, 2)} ms"
-    )
-
-
-def memory_words(stage: Stage, cut: Cut) -> str:
-    """ "1.2 GiB", "1.2 of 8.0 GiB free", or that it is over."""
+def format_memory(stage: Stage, cut: Cut) -> str:
+    """Format memory such as "1.2 GiB" or "1.2 GiB of 8.0 GiB"."""
     limit = cut.memory_bytes[stage.group_rank]
     needed = size(stage.memory_bytes)
     if limit is None:
@@ -37,56 +26,56 @@ def memory_words(stage: Stage, cut: Cut) -> str:
     return f"{needed}, over {size(limit)}" if stage.over_memory else f"{needed} of {size(limit)}"
 
 
-def share_words(stage: Stage) -> str:
+def format_fraction(stage: Stage) -> str:
     return f"{100 * stage.share:.0f} %"
 
 
-def travels(held: Sequence[Stage], number: int) -> int:
-    """The bytes of each microbatch that stage `number` sends to another device: none to a stage of its own."""
-    stays = number + 1 >= len(held) or held[number].group_rank == held[number + 1].group_rank
-    return 0 if stays else held[number].sent_bytes
+def sent_bytes(stages: Sequence[Stage], number: int) -> int:
+    """Return the bytes of a microbatch that stage `number` sends to another device."""
+    is_local = number + 1 >= len(stages) or stages[number].group_rank == stages[number + 1].group_rank
+    return 0 if is_local else stages[number].sent_bytes
 
 
-def sent_words(held: Sequence[Stage], number: int) -> str:
-    """ "3.1 MiB", or that it stays on the device; a dash for the last stage."""
-    if number + 1 >= len(held):
+def format_transfer(stages: Sequence[Stage], number: int) -> str:
+    """Format the sent data, such as "3.1 MiB" or "stays"; a dash for the last stage."""
+    if number + 1 >= len(stages):
         return NOT_KNOWN
-    return size(travels(held, number)) if travels(held, number) else "stays"
+    return size(sent_bytes(stages, number)) if sent_bytes(stages, number) else "stays"
 
 
-def span_words(stage: Stage) -> str:
-    """ "conv1 to layer2.0", or the one module."""
+def format_modules(stage: Stage) -> str:
+    """Return the modules of a stage, such as "conv1 to layer2.0"."""
     if stage.first_module == stage.last_module:
         return stage.first_module
     return f"{stage.first_module or 'the input'} to {stage.last_module or 'the output'}"
 
 
-def describe_stage(number: int, held: Sequence[Stage], cut: Cut, title: str) -> str:
-    """A sentence on stage `number` of `held` for tool tips and screen readers."""
-    stage = held[number]
-    on = travels(held, number)
-    sent = f", sends {size(on)} of each microbatch on" if on else ""
+def describe_stage(number: int, stages: Sequence[Stage], cut: Cut, title: str) -> str:
+    """Describe stage `number` for tool tips and screen readers."""
+    stage = stages[number]
+    sent = sent_bytes(stages, number)
+    transfer = f", sends {size(sent)} per microbatch" if sent else ""
     over = " This exceeds its device's memory." if stage.over_memory else ""
     return (
-        f"Stage {number} on {title}: {span_words(stage)}, {stage.layers} layers, "
-        f"{count_words(stage.parameters)} parameters, {milliseconds(stage.seconds)} ({share_words(stage)}), "
-        f"memory {memory_words(stage, cut)}{sent}.{over}"
+        f"Stage {number} on {title}: {format_modules(stage)}, {stage.layers} layers, "
+        f"{format_count(stage.parameters)} parameters, {milliseconds(stage.seconds)} ({format_fraction(stage)}), "
+        f"memory {format_memory(stage, cut)}{transfer}.{over}"
     )
 
 
-def describe_cut(cut: Cut, held: Sequence[Stage], titles: Sequence[str]) -> str:
-    """All of the image in words."""
-    sentences = [describe_stage(number, held, cut, titles[stage.group_rank]) for number, stage in enumerate(held)]
-    return " ".join([balance_words(cut, held), *sentences])
+def describe_cut(cut: Cut, stages: Sequence[Stage], titles: Sequence[str]) -> str:
+    """Describe the complete diagram."""
+    sentences = [describe_stage(number, stages, cut, titles[stage.group_rank]) for number, stage in enumerate(stages)]
+    return " ".join([describe_balance(cut, stages), *sentences])
 
 
-def balance_words(cut: Cut, held: Sequence[Stage]) -> str:
-    """How far the slowest rank is from an even division.
+def describe_balance(cut: Cut, stages: Sequence[Stage]) -> str:
+    """Describe how far the slowest rank is from an even division.
 
-    A rank's time is that of all its stages; in the long run it is what a step takes per microbatch.
+    The time of a rank is the sum of its stages, which determines the time of a step per microbatch.
     """
     seconds = [0.0] * len(cut.devices)
-    for stage in held:
+    for stage in stages:
         seconds[stage.group_rank] += stage.seconds
     slowest, mean = max(seconds), sum(seconds) / len(seconds)
     even = f"{100 / len(seconds):.0f} %"
@@ -96,6 +85,6 @@ def balance_words(cut: Cut, held: Sequence[Stage]) -> str:
     return f"The slowest device takes {share} of the time; {even} would be even."
 
 
-def whose_words(cut: Cut) -> str:
-    """Who chose the cuts."""
+def describe_origin(cut: Cut) -> str:
+    """Return who chose the cuts."""
     return "Automatic, from measurements" if cut.chosen else "Moved by hand"

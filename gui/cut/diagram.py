@@ -1,4 +1,4 @@
-"""A cut as an image: the model from left to right as one bar whose width is time, in stages."""
+"""Diagram of a cut: the model as a bar in stages, whose width is time."""
 
 from __future__ import annotations
 
@@ -11,25 +11,29 @@ from engine.parallel.cut import Stage, moved, reachable
 from gui.cut import cut_format
 from gui.cut.geometry import Bar, lay_out
 from gui.cut.handle import GRIP_HEIGHT, WIDTH, Handle
-from gui.format import significant, size
+from gui.format import milliseconds, significant, size
 from gui.plots.ticks import round_ticks
 from gui.style import fills, theme
 
 STRIP = 10
-"""Pixels of the device's full colour along the top of each stage."""
+"""Height of the strip in the device's color at the top of each stage, in pixels."""
 TICK, LINE_PAD, MARGIN = 7, 5, 10
 
 
 class CutDiagram(QWidget):
-    """The stages, the split points at which a cut may stand as ticks, and the cuts as handles.
+    """Stages, possible split points as ticks, and cuts as handles.
 
-    Signals: cut_moved(object) - the Cut after the user has moved one; automatic_wanted() - Home was pressed.
+    Signals:
+        cut_moved(object): the Cut after the user moved a handle.
+        automatic_requested(): Home was pressed.
 
-    Attributes: cut - what is shown, None for nothing; handles - from the left; none where it is `read_only`.
+    Attributes:
+        cut: The displayed Cut, None without one.
+        handles: Handles from the left; none if `read_only`.
     """
 
     cut_moved = Signal(object)
-    automatic_wanted = Signal()
+    automatic_requested = Signal()
 
     def __init__(self, read_only: bool = False, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -42,27 +46,27 @@ class CutDiagram(QWidget):
         self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
 
     def show_cut(self, cut: Cut, titles: tuple[str, ...]) -> None:
-        """Shows `cut`; `titles` name the devices of its ranks. Raises ValueError where its cuts cannot be."""
+        """Show `cut`; `titles` name the devices of its ranks. Raises ValueError for impossible cuts."""
         self._bar = lay_out(cut)
         self.cut, self._titles = cut, titles
         if not self._read_only and len(self.handles) != len(cut.cuts):
             self._make_handles(len(cut.cuts))
         for handle in self.handles:
-            handle.setAccessibleDescription(self._handle_words(cut, handle.number))
-            handle.setToolTip(self._handle_words(cut, handle.number))
+            handle.setAccessibleDescription(self._describe_handle(cut, handle.number))
+            handle.setToolTip(self._describe_handle(cut, handle.number))
         self.setAccessibleDescription(cut_format.describe_cut(cut, self._bar.stages, titles))
         self.setFixedHeight(self.sizeHint().height())
-        self._lay_handles()
+        self._place_handles()
         self.update()
 
     def sizeHint(self) -> QSize:
-        return QSize(500, int(self._sent_top() + self._line() * (1 if self._read_only else 3) + 6))
+        return QSize(500, int(self._transfers_top() + self._line_height() * (1 if self._read_only else 3) + 6))
 
     def minimumSizeHint(self) -> QSize:
         return QSize(280, self.sizeHint().height())
 
     def step(self, number: int, by: int) -> None:
-        """Moves cut `number` by so many split points, as far as its neighbours let it."""
+        """Move cut `number` by so many split points, limited by its neighbors."""
         if self.cut is None:
             return
         free = reachable(self.cut, number)
@@ -70,27 +74,27 @@ class CutDiagram(QWidget):
         self._move(number, free[index])
 
     def drag(self, number: int, x: float) -> None:
-        """Moves cut `number` to the split point nearest to `x` pixels from the left."""
+        """Move cut `number` to the split point nearest to `x` pixels from the left."""
         if self.cut is None:
             return
         free = set(reachable(self.cut, number))
         spots = [spot for spot in self._bar.spots if spot.split_point in free]
-        self._move(number, min(spots, key=lambda spot: abs(self._x(spot.at) - x)).split_point)
+        self._move(number, min(spots, key=lambda spot: abs(self._x(spot.position) - x)).split_point)
 
     def stage_rect(self, number: int) -> QRectF:
-        """Where a stage is drawn."""
+        """Return the rectangle of a stage."""
         left, right = self._x(self._bar.edges[number]), self._x(self._bar.edges[number + 1])
         return QRectF(left, self._top(), right - left, self._bar_height())
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         super().resizeEvent(event)
-        self._lay_handles()
+        self._place_handles()
 
     def event(self, event: QEvent) -> bool:
         if isinstance(event, QHelpEvent) and self.cut is not None:
-            where = QPointF(event.pos())
+            point = QPointF(event.pos())
             for number, stage in enumerate(self._bar.stages):
-                if self.stage_rect(number).contains(where):
+                if self.stage_rect(number).contains(point):
                     text = cut_format.describe_stage(number, self._bar.stages, self.cut, self._titles[stage.group_rank])
                     QToolTip.showText(event.globalPos(), text, self)
                     return True
@@ -106,31 +110,29 @@ class CutDiagram(QWidget):
         if self._read_only:
             painter.setPen(QPen(QColor(theme.colors().text), 2))
             for edge in self._bar.edges[1:-1]:
-                painter.drawLine(QPointF(self._x(edge), self._top()), QPointF(self._x(edge), self._sent_top()))
+                painter.drawLine(QPointF(self._x(edge), self._top()), QPointF(self._x(edge), self._transfers_top()))
         else:
             self._draw_ticks(painter, self.cut)
             self._draw_axis(painter)
-        self._draw_sent(painter)
+        self._draw_transfers(painter)
 
-    # Where things are
-
-    def _line(self) -> int:
+    def _line_height(self) -> int:
         return self.fontMetrics().height()
 
     def _top(self) -> int:
         return 0 if self._read_only else GRIP_HEIGHT
 
-    def _lines(self) -> int:
+    def _line_count(self) -> int:
         return 2 if self._read_only else 4
 
     def _bar_height(self) -> int:
-        return STRIP + self._lines() * self._line() + 2 * LINE_PAD
+        return STRIP + self._line_count() * self._line_height() + 2 * LINE_PAD
 
-    def _sent_top(self) -> int:
+    def _transfers_top(self) -> int:
         return self._top() + self._bar_height() + (2 if self._read_only else TICK + 4)
 
-    def _x(self, share: float) -> float:
-        return MARGIN + share * max(1, self.width() - 2 * MARGIN)
+    def _x(self, fraction: float) -> float:
+        return MARGIN + fraction * max(1, self.width() - 2 * MARGIN)
 
     def _make_handles(self, count: int) -> None:
         for handle in self.handles:
@@ -142,14 +144,14 @@ class CutDiagram(QWidget):
             handle.setAccessibleName(f"Cut {number + 1} of {count}")
             handle.stepped.connect(lambda by, number=number: self.step(number, by))
             handle.dragged.connect(lambda x, number=number: self.drag(number, x))
-            handle.automatic_wanted.connect(self.automatic_wanted)
-            handle.noticed.connect(self.update)
+            handle.automatic_requested.connect(self.automatic_requested)
+            handle.active_changed.connect(self.update)
             handle.show()
             if self.handles:
                 QWidget.setTabOrder(self.handles[-1], handle)
             self.handles.append(handle)
 
-    def _lay_handles(self) -> None:
+    def _place_handles(self) -> None:
         for handle in self.handles:
             handle.setFixedHeight(self._top() + self._bar_height() + TICK)
             handle.move(round(self._x(self._bar.edges[handle.number + 1]) - WIDTH / 2), 0)
@@ -158,8 +160,6 @@ class CutDiagram(QWidget):
         if self.cut is not None and split_point != self.cut.cuts[number]:
             self.show_cut(moved(self.cut, number, split_point), self._titles)
             self.cut_moved.emit(self.cut)
-
-    # What is drawn
 
     def _draw_stage(self, painter: QPainter, cut: Cut, number: int, stage: Stage) -> None:
         scheme = theme.colors()
@@ -180,75 +180,79 @@ class CutDiagram(QWidget):
             painter.setFont(font)
             metrics = painter.fontMetrics()
             shown = next((text for text in texts if metrics.horizontalAdvance(text) <= inside.width()), "")
-            area = QRectF(inside.left(), inside.top() + line * self._line(), inside.width(), self._line())
+            area = QRectF(inside.left(), inside.top() + line * self._line_height(), inside.width(), self._line_height())
             painter.drawText(area, Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignVCenter, shown)
             font.setBold(False)
             painter.setFont(font)
 
     def _stage_lines(self, cut: Cut, number: int, stage: Stage) -> list[tuple[tuple[str, ...], bool]]:
-        """What stands in a stage, line by line: texts of which the first that fits is taken, and whether it is bold.
+        """Return the lines of a stage: texts from long to short, of which the first that fits is drawn, and boldness.
 
-        What fits nowhere is in the tool tip and in the table.
+        Tool tip and table have all texts.
         """
-        share, needed = cut_format.share_words(stage), size(stage.memory_bytes)
-        count = cut_format.count_words(stage.parameters)
+        fraction, needed = cut_format.format_fraction(stage), size(stage.memory_bytes)
+        count = cut_format.format_count(stage.parameters)
         title = ((f"{number} · {self._titles[stage.group_rank]}", str(number)), True)
-        time = ((f"{share} · {cut_format.milliseconds(stage.seconds)}", share), False)
+        time = ((f"{fraction} · {milliseconds(stage.seconds)}", fraction), False)
         over = "⚠ " if stage.over_memory else ""
-        memory = ((over + cut_format.memory_words(stage, cut), over + needed, over), stage.over_memory)
+        memory = ((over + cut_format.format_memory(stage, cut), over + needed, over), stage.over_memory)
         if self._read_only:
             return [title, memory if stage.over_memory else time]
         return [title, time, ((f"{count} parameters", count), False), memory]
 
     def _draw_ticks(self, painter: QPainter, cut: Cut) -> None:
         scheme = theme.colors()
-        active = next((handle.number for handle in self.handles if handle.active), None)
+        active = next((handle.number for handle in self.handles if handle.is_active), None)
         free = set(reachable(cut, active)) if active is not None else set()
         top = self._top() + self._bar_height() + 1
         for spot in self._bar.spots:
-            near = spot.split_point in free
-            painter.setPen(QPen(QColor(scheme.accent if near else scheme.muted), 2 if near else 1))
-            x = self._x(spot.at)
-            painter.drawLine(QPointF(x, top), QPointF(x, top + (TICK if near else TICK - 3)))
+            is_reachable = spot.split_point in free
+            painter.setPen(QPen(QColor(scheme.accent if is_reachable else scheme.muted), 2 if is_reachable else 1))
+            x = self._x(spot.position)
+            painter.drawLine(QPointF(x, top), QPointF(x, top + (TICK if is_reachable else TICK - 3)))
 
-    def _draw_sent(self, painter: QPainter) -> None:
-        """What travels at each cut, under it; what finds no room in two lines is left to the table."""
+    def _draw_transfers(self, painter: QPainter) -> None:
+        """Draw the data sent at each cut below it, in up to two lines; the table has all."""
         scheme = theme.colors()
         metrics = painter.fontMetrics()
         painter.setPen(QColor(scheme.text))
         free_from = [0.0] * (1 if self._read_only else 2)
         for number in range(len(self._bar.stages) - 1):
-            sent = cut_format.sent_words(self._bar.stages, number)
-            text = f"{sent} →" if cut_format.travels(self._bar.stages, number) else sent
+            sent = cut_format.format_transfer(self._bar.stages, number)
+            text = f"{sent} →" if cut_format.sent_bytes(self._bar.stages, number) else sent
             width = metrics.horizontalAdvance(text)
             left = min(max(self._x(self._bar.edges[number + 1]) - width / 2, 0.0), self.width() - width - 1.0)
             line = next((line for line, free in enumerate(free_from) if left >= free), None)
             if line is not None:
-                painter.drawText(QPointF(left, self._sent_top() + line * self._line() + metrics.ascent()), text)
+                painter.drawText(
+                    QPointF(left, self._transfers_top() + line * self._line_height() + metrics.ascent()), text
+                )
                 free_from[line] = left + width + 8
 
     def _draw_axis(self, painter: QPainter) -> None:
         scheme = theme.colors()
         metrics = painter.fontMetrics()
         painter.setPen(QColor(scheme.muted))
-        top = self._sent_top() + 2 * self._line() + 2
-        whole_ms = 1000 * self._bar.seconds
-        if whole_ms <= 0:
+        top = self._transfers_top() + 2 * self._line_height() + 2
+        total_ms = 1000 * self._bar.seconds
+        if total_ms <= 0:
             return
-        for tick in round_ticks(whole_ms, self.width() // 110):
-            x = self._x(tick / whole_ms)
+        for tick in round_ticks(total_ms, self.width() // 110):
+            x = self._x(tick / total_ms)
             text = f"{significant(tick)} ms" if tick else "0"
             width = metrics.horizontalAdvance(text)
             painter.drawText(QPointF(min(x - width / 2, self.width() - width - 1.0), top + metrics.ascent()), text)
 
-    def _handle_words(self, cut: Cut, number: int) -> str:
+    def _describe_handle(self, cut: Cut, number: int) -> str:
         before, after = self._bar.stages[number], self._bar.stages[number + 1]
-        here, there = self._titles[before.group_rank], self._titles[after.group_rank]
-        sent = size(cut_format.travels(self._bar.stages, number))
-        journey = f"Each microbatch sends {sent} from {here} to {there}, and gradients of the same size come back."
+        sender, receiver = self._titles[before.group_rank], self._titles[after.group_rank]
+        sent = size(cut_format.sent_bytes(self._bar.stages, number))
+        transfer = (
+            f"Each microbatch sends {sent} from {sender} to {receiver}, and gradients of the same size come back."
+        )
         if before.group_rank == after.group_rank:
-            journey = f"Nothing is sent, since both stages are on {here}."
+            transfer = f"Nothing is sent, since both stages are on {sender}."
         return (
-            f"After {before.last_module}, before {after.first_module}. {journey} Left and Right move the cut by one "
+            f"After {before.last_module}, before {after.first_module}. {transfer} Left and Right move the cut by one "
             "position; Home resets it to the automatic cut."
         )

@@ -1,4 +1,4 @@
-"""The page on which a model's cut is measured, shown and moved."""
+"""Page that measures a model's cut and lets the user move it."""
 
 from __future__ import annotations
 
@@ -41,26 +41,29 @@ STALE = Problem(
     "Press Measure again.",
     "warning",
 )
-NOT_ITS_PLACES = Problem(
+OTHER_CUTS = Problem(
     "cuts",
-    "The job's cuts do not fit this model and these stages. The automatic cut is shown instead.",
+    "The job's cuts don't fit this model and its stages. The automatic cut is shown instead.",
     "Use this cut, or reset Cuts in the form.",
     "warning",
 )
 
 
 class CutPage(QWidget):
-    """Measures the job's model when asked, and lets its cut be moved.
+    """Page of the job's cut, measured on request.
 
-    Signals: closed() - back to where one came from; used(object) - the cuts to train with, () for automatic ones;
-    wanted() - the cut of the job as it now stands is to be measured: `show_job` is the answer.
+    Signals:
+        closed(): back to the previous page.
+        used(object): cuts to train with, () for automatic ones.
+        job_requested(): the current job should be measured; the owner calls `show_job`.
 
-    Attributes: cut - the Cut on screen, None where there is none.
+    Attributes:
+        cut: The Cut on screen, None without one.
     """
 
     closed = Signal()
     used = Signal(object)
-    wanted = Signal()
+    job_requested = Signal()
 
     def __init__(self, planner: Planner | None = None, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -80,11 +83,11 @@ class CutPage(QWidget):
         self.subtitle.setObjectName("muted")
         self.notice = ProblemLabel()
         self.view = CutView()
-        self.what = QLabel(alignment=Qt.AlignmentFlag.AlignCenter)
+        self.activity = QLabel(alignment=Qt.AlignmentFlag.AlignCenter)
         self.progress = QProgressBar()
         self.cancel = QPushButton("Cancel")
-        self.fault = ProblemLabel()
-        self.again = QPushButton("Measure again")
+        self.failure = ProblemLabel()
+        self.retry = QPushButton("Measure again")
         self._stack = QStackedWidget()
         self._lay_out()
         self._connect()
@@ -94,94 +97,92 @@ class CutPage(QWidget):
         self.planner.close()
 
     def show_job(self, job: Job | None, problems: Sequence[Problem], names: Mapping[str, str]) -> None:
-        """Shows the cut of `job`: at once where it has been measured, else after measuring.
+        """Show the cut of `job`, after measuring it if necessary.
 
-        `problems` are all of the job's, of which those at other fields than the cut depends on do not matter here;
-        `names` are what devices are called, by their ids.
+        Args:
+            job: Job in the form, None if it is invalid.
+            problems: All problems of the job; only those of fields that affect the cut matter.
+            names: Titles of devices by id.
         """
         self._names = dict(names)
         self.set_job(job)
-        wrong = [problem for problem in problems if problem.severity == "error" and problem.field in MEASURED_BY]
-        wrong += here_only(job.parallel.devices) if job is not None else []
-        if job is None or wrong:
+        errors = [problem for problem in problems if problem.severity == "error" and problem.field in MEASURED_BY]
+        errors += here_only(job.parallel.devices) if job is not None else []
+        if job is None or errors:
             self.planner.cancel()
-            self._show_fault(wrong or [Problem("", "The job is invalid.", "Correct the marked fields.")])
-        elif self.cut is not None and not self._stale():
-            self._show_cut(self._as_in_the_job(self.cut, job))
+            self._show_failure(errors or [Problem("", "The job is invalid.", "Correct the marked fields.")])
+        elif self.cut is not None and not self._is_stale():
+            self._show_cut(self._with_job_cuts(self.cut, job))
             self._focus_first_cut()
-        elif not self.planner.running or self._stale():
+        elif not self.planner.running or self._is_stale():
             self._measure(job)
 
     def set_job(self, job: Job | None) -> None:
-        """The job in the form, which may have moved on from the one that was measured."""
+        """Set the job in the form, which may differ from the measured one."""
         self._job = job
-        stale = self.cut is not None and self._stale()
-        self.notice.show_problems((STALE,) if stale else ())
-        self.view.use.setEnabled(not stale)
-
-    # Making it
+        is_stale = self.cut is not None and self._is_stale()
+        self.notice.show_problems((STALE,) if is_stale else ())
+        self.view.use.setEnabled(not is_stale)
 
     def _lay_out(self) -> None:
         empty = EmptyState(EMPTY)
         self.cancel.setAccessibleName("Cancel measuring")
-        measuring = working_page(self.what, self.progress, self.cancel, "Measuring the model")
+        measuring = working_page(self.activity, self.progress, self.cancel, "Measuring the model")
         self._shown = scroll_panel(self.view)
-        for page in (empty, measuring, fault_page(self.fault, self.again), self._shown):
+        for page in (empty, measuring, fault_page(self.failure, self.retry), self._shown):
             self._stack.addWidget(page)
         lay_out_page(self, self.back, self.title, self.subtitle, self.notice, self._stack)
 
     def _connect(self) -> None:
         self.leave.on_trigger(self._close)
         self.cancel.clicked.connect(self._close)
-        self.again.clicked.connect(self._ask)
-        self.view.measure_again.clicked.connect(self._ask)
-        self.view.automatic.clicked.connect(self._automatic)
-        self.view.image.automatic_wanted.connect(self._automatic)
-        self.view.image.cut_moved.connect(self._show_cut)
+        self.retry.clicked.connect(self._measure_again)
+        self.view.measure_again.clicked.connect(self._measure_again)
+        self.view.automatic.clicked.connect(self._use_automatic)
+        self.view.diagram.automatic_requested.connect(self._use_automatic)
+        self.view.diagram.cut_moved.connect(self._show_cut)
         self.view.use.clicked.connect(self._use)
         self.planner.progress.connect(self._show_progress)
-        self.planner.done.connect(self._done)
-        self.planner.refused.connect(lambda problem: self._show_fault([problem]))
+        self.planner.done.connect(self._on_measured)
+        self.planner.refused.connect(lambda problem: self._show_failure([problem]))
         self.planner.failed.connect(
-            lambda text: self._show_fault([Problem("", text, "Measure again, or let the run choose the cut.")])
+            lambda text: self._show_failure([Problem("", text, "Measure again, or let the run choose the cut.")])
         )
 
-    # What happens
-
-    def _ask(self) -> None:
+    def _measure_again(self) -> None:
         self.cut = None
-        self.wanted.emit()
+        self.job_requested.emit()
 
     def _measure(self, job: Job) -> None:
         self.cut = None
         self._measured = job
         self.notice.show_problems(())
         self._stack.setCurrentIndex(1)
-        # Its own cuts are put in afterwards: where they no longer fit the model, there is still something to show.
+        # The job's cuts are applied afterwards, so that there is a cut to show even if they don't fit.
         self.planner.start(job.with_fields(cuts=()))
         self.cancel.setFocus()
 
     def _show_progress(self, progress: PlanningProgress) -> None:
-        self.what.setText(f"{progress.what} …")
+        self.activity.setText(f"{progress.what} …")
         self.progress.setValue(round(100 * progress.fraction))
 
-    def _done(self, cut: Cut) -> None:
+    def _on_measured(self, cut: Cut) -> None:
         self.cut = cut
         self.set_job(self._job)
-        self._show_cut(cut if self._measured is None else self._as_in_the_job(cut, self._measured))
+        self._show_cut(cut if self._measured is None else self._with_job_cuts(cut, self._measured))
         if self.isVisible():
             self._focus_first_cut()
 
     def _focus_first_cut(self) -> None:
-        if self.view.image.handles:
-            self.view.image.handles[0].setFocus()
+        if self.view.diagram.handles:
+            self.view.diagram.handles[0].setFocus()
 
     def _show_cut(self, cut: Cut) -> None:
         self.cut = cut
         titles = rank_titles(cut.devices, self._names)
-        before = len(self.view.image.handles)
+        before = len(self.view.diagram.handles)
         self.view.show_cut(cut, titles)
-        if len(self.view.image.handles) != before:
+        if len(self.view.diagram.handles) != before:
             self.view.order_tabs(after=self.back)
         self._show_titles(self._measured, cut)
         self._stack.setCurrentWidget(self._shown)
@@ -202,17 +203,17 @@ class CutPage(QWidget):
             f"{schedule}{batches}"
         )
 
-    def _show_fault(self, problems: Sequence[Problem]) -> None:
+    def _show_failure(self, problems: Sequence[Problem]) -> None:
         self.cut = None
         self.title.setText("The cut of the model")
         self.subtitle.setText("")
         self.notice.show_problems(())
-        self.fault.show_problems(tuple(problems))
+        self.failure.show_problems(tuple(problems))
         self._stack.setCurrentIndex(2)
         if self.cancel.hasFocus() or self.window().focusWidget() is None:
-            self.again.setFocus()
+            self.retry.setFocus()
 
-    def _automatic(self) -> None:
+    def _use_automatic(self) -> None:
         if self.cut is None:
             return
         try:
@@ -226,25 +227,25 @@ class CutPage(QWidget):
             self.closed.emit()
 
     def _close(self) -> None:
-        """Nobody waits for what is still being measured."""
+        """Stop measuring and leave the page."""
         if self.planner.running:
             self.planner.cancel()
             self._stack.setCurrentIndex(0)
         self.closed.emit()
 
-    def _stale(self) -> bool:
+    def _is_stale(self) -> bool:
         if self._job is None or self._measured is None:
             return True
         return any(self._job.value(name) != self._measured.value(name) for name in MEASURED_BY)
 
-    def _as_in_the_job(self, cut: Cut, job: Job) -> Cut:
-        """`cut` with the job's own cuts where it has some that are possible, else with the automatic ones."""
+    def _with_job_cuts(self, cut: Cut, job: Job) -> Cut:
+        """Return `cut` with the job's cuts if they are possible, else with the automatic ones."""
         if job.parallel.cuts:
-            own = msgspec.structs.replace(cut, cuts=job.parallel.cuts, chosen=False)
+            with_cuts = msgspec.structs.replace(cut, cuts=job.parallel.cuts, chosen=False)
             try:
-                stages(own)
+                stages(with_cuts)
             except ValueError:
-                self.notice.show_problems((NOT_ITS_PLACES,))
+                self.notice.show_problems((OTHER_CUTS,))
             else:
-                return own
+                return with_cuts
         return cut if cut.chosen else automatic(cut)

@@ -1,4 +1,4 @@
-"""The stages of a cut as a table."""
+"""Table of the stages of a cut."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from PySide6.QtCore import QObject, Qt
 from engine.contract.cut import Cut
 from engine.parallel.cut import Stage, stages
 from gui.cut import cut_format
-from gui.format import localised, size
+from gui.format import localised, milliseconds, size
 from gui.widgets.column_model import LEFT, RIGHT, ColumnModel, Index
 
 
 class _Row(NamedTuple):
-    """One stage of `held`, by its number."""
+    """Stage `number` of the cut."""
 
     number: int
-    held: tuple[Stage, ...]
+    cut_stages: tuple[Stage, ...]
     titles: tuple[str, ...]
 
     @property
     def stage(self) -> Stage:
-        return self.held[self.number]
+        return self.cut_stages[self.number]
 
 
 @dataclass(frozen=True)
@@ -38,15 +38,15 @@ class _Column:
 COLUMNS: tuple[_Column, ...] = (
     _Column("Stage", lambda row: str(row.number), number=False),
     _Column("Device", lambda row: row.titles[row.stage.group_rank], number=False),
-    _Column("Modules", lambda row: cut_format.span_words(row.stage), number=False),
+    _Column("Modules", lambda row: cut_format.format_modules(row.stage), number=False),
     _Column("Layers", lambda row: localised(row.stage.layers), "Layers with parameters"),
-    _Column("Parameters", lambda row: cut_format.count_words(row.stage.parameters)),
+    _Column("Parameters", lambda row: cut_format.format_count(row.stage.parameters)),
     _Column(
         "Time",
-        lambda row: cut_format.milliseconds(row.stage.seconds),
+        lambda row: milliseconds(row.stage.seconds),
         "Forward and backward of one microbatch, including the received activations",
     ),
-    _Column("Share", lambda row: cut_format.share_words(row.stage), "Share of the total time of all stages"),
+    _Column("Share", lambda row: cut_format.format_fraction(row.stage), "Share of the total time of all stages"),
     _Column(
         "Memory",
         lambda row: ("⚠ " if row.stage.over_memory else "") + size(row.stage.memory_bytes),
@@ -55,16 +55,16 @@ COLUMNS: tuple[_Column, ...] = (
     ),
     _Column(
         "Sent",
-        lambda row: cut_format.sent_words(row.held, row.number),
+        lambda row: cut_format.format_transfer(row.cut_stages, row.number),
         "Activations that each microbatch sends to the next stage; gradients of the same size come back",
     ),
 )
 MODULES = 2
-"""The column that gives way where there is little room."""
+"""Index of the column that stretches."""
 
 
 class StageTable(ColumnModel):
-    """A row for each stage."""
+    """Item model with a row per stage."""
 
     columns = COLUMNS
 
@@ -75,15 +75,15 @@ class StageTable(ColumnModel):
         self._titles: tuple[str, ...] = ()
 
     def show_cut(self, cut: Cut, titles: tuple[str, ...]) -> None:
-        """Shows the stages of `cut`; `titles` name the devices of its places."""
-        held = stages(cut)
-        if len(held) != len(self._stages) or titles != self._titles:
+        """Show the stages of `cut`; `titles` name the devices of its ranks."""
+        cut_stages = stages(cut)
+        if len(cut_stages) != len(self._stages) or titles != self._titles:
             self.beginResetModel()
-            self._cut, self._stages, self._titles = cut, held, titles
+            self._cut, self._stages, self._titles = cut, cut_stages, titles
             self.endResetModel()
             return
-        self._cut, self._stages = cut, held
-        self.row_changed(0, len(held) - 1)
+        self._cut, self._stages = cut, cut_stages
+        self.row_changed(0, len(cut_stages) - 1)
 
     def count(self) -> int:
         return len(self._stages)
@@ -95,7 +95,7 @@ class StageTable(ColumnModel):
         if role == Qt.ItemDataRole.DisplayRole:
             return column.text(row)
         if role == Qt.ItemDataRole.ToolTipRole:
-            return cut_format.describe_stage(row.number, row.held, self._cut, row.titles[row.stage.group_rank])
+            return cut_format.describe_stage(row.number, row.cut_stages, self._cut, row.titles[row.stage.group_rank])
         if role == Qt.ItemDataRole.TextAlignmentRole:
             return RIGHT if column.number else LEFT
         return None

@@ -28,7 +28,7 @@ from gui.sources.run_intervals import RunIntervals
 from gui.sources.run_series import ClassFigures
 from tests.engine.cli.machines import gpu as plain_gpu
 from tests.engine.cli.machines import machine
-from tests.gui.compare.runs import compared, run_of
+from tests.gui.compare.runs import load_run, run_of
 from tests.gui.monitor.machines import see
 from tests.gui.sources.devices.snapshots import gpu, snapshot
 
@@ -95,7 +95,7 @@ def test_monitor_export_has_no_formulas(tmp_path: Path) -> None:
 
 
 def test_comparison_export_has_no_formulas(tmp_path: Path) -> None:
-    runs = tuple(compared(run_of(8, name=FORMULA, dataset=f"/data/{number}"), number) for number in range(2))
+    runs = tuple(load_run(run_of(8, name=FORMULA, dataset=f"/data/{number}"), number) for number in range(2))
     for table in (CurvesTable(runs), RowsTable(runs, tuple(rows(runs)))):
         nothing_computed(read(write_csv(tmp_path / "runs.csv", table).read_text(encoding="utf-8")))
 

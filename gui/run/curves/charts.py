@@ -10,7 +10,7 @@ from PySide6.QtWidgets import QWidget
 from engine.contract.catalogue import load_catalogue
 from engine.contract.devices import CPU, host_of
 from engine.gpus.quantities import GIB
-from gui.format import localised, size
+from gui.format import localised, milliseconds, size
 from gui.plots.group import AxisKind, PlotGroup
 from gui.plots.line import LineStyle
 from gui.plots.plot import LinePlot
@@ -35,7 +35,9 @@ class RunCharts(QWidget):
         self.loss = LinePlot("Loss", self.group)
         self.accuracy = LinePlot("Accuracy", self.group, unit="%", scale=100, write=lambda v: f"{localised(v, 1)} %")
         self.speed = LinePlot("Speed", self.group, low=0, write=lambda v: f"{localised(v)} images/s")
-        self.times = LinePlot("Time per step", self.group, unit="ms", scale=1000, low=0, write=_milliseconds)
+        self.times = LinePlot(
+            "Time per step", self.group, unit="ms", scale=1000, low=0, write=lambda v: milliseconds(v / 1000)
+        )
         self.devices = _device_plots(self.group)
         self._data = RunData()
         self._cuts = 0
@@ -181,10 +183,6 @@ def device_titles(data: RunData) -> dict[str, str]:
         else f"device {number}"
         for number, (device, name) in enumerate(data.device_names.items())
     }
-
-
-def _milliseconds(value: float) -> str:
-    return f"{localised(value, 1)} ms" if value < 100 else f"{localised(value)} ms"
 
 
 def _color_of(device: str) -> Callable[[], str]:

@@ -9,7 +9,7 @@ from PySide6.QtGui import QBrush, QColor, QFontMetrics, QMouseEvent, QPainter, Q
 from PySide6.QtWidgets import QSizePolicy, QToolTip, QWidget
 
 from engine.contract.events import Part, TimeSpent
-from gui.format import localised
+from gui.format import localised, milliseconds
 from gui.style import fills, theme
 
 ORDER: tuple[Part, ...] = get_args(Part)
@@ -49,12 +49,6 @@ class _Entry(NamedTuple):
     rect: QRectF
 
 
-def format_milliseconds(seconds: float) -> str:
-    """Format a time, such as "0.42 ms", "31.5 ms" or "1,204 ms"."""
-    value = 1000 * seconds
-    return f"{localised(value, 2 if value < 10 else 1 if value < 100 else 0)} ms"
-
-
 def format_percent(fraction: float) -> str:
     """Format a fraction, such as "46 %" or "2.4 %"."""
     return f"{100 * fraction:.0f} %" if fraction >= 0.0995 else f"{localised(100 * fraction, 1)} %"
@@ -63,16 +57,14 @@ def format_percent(fraction: float) -> str:
 def describe_part(spent: TimeSpent, part: Part) -> str:
     """Describe a part, such as "Forward 3.10 ms, 38 % of each step"."""
     seconds = spent.parts.get(part, 0.0)
-    return f"{TITLES[part]} {format_milliseconds(seconds)}, {format_percent(_fraction(spent, part))} of each step"
+    return f"{TITLES[part]} {milliseconds(seconds)}, {format_percent(_fraction(spent, part))} of each step"
 
 
 def describe_time(spent: TimeSpent) -> str:
     """Describe the bar for screen readers, the largest part first."""
     parts = sorted((p for p in ORDER if _fraction(spent, p) >= MIN_FRACTION), key=lambda p: -spent.parts[p])
     return (
-        f"A step takes {format_milliseconds(spent.step_s)}. "
-        + ". ".join(describe_part(spent, part) for part in parts)
-        + "."
+        f"A step takes {milliseconds(spent.step_s)}. " + ". ".join(describe_part(spent, part) for part in parts) + "."
     )
 
 
@@ -181,14 +173,16 @@ class TimeBar(QWidget):
     def _draw_entry(self, painter: QPainter, spent: TimeSpent, entry: _Entry) -> None:
         scheme = theme.colors()
         rect, middle = entry.rect, Qt.AlignmentFlag.AlignVCenter
-        numbers = format_milliseconds(spent.step_s)
+        numbers = milliseconds(spent.step_s)
         if entry.part is not None:
             swatch = QRectF(rect.left(), rect.top() + (LINE_HEIGHT - SWATCH) / 2, SWATCH, SWATCH)
             _fill(painter, swatch, entry.part)
             painter.setPen(QColor(scheme.border))
             painter.setBrush(Qt.BrushStyle.NoBrush)
             painter.drawRect(swatch)
-            numbers = f"{format_milliseconds(spent.parts.get(entry.part, 0.0))}  {format_percent(_fraction(spent, entry.part))}"
+            numbers = (
+                f"{milliseconds(spent.parts.get(entry.part, 0.0))}  {format_percent(_fraction(spent, entry.part))}"
+            )
         painter.setPen(QColor(scheme.text if entry.part and entry.part == self._pointed else scheme.muted))
         painter.drawText(rect.adjusted(SWATCH + 6, 0, 0, 0), middle, _title(entry.part))
         painter.setPen(QColor(scheme.text))

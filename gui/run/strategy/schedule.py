@@ -11,7 +11,7 @@ from PySide6.QtGui import QBrush, QColor, QMouseEvent, QPainter, QPaintEvent, QP
 from PySide6.QtWidgets import QSizePolicy, QToolTip, QWidget
 
 from engine.contract.events import Action, ScheduleTraced
-from gui.format import localised, significant
+from gui.format import localised, milliseconds, significant
 from gui.plots.ticks import round_ticks
 from gui.style import fills, theme
 from gui.titles import SCHEDULES
@@ -38,11 +38,13 @@ def headline(trace: ScheduleTraced) -> str:
 
 def describe(trace: ScheduleTraced, titles: Sequence[str]) -> str:
     """Describe the step for screen readers: its time and each rank's idle time."""
-    parts = [f"{headline(trace)}. Step {localised(trace.step)} took {_ms(trace.span_s)}."]
+    parts = [f"{headline(trace)}. Step {localised(trace.step)} took {milliseconds(trace.span_s)}."]
     for rank, actions in enumerate(trace.ranks):
         busy = sum(action.end_s - action.begin_s for action in actions)
         idle = max(0.0, 1 - busy / trace.span_s) if trace.span_s else 0.0
-        parts.append(f"{_row_title(rank, titles)}: {len(actions)} actions, {_ms(busy)} busy, {100 * idle:.0f} % idle.")
+        parts.append(
+            f"{_row_title(rank, titles)}: {len(actions)} actions, {milliseconds(busy)} busy, {100 * idle:.0f} % idle."
+        )
     return " ".join(parts)
 
 
@@ -50,8 +52,8 @@ def describe_action(action: Action) -> str:
     """Describe an action, such as "Forward, microbatch 3, stage 1: 12.4 ms (from 3.1 ms to 15.5 ms)"."""
     what = KINDS[action.kind].capitalize()
     return (
-        f"{what}, microbatch {action.microbatch}, stage {action.stage}: {_ms(action.end_s - action.begin_s)} "
-        f"(from {_ms(action.begin_s)} to {_ms(action.end_s)})"
+        f"{what}, microbatch {action.microbatch}, stage {action.stage}: {milliseconds(action.end_s - action.begin_s)} "
+        f"(from {milliseconds(action.begin_s)} to {milliseconds(action.end_s)})"
     )
 
 
@@ -266,8 +268,3 @@ def _fills(kind: str, color: str) -> tuple[QColor, QBrush | None, QColor]:
 
 def _row_title(rank: int, titles: Sequence[str]) -> str:
     return f"Rank {rank} · {titles[rank]}" if rank < len(titles) else f"Rank {rank}"
-
-
-def _ms(seconds: float) -> str:
-    milliseconds = 1000 * seconds
-    return f"{localised(milliseconds, 1)} ms" if milliseconds < 100 else f"{localised(milliseconds)} ms"

@@ -72,7 +72,7 @@ class StrategyView(QWidget):
         except ValueError:
             return  # a log of another version may have other cuts
         count = len(plan.cut.stage_ranks)
-        balance = cut_format.balance_words(plan.cut, stages(plan.cut))
+        balance = cut_format.describe_balance(plan.cut, stages(plan.cut))
         self._parts["cut"].set_headline(f"Cut into {count} stages. {balance}")
 
     def _show_schedule(self, data: RunData, names: Mapping[str, str]) -> None:

@@ -1,4 +1,4 @@
-"""Runs to compare, as the engine writes them, and how to read one at once."""
+"""Logged runs to compare, and a function that loads one."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def nothing(_event: AnyEvent) -> None:
 def run_of(
     steps: int = 40, outcome: Outcome | None = "completed", change: Change = nothing, **fields: object
 ) -> RunFolder:
-    """A run whose job has `fields`, and whose events have gone through `change`."""
+    """Create a run whose job has `fields` and whose events have been modified by `change`."""
     chosen = job(**fields)
     run = create_run(chosen)
 
@@ -33,18 +33,18 @@ def run_of(
             yield event
 
     write(run.events_file, events())
-    os.utime(run.job_file, (0, 0))  # long ago, so that one without an end is no run that is starting
+    os.utime(run.job_file, (0, 0))  # an old run without an end is interrupted, not starting
     return run
 
 
-def compared(run: RunFolder, place: int = 0) -> ComparedRun:
-    read = read_run(place, run, threading.Event())
+def load_run(run: RunFolder, series: int = 0) -> ComparedRun:
+    read = read_run(series, run, threading.Event())
     assert read is not None
     return read
 
 
 def drawing(watts: float) -> Change:
-    """Has the devices draw so much power."""
+    """Return a change that sets the power of the devices."""
 
     def change(event: AnyEvent) -> None:
         if isinstance(event, DevicesSampled):
@@ -54,17 +54,17 @@ def drawing(watts: float) -> Change:
 
 
 def validating(*top1: float) -> Change:
-    """Has the validations find these accuracies, one after the other."""
-    left = list(top1)
+    """Return a change that sets the accuracies of the validations in order."""
+    remaining = list(top1)
 
     def change(event: AnyEvent) -> None:
         if isinstance(event, Validation):
-            event.measures = {"loss": 1 - (value := left.pop(0)), "top1": value}
+            event.measures = {"loss": 1 - (value := remaining.pop(0)), "top1": value}
 
     return change
 
 
-def at(images_per_second: float) -> Change:
+def at_speed(images_per_second: float) -> Change:
     def change(event: AnyEvent) -> None:
         if isinstance(event, StepMetrics):
             event.images_per_second = images_per_second if event.step > 1 else 1.0

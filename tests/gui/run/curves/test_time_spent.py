@@ -82,8 +82,8 @@ def test_time_bar_describes_parts_by_size(bar: TimeBar) -> None:
     assert bar.accessibleName() == "Time of a step"
     assert bar.accessibleDescription() == describe_time(spent())
     assert describe_time(spent()) == (
-        "A step takes 10.0 ms. Data wait 4.00 ms, 40 % of each step. Backward 3.60 ms, 36 % of each step. "
-        "Forward 1.80 ms, 18 % of each step. Optimizer 0.40 ms, 4.0 % of each step. Augment 0.20 ms, 2.0 % of each step."
+        "A step takes 10.0 ms. Data wait 4.0 ms, 40 % of each step. Backward 3.6 ms, 36 % of each step. "
+        "Forward 1.8 ms, 18 % of each step. Optimizer 0.40 ms, 4.0 % of each step. Augment 0.20 ms, 2.0 % of each step."
     )
 
 
