@@ -1,8 +1,8 @@
-"""What the strategies reach on real images: `python tests/benchmarks/accuracy.py`.
+"""Accuracy of the strategies on real images: `python tests/benchmarks/accuracy.py`.
 
-Three epochs of hymenoptera with resnet18 at 64 px from scratch under single, DDP on two CPU workers and a
-pipeline of two stages, and five epochs of MNIST with mnist_cnn under single. Each best.pt is then loaded by
-plain torch and measured again on the validation images.
+Trains resnet18 on hymenoptera at 64 px from scratch for three epochs with single, DDP on two CPU workers and a pipeline of
+two stages, and mnist_cnn on MNIST for five epochs with single. Plain torch then loads each best.pt and measures it on
+the validation images.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ DATASETS = Path(__file__).resolve().parents[3] / "shared/datasets"
 
 
 def hymenoptera(folder: Path, size: int) -> tuple[Tensor, Tensor]:
-    """The validation images as resnet18 is given them, read by PIL and numpy alone."""
+    """Return the validation images as resnet18's inputs, read by PIL and numpy only."""
     inputs, targets = [], []
     for label, place in enumerate(sorted(path for path in (folder / "val").iterdir() if path.is_dir())):
         for path in sorted(place.iterdir()):
@@ -50,7 +50,7 @@ def hymenoptera(folder: Path, size: int) -> tuple[Tensor, Tensor]:
 
 
 def mnist(folder: Path) -> tuple[Tensor, Tensor]:
-    """The test images as mnist_cnn is given them, read by gzip and torch alone."""
+    """Return the test images as mnist_cnn's inputs, read by gzip and torch only."""
 
     def read(stem: str, header: int) -> Tensor:
         path = next(path for path in sorted(folder.rglob(stem + "*")) if path.is_file())
@@ -64,7 +64,7 @@ def mnist(folder: Path) -> tuple[Tensor, Tensor]:
 
 @torch.no_grad()
 def accuracy(model: nn.Module, checkpoint: Path, inputs: Tensor, targets: Tensor) -> float:
-    """Of the plain model with the weights of `checkpoint`."""
+    """Return the accuracy of the plain model with the weights of `checkpoint`."""
     model.load_state_dict(torch.load(checkpoint, weights_only=True))
     model.eval()
     outputs = torch.cat([model(part) for part in inputs.split(256)])
@@ -73,7 +73,7 @@ def accuracy(model: nn.Module, checkpoint: Path, inputs: Tensor, targets: Tensor
 
 def train(forker: Forker, name: str, job: Job, *, model: nn.Module, inputs: Tensor, targets: Tensor) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        begun = time.monotonic()
+        start = time.monotonic()
         group = WorkerGroup(forker, job, Path(folder))
         group.finish(3600)
         if group.of(Failed):
@@ -83,7 +83,7 @@ def train(forker: Forker, name: str, job: Job, *, model: nn.Module, inputs: Tens
         best = group.done.best["top1"]
         print(
             f"{name}: top-1 by epoch {reached}; best {best:.4f}, best.pt in plain torch {loaded:.4f}; "
-            f"{time.monotonic() - begun:.1f} s",
+            f"{time.monotonic() - start:.1f} s",
             flush=True,
         )
 

@@ -1,17 +1,14 @@
-"""How good the advisor's answers are: `python tests/benchmarks/advisor.py [--only JOB ...] [--seconds N]`.
+"""Quality of the advisor's answers: `python tests/benchmarks/advisor.py [--only JOB ...] [--seconds N]`.
 
-Five jobs of different kinds on two CPU workers, each on one core: a small CNN, a ResNet, a ViT, wide layers whose
-gradients take longer to send than to compute, and a model that does not fit one worker under a cap of memory. Of
-each:
+Five jobs on two CPU workers of one core each: a small CNN, a ResNet, a ViT, wide layers with slow gradient exchange, and a
+model that exceeds one worker's memory limit. For each:
 
-- speed: the advised way beside the best of all ways that can run, every one of which is tried but for settings of those that are
-  half as fast; the best of them and the advised one are then measured again in turns, and their medians compared (at least
-  0.95);
-- time: the predicted time of the whole job beside its run as `footplate train` makes it (within 10 %);
-- memory: the estimates of ways on two workers beside what their trials took (within 15 %);
-- the advisor's own time beside its budget, and what it leaves behind: processes, files (none).
+- speed: the advised setup against the best of all setups, of which both are measured again in turns (at least 0.95);
+- time: the predicted time of the job against its run by `footplate train` (within 10 %);
+- memory: the estimates for two workers against their trials (within 15 %);
+- the advisor's time against its budget, and processes or files that it leaves behind (none).
 
-On two quiet cores it takes about eight minutes, a job about ninety seconds; run it while nothing else computes.
+Variants of setups that are half as fast are skipped. On two idle cores it takes about eight minutes.
 """
 
 from __future__ import annotations
@@ -49,9 +46,9 @@ from tests.support.consent import agreed
 from tests.support.timed_runs import make_images, where
 
 ROOT = Path(__file__).resolve().parents[2]
-LEAST_SPEED, TIME_OFF, MEMORY_OFF = 0.95, 0.10, 0.15
+MIN_SPEED, TIME_OFF, MEMORY_OFF = 0.95, 0.10, 0.15
 OVER_S = 3.0
-"""What ending the last trial may take beyond the budget."""
+"""Permitted seconds beyond the budget for ending the last trial."""
 TURNS = 3
 WORKERS = ("cpu", "cpu")
 CAP_BYTES = 1_800_000_000
@@ -133,9 +130,9 @@ def capped(cap_bytes: int) -> Any:
 
 
 def advised(case: Case, seconds: float, folder: Path) -> tuple[Advice, float]:
-    """The answer, and how long it took in all; says what was left behind."""
+    """Return the answer and its total time; report leftovers."""
     order = msgspec.json.encode(AdviceOrder(job=case.job, seconds=seconds, again=True))
-    begun = time.monotonic()
+    start = time.monotonic()
     result = subprocess.run(
         [sys.executable, "-m", "engine.advisor.advice"],
         input=order,
@@ -145,7 +142,7 @@ def advised(case: Case, seconds: float, folder: Path) -> tuple[Advice, float]:
         preexec_fn=capped(case.cap_bytes),
         check=True,
     )
-    took_s = time.monotonic() - begun
+    took_s = time.monotonic() - start
     *progress, answer = map(ADVISING.decode, result.stdout.splitlines())
     assert all(isinstance(message, AdviceProgress) for message in progress)
     if not isinstance(answer, Advice):
@@ -157,7 +154,7 @@ def advised(case: Case, seconds: float, folder: Path) -> tuple[Advice, float]:
 
 
 def measured(cap_bytes: int, jobs: Sequence[Job], seconds: float) -> dict[Job, float]:
-    """Images per second of each of the `jobs`, in a process of its own; 0 where it does not run."""
+    """Return the images per second of every possible setup, without variants of those below half of the fastest."""
     with tempfile.NamedTemporaryFile() as given:
         given.write(msgspec.json.encode(list(jobs)))
         given.flush()
@@ -173,9 +170,7 @@ def measured(cap_bytes: int, jobs: Sequence[Job], seconds: float) -> dict[Job, f
 
 
 def exhaustive(case: Case, first: Job, seconds: float) -> dict[Job, float]:
-    """Images per second of every way that can run; of those that vary a setting, where what they vary is at least
-    half as fast as the fastest.
-    """
+    """Return the images per second of every possible setup, without variants of those below half of the fastest."""
     able = [setup for setup in list_setups(case.job, load_catalogue()) if not setup.refusal]
     bases = {way.name: way.job for way in able if not way.base_name}
     speeds = measured(case.cap_bytes, list(dict.fromkeys([first, *bases.values()])), seconds)
@@ -184,7 +179,7 @@ def exhaustive(case: Case, first: Job, seconds: float) -> dict[Job, float]:
 
 
 def measure(jobs: list[Job], seconds: float) -> list[float]:
-    """The same in this process. Those that are over twice as slow as the fastest by then are given up."""
+    """Measure in this process, and skip setups below half of the fastest."""
     import_for(jobs[0] if len(jobs[0].parallel.devices) > 1 else jobs[0].with_fields(strategy="ddp", devices=WORKERS))
     tried: list[Contender] = []
     with TrialFolder() as folder:
@@ -196,7 +191,7 @@ def measure(jobs: list[Job], seconds: float) -> list[float]:
 
 
 def run_s(job: Job, folder: Path, cap_bytes: int) -> float:
-    """How long the run of `job` takes, from its supervisor's start to its end."""
+    """Return the duration of the job's run, from the supervisor's start to its end."""
     save_job(job, folder / "job.toml")
     trust = ["--trust-model-file"] if job.model_is_file else []
     result = subprocess.run(
@@ -212,7 +207,7 @@ def run_s(job: Job, folder: Path, cap_bytes: int) -> float:
 
 
 def prove(name: str, case: Case, seconds: float, trial_s: float) -> list[str]:
-    """Prints the figures of one job; what is not as it should be."""
+    """Print the results of one job, and return the missed aims."""
     wrong = []
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary, "trials")
@@ -256,7 +251,7 @@ def prove(name: str, case: Case, seconds: float, trial_s: float) -> list[str]:
             (setup.name for setup in list_setups(case.job, load_catalogue()) if setup.job == best), "the advised"
         )
         print(f"  speed: {medians[first]:,.1f} images/s, {share:.3f} of the best of {len(speeds)}: {named}", flush=True)
-        if share < LEAST_SPEED:
+        if share < MIN_SPEED:
             wrong.append(f"{name}: {share:.3f} of the best speed")
     return wrong
 

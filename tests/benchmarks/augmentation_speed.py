@@ -1,12 +1,10 @@
-"""What an augmentation costs of the speed of training, against bare steps on a batch that lies on the device.
+"""Cost of augmentation in training speed, against bare steps on a batch that is on the device.
 
     python tests/benchmarks/augmentation_speed.py [--strength medium] [--turns N] [--steps N] [--device cpu] [--cpu-time]
 
-For each model both sides take short turns in one process, on one model and optimizer, so that what else the machine
-does disturbs both alike: some steps on one batch again and again, and as many on the loader's, whose images have been
-decoded before. A ratio is the median over the turns of the ratios within one; the exit code is 1 where one is below
-0.97. With `--cpu-time` seconds are those that the process's threads have computed, of which there is one for torch
-then: for machines that are busy with other work.
+For each model both sides take short turns in one process, with the same model and optimizer: steps on one batch, and as many
+on the loader's batches, whose images have been decoded before. The result is the median of the ratios of all turns; the
+exit code is 1 below 0.97. `--cpu-time` counts the process's CPU time with one torch thread, for busy machines.
 """
 
 from __future__ import annotations
@@ -74,14 +72,14 @@ def measure(chosen: argparse.Namespace, name: str, size: int) -> float:
     )
 
     def turn(source: Iterator[tuple[Tensor, Tensor]], steps: int) -> float:
-        begun = clock()
+        start = clock()
         for inputs, targets in itertools.islice(source, steps):
             optimizer.zero_grad()
             functional.cross_entropy(model(inputs), targets).backward()
             optimizer.step()
         if device.type == "cuda":
             torch.cuda.synchronize(device)
-        return clock() - begun
+        return clock() - start
 
     try:
         fed = batches(loader)

@@ -1,13 +1,12 @@
-"""Footplate's sampler beside nvitop and `nvidia-smi dmon`, on real GPUs: the same numbers, and what each costs.
+"""Footplate's sampler against nvitop and `nvidia-smi dmon` on real GPUs: values and cost.
 
     python tests/benchmarks/beside_others.py [--seconds N] [--idle]
 
-All watch at once, once a second, each on a terminal of 120 by 40 characters, while torch loads the first GPU by turns
-(with --idle it does not). Each number of another is set against that of Footplate's snapshot nearest in time, half a
-second away at most; what is printed is the median and the greatest difference. The cost is the processor time of the
-whole tree of processes in percent of one core, start left out: of Footplate's sampler, of `nvidia-smi dmon`, of
-nvitop's library and of nvitop with its screen. A tool that is not installed is left out, and said. The exit code is 1
-where a median differs by more than its tolerance, 0 otherwise and where there is no GPU.
+All run at once, once per second, on terminals of 120 x 40 characters, while torch loads the first GPU at intervals (not
+with --idle). Each value of another tool is compared with Footplate's nearest snapshot, at most half a second away; the
+median and largest differences are printed. The cost is the CPU time of all processes in percent of one core, without
+the start: Footplate's sampler, `nvidia-smi dmon`, nvitop's library, and nvitop with its screen. Missing tools are
+reported and skipped. The exit code is 1 if a median exceeds its tolerance, and 0 without a GPU.
 """
 
 from __future__ import annotations
@@ -108,7 +107,7 @@ class Watcher:
         self._listener.join()
 
     def take(self, line: str) -> None:
-        """Takes one line of what it prints; of a screen there is nothing to take."""
+        """Parse one line of output; screens have none."""
 
     def _tree(self) -> list[psutil.Process]:
         if self._process.poll() is not None:
@@ -128,7 +127,7 @@ class Watcher:
 class Footplate(Watcher):
     def take(self, line: str) -> None:
         snapshot = msgspec.json.decode(line, type=Snapshot)
-        told = ((gpu.nvml_index, name, value) for gpu in snapshot.gpus for name, value in footplate_tells(gpu))
+        told = ((gpu.nvml_index, name, value) for gpu in snapshot.gpus for name, value in footplate_values(gpu))
         self.said.append((snapshot.time, {(index, name): value for index, name, value in told if value is not None}))
 
 
@@ -165,14 +164,14 @@ class Dmon(Watcher):
 
 
 def process_clock(pid: int) -> int:
-    """The clock of a process's processor time, its ended threads included, in nanoseconds rather than the ticks of
-    /proc, which miss short work. Source: clock_getcpuclockid(3), MAKE_PROCESS_CPUCLOCK of Linux's
-    posix-timers_types.h.
+    """Return the id of a process's CPU clock, which has nanoseconds and includes exited threads.
+
+    The ticks of /proc miss short work. Source: clock_getcpuclockid(3), MAKE_PROCESS_CPUCLOCK of Linux's posix-timers_types.h.
     """
     return (~pid << 3) | 2
 
 
-def footplate_tells(gpu: Gpu) -> list[tuple[str, float | None]]:
+def footplate_values(gpu: Gpu) -> list[tuple[str, float | None]]:
     used = None if gpu.memory_used_bytes is None else gpu.memory_used_bytes / MIB
     values = (gpu.utilization_percent, used, gpu.temperature_c, gpu.power_w, gpu.sm_clock_mhz)
     return list(zip(TOLERANCES, values, strict=True))
@@ -207,7 +206,7 @@ def watchers() -> list[Watcher]:
 
 @contextlib.contextmanager
 def loaded(wanted: bool) -> Iterator[None]:
-    """The first GPU at work and at rest by turns of four seconds."""
+    """Load the first GPU and let it rest in turns of four seconds."""
     if not wanted:
         yield
         return
@@ -254,7 +253,7 @@ def main() -> int:
 
 
 def agree(ours: Watcher, theirs: Watcher) -> bool:
-    """Prints the differences; whether each median is within its tolerance."""
+    """Print the differences, and return True if each median is within its tolerance."""
     print(f"\nFootplate against {theirs.name}: difference, median (greatest) of so many pairs")
     found = differences(ours, theirs)
     for name, values in found.items():

@@ -1,9 +1,8 @@
-"""How long checkpoints hold the training up: `python tests/benchmarks/checkpoint_pause.py [--minutes M] [--count N]`.
+"""Pauses of training for checkpoints: `python tests/benchmarks/checkpoint_pause.py [--minutes M] [--count N]`.
 
-Trains resnet50 with SGD and momentum on made images, with a checkpoint every so many minutes within the epoch (one a
-minute unless told otherwise), by real workers. The pause is what the training stands still for a checkpoint, from when
-it stops for it until it goes on; beside it stands what the steps during the writing took longer than the median step.
-The aim is a pause of at most 2 % of the time between checkpoints; the exit code is 1 where the mean is above it.
+Trains resnet50 with SGD and momentum on synthetic images by real workers, with a checkpoint every minute by default. The
+pause is the time in which training stops for a checkpoint; the slowdown of steps during the write is printed, too. The
+aim is a mean pause of at most 2 % of the interval; otherwise the exit code is 1.
 """
 
 from __future__ import annotations

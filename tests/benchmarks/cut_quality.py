@@ -1,10 +1,9 @@
-"""The automatic cut against the best there is: `python tests/benchmarks/cut_quality.py [MODEL …]`.
+"""Automatic pipeline cut against the best one: `python tests/benchmarks/cut_quality.py [MODEL …]`.
 
-Two CPU workers of one thread each train a pipeline of two stages on random images, 8 microbatches a step. For each
-model the automatic cut is found as in a run, by measuring on both workers at once; then every place of the model is
-tried as the cut, all in the same two processes. The fastest few and the automatic one are then timed again in turns, so
-that the best is no stroke of luck, and the medians are compared. Prints a line per model and the worst ratio; exits
-with 1 where a ratio is below what is aimed at.
+Two CPU workers of one thread each train a pipeline of two stages on random images with 8 microbatches. For each model the
+automatic cut is found as in a run; then every position is tried in the same two processes. The fastest few and the
+automatic one are measured again in turns, and their medians compared. Prints a line per model and the worst ratio; the
+exit code is 1 if a ratio misses its aim.
 """
 
 from __future__ import annotations
@@ -77,7 +76,7 @@ class Found(NamedTuple):
 
 
 class GivenCut(Pipeline):
-    """A pipeline that is cut where it is told to; the first time where its own measuring says."""
+    """Pipeline with a given cut, or its automatic one at the first call."""
 
     given: Cut | None = None
 
@@ -136,10 +135,10 @@ class Trial:
         seconds = []
         for _ in range(1 + self.steps):
             strategy.collectives.all_reduce_max((0,))  # both begin together
-            begun = time.perf_counter()
+            start = time.perf_counter()
             strategy.step(self._batch(), optimizer_step)
             strategy.collectives.all_reduce_max((0,))
-            seconds.append(time.perf_counter() - begun)
+            seconds.append(time.perf_counter() - start)
         return self.job.training.batch_size / min(seconds[1:])
 
     def _batch(self) -> Batch | None:
@@ -149,7 +148,7 @@ class Trial:
         return Batch(torch.randn(size, *self.shape), torch.zeros(size, dtype=torch.int64), size, 0.0)
 
     def run(self) -> Found:
-        begun = time.perf_counter()
+        start = time.perf_counter()
         cut = self.automatic()
         (chosen,) = cut.cuts
         rates = {segment.split_point: self.rate(cut, segment.split_point) for segment in cut.segments[:-1]}
@@ -162,11 +161,11 @@ class Trial:
         best = max(medians, key=medians.__getitem__)
         self.strategy.teardown()
         return Found(
-            len(rates), chosen, best, medians[chosen], medians[best], min(rates.values()), time.perf_counter() - begun
+            len(rates), chosen, best, medians[chosen], medians[best], min(rates.values()), time.perf_counter() - start
         )
 
     def _agreed(self, rates: dict[str, float]) -> list[str]:
-        """The places from the fastest to the slowest, by the slower of both workers' clocks."""
+        """Return the positions from fastest to slowest, by the slower worker's time."""
         slower = self.strategy.collectives.all_reduce_max([round(-1e6 * rate) for rate in rates.values()])
         return [place for _, place in sorted(zip(slower, rates, strict=True))]
 

@@ -30,7 +30,7 @@ SIDES = ("Footplate's DDP", "side by side", "the tutorial's script")
 
 
 def tutorial(data: Path, batch: int, warm: int, steps: int) -> float:
-    """The rate of torch's DDP tutorial, with a DataLoader worker for each rank."""
+    """Return the rate of torch's DDP tutorial with one DataLoader worker per rank."""
     setting = Setting(
         data=str(data), model="resnet18", size=SIZE, batch=batch, classes=2, images=steps * batch, seconds=0.0
     )

@@ -82,10 +82,10 @@ def rates(sides: dict[str, Side], contents: list[bytes], seconds: float) -> dict
     spent = 0.0
     while spent < seconds * len(sides) or len(found[next(iter(sides))]) < 4:
         for name, side in sides.items():
-            begun = time.thread_time()
+            start = time.thread_time()
             for content, tensor in zip(contents, tensors, strict=True):
                 side(content, tensor)
-            took = time.thread_time() - begun
+            took = time.thread_time() - start
             spent += took
             found[name].append(len(contents) / took)
     return {name: statistics.median(turns[1:]) for name, turns in found.items()}  # the first warms up
@@ -94,14 +94,14 @@ def rates(sides: dict[str, Side], contents: list[bytes], seconds: float) -> dict
 def epoch_rate(source: ImageSource, count: int) -> float:
     """Images per second of an epoch in random order, by the clock."""
     order = np.random.default_rng(0).permutation(count)
-    begun = time.perf_counter()
+    begin_s = time.perf_counter()
     for start in range(0, count, BLOCK):
         source.gather(source.decode(order[start : start + BLOCK], replace=True))
-    return count / (time.perf_counter() - begun)
+    return count / (time.perf_counter() - begin_s)
 
 
-def kept_rates(images: ImageSet, size: int, threads: int, cache: str) -> tuple[float, float, float]:
-    """Of the first epoch, the second, and the first of another run."""
+def cached_rates(images: ImageSet, size: int, threads: int, cache: str) -> tuple[float, float, float]:
+    """Return the rates of the first epoch, the second, and the first of another run."""
 
     def make() -> ImageSource:
         return ImageSource(images, size, 3, threads, lambda path, reason: None, cache=cache)
@@ -141,7 +141,7 @@ def main() -> int:
         for size in SIZES:
             for threads in (1, 2):
                 for cache in ("disk", "memory", "off"):
-                    found = kept_rates(images, size, threads, cache)
+                    found = cached_rates(images, size, threads, cache)
                     line = "   ".join(f"{rate:8,.0f}" for rate in found)
                     print(f"{size} px, {threads} threads, {cache:6}  first, second, next run: {line} images/s")
     torchvision, _, ours = whole.values()

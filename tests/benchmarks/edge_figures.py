@@ -1,10 +1,8 @@
-"""What edge detection learns from scratch: `python tests/benchmarks/edge_figures.py`.
+"""Edge detection from scratch: `python tests/benchmarks/edge_figures.py`.
 
-Some epochs on 30 images of BSDS500 at a small size by the recipe *From scratch*, on the CPU. ODS, OIS and average
-precision of the fresh and of the best weights, in plain torch, on the 10 validation images, by which the best are
-chosen, and on 10 test images, which the run never sees; beside those of detectors that learn nothing, on the same
-images and by the same measures: the magnitude of the Sobel gradient of the grey levels, that of a Gaussian's
-derivative, and chance.
+Trains a few epochs on 30 small images of BSDS500 with the recipe *From scratch* on the CPU. Plain torch measures ODS, OIS
+and average precision of the fresh and the best weights on the 10 validation images, which choose the best, and on 10
+unseen test images. Baselines: Sobel gradient magnitude, gradient of a Gaussian, and chance.
 """
 
 from __future__ import annotations
@@ -49,7 +47,7 @@ def images(folder: Path, split: str, size: int) -> list[tuple[Tensor, Tensor]]:
 
 
 def gradient(blur: float | None) -> Callable[[Tensor, Tensor], np.ndarray]:
-    """A detector by the magnitude of the gradient within the image, Sobel's or that of a Gaussian of this deviation."""
+    """Return a detector by gradient magnitude: Sobel's, or that of a Gaussian with this deviation."""
 
     def detect(image: Tensor, target: Tensor) -> np.ndarray:
         grey = image.mean(0).numpy()
@@ -87,7 +85,7 @@ def of_model(model: nn.Module, job: Job) -> Callable[[Tensor, Tensor], np.ndarra
 def told(
     name: str, detect: Callable[[Tensor, Tensor], np.ndarray], splits: dict[str, list[tuple[Tensor, Tensor]]]
 ) -> None:
-    """Prints the measures of a detector that gives 0 to 1."""
+    """Print the metrics of a detector with outputs from 0 to 1."""
     found = []
     for split, samples in splits.items():
         measures = TASK.objective(Job.from_fields(task="edge_detection", model="hed"), DatasetInfo(("edge",))).metric()
@@ -117,13 +115,13 @@ def main() -> None:
     forker = Forker()
     try:
         with tempfile.TemporaryDirectory() as folder:
-            begun = time.monotonic()
+            start = time.monotonic()
             group = WorkerGroup(forker, job, Path(folder), threads=usable_cores())
             group.finish(3600)
             if group.of(Failed):
                 raise SystemExit(group.of(Failed)[0].cause)
             reached = " ".join(f"{validation.measures['ods']:.3f}" for validation in group.of(Validation))
-            print(f"ODS by epoch {reached}; {time.monotonic() - begun:.0f} s", flush=True)
+            print(f"ODS by epoch {reached}; {time.monotonic() - start:.0f} s", flush=True)
             model.load_state_dict(torch.load(Path(folder) / "checkpoints/best.pt", weights_only=True))
             told(f"{job.model.name}, best.pt after {job.training.epochs} epochs", of_model(model, job), splits)
     finally:

@@ -1,9 +1,8 @@
-"""What each task learns from scratch: `python tests/benchmarks/every_task.py [--only ROW ...]`.
+"""Each task from scratch: `python tests/benchmarks/every_task.py [--only ROW ...]`.
 
-Trains each row's job on the CPU by the recipe *From scratch* and prints a table: the measure that decides, on the
-validation split, of the fresh model and of the best epoch, beside that of something that learns nothing, which is
-named; and how long it took. Below stand the other measures of all three. The exit code is 1 where a row does not beat
-that by the row's `least`. Datasets that are missing are left out.
+Trains each row's job on the CPU with the recipe *From scratch*. The table compares the deciding metric on the validation
+split for the fresh model, the best epoch and a named baseline that learns nothing, with the training time; other
+metrics follow. The exit code is 1 if a row doesn't beat its baseline by `least`. Rows without their dataset are skipped.
 """
 
 from __future__ import annotations
@@ -50,14 +49,12 @@ from tests.support.worker_group import Forker, WorkerGroup
 DATASETS = Path(__file__).resolve().parents[3] / "shared/datasets"
 
 Trivial = Callable[[Batch, Splits], Tensor]
-"""What something that learns nothing gives for a batch, as the model would."""
+"""Output of a baseline for a batch, in the model's form."""
 
 
 @dataclass(frozen=True)
 class Row:
-    """A dataset, the flags for `footplate train`, what it is compared with, and how much better it has to be, in the
-    measure that decides.
-    """
+    """Dataset, flags for `footplate train`, baseline, and the required improvement in the deciding metric."""
 
     dataset: str
     flags: str
@@ -67,7 +64,7 @@ class Row:
 
 
 def most_frequent(batch: Batch, splits: Splits) -> Tensor:
-    """The class that the training split has most of, everywhere."""
+    """Predict the training split's most frequent class everywhere."""
     counts = splits.train.class_counts(len(splits.classes))
     # Where images are mixed in training, targets have a share for each class.
     shape = batch.targets.shape[:1] if batch.targets.is_floating_point() else batch.targets.shape
@@ -103,7 +100,7 @@ def boxes_on_a_grid(batch: Batch, splits: Splits) -> Tensor:
 
 
 def objects_on_a_grid(batch: Batch, splits: Splits) -> Tensor:
-    """The same by the validation images' own objects, each box filled."""
+    """Predict the validation images' objects with filled boxes."""
     side = batch.inputs.shape[-1]
     known = [instances(target) for target in batch.targets]
     boxes, classes = torch.cat([each.boxes for each in known]), torch.cat([each.classes for each in known])
@@ -156,7 +153,7 @@ ROWS: dict[str, Row] = {
 
 
 def job_of(row: Row, folder: Path, flags: str) -> Job:
-    """The job that `footplate train` makes of the folder and the flags: what they leave open is the recipe's."""
+    """Return the job that `footplate train` makes of folder and flags."""
     words = [str(folder), "--recipe", "from-scratch", *shlex.split(row.flags), *shlex.split(flags)]
     job, found = validate(parser().parse_args(["train", *words], argparse.Namespace(unknown=[])))
     if job is None or errors(found):
@@ -165,7 +162,7 @@ def job_of(row: Row, folder: Path, flags: str) -> Job:
 
 
 def batches(job: Job, task: Task, splits: Splits) -> Iterable[Batch | None]:
-    """Those of the validation split."""
+    """Yield the batches of the validation split."""
     spec = WorkerSpec(
         run_folder="", job=job, rank=0, world_size=1, devices=("cpu",), rendezvous="", threads=usable_cores()
     )
@@ -179,7 +176,7 @@ class _Silent:
 
 
 def measured(job: Job, task: Task, splits: Splits, outputs_of: Callable[[Batch], Tensor]) -> dict[str, float]:
-    """The measures of what `outputs_of` gives."""
+    """Return the metrics of `outputs_of`."""
     dataset_info = DatasetInfo(splits.classes, splits.channels, lambda: splits.train.class_counts(len(splits.classes)))
     measures = task.objective(job, dataset_info).metric()
     with torch.no_grad():
@@ -190,7 +187,7 @@ def measured(job: Job, task: Task, splits: Splits, outputs_of: Callable[[Batch],
 
 
 def trained(forker: Forker, row: Row, job: Job, folder: Path) -> tuple[str, bool]:
-    """A line of the table, and whether the row's aim is met."""
+    """Return a row of the table, and whether its aim is met."""
     task = TASKS[job.task]
     formats = task.entry.annotations
     splits = task.prepared(
@@ -199,11 +196,11 @@ def trained(forker: Forker, row: Row, job: Job, folder: Path) -> tuple[str, bool
     model = task.build_model(job, len(splits.classes), splits.channels).eval()
     before = measured(job, task, splits, lambda batch: model(batch.inputs))
     trivial = measured(job, task, splits, lambda batch: row.trivial(batch, splits))
-    begun = time.monotonic()
+    start = time.monotonic()
     group = WorkerGroup(forker, job, folder, threads=usable_cores())
     if any(group.finish(7200)):
         raise SystemExit(group.logs() or str(group.messages[-3:]))
-    minutes = (time.monotonic() - begun) / 60
+    minutes = (time.monotonic() - start) / 60
     measure, *others = task.entry.metrics
     best = max((validation.measures for validation in group.of(Validation)), key=lambda measures: measures[measure.id])
     met = best[measure.id] >= trivial[measure.id] + row.least

@@ -1,11 +1,9 @@
-"""How good the rates are that the learning-rate finder suggests: `python tests/benchmarks/finders.py [--only ROW ...]`.
+"""Quality of suggested learning rates: `python tests/benchmarks/finders.py [--only ROW ...]`.
 
-Each row's job is trained at the rate that `find-lr` suggests for it and at those of a sweep, all else alike, once per
-seed; the mean of each training's best validation measure is printed, and at last the suggestions' as a share of the
-sweep's best. The optimizer is AdamW with a cosine schedule. Datasets that are missing are left out.
-
-Every suggestion and every training is a cell of `--results`, a JSON file: one that stands there of the same job and
-commit is not made again, so that an interrupted benchmark goes on.
+Each row's job is trained at the rate of `find-lr` and at those of a sweep, once per seed, with AdamW and a cosine schedule.
+Prints each mean of the best validation metrics, and the suggestions' as a fraction of the sweep's best. Rows without their
+dataset are skipped. Results are cells of the JSON file `--results`; cells of the same job and commit are reused, so
+interrupted benchmarks continue.
 """
 
 from __future__ import annotations
@@ -38,7 +36,7 @@ AIM = 0.98
 
 
 def jobs(shared: Path) -> dict[str, Job]:
-    """The rows, each small enough for eight trainings on a CPU."""
+    """Return the rows, each small enough for eight trainings on a CPU."""
     weights = str(shared / "weights/tf_efficientnet_lite0.safetensors")
     rows = {
         "hymenoptera": Job.from_fields(
@@ -60,7 +58,7 @@ def jobs(shared: Path) -> dict[str, Job]:
 
 
 def trained(forker: Forker, job: Job, rate: float) -> float:
-    """The best of the measure that decides; 0 where the training diverges."""
+    """Return the best value of the deciding metric; 0 if the training diverges."""
     with tempfile.TemporaryDirectory() as folder:
         group = WorkerGroup(forker, job.with_fields(learning_rate=rate), Path(folder), threads=usable_cores())
         group.finish(3600)
@@ -72,17 +70,17 @@ def trained(forker: Forker, job: Job, rate: float) -> float:
 
 
 def suggested(job: Job) -> dict[str, Any]:
-    """A cell: the rate that the finder suggests, None where it suggests none, and why."""
-    begun = time.monotonic()
+    """Return a cell with the finder's suggestion, None without one, and the reason."""
+    start = time.monotonic()
     found = find(FinderOrder("rate", job), lambda _progress: None)
-    seconds = time.monotonic() - begun
+    seconds = time.monotonic() - start
     if not isinstance(found, RateFound):
         return {"rate": None, "why": str(found.problem), "seconds": seconds}
     return {"rate": found.suggestion, "why": found.why, "steps": len(found.points), "seconds": seconds}
 
 
 def compare(forker: Forker, name: str, job: Job, results: Results, seeds: int) -> float:
-    """Prints the row; the suggestions' measure as a share of the sweep's best."""
+    """Print the row, and return the suggestions' metric as a fraction of the sweep's best."""
 
     def kept(job: Job, cell: dict[str, Any], make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
         settings = {"row": name, "job": msgspec.to_builtins(job.values()), "commit": commit()} | cell

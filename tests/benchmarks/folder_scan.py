@@ -76,12 +76,12 @@ LOOKS: dict[str, Callable[[str], object]] = {"recognize": recognize_only, "start
 
 
 def measure(look: str, folder: str) -> None:
-    """Prints seconds by the clock and of the processor, and the bytes that this process grew by, without imports."""
+    """Print wall time, CPU time and memory growth in bytes, without imports."""
     LOOKS[look](str(ROOT / "resources/sample"))
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    begun, busy = time.perf_counter(), time.process_time()
+    start, busy = time.perf_counter(), time.process_time()
     kept = LOOKS[look](folder)
-    taken, busy = time.perf_counter() - begun, time.process_time() - busy
+    taken, busy = time.perf_counter() - start, time.process_time() - busy
     grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
     del kept
     print(json.dumps([taken, busy, 1024 * grown]))

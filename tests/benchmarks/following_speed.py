@@ -1,10 +1,8 @@
-"""How much later a run's events come to whoever follows it from another machine: `python
-tests/benchmarks/following_speed.py` (root).
+"""Delay of a run's events on another machine: `python tests/benchmarks/following_speed.py` (root).
 
-The sample trains on one CPU worker of a network namespace, which an ssh server and a wire join to the head. A client
-there and one on the head receive its events at the same time, each through the socket that a window would use; both
-have the same clock. Prints the time from an event's writing to its coming, on either side and between both. Aim: 100
-ms more.
+The sample trains on a CPU worker in a network namespace with an ssh server. One client there and one on the head receive
+its events at the same time, through the sockets that windows use, with the same clock. Prints the delays on both sides
+and their difference. Aim: 100 ms more.
 """
 
 from __future__ import annotations

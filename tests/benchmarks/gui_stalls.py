@@ -1,10 +1,10 @@
-"""How long the GUI thread is kept from its event loop while a run streams.
+"""Blocking of the GUI thread while a run streams.
 
     python tests/benchmarks/gui_stalls.py [--seconds S] [--dataset FOLDER]
 
-Opens the real window offscreen, presses Train and times every event that Qt delivers, for S seconds after the first
-point. Wall time includes what other processes took of the cores (the training itself takes them all), so the thread's
-own time is told too. The aim is 50 ms; the exit code is 1 where an event takes more of the thread's own time.
+Opens the real window offscreen, starts a training, and times every Qt event for S seconds after the first point. Wall time
+includes other processes, such as the training, so the thread's CPU time is printed, too. The aim is 50 ms of CPU time per
+event; otherwise the exit code is 1.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Scenario:
 
     def __init__(self, app: TimedApplication, window: MainWindow, seconds: float) -> None:
         self.app, self.window, self.seconds = app, window, seconds
-        self.began: float | None = None
+        self.start: float | None = None
         self.asked = False
         self.points = 0
         self.clock = QTimer()
@@ -76,10 +76,10 @@ class Scenario:
             self.asked = True
             self.window.form.start()
         points = len(workspace.session.data.steps.step)
-        if self.began is None and points:
-            self.began = time.monotonic()
+        if self.start is None and points:
+            self.start = time.monotonic()
             self.app.counting = True
-        if self.began is not None and self.app.counting and time.monotonic() - self.began > self.seconds:
+        if self.start is not None and self.app.counting and time.monotonic() - self.start > self.seconds:
             self.app.counting = False
             self.points = points
             self.window.status.stop.click()

@@ -1,10 +1,10 @@
-"""How long it takes until a rank that was killed is named on screen.
+"""Time until a killed rank is named on screen.
 
     python tests/benchmarks/killed_rank.py [--times N] [--dataset FOLDER]
 
-Opens the real window offscreen, trains under DistributedDataParallel on two CPU workers, sends SIGKILL to the worker
-of rank 1 and takes the time until the window's status and its log name the rank. The aim is 2 s; the exit code is 1
-where it takes longer once. How soon such a run trains again is measured by recovery.py; here it is not to.
+Opens the real window offscreen, trains with DDP on two CPU workers, sends SIGKILL to the worker of rank 1, and waits until
+the window's status and log name the rank. The aim is 2 s each time; otherwise the exit code is 1. recovery.py measures
+the restart, which doesn't happen here.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from tests.support.training_window import training_window, where
 AIM_S = 2.0
 NAMED = "Rank 1 was killed by SIGKILL"
 TRAINED_S = 1.0
-"""How long the run trains before the rank is killed."""
+"""Seconds of training before the rank is killed."""
 
 
 class Scenario:
@@ -81,7 +81,7 @@ class Scenario:
                 self.window.close()
 
     def log(self) -> str:
-        """What the window's log shows."""
+        """Return the text of the window's log."""
         return "\n".join(
             view.toPlainText() for view in self.window.findChildren(QPlainTextEdit) if view.accessibleName() == "Log"
         )

@@ -1,10 +1,8 @@
-"""How many wrong labels a review finds: `python tests/benchmarks/label_errors.py [--share 0.1] [--folds 4] [--epochs
-12]`.
+"""Wrong labels found by a review: `python tests/benchmarks/label_errors.py [--share 0.1] [--folds 4] [--epochs 12]`.
 
-Takes the 1,200 images of fashion_mnist_small, gives a share of them a wrong label, and reviews them by a
-cross-validation of the small MNIST network with `footplate review --cross-validate`. Prints how many of the wrong
-ones are among the first 15 % of the samples as they are listed, and how many of those listed are wrong. The exit code
-is 1 where it is fewer than 60 %.
+Gives a fraction of the 1,200 images of fashion_mnist_small a wrong label and runs `footplate review --cross-validate`
+with the small MNIST network. Prints the fraction of wrong labels among the first 15 % of listed samples, and the
+precision of the list. The exit code is 1 below 60 %.
 """
 
 from __future__ import annotations
@@ -44,12 +42,10 @@ def main() -> int:
 
 
 def measure(folder: Path, share: float, folds: int, epochs: int, seed: int) -> tuple[float, float]:
-    """The share of the wrong labels that are in the first 15 % of the samples, and the share of what is listed there
-    that is wrong.
-    """
+    """Return the fraction of wrong labels in the first 15 % of the samples, and the precision of that list."""
     wrong = flip_labels(IMAGES, folder / "images", share, seed=seed)
     home = os.environ | {"FOOTPLATE_HOME": str(folder / "home")}
-    begun = time.monotonic()
+    start = time.monotonic()
     job = ["--model", "mnist_cnn", "--epochs", str(epochs), "--batch-size", "32", "--optimizer", "adamw"]
     job += ["--learning-rate", "0.001", "--devices", "cpu", "--predictions", "0", "--name", "whole"]
     run("train", str(folder / "images"), "--task", "classification", *job, environment=home)
@@ -58,7 +54,7 @@ def measure(folder: Path, share: float, folds: int, epochs: int, seed: int) -> t
     assert review.held_out
     assert review.samples == sum(1 for _ in (folder / "images").glob("*/*"))
     print(
-        f"{review.samples} samples, {len(wrong)} wrong labels, {review.expected_errors} expected, {time.monotonic() - begun:.0f} s"
+        f"{review.samples} samples, {len(wrong)} wrong labels, {review.expected_errors} expected, {time.monotonic() - start:.0f} s"
     )
     listed = [Path(issue.sample.path).name for issue in review.label_issues][: round(FIRST * review.samples)]
     hits = len(wrong.intersection(listed))
@@ -66,7 +62,7 @@ def measure(folder: Path, share: float, folds: int, epochs: int, seed: int) -> t
 
 
 def run(*words: str, environment: dict[str, str]) -> bytes:
-    """What a command prints; ends the benchmark where it fails."""
+    """Return the output of a command; exit if it fails."""
     done = subprocess.run(
         [sys.executable, str(ROOT / "footplate.py"), *words], env=environment, stdout=subprocess.PIPE, check=True
     )

@@ -1,10 +1,9 @@
-"""Whether the advisor predicts what a second machine brings: `python tests/benchmarks/machines_efficiency.py` (root).
+"""Prediction of a second machine's gain: `python tests/benchmarks/machines_efficiency.py` (root).
 
-The small network for MNIST at 28 px on made JPEGs, one CPU worker of one thread on each of two network namespaces.
-What one machine needs for a step, of the whole batch and of half of it, is measured while the other one trains the
-same, since both share a processor here; what the network carries is measured by the same bytes sent both ways at 10,
-100 and 1,000 Mbit/s, with the 0.1 ms each way of a switch. From these `engine.advisor.advice.machines` predicts the efficiency of both
-together, which is measured, too; all take turns, and medians are taken. Aim: within 15 %.
+The small MNIST network trains on synthetic JPEGs with one single-threaded CPU worker in each of two network namespaces.
+One machine's step time for the batch and half of it is measured while the other trains, since both share a processor. The
+network is measured at 10, 100 and 1,000 Mbit/s with 0.1 ms delay. `engine.advisor.advice.machines` predicts the efficiency of
+both from these, which is measured, too; all take turns, and medians count. Aim: within 15 %.
 """
 
 from __future__ import annotations
@@ -84,7 +83,7 @@ def main() -> int:
 
 
 def backward_share(run: RunFolder) -> float:
-    """The backward pass's share of both passes, by what the run itself has told."""
+    """Return the fraction of the backward pass in both passes, as the run reported."""
     told = [event.parts for event in run.events() if isinstance(event, TimeSpent) and event.step > WARM]
     forward, backward = (sum(parts.get(part, 0.0) for parts in told) for part in ("forward", "backward"))
     return backward / (forward + backward)

@@ -1,9 +1,8 @@
-"""How near DDP over two machines comes to a plain script under torchrun: `python tests/benchmarks/machines_speed.py`
-(root).
+"""DDP over two machines against a plain script under torchrun: `python tests/benchmarks/machines_speed.py` (root).
 
-resnet18 at 64 px on made JPEGs, one CPU worker of one thread on each of two network namespaces, with 1 Gbit/s between
-them and 1 ms each way. Footplate's run through ssh and torch's DDP tutorial take turns; each is timed over the third
-epoch alone. Prints images per second and their ratio. Aim: 0.95.
+resnet18 at 64 px trains on synthetic JPEGs with one single-threaded CPU worker in each of two network namespaces, connected
+with 1 Gbit/s and 1 ms delay. Footplate's run over ssh and torch's DDP tutorial take turns; the third epoch is timed.
+Prints images per second and their ratio. Aim: 0.95.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
-"""How much longer a run takes to its first loss on two machines than on one: `python
-tests/benchmarks/machines_start.py` (root).
+"""Time to the first loss on two machines against one: `python tests/benchmarks/machines_start.py` (root).
 
-The sample is trained under DDP by `footplate train`, on two CPU workers of the head and on one of each of two network
-namespaces, which ssh joins, in turn. Prints the seconds from the command to the first loss on either side, and the
-difference of their medians. Aim: 3 s.
+`footplate train` trains the sample with DDP in turn on two CPU workers of the head, and on one in each of two network
+namespaces connected by ssh. Prints the seconds from command to first loss, and the difference of the medians. Aim: 3 s.
 """
 
 from __future__ import annotations
@@ -42,12 +40,12 @@ AIM_S = 3.0
 
 
 def first_loss_s(machines: Machines, devices: str) -> float:
-    begun = time.time()
+    start = time.time()
     done = machines.footplate("train", str(sample_dataset()), *FLAGS, "--predictions", "0", "--devices", devices)
     if done.returncode:
         raise SystemExit(done.stdout + done.stderr)
     run = RunFolder(max((machines.home / "runs").iterdir()))
-    return next(event.time for event in run.events() if isinstance(event, StepMetrics)) - begun
+    return next(event.time for event in run.events() if isinstance(event, StepMetrics)) - start
 
 
 def main() -> int:

@@ -1,11 +1,9 @@
-"""What training costs for a thousand files up to a million: `python tests/benchmarks/many_files.py [--files N ...]`.
+"""Training on a thousand to a million files: `python tests/benchmarks/many_files.py [--files N ...]`.
 
-Makes folders of that many small JPEGs in a hundred classes (hard links to a few), and trains mnist_cnn on each for
-`--seconds`, batch 64 at 28 px on the CPU, with images decoded anew in every epoch, so that a small folder gains nothing
-from having been gone through before. Tells the images per second past the first second of training, how long the
-first step took to come, and the most memory that the worker had. The aim is that it is flat: at least 0.9 of the
-smallest folder's images per second, and at most 64 bytes of memory for each file more, which is its path's length; the
-exit code is 1 where it is missed.
+Writes folders of small JPEGs in a hundred classes (hard links to a few) and trains mnist_cnn on each for `--seconds`, with
+batch 64 at 28 px on the CPU and without a cache. Prints the images per second after the first second, the time to the first step and the
+worker's peak memory. Aims: at least 0.9 of the smallest folder's rate, and at most 64 bytes per additional file, the length
+of its path; otherwise the exit code is 1.
 """
 
 from __future__ import annotations
@@ -48,7 +46,7 @@ def train(forker: Forker, data: Path, folder: Path, seconds: float) -> Cost:
         dataset=str(data), model="mnist_cnn", image_size=28, batch_size=64, epochs=100_000, picture_cache="off",
         checkpoint_minutes=0,
     )  # fmt: skip
-    begun = time.monotonic()
+    start = time.monotonic()
     group = WorkerGroup(forker, job, folder)
     times: list[tuple[float, int]] = []
 
@@ -66,7 +64,7 @@ def train(forker: Forker, data: Path, folder: Path, seconds: float) -> Cost:
     first, last = next(told for told in times if told[0] - times[0][0] >= WARM_S), times[-1]
     rate = (last[1] - first[1]) * job.training.batch_size / (last[0] - first[0])
     peak = next(int(line.split()[1]) << 10 for line in status.splitlines() if line.startswith("VmHWM:"))
-    return Cost(rate, times[0][0] - begun, peak)
+    return Cost(rate, times[0][0] - start, peak)
 
 
 def main() -> int:

@@ -1,17 +1,13 @@
-"""What the Monitor page costs with eight GPUs and 24 hours of history behind it, drawn by software, without a screen.
+"""Cost of the Monitor page with eight GPUs and 24 hours of history, drawn offscreen.
 
     python tests/benchmarks/monitor_day.py [--frames 120] [--seconds 60] [--only PART ...]
 
-repaint   eight graphs of four lines, ten minutes in sight: a forced frame, which takes in a new snapshot and paints all.
-          The aim is a median of 12 ms.
-zoom      the same graphs from ten minutes out to the whole day and back in. The aim is 50 ms for the longest frame.
-window    the real window on its Monitor page, the sampler before the NVML stub with eight GPUs at 1 Hz: the share of a
-          core that the window's process takes over SECONDS, and its resident memory. The aims are 5 % and 250 MB.
-latency   in the same window: from when the line of the process that asks NVML has arrived to the end of the paint of a
-          GPU's figures. The aim is 100 ms.
+repaint   eight graphs of four lines over ten minutes: a frame with a new snapshot; aim: a median of 12 ms
+zoom      the same graphs from ten minutes to a day and back; aim: 50 ms for the longest frame
+window    the real window with the NVML stub at 1 Hz: fraction of a core and resident memory over SECONDS; aims: 5 %, 250 MB
+latency   the same window, from the arrival of NVML's values to the end of a GPU's paint; aim: 100 ms
 
-The day is made up, snapshot by snapshot, and taken in as it would be live, only faster. The exit code is 1 where an aim
-is missed.
+The synthetic day is added snapshot by snapshot, faster than live. The exit code is 1 if an aim is missed.
 """
 
 from __future__ import annotations
@@ -79,7 +75,7 @@ sys.exit(main(["--interval", "1", "--listen"]))
 
 
 def snapshots(count: int, end: float) -> Iterator[Snapshot]:
-    """The `count` seconds up to `end` on eight GPUs that tell everything: they work in waves, with spikes."""
+    """Yield `count` seconds until `end` of eight GPUs with all quantities, which vary in waves with spikes."""
     random = np.random.default_rng(1)
     for second in range(count):
         noise = random.normal(size=GPUS)
@@ -106,7 +102,7 @@ def _gpu(number: int, second: int, noise: float) -> Gpu:
 
 
 def fill(history: DeviceHistory, end: float) -> None:
-    """A day up to `end`."""
+    """Fill the history with a day until `end`."""
     for seen in snapshots(int(RETENTION_S), end):
         history.add(seen)
 
@@ -173,9 +169,7 @@ def zoom(overview: Overview) -> dict[str, float]:
 
 
 def timed(frame: Callable[[int], None], count: int) -> list[tuple[float, float]]:
-    """How long each frame takes by the clock and of the thread's own time, in milliseconds; what else is due is done
-    in between.
-    """
+    """Return wall and CPU time of each frame in milliseconds, with pending events processed in between."""
     taken = []
     for number in range(count):
         wall, own = time.perf_counter(), time.thread_time()
@@ -186,7 +180,7 @@ def timed(frame: Callable[[int], None], count: int) -> list[tuple[float, float]]
 
 
 def told(part: str, taken: list[tuple[float, float]]) -> dict[str, float]:
-    """Where other programs have taken of the cores, the clock tells more than the thread's own time."""
+    """Return the results; on a busy machine wall time exceeds the thread's CPU time."""
     walls, owns = zip(*taken, strict=True)
     return {
         f"{part}, median ms": statistics.median(walls),
@@ -216,8 +210,8 @@ class Paints(QObject):
         return False
 
 
-def whole_window(stub: NvmlStub, seconds: float, parts: list[str]) -> dict[str, float]:
-    """Opens the window on its Monitor page, puts a day behind it, and measures as it goes on."""
+def measure_window(stub: NvmlStub, seconds: float, parts: list[str]) -> dict[str, float]:
+    """Open the window on its Monitor page, add a day of history, and measure."""
     stub.write(gpu_profile(number, wave=1) for number in range(GPUS))
     os.environ.update(stub.environment)
     window = MainWindow()
@@ -288,7 +282,7 @@ def measure(options: argparse.Namespace, folder: Path) -> dict[str, float]:
         if reason := why_not():
             print(f"the window is not measured: {reason}")
         else:
-            results |= whole_window(compile_stub(folder / "stub"), options.seconds, options.only)
+            results |= measure_window(compile_stub(folder / "stub"), options.seconds, options.only)
     if {"repaint", "zoom"} & set(options.only):
         history = DeviceHistory()
         fill(history, time.time())
@@ -302,7 +296,7 @@ def measure(options: argparse.Namespace, folder: Path) -> dict[str, float]:
 
 
 def machine() -> dict[str, object]:
-    """The hardware, the versions and the set-up."""
+    """Return hardware, versions and configuration."""
     return {
         "processor": platform.processor() or platform.machine(),
         "cores": os.cpu_count(),

@@ -1,10 +1,10 @@
-"""What asking costs: each NVML call, and the sampler as a whole.
+"""Cost of NVML calls and of the sampler.
 
     python tests/benchmarks/nvml_cost.py [--seconds 30] [--json]
 
-In front of the GPUs of this machine where there are any, else of the NVML stub with eight GPUs that tell all that an
-H200 tells, whose calls cost next to nothing: then only what the sampler itself costs can be measured. "Over NVML" is
-the processor time of all the sampler's processes less the time inside NVML's calls.
+Uses this machine's GPUs, or else the NVML stub with eight GPUs and all quantities of an H200. The stub's calls cost almost
+nothing, so only the sampler's own cost is measured then. "Over NVML" is the CPU time of all processes of the sampler
+without the time inside NVML's calls.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ WARM_UP = 3
 
 
 def main() -> None:
-    """Prints both tables."""
+    """Print both tables."""
     options = _options()
     if options.calls:
         print(json.dumps(time_calls()))
@@ -71,11 +71,11 @@ def time_calls() -> list[dict[str, Any]]:
 
     def timed(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
         def call(*arguments: Any, **named: Any) -> Any:
-            begun = time.perf_counter()
+            start = time.perf_counter()
             try:
                 return function(*arguments, **named)
             finally:
-                spent[name].append(time.perf_counter() - begun)
+                spent[name].append(time.perf_counter() - start)
 
         return call
 
@@ -101,7 +101,7 @@ def time_calls() -> list[dict[str, Any]]:
 
 
 def time_sampler(environment: Mapping[str, str], seconds: float) -> dict[str, float]:
-    """The sampler at one snapshot a second with everything visible, in percent of one core."""
+    """Return the CPU time of the sampler at one snapshot per second with everything visible, in percent of one core."""
     command = [sys.executable, "-m", "engine.gpus", "--interval", "1"]
     with subprocess.Popen(command, env=environment, cwd=ROOT, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
@@ -109,16 +109,16 @@ def time_sampler(environment: Mapping[str, str], seconds: float) -> dict[str, fl
         for _ in itertools.islice((snapshot for snapshot in snapshots if snapshot.gpus), WARM_UP):
             continue
         family = [psutil.Process(process.pid), *psutil.Process(process.pid).children(recursive=True)]
-        begun, begun_cpu_s = time.monotonic(), _cpu_s(family)
+        start, start_cpu_s = time.monotonic(), _cpu_s(family)
         nvml_s, count, gpus, size = 0.0, 0, 0, 0
         for snapshot in snapshots:
             nvml_s += snapshot.nvml_call_s or 0.0
             count += 1
             gpus = len(snapshot.gpus)
             size = len(msgspec.json.encode(snapshot))
-            if time.monotonic() - begun >= seconds:
+            if time.monotonic() - start >= seconds:
                 break
-        elapsed_s, cpu_s = time.monotonic() - begun, _cpu_s(family) - begun_cpu_s
+        elapsed_s, cpu_s = time.monotonic() - start, _cpu_s(family) - start_cpu_s
         memory = sum(member.memory_info().rss for member in family)
         process.kill()
     return {

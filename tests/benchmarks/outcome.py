@@ -1,16 +1,15 @@
-"""Is the model that comes out as good as an expert's? `python tests/benchmarks/outcome.py [--only COMPARISON ...]`
+"""Quality of models against expert recipes: `python tests/benchmarks/outcome.py [--only COMPARISON ...]`.
 
-Trains through `footplate train` and, beside it, by the recipes of others (`tests/support/experts.py`), with the same
-images, size, epochs, batch and weights, once per seed. Prints a table per comparison: the mean of the measure over the
-seeds and its standard deviation, of the best epoch and of the last, and the ratio to the best of the others. The exit
-code is 1 where Footplate's mean is below the best of the others by more than two standard errors, or a training failed.
+Trains through `footplate train` and by the recipes in `tests/support/experts.py`, with the same images, size, epochs, batch
+and weights, once per seed. Prints a table per comparison: mean and standard deviation of the metric for the best and the last
+epoch, and the ratio to the best of the others. The exit code is 1 if Footplate's mean is lower by more than two standard
+errors, or if a training failed.
 
-Every training is a cell of `--results`, a JSON file: one that stands there with the same settings is not trained again,
-so that an interrupted benchmark goes on, and Footplate's cells are told apart by the commit and the flags. Another
-`--label` or `--footplate-flags` adds a row, to compare before and after.
+Results are cells of the JSON file `--results`; cells with the same settings are reused, so interrupted benchmarks continue.
+Footplate's cells are identified by commit and flags. Another `--label` or `--footplate-flags` adds a row for comparison.
 
-fastai and Ultralytics are trained where the Python of `--python` has them beside torch, torchvision, timm and
-segmentation_models_pytorch: an environment of their own. What it lacks is left out.
+fastai and Ultralytics are trained with the Python of `--python`, which needs them next to torch, torchvision, timm and
+segmentation_models_pytorch. Missing ones are skipped.
 """
 
 from __future__ import annotations
@@ -95,9 +94,7 @@ COMPARISONS = {
 
 
 def garments(folder: Path, _: Path) -> None:
-    """The sample dataset's garments, tinted, at any place and size on a smooth ground of any colours, 96 px; two
-    images of each.
-    """
+    """Draw tinted garments of the sample dataset at random positions and sizes on smooth backgrounds, 96 px."""
     random = np.random.default_rng(0)
     for path in sorted((ROOT / "resources/sample").rglob("*.png")):
         for number in range(2):
@@ -124,7 +121,7 @@ def nuclei(folder: Path, source: Path) -> None:
 
 
 MADE = {"garments": garments, "nuclei": nuclei}
-"""What makes a comparison's dataset, of that in its folder."""
+"""Functions that write a comparison's dataset, by its folder."""
 
 
 class TrainingError(Exception):
@@ -153,7 +150,7 @@ def _key(settings: dict[str, Any]) -> str:
 
 
 def commit() -> str:
-    """The commit, and "+" where the tree differs from it."""
+    """Return the commit, with "+" if the tree has changes."""
 
     def git(*words: str) -> str:
         return subprocess.run(("git", *words), cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
@@ -162,7 +159,7 @@ def commit() -> str:
 
 
 def by_footplate(setting: Setting, comparison: Comparison, flags: list[str]) -> list[float]:
-    """The measure after each epoch of a run, told by its log."""
+    """Return the metric after each epoch of a run, from its log."""
     words = [setting.data, "--json", *comparison.flags, "--image-size", setting.size, "--epochs", setting.epochs]
     words += ["--seed", setting.seed, "--start", "at_once"]
     if comparison.weights:
@@ -178,7 +175,7 @@ def by_footplate(setting: Setting, comparison: Comparison, flags: list[str]) -> 
 
 
 def by_others(recipe: str, setting: Setting, python: str) -> tuple[list[float], dict[str, str]]:
-    """The measure after each epoch, and the versions."""
+    """Return the metric after each epoch, and the versions."""
     script = str(ROOT / "tests/support/experts.py")
     output = _output([python, "-W", "ignore", script, recipe, json.dumps(asdict(setting))], {})
     told = json.loads(output.splitlines()[-1])
@@ -193,7 +190,7 @@ def _output(command: list[str], environment: dict[str, str]) -> str:
 
 
 def has(python: str, recipe: str) -> bool:
-    """Whether that Python has what the recipe is of."""
+    """Return True if that Python has the recipe's packages."""
     test = f"import importlib.util, sys; sys.exit(not importlib.util.find_spec({MODULES.get(recipe, recipe)!r}))"
     return subprocess.run((python, "-c", test), check=False).returncode == 0
 
@@ -226,7 +223,7 @@ def trained(name: str, options: argparse.Namespace, results: Results, folder: Pa
 
 def train(setting: Setting, settings: dict[str, Any], options: argparse.Namespace, results: Results) -> None:
     """Trains a cell and keeps what came out, or prints why nothing did."""
-    begun = time.monotonic()
+    start = time.monotonic()
     name, side = settings["dataset"], settings["side"]
     versions: dict[str, str] = {}
     try:
@@ -237,14 +234,14 @@ def train(setting: Setting, settings: dict[str, Any], options: argparse.Namespac
     except TrainingError as failure:
         print(f"  {name}, {side}, seed {setting.seed} failed:\n{failure}", flush=True)
         return
-    seconds = time.monotonic() - begun
+    seconds = time.monotonic() - start
     results.add(settings, {"values": values, "seconds": seconds, "versions": versions, "machine": where()})
     told = " ".join(f"{value:.3f}" for value in values)
     print(f"  {name}, {side}, seed {setting.seed}: {told}; {seconds:.0f} s", flush=True)
 
 
 def compare(name: str, options: argparse.Namespace, results: Results, folder: Path) -> bool:
-    """Prints a comparison's table; whether Footplate is as good as the best of the others, and nothing failed."""
+    """Print a comparison's table, and return True if Footplate equals the best of the others without failures."""
     rows = dict(trained(name, options, results, folder))
     whole = {side: cells for side, cells in rows.items() if cells and None not in cells}
     best = {side: [max(cell["values"]) for cell in cells] for side, cells in whole.items()}

@@ -1,14 +1,13 @@
-"""What a pipeline gains over the same cut without one: `python tests/benchmarks/pipeline_speed.py`.
+"""Gain of a pipeline over the same cut without one: `python tests/benchmarks/pipeline_speed.py`.
 
-Two CPU workers of one thread each. In every round the sides take turns, each timed from its third step on, within its
-first epoch: one single-device run alone; two such runs side by side, which shows what the machine's second core adds;
-a pipeline under each schedule, with the cut that Footplate finds for it; and model parallel, where one stage computes
-at a time, with the same cut (for ZBV, which has four stages, with 1F1B's). All sides go through each batch in the
-same 8 microbatches, since a layer takes longer for eight small batches than for a large one. Prints, by medians over
-the rounds, each schedule's speed over model parallel, what its theory and the side-by-side figure allow (the share of
-time that its order leaves busy, times side by side over alone), the ratio of the two, and the measured bubble against
-the theory's. Aims: 0.9 of what is allowed; a bubble within five points of theory for GPipe and 1F1B; ZB1P's and ZBV's
-below 1F1B's.
+Two single-threaded CPU workers. In every round these take turns, timed from the third step of the first epoch: one
+single-device run; two such runs at once, which shows the gain of the second core; a pipeline with each schedule and
+Footplate's cut; and model parallel with the same cut (for ZBV, which has four stages, 1F1B's). All use the same 8
+microbatches, since layers take longer for eight small batches than for a large one.
+
+Prints medians over the rounds: each schedule's speed over model parallel, the limit by theory and the second core (busy
+fraction of the schedule times two runs over one), their ratio, and the measured against the theoretical bubble. Aims: 0.9 of the
+limit; a bubble within five points of theory for GPipe and 1F1B; ZB1P's and ZBV's below 1F1B's.
 """
 
 from __future__ import annotations

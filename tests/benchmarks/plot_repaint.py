@@ -1,9 +1,9 @@
-"""What it costs to repaint the plots of a long run: forced frames, drawn by software, without a screen.
+"""Cost of repainting the plots of a long run offscreen.
 
     python tests/benchmarks/plot_repaint.py [--points 36000] [--frames 60]
 
-Eight plots of four lines each, as for a run on four GPUs. One frame takes in a new point on every line and paints
-all plots. It is compared with the same lines in pyqtgraph's own PlotWidget with its defaults.
+Eight plots of four lines, as for a run on four GPUs. Each frame adds a point to every line and paints all plots. The
+baseline is pyqtgraph's PlotWidget with its defaults and the same lines.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class Ours:
 
 
 class Plain:
-    """The same in pyqtgraph's PlotWidget, as one would write it first."""
+    """Baseline: PlotWidgets with defaults."""
 
     def __init__(self, points: int) -> None:
         self.window = QWidget()
@@ -98,15 +98,15 @@ class Plain:
 
 
 def measure(window: QWidget, frame: Frame, frames: int) -> tuple[float, float]:
-    """The median and the longest of `frames` frames, in milliseconds, after three to warm up."""
+    """Return the median and the longest of `frames` frames in milliseconds, after three for warm-up."""
     window.resize(*SIZE)
     window.show()
     QApplication.processEvents()
     times = []
     for _ in range(frames + 3):
-        begun = time.perf_counter()
+        start = time.perf_counter()
         frame()
-        times.append(1000 * (time.perf_counter() - begun))
+        times.append(1000 * (time.perf_counter() - start))
         QApplication.processEvents()
     window.close()
     return statistics.median(times[3:]), max(times[3:])

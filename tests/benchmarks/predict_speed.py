@@ -1,12 +1,11 @@
-"""How fast `footplate predict` is beside the model alone.
+"""Speed of `footplate predict` against the model's forward passes.
 
     python tests/benchmarks/predict_speed.py [--size 128] [--images 512] [--batch-size 16] [--rounds 5]
 
-A resnet18 is trained for a moment. Then, in one process and with the same weights, a round of each in turn: the
-model's forward passes alone, over batches that are in memory; and all that a worker of `footplate predict` does with
-as many JPEG files of `--size` px: read, decode, forward, probabilities, journal. Both have had a round before. Each
-round's ratios are of the images per second of the two, and of their processor time, which others' work beside it
-changes less; the last line is their medians. Exits with 1 where the first is below 0.97.
+Trains a resnet18 briefly. In one process and with the same weights, rounds alternate between forward passes over batches
+in memory, and the complete work of a `footplate predict` worker on JPEG files of `--size` px: read, decode, forward,
+probabilities, journal. After a warm-up round of each, the medians of the ratios of images per second and of CPU time are
+printed. The exit code is 1 if the first is below 0.97.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ AIM = 0.97
 
 
 class Silent:
-    """A share of all samples of which nobody is told."""
+    """Samples of a worker without progress reports."""
 
     part, rank = ALONE, 0
 
@@ -59,28 +58,28 @@ class Took(NamedTuple):
     def now(cls) -> Took:
         return cls(time.perf_counter(), time.process_time())
 
-    def since(self, begun: Took) -> Took:
-        return Took(self.wall - begun.wall, self.cpu - begun.cpu)
+    def since(self, start: Took) -> Took:
+        return Took(self.wall - start.wall, self.cpu - start.cpu)
 
 
 def alone(model: TrainedModel, batches: list[torch.Tensor]) -> Took:
-    """What the forward passes take."""
-    begun = Took.now()
+    """Measure the forward passes."""
+    start = Took.now()
     for batch in batches:
         model.outputs(batch)
     if model.device.type == "cuda":
         torch.cuda.synchronize()
-    return Took.now().since(begun)
+    return Took.now().since(start)
 
 
 def predicted(model: TrainedModel, order: PredictOrder, folder: Path, number: int) -> Took:
-    """What a worker's share takes, from the first file to the last row."""
+    """Measure a worker's samples, from the first file to the last row."""
     sources = list_sources(order.paths, "images", order.out)
-    begun = Took.now()
+    start = Took.now()
     with Journal(folder, number, 0) as journal:
         todo = np.arange(len(sources.files))
         Predicting(order, model, Silent(), journal, sources=sources, todo=todo).images()
-    return Took.now().since(begun)
+    return Took.now().since(start)
 
 
 def main() -> int:

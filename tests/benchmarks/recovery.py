@@ -1,13 +1,11 @@
-"""How long it takes until a run that lost a rank trains again, and until a run that is stopped or paused has let go.
+"""Time until a run trains again after losing a rank, and until a stopped or paused run frees its devices.
 
     python tests/benchmarks/recovery.py [--times N] [--model NAME ...]
 
-Trains under DistributedDataParallel on two CPU workers, started by a preloaded parent as the window's runs are, and
-in turn, N times for each model: sends SIGKILL to the worker of rank 1, and takes the time until the rank is named and
-until the first step's metrics of the workers that were started again have come; sends a pause, has the run go on,
-sends a stop, and takes the time until the devices are free, the last state being saved. All times are of events as
-they reach a client. The aims: named and training again within 2 s, devices free within 3 s; the exit code is 1 where
-one is missed once.
+Trains with DDP on two CPU workers, forked by a preloaded parent like the window's runs. N times per model it kills rank 1
+and waits until the rank is named and until the restarted workers report a step; then it pauses, resumes and stops,
+and waits until the devices are free with the state saved. All times are of events at a client. Aims: 2 s and 3 s; the
+exit code is 1 if one is missed once.
 """
 
 from __future__ import annotations
@@ -72,7 +70,7 @@ class Follower:
         self.until(lambda event: isinstance(event, RunStarted) and event.execution == execution)
 
     def until(self, wanted: Callable[[AnyEvent], object]) -> float:
-        """Waits for such an event; when it came."""
+        """Wait for such an event, and return its time."""
         for event in self._stream:
             if wanted(event):
                 return time.monotonic()
@@ -81,13 +79,13 @@ class Follower:
         sys.exit(f"the run has ended; see {self.run.path}")
 
     def train(self) -> None:
-        """Waits until some steps are made and there is a checkpoint to go on from."""
+        """Wait until some steps are done and a checkpoint exists."""
         self.until(lambda event: isinstance(event, StepMetrics))
         self.until(lambda event: isinstance(event, CheckpointSaved) and event.kind == "last")
         self.until(lambda event: isinstance(event, StepMetrics))
 
     def kill_a_rank(self) -> tuple[float, float]:
-        """Seconds until rank 1 was named, and until training went on."""
+        """Return the seconds until rank 1 is named, and until training continues."""
         supervisor = self.run.supervisor()
         assert supervisor is not None
         (worker,) = [one for one in psutil.Process(supervisor.pid).children() if one.name() == "footplate-w1"]
@@ -98,7 +96,7 @@ class Follower:
         return named - killed, self.until(lambda event: isinstance(event, StepMetrics)) - killed
 
     def end(self, command: Pause | Stop) -> float:
-        """Seconds until the devices were free."""
+        """Return the seconds until rank 1 is named, and until training continues."""
         asked = time.monotonic()
         self.connection.send(command)
         free = self.until(lambda event: isinstance(event, DevicesFree))

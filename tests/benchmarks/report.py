@@ -1,12 +1,10 @@
-"""Runs the benchmarks of the table in `tests/benchmarks/README.md`, and writes what they print into it.
+"""Update of the table in `tests/benchmarks/README.md` by running its benchmarks.
 
     python tests/benchmarks/report.py [--only NAME ...] [--table]
 
-`figures.json` has an entry for each line of the table: its name, what is measured, the aim, the command (what Python
-is given) and a pattern. "Measured" is what the command prints last, or all lines of it in which the pattern is found;
-beside it stand the day and the machine. With `--only` the other lines keep what they have, with `--table` all do, and
-nothing is run. A command that serves several lines is run once. One that ends in an error leaves its lines as they
-are, and the exit code is 1.
+`figures.json` has an entry per row: name, description, aim, command (arguments of Python) and a pattern. The result is the
+last output line, or all that match the pattern, with date and machine. `--only` keeps other rows, and `--table` runs
+nothing. A command of several rows runs once. If a command fails, its rows stay unchanged and the exit code is 1.
 """
 
 from __future__ import annotations
@@ -34,7 +32,7 @@ Figure = dict[str, str]
 
 
 def measured(figure: Figure) -> str:
-    """What the figure's command says, in one line; "" where it ends in an error or says nothing of it."""
+    """Return the result of the figure's command in one line; "" if it fails or has none."""
     code, printed, errors = _run(figure["command"])
     lines = [line.strip() for line in printed.splitlines() if re.search(figure["line"] or ".", line)]
     if code not in (0, AIM_MISSED) or "Traceback" in errors or not lines:
@@ -52,7 +50,7 @@ def _run(command: str) -> tuple[int, str, str]:
 
 
 def table(figures: Sequence[Figure]) -> str:
-    """The figures as Markdown, and below them the machines on which they were measured."""
+    """Return the figures as Markdown, followed by the machines."""
     machines = list(dict.fromkeys(figure["machine"] for figure in figures))
     lines = ["| name | what | aim | measured | on | command |", "|---|---|---|---|---|---|"]
     for figure in figures:

@@ -1,11 +1,10 @@
-"""The memory of a whole run with two ranks, against the tutorial's script: `python tests/benchmarks/run_memory.py`.
+"""Memory of a run with two ranks against the tutorial's script: `python tests/benchmarks/run_memory.py`.
 
-resnet18 at 128 px on hymenoptera under DDP, batch 64, on two CPU workers of one thread. Ours is `footplate train` with
-the job's defaults: the command, the supervisor, the workers and the sampler of the devices. Theirs are the two ranks of
-`tutorials.ddp_loop` and the worker of each one's DataLoader, without anything that launches them. Both go through the
-same number of epochs; what is compared is the most that the processes' proportional set sizes (Pss of smaps_rollup, in
-which a page that several share is divided among them) came to together. Linux alone has these, and on a machine where
-others use PyTorch too they come out too small. The aim is 1.2 times; the exit code is 1 where it is missed.
+resnet18 at 128 px trains on hymenoptera with DDP, batch 64, on two single-threaded CPU workers. Footplate's side is
+`footplate train` with defaults: command, supervisor, workers and sampler. The other side is the two ranks of
+`tutorials.ddp_loop` with a DataLoader worker each, without a launcher. Compares the peak sums of proportional set sizes (Pss of
+smaps_rollup, Linux only) over the same number of epochs. Pss is too low if others use PyTorch. The aim is a ratio of 1.2;
+otherwise the exit code is 1.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ MARK = "FOOTPLATE_MEASURED"
 
 
 def peak(commands: list[list[str]], environment: dict[str, str]) -> tuple[int, dict[str, int]]:
-    """The most bytes that `commands`, run at once to their end, took with all that they started, and who took them."""
+    """Run `commands` at once, and return the peak memory in bytes of all their processes, and by process."""
     mark = uuid.uuid4().hex
     most, shares = 0, dict[str, int]()
     variables = os.environ | environment | {MARK: mark}

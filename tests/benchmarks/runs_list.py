@@ -1,15 +1,12 @@
-"""How long the list of runs takes from the click on its tab to its rows on the screen.
+"""Time from the click on Runs to the rows on screen.
 
     python tests/benchmarks/runs_list.py [--runs N] [--times N]
 
-Makes N runs with whole logs (60 steps, 4 epochs, a supervisor that has ended; every twelfth interrupted, every third
-with notes), then opens the real window in a fresh process, offscreen, with the disk's cache warm, and clicks on Runs
-once the window has settled. Timed until the table has been painted with all runs in it: cold, with the reading that
-the window does at its start held back until the click, by the index that an earlier window left, which is what the
-aim of 0.3 s is for; cold with a damaged index, when all logs are read anew; and as the window is, which has read the
-list before the click. Wall time includes what other processes took of the cores, so the window's own time is told
-too. Then, in the window that is open: a search, a sort by the best measure, the renewal of a list in which nothing
-has changed, and the command palette. The exit code is 1 where the median with the index misses the aim.
+Writes N runs with complete logs (60 steps, 4 epochs; every twelfth interrupted, every third with notes), opens the real
+window in a fresh process offscreen with a warm disk cache, and clicks Runs. Times the painting of all rows: with the index of
+an earlier window, where the aim is 0.3 s; with a damaged index; and with a list that has been loaded before. Wall time
+includes other processes, so CPU time is printed, too. Then it times a search, a sort by the best metric, a refresh without
+changes, and the command palette. The exit code is 1 if the median with the index misses the aim.
 """
 
 from __future__ import annotations
@@ -85,16 +82,16 @@ RunList.refresh = refresh
 watcher = Watcher()
 runs.table.viewport().installEventFilter(watcher)
 bar = window.header.tabs
-begun, own = time.perf_counter(), time.process_time()
+start, own = time.perf_counter(), time.process_time()
 QTest.mouseClick(bar, Qt.MouseButton.LeftButton, Qt.KeyboardModifier.NoModifier, bar.tabRect(RUNS).center())
 until(lambda: "all" in painted)
-figures = [painted["first"] - begun, painted["all"] - begun, painted["own"] - own]
+figures = [painted["first"] - start, painted["all"] - start, painted["own"] - own]
 
 def timed(act, done):
-    begun = time.perf_counter()
+    start = time.perf_counter()
     act()
     until(done)
-    figures.append(time.perf_counter() - begun)
+    figures.append(time.perf_counter() - start)
 
 settled = []
 runs._summaries.complete.connect(settled.append)
@@ -109,10 +106,10 @@ timed(runs.refresh, lambda: settled)
 timed(window.acts.palette.trigger, lambda: True)
 palette, keys = window.commands._palette, []
 for letter in "completed 12":
-    begun = time.perf_counter()
+    start = time.perf_counter()
     QTest.keyClicks(palette.field, letter)
     palette.repaint()
-    keys.append(time.perf_counter() - begun)
+    keys.append(time.perf_counter() - start)
 figures.append(max(keys))
 palette.hide()
 print(*figures, flush=True)
@@ -121,7 +118,7 @@ window.close()
 
 
 def make_runs(count: int) -> None:
-    """Runs of the last months, one every twenty minutes, as the engine leaves them."""
+    """Write runs of the last months, one every twenty minutes, in the engine's format."""
     now = time.time()
     for number in range(count):
         chosen = job(
@@ -129,27 +126,25 @@ def make_runs(count: int) -> None:
             model=MODELS[number % len(MODELS)],
             strategy="ddp" if number % 4 == 0 else "single",
         )
-        begun = now - 1200 * (count - number)
-        stamp = time.strftime("%Y%m%d-%H%M%S", time.localtime(begun))
+        start = now - 1200 * (count - number)
+        stamp = time.strftime("%Y%m%d-%H%M%S", time.localtime(start))
         run = RunFolder(paths.runs_folder() / f"{stamp}-{chosen.model.name}-{number:04x}")
         run.checkpoints.mkdir(parents=True)
         save_job(chosen, run.job_file)
         outcome = None if number % 12 == 0 else OUTCOMES[number % len(OUTCOMES)]
         events = list(story(chosen, 60, outcome, "out of memory" if outcome == "failed" else ""))  # type: ignore[arg-type]
-        offset = begun - events[0].time
+        offset = start - events[0].time
         for event in events:
             event.time += offset
         write(run.events_file, events)
-        run.write_supervisor(SupervisorFile(pid=2**22 + 1, start_time=begun, endpoint="unix:/nowhere"))
+        run.write_supervisor(SupervisorFile(pid=2**22 + 1, start_time=start, endpoint="unix:/nowhere"))
         (run.checkpoints / "last.pt").write_bytes(b"weights")
         if number % 3 == 0:
             change_notes(run.path, tags=(f"series {number % 7}",), text="what was tried", favourite=number % 30 == 0)
 
 
 def one_window(environment: dict[str, str], runs: int, how: str) -> list[float]:
-    """Seconds to the first rows, to all rows, of which the window's own (it may wait for others), for a search, for a
-    sort, for a renewal, for the command palette to open, and for the slowest of the keys typed into it.
-    """
+    """Return times in seconds: first rows, all rows, their CPU time, search, sort, refresh, palette, slowest palette key."""
     command = [sys.executable, "-c", CHILD, str(runs), how]
     child = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=True)
     return [float(word) for word in child.stdout.split()]
@@ -166,13 +161,13 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as home:
         os.environ |= {"FOOTPLATE_HOME": home, "FOOTPLATE_CACHE": home + "/cache", "QT_QPA_PLATFORM": "offscreen"}
         make_runs(options.runs)
-        begun = time.perf_counter()
+        start = time.perf_counter()
         states = [summary.state for summary in RunIndex().summaries()]
-        print(f"{len(states):,} runs read for the first time, without a window: {time.perf_counter() - begun:.2f} s")
-        begun = time.perf_counter()
+        print(f"{len(states):,} runs read for the first time, without a window: {time.perf_counter() - start:.2f} s")
+        start = time.perf_counter()
         assert [summary.state for summary in RunIndex().summaries()] == states
         size = RunIndex.file().stat().st_size
-        print(f"read again through the index ({size / 1e6:.1f} MB): {time.perf_counter() - begun:.3f} s")
+        print(f"read again through the index ({size / 1e6:.1f} MB): {time.perf_counter() - start:.3f} s")
         environment = dict(os.environ)
         taken = [one_window(environment, options.runs, "cold") for _ in range(options.times)]
         names = ("first rows", "all rows", "of which own", "search", "sort", "renewal", "palette", "slowest key")

@@ -1,16 +1,11 @@
-"""What a search over settings costs and gains: `python tests/benchmarks/search.py [--only handover gain] [--trials N]
-[--gain-trials N]`.
+"""Cost and gain of a search: `python tests/benchmarks/search.py [--only handover gain] [--trials N] [--gain-trials N]`.
 
-handover: trials of the sample dataset on two CPU workers. The time from the driver's start to its end is told as a
-multiple of the ideal one of two devices: half the sum of the trials' own times, from each run's first event to its
-last, in the same search.
+handover: trials of the sample on two CPU workers. The driver's duration is a multiple of the ideal for two devices, half the
+sum of the trials' durations.
+gain: on three datasets a search over a few fields starts at the default of `footplate train` and confirms its best trials. The
+best settings and the default are trained with three other seeds, and the means of the best validation compared.
 
-gain: on three datasets a search over a few fields, which suit the task, begins at what `footplate train` does by
-itself, and confirms its best trials as it does by default. The best settings and those are then trained with three
-other seeds than the search had, and the means of the best validation are compared. Datasets that are missing are left
-out.
-
-The exit code is 1 where the multiple is above 1.1, or one of the means is below that of the default.
+Missing datasets are skipped. The exit code is 1 if the multiple exceeds 1.1 or a mean is below the default's.
 """
 
 from __future__ import annotations
@@ -80,16 +75,16 @@ SPACES: dict[str, dict[str, Any]] = {
         "augmentation": ["none", "light"],
     },
 }
-"""What is searched of a dataset, where that is not SPACE."""
+"""Search spaces of datasets that don't use SPACE."""
 
 
 def searched(name: str, job: Job, **values: Any) -> tuple[SearchFolder, SearchState, float]:
-    """A search on two CPU workers, its state at its end, and the seconds that it took."""
+    """Run a search on two CPU workers; return it, its final state and its duration in seconds."""
     search, problems = judge_search({"name": name, "devices": DEVICES, **values}, job, load_catalogue())
     if search is None:
         raise SystemExit("; ".join(map(str, problems)))
     folder = create_search(search)
-    begun = time.monotonic()
+    start = time.monotonic()
     start_driver(folder)
     try:
         while folder.status() == "running":
@@ -98,7 +93,7 @@ def searched(name: str, job: Job, **values: Any) -> tuple[SearchFolder, SearchSt
         stop_driver(folder)
         while folder.driver() is not None:
             time.sleep(0.1)
-    seconds, state = time.monotonic() - begun, folder.state()
+    seconds, state = time.monotonic() - start, folder.state()
     if state.ended != "completed":
         raise SystemExit(f"{name} is {folder.status()}: {state.cause}")
     return folder, state, seconds
@@ -129,7 +124,7 @@ def handover(trials: int, epochs: int) -> bool:
 
 def gain(name: str, trials: int) -> bool:
     row = ROWS[name] | {"dataset": str(SHARED / "datasets" / name)}
-    begun = time.monotonic()
+    start = time.monotonic()
     job = _by_itself(row)
     folder, state, _seconds = searched(name, job, space=SPACES.get(name, SPACE), trials=trials)
     search, best = folder.search(), state.row(state.best)
@@ -149,14 +144,14 @@ def gain(name: str, trials: int) -> bool:
     print(
         f"gain: {name}: {search.goals[0].title} {means['default']:.4f} by default, {means['best']:.4f} with {settings} "
         f"(trial {best.number} of {len(state.own)}, {best.values[0]:.4f} in the search; {confirmed}; "
-        f"{state.count('pruned')} pruned; {time.monotonic() - begun:.0f} s)",
+        f"{state.count('pruned')} pruned; {time.monotonic() - start:.0f} s)",
         flush=True,
     )
     return means["best"] >= means["default"]
 
 
 def _by_itself(row: dict[str, Any]) -> Job:
-    """The job that `footplate train` makes of these fields, as a search of one trial that is never started has it."""
+    """Return the job that `footplate train` makes of these fields."""
     from engine.cli import search_request
     from engine.cli.main import parser
 

@@ -1,12 +1,9 @@
-"""What a search of many trials costs the window's thread: forced frames of its page, drawn by software, without a
-screen.
+"""Cost of a search with many trials on the GUI thread, offscreen.
 
     python tests/benchmarks/search_page.py [--trials 500] [--frames 40]
 
-Each of the page's plots is repainted by itself and all of them together with the table, as while they are scrolled; a
-change of the selection marks trials in all plots; and every second a search that goes on brings new data, in pieces
-of one plot each. The aim is 16 ms, the time of a frame at 60 Hz; the exit code is 1 where a median takes more of the
-thread's own time.
+Repaints each plot, all of them with the table as in scrolling, changes the selection in all plots, and delivers new data each
+second, plot by plot. The aim is a median of 16 ms CPU time, a frame at 60 Hz; otherwise the exit code is 1.
 """
 
 from __future__ import annotations
@@ -37,20 +34,18 @@ SIZE = (1250, 1300)
 
 
 def measure(frame: Callable[[], object], frames: int) -> tuple[float, float]:
-    """The median and the longest of `frames` frames in milliseconds of the thread's own time, after three to warm
-    up.
-    """
+    """Return the median and the longest of `frames` frames in milliseconds of CPU time, after three for warm-up."""
     times = []
     for _ in range(frames + 3):
-        begun = time.thread_time()
+        start = time.thread_time()
         frame()
-        times.append(1000 * (time.thread_time() - begun))
+        times.append(1000 * (time.thread_time() - start))
         QApplication.processEvents()
     return statistics.median(times[3:]), max(times[3:])
 
 
 class Live:
-    """A search that goes on: each look brings another trial further."""
+    """Running search: each refresh advances a trial."""
 
     def __init__(self, view: SearchView, trials: int) -> None:
         self.view, self.trials, self.step = view, trials, 0

@@ -34,14 +34,14 @@ AIM_S = 1.0
 
 def imports() -> float:
     """Seconds that a process takes to import torch and torchvision, its start and end included."""
-    begun = time.monotonic()
+    start = time.monotonic()
     subprocess.run([sys.executable, "-c", "import torch, torchvision"], check=True)
-    return time.monotonic() - begun
+    return time.monotonic() - start
 
 
 def first_loss(job: Job, start: Callable[[RunFolder], object]) -> float:
     """Seconds from asking for a run to its first loss having arrived at a client; the run is then stopped."""
-    begun = time.monotonic()
+    start = time.monotonic()
     run = create_run(job)
     start(run)
     connection = connect(run)
@@ -51,7 +51,7 @@ def first_loss(job: Job, start: Callable[[RunFolder], object]) -> float:
             select.select([connection], [], [], 60.0)
             for message in connection.receive():
                 if isinstance(message, StepMetrics) and not seconds:
-                    seconds = time.monotonic() - begun
+                    seconds = time.monotonic() - start
                     connection.send(Stop())
                 elif isinstance(message, RunFinished) and message.outcome == "failed":
                     sys.exit(message.cause)

@@ -1,9 +1,8 @@
-"""Whether the trials at a run's start choose well, and what they cost: `python tests/benchmarks/step_choices.py`.
+"""Quality and cost of the trials at a run's start: `python tests/benchmarks/step_choices.py`.
 
-For each model the trials decide as in a run of `--steps` steps; then every way that they choose among is measured for
-longer, in turns, and what they chose is compared with the best. On a GPU (`--device cuda`) precision and compiling
-are decided, too. The aims: at least 0.95 of the best way's speed, for at most 4 % of the run's time; the exit code is
-1 where one is missed.
+For each model the trials decide as in a run of `--steps` steps; then all options are measured longer, in turns, and the choice is
+compared with the best. `--device cuda` includes precision and compiling. Aims: 0.95 of the best speed, for at most 4 %
+of the run's time; otherwise the exit code is 1.
 """
 
 from __future__ import annotations
@@ -83,11 +82,11 @@ def main() -> int:
         trials = Autotuner(strategy, class_of_image(), shape, steps=chosen.steps, emit=told.append)
         model = TASKS["classification"].build_model(job, 10, channels)
         torch.set_num_threads(threads)
-        begun = time.perf_counter()
+        start = time.perf_counter()
         settled = trials.decide(job, model, {})
         strategy.wrap(model, class_of_image(), shape, ResolvedJob(settled))
         trials.compile()
-        cost_s = time.perf_counter() - begun
+        cost_s = time.perf_counter() - start
         ways = passes(settled.with_fields(compile="off"), device, threads, shape, chosen.rounds)
         own = ways[settled.precision.memory_format]
         quality, share = min(ways.values()) / own, cost_s / (chosen.steps * own)

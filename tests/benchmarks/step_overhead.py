@@ -1,9 +1,8 @@
-"""What Footplate's step costs beyond torch's own: `python tests/benchmarks/step_overhead.py`.
+"""Overhead of Footplate's step over torch's: `python tests/benchmarks/step_overhead.py`.
 
-resnet18 at 64 px, batch 32, SGD with momentum, fp32, one thread, no data and no logging. Both sides have a model of
-their own, warmed up, and take turns in blocks of steps; the ratio is that of the medians of processor time per step.
-A step is also looked at before it is made where a job skips those that are not finite, which is shown beside.
-The aim is below 1 % without that; the exit code is 1 where it is missed.
+resnet18 at 64 px, batch 32, SGD with momentum, fp32, one thread, without data and logging. Both sides have a warmed-up model and
+take turns in blocks of steps; the ratio is that of the median CPU times per step. The check for non-finite steps is
+measured separately. The aim is below 1 % without it; otherwise the exit code is 1.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ SIZE, IMAGES, CLASSES = 64, 32, 10
 
 
 def torchs_own(inputs: torch.Tensor, targets: torch.Tensor) -> Callable[[], None]:
-    """The step as a script writes it, with the optimizer that Footplate uses."""
+    """Return the step as a plain script writes it, with Footplate's optimizer."""
     model = resnet18(num_classes=CLASSES)
     optimizer = torch.optim.SGD(model.parameters(), 0.01, momentum=0.9, weight_decay=1e-4, fused=True)
 
@@ -89,10 +88,10 @@ def main() -> int:
     for block in range(chosen.blocks):
         turns = list(sides)
         for name in turns[block % len(turns) :] + turns[: block % len(turns)]:
-            begun = time.process_time()
+            start = time.process_time()
             for _ in range(chosen.steps):
                 sides[name]()
-            seconds[name].append((time.process_time() - begun) / chosen.steps)
+            seconds[name].append((time.process_time() - start) / chosen.steps)
     medians = {name: statistics.median(times) for name, times in seconds.items()}
     overhead = medians["Footplate"] / medians["torch"] - 1
     looked = medians["Footplate, skipping"] / medians["Footplate"] - 1

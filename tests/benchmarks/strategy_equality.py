@@ -1,7 +1,7 @@
-"""How far DDP and the pipeline are from a single device: `python tests/benchmarks/strategy_equality.py`.
+"""Difference of DDP and the pipeline from a single device: `python tests/benchmarks/strategy_equality.py`.
 
-The same seed and global batch, `mnist_cnn` (no BatchNorm, no dropout) in fp32 on MNIST; prints the largest
-relative difference in the first 50 training losses.
+Trains `mnist_cnn` (no BatchNorm, no dropout) in fp32 on MNIST with the same seed and global batch; prints the largest relative
+difference in the first 50 training losses.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ SETTINGS: dict[str, dict[str, object]] = {
 
 
 def first_losses(forker: Forker, job: Job) -> list[float]:
-    """The losses of the first steps of a run, which is then ended."""
+    """Return the losses of the first steps of a run, and end it."""
     with tempfile.TemporaryDirectory() as folder:
         group = WorkerGroup(forker, job, Path(folder), every_step=True)
         try:

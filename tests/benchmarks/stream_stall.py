@@ -1,10 +1,9 @@
-"""How long the window is held up while a run streams: the longest turn of its event loop.
+"""Longest block of the window's event loop while a run streams.
 
     python tests/benchmarks/stream_stall.py [--seconds 8]
 
-A real supervisor with a worker that trains nothing sends step metrics: a hundred a second, then 60,000 as fast as the
-socket takes them. Meanwhile the page of the run draws them, and the devices' panel shows the real sampler. The wall
-time of a turn counts what other programs took of the processor, too; its processor time is what the window needed.
+A real supervisor with a dummy worker sends a hundred step metrics per second, then 60,000 as fast as possible. The run's page
+draws them, and the device panel shows the real sampler. Wall time includes other programs; CPU time is the window's.
 """
 
 from __future__ import annotations
@@ -38,10 +37,10 @@ class Turns:
         self.processor: list[float] = []
         self._before = (time.perf_counter(), time.thread_time())
         self._timer = QTimer(interval=0)
-        self._timer.timeout.connect(self._turn)
+        self._timer.timeout.connect(self._process_events)
         self._timer.start()
 
-    def _turn(self) -> None:
+    def _process_events(self) -> None:
         now = (time.perf_counter(), time.thread_time())
         self.wall.append(1000 * (now[0] - self._before[0]))
         self.processor.append(1000 * (now[1] - self._before[1]))
@@ -49,7 +48,7 @@ class Turns:
 
     def stop(self) -> str:
         self._timer.stop()
-        self._turn()
+        self._process_events()
         wall, processor = sorted(self.wall), sorted(self.processor)
         return (
             f"{len(wall):7} turns   longest {wall[-1]:6.1f} ms (processor {processor[-1]:5.1f} ms)   "

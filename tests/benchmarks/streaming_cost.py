@@ -1,14 +1,11 @@
-"""What telling of a training and saving it cost, as a share of its processor time.
+"""Cost of metrics and checkpoints as a fraction of a training's CPU time.
 
     python tests/benchmarks/streaming_cost.py [--pairs N] [--epochs N] [--dataset FOLDER]
 
-Counted by the clocks of the threads that do it, in real runs of `mnist_cnn` on MNIST: in the training thread, reading
-figures off the device (`.item()`), handing over metrics, the stopwatch of where time goes, and copying checkpoints;
-the thread that writes these; the worker's channel threads; the supervisor's loop with its log and its socket, without
-a reader and with one; and the sampler of the devices, from its first sample on. As a check, the worker's whole
-processor time with all that is set against runs with none of it, in turn; that difference is only as good as the
-machine is quiet, and more than one of the `--pairs` makes it better. The aim is 0.5 %; the exit code is 1 where the
-counted share misses it.
+Counted by thread clocks in real runs of `mnist_cnn` on MNIST: in the training thread, reading values off the device
+(`.item()`), sending metrics, timing and copying checkpoints; the checkpoint writer; the worker's channel threads; the
+supervisor with log and socket, with and without a reader; and the device sampler. As a check, the worker's total CPU time is
+compared with runs without all that; more `--pairs` reduce the noise. The aim is 0.5 %; otherwise the exit code is 1.
 """
 
 from __future__ import annotations
@@ -49,7 +46,7 @@ MNIST = HERE.resolve().parents[3] / "shared/datasets/mnist"
 
 
 def told(spec: WorkerSpec, channel: socket.socket) -> int:
-    """A worker that counts what its telling and saving cost it."""
+    """Run a worker that counts the cost of its metrics and checkpoints."""
     from engine.strategies import stopwatch
     from engine.training import metric_buffer, report, trainer
     from engine.training.callbacks.step_metrics import StepReport
@@ -68,12 +65,12 @@ def told(spec: WorkerSpec, channel: socket.socket) -> int:
             nonlocal counting
             if counting:  # within another that is counted
                 return function(*arguments, **named)
-            counting, begun = True, time.thread_time()
+            counting, start = True, time.thread_time()
             try:
                 return function(*arguments, **named)
             finally:
                 counting = False
-                spent[part] += time.thread_time() - begun
+                spent[part] += time.thread_time() - start
 
         replace(owner, **{name: call})
 
@@ -127,7 +124,7 @@ def add_threads(spent: dict[str, float], part: str, names: tuple[str, ...]) -> N
 
 
 def silent(spec: WorkerSpec, channel: socket.socket) -> int:
-    """A worker that saves nothing and tells of no step between the first and the last of each epoch."""
+    """Run a worker that saves nothing and reports only the first and last step of each epoch."""
     from engine.strategies import stopwatch
     from engine.training.callbacks import step_metrics
     from engine.training.checkpointing import checkpointer
@@ -140,9 +137,9 @@ def silent(spec: WorkerSpec, channel: socket.socket) -> int:
 
 
 def counted(spec: WorkerSpec, channel: socket.socket, run: Callable[..., int], spent: dict[str, float]) -> int:
-    begun = time.process_time()
+    start = time.process_time()
     code = run(spec, channel)
-    result = {"worker": time.process_time() - begun, **spent}
+    result = {"worker": time.process_time() - start, **spent}
     Path(spec.run_folder, "spent.json").write_text(json.dumps(result))
     return code
 
@@ -172,16 +169,16 @@ def supervise(folder: str, worker: str) -> int:
         close(sampler)
 
     replace(Sampler, add=taken, close=closed)
-    begun = time.process_time()
+    start = time.process_time()
     code = Supervisor(run, job, worker=f"streaming_cost:{worker}", modules=()).run_to_end()
     spent = json.loads((run.path / "spent.json").read_text())
-    spent |= {"supervisor": time.process_time() - begun, "sampler": samplers[-1] - samplers[0] if samplers else 0.0}
+    spent |= {"supervisor": time.process_time() - start, "sampler": samplers[-1] - samplers[0] if samplers else 0.0}
     (run.path / "spent.json").write_text(json.dumps(spent))
     return code
 
 
 def measure(job: Job, worker: str, *, reader: bool) -> dict[str, float]:
-    """Runs `job` once and returns seconds of processor time, by who used them."""
+    """Run `job` once, and return seconds of CPU time by consumer."""
     run = create_run(job)
     command = [sys.executable, str(HERE), "--supervise", str(run.path), "--worker", worker]
     with (run.path / "supervisor.log").open("wb") as log:

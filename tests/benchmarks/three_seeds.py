@@ -1,10 +1,9 @@
-"""Whether the same accuracy comes out as the tutorials reach: `python tests/benchmarks/three_seeds.py [--only NAME]`.
+"""Accuracy against the tutorials: `python tests/benchmarks/three_seeds.py [--only NAME]`.
 
-MNIST with mnist_cnn, 3 epochs, and hymenoptera with resnet18 at 64 px from scratch, 10 epochs; three seeds each. Theirs
-is the tutorials' loop (`tests/support/tutorials.py`) with the same optimizer and cosine schedule, ours a run with the
-job's defaults; both report the share of right answers on the validation images after the last epoch. The exit code is
-1 where the means differ by more than noise explains: two standard errors of the difference, from the spread over the
-seeds and from the number of validation images.
+MNIST with mnist_cnn for 3 epochs, and hymenoptera with resnet18 at 64 px from scratch for 10 epochs, with three seeds each:
+the tutorials' loop (`tests/support/tutorials.py`) with the same optimizer and cosine schedule against a run with the job's
+defaults. Both report the validation accuracy after the last epoch. The exit code is 1 if the means differ by more than
+two standard errors, from the spread over the seeds and the number of validation images.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ STANDARD_ERRORS = 2.0
 
 
 def trained(setting: Setting, epochs: int, seed: int) -> float:
-    """The accuracy that the tutorials' loop ends with."""
+    """Return the final accuracy of the tutorials' loop."""
     torch.set_num_threads(usable_cores())
     if setting.model == "mnist_cnn":
         train, val = (tutorials.mnist_loader(setting.data, setting.batch, train=train) for train in (True, False))
@@ -60,7 +59,7 @@ def trained(setting: Setting, epochs: int, seed: int) -> float:
 
 
 def ours(forker: Forker, job: Job, folder: Path) -> Validation:
-    """The last validation of a run of `job`."""
+    """Return the last validation of a run of `job`."""
     group = WorkerGroup(forker, job, folder, threads=usable_cores())
     if any(group.finish(3600)):
         raise SystemExit(group.logs() or str(group.messages[-3:]))
@@ -69,7 +68,7 @@ def ours(forker: Forker, job: Job, folder: Path) -> Validation:
 
 
 def compare(name: str, job: Job, setting: Setting, *, forker: Forker, folder: Path, seeds: int) -> bool:
-    """Prints both sides' accuracies; whether their means are within noise."""
+    """Print both sides' accuracies, and return True if the means agree within noise."""
     theirs: list[float] = []
     own: list[float] = []
     images = 0

@@ -1,23 +1,20 @@
-"""How fast Footplate trains, against bare steps and against what others write.
+"""Training speed against bare steps and the loops of others.
 
     python tests/benchmarks/training_speed.py [--only PART ...] [--quick] [--pure] [--rounds N] [--seconds S]
 
-Prints the whole table of speeds; the exit code is 1 where an aim is missed. In every round all sides take turns (in the
-opposite order every other round), each in a fresh process forked from one that has imported torch; a ratio is the
-median over the rounds of the ratios within one. Rates are images per second of training, in the first epoch and after
-it, for `--seconds` each.
+Prints the table of speeds; the exit code is 1 if an aim is missed. In every round all sides take turns (reversed every other
+round), each in a fresh process forked from one that has imported torch. A ratio is the median of the rounds' ratios. Rates
+are images per second in the first epoch and after it, for `--seconds` each.
 
-- Footplate: a run of its workers with the job's defaults. Its cache of decoded images is empty at the start.
-- pure: `sides.pure`, the same model, batch, optimizer, and what Footplate chose for threads, memory format, precision
-  and compilation, stepping on a batch that lies on the device.
-- the others: `tutorials`, with PyTorch's own number of threads. timm and Lightning are left out where they are missing,
-  all of them with `--pure`.
+- Footplate: a run of its workers with the job's defaults, and an empty image cache.
+- pure: `sides.pure`, steps on one batch on the device with the same model, optimizer and automatic choices.
+- others: `tutorials`, with PyTorch's default threads. Missing packages are skipped, and `--pure` skips all.
 
-A run writes its first checkpoint as the second epoch begins and spends a hundredth of its time on later ones, so that
-with few `--seconds` that first one weighs more than it does in any training.
+A run writes its first checkpoint at the start of the second epoch, and spends a hundredth of its time on later ones. With few
+`--seconds` the first one weighs more than in a real training.
 
-The parts "decode", "folders", "telling", "memory" and "seeds" are scripts of their own, run after these. "gpu" is left
-out where there is no GPU.
+The parts "decode", "folders", "telling", "memory" and "seeds" are separate scripts that run afterwards. "gpu" is skipped
+without a GPU.
 """
 
 from __future__ import annotations
@@ -77,14 +74,14 @@ Side = Callable[[Setting], Rates]
 
 @dataclass
 class Comparison:
-    """What the sides reached, a `Rates` per round, and how busy the GPU was and what memory it had in use at most."""
+    """Results of the sides: `Rates` per round, GPU utilization and peak memory."""
 
     title: str
     rates: dict[str, list[Rates]]
     gpu: dict[str, list[tuple[float, int]]]
 
     def ratio(self, one: str, others: list[str], of: Callable[[Rates], float]) -> float:
-        """The median of `one`'s rate over the best of the others'."""
+        """Return the median ratio of `one`'s rate to the best of the others'."""
         rounds = zip(self.rates[one], *(self.rates[other] for other in others), strict=True)
         return statistics.median(of(mine) / max(map(of, theirs)) for mine, *theirs in rounds)
 
@@ -155,9 +152,7 @@ def _later(rates: Rates) -> float:
 
 
 class Bench:
-    """One call of this script: what it was asked for, and where it works. `tell` is given what each side reached as
-    it comes.
-    """
+    """One call of this script with its options. `tell` receives each side's result."""
 
     def __init__(
         self,
@@ -229,7 +224,7 @@ class Bench:
         return found
 
     def of_task(self, name: str, job: Job) -> None:
-        """A job of another task against bare steps of it."""
+        """Compare a job of another task with bare steps."""
         job = job.with_fields(dataset=str(self.chosen.datasets / name), epochs=1000, devices=("cpu",))
         formats = TASKS[job.task].entry.formats
         splits = open_splits(
@@ -251,7 +246,7 @@ class Bench:
             for name in [each for each in (reversed(names) if number % 2 else names) if each in found.rates]:
                 with GpuWatch() if setting.device == "cuda" else contextlib.nullcontext() as watch:
                     if name == OURS:
-                        run = self._run(job, tell_choices=number == 0)
+                        run = self._run(job, report_choices=number == 0)
                         rates = run.rates
                         setting = replace(setting, **chosen_for_pure(run.choices))
                     elif name == PURE:
@@ -271,11 +266,11 @@ class Bench:
         found.print()
         return found
 
-    def _run(self, job: Job, *, tell_choices: bool) -> WatchedRun:
+    def _run(self, job: Job, *, report_choices: bool) -> WatchedRun:
         shutil.rmtree(os.environ["FOOTPLATE_CACHE"], ignore_errors=True)
         self._runs += 1
         run = WatchedRun(self._forker, job, self._folder / f"run-{self._runs}", seconds=self.chosen.seconds)
-        for choice in run.choices.values() if tell_choices else ():
+        for choice in run.choices.values() if report_choices else ():
             print(f"  {choice.field}: {choice.choice} ({choice.why})", flush=True)
         return run
 

@@ -1,10 +1,9 @@
-"""How long the window takes from the start of its process to its first whole paint.
+"""Time from the start of the window's process to its first complete paint.
 
     python tests/benchmarks/window_start.py [--times N]
 
-Starts the real command N times, offscreen and, where Xvfb is installed, on an X screen, with a home in which it has
-been open before. The first start of each kind is not counted (it warms the disk's cache and Python's). The aim is 0.6
-s; the exit code is 1 where the median misses it.
+Starts the real command N times, offscreen and, with Xvfb, on an X screen, with a home that has been used before. The first start
+of each kind warms the caches and isn't counted. The aim is a median of 0.6 s; otherwise the exit code is 1.
 """
 
 from __future__ import annotations
