@@ -41,7 +41,7 @@ def imports() -> float:
 
 def first_loss(job: Job, start: Callable[[RunFolder], object]) -> float:
     """Seconds from asking for a run to its first loss having arrived at a client; the run is then stopped."""
-    start = time.monotonic()
+    requested_at = time.monotonic()
     run = create_run(job)
     start(run)
     connection = connect(run)
@@ -51,7 +51,7 @@ def first_loss(job: Job, start: Callable[[RunFolder], object]) -> float:
             select.select([connection], [], [], 60.0)
             for message in connection.receive():
                 if isinstance(message, StepMetrics) and not seconds:
-                    seconds = time.monotonic() - start
+                    seconds = time.monotonic() - requested_at
                     connection.send(Stop())
                 elif isinstance(message, RunFinished) and message.outcome == "failed":
                     sys.exit(message.cause)
