@@ -1,4 +1,4 @@
-"""The one command, `footplate`: the window, alone or with a folder or job file to open, and the terminal's commands."""
+"""Entry point of `footplate`: the window, with an optional folder or job file, and the commands of the terminal."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 
 def main() -> int:
-    """Opens the window where no command is given, else runs the command; returns the exit code."""
+    """Open the window, or run a command if one is given; return the exit code."""
     arguments = sys.argv[1:]
     if len(arguments) == 1 and os.sep in arguments[0] and not os.path.exists(arguments[0]):
         print(f"footplate: there is no {arguments[0]!r}.", file=sys.stderr)
@@ -23,8 +23,9 @@ def main() -> int:
 
 
 def _to_open(arguments: Sequence[str]) -> bool:
-    """Whether they are one path for the window; a folder that is called as a command is takes a slash, as in
-    "./train".
+    """Return True if the arguments are one path to open.
+
+    A folder with the name of a command needs a slash, such as "./train".
     """
     if len(arguments) > 1 or not os.path.exists(arguments[0]):
         return False

@@ -1,8 +1,7 @@
-"""Generates the catalogue: ``python -m engine.catalogue --write`` or ``--check``, and with ``--plugins`` its
-supplement.
+"""Generator of the catalogue: ``python -m engine.catalogue --write`` or ``--check``, or its supplement: ``--plugins``.
 
-The catalogue is data (`resources/catalogue.json`), so that windows and commands can list models, tasks and
-strategies without importing torch. What the installed plug-ins add lies in the user's cache.
+The catalogue is data (`resources/catalogue.json`), so that windows and commands list models, tasks and strategies
+without importing torch. The supplement describes installed plug-ins, and is stored in the user's cache.
 """
 
 from __future__ import annotations
@@ -51,12 +50,12 @@ from engine.tasks.base import Task
 from engine.tasks.registry import TASKS
 
 DESCRIBED_CLASSES = 10
-"""For so many a plug-in's model is described where its task leaves the number open."""
+"""Number of classes of a plug-in's model if its task doesn't set one."""
 CATALOGUE_FILE = Path(resources.__path__[0]) / "catalogue.json"
 
 
 def generate() -> Catalogue:
-    """The catalogue of this Footplate with the torchvision that is installed."""
+    """Return the catalogue of this Footplate with the installed torchvision."""
     return Catalogue(
         tasks=tuple(task.entry for task in TASKS.own.values()),
         models=tuple(describe(task, name) for task in TASKS.own.values() for name in task.model_names()),
@@ -70,7 +69,7 @@ def generate() -> Catalogue:
 
 
 def supplement() -> Supplement:
-    """What the installed plug-ins add; one that cannot be described is left out."""
+    """Return the additions of the installed plug-ins; leave out plug-ins that can't be described."""
     own = [
         model for name, task in TASKS.added().items() for model in _described(TASKS, name, partial(_models_of, task))
     ]
@@ -99,17 +98,17 @@ def supplement() -> Supplement:
 def _described(
     registry: Registry[Any], name: str, describe: Callable[[], Sequence[ModelEntry]]
 ) -> Sequence[ModelEntry]:
-    """The models of a plug-in, which is left out where they cannot be built."""
+    """Return the models of a plug-in; leave the plug-in out if they can't be built."""
     try:
         return describe()
-    except Exception as error:  # it is anybody's
-        said = str(error).strip().partition("\n")[0]
-        registry.leave_out(name, f"{type(error).__name__}: {said}")
+    except Exception as error:  # third-party code
+        message = str(error).strip().partition("\n")[0]
+        registry.leave_out(name, f"{type(error).__name__}: {message}")
         return ()
 
 
 def _models_of(task: Task) -> Sequence[ModelEntry]:
-    """A plug-in's task's own models."""
+    """Return the models of a plug-in's task."""
     known = {model.id for model in shipped_catalogue().models}.intersection(task.model_names())
     if known:
         raise ValueError(f"Footplate has a model “{min(known)}”")
@@ -117,7 +116,7 @@ def _models_of(task: Task) -> Sequence[ModelEntry]:
 
 
 def _added_model(name: str) -> Sequence[ModelEntry]:
-    """A plug-in's model, which is built as a job builds it: not every model can be without memory."""
+    """Return a plug-in's model, built as for a job, since not every model can be built without memory."""
     known = MODELS[name]
     if known.task not in TASKS:
         raise ValueError(f"there is no task “{known.task}”")
@@ -129,7 +128,7 @@ def _added_model(name: str) -> Sequence[ModelEntry]:
 
 
 def describe(task: Task, name: str) -> ModelEntry:
-    """One model, built without memory."""
+    """Return the entry of a model, built without memory."""
     model_info = task.model_info(name)
     job = Job.from_fields(task=task.entry.id, model=name)
     model = on_meta(lambda: task.build_model(job, model_info.classes, model_info.channels))
@@ -138,7 +137,7 @@ def describe(task: Task, name: str) -> ModelEntry:
 
 
 def _entry(task: Task, name: str, model_info: ModelInfo, model: nn.Module, *, has: Sequence[str]) -> ModelEntry:
-    """The entry of a `model`, which goes by the fields of `DROPPED` that it `has`."""
+    """Return the entry of a `model`; `has` are the fields of `DROPPED` that it supports."""
     points, uncuttable = _cuts(model)
     has = [*has, "head_rate"] if heads_of(model) else has
     return ModelEntry(
@@ -166,10 +165,10 @@ def _entry(task: Task, name: str, model_info: ModelInfo, model: nn.Module, *, ha
 
 
 def _takes(task: Task, job: Job, model_info: ModelInfo, field: str) -> bool:
-    """Whether the job's model can be built with a share in `field`."""
-    wanted = job.with_fields(**{field: 0.5})
+    """Return True if the job's model can be built with a fraction in `field`."""
+    changed = job.with_fields(**{field: 0.5})
     try:
-        on_meta(lambda: task.build_model(wanted, model_info.classes, model_info.channels))
+        on_meta(lambda: task.build_model(changed, model_info.classes, model_info.channels))
     except TaskError as refusal:
         if refusal.field == field:
             return False
@@ -185,9 +184,7 @@ def _cuts(model: nn.Module) -> tuple[tuple[str, ...], str]:
 
 
 def encode(catalogue: Catalogue) -> bytes:
-    """The file's content, in lines that a diff can show; what there is of for thousands of models has a line for
-    each.
-    """
+    """Return the content of the file, in lines that a diff can show; large tables have a line per model."""
     tables = ("encoder_weights", "timm_tags", "timm_weights")
     rest = msgspec.to_builtins(msgspec.structs.replace(catalogue, encoder_weights={}, timm_tags={}, timm_weights={}))
     text = msgspec.json.format(msgspec.json.encode({name: rest[name] for name in rest if name not in tables}), indent=1)
