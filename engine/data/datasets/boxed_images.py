@@ -15,7 +15,7 @@ from torch import Tensor
 from engine.contract.preprocessing import Framing
 from engine.data.datasets.images import ImageSet
 from engine.data.decoding.idx import Bytes
-from engine.data.decoding.images import decode_whole
+from engine.data.decoding.images import decode_letterboxed
 from engine.data.decoding.letterbox import box_plane
 from engine.data.decoding.masks import NO_CLASS
 from engine.data.decoding.reading import Unfit, read_image
@@ -48,7 +48,7 @@ class _LetterboxedImages(ImageSet):
 
     def load(self, index: int, size: int, channels: int) -> Tensor:
         with self._errors_of(index):
-            image, sides = decode_whole(read_image(self.files[index]), channels, size, self.bands)
+            image, sides = decode_letterboxed(read_image(self.files[index]), channels, size, self.bands)
             return torch.from_numpy(self._add_planes(index, image, sides))
 
     @abstractmethod

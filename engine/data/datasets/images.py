@@ -17,7 +17,7 @@ from torch import Tensor
 from engine.contract.preprocessing import Framing
 from engine.contract.problems import Problem
 from engine.data.decoding.idx import Bytes
-from engine.data.decoding.images import decode, decode_stretched, decode_whole, fit
+from engine.data.decoding.images import decode, decode_letterboxed, decode_stretched, fit
 from engine.data.decoding.letterbox import box_plane
 from engine.data.decoding.masks import NO_CLASS, SAMPLED_MASKS, class_plane, read_values
 from engine.data.decoding.orientation import rotated_with
@@ -255,7 +255,7 @@ class MaskedImages(ImageSet):
 
     def load(self, index: int, size: int, channels: int) -> Tensor:
         with self._errors_of(index):
-            image, sides = decode_whole(read_image(self.files[index]), channels, size, self.bands)
+            image, sides = decode_letterboxed(read_image(self.files[index]), channels, size, self.bands)
             plane = rotated_with(self.class_plane(index), self.files[index], sides)
             if plane.shape != sides:
                 mask = f"{plane.shape[1]} x {plane.shape[0]}"

@@ -10,8 +10,8 @@ from torch import Tensor
 
 from engine.contract.preprocessing import Preprocessing
 from engine.data.datasets.images import ImageSet, UnreadableImage
-from engine.data.decoding.images import decode, decode_whole
-from engine.data.decoding.letterbox import continue_around
+from engine.data.decoding.images import decode, decode_letterboxed
+from engine.data.decoding.letterbox import extend_edges
 from engine.data.decoding.reading import describe_failure, read_image
 from engine.data.decoding.tiff import Bands
 from engine.data.splits import printable
@@ -41,9 +41,9 @@ class UnlabeledImages(ImageSet):
             content = read_image(self.files[index])
             if self.framing == "crop":
                 return torch.from_numpy(decode(content, size, channels, self.bands))
-            image, sides = decode_whole(content, channels, size, self.bands)
+            image, sides = decode_letterboxed(content, channels, size, self.bands)
             self.sides[index] = sides
-            return torch.from_numpy(continue_around(image, sides) if self.framing == "continued" else image)
+            return torch.from_numpy(extend_edges(image, sides) if self.framing == "continued" else image)
         except Exception as error:  # a broken file may raise nearly anything in a decoder
             raise UnreadableImage(self.path(index), describe_failure(error)) from error
 

@@ -15,7 +15,7 @@ from torch.nn import functional
 
 from engine.contract.preprocessing import Framing
 from engine.data.decoding.idx import Bytes
-from engine.data.decoding.letterbox import boxed, continue_around
+from engine.data.decoding.letterbox import boxed, extend_edges
 from engine.data.decoding.limits import MAX_PIXELS
 from engine.data.decoding.orientation import QUARTER, TAG, upright
 from engine.data.decoding.pixels import decode_pixels
@@ -71,20 +71,19 @@ def _decode(
     return resize(pixels, size), width / height
 
 
-def decode_whole(content: bytes, channels: int, size: int, bands: Bands | None = None) -> tuple[Bytes, tuple[int, int]]:
-    """The image upright and whole within a square: uint8 [channels, size, size], and its own height and width.
+def decode_letterboxed(
+    content: bytes, channels: int, size: int, bands: Bands | None = None
+) -> tuple[Bytes, tuple[int, int]]:
+    """Decode an image upright and letterboxed: uint8 [channels, size, size], and its height and width.
 
-    As large as it fits, in the middle, with black around it (`boxed`). `bands`, and what is raised, are as for
-    `decode`.
+    It is centered as large as it fits, on black (`boxed`). `bands` and errors are as for `decode`.
     """
     pixels = decode_pixels(content, channels, bands)
-    return lay_whole(pixels, size), pixels.shape[:2]
+    return letterbox(pixels, size), pixels.shape[:2]
 
 
-def lay_whole(pixels: Bytes, size: int) -> Bytes:
-    """Return an image uint8 [h, w, C] as large as it fits into a square, uint8 [C, size, size], centered on black
-    (`boxed`).
-    """
+def letterbox(pixels: Bytes, size: int) -> Bytes:
+    """Fit an image uint8 [h, w, C] into a square, uint8 [C, size, size], centered on black (`boxed`)."""
     height, width, channels = pixels.shape
     image = torch.from_numpy(pixels).permute(2, 0, 1)[None]
     top, left, tall, wide = boxed(height, width, size)
@@ -99,8 +98,8 @@ def frame(pixels: Bytes, size: int, framing: Framing) -> Bytes:
     """Return an image uint8 [h, w, C] as a square, uint8 [C, size, size], by the rule `framing`."""
     if framing == "crop":
         return _fit(pixels, size)
-    image = lay_whole(pixels, size)
-    return continue_around(image, pixels.shape[:2]) if framing == "continued" else image
+    image = letterbox(pixels, size)
+    return extend_edges(image, pixels.shape[:2]) if framing == "continued" else image
 
 
 def fit(image: Tensor, size: int) -> Tensor:

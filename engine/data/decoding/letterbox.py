@@ -14,20 +14,21 @@ def boxed(height: int, width: int, size: int) -> tuple[int, int, int, int]:
     return (size - tall) // 2, (size - wide) // 2, tall, wide
 
 
-def box_plane(plane: Bytes, size: int, around: int) -> Bytes:
-    """A plane of classes, uint8 [h, w], as `decode_whole` lays its image: the class nearest to the middle of each pixel
-    (as Pillow's NEAREST takes it), and `around` outside.
+def box_plane(plane: Bytes, size: int, outside: int) -> Bytes:
+    """Letterbox a plane of classes, uint8 [h, w], like `letterbox`, with `outside` around it.
+
+    Each pixel gets the class nearest to its center, as by Pillow's NEAREST.
     """
     height, width = plane.shape
     top, left, tall, wide = boxed(height, width, size)
     rows = (np.arange(tall) * 2 + 1) * height // (2 * tall)
     columns = (np.arange(wide) * 2 + 1) * width // (2 * wide)
-    out = np.full((size, size), around, np.uint8)
+    out = np.full((size, size), outside, np.uint8)
     out[top : top + tall, left : left + wide] = plane[rows[:, None], columns]
     return out
 
 
-def continue_around(image: Bytes, sides: tuple[int, int]) -> Bytes:
+def extend_edges(image: Bytes, sides: tuple[int, int]) -> Bytes:
     """Return an image [c, size, size] whose outermost pixels continue to the edges of the square.
 
     `sides` are the height and width of the image.

@@ -226,12 +226,12 @@ def _without(meaning: Meaning, ignored: int | None) -> Meaning:
     code = meaning.code
     if ignored is None or code is None:
         return meaning
-    kept = [index for index, value in enumerate(code.values) if value != ignored]
-    values = tuple(code.values[index] for index in kept)
-    palette = tuple(code.palette[index] for index in kept) if code.palette else ()
+    retained = [index for index, value in enumerate(code.values) if value != ignored]
+    values = tuple(code.values[index] for index in retained)
+    palette = tuple(code.palette[index] for index in retained) if code.palette else ()
     none = tuple(dict.fromkeys((*code.ignored, ignored)))
     code = replace(code, values=values, ignored=none, palette=palette)
-    return replace(meaning, classes=tuple(meaning.classes[index] for index in kept), code=code)
+    return replace(meaning, classes=tuple(meaning.classes[index] for index in retained), code=code)
 
 
 def _notes_on_files(survey: Survey) -> list[Problem]:

@@ -147,14 +147,14 @@ def cut_out(inside: Mask) -> Window | None:
 
 
 def _joined(windows: Iterable[Window]) -> Window | None:
-    there = list(windows)
-    if len(there) < 2:
-        return there[0] if there else None
-    top, left = min(each.top for each in there), min(each.left for each in there)
-    bottom = max(each.top + each.pixels.shape[0] for each in there)
-    right = max(each.left + each.pixels.shape[1] for each in there)
+    is_inside = list(windows)
+    if len(is_inside) < 2:
+        return is_inside[0] if is_inside else None
+    top, left = min(each.top for each in is_inside), min(each.left for each in is_inside)
+    bottom = max(each.top + each.pixels.shape[0] for each in is_inside)
+    right = max(each.left + each.pixels.shape[1] for each in is_inside)
     pixels = np.zeros((bottom - top, right - left), bool)
-    for each in there:
+    for each in is_inside:
         height, width = each.pixels.shape
         pixels[each.top - top :, each.left - left :][:height, :width] |= each.pixels
     return Window(top, left, pixels)

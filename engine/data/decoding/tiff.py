@@ -78,8 +78,8 @@ def learn_bands(folder: str, files: Sequence[str]) -> Bands | None:
 
     Read from ArcGIS's statistics of the bands, else from some of the files.
     """
-    learnt = learn_from(folder, files)
-    return None if learnt is None else learnt.bands
+    learned = learn_from(folder, files)
+    return None if learned is None else learned.bands
 
 
 def learn_from(folder: str, files: Sequence[str]) -> LearnedBands | None:
@@ -89,20 +89,20 @@ def learn_from(folder: str, files: Sequence[str]) -> LearnedBands | None:
     if not counts:
         return None
     ((count, _),) = Counter(counts.values()).most_common(1)
-    alike = [path for path in counts if counts[path] == count]
-    read = [values for row in spread_evenly(len(alike), SAMPLED) if (values := _some_values(alike[row])) is not None]
+    common = [path for path in counts if counts[path] == count]
+    read = [values for row in spread_evenly(len(common), SAMPLED) if (values := _some_values(common[row])) is not None]
     if not read:
         return None
-    whole = all(values.dtype == np.uint8 for values in read)
+    is_8_bit = all(values.dtype == np.uint8 for values in read)
     kind = described(read[0].dtype)
-    told = _read_statistics(folder, files[0])
-    if told is not None and len(told) >= count:
-        return LearnedBands(_by_statistics(told[:count], read[0].dtype, whole), kind, len(read), whole)
+    statistics = _read_statistics(folder, files[0])
+    if statistics is not None and len(statistics) >= count:
+        return LearnedBands(_by_statistics(statistics[:count], read[0].dtype, is_8_bit), kind, len(read), is_8_bit)
     if count in (2, 4) and all(map(is_opacity, read)):
-        count -= 1  # what is drawn by the opacity of each pixel is the other bands
-        if whole:
+        count -= 1  # the last band is the opacity of the others
+        if is_8_bit:
             return None
-    return LearnedBands(_by_values([values[:count] for values in read], whole), kind, len(read), whole)
+    return LearnedBands(_by_values([values[:count] for values in read], is_8_bit), kind, len(read), is_8_bit)
 
 
 def facts_in(stream: IO[bytes]) -> Facts | None:
@@ -143,8 +143,8 @@ def read_bands(content: bytes, bands: Bands) -> Bytes | None:
 
 def opacity(values: Values) -> Bytes:
     """Return a band of opacities as uint8: whole numbers by their range, fractions from 0 to 1."""
-    most = np.iinfo(values.dtype).max if values.dtype.kind in "ui" else 1
-    return np.rint(np.clip(values.astype(np.float32), 0, most) * (255 / most)).astype(np.uint8)
+    maximum = np.iinfo(values.dtype).max if values.dtype.kind in "ui" else 1
+    return np.rint(np.clip(values.astype(np.float32), 0, maximum) * (255 / maximum)).astype(np.uint8)
 
 
 def channels_with(bands: Bands, channels: int | None) -> int:
@@ -173,20 +173,20 @@ def stretched(values: Values, bands: Bands, no_data: float | None = None) -> Byt
 
 @contextmanager
 def open_to_show(path: str) -> Iterator[Image.Image]:
-    """The image at `path` for people, its header read and no more, as Pillow opens it. Of an image of bands the first
-    three are shown, or the first, each stretched to its own range.
+    """Open the image at `path` for display, as Pillow does, by reading its header only.
 
-    Raises UnusableFile and what Pillow raises; its `load` may raise Unfit, or what tifffile raises.
+    The first three bands, or the first, are displayed, each stretched to its own range. Raises UnusableFile and what Pillow
+    raises; its `load` may raise Unfit, or what tifffile raises.
     """
     if _special_bands(path) is not None:
-        with open_regular(path) as stream, _ShownBands(stream) as image:
+        with open_regular(path) as stream, _DisplayedBands(stream) as image:
             yield image
     else:
         with open_image(path) as image:
             yield image
 
 
-class _ShownBands(ImageFile.ImageFile):
+class _DisplayedBands(ImageFile.ImageFile):
     """An image of bands, decoded when its pixels are asked for."""
 
     format = "bands"
@@ -207,9 +207,9 @@ class _ShownBands(ImageFile.ImageFile):
             self.fp.seek(0)
             values, no_data = read_values(self.fp.read(), self._facts)
             values = values[:, :, :3] if values.shape[2] >= 3 else values[:, :, :1]
-            own = _by_values([_without(_some(values), no_data)], values.dtype == np.uint8)
-            shown = np.broadcast_to(stretched(values, own, no_data), (*values.shape[:2], 3))
-            self.im = Image.fromarray(np.ascontiguousarray(shown)).im
+            display_range = _by_values([_without(_some(values), no_data)], values.dtype == np.uint8)
+            displayed = np.broadcast_to(stretched(values, display_range, no_data), (*values.shape[:2], 3))
+            self.im = Image.fromarray(np.ascontiguousarray(displayed)).im
             self._is_decoded = True
         return Image.Image.load(self)
 
@@ -249,40 +249,40 @@ def _some(values: Values) -> Values:
 
 def _without(values: Values, no_data: float | None) -> Values:
     """Return the pixels of `values` [bands, n] without NaN and `no_data` in any band."""
-    there = np.isfinite(values).all(0)
-    return values[:, there if no_data is None else there & (values != no_data).all(0)]
+    has_data = np.isfinite(values).all(0)
+    return values[:, has_data if no_data is None else has_data & (values != no_data).all(0)]
 
 
 def is_opacity(values: Values) -> bool:
     """Return True if the last of the bands [bands, n] is mostly 0 or the maximum, as opacity is."""
-    most = np.iinfo(values.dtype).max if values.dtype.kind == "u" else 1
-    return bool(np.isin(values[-1], (0, most)).mean() > 0.5) if values.size else False
+    maximum = np.iinfo(values.dtype).max if values.dtype.kind == "u" else 1
+    return bool(np.isin(values[-1], (0, maximum)).mean() > 0.5) if values.size else False
 
 
-def _by_values(read: Sequence[Values], whole: bool) -> Bands:
-    """Return the ranges of bands by pixels [bands, n] of several files; bands of 8 bits (`whole`) keep their range."""
+def _by_values(read: Sequence[Values], is_8_bit: bool) -> Bands:
+    """Return the ranges of bands by pixels [bands, n] of several files; bands of 8 bits (`is_8_bit`) keep their range."""
     values = np.concatenate([each.astype(np.float64) for each in read], 1)
     if not values.shape[1]:
         values = np.zeros((len(values), 1))
     low, high = np.percentile(values, [CUT_PERCENT, 100 - CUT_PERCENT], axis=1)
-    low, high = _range(low, high, read[0].dtype, whole)
+    low, high = _range(low, high, read[0].dtype, is_8_bit)
     channels = np.clip((values - low[:, None]) / (high - low)[:, None], 0, 1)
     return _bands(low, high, channels.mean(1), channels.std(1))
 
 
-def _by_statistics(told: npt.NDArray[np.float64], kind: np.dtype[Any], whole: bool) -> Bands:
+def _by_statistics(statistics: npt.NDArray[np.float64], kind: np.dtype[Any], is_8_bit: bool) -> Bands:
     """Return the ranges of bands by their minimum, maximum, mean and standard deviation."""
-    least, most, mean, std = told.T
-    low, high = np.maximum(least, mean - DEVIATIONS * std), np.minimum(most, mean + DEVIATIONS * std)
-    low, high = _range(low, high, kind, whole)
+    minimum, maximum, mean, std = statistics.T
+    low, high = np.maximum(minimum, mean - DEVIATIONS * std), np.minimum(maximum, mean + DEVIATIONS * std)
+    low, high = _range(low, high, kind, is_8_bit)
     return _bands(low, high, (mean - low) / (high - low), std / (high - low))
 
 
 def _range(
-    low: npt.NDArray[np.float64], high: npt.NDArray[np.float64], kind: np.dtype[Any], whole: bool
+    low: npt.NDArray[np.float64], high: npt.NDArray[np.float64], kind: np.dtype[Any], is_8_bit: bool
 ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
     """Return the displayed range of each band; a constant band has the range of its `kind` of numbers."""
-    if whole:
+    if is_8_bit:
         return np.zeros_like(low), np.full_like(high, 255)
     flat = high <= low
     if kind.kind == "u":
@@ -297,21 +297,19 @@ def _bands(*each: npt.NDArray[np.float64]) -> Bands:
 
 
 def _read_statistics(folder: str, file: str) -> npt.NDArray[np.float64] | None:
-    """Return ArcGIS's minimum, maximum, mean and standard deviation of the bands, [bands, 4]; None without such a
-    file.
-    """
+    """Return ArcGIS's minimum, maximum, mean and standard deviation per band, [bands, 4]; None without its file."""
     for parent in dict.fromkeys((folder, os.path.dirname(os.path.dirname(file)))):
         for name, read in ((_DEFINITION, _statistics_of_definition), (_ACCUMULATED, _accumulated_statistics)):
             try:
                 path = os.path.join(parent, name)
                 with refuse_unusable(path):
-                    told = read(json.loads(read_text(path)))
+                    statistics = read(json.loads(read_text(path)))
             except UnusableFile:
                 raise
             except (OSError, ValueError, KeyError, TypeError, ZeroDivisionError, OverflowError):
                 continue
-            if len(told) and np.isfinite(told).all():
-                return told
+            if len(statistics) and np.isfinite(statistics).all():
+                return statistics
     return None
 
 
@@ -321,9 +319,7 @@ def _statistics_of_definition(content: Any) -> npt.NDArray[np.float64]:
 
 
 def _accumulated_statistics(content: Any) -> npt.NDArray[np.float64]:
-    """Return the statistics in the state that ArcGIS saves while exporting: mean (M1) and sum of squared deviations
-    (M2).
-    """
+    """Return the statistics that ArcGIS saves during an export: mean (M1) and sum of squared deviations (M2)."""
     rows = [
         [band["Min"], band["Max"], band["M1"], (band["M2"] / band["Num"]) ** 0.5] for band in content["BandStatsState"]
     ]

@@ -274,8 +274,8 @@ class _Reader:
             if path in by_path:
                 self._faults.add(_LISTED_TWICE, place)
             by_id[each.id] = by_path.setdefault(path, ShapedImage(path, size=_size(each)))
-        kept = {id(image) for image in by_id.values()}
-        self.images = [by_path[path] for path in sorted(by_path) if id(by_path[path]) in kept]
+        retained = {id(image) for image in by_id.values()}
+        self.images = [by_path[path] for path in sorted(by_path) if id(by_path[path]) in retained]
         return with_spellings(by_id)
 
     def _shape(self, place: str, each: _Annotation, name: str, image: ShapedImage) -> Shape | None:

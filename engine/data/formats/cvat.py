@@ -57,13 +57,13 @@ def detect(tree: Tree) -> list[Detection]:
     """Return how a folder with CVAT's XML files can be read."""
     words: set[bytes] = set()
     of_images: list[str] = []
-    most_tags = 0
+    max_tags = 0
     for path in _files(tree, sample_others=True):
         found = find_words(tree.path(path), _WORDS)
         words |= found
         if b"<image" in found:
             of_images.append(path)
-            most_tags = max(most_tags, _most_tags(tree, path))
+            max_tags = max(max_tags, _max_tags(tree, path))
     if not of_images:
         if b"<track" not in words:
             return []
@@ -75,12 +75,12 @@ def detect(tree: Tree) -> list[Detection]:
     if words.intersection((*_OUTLINES, b"<box")):
         kinds.append("boxes")
     if b"<tag" in words:
-        kinds += ["labels"] if most_tags > 1 else ["classes", "labels"]
+        kinds += ["labels"] if max_tags > 1 else ["classes", "labels"]
     evidence = f"{format_count(of_images, 'XML file')} of CVAT for images"
     return [Detection(tuple(kinds or ["boxes"]), Confidence.CERTAIN if kinds else Confidence.WEAK, (evidence,))]
 
 
-def _most_tags(tree: Tree, path: str) -> int:
+def _max_tags(tree: Tree, path: str) -> int:
     """Return how many tags one of the first images has."""
     images = _images(tree.path(path), _Meta(), path, ShapeCollection(tree))
     try:

@@ -64,14 +64,14 @@ def parse(path: str) -> Parsed[Row]:
 
 
 def _parse_line(line: str, number: int) -> Row | None:
-    words = line.split()
-    if not words or line.lower().startswith(HEADERS):
+    tokens = line.split()
+    if not tokens or line.lower().startswith(HEADERS):
         return None
-    if len(words) not in (9, 10) or finite(words[8]) is not None:
+    if len(tokens) not in (9, 10) or finite(tokens[8]) is not None:
         raise Unfit(f"line {number} is not four corners and a class")
-    values = [read_number(word, number) for word in words[:8]]
-    difficult = len(words) == 10 and read_number(words[9], number) > 0
-    return Row(words[8], tuple(zip(values[::2], values[1::2], strict=True)), difficult)
+    values = [read_number(token, number) for token in tokens[:8]]
+    difficult = len(tokens) == 10 and read_number(tokens[9], number) > 0
+    return Row(tokens[8], tuple(zip(values[::2], values[1::2], strict=True)), difficult)
 
 
 FORMAT = Format(

@@ -85,17 +85,17 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
 
 def _without_splits(tree: Tree, problems: list[Problem]) -> Content:
     listed = {name: _list_class(tree, name) for name in tree.folders()}
-    there = {name: each for name, each in listed.items() if each.total}
+    present = {name: each for name, each in listed.items() if each.total}
     problems += [
         dataset_warning(f"Folder {printable(name)} has no images and is not used as a class.")
         for name in listed
-        if name not in there
+        if name not in present
     ]
-    if len(there) == 1 and (inner := _inner_with_classes(tree, next(iter(there)))):
+    if len(present) == 1 and (inner := _inner_with_classes(tree, next(iter(present)))):
         problems.append(dataset_error("The folder contains only one folder.", f"Choose {inner}."))
     problems += _unused(tree, [""])
-    numbers = {name: number for number, name in enumerate(there)}
-    return Content(tuple(map(printable, there)), {"": _split_of(there, numbers)}, problems)
+    numbers = {name: number for number, name in enumerate(present)}
+    return Content(tuple(map(printable, present)), {"": _split_of(present, numbers)}, problems)
 
 
 def _inner_with_classes(tree: Tree, folder: str) -> str:

@@ -114,13 +114,13 @@ def parse(path: str) -> Parsed[Row]:
 
 
 def _parse_line(line: str, number: int) -> Row | None:
-    words = line.split()
-    if not words:
+    tokens = line.split()
+    if not tokens:
         return None
-    if len(words) not in FIELDS:
-        raise Unfit(f"line {number} has {len(words)} fields; a box needs {FIELDS[0]}")
-    left, top, right, bottom = (read_number(word, number) for word in words[4:8])
-    return Row(words[0], (left, top, right, bottom))
+    if len(tokens) not in FIELDS:
+        raise Unfit(f"line {number} has {len(tokens)} fields; a box needs {FIELDS[0]}")
+    left, top, right, bottom = (read_number(token, number) for token in tokens[4:8])
+    return Row(tokens[0], (left, top, right, bottom))
 
 
 FORMAT = Format(
@@ -140,5 +140,5 @@ def _read_names(path: str) -> frozenset[str] | None:
     except OSError:
         return None
     with refuse_unusable(path):
-        words = [line.split(maxsplit=1)[0] for line in text.splitlines() if line.strip()]
-        return frozenset(Path(word).stem if "/" in word or is_image(word) else word for word in words)
+        tokens = [line.split(maxsplit=1)[0] for line in text.splitlines() if line.strip()]
+        return frozenset(Path(token).stem if "/" in token or is_image(token) else token for token in tokens)

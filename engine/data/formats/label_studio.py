@@ -42,7 +42,7 @@ _IMAGE_KEYS = ("image", "img", "image_url", "url")
 _TASKS_SAMPLED = 1000
 """Tasks of an export that are read to detect its kinds of annotations."""
 _DECIMALS = 6
-"""Of coordinates in pixels: percent of whole pixels become whole pixels again."""
+"""Decimals of coordinates in pixels, so that percentages of integer pixels become integers again."""
 _UPLOADED = re.compile(r"[0-9a-f]{8}-")
 """Begin of the names that Label Studio gives to uploaded files."""
 
@@ -127,16 +127,16 @@ def _files(tree: Tree, *, files_sampled: bool = False) -> list[str]:
 def _kinds(items: list[Any]) -> list[str]:
     """Return the kinds of annotations in some tasks."""
     words: set[str] = set()
-    most_tags = 0
+    max_tags = 0
     for task in _tasks(items):
         values = [each["value"] for each in task.results or () if isinstance(each, dict) and "value" in each]
         values = [value for value in values if isinstance(value, dict)]
         words.update(word for value in values for word in _LABELS if isinstance(value.get(word), list))
         choices = [value["choices"] for value in values if _is_of_choices(value)]
-        most_tags = max(most_tags, sum(map(len, choices)))
+        max_tags = max(max_tags, sum(map(len, choices)))
     kinds = ["instances"] if words.intersection(_OUTLINES) else []
     kinds += ["boxes"] if words else []
-    return kinds + (["labels"] if most_tags > 1 else ["classes", "labels"] if most_tags else [])
+    return kinds + (["labels"] if max_tags > 1 else ["classes", "labels"] if max_tags else [])
 
 
 def _is_of_choices(value: dict[str, Any]) -> bool:

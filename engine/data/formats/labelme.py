@@ -40,7 +40,7 @@ class _Survey:
     outlines: int = 0
     boxes: int = 0
     tagged: int = 0
-    most_tags: int = 0
+    max_tags: int = 0
 
 
 @dataclass
@@ -67,7 +67,7 @@ def detect(tree: Tree) -> list[Detection]:
     if survey.outlines or survey.boxes or not survey.tagged:
         kinds.append("boxes")
     if survey.tagged:
-        kinds += ["classes", "labels"] if survey.most_tags == 1 else ["labels"]
+        kinds += ["classes", "labels"] if survey.max_tags == 1 else ["labels"]
     confidence = Confidence.CERTAIN if survey.valid >= survey.others else Confidence.LIKELY
     total = survey.valid + survey.others
     against = (f"{survey.others} of {total} JSON files of another format",) if survey.others > survey.valid else ()
@@ -82,17 +82,17 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
     paths = files_ending(tree, ".json")
     images = {path: _image_of_name(path, found) for path in paths}
     for path in sorted(paths, key=lambda path: images[path] is None):
-        own_image = images[path]
+        stated_image = images[path]
         try:
             content = load_json(tree.path(path))
             if not _is_labelme(content):
                 raise Unfit("it is not in labelme's format")
         except (OSError, ValueError) as error:
-            if own_image is not None:  # other JSON files of the folder may be about anything
-                found.skip_file(path, error, own_image)
+            if stated_image is not None:  # other JSON files of the folder may be about anything
+                found.skip_file(path, error, stated_image)
             continue
         name = content.get("imagePath")
-        image = found.find_named(path, own_image, name if isinstance(name, str) else "", *_where(path))
+        image = found.find_named(path, stated_image, name if isinstance(name, str) else "", *_where(path))
         if image is None:
             (embedded.append if content.get("imageData") else found.note_missing)(path)
             continue
@@ -141,7 +141,7 @@ def _survey(tree: Tree, paths: Iterable[str]) -> _Survey:
         found.boxes += types.count("rectangle")
         tags = _tags(content)
         found.tagged += bool(tags)
-        found.most_tags = max(found.most_tags, len(tags))
+        found.max_tags = max(found.max_tags, len(tags))
     return found
 
 

@@ -138,13 +138,13 @@ def _read(path: str) -> tuple[list[Row], list[str]]:
     text = read_text(path, MAX_TABLE_BYTES)
     with refuse_unusable(path):
         for number, line in enumerate(text.splitlines(), 1):
-            words = line.replace(",", " ").split()
-            if not words:
+            tokens = line.replace(",", " ").split()
+            if not tokens:
                 continue
             try:
-                if len(words) < 7:
-                    raise Unfit(f"line {number} has {len(words)} fields; a box needs 9")
-                frame, _, left, top, width, height, counts, *more = (read_number(word, number) for word in words)
+                if len(tokens) < 7:
+                    raise Unfit(f"line {number} has {len(tokens)} fields; a box needs 9")
+                frame, _, left, top, width, height, counts, *more = (read_number(token, number) for token in tokens)
             except Unfit as error:
                 faults.append(str(error))
                 continue

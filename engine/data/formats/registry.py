@@ -361,7 +361,7 @@ def _ask_which(tree: Tree, found: Sequence[Reading], kinds: Sequence[str]) -> Re
 def _choices(found: Iterable[Reading], kinds: Sequence[str]) -> tuple[Choice, ...]:
     """Return the readings as choices that set the format and, for other kinds of annotations, the task."""
     catalogue = load_catalogue()
-    made: dict[str, Choice] = {}
+    result: dict[str, Choice] = {}
     for each in found:
         for kind in each.detection.kinds:
             task = None if kind in kinds else catalogue.task_of(kind)
@@ -369,8 +369,8 @@ def _choices(found: Iterable[Reading], kinds: Sequence[str]) -> tuple[Choice, ..
                 continue
             title = f"{task.title} with {each.title}" if task is not None else f"Read as {each.title}"
             values = {"format": each.name} | ({"task": task.id} if task is not None else {})
-            made.setdefault(title, Choice(title, values))
-    return tuple(made.values())
+            result.setdefault(title, Choice(title, values))
+    return tuple(result.values())
 
 
 def _with_choices(problem: Problem, choices: tuple[Choice, ...]) -> Problem:

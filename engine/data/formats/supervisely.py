@@ -39,7 +39,7 @@ def detect(tree: Tree) -> list[Detection]:
     if found.shapes & {*_OUTLINES, "rectangle"} or not found.tags:
         kinds.append("boxes")
     if found.tags:
-        kinds += ["classes", "labels"] if found.most_tags == 1 else ["labels"]
+        kinds += ["classes", "labels"] if found.max_tags == 1 else ["labels"]
     certain = found.valid >= found.others
     evidence = f"{format_count(paths, 'JSON file')} of Supervisely in folders ann"
     return [Detection(tuple(kinds), Confidence.CERTAIN if certain else Confidence.LIKELY, (evidence,))]
@@ -95,7 +95,7 @@ class _Survey:
     """Findings in a sample of files."""
 
     def __init__(self) -> None:
-        self.valid = self.others = self.most_tags = 0
+        self.valid = self.others = self.max_tags = 0
         self.shapes: set[str] = set()
         self.tags: set[str] = set()
 
@@ -111,7 +111,7 @@ def _survey(tree: Tree, paths: Iterable[str]) -> _Survey:
         found.shapes.update(_geometry(each) for each in content["objects"] if isinstance(each, dict))
         tags = [tag for tag in _tags(content) if not split_named(tag)]
         found.tags.update(tags)
-        found.most_tags = max(found.most_tags, len(tags))
+        found.max_tags = max(found.max_tags, len(tags))
     return found
 
 

@@ -156,14 +156,14 @@ class Tree:
 
     def walk(self, folder: str = "", *, depth: int | None = None) -> Iterator[str]:
         """Yield `folder` and the folders below it down to `depth` levels, parents first, each real folder once."""
-        seen: set[tuple[int, int]] = set()
+        visited: set[tuple[int, int]] = set()
         pending = [(folder, 0)]
         while pending:
             current, level = pending.pop()
             entries = self._of(current)
-            if entries.identity in seen:
+            if entries.identity in visited:
                 continue
-            seen.add(entries.identity)
+            visited.add(entries.identity)
             yield current
             if depth is None or level < depth:
                 pending += [(os.path.join(current, name), level + 1) for name in reversed(entries.folders)]
@@ -212,14 +212,14 @@ def walk_files(folder: str) -> Iterator[tuple[str, list[str]]]:
 
     Links are followed; a folder that several links lead to is visited once.
     """
-    seen: set[tuple[int, int]] = set()
+    visited: set[tuple[int, int]] = set()
     pending = [folder]
     while pending:
         current = pending.pop()
         info = os.stat(current)
-        if (info.st_dev, info.st_ino) in seen:
+        if (info.st_dev, info.st_ino) in visited:
             continue
-        seen.add((info.st_dev, info.st_ino))
+        visited.add((info.st_dev, info.st_ino))
         files: list[str] = []
         folders: list[str] = []
         with os.scandir(current) as entries:

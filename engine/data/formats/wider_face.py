@@ -85,21 +85,21 @@ def _read_list(path: str, faults: list[str]) -> Iterator[tuple[str, list[Shape]]
     shapes: list[Shape] = []
     with refuse_unusable(path):
         for number, line in enumerate(text.splitlines(), 1):
-            words = line.split()
+            tokens = line.split()
             if is_image(line.strip()):
                 if name:
                     yield name, shapes
                 name, shapes = line.strip(), []
-            elif len(words) >= 4:
+            elif len(tokens) >= 4:
                 try:
-                    left, top, width, height = (read_number(word, number) for word in words[:4])
+                    left, top, width, height = (read_number(token, number) for token in tokens[:4])
                 except Unfit as error:
                     faults.append(str(error))
                     continue
                 if any((left, top, width, height)):
-                    ignored = len(words) > INVALID and words[INVALID] == "1"
+                    ignored = len(tokens) > INVALID and tokens[INVALID] == "1"
                     shapes.append(box_shape(CLASS, left, top, left + width, top + height, ignored=ignored))
-            elif words and not line.strip().isdecimal():
+            elif tokens and not line.strip().isdecimal():
                 faults.append(f"line {number} is neither an image, a number of faces nor a box")
         if name:
             yield name, shapes

@@ -59,7 +59,7 @@ class MemoryGate:
         self._alone = False
 
     def run(self, check: Callable[[Given], Result], given: Given) -> Result:
-        """Return `check(given)`. Raises what it raises; MemoryError only if no other thread worked."""
+        """Return `check(given)`. MemoryError is raised only if no other thread worked."""
         with self._changed:
             self._changed.wait_for(lambda: not self._alone)
             self._busy += 1

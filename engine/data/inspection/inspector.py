@@ -207,13 +207,13 @@ def _inspect_splits(
         result.problems = errors(result.problems)
     result.problems += [problem for split in result.splits[:1] for problem in check_imbalance(split)]
     files = getattr(found.train, "files", ()) if getattr(found.train, "holds_images", True) else ()
-    learnt = learn_from(folder, files)
-    result.channels = result.channels if learnt is None else channels_with(learnt.bands, result.channels)
-    result.problems += check_pixels(files, result.channels or 3, learnt)
+    learned = learn_from(folder, files)
+    result.channels = result.channels if learned is None else channels_with(learned.bands, result.channels)
+    result.problems += check_pixels(files, result.channels or 3, learned)
     if not errors(result.problems):
         contents = Contents()
         result.problems += find_leaks(found, folder, contents)
-        result.problems += find_doubts(found, folder, contents, has_bands=learnt is not None)
+        result.problems += find_doubts(found, folder, contents, has_bands=learned is not None)
     result.splits += _test_split(found)
     return result
 

@@ -80,14 +80,14 @@ def inspect_masks(found: RecognizedDataset, progress: Progress, leave_out: Leave
     for name, split in splits:
         sampled = set(spread_evenly(len(split.files), DECODED))
         verdicts: dict[int, Drawn] = {}
-        seen = checker.check_each(split.files, partial(_check, split, code, sampled, verdicts), threads)
+        usable = checker.check_each(split.files, partial(_check, split, code, sampled, verdicts), threads)
         rotations.note(verdicts, split.files)
-        counted, shares = shares_of_classes(found.classes, (_by_class(each, code) for each in seen.values()))
-        counts += filter(None, seen.values())
-        result.splits.append(SplitReport(name, counted, split.is_drawn, total=len(seen), shares=shares))
-        result.problems += _check_classes(name, shares, bool(seen))
+        counted, shares = shares_of_classes(found.classes, (_by_class(each, code) for each in usable.values()))
+        counts += filter(None, usable.values())
+        result.splits.append(SplitReport(name, counted, split.is_drawn, total=len(usable), shares=shares))
+        result.problems += _check_classes(name, shares, bool(usable))
         if name == "train":
-            result.examples += _examples(name, split, list(seen), code)
+            result.examples += _examples(name, split, list(usable), code)
     result.problems += rotations.problems("masks")
     result.mask_values = _value_table(counts, found.classes, code)
     return result

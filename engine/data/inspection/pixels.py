@@ -48,16 +48,16 @@ class _Sample:
         return bool((self.pixels == self.pixels[:1]).all())
 
 
-def check_pixels(files: Sequence[str], channels: int, learnt: LearnedBands | None) -> list[Problem]:
+def check_pixels(files: Sequence[str], channels: int, learned: LearnedBands | None) -> list[Problem]:
     """Return the problems of the pixels of `files`, by a sample of them that is decoded as for the model."""
     names = [path for row in spread_evenly(len(files), SAMPLED) if is_image(path := files[row])]
     samples: list[_Sample] = []
     for path in names:
         try:
-            samples.append(_see(path, channels, learnt.bands if learnt else None))
+            samples.append(_see(path, channels, learned.bands if learned else None))
         except Exception:
             continue  # a decoder may raise nearly anything; loading the image reports it
-    found = [_of_depth(learnt)] if learnt is not None and not learnt.is_8_bits else []
+    found = [_of_depth(learned)] if learned is not None and not learned.is_8_bits else []
     if not samples:
         return found
     found += _of_transparency(samples)
@@ -91,14 +91,14 @@ def _some(pixels: Bytes) -> Bytes:
     return flat[:: max(1, len(flat) // PIXELS_OF_EACH)]
 
 
-def _of_depth(learnt: LearnedBands) -> Problem:
+def _of_depth(learned: LearnedBands) -> Problem:
     """Report the range of values that becomes black to white."""
-    bands = learnt.bands
+    bands = learned.bands
     number = f"{bands.low[0]:,.6g} to {bands.high[0]:,.6g}"
     ranges = (
         f"values from {number} become" if bands.count == 1 else f"the values of each band (the first: {number}) become"
     )
-    message = f"The images have {learnt.kind}: {ranges} the levels 0 to 255, by a sample of {counted(learnt.sampled, 'image')}."
+    message = f"The images have {learned.kind}: {ranges} the levels 0 to 255, by a sample of {counted(learned.sampled, 'image')}."
     remedy = (
         "Training, validation and predictions use the same range. To choose it yourself, convert the images to 8 bits."
     )

@@ -104,7 +104,7 @@ def _of_image(content: bytes) -> Drawn:
 
 
 def lay_edges(drawn: Drawn, size: int) -> Bytes:
-    """Return the planes of edges in a square like that of `decode_whole`, uint8 [2, size, size].
+    """Return the planes of edges in a square like that of `decode_letterboxed`, uint8 [2, size, size].
 
     The first plane has each pixel's fraction of annotators, from 0 to `FULL`, and `OUTSIDE` around the image. The second
     has one bit for each of the first annotators who drew it, with thinned lines. Where the image shrinks, a pixel is an

@@ -13,8 +13,8 @@ from engine.contract.preprocessing import Framing
 from engine.data.datasets.images import ImageSet, MaskedImages
 from engine.data.datasets.open_splits import Splits, open_images
 from engine.data.decoding.idx import Bytes
-from engine.data.decoding.images import decode_whole
-from engine.data.decoding.letterbox import continue_around
+from engine.data.decoding.images import decode_letterboxed
+from engine.data.decoding.letterbox import extend_edges
 from engine.data.decoding.masks import NO_CLASS
 from engine.data.decoding.reading import Unfit, read_image
 from engine.data.splits import RecognizedDataset, printable
@@ -45,14 +45,14 @@ class EdgedImages(ImageSet):
 
     def load(self, index: int, size: int, channels: int) -> Tensor:
         with self._errors_of(index):
-            image, sides = decode_whole(read_image(self.files[index]), channels, size, self.bands)
+            image, sides = decode_letterboxed(read_image(self.files[index]), channels, size, self.bands)
             drawn = self._drawn(index).rotated_with(self.files[index], sides)
             if drawn.sides != sides:
                 of_edges = f"{drawn.sides[1]} x {drawn.sides[0]}"
                 raise Unfit(
                     f"its edges have a different size ({of_edges} pixels, the image has {sides[1]} x {sides[0]})"
                 )
-            return torch.from_numpy(np.concatenate([continue_around(image, sides), lay_edges(drawn, size)]))
+            return torch.from_numpy(np.concatenate([extend_edges(image, sides), lay_edges(drawn, size)]))
 
     def _drawn(self, index: int) -> Drawn:
         return read_edges(self.companions[index], read_image(self.companions[index]))

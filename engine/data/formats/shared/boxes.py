@@ -19,7 +19,7 @@ from engine.data.splits import Labels, count_sentence, dataset_warning, first_na
 MAX_BOXES = 1000
 """Boxes of one image that are used; of more the largest. Every image's row of targets is as long as the longest."""
 TOLERANCE = 1.0
-"""Pixels by which a box may exceed its image without a warning: some tools count edges from 1."""
+"""Pixels by which a box may exceed its image without a warning, as some tools count edges from 1."""
 MIN_SIDE = 1e-3
 """Sides of boxes are longer than this, in pixels, so that single precision tells their edges apart."""
 THREADS = 4

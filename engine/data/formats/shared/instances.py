@@ -32,8 +32,9 @@ MAX_NUMBERS = 0xFFFF
 
 
 class Instance(NamedTuple):
-    """One object in an image: its pixels and its class. An `ignored` one (a crowd of objects that are not separated)
-    is neither learnt nor counted as missed.
+    """Object in an image: its pixels and its class.
+
+    An `ignored` one (a crowd of objects that are not separated) is neither learned nor counted as missed.
     """
 
     window: Window
@@ -42,12 +43,12 @@ class Instance(NamedTuple):
 
     @property
     def area(self) -> int:
-        """In pixels."""
+        """Number of pixels."""
         return int(np.count_nonzero(self.window.pixels))
 
 
 class Source(Protocol):
-    """Where the instances of one image come from."""
+    """Source of the instances of one image."""
 
     def instances(self, height: int, width: int) -> list[Instance]:
         """Return the instances of the image, which has that size.
@@ -66,8 +67,9 @@ class Source(Protocol):
 
 
 class Outlines:
-    """Outlines as COCO's JSON has them, each a class, a `segmentation` and whether it is a crowd; `size` is the
-    image's height and width in it.
+    """Outlines from COCO's JSON.
+
+    Each has a class, a `segmentation` and True for a crowd; `size` is the image's height and width in the JSON.
     """
 
     def __init__(self, outlines: Sequence[tuple[int, msgspec.Raw, bool]], size: tuple[int, int] | None) -> None:

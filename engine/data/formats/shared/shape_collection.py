@@ -79,7 +79,7 @@ class ShapeCollection:
         """Return the full path of an image, see `ImageLookup.find`."""
         return self._lookup.find(name, near, split=split, ending=ending)
 
-    def find_named(self, path: str, own_image: str | None, name: str, near: str, split: str) -> str | None:
+    def find_named(self, path: str, stated_image: str | None, name: str, near: str, split: str) -> str | None:
         """Return the image that an annotation file is about: the one with its own name, else the one that it names.
 
         Args:
@@ -90,15 +90,15 @@ class ShapeCollection:
             split: Split that the annotations are for.
         """
         base = os.path.basename(name.replace("\\", "/"))
-        if own_image is not None:
-            folder, image_name = os.path.split(own_image)
+        if stated_image is not None:
+            folder, image_name = os.path.split(stated_image)
             if not is_image(base) or base == image_name:
-                return own_image
+                return stated_image
             if os.path.splitext(base)[0] == os.path.splitext(image_name)[0]:  # of a.jpg and a.png the one that it names
-                return os.path.join(folder, base) if base in self.tree.files(self.tree.within(folder)) else own_image
+                return os.path.join(folder, base) if base in self.tree.files(self.tree.within(folder)) else stated_image
             if self.find(name, near, split=split):
                 self._renamed.append(path)
-            return own_image
+            return stated_image
         image = self.find(name, near, split=split, ending=is_image(base)) if base else None
         return None if image in self._used else image
 

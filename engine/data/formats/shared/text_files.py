@@ -93,7 +93,7 @@ class TextFiles:
         above: list[str] = []
         for depth in reversed(range(len(parts))):
             parent, inner = os.path.join("", *parts[:depth]), parts[depth + 1 :]
-            for name in self._label_folders(parent, words_without(parts[depth], IMAGE_WORDS)):
+            for name in self._label_folders(parent, tokens_without(parts[depth], IMAGE_WORDS)):
                 mirrored.append(os.path.join(parent, name, *inner))
                 for level in reversed(range(len(inner))):
                     # Images there have the files as their own; those further down may have the same names.
@@ -105,23 +105,23 @@ class TextFiles:
             above += [os.path.join(parent, name, *parts[depth:]) for name in self._label_folders(parent, ())]
         return list(dict.fromkeys([*mirrored, folder, *above, *shared]))
 
-    def _label_folders(self, parent: str, words: tuple[str, ...]) -> list[str]:
+    def _label_folders(self, parent: str, tokens: tuple[str, ...]) -> list[str]:
         found = [
             name
             for name in self._tree.folders(parent)
-            if is_label_folder(name) and words_without(name, LABEL_WORDS) == words
+            if is_label_folder(name) and tokens_without(name, LABEL_WORDS) == tokens
         ]
         return sorted(found, key=lambda name: ("label" not in name.lower(), name))
 
 
-def words_without(name: str, words: frozenset[str]) -> tuple[str, ...]:
-    """Return the words and numbers of a name without those among `words`."""
-    return tuple(word for word in _words(name) if word not in words)
+def tokens_without(name: str, tokens: frozenset[str]) -> tuple[str, ...]:
+    """Return the words and numbers of a name without those among `tokens`."""
+    return tuple(token for token in _tokens(name) if token not in tokens)
 
 
 def is_label_folder(name: str) -> bool:
     """Return True if a folder's name has a word for annotations."""
-    return not LABEL_WORDS.isdisjoint(_words(name))
+    return not LABEL_WORDS.isdisjoint(_tokens(name))
 
 
 def image_folders(tree: Tree, folder: str = "") -> Iterator[str]:
@@ -247,7 +247,7 @@ def parse_lines(
         key: Return what is equal for objects that repeat each other; None to compare the objects themselves.
     """
     found = Parsed[T]()
-    seen: set[Any] = set()
+    visited: set[Any] = set()
     text = read_text(path)
     with refuse_unusable(path):
         for number, line in enumerate(text.splitlines(), 1):
@@ -259,10 +259,10 @@ def parse_lines(
             if row is None:
                 continue
             identity = row if key is None else key(row)
-            if identity in seen:
+            if identity in visited:
                 found.repeated += 1
             else:
-                seen.add(identity)
+                visited.add(identity)
                 found.rows.append(row)
     return found
 
@@ -395,10 +395,10 @@ def _unused(tree: Tree, used: Mapping[str, str]) -> Iterator[Problem]:
 def _image_root(folder: str) -> str | None:
     """Return the path up to the last folder whose name has a word for images; None if there is none."""
     parts = folder.split(os.sep)
-    depths = [depth for depth, part in enumerate(parts) if not IMAGE_WORDS.isdisjoint(_words(part))]
+    depths = [depth for depth, part in enumerate(parts) if not IMAGE_WORDS.isdisjoint(_tokens(part))]
     return os.path.join(*parts[: depths[-1] + 1]) if depths else None
 
 
-def _words(name: str) -> list[str]:
+def _tokens(name: str) -> list[str]:
     """Return the words and numbers of a name without a version such as "-v1.5"."""
     return re.findall(r"[^\W\d_]+|\d+", re.sub(r"[-_. ]v\d+(\.\d+)*", " ", name.lower()))

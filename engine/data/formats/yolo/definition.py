@@ -256,13 +256,13 @@ def _read_yaml(path: str) -> dict[str, Any] | Problem:
     return content if isinstance(content, dict) else {}
 
 
-def _check_aliases(node: Any, path: str, seen: set[int]) -> None:
+def _check_aliases(node: Any, path: str, visited: set[int]) -> None:
     """Raise UnusableFile if a list or a mapping occurs twice."""
     if isinstance(node.value, str):
         return
-    if id(node) in seen:
+    if id(node) in visited:
         raise UnusableFile(path, "contains aliases of lists or mappings", "Write them out in full.")
-    seen.add(id(node))
+    visited.add(id(node))
     for part in node.value:
         for each in part if isinstance(part, tuple) else (part,):
-            _check_aliases(each, path, seen)
+            _check_aliases(each, path, visited)

@@ -88,12 +88,12 @@ def read_lines(path: str) -> Parsed[Row]:
 
 
 def _parse_line(line: str, number: int) -> Row | None:
-    words = split_line(line)
-    if not words:
+    tokens = split_line(line)
+    if not tokens:
         return None
-    row = Row(number, _label(words[0], number), tuple(read_number(word, number) for word in words[1:]))
+    row = Row(number, _label(tokens[0], number), tuple(read_number(token, number) for token in tokens[1:]))
     if len(row.values) < BOX:
-        raise Unfit(f"line {number} has {len(words)} numbers; a box needs 5")
+        raise Unfit(f"line {number} has {len(tokens)} numbers; a box needs 5")
     return row
 
 
@@ -102,19 +102,19 @@ def split_line(line: str) -> list[str]:
 
     If there are other separators and no period, a comma within a number is its decimal mark.
     """
-    words = line.replace(";", " ").split()
-    if len(words) > BOX and "," in line and all(map(_DECIMAL_COMMA.fullmatch, words)):
-        return [word.replace(",", ".") for word in words]
+    tokens = line.replace(";", " ").split()
+    if len(tokens) > BOX and "," in line and all(map(_DECIMAL_COMMA.fullmatch, tokens)):
+        return [token.replace(",", ".") for token in tokens]
     return line.replace(";", " ").replace(",", " ").split()
 
 
-def _label(word: str, line: int) -> int:
+def _label(token: str, line: int) -> int:
     try:
-        number = read_number(word, line)
+        number = read_number(token, line)
     except Unfit:
-        raise Unfit(f"line {line} begins with {word[:40]!r}, not with a class number") from None
+        raise Unfit(f"line {line} begins with {token[:40]!r}, not with a class number") from None
     if not 0 <= number < MAX_CLASSES or number != int(number):
-        raise Unfit(f"line {line} begins with {word[:40]}, not with a class number")
+        raise Unfit(f"line {line} begins with {token[:40]}, not with a class number")
     return int(number)
 
 

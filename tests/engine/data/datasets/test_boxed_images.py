@@ -54,7 +54,7 @@ def extent(where: Tensor) -> list[float]:
     return [columns.min().item(), rows.min().item(), columns.max().item() + 1, rows.max().item() + 1]
 
 
-def test_that_targets_are_fractions_of_the_square_in_which_an_image_lies_whole(tmp_path: Path) -> None:
+def test_box_targets_are_fractions_of_the_square(tmp_path: Path) -> None:
     images = opened(boxed.coco(tmp_path, SPLITS))
     targets = images.targets_of(np.arange(2))
     assert targets.shape == (2, 2, 6)
@@ -66,7 +66,7 @@ def test_that_targets_are_fractions_of_the_square_in_which_an_image_lies_whole(t
     assert images.class_counts(2) == [2, 1]
 
 
-def test_that_crowds_are_not_counted(tmp_path: Path) -> None:
+def test_crowds_are_not_counted(tmp_path: Path) -> None:
     folder = boxed.coco(tmp_path, SPLITS)
     for path in folder.rglob("*.json"):
         told = json.loads(path.read_text())
@@ -79,7 +79,7 @@ def test_that_crowds_are_not_counted(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("augmentation", ["none", "light"])
-def test_that_boxes_lie_around_what_they_are_of_however_images_are_cropped(tmp_path: Path, augmentation: str) -> None:
+def test_boxes_follow_objects_in_crops(tmp_path: Path, augmentation: str) -> None:
     images = opened(boxed.coco(tmp_path, SPLITS))
     seen: set[float] = set()
     for inputs, targets in batches(images, epochs=1 if augmentation == "none" else 6, augmentation=augmentation):
@@ -91,7 +91,7 @@ def test_that_boxes_lie_around_what_they_are_of_however_images_are_cropped(tmp_p
     assert len(seen) == 3 if augmentation == "none" else len(seen) > 6
 
 
-def test_that_planes_of_things_go_with_their_images(tmp_path: Path) -> None:
+def test_object_planes_follow_their_images(tmp_path: Path) -> None:
     images = opened(boxed.coco(tmp_path, SPLITS), "instances")
     for inputs, targets in batches(images, epochs=4):
         assert (targets.dtype, targets.shape[1:]) == (torch.int64, (2, SIZE, SIZE))
@@ -109,7 +109,7 @@ def of_rows(rows: list[list[float]], crops: list[list[int]], loaded: int, size: 
     return images.batch_targets(torch.tensor([rows]), None, Cropped(torch.tensor(crops), loaded, size), size)[0]
 
 
-def test_that_boxes_are_moved_then_mirrored_then_cut(tmp_path: Path) -> None:
+def test_boxes_are_moved_mirrored_then_cut(tmp_path: Path) -> None:
     rows = [[0.1, 0.2, 0.4, 0.5, 1.0, 0.0], [0.5, 0.5, 1.0, 1.0, 0.0, 1.0]]
     found = of_rows(rows, [[10, 5, 0]], 100, 80, tmp_path / "plain")
     assert found.tolist() == [[5, 10, 35, 40, 1, 0], [45, 40, 80, 80, 0, 1]]
@@ -117,7 +117,7 @@ def test_that_boxes_are_moved_then_mirrored_then_cut(tmp_path: Path) -> None:
     assert found.tolist() == [[45, 10, 75, 40, 1, 0], [0, 40, 35, 80, 0, 1]]
 
 
-def test_that_boxes_of_which_a_crop_leaves_under_a_quarter_are_none(tmp_path: Path) -> None:
+def test_boxes_cropped_below_a_quarter_are_dropped(tmp_path: Path) -> None:
     rows = [[0.0, 0.0, 0.4, 0.4, 1.0, 0.0], [0.0, 0.0, 0.1, 0.4, 0.0, 0.0], [0, 0, 0, 0, -1.0, 0]]
     nothing = [0, 0, 0, 0, PADDING, 0]
     assert of_rows(rows, [[20, 20, 0]], 100, 50, tmp_path / "quarter").tolist() == [
@@ -128,7 +128,7 @@ def test_that_boxes_of_which_a_crop_leaves_under_a_quarter_are_none(tmp_path: Pa
     assert of_rows(rows, [[21, 20, 0]], 100, 50, tmp_path / "less").tolist() == [nothing] * 3
 
 
-def test_that_the_stored_targets_stay_as_they_are(tmp_path: Path) -> None:
+def test_batch_targets_keep_stored_targets(tmp_path: Path) -> None:
     images = opened(boxed.coco(tmp_path, SPLITS))
     before = images.targets_of(np.arange(2))
     for _, targets in batches(images, epochs=2, augmentation="none"):
@@ -136,7 +136,7 @@ def test_that_the_stored_targets_stay_as_they_are(tmp_path: Path) -> None:
     assert torch.equal(images.targets_of(np.arange(2)), before)
 
 
-def test_that_a_rank_is_given_the_boxes_of_its_own_images_alone(tmp_path: Path) -> None:
+def test_rank_gets_boxes_of_its_images_only(tmp_path: Path) -> None:
     cat = Rectangle(2, 2, 20, 20, "cat")
     one, many = Drawn(40, 40, (cat,)), Drawn(40, 40, (cat,) * 30)
     images = opened(boxed.coco(tmp_path, {"train": {"a": one, "b": many, "c": TWO, "d": one}, "val": {"e": one}}))
@@ -153,9 +153,7 @@ def test_that_a_rank_is_given_the_boxes_of_its_own_images_alone(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("augmentation", ["none", "light", "strong"])
-def test_that_the_boxes_of_a_batch_are_made_on_the_device_without_waiting_for_it(
-    tmp_path: Path, augmentation: str
-) -> None:
+def test_batch_targets_do_not_synchronize(tmp_path: Path, augmentation: str) -> None:
     """FakeTensorMode's tensors have no values, and refuse whatever would ask for them."""
     images = opened(boxed.coco(tmp_path, SPLITS))
     with FakeTensorMode(), FromTheHost() as host:
@@ -170,7 +168,7 @@ def test_that_the_boxes_of_a_batch_are_made_on_the_device_without_waiting_for_it
     assert not host.noted
 
 
-def test_that_images_without_any_box_have_targets_without_rows(tmp_path: Path) -> None:
+def test_images_without_boxes_have_empty_targets(tmp_path: Path) -> None:
     nothing = Drawn(20, 30, ())
     images = opened(boxed.yolo(tmp_path, {"train": {"a": nothing, "b": nothing}, "val": {"c": TWO}}))
     assert images.targets_of(np.arange(2)).shape == (2, 0, 6)
@@ -179,7 +177,7 @@ def test_that_images_without_any_box_have_targets_without_rows(tmp_path: Path) -
     assert images.class_counts(2) == [0, 0]
 
 
-def test_that_an_image_of_another_size_than_its_annotations_is_not_learnt_from(tmp_path: Path) -> None:
+def test_image_with_other_size_than_annotated_is_unreadable(tmp_path: Path) -> None:
     root = boxed.coco(tmp_path, SPLITS)
     draw(root / "train2017/a.png", TWO._replace(height=50))
     with pytest.raises(UnreadableImage, match="it has 80 x 50 pixels, but its boxes belong to an image of 80 x 60"):
@@ -188,7 +186,7 @@ def test_that_an_image_of_another_size_than_its_annotations_is_not_learnt_from(t
         opened(root, "instances").load(0, SIZE, 3)
 
 
-def test_that_numbered_masks_and_outlines_give_the_same_planes(tmp_path: Path) -> None:
+def test_numbered_masks_and_outlines_give_same_planes(tmp_path: Path) -> None:
     masks = tmp_path / "masks"
     for split, images in SPLITS.items():
         for stem, drawn in images.items():

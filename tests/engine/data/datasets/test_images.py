@@ -33,7 +33,7 @@ def opened(path: Path, size: int, channels: int) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("ending", ["jpg", "JPEG", "png", "bmp", "webp", "tif", "tiff", "gif", "ppm"])
-def test_that_every_format_is_decoded_in_colour(tmp_path: Path, ending: str) -> None:
+def test_every_format_is_decoded_in_color(tmp_path: Path, ending: str) -> None:
     decoded = opened(image(tmp_path / f"set/a/image.{ending}", (200, 30, 90)), 8, 3)
     assert (decoded.dtype, tuple(decoded.shape)) == (torch.uint8, (3, 8, 8))
     assert torch.allclose(decoded.float().mean((1, 2)), torch.tensor([200.0, 30.0, 90.0]), atol=4)
@@ -53,7 +53,7 @@ def test_that_every_format_is_decoded_in_colour(tmp_path: Path, ending: str) -> 
     ],
 )
 @pytest.mark.parametrize("channels", [1, 3])
-def test_that_grey_images_keep_their_level(
+def test_gray_images_keep_their_level(
     tmp_path: Path, *, ending: str, mode: str, colour: object, wanted: int, channels: int
 ) -> None:
     decoded = opened(image(tmp_path / f"set/a/image.{ending}", colour, mode=mode), 8, channels)
@@ -65,9 +65,7 @@ def test_that_grey_images_keep_their_level(
     ("ending", "mode", "colour"),
     [("png", "RGBA", (200, 30, 90, 10)), ("jpg", "CMYK", (55, 225, 165, 0)), ("png", "P", None), ("gif", "P", None)],
 )
-def test_that_palettes_transparency_and_cmyk_become_plain_colour(
-    tmp_path: Path, ending: str, mode: str, colour: object
-) -> None:
+def test_palette_transparency_and_cmyk_become_rgb(tmp_path: Path, ending: str, mode: str, colour: object) -> None:
     path = tmp_path / f"set/a/image.{ending}"
     path.parent.mkdir(parents=True)
     if mode == "P":
@@ -77,7 +75,7 @@ def test_that_palettes_transparency_and_cmyk_become_plain_colour(
     assert torch.allclose(opened(path, 8, 3).float().mean((1, 2)), torch.tensor([200.0, 30.0, 90.0]), atol=6)
 
 
-def test_that_an_image_is_turned_upright(tmp_path: Path) -> None:
+def test_image_is_rotated_by_exif(tmp_path: Path) -> None:
     path = tmp_path / "set/a/image.jpg"
     path.parent.mkdir(parents=True)
     pixels = np.zeros((16, 16, 3), np.uint8)
@@ -92,7 +90,7 @@ def test_that_an_image_is_turned_upright(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("shape", [(30, 50), (50, 30), (7, 9), (64, 64), (1, 200)])
 @pytest.mark.parametrize("size", [8, 16, 33])
-def test_that_the_middle_is_kept_at_the_size_asked_for(shape: tuple[int, int], size: int) -> None:
+def test_image_is_center_cropped_to_size(shape: tuple[int, int], size: int) -> None:
     ramp = torch.arange(shape[1], dtype=torch.float32).mul(255 / shape[1]).to(torch.uint8).expand(1, 1, *shape)
     image = fit(ramp, size)
     assert tuple(image.shape) == (1, 1, size, size)
@@ -100,7 +98,7 @@ def test_that_the_middle_is_kept_at_the_size_asked_for(shape: tuple[int, int], s
 
 
 @pytest.mark.parametrize("name", ["a.jpg", "a.png", "a.webp", "a.bmp", "a.tif", "a.gif"])
-def test_that_a_truncated_image_is_told_by_name(tmp_path: Path, name: str) -> None:
+def test_truncated_image_is_unreadable(tmp_path: Path, name: str) -> None:
     path = noise(tmp_path / "set/a" / name)
     content = path.read_bytes()
     path.write_bytes(content[: len(content) // 2])
@@ -112,7 +110,7 @@ def test_that_a_truncated_image_is_told_by_name(tmp_path: Path, name: str) -> No
     ("content", "reason"),
     [(b"", "it is empty"), (b"hello, I am a text", "it is not a readable image")],
 )
-def test_that_what_is_no_image_is_told_with_its_reason(tmp_path: Path, content: bytes, reason: str) -> None:
+def test_file_that_is_no_image_is_unreadable(tmp_path: Path, content: bytes, reason: str) -> None:
     path = tmp_path / "set/a/bad.jpg"
     path.parent.mkdir(parents=True)
     path.write_bytes(content)
@@ -121,7 +119,7 @@ def test_that_what_is_no_image_is_told_with_its_reason(tmp_path: Path, content: 
     assert (caught.value.path, caught.value.reason) == ("a/bad.jpg", reason)
 
 
-def test_that_an_image_of_20000_by_20000_is_not_decoded(tmp_path: Path) -> None:
+def test_huge_image_is_not_decoded(tmp_path: Path) -> None:
     path = tmp_path / "set/a/huge.pgm"
     path.parent.mkdir(parents=True)
     path.write_bytes(b"P5 20000 20000 255\n")
@@ -129,7 +127,7 @@ def test_that_an_image_of_20000_by_20000_is_not_decoded(tmp_path: Path) -> None:
         opened(path, 8, 1)
 
 
-def test_that_one_colour_image_makes_the_dataset_a_colour_one(tree: Tree) -> None:
+def test_one_color_image_makes_dataset_colored(tree: Tree) -> None:
     root = tree("a", "b")
     assert open_splits(str(root), val_fraction=0.5, seed=0).channels == 3
     for path in root.glob("*/*.png"):
@@ -138,7 +136,7 @@ def test_that_one_colour_image_makes_the_dataset_a_colour_one(tree: Tree) -> Non
 
 
 @pytest.mark.parametrize("zipped", [False, True])
-def test_that_idx_images_come_out_as_they_were_written(tmp_path: Path, zipped: bool) -> None:
+def test_idx_images_round_trip(tmp_path: Path, zipped: bool) -> None:
     pixels = np.random.default_rng(0).integers(0, 256, (30, 28, 28)).astype(np.uint8)
     ending = ".gz" if zipped else ""
     write_idx(tmp_path / f"train-images-idx3-ubyte{ending}", pixels)
@@ -160,7 +158,7 @@ def test_that_idx_images_come_out_as_they_were_written(tmp_path: Path, zipped: b
     assert sorted(seen) == list(range(30))
 
 
-def test_that_idx_images_are_resized_alike_one_by_one_and_together(digits: Path) -> None:
+def test_idx_load_many_matches_load(digits: Path) -> None:
     split = open_splits(str(digits), val_fraction=0.2, seed=0).train
     together = split.load_many(np.arange(40), 32, 3)
     assert together is not None
@@ -168,7 +166,7 @@ def test_that_idx_images_are_resized_alike_one_by_one_and_together(digits: Path)
     assert np.array_equal(np.stack([split.load(index, 32, 3) for index in range(40)]), together)
 
 
-def test_that_idx_files_are_mapped_rather_than_read(digits: Path) -> None:
+def test_idx_files_are_mapped(digits: Path) -> None:
     whole = open_splits(str(digits), val_fraction=0.2, seed=0).train.mapped_file(28, 1)
     assert whole is not None
     base = whole[0]
@@ -178,7 +176,7 @@ def test_that_idx_files_are_mapped_rather_than_read(digits: Path) -> None:
 
 
 @pytest.mark.parametrize("harm", ["truncated", "longer", "not idx", "counts"])
-def test_that_broken_idx_files_are_named(digits: Path, harm: str) -> None:
+def test_broken_idx_files_are_named(digits: Path, harm: str) -> None:
     path = digits / "train-images-idx3-ubyte"
     content = path.read_bytes()
     if harm == "counts":
@@ -192,7 +190,7 @@ def test_that_broken_idx_files_are_named(digits: Path, harm: str) -> None:
     assert words[harm] in str(caught.value)
 
 
-def test_that_everything_wrong_with_a_folder_is_raised_at_once(tree: Tree) -> None:
+def test_open_splits_raises_all_errors_at_once(tree: Tree) -> None:
     root = tree("train/cat", "train/dog", "val/cat", "val/bird", "val/cow")
     with pytest.raises(DatasetError) as caught:
         open_splits(str(root), val_fraction=0.2, seed=0)
@@ -200,7 +198,7 @@ def test_that_everything_wrong_with_a_folder_is_raised_at_once(tree: Tree) -> No
 
 
 @pytest.mark.parametrize("kind", ["images", "digits"])
-def test_that_classes_channels_and_splits_are_those_of_the_folder(tree: Tree, digits: Path, kind: str) -> None:
+def test_open_splits_reads_classes_channels_and_splits(tree: Tree, digits: Path, kind: str) -> None:
     root = tree("train/ants", "train/bees", "val/ants", "val/bees", count=3) if kind == "images" else digits
     splits = open_splits(str(root), val_fraction=0.2, seed=0)
     expected = {"images": (("ants", "bees"), 3, 6, 6), "digits": (tuple("0123456789"), 1, 40, 20)}
@@ -208,7 +206,7 @@ def test_that_classes_channels_and_splits_are_those_of_the_folder(tree: Tree, di
     assert tuple(splits.train.load(0, 64, splits.channels).shape) == (splits.channels, 64, 64)
 
 
-def test_that_the_real_datasets_open(real_dataset: Path) -> None:
+def test_real_datasets_open(real_dataset: Path) -> None:
     splits = open_splits(str(real_dataset), val_fraction=0.2, seed=0)
     expected = {"hymenoptera": (("ants", "bees"), 3, 244, 153), "mnist": (tuple("0123456789"), 1, 60_000, 10_000)}
     assert (splits.classes, splits.channels, len(splits.train), len(splits.val)) == expected[real_dataset.name]

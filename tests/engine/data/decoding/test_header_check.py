@@ -17,7 +17,7 @@ from tests.support.images import image, noise
 
 @pytest.mark.parametrize("ending", ["jpg", "png", "gif"])
 @pytest.mark.parametrize("mode", ["L", "RGB"])
-def test_that_whole_images_seem_whole(tmp_path: Path, ending: str, mode: str) -> None:
+def test_complete_images_seem_complete(tmp_path: Path, ending: str, mode: str) -> None:
     colour = 80 if mode == "L" else (80, 90, 100)
     assert seems_complete(str(image(tmp_path / f"a.{ending}", colour, mode=mode)))
 
@@ -25,7 +25,7 @@ def test_that_whole_images_seem_whole(tmp_path: Path, ending: str, mode: str) ->
 @pytest.mark.parametrize(
     "options", [{"progressive": True}, {"exif": b"Exif\0\0" + bytes(60_000)}, {"comment": bytes(9)}]
 )
-def test_that_a_jpeg_seems_whole_whatever_lies_before_its_image(tmp_path: Path, options: dict[str, object]) -> None:
+def test_jpeg_with_any_segments_seems_complete(tmp_path: Path, options: dict[str, object]) -> None:
     with Image.open(noise(tmp_path / "a.png")) as image:
         image.save(tmp_path / "a.jpg", icc_profile=bytes(100_000), **options)  # type: ignore[arg-type]
     assert (tmp_path / "a.jpg").stat().st_size > 100_000
@@ -33,7 +33,7 @@ def test_that_a_jpeg_seems_whole_whatever_lies_before_its_image(tmp_path: Path, 
 
 
 @pytest.mark.parametrize("ending", ["jpg", "png", "gif"])
-def test_that_an_image_cut_anywhere_does_not_seem_whole(tmp_path: Path, ending: str) -> None:
+def test_truncated_image_does_not_seem_complete(tmp_path: Path, ending: str) -> None:
     path = noise(tmp_path / f"a.{ending}", size=(16, 16))
     content = path.read_bytes()
     seemed = []
@@ -71,13 +71,13 @@ def test_a_heif_seems_whole_until_cut(tmp_path: Path) -> None:
         assert not seems_complete(str(tmp_path / "a.heic"))
 
 
-def test_that_formats_that_it_does_not_know_and_missing_files_do_not_seem_whole(tmp_path: Path) -> None:
+def test_unknown_and_missing_files_do_not_seem_complete(tmp_path: Path) -> None:
     assert not seems_complete(str(image(tmp_path / "a.bmp")))
     assert not seems_complete(str(tmp_path / "nothing.jpg"))
     assert not seems_complete(str(tmp_path))
 
 
-def test_that_an_image_that_is_too_large_does_not_seem_whole(tmp_path: Path) -> None:
+def test_too_large_image_does_not_seem_complete(tmp_path: Path) -> None:
     path = image(tmp_path / "a.png")
     content = path.read_bytes()
     path.write_bytes(content[:16] + struct.pack(">II", MAX_PIXELS, 1) + content[24:])
@@ -86,7 +86,7 @@ def test_that_an_image_that_is_too_large_does_not_seem_whole(tmp_path: Path) -> 
     assert not seems_complete(str(path))
 
 
-def test_that_a_jpeg_of_nothing_but_segments_keeps_nobody_busy(tmp_path: Path) -> None:
+def test_jpeg_of_many_segments_is_checked_quickly(tmp_path: Path) -> None:
     path = tmp_path / "a.jpg"
     path.write_bytes(b"\xff\xd8" + b"\xff\xe0\0\2" * HEAD_BYTES + b"\xff\xd9")
     assert not seems_complete(str(path))

@@ -59,7 +59,7 @@ def difference(one: np.ndarray, other: np.ndarray) -> float:
         ("CMYK", {}),
     ],
 )
-def test_that_every_kind_of_jpeg_comes_out_as_by_pillow(mode: str, options: dict[str, Any], channels: int) -> None:
+def test_jpegs_match_pillow(mode: str, options: dict[str, Any], channels: int) -> None:
     content = jpeg(scene(151, 97).convert(mode), **options)
     for size in (32, 97, 120):
         pixels = decode(content, size, channels)
@@ -69,7 +69,7 @@ def test_that_every_kind_of_jpeg_comes_out_as_by_pillow(mode: str, options: dict
 
 @pytest.mark.parametrize("orientation", range(1, 9))
 @pytest.mark.parametrize("by", ["exif", "xmp"])
-def test_that_every_orientation_is_turned_upright_as_by_pillow(orientation: int, by: str) -> None:
+def test_orientations_match_pillow(orientation: int, by: str) -> None:
     if by == "exif":
         exif = Image.Exif()
         exif[0x0112] = orientation
@@ -96,26 +96,26 @@ def test_decode_stretched_keeps_all_of_the_upright_image(orientation: int, form:
     assert aspect == pytest.approx(upright.width / upright.height)
 
 
-def test_that_a_large_jpeg_decoded_at_a_lower_scale_looks_like_the_whole() -> None:
+def test_scaled_jpeg_resembles_full_decode() -> None:
     content = jpeg(scene(1203, 901))
     scaled, whole = decode(content, 40, 3), by_pillow(content, 40, 3)
     assert 0 < difference(scaled, whole) < 3
 
 
-def test_that_what_is_only_a_blemish_to_pillow_is_read() -> None:
+def test_jpeg_with_harmless_damage_is_read() -> None:
     content = jpeg(scene(80, 60))
     blemished = content[:-2] + b"\0\1\2\3" + content[-2:]
     assert np.array_equal(decode(blemished, 48, 3), by_pillow(content, 48, 3))
 
 
 @pytest.mark.parametrize("share", [0.02, 0.3, 0.6, 0.99])
-def test_that_no_part_of_a_jpeg_passes_for_the_whole(share: float) -> None:
+def test_truncated_jpeg_is_refused(share: float) -> None:
     content = jpeg(scene(400, 300))
     with pytest.raises(OSError, match=r"(?i)truncated|cannot identify"):
         decode(content[: int(len(content) * share)], 64, 3)
 
 
-def test_that_random_damage_is_the_decoders_business_alone() -> None:
+def test_random_damage_only_fails_in_decoder() -> None:
     random = np.random.default_rng(0)
     content = jpeg(scene(120, 90))
     read = 0

@@ -36,13 +36,13 @@ GREY = np.array([[0, 3], [7, 255]], np.uint8)
 COLOURED = np.array([[[0, 0, 0], [128, 0, 0]], [[0, 128, 0], [128, 0, 0]]], np.uint8)
 
 
-def test_that_values_are_those_of_the_pixels() -> None:
+def test_read_values_returns_pixels() -> None:
     assert read_values(png(GREY)).values.tolist() == GREY.tolist()
     assert read_values(png(COLOURED)).values.tolist() == [[0, 0x800000], [0x008000, 0x800000]]
     assert read_values(png(GREY.astype(np.uint16) * 100)).values.tolist() == [[0, 300], [700, 25500]]
 
 
-def test_that_a_palettes_numbers_count_and_not_its_colours() -> None:
+def test_palette_masks_have_indices() -> None:
     image = Image.fromarray(np.array([[0, 2], [1, 2]], np.uint8), "P")
     image.putpalette([0, 0, 0, 200, 10, 10, 10, 200, 10])
     stream = io.BytesIO()
@@ -50,25 +50,25 @@ def test_that_a_palettes_numbers_count_and_not_its_colours() -> None:
     assert read_values(stream.getvalue()).values.tolist() == [[0, 2], [1, 2]]
 
 
-def test_that_values_become_classes_and_ignored_ones_none() -> None:
+def test_class_plane_maps_values_and_ignored_ones() -> None:
     code = MaskCode((0, 7, 3), ignored=(255,))
     assert class_plane(read_values(png(GREY)), code).tolist() == [[0, 2], [1, NO_CLASS]]
     with pytest.raises(Unfit, match="contains the value 7, which belongs to no class"):
         class_plane(read_values(png(GREY)), MaskCode((0, 3), ignored=(255,)))
 
 
-def test_that_numbered_masks_have_a_class_for_each_number(tmp_path: Path) -> None:
+def test_numbered_masks_have_class_per_number(tmp_path: Path) -> None:
     meaning = learn_meaning(str(tmp_path), written(tmp_path, np.array([[0, 1], [4, 255]], np.uint8)), [])
     assert meaning.classes == ("class 0", "class 1", "class 2", "class 3", "class 4")
     assert meaning.code == MaskCode((0, 1, 2, 3, 4), ignored=(255,))
 
 
-def test_that_two_values_are_background_and_foreground(tmp_path: Path) -> None:
+def test_two_values_are_background_and_foreground(tmp_path: Path) -> None:
     meaning = learn_meaning(str(tmp_path), written(tmp_path, np.array([[0, 255]], np.uint8)), [])
     assert (meaning.classes, meaning.code) == (("background", "foreground"), MaskCode((0, 255)))
 
 
-def test_that_names_come_from_the_files_beside_the_masks(tmp_path: Path) -> None:
+def test_class_names_come_from_companion_files(tmp_path: Path) -> None:
     masks = written(tmp_path, np.array([[0, 1]], np.uint8))
     (tmp_path / "classes.txt").write_text("sky\nroad\ncar\n")
     assert learn_meaning(str(tmp_path), masks, []).classes == ("sky", "road", "car")
@@ -88,7 +88,7 @@ def test_that_names_come_from_the_files_beside_the_masks(tmp_path: Path) -> None
         ("labelmap.txt", "# label:color_rgb:parts:actions\nvoid:0,0,0::\nroad:128,0,0::\ntree:0,128,0::\n"),
     ],
 )
-def test_that_colours_have_the_names_of_a_table(tmp_path: Path, name: str, text: str) -> None:
+def test_colors_get_names_from_table(tmp_path: Path, name: str, text: str) -> None:
     masks = written(tmp_path, COLOURED)
     assert learn_meaning(str(tmp_path), masks, []).classes == ("#000000", "#008000", "#800000")
     (tmp_path / name).write_text(text)
@@ -98,12 +98,12 @@ def test_that_colours_have_the_names_of_a_table(tmp_path: Path, name: str, text:
     assert class_plane(read_values(png(COLOURED)), meaning.code).tolist() == [[0, 1], [2, 1]]
 
 
-def test_that_masks_of_many_colours_are_refused(tmp_path: Path) -> None:
+def test_masks_of_many_colors_are_refused(tmp_path: Path) -> None:
     noise = np.random.default_rng(0).integers(0, 256, (40, 40, 3), dtype=np.uint8)
     assert "as if they had been saved as JPEG" in learn_meaning(str(tmp_path), written(tmp_path, noise), []).failure
 
 
-def test_that_an_image_is_whole_in_its_square_and_its_mask_lies_on_it(tmp_path: Path) -> None:
+def test_mask_covers_image_in_its_square(tmp_path: Path) -> None:
     folder = make_masked(tmp_path, {"train": 4, "val": 2}, side=32)
     wide = np.zeros((16, 32, 3), np.uint8)
     wide[:, 16:] = 255
@@ -122,7 +122,7 @@ def test_that_an_image_is_whole_in_its_square_and_its_mask_lies_on_it(tmp_path: 
     assert (planes[:3, 4:12, 9:] == 255).all()
 
 
-def test_that_a_mask_of_another_size_or_with_a_strange_value_is_named(tmp_path: Path) -> None:
+def test_unusable_mask_is_named(tmp_path: Path) -> None:
     folder = make_masked(tmp_path, {"train": 4, "val": 2}, side=32)
     splits = open_splits(str(folder), val_fraction=0.2, seed=0, kinds=("masks",))
     assert isinstance(splits.train, MaskedImages)

@@ -23,7 +23,7 @@ def outline(content: object) -> Outline:
     return read_outline(json.dumps(content).encode())
 
 
-def test_that_runs_packed_and_plain_give_the_pixels_that_coco_packed() -> None:
+def test_packed_and_plain_runs_match_coco() -> None:
     generator = np.random.default_rng(0)
     for _ in range(40):
         height, width = generator.integers(1, 50, 2).tolist()
@@ -36,13 +36,13 @@ def test_that_runs_packed_and_plain_give_the_pixels_that_coco_packed() -> None:
         assert (whole(plain.window(height, width), height, width) == pixels).all()
 
 
-def test_that_long_runs_are_unpacked() -> None:
+def test_long_runs_are_unpacked() -> None:
     packed = reference.encode(np.asfortranarray(np.pad(np.ones((3, 700), np.uint8), ((1500, 200), (90, 10)))))
     found = outline({"size": [1703, 800], "counts": packed["counts"].decode()})
     assert found.edges() == (90, 1500, 790, 1503)
 
 
-def test_that_polygons_hold_the_pixels_whose_middles_are_within() -> None:
+def test_polygons_contain_pixel_centers() -> None:
     triangle = np.array([[1.0, 1.0], [9.0, 1.0], [1.0, 9.0]])
     y, x = np.mgrid[:10, :10] + 0.5
     assert (whole(fill(triangle, 10, 10), 10, 10) == ((x > 1) & (y > 1) & (x + y < 10))).all()
@@ -50,7 +50,7 @@ def test_that_polygons_hold_the_pixels_whose_middles_are_within() -> None:
     assert not whole(fill(star, 10, 10), 10, 10)[5, 5], "its middle is out of it by the even-odd rule"
 
 
-def test_that_polygons_differ_from_cocos_at_their_edges_alone() -> None:
+def test_polygons_match_coco_except_at_edges() -> None:
     generator = np.random.default_rng(1)
     for _ in range(40):
         angles = np.sort(generator.random(9)) * 2 * np.pi
@@ -62,7 +62,7 @@ def test_that_polygons_differ_from_cocos_at_their_edges_alone() -> None:
         assert (ours ^ theirs).sum() <= around.sum() / 4
 
 
-def test_that_a_thing_in_several_parts_is_all_of_them() -> None:
+def test_outline_of_several_polygons_is_their_union() -> None:
     two = outline([[1, 1, 4, 1, 4, 3, 1, 3], [6, 5, 8, 5, 8, 9, 6, 9]])
     window = two.window(10, 12)
     assert window is not None
@@ -70,7 +70,7 @@ def test_that_a_thing_in_several_parts_is_all_of_them() -> None:
     assert two.edges() == (1, 1, 8, 9)
 
 
-def test_that_what_lies_outside_or_between_middles_has_no_pixels() -> None:
+def test_outline_between_pixel_centers_is_empty() -> None:
     assert outline([[20, 20, 30, 20, 30, 30]]).window(10, 10) is None
     assert outline([[1.6, 1.6, 2.4, 1.6, 2.4, 2.4]]).window(10, 10) is None
     assert whole(outline([[-5, -5, 3, -5, 3, 2, -5, 2]]).window(10, 10), 10, 10).sum() == 6
@@ -87,11 +87,11 @@ def test_that_what_lies_outside_or_between_middles_has_no_pixels() -> None:
         ("circle", "not in COCO's format"),
     ],
 )
-def test_that_an_outline_that_is_none_says_why(content: object, reason: str) -> None:
+def test_invalid_outline_has_reason(content: object, reason: str) -> None:
     with pytest.raises(OutlineError, match=reason):
         outline(content)
 
 
-def test_that_runs_of_an_image_of_another_size_are_refused() -> None:
+def test_runs_of_another_size_are_refused() -> None:
     with pytest.raises(OutlineError, match="4 x 2 pixels, the image has 2 x 4"):
         outline({"size": [2, 4], "counts": [3, 5]}).window(4, 2)

@@ -39,9 +39,7 @@ def learnt(folder: Path, files: list[str]) -> Bands:
 
 @pytest.mark.parametrize("kind", ["uint16", "int16", "float32", "float64"])
 @pytest.mark.parametrize("how", [{}, {"compression": "lzw", "predictor": True}, {"planarconfig": "separate"}])
-def test_that_each_band_is_stretched_over_its_range_in_all_files(
-    tmp_path: Path, kind: str, how: dict[str, Any]
-) -> None:
+def test_bands_are_stretched_over_their_range(tmp_path: Path, kind: str, how: dict[str, Any]) -> None:
     scenes = [scene(seed, 5, kind) for seed in range(4)]
     files = []
     for number, values in enumerate(scenes):
@@ -60,7 +58,7 @@ def test_that_each_band_is_stretched_over_its_range_in_all_files(
     assert bands.std == pytest.approx(channels.std((0, 1)), abs=0.01)
 
 
-def test_that_bands_of_8_bits_stay_as_they_are_and_images_for_people_are_left_to_pillow(tmp_path: Path) -> None:
+def test_8_bit_bands_and_ordinary_images_stay_unchanged(tmp_path: Path) -> None:
     four = np.random.default_rng(0).integers(0, 256, (SIDE, SIDE, 4), np.uint8)
     path = save(tmp_path / "bands/nir.tif", four, photometric="rgb", extrasamples=["unassalpha"])
     bands = learnt(tmp_path, [path])
@@ -78,14 +76,14 @@ def test_that_bands_of_8_bits_stay_as_they_are_and_images_for_people_are_left_to
     assert learnt(tmp_path, [path]).count == 3
 
 
-def test_that_a_stack_of_pages_is_bands_where_the_file_says_that_they_belong_together(tmp_path: Path) -> None:
+def test_stack_of_pages_becomes_bands(tmp_path: Path) -> None:
     values = scene(0, 6).transpose(2, 0, 1)
     tifffile.imwrite(tmp_path / "stack.tif", values, photometric="minisblack")
     bands = learnt(tmp_path, [str(tmp_path / "stack.tif")])
     assert read_bands((tmp_path / "stack.tif").read_bytes(), bands).shape == (SIDE, SIDE, 6)
 
 
-def test_that_no_data_and_what_is_no_number_count_nowhere_and_become_0(tmp_path: Path) -> None:
+def test_missing_data_and_nan_become_0(tmp_path: Path) -> None:
     values = scene(0, 2, "float32") + 100
     values[:8] = -9999
     values[8, 0] = np.nan
@@ -98,7 +96,7 @@ def test_that_no_data_and_what_is_no_number_count_nowhere_and_become_0(tmp_path:
     assert levels[9:].any()
 
 
-def test_that_arcgis_statistics_are_taken_where_they_lie_beside_the_chips(tmp_path: Path) -> None:
+def test_arcgis_statistics_are_used(tmp_path: Path) -> None:
     files = [save(tmp_path / f"images/{number}.tif", scene(number, 4)) for number in range(2)]
     told = [{"Min": 0, "Max": 60000, "Mean": 1000.0 * band, "StdDev": 100.0} for band in range(1, 5)]
     (tmp_path / "esri_model_definition.emd").write_text(json.dumps({"AllTilesStats": told}))
@@ -112,7 +110,7 @@ def test_that_arcgis_statistics_are_taken_where_they_lie_beside_the_chips(tmp_pa
     assert learnt(tmp_path, files) == bands
 
 
-def test_that_a_file_of_other_bands_than_most_is_refused_with_the_reason(tmp_path: Path) -> None:
+def test_file_with_other_bands_is_refused(tmp_path: Path) -> None:
     files = [save(tmp_path / f"{number}.tif", scene(number, 4)) for number in range(3)]
     odd = save(tmp_path / "odd.tif", scene(9, 2))
     bands = learnt(tmp_path, [*files, odd])
@@ -121,7 +119,7 @@ def test_that_a_file_of_other_bands_than_most_is_refused_with_the_reason(tmp_pat
         read_bands(Path(odd).read_bytes(), bands)
 
 
-def test_that_what_people_are_shown_is_stretched_to_its_own_range(tmp_path: Path) -> None:
+def test_displayed_image_is_stretched_to_its_range(tmp_path: Path) -> None:
     with open_to_show(save(tmp_path / "dark.tif", scene(0, 7, top=50))) as image:
         assert (image.size, image.mode) == ((SIDE, SIDE), "RGB")
         assert np.asarray(image).max() == 255

@@ -12,7 +12,7 @@ import tifffile
 from PIL import Image
 
 from engine.data.datasets.open_splits import open_splits
-from engine.data.decoding.images import decode, decode_stretched, decode_whole
+from engine.data.decoding.images import decode, decode_letterboxed, decode_stretched
 from engine.data.decoding.pixels import decode_pixels, read_to_show
 from engine.data.decoding.tiff import learn_bands
 from engine.data.decoding.tiff_rows import open_rows
@@ -77,7 +77,7 @@ def test_every_decoder_composes_alike(tmp_path: Path) -> None:
     expected = decode_pixels(content, 3).transpose(2, 0, 1)
     np.testing.assert_array_equal(decode(content, SIDE, 3), expected)
     np.testing.assert_array_equal(decode_stretched(content, SIDE, 3)[0], expected)
-    np.testing.assert_array_equal(decode_whole(content, 3, SIDE)[0], expected)
+    np.testing.assert_array_equal(decode_letterboxed(content, 3, SIDE)[0], expected)
     path = tmp_path / "set/a/0.png"
     path.parent.mkdir(parents=True)
     path.write_bytes(content)

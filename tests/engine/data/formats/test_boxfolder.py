@@ -48,7 +48,7 @@ def told(recognised: RecognizedDataset) -> str:
 
 
 @pytest.mark.parametrize("write", BY_SPLIT.values(), ids=BY_SPLIT.keys())
-def test_that_the_same_boxes_are_read_from_all_ways_of_writing_them_down(tmp_path: Path, write: Write) -> None:
+def test_all_box_formats_give_same_boxes(tmp_path: Path, write: Write) -> None:
     recognised = found(write(tmp_path, SPLITS))
     assert (recognised.kind, recognised.classes, recognised.problems) == ("boxes", ("cat", "dog"), ())
     assert rows(recognised, recognised.train) == drawn_rows(SPLITS["train"])
@@ -58,7 +58,7 @@ def test_that_the_same_boxes_are_read_from_all_ways_of_writing_them_down(tmp_pat
 
 
 @pytest.mark.parametrize("write", [boxed.arcgis_voc, boxed.arcgis_kitti])
-def test_that_classes_of_arcgis_have_the_names_and_the_order_of_its_definition(tmp_path: Path, write: Write) -> None:
+def test_arcgis_classes_follow_definition(tmp_path: Path, write: Write) -> None:
     images = {f"{number:09d}": TWO if number % 2 else ONE for number in range(8)}
     recognised = found(write(tmp_path, images))  # type: ignore[arg-type]
     assert (recognised.classes, recognised.problems) == (("cat", "dog"), ())
@@ -80,9 +80,7 @@ def test_coco_crowds_are_kept_to_be_ignored(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("json_at", "image", "file_name"), boxed.COCO_PLACES)
-def test_that_one_coco_file_is_divided_wherever_its_images_are(
-    tmp_path: Path, json_at: str, image: str, file_name: str
-) -> None:
+def test_single_coco_file_is_divided(tmp_path: Path, json_at: str, image: str, file_name: str) -> None:
     images = {f"{number}": TWO for number in range(8)}
     for stem, drawn in images.items():
         draw(tmp_path / image.format(stem), drawn)
@@ -93,16 +91,14 @@ def test_that_one_coco_file_is_divided_wherever_its_images_are(
     assert train | val == drawn_rows(images)
 
 
-def test_that_only_the_largest_boxes_of_a_crowded_image_are_used(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_crowded_image_keeps_largest_boxes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("engine.data.formats.shared.boxes.MAX_BOXES", 1)
     recognised = found(boxed.yolo(tmp_path, SPLITS))
     assert rows(recognised, recognised.train)["a"] == [("dog", (8.0, 4.0, 40.0, 28.0), False)]
     assert "with more than 1 boxes" in told(recognised)
 
 
-def test_that_an_image_of_unknown_size_and_content_keeps_its_place_without_boxes(tmp_path: Path) -> None:
+def test_image_of_unknown_size_has_no_boxes(tmp_path: Path) -> None:
     root = boxed.kitti(tmp_path, SPLITS)
     (root / "training/image_2/b.png").write_bytes(b"no image")
     recognised = found(root)
@@ -115,7 +111,7 @@ def test_arcgis_classes_beyond_measure_are_not_used(tmp_path: Path) -> None:
     assert found(root).classes == ("2", "5")
 
 
-def test_that_a_folder_of_boxes_is_taken_for_no_other_kind_and_the_other_way_round(tmp_path: Path) -> None:
+def test_box_folder_is_no_other_kind(tmp_path: Path) -> None:
     boxes = boxed.yolo_roboflow(tmp_path / "boxes", SPLITS)
     (problem,) = found(boxes, "classes").problems
     assert "holds images with boxes (YOLO text files" in problem.message

@@ -50,7 +50,7 @@ def samples(split: Any) -> int:
 
 @pytest.mark.parametrize("kind", list(MAKERS))
 @pytest.mark.parametrize("val_fraction", [0.2, 0.0])
-def test_that_a_folder_gives_its_test_split(kind: str, val_fraction: float, tmp_path: Path) -> None:
+def test_folder_gives_test_split(kind: str, val_fraction: float, tmp_path: Path) -> None:
     name, make = MAKERS[kind]
     folder = make(tmp_path / "folder")
     found = recognize(str(folder), val_fraction=val_fraction, seed=0, kinds=(name,))
@@ -64,7 +64,7 @@ def test_that_a_folder_gives_its_test_split(kind: str, val_fraction: float, tmp_
     assert opened.test is not opened.val
 
 
-def test_that_test_images_that_serve_for_validation_are_one_split(tmp_path: Path) -> None:
+def test_test_split_may_serve_as_validation(tmp_path: Path) -> None:
     folder = make_colours(tmp_path / "folder", {"train": 2, "test": 1})
     for_training = recognize(str(folder), val_fraction=0.2, seed=0)
     assert for_training.val is for_training.test
@@ -73,7 +73,7 @@ def test_that_test_images_that_serve_for_validation_are_one_split(tmp_path: Path
 
 
 @pytest.mark.parametrize("kind", list(MAKERS))
-def test_that_a_folder_that_has_only_a_test_split_can_be_opened(kind: str, tmp_path: Path) -> None:
+def test_folder_with_only_test_split_opens(kind: str, tmp_path: Path) -> None:
     name, _ = MAKERS[kind]
     counts = {"test": 4}
     only: dict[str, Callable[[Path], Any]] = {
@@ -95,7 +95,7 @@ def test_that_a_folder_that_has_only_a_test_split_can_be_opened(kind: str, tmp_p
     open_recognized(found, str(folder))
 
 
-def test_that_boxes_and_outlines_are_mapped_by_name_and_unknown_ones_left_out(tmp_path: Path) -> None:
+def test_boxes_and_outlines_are_mapped_by_class_name(tmp_path: Path) -> None:
     boxes = recognize(str(voc(tmp_path / "boxes", BOXED)), val_fraction=0.0, seed=0, kinds=("boxes",))
     assert boxes.classes == ("cat", "dog")
     mapped, mapping = map_classes(boxes, ("bird", "dog"))
@@ -117,7 +117,7 @@ def test_that_boxes_and_outlines_are_mapped_by_name_and_unknown_ones_left_out(tm
     assert [source.labels() for source in split.sources] == wanted
 
 
-def test_that_labels_masks_and_points_are_mapped_by_name(tmp_path: Path) -> None:
+def test_labels_masks_and_points_are_mapped_by_class_name(tmp_path: Path) -> None:
     labelled = recognize(str(make_labelled(tmp_path / "labelled", COUNTS)), val_fraction=0.0, seed=0, kinds=("labels",))
     mapped, mapping = map_classes(labelled, ("blue", "grey", "red"))
     before: Any = labelled.test

@@ -22,7 +22,7 @@ def names(samples: object) -> list[str]:
 
 @pytest.mark.parametrize("divided", [True, False])
 @pytest.mark.parametrize("task", ["classification", "multilabel"])
-def test_that_every_training_image_is_held_out_once(task: str, divided: bool, tmp_path: Path) -> None:
+def test_folds_hold_out_every_image_once(task: str, divided: bool, tmp_path: Path) -> None:
     make = make_colours if task == "classification" else make_labelled
     folder = make(tmp_path, {"train": 11, "val": 4} if divided else {"train": 11})
     folder = folder if divided else folder / "train"
@@ -41,7 +41,7 @@ def test_that_every_training_image_is_held_out_once(task: str, divided: bool, tm
     assert sorted(held_out) == sorted(every)
 
 
-def test_that_what_cannot_be_divided_says_so(tmp_path: Path) -> None:
+def test_undividable_dataset_is_reported(tmp_path: Path) -> None:
     lined = make_lined(tmp_path, {"train": 3, "val": 2})
     with pytest.raises(DatasetError, match="has no fold"):
         open_splits(str(lined), val_fraction=0.2, seed=0, kinds=("masks",), fold="1/3")

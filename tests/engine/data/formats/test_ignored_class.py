@@ -22,7 +22,7 @@ def look(folder: Path, ignored: int | None, *formats: str) -> DatasetReport:
     )
 
 
-def test_that_the_class_of_the_value_is_gone_from_what_is_found(tmp_path: Path) -> None:
+def test_ignored_value_removes_its_class(tmp_path: Path) -> None:
     folder = make_masked(tmp_path, {"train": 4, "val": 2})
     assert look(folder, None, "masks").classes == ("class 0", "class 1", "class 2")
     report = look(folder, 0, "masks")
@@ -31,7 +31,7 @@ def test_that_the_class_of_the_value_is_gone_from_what_is_found(tmp_path: Path) 
     assert sum(report.splits[0].shares.values()) == pytest.approx(1)
 
 
-def test_that_two_classes_are_to_be_left(tmp_path: Path) -> None:
+def test_ignoring_must_leave_two_classes(tmp_path: Path) -> None:
     for kind in ("images", "masks"):
         (tmp_path / kind).mkdir()
         for number in range(4):
@@ -41,7 +41,7 @@ def test_that_two_classes_are_to_be_left(tmp_path: Path) -> None:
     assert "Without the mask value 255, there are no two classes left to distinguish" in problem.message
 
 
-def test_that_the_inspector_is_told_all_that_its_findings_depend_on() -> None:
+def test_inspector_receives_ignored_value() -> None:
     catalogue = load_catalogue()
     job = Job.from_fields(task="segmentation", val_fraction=0.3, seed=4, ignore_value=9)
     assert inspector_options(job, catalogue) == [

@@ -56,21 +56,21 @@ def masked(root: Path) -> Path:
     return root
 
 
-def test_that_outlines_of_coco_are_read_with_their_classes(tmp_path: Path) -> None:
+def test_coco_outlines_have_classes(tmp_path: Path) -> None:
     recognised = found(boxed.coco(tmp_path, SPLITS))
     assert (recognised.kind, recognised.classes, recognised.problems) == ("instances", ("cat", "dog"), ())
     assert things(recognised, recognised.train) == drawn_things(SPLITS["train"])
     assert things(recognised, recognised.val) == drawn_things(SPLITS["val"])
 
 
-def test_that_things_are_told_apart_by_their_number_in_a_mask(tmp_path: Path) -> None:
+def test_mask_numbers_separate_objects(tmp_path: Path) -> None:
     recognised = found(masked(tmp_path))
     assert (recognised.classes, recognised.problems) == (("object",), ())
     assert things(recognised, recognised.train) == drawn_things(SPLITS["train"], "object")
     assert things(recognised, recognised.val) == drawn_things(SPLITS["val"], "object")
 
 
-def test_that_rcnn_masks_of_arcgis_have_a_folder_for_each_class(tmp_path: Path) -> None:
+def test_arcgis_rcnn_masks_have_folder_per_class(tmp_path: Path) -> None:
     images = {f"{number:09d}": TWO if number % 2 else ONE for number in range(7)} | {"empty": NONE}
     recognised = found(boxed.arcgis_rcnn(tmp_path, images))
     assert (recognised.classes, recognised.problems) == (("cat", "dog"), ())
@@ -79,7 +79,7 @@ def test_that_rcnn_masks_of_arcgis_have_a_folder_for_each_class(tmp_path: Path) 
     assert train | val == drawn_things(images)
 
 
-def test_that_vocs_objects_are_of_the_class_that_its_other_masks_have_there(tmp_path: Path) -> None:
+def test_voc_objects_get_class_from_class_masks(tmp_path: Path) -> None:
     for split, images in SPLITS.items():
         for stem, drawn in images.items():
             draw(tmp_path / f"JPEGImages/{stem}.png", drawn)
@@ -101,7 +101,7 @@ def test_that_vocs_objects_are_of_the_class_that_its_other_masks_have_there(tmp_
     assert things(recognised, recognised.val) == drawn_things(SPLITS["val"])
 
 
-def test_that_colours_and_numbers_beyond_a_byte_tell_things_apart_too(tmp_path: Path) -> None:
+def test_colors_and_large_numbers_separate_objects(tmp_path: Path) -> None:
     root = masked(tmp_path)
     colours = np.zeros((60, 80, 3), np.uint8)
     for (left, top, right, bottom, _), colour in zip(TWO.rectangles, ((9, 0, 200), (200, 1, 9)), strict=True):
@@ -114,7 +114,7 @@ def test_that_colours_and_numbers_beyond_a_byte_tell_things_apart_too(tmp_path: 
     assert things(recognised, recognised.train) == drawn_things(SPLITS["train"], "object")
 
 
-def test_that_masks_that_seem_to_tell_classes_are_asked_about(tmp_path: Path) -> None:
+def test_ambiguous_object_masks_need_a_choice(tmp_path: Path) -> None:
     for stem in "abcd":
         draw(tmp_path / f"images/{stem}.png", ONE)
         numbered(tmp_path / f"masks/{stem}.png", ONE)
@@ -124,7 +124,7 @@ def test_that_masks_that_seem_to_tell_classes_are_asked_about(tmp_path: Path) ->
     assert found(tmp_path, "masks").problems == ()
 
 
-def test_that_a_folder_for_several_tasks_names_them_all(tmp_path: Path) -> None:
+def test_folder_for_several_tasks_names_them(tmp_path: Path) -> None:
     (problem,) = found(boxed.coco(tmp_path, SPLITS), "masks").problems
     assert "holds images with outlined objects" in problem.message
     assert "Object detection" in problem.remedy
@@ -134,14 +134,14 @@ def test_that_a_folder_for_several_tasks_names_them_all(tmp_path: Path) -> None:
     assert "not images with outlined objects" in problem.message
 
 
-def test_that_small_things_are_painted_over_larger_ones() -> None:
+def test_small_objects_are_painted_last() -> None:
     small, large = (Window(4, 4, np.ones((2, 2), bool)), Window(0, 0, np.ones((8, 8), bool)))
     numbers, classes = paint([Instance(small, 3), Instance(large, 1)], 10, 10)
     assert (numbers[5, 5], numbers[0, 0], numbers[9, 9]) == (2, 1, 0)
     assert (classes[5, 5], classes[0, 0], classes[9, 9]) == (3, 1, NO_CLASS)
 
 
-def test_that_a_crowd_has_a_number_and_no_class(tmp_path: Path) -> None:
+def test_crowd_has_number_without_class(tmp_path: Path) -> None:
     root = boxed.coco(tmp_path, SPLITS)
     content = boxed.coco_json(SPLITS["train"])
     content["annotations"][0]["iscrowd"] = 1
@@ -157,7 +157,7 @@ def test_that_a_crowd_has_a_number_and_no_class(tmp_path: Path) -> None:
     }
 
 
-def test_that_a_mask_or_outlines_of_another_size_than_the_image_are_refused(tmp_path: Path) -> None:
+def test_objects_of_another_size_are_refused(tmp_path: Path) -> None:
     split = found(masked(tmp_path / "masks")).train
     assert isinstance(split, InstanceSplit)
     with pytest.raises(Unfit, match="a different size \\(80 x 60 pixels, the image has 60 x 80\\)"):
@@ -168,7 +168,7 @@ def test_that_a_mask_or_outlines_of_another_size_than_the_image_are_refused(tmp_
         split.sources[0].instances(80, 60)
 
 
-def test_that_what_is_kept_of_images_is_another_once_their_outlines_change(tmp_path: Path) -> None:
+def test_changed_outlines_change_cache_key(tmp_path: Path) -> None:
     root = boxed.coco(tmp_path / "coco", SPLITS)
 
     def state() -> str:

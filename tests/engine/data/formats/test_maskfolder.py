@@ -44,7 +44,7 @@ def names(recognised: RecognizedDataset) -> tuple[list[str], list[str]]:
         ("{split}2017/{name}.jpg", "{split}2017_masks/{name}.png"),
     ],
 )
-def test_that_splits_are_found_in_all_spellings(tmp_path: Path, image: str, mask: str) -> None:
+def test_mask_splits_are_found_in_all_spellings(tmp_path: Path, image: str, mask: str) -> None:
     for split, stems in (("train", "abc"), ("val", "de")):
         for name in stems:
             pair(tmp_path / image.format(split=split, name=name), tmp_path / mask.format(split=split, name=name))
@@ -55,7 +55,7 @@ def test_that_splits_are_found_in_all_spellings(tmp_path: Path, image: str, mask
     assert [Path(name).stem for name in val] == ["d", "e"]
 
 
-def test_that_validation_is_drawn_where_there_is_no_split(tmp_path: Path) -> None:
+def test_validation_is_drawn_without_split(tmp_path: Path) -> None:
     for number in range(8):
         pair(tmp_path / f"images/{number}.jpg", tmp_path / f"masks/{number}.png")
     recognised = found(tmp_path)
@@ -67,7 +67,7 @@ def test_that_validation_is_drawn_where_there_is_no_split(tmp_path: Path) -> Non
     assert names(found(tmp_path)) == (train, val)
 
 
-def test_that_vocs_lists_say_which_images_belong_to_a_split(tmp_path: Path) -> None:
+def test_voc_lists_define_splits(tmp_path: Path) -> None:
     for name in "abcd":
         pair(tmp_path / f"JPEGImages/{name}.jpg", tmp_path / f"SegmentationClass/{name}.png")
     Image.new("RGB", (8, 8)).save(tmp_path / "JPEGImages/unlabelled.jpg")
@@ -80,7 +80,7 @@ def test_that_vocs_lists_say_which_images_belong_to_a_split(tmp_path: Path) -> N
     assert recognised.problems == ()
 
 
-def test_that_what_has_no_counterpart_is_told_and_left_out(tmp_path: Path) -> None:
+def test_unpaired_files_are_reported(tmp_path: Path) -> None:
     for number in range(4):
         pair(tmp_path / f"images/{number}.jpg", tmp_path / f"masks/{number}.png")
     Image.new("RGB", (8, 8)).save(tmp_path / "images/lonely.jpg")
@@ -91,7 +91,7 @@ def test_that_what_has_no_counterpart_is_told_and_left_out(tmp_path: Path) -> No
     assert "without an image: spare.png" in told
 
 
-def test_that_where_there_is_nothing_to_train_on_that_alone_is_told(tmp_path: Path) -> None:
+def test_missing_training_data_is_the_only_problem(tmp_path: Path) -> None:
     for number in range(4):
         pair(tmp_path / f"images/test/{number}.jpg", tmp_path / f"masks/test/{number}.png")
     recognised = found(tmp_path)
@@ -100,7 +100,7 @@ def test_that_where_there_is_nothing_to_train_on_that_alone_is_told(tmp_path: Pa
     assert "none for training" in problem.message
 
 
-def test_that_of_several_folders_that_may_hold_masks_the_first_that_does_is_taken(tmp_path: Path) -> None:
+def test_first_folder_with_masks_is_used(tmp_path: Path) -> None:
     for number in range(4):
         pair(tmp_path / f"images/{number}.jpg", tmp_path / f"gt/{number}.png")
     (tmp_path / "masks").mkdir()
@@ -110,7 +110,7 @@ def test_that_of_several_folders_that_may_hold_masks_the_first_that_does_is_take
     assert len(train) + len(val) == 4
 
 
-def test_that_a_folder_of_another_kind_names_the_task_that_it_is_for(tmp_path: Path) -> None:
+def test_folder_of_another_kind_names_its_task(tmp_path: Path) -> None:
     for number in range(4):
         pair(tmp_path / f"masked/images/{number}.jpg", tmp_path / f"masked/masks/{number}.png")
         pair(tmp_path / f"classes/cat/{number}.jpg", tmp_path / f"classes/dog/{number}.png")

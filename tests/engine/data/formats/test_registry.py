@@ -47,7 +47,7 @@ def message(found: RecognizedDataset) -> str:
 
 @pytest.mark.parametrize("train", ["train", "training", "trainset", "Train", "TRAINING"])
 @pytest.mark.parametrize("val", ["val", "valid", "validation", "valset", "validset", "Valid"])
-def test_that_every_spelling_of_the_splits_is_recognised(tree: Tree, train: str, val: str) -> None:
+def test_split_names_are_recognized(tree: Tree, train: str, val: str) -> None:
     found = look(tree(f"{train}/cat", f"{train}/dog", f"{val}/cat", f"{val}/dog"))
     assert found.problems == ()
     assert found.classes == ("cat", "dog")
@@ -56,20 +56,20 @@ def test_that_every_spelling_of_the_splits_is_recognised(tree: Tree, train: str,
 
 
 @pytest.mark.parametrize("test", ["test", "testing", "Testset"])
-def test_that_test_serves_as_validation_where_there_is_none_and_a_warning_says_so(tree: Tree, test: str) -> None:
+def test_test_split_serves_as_validation_with_warning(tree: Tree, test: str) -> None:
     found = look(tree("train/cat", "train/dog", f"{test}/cat", f"{test}/dog"))
     assert not errors(found.problems)
     assert "the test images serve as one" in found.problems[0].message
     assert all(f"/{test}/" in path for path in files(found.val))
 
 
-def test_that_validation_is_preferred_to_test(tree: Tree) -> None:
+def test_validation_is_preferred_to_test(tree: Tree) -> None:
     found = look(tree(*(f"{split}/{name}" for split in ("train", "val", "test") for name in ("cat", "dog"))))
     assert found.problems == ()
     assert all("/val/" in path for path in files(found.val))
 
 
-def test_that_a_train_folder_alone_is_divided(tree: Tree) -> None:
+def test_single_train_folder_is_divided(tree: Tree) -> None:
     found = look(tree("train/cat", "train/dog", count=8))
     assert found.problems == ()
     assert (len(files(found.train)), len(files(found.val))) == (12, 4)
@@ -77,7 +77,7 @@ def test_that_a_train_folder_alone_is_divided(tree: Tree) -> None:
     assert found.val.is_drawn
 
 
-def test_that_a_folder_of_classes_is_divided_class_by_class(tree: Tree) -> None:
+def test_class_folders_are_divided_by_class(tree: Tree) -> None:
     root = tree("cat", "dog", count=8)
     found = look(root)
     assert found.classes == ("cat", "dog")
@@ -88,13 +88,13 @@ def test_that_a_folder_of_classes_is_divided_class_by_class(tree: Tree) -> None:
     assert files(look(root, seed=1).val) != files(found.val)
 
 
-def test_that_a_class_may_be_called_train(tree: Tree) -> None:
+def test_class_may_be_named_train(tree: Tree) -> None:
     found = look(tree("bus", "car", "train"))
     assert found.problems == ()
     assert found.classes == ("bus", "car", "train")
 
 
-def test_that_files_beside_the_splits_do_not_confuse(tree: Tree) -> None:
+def test_files_next_to_splits_are_ignored(tree: Tree) -> None:
     root = tree("train/cat", "train/dog", "val/cat", "val/dog")
     (root / "LICENSE.txt").write_text("free")
     (root / "SOURCE.md").write_text("here")
@@ -104,7 +104,7 @@ def test_that_files_beside_the_splits_do_not_confuse(tree: Tree) -> None:
     assert look(root).problems == ()
 
 
-def test_that_clutter_and_hidden_files_are_passed_over_and_other_files_are_strays(tree: Tree) -> None:
+def test_hidden_files_are_ignored_and_others_are_strays(tree: Tree) -> None:
     root = tree("train/cat", "train/dog", "val/cat", "val/dog")
     for name in ("Thumbs.db", ".DS_Store", "._0.png", "desktop.ini"):
         (root / "train/cat" / name).write_text("x")
@@ -115,14 +115,14 @@ def test_that_clutter_and_hidden_files_are_passed_over_and_other_files_are_stray
     assert [Path(path).name for path in found.train.strays] == ["notes.txt"]
 
 
-def test_that_the_classes_are_in_the_order_of_torchvision(tree: Tree) -> None:
+def test_classes_are_ordered_as_in_torchvision(tree: Tree) -> None:
     from torchvision.datasets import ImageFolder
 
     root = tree("b", "B", "a", "10", "9", "Z")
     assert list(look(root).classes) == ImageFolder(str(root)).classes
 
 
-def test_that_the_files_are_those_of_torchvision(tree: Tree) -> None:
+def test_files_match_torchvision(tree: Tree) -> None:
     from torchvision.datasets import ImageFolder
 
     root = tree("train/cat", "train/cat/deeper", "train/dog", "val/cat", "val/dog")
@@ -132,7 +132,7 @@ def test_that_the_files_are_those_of_torchvision(tree: Tree) -> None:
     assert list(zip(found.train.files, found.train.labels.tolist(), strict=True)) == theirs
 
 
-def test_that_names_that_are_not_utf8_are_kept_and_shown(tree: Tree) -> None:
+def test_names_that_are_not_utf8_are_supported(tree: Tree) -> None:
     root = tree("train/cat", "train/dog", "val/cat", "val/dog")
     odd = os.fsencode(root / "train/cat") + b"/caf\xe9.png"
     shutil.copyfile(os.fsencode(root / "train/cat/0.png"), odd)
@@ -141,7 +141,7 @@ def test_that_names_that_are_not_utf8_are_kept_and_shown(tree: Tree) -> None:
     assert printable(os.fsdecode(odd)).endswith("caf\\xe9.png")
 
 
-def test_that_links_are_followed_but_never_in_a_circle(tree: Tree) -> None:
+def test_links_are_followed_without_cycles(tree: Tree) -> None:
     root = tree("elsewhere/cat", "train/dog", "val/cat", "val/dog")
     (root / "train/cat").symlink_to(root / "elsewhere/cat")
     (root / "train/dog/round").symlink_to(root / "train/dog")
@@ -152,31 +152,31 @@ def test_that_links_are_followed_but_never_in_a_circle(tree: Tree) -> None:
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no named pipes here")
-def test_that_a_pipe_named_like_an_image_is_listed_without_being_opened(tree: Tree) -> None:
+def test_pipe_named_like_image_is_not_opened(tree: Tree) -> None:
     root = tree("cat", "dog")
     os.mkfifo(root / "cat/pipe.png")
     assert any(path.endswith("pipe.png") for path in files(look(root).train) + files(look(root).val))
 
 
-def test_that_a_missing_folder_is_said() -> None:
+def test_missing_folder_is_reported() -> None:
     assert "There is no folder /nowhere/at/all" in message(look("/nowhere/at/all"))
 
 
-def test_that_a_file_is_no_folder(tmp_path: Path) -> None:
+def test_file_instead_of_folder_is_reported(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
     assert "is a file, not a folder" in message(look(tmp_path / "file"))
 
 
-def test_that_an_empty_folder_is_said(tmp_path: Path) -> None:
+def test_empty_folder_is_reported(tmp_path: Path) -> None:
     assert "is empty" in message(look(tmp_path))
 
 
-def test_that_images_without_class_folders_are_said(tmp_path: Path) -> None:
+def test_images_without_class_folders_are_reported(tmp_path: Path) -> None:
     image(tmp_path / "set/a.png")
     assert "it has 1 .png file and no folders" in message(look(tmp_path / "set"))
 
 
-def test_that_folders_without_images_are_said(tmp_path: Path) -> None:
+def test_folders_without_images_are_reported(tmp_path: Path) -> None:
     for name in ("cat", "dog"):
         (tmp_path / "set" / name).mkdir(parents=True)
         (tmp_path / "set" / name / "list.txt").write_text("x")
@@ -184,24 +184,24 @@ def test_that_folders_without_images_are_said(tmp_path: Path) -> None:
     assert "does not hold images by class; it has 2 folders" in message(found)
 
 
-def test_that_one_class_only_is_said(tree: Tree) -> None:
+def test_single_class_is_reported(tree: Tree) -> None:
     assert "only one class (cat)" in message(look(tree("train/cat", "val/cat")))
     assert "only one class" in message(look(tree("train/cat")))
 
 
-def test_that_the_folder_inside_a_single_folder_is_proposed(tree: Tree) -> None:
+def test_nested_folder_is_proposed(tree: Tree) -> None:
     root = tree("unpacked/train/cat", "unpacked/train/dog")
     (root / "unpacked/val/cat").mkdir(parents=True)
     assert f"Choose {root / 'unpacked'} instead" in message(look(root))
 
 
-def test_that_a_class_that_training_lacks_is_an_error_that_names_it(tree: Tree) -> None:
+def test_class_missing_in_training_is_an_error(tree: Tree) -> None:
     assert "Class bird is in the validation split, but has no training images" in message(
         look(tree("train/cat", "train/dog", "val/cat", "val/dog", "val/bird"))
     )
 
 
-def test_that_a_class_that_validation_lacks_is_a_warning_that_names_it(tree: Tree) -> None:
+def test_class_missing_in_validation_is_a_warning(tree: Tree) -> None:
     found = look(tree("train/cat", "train/dog", "val/cat"))
     assert not errors(found.problems)
     assert "Class dog has no images for validation" in found.problems[0].message
@@ -215,18 +215,18 @@ def test_imagefolder_leaves_out_empty_class_folders(tree: Tree) -> None:
     assert "Folder ant in train has no images" in found.problems[0].message
 
 
-def test_that_too_few_images_to_validate_on_is_an_error(tree: Tree) -> None:
+def test_too_few_images_for_validation_is_an_error(tree: Tree) -> None:
     assert "too few samples to hold any out" in message(look(tree("cat", "dog", count=1)))
 
 
-def test_that_validation_without_training_is_an_error(tree: Tree) -> None:
+def test_validation_without_training_is_an_error(tree: Tree) -> None:
     assert "samples for validation, but none for training" in message(look(tree("val/cat", "val/dog")))
 
 
 @pytest.mark.parametrize("zipped", ["", ".gz"])
 @pytest.mark.parametrize("style", ["{0}-images-idx3-ubyte", "{0}-images.idx3-ubyte", "{0}-images-idx3-ubyte".upper()])
 @pytest.mark.parametrize("place", ["", "raw", "MNIST/raw"])
-def test_that_every_spelling_of_idx_is_recognised(tmp_path: Path, zipped: str, style: str, place: str) -> None:
+def test_idx_names_are_recognized(tmp_path: Path, zipped: str, style: str, place: str) -> None:
     for name, count in (("train", 20), ("t10k", 10)):
         images = style.format(name)
         labels = (
@@ -241,7 +241,7 @@ def test_that_every_spelling_of_idx_is_recognised(tmp_path: Path, zipped: str, s
     assert (len(found.train.labels), len(found.val.labels)) == (20, 10)
 
 
-def test_that_idx_without_validation_is_divided(digits: Path) -> None:
+def test_idx_without_validation_is_divided(digits: Path) -> None:
     for path in digits.glob("t10k*"):
         path.unlink()
     found = look(digits)
@@ -251,12 +251,12 @@ def test_that_idx_without_validation_is_divided(digits: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte"])
-def test_that_a_missing_half_of_idx_is_named(digits: Path, name: str) -> None:
+def test_missing_idx_file_is_named(digits: Path, name: str) -> None:
     (digits / name).unlink()
     assert f"Add {name}" in message(look(digits))
 
 
-def test_that_idx_classes_that_training_lacks_are_named(digits: Path) -> None:
+def test_idx_classes_missing_in_training_are_named(digits: Path) -> None:
     write_idx(digits / "t10k-labels-idx1-ubyte", np.arange(20))
     assert "Class 19 is in the validation split, but has no training images" in message(look(digits))
 
@@ -267,9 +267,7 @@ def test_that_idx_classes_that_training_lacks_are_named(digits: Path) -> None:
     fraction=st.floats(0.01, 0.99),
     seed=st.integers(0, 2**31 - 1),
 )
-def test_that_validation_is_drawn_from_every_class_that_can_spare_one(
-    counts: list[int], fraction: float, seed: int
-) -> None:
+def test_validation_is_drawn_from_every_class(counts: list[int], fraction: float, seed: int) -> None:
     labels = np.repeat(np.arange(len(counts)), counts)
     keys = [b"%d" % place for place in range(len(labels))]
     chosen = draw_validation(keys, labels, fraction, seed)
@@ -282,7 +280,7 @@ def test_that_validation_is_drawn_from_every_class_that_can_spare_one(
 
 @settings(max_examples=50)
 @given(seed=st.integers(0, 2**31 - 1), order=st.permutations(range(12)))
-def test_that_the_draw_does_not_depend_on_the_order_of_the_files(seed: int, order: list[int]) -> None:
+def test_drawn_validation_does_not_depend_on_file_order(seed: int, order: list[int]) -> None:
     keys = [b"%d" % place for place in range(12)]
     labels = np.zeros(12, np.int64)
     straight = {key for key, taken in zip(keys, draw_validation(keys, labels, 0.3, seed), strict=True) if taken}
@@ -297,9 +295,7 @@ def test_that_the_draw_does_not_depend_on_the_order_of_the_files(seed: int, orde
     fraction=st.floats(0.01, 0.99),
     seed=st.integers(0, 2**31 - 1),
 )
-def test_that_the_draw_takes_the_first_of_each_class_by_the_hash_of_seed_and_name(
-    labels: list[int], fraction: float, seed: int
-) -> None:
+def test_drawn_validation_follows_hash_of_seed_and_name(labels: list[int], fraction: float, seed: int) -> None:
     keys = [b"class/%d.png" % place for place in range(len(labels))]
     salt = seed.to_bytes(8, "little", signed=True)
     expected = set()
@@ -335,7 +331,7 @@ def drawn(split: object) -> list[object]:
 
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "files"])
-def test_that_in_every_format_the_seed_decides_what_is_kept_for_validation(tmp_path: Path, kind: str) -> None:
+def test_seed_decides_validation_in_every_format(tmp_path: Path, kind: str) -> None:
     """Programs of one's own read "files" as they like."""
     folder = MAKERS[kind](tmp_path / "data", {"train": 30})
     found = [recognize(str(folder), val_fraction=0.3, seed=seed, kinds=(kind,)) for seed in (1, 1, 2)]

@@ -38,7 +38,7 @@ def dataset(name: str) -> Path:
 
 
 @pytest.mark.parametrize("format_", ["boxes", "instances"])
-def test_that_things_and_the_images_that_show_them_are_counted(tmp_path: Path, format_: str) -> None:
+def test_objects_and_their_images_are_counted(tmp_path: Path, format_: str) -> None:
     report = look(boxed.coco(tmp_path, SPLITS), format_)
     assert (report.kind, report.classes, report.channels) == (format_, ("cat", "dog"), 3)
     train, val = report.splits
@@ -55,7 +55,7 @@ def test_that_things_and_the_images_that_show_them_are_counted(tmp_path: Path, f
     assert errors(report.problems) == []
 
 
-def test_that_examples_show_boxes_around_what_is_in_the_images(tmp_path: Path) -> None:
+def test_examples_show_boxes_around_objects(tmp_path: Path) -> None:
     one = Drawn(96, 96, (Rectangle(20, 30, 60, 70, "cat"),))
     report = look(boxed.yolo(tmp_path, {"train": {"a": one}, "val": {"b": one}}))
     (example,) = report.examples
@@ -67,7 +67,7 @@ def test_that_examples_show_boxes_around_what_is_in_the_images(tmp_path: Path) -
     assert np.abs(frame - boxed.COLOURS["cat"]).max() > 60
 
 
-def test_that_examples_show_each_thing_in_a_colour_of_its_own(tmp_path: Path) -> None:
+def test_examples_show_objects_in_different_colors(tmp_path: Path) -> None:
     pair = Drawn(60, 80, (Rectangle(5, 5, 35, 55, "cat"), Rectangle(45, 5, 75, 55, "cat")))
     report = look(boxed.coco(tmp_path, {"train": {"a": pair}, "val": {"b": pair}}), "instances")
     (example,) = report.examples
@@ -77,25 +77,25 @@ def test_that_examples_show_each_thing_in_a_colour_of_its_own(tmp_path: Path) ->
     assert np.abs(left - right).max() > 30
 
 
-def test_that_images_without_anything_are_kept_and_told(tmp_path: Path) -> None:
+def test_images_without_objects_are_reported(tmp_path: Path) -> None:
     report = look(boxed.yolo(tmp_path, {"train": {"a": TWO, "b": NONE, "c": NONE}, "val": {"d": TWO}}))
     assert report.splits[0].images == 3
     assert "2 of the 3 training images have no boxes. They are kept as background" in told(report)
 
 
-def test_that_classes_that_never_occur_are_told_for_each_split(tmp_path: Path) -> None:
+def test_missing_classes_are_reported_by_split(tmp_path: Path) -> None:
     report = look(boxed.coco(tmp_path, {"train": {"a": ONE, "b": ONE}, "val": {"c": TWO}}), "instances")
     assert "The training images have no outlined objects of dog; this is never learned." in told(report)
     assert "validation" not in told(report)
 
 
-def test_that_a_folder_in_which_nothing_is_marked_cannot_be_trained_on(tmp_path: Path) -> None:
+def test_folder_without_annotations_is_an_error(tmp_path: Path) -> None:
     root = boxed.coco(tmp_path, {"train": {"a": NONE}, "val": {"b": NONE}})
     (problem, *_) = errors(look(root).problems)
     assert "None of the training images has any boxes" in problem.message
 
 
-def test_that_images_that_cannot_be_used_are_left_out_with_the_reason(tmp_path: Path) -> None:
+def test_unusable_images_are_left_out_with_reason(tmp_path: Path) -> None:
     root = boxed.coco(tmp_path, {"train": {"a": TWO, "b": ONE, "c": TWO, "d": ONE}, "val": {"e": TWO}})
     draw(root / "train2017/a.png", TWO._replace(width=70))
     whole = (root / "train2017/b.png").read_bytes()
@@ -108,7 +108,7 @@ def test_that_images_that_cannot_be_used_are_left_out_with_the_reason(tmp_path: 
         assert "truncated or damaged" in reasons["b.png"]
 
 
-def test_that_things_too_small_to_be_found_are_told(tmp_path: Path) -> None:
+def test_too_small_objects_are_reported(tmp_path: Path) -> None:
     tiny = Drawn(400, 600, (Rectangle(5, 5, 11, 11, "cat"), Rectangle(50, 50, 56, 58, "dog")))
     report = look(boxed.yolo(tmp_path, {"train": {"a": tiny}, "val": {"b": tiny}}))
     assert "Half of the boxes are smaller than 1.1 % of their image's longer side. Choose a larger image size" in told(
@@ -116,7 +116,7 @@ def test_that_things_too_small_to_be_found_are_told(tmp_path: Path) -> None:
     )
 
 
-def test_that_regions_to_be_ignored_are_not_counted(tmp_path: Path) -> None:
+def test_ignored_regions_are_not_counted(tmp_path: Path) -> None:
     root = boxed.coco(tmp_path, SPLITS)
     content = boxed.coco_json(SPLITS["train"])
     content["annotations"][2]["iscrowd"] = 1
@@ -125,7 +125,7 @@ def test_that_regions_to_be_ignored_are_not_counted(tmp_path: Path) -> None:
     assert look(root, "instances").splits[0].objects == {"cat": 1, "dog": 1}
 
 
-def test_that_masks_with_more_things_than_a_byte_can_number_are_told_once(tmp_path: Path) -> None:
+def test_masks_with_too_many_objects_are_reported_once(tmp_path: Path) -> None:
     many = [
         Rectangle(3 * (number % 20), 3 * (number // 20), 3 * (number % 20) + 2, 3 * (number // 20) + 2, "cat")
         for number in range(300)
@@ -140,7 +140,7 @@ def test_that_masks_with_more_things_than_a_byte_can_number_are_told_once(tmp_pa
     ]
 
 
-def test_that_boxes_of_no_area_are_told_and_the_others_are_counted_by_split(tmp_path: Path) -> None:
+def test_empty_boxes_are_reported(tmp_path: Path) -> None:
     """In folders as VOC writes them, with more images than examples are shown of."""
     flat = Drawn(80, 60, (*ONE.rectangles, Rectangle(20, 20, 20, 40, "dog")))
     named = {f"{number:02}": (TWO, flat)[number % 2] for number in range(16)}
@@ -156,7 +156,7 @@ def test_that_boxes_of_no_area_are_told_and_the_others_are_counted_by_split(tmp_
     assert (splits.train.class_counts(2), splits.val.class_counts(2)) == ([16, 8], [2, 1])
 
 
-def test_that_things_in_masks_are_named_by_the_only_class_of_their_file_and_counted(tmp_path: Path) -> None:
+def test_objects_in_masks_get_only_class_of_their_file(tmp_path: Path) -> None:
     for split, images in SPLITS.items():
         for stem, drawn in images.items():
             draw(tmp_path / f"images/{split}/{stem}.png", drawn)
@@ -170,7 +170,7 @@ def test_that_things_in_masks_are_named_by_the_only_class_of_their_file_and_coun
     assert (splits.train.class_counts(1), splits.val.class_counts(1)) == ([3], [3])
 
 
-def test_that_blood_cells_are_read_but_for_two_boxes_of_no_area() -> None:
+def test_blood_cells_are_read_without_empty_boxes() -> None:
     folder = str(dataset("bccd"))
     (problem,) = recognize(folder, val_fraction=0.2, seed=0, kinds=("boxes",)).problems
     assert "2 boxes without area, in BloodImage_00343.jpg, BloodImage_00338.jpg" in problem.message
@@ -181,7 +181,7 @@ def test_that_blood_cells_are_read_but_for_two_boxes_of_no_area() -> None:
 
 
 @pytest.mark.long
-def test_that_blood_cells_are_looked_through_with_their_examples() -> None:
+def test_blood_cells_are_inspected() -> None:
     report = look(dataset("bccd"))
     assert [split.images for split in report.splits] == [205, 87]
     assert report.splits[0].objects == {"Platelets": 209, "RBC": 2381, "WBC": 214}
@@ -189,7 +189,7 @@ def test_that_blood_cells_are_looked_through_with_their_examples() -> None:
     assert len(report.examples) == 12
 
 
-def test_that_nuclei_are_told_apart_by_their_masks_and_named_by_their_file() -> None:
+def test_nuclei_are_separated_by_masks() -> None:
     splits = open_splits(str(dataset("nuclei_subset")), val_fraction=0.2, seed=0, kinds=("instances",))
     assert (splits.classes, len(splits.train), len(splits.val)) == (("nucleus",), 96, 24)
     assert splits.train.class_counts(1) == [2929]

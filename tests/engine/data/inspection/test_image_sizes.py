@@ -12,14 +12,14 @@ from engine.data.inspection.inspector import inspect
 from engine.system.paths import sample_dataset
 
 
-def test_that_a_report_tells_of_the_sizes_of_a_folders_images() -> None:
+def test_report_has_image_sizes() -> None:
     report = inspect(str(sample_dataset()), val_fraction=0.2, seed=3, progress=lambda _done, _total: None)
     assert report.examples
     assert report.sizes is not None
     assert report.sizes.smallest == report.sizes.largest == (28, 28)
 
 
-def test_that_sizes_are_those_of_the_smallest_the_middle_and_the_largest(tmp_path: Path) -> None:
+def test_image_sizes_are_smallest_median_and_largest(tmp_path: Path) -> None:
     files = []
     for number, (width, height) in enumerate(((40, 30), (10, 12), (80, 20), (5, 100), (200, 100))):
         files.append(str(tmp_path / f"{number}.png"))

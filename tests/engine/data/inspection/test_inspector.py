@@ -52,7 +52,7 @@ def ask(folder: Path | str, *options: str) -> tuple[list[InspectionProgress], Da
     return found, last.report, outcome.stderr.decode()
 
 
-def test_that_the_sample_that_ships_is_whole() -> None:
+def test_included_sample_is_complete() -> None:
     report = look(sample_dataset())
     assert report.problems == ()
     assert report.unreadable_count == 0
@@ -67,7 +67,7 @@ def test_that_the_sample_that_ships_is_whole() -> None:
     assert on_disk <= 2_000_000
 
 
-def test_that_counts_classes_and_examples_are_reported(tree: Tree) -> None:
+def test_report_has_counts_classes_and_examples(tree: Tree) -> None:
     report = look(tree("cat", "dog", "emu", count=8))
     assert report.classes == ("cat", "dog", "emu")
     assert [split.counts for split in report.splits] == [
@@ -78,7 +78,7 @@ def test_that_counts_classes_and_examples_are_reported(tree: Tree) -> None:
     assert [example.class_name for example in report.examples] == ["cat"] * 4 + ["dog"] * 4 + ["emu"] * 4
 
 
-def test_that_examples_are_small_pngs(tmp_path: Path) -> None:
+def test_examples_are_small_pngs(tmp_path: Path) -> None:
     for name in ("a", "b"):
         for place in range(3):
             noise(tmp_path / "set" / name / f"{place}.jpg", place, size=(800, 300))
@@ -102,7 +102,7 @@ def mixed(tree: Tree) -> Path:
     return root
 
 
-def test_that_bad_files_among_good_ones_are_counted_named_and_left_out(mixed: Path) -> None:
+def test_unreadable_files_are_counted_and_named(mixed: Path) -> None:
     report = look(mixed)
     reasons = {item.path: item.reason for item in report.unreadable}
     assert report.unreadable_count == len(reasons) == 11
@@ -116,7 +116,7 @@ def test_that_bad_files_among_good_ones_are_counted_named_and_left_out(mixed: Pa
     assert "11 files are left out (train/a/" in texts(report, "warning")
 
 
-def test_that_training_and_looking_through_agree_on_what_can_be_read(mixed: Path) -> None:
+def test_training_and_inspection_read_same_files(mixed: Path) -> None:
     from engine.data.datasets.images import UnreadableImage
 
     said = {item.path for item in look(mixed).unreadable} - {"train/a/notes.txt"}
@@ -131,7 +131,7 @@ def test_that_training_and_looking_through_agree_on_what_can_be_read(mixed: Path
     assert found == said
 
 
-def test_that_a_large_photograph_cut_short_is_found(tmp_path: Path) -> None:
+def test_truncated_large_photo_is_found(tmp_path: Path) -> None:
     for name in ("a", "b"):
         for place in range(3):
             image(tmp_path / "set" / name / f"{place}.jpg")
@@ -146,7 +146,7 @@ def damage_within(path: Path) -> None:
     path.write_bytes(content[:60] + bytes(len(content) - 80) + content[-20:])
 
 
-def test_that_a_small_folder_is_decoded_whole(tmp_path: Path) -> None:
+def test_small_folder_is_decoded_completely(tmp_path: Path) -> None:
     for place in range(40):
         noise(tmp_path / "set" / "ab"[place % 2] / f"{place}.png", place)
     damage_within(tmp_path / "set/b/39.png")
@@ -156,9 +156,7 @@ def test_that_a_small_folder_is_decoded_whole(tmp_path: Path) -> None:
     assert "sample" not in texts(report, "warning")
 
 
-def test_that_a_large_folder_is_decoded_in_part_and_the_report_says_what_that_means(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_large_folder_is_sampled_with_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(imagefolder, "SAMPLE", 10)
     for place in range(40):
         damage_within(
@@ -169,9 +167,7 @@ def test_that_a_large_folder_is_decoded_in_part_and_the_report_says_what_that_me
     assert "Of 10 images decoded as a sample, 10 are damaged within" in texts(report, "warning")
 
 
-def test_that_so_many_odd_files_are_decoded_and_of_more_the_header_is_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_number_of_decoded_odd_files_is_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(imagefolder, "ODD_DECODED", 4)
     for place in range(10):
         path = noise(tmp_path / "set" / "ab"[place % 2] / f"{place}.bmp", place)
@@ -184,7 +180,7 @@ def test_that_so_many_odd_files_are_decoded_and_of_more_the_header_is_read(
     assert reasons.count("it is not a readable image") == 2
 
 
-def test_that_a_split_without_a_readable_image_is_an_error(tree: Tree) -> None:
+def test_split_without_readable_image_is_an_error(tree: Tree) -> None:
     root = tree("train/a", "train/b", "val/a", "val/b")
     for path in root.glob("*/*/*.png"):
         path.write_bytes(b"no")
@@ -194,7 +190,7 @@ def test_that_a_split_without_a_readable_image_is_an_error(tree: Tree) -> None:
     assert report.unreadable_count == 8
 
 
-def test_that_a_class_without_a_readable_image_is_named(tree: Tree) -> None:
+def test_class_without_readable_image_is_named(tree: Tree) -> None:
     root = tree("train/a", "train/b", "val/a", "val/b")
     for path in [*root.glob("train/a/*"), *root.glob("val/b/*")]:
         path.write_bytes(b"no")
@@ -203,7 +199,7 @@ def test_that_a_class_without_a_readable_image_is_named(tree: Tree) -> None:
     assert "validation images of class b" in texts(report, "warning")
 
 
-def test_that_grey_is_told_from_colour_as_training_does(tree: Tree) -> None:
+def test_channels_match_training(tree: Tree) -> None:
     root = tree("a", "b")
     for path in root.glob("*/*.png"):
         image(path, 80, mode="L")
@@ -223,7 +219,7 @@ class Asked(list[str]):
         return super().__getitem__(place)
 
 
-def test_that_grey_is_told_from_colour_by_few_of_many_images(tmp_path: Path) -> None:
+def test_channels_are_read_from_few_images(tmp_path: Path) -> None:
     grey = str(image(tmp_path / "grey.png", 80, mode="L"))
     colour = str(image(tmp_path / "colour.png"))
     many = Asked([grey] * 100_000)
@@ -233,7 +229,7 @@ def test_that_grey_is_told_from_colour_by_few_of_many_images(tmp_path: Path) -> 
     assert folder_channels(Asked([grey] * 50_000 + [colour] * 50_000)) == 3
 
 
-def test_that_names_that_are_not_utf8_reach_the_report(tree: Tree) -> None:
+def test_report_has_names_that_are_not_utf8(tree: Tree) -> None:
     root = tree("train/a", "train/b", "val/a", "val/b")
     for split in ("train", "val"):
         os.rename(os.fsencode(root / split / "b"), os.fsencode(root / split) + b"/b\xe9")
@@ -246,7 +242,7 @@ def test_that_names_that_are_not_utf8_reach_the_report(tree: Tree) -> None:
     assert msgspec.json.decode(msgspec.json.encode(report), type=DatasetReport) == report
 
 
-def test_that_idx_is_looked_through(digits: Path) -> None:
+def test_idx_is_inspected(digits: Path) -> None:
     report = look(digits)
     assert (report.format, report.channels, report.classes) == ("idx", 1, tuple("0123456789"))
     assert [(split.name, split.counts["7"]) for split in report.splits] == [("train", 4), ("val", 2)]
@@ -255,19 +251,19 @@ def test_that_idx_is_looked_through(digits: Path) -> None:
 
 
 @pytest.mark.parametrize("split", ["train", "t10k"])
-def test_that_idx_counts_that_disagree_are_named(digits: Path, split: str) -> None:
+def test_idx_count_mismatch_is_named(digits: Path, split: str) -> None:
     write_idx(digits / f"{split}-images-idx3-ubyte", np.zeros((7, 28, 28)))
     assert f"{split}-images-idx3-ubyte holds 7 images" in texts(look(digits), "error")
 
 
-def test_that_a_broken_gzip_is_named(digits: Path) -> None:
+def test_broken_gzip_is_named(digits: Path) -> None:
     (digits / "train-images-idx3-ubyte").unlink()
     path = write_idx(digits / "train-images-idx3-ubyte.gz", np.zeros((40, 28, 28)))
     path.write_bytes(path.read_bytes()[:-20])
     assert "train-images-idx3-ubyte.gz can't be used" in texts(look(digits), "error")
 
 
-def test_that_the_real_datasets_are_looked_through(real_dataset: Path) -> None:
+def test_real_datasets_are_inspected(real_dataset: Path) -> None:
     _, report, complaints = ask(real_dataset)
     assert report.problems == ()
     assert complaints == ""
@@ -276,7 +272,7 @@ def test_that_the_real_datasets_are_looked_through(real_dataset: Path) -> None:
 
 @pytest.mark.long
 @pytest.mark.parametrize("kind", ["images", "digits"])
-def test_that_hundreds_of_images_and_thousands_of_digits_are_looked_through_quickly(tmp_path: Path, kind: str) -> None:
+def test_inspection_is_fast(tmp_path: Path, kind: str) -> None:
     """As many images as hymenoptera holds, and a tenth of MNIST."""
     random = np.random.default_rng(0)
     for split, count, digits in (("train", 244, 6_000), ("val", 153, 1_000)):
@@ -296,21 +292,21 @@ def test_that_hundreds_of_images_and_thousands_of_digits_are_looked_through_quic
     assert report.seconds < 3
 
 
-def test_that_the_process_tells_progress_then_the_report_and_nothing_else(mixed: Path) -> None:
+def test_process_prints_progress_then_report(mixed: Path) -> None:
     progress, report, complaints = ask(mixed, "--val-fraction", "0.3", "--seed", "4")
     assert progress[0] == InspectionProgress(0, 0)
     assert report == msgspec.structs.replace(look(mixed, 4), seconds=report.seconds)
     assert complaints == ""
 
 
-def test_that_progress_comes_at_most_ten_times_a_second(tmp_path: Path) -> None:
+def test_progress_is_rate_limited(tmp_path: Path) -> None:
     for place in range(300):
         noise(tmp_path / "set" / "ab"[place % 2] / f"{place}.bmp", place, size=(8, 8))
     progress, report, _ = ask(tmp_path / "set")
     assert len(progress) <= report.seconds * 10 + 2
 
 
-def test_that_torch_is_not_loaded_for_it() -> None:
+def test_inspector_does_not_import_torch() -> None:
     code = "import sys, engine.data.__main__; print('torch' in sys.modules)"
     assert subprocess.check_output([sys.executable, "-c", code], cwd=ROOT, text=True).strip() == "False"
 
@@ -326,7 +322,7 @@ def endless(tmp_path: Path) -> Path:
 
 
 @pytest.mark.skipif(os.name == "nt", reason="signals differ there")
-def test_that_interrupting_it_ends_it_quietly(endless: Path) -> None:
+def test_interrupt_ends_inspector_quietly(endless: Path) -> None:
     with subprocess.Popen(
         [*COMMAND, str(endless)], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE
     ) as process:
@@ -338,7 +334,7 @@ def test_that_interrupting_it_ends_it_quietly(endless: Path) -> None:
         assert process.stderr.read() == b""
 
 
-def test_that_a_reader_that_goes_away_ends_it_quietly(endless: Path) -> None:
+def test_closed_pipe_ends_inspector_quietly(endless: Path) -> None:
     with subprocess.Popen(
         [*COMMAND, str(endless)], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE
     ) as process:
@@ -351,7 +347,7 @@ def test_that_a_reader_that_goes_away_ends_it_quietly(endless: Path) -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere the closed pipe ends it")
-def test_that_it_dies_with_its_parent_even_if_its_output_stays_open(endless: Path, tmp_path: Path) -> None:
+def test_inspector_dies_with_its_parent(endless: Path, tmp_path: Path) -> None:
     code = (
         "import subprocess, sys, time; p = subprocess.Popen(sys.argv[2:], stdout=open(sys.argv[1], 'wb'));"
         "print(p.pid, flush=True); time.sleep(600)"
@@ -371,7 +367,7 @@ def test_that_it_dies_with_its_parent_even_if_its_output_stays_open(endless: Pat
 
 
 @pytest.mark.skipif(not hasattr(os, "getuid") or os.getuid() != 0, reason="needs another user to run as")
-def test_that_a_folder_that_may_not_be_read_is_said(tree: Tree) -> None:
+def test_forbidden_folder_is_reported(tree: Tree) -> None:
     with tempfile.TemporaryDirectory() as open_to_all:
         os.chmod(open_to_all, 0o755)
         root = shutil.copytree(tree("train/a", "train/b", "val/a", "val/b"), Path(open_to_all) / "set")

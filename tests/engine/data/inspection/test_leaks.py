@@ -37,7 +37,7 @@ def classes(folder: Path) -> Path:
     return folder
 
 
-def test_that_a_copy_is_found_whatever_it_is_called(tmp_path: Path) -> None:
+def test_renamed_copy_is_found(tmp_path: Path) -> None:
     folder = classes(tmp_path)
     assert told(folder) == []
     (folder / "val/bee/other name.png").write_bytes((folder / "train/ant/4.png").read_bytes())
@@ -48,7 +48,7 @@ def test_that_a_copy_is_found_whatever_it_is_called(tmp_path: Path) -> None:
     assert "Remove the copies from one of the two" in problem.remedy
 
 
-def test_that_copies_in_one_folder_are_told_where_its_division_parts_them(tmp_path: Path) -> None:
+def test_copies_separated_by_drawn_split_are_reported(tmp_path: Path) -> None:
     for number in range(20):
         noise(tmp_path / ("ant", "bee")[number % 2] / f"{number}.png", seed=number // 4)
     (problem,) = told(tmp_path)
@@ -56,9 +56,7 @@ def test_that_copies_in_one_folder_are_told_where_its_division_parts_them(tmp_pa
     assert "the random split puts some of them" in problem.remedy
 
 
-def test_that_files_of_one_size_that_differ_in_their_middle_are_no_copies(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_files_that_differ_inside_are_no_copies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     size = 4 * END_BYTES
     contents = {name: bytearray(size) for name in ("train", "val", "copy", "begin")}
     contents["val"][size // 2] = 1
@@ -100,7 +98,7 @@ def test_copies_are_found_in_every_kind(tmp_path: Path, kind: str) -> None:
     assert f"{other.relative_to(folder)} of {one.relative_to(folder)}" in problem.message
 
 
-def test_that_idx_files_are_compared_image_by_image(tmp_path: Path) -> None:
+def test_idx_files_are_compared_by_image(tmp_path: Path) -> None:
     random = np.random.default_rng(0)
     train, val = (random.integers(0, 256, (count, 9, 9)) for count in (20, 10))
     val[3] = train[7]
@@ -111,7 +109,7 @@ def test_that_idx_files_are_compared_image_by_image(tmp_path: Path) -> None:
     assert "t10k-images-idx3-ubyte image 3 of train-images-idx3-ubyte image 7" in problem.message
 
 
-def test_that_a_class_with_a_tenth_of_the_largest_is_told_and_one_with_more_is_not() -> None:
+def test_imbalance_is_reported_from_a_tenth() -> None:
     (problem,) = check_imbalance(SplitReport("train", {"ant": 200, "bee": 20, "cow": 21, "none": 0}))
     assert "Class ant has 200" in problem.message
     assert "bee (20)" in problem.message
@@ -124,7 +122,7 @@ def test_that_a_class_with_a_tenth_of_the_largest_is_told_and_one_with_more_is_n
 
 
 @pytest.mark.parametrize("kind", ["classes", "masks"])
-def test_that_a_look_through_the_folder_tells_of_copies_in_every_format(tmp_path: Path, kind: str) -> None:
+def test_inspection_reports_copies_in_every_format(tmp_path: Path, kind: str) -> None:
     if kind == "masks":
         make_masked(tmp_path, {"train": 6, "val": 3})
         (tmp_path / "images/val/001.png").write_bytes((tmp_path / "images/train/004.png").read_bytes())

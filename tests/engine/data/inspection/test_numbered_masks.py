@@ -49,14 +49,12 @@ def written(folder: Path, *masks: np.ndarray) -> list[str]:
         ([], 0),
     ],
 )
-def test_that_things_are_numbered_where_each_value_is_in_one_piece_and_they_count_anew_in_each_mask(
-    tmp_path: Path, masks: list[np.ndarray], things: int
-) -> None:
+def test_numbered_objects_are_recognized(tmp_path: Path, masks: list[np.ndarray], things: int) -> None:
     assert count_numbered_objects(written(tmp_path / "masks", *masks)) == things
 
 
 @pytest.mark.parametrize(("first", "severities"), [(1, ["warning"]), (4000, ["warning", "error"])])
-def test_that_it_is_told_first_with_the_task_for_it(tmp_path: Path, first: int, severities: list[str]) -> None:
+def test_numbered_objects_are_reported_first_with_task(tmp_path: Path, first: int, severities: list[str]) -> None:
     masks = [numbered(count, first=first) for count in (12, 30, 30, 30, 25)]
     written(tmp_path / "masks", *masks)
     written(tmp_path / "images", *(mask.astype(np.uint8) for mask in masks))

@@ -22,7 +22,7 @@ Make = Callable[..., ImageSource]
 @pytest.fixture
 def make() -> Iterator[Make]:
     """Build sources that are closed at the end; the list `chosen` has their choices."""
-    made: list[ImageSource] = []
+    built: list[ImageSource] = []
 
     def build(images: ImageSet, size: int = 16, channels: int = 3, threads: int = 2, **given: Any) -> ImageSource:
         chosen: list[tuple[str, str]] = []
@@ -32,11 +32,11 @@ def make() -> Iterator[Make]:
         }
         source = ImageSource(images, size, channels, threads, **settings | given)
         source.chosen = chosen  # type: ignore[attr-defined]
-        made.append(source)
+        built.append(source)
         return source
 
     yield build
-    for source in made:
+    for source in built:
         source.close()
 
 
@@ -169,11 +169,11 @@ def test_set_threads_changes_running_source(make: Make, images: ImageSet) -> Non
         return sum(thread.name.startswith("decode") for thread in threading.enumerate())
 
     source = make(images, threads=1, cache="off")
-    seen = []
+    thread_counts = []
     for threads in (1, 4, 2, 0):
         source.set_threads(threads)
         assert np.array_equal(read(source, ALL), plain(images))
-        seen.append(count())
-    assert seen[0] == seen[3] == 0
-    assert 2 <= seen[1] <= 4
-    assert 1 <= seen[2] <= 2
+        thread_counts.append(count())
+    assert thread_counts[0] == thread_counts[3] == 0
+    assert 2 <= thread_counts[1] <= 4
+    assert 1 <= thread_counts[2] <= 2

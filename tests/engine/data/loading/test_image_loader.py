@@ -32,7 +32,7 @@ Make = Callable[..., BatchLoader]
 @pytest.fixture
 def make() -> Iterator[Make]:
     """Build loaders that are closed at the end."""
-    made: list[BatchLoader] = []
+    built: list[BatchLoader] = []
 
     def build(images: ImageSet, **given: Any) -> BatchLoader:
         channels = given.pop("channels", 3)
@@ -50,11 +50,11 @@ def make() -> Iterator[Make]:
             "mean": (0.5,) * channels,
             "std": (0.25,) * channels,
         }
-        made.append(loader_of(images, sampler, **settings | given))
-        return made[-1]
+        built.append(loader_of(images, sampler, **settings | given))
+        return built[-1]
 
     yield build
-    for loader in made:
+    for loader in built:
         loader.close()
 
 
@@ -262,7 +262,7 @@ def test_upload_images_leaves_unreadable_ones_blank(one_unreadable: ImageSet) ->
 def test_uploaded_split_gives_the_same_batches(
     make: Make, one_unreadable: ImageSet, augmentation: str, shuffle: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The CPU stands for the GPU, on which the same operations run."""
+    """The CPU replaces the GPU here; the same operations run on it."""
 
     def read_epochs() -> tuple[list[Batch], list[str]]:
         chosen: list[str] = []

@@ -33,9 +33,9 @@ def images(tmp_path: Path) -> ImageSet:
 
 @pytest.fixture
 def loaders() -> Iterator[list[BatchLoader]]:
-    made: list[BatchLoader] = []
-    yield made
-    for loader in made:
+    built: list[BatchLoader] = []
+    yield built
+    for loader in built:
         loader.close()
 
 

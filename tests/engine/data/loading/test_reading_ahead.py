@@ -30,15 +30,15 @@ SECONDS = 120.0
 @pytest.fixture
 def make() -> Iterator[Make]:
     """Build loaders that are closed at the end."""
-    made: list[BatchLoader] = []
+    built: list[BatchLoader] = []
 
     def build(images: ImageSet, *, batch: int = 4, shuffle: bool = True, **given: Any) -> BatchLoader:
         sampler = GlobalBatchSampler(len(images), batch, 0, 1, RandomStreams(5), shuffle)
-        made.append(loader_of(images, sampler, **given))
-        return made[-1]
+        built.append(loader_of(images, sampler, **given))
+        return built[-1]
 
     yield build
-    for loader in made:
+    for loader in built:
         loader.close()
 
 

@@ -45,7 +45,7 @@ class Numbers(SampleSet):
 @pytest.fixture
 def make() -> Iterator[Make]:
     """Build loaders that are closed at the end."""
-    made: list[SampleLoader] = []
+    built: list[SampleLoader] = []
 
     def build(samples: SampleSet, **given: Any) -> SampleLoader:
         rank, world, shuffle = given.pop("rank", 0), given.pop("world", 1), given.pop("shuffle", True)
@@ -55,11 +55,11 @@ def make() -> Iterator[Make]:
             "device": torch.device("cpu"),
             "on_unreadable": lambda path, reason: pytest.fail(f"{path}: {reason}"),
         }
-        made.append(SampleLoader(samples, sampler, **settings | given))
-        return made[-1]
+        built.append(SampleLoader(samples, sampler, **settings | given))
+        return built[-1]
 
     yield build
-    for loader in made:
+    for loader in built:
         loader.close()
     assert [thread.name for thread in threading.enumerate() if thread.name.startswith(("batches", "decode"))] == []
 

@@ -425,7 +425,7 @@ def test_small_epochs_scale_masks_and_boxes(
         assert ordered[0] == pytest.approx([edge * 64 / 96 for edge in ordered[1]])
 
 
-def test_that_validation_takes_the_middle_of_larger_images(photographs: ImageSet) -> None:
+def test_validation_uses_center_of_larger_images(photographs: ImageSet) -> None:
     sampler = GlobalBatchSampler(len(photographs), 8, 0, 1, RandomStreams(5), shuffle=False)
     loader = loader_of(photographs, sampler, **UNCHANGED | {"resized": 40, "threads": 0})
     try:
