@@ -1,4 +1,4 @@
-"""Inspection of folders of images by class. Torch-free.
+"""Inspection of images with classes or labels, of idx files, and of files for custom programs. Torch-free.
 
 Each file is checked by its first and last bytes. Files that may be incomplete are decoded, and a sample of the others.
 Damage in the middle of a file may be missed here; training reports it.
@@ -14,10 +14,13 @@ from io import BytesIO
 from typing import Self
 
 import numpy as np
+from PIL import Image
 
 from engine.contract.dataset import Example, SplitReport
 from engine.contract.problems import Problem
 from engine.data.decoding.header_check import seems_complete
+from engine.data.decoding.idx import Bytes
+from engine.data.decoding.image_files import is_image
 from engine.data.decoding.reading import (
     check_size,
     decode_header,
@@ -28,8 +31,10 @@ from engine.data.decoding.reading import (
 )
 from engine.data.decoding.tiff import facts_in, is_special, open_to_show
 from engine.data.decoding.transparency import opaque
+from engine.data.formats.idx import open_idx_images
 from engine.data.inspection.base import (
     EXAMPLE_SIDE,
+    EXAMPLES,
     FileChecker,
     Inspection,
     LeaveOut,
@@ -39,7 +44,17 @@ from engine.data.inspection.base import (
     spread_by_class,
     thumbnail,
 )
-from engine.data.splits import FileSplit, RecognizedDataset, dataset_error, dataset_warning, printable
+from engine.data.splits import (
+    AnySplit,
+    FileSplit,
+    IdxSplit,
+    LabelSplit,
+    RecognizedDataset,
+    dataset_error,
+    dataset_warning,
+    printable,
+    spread_evenly,
+)
 
 SAMPLE = 512
 """Number of images that are decoded although they seem complete, about, evenly spread over the dataset."""
@@ -66,7 +81,7 @@ def inspect_files(found: RecognizedDataset, progress: Progress, leave_out: Leave
             leave_out(path, f"its extension is not that of an image ({ending})")
         _count(name, found.classes, split, readable, result)
         if name == "train":
-            result.examples += _examples(name, found.classes, split, readable)
+            result.examples += _class_examples(name, found.classes, split, readable)
     result.problems += image_check.problems()
     return result
 
@@ -167,13 +182,8 @@ def _count(name: str, classes: tuple[str, ...], split: FileSplit, readable: list
     counts = np.bincount(split.labels[readable], minlength=len(classes))
     by_class = dict(zip(classes, counts.tolist(), strict=True))
     result.splits.append(SplitReport(name, by_class, split.is_drawn))
-    title = "training" if name == "train" else "validation"
     if present.sum() and not counts.sum():
-        result.problems.append(
-            dataset_error(
-                f"None of the {present.sum():,} {title} images can be read.", "Choose a folder with readable images."
-            )
-        )
+        result.problems.append(_no_readable_image(name, int(present.sum())))
         return
     for class_name, had, left in zip(classes, present, counts, strict=True):
         if had and not left and name == "train":
@@ -184,14 +194,98 @@ def _count(name: str, classes: tuple[str, ...], split: FileSplit, readable: list
             result.problems.append(dataset_warning(message, "The class is never validated."))
 
 
-def _examples(name: str, classes: tuple[str, ...], split: FileSplit, readable: list[int]) -> list[Example]:
+def _class_examples(name: str, classes: tuple[str, ...], split: FileSplit, readable: list[int]) -> list[Example]:
     examples = []
     for index in spread_by_class(split.labels, np.array(readable, np.int64)):
         try:
-            with open_to_show(split.files[index]) as image:
-                image.draft(image.mode, (EXAMPLE_SIDE * 2, EXAMPLE_SIDE * 2))
-                png = thumbnail(opaque(image).convert("L" if is_gray(image) else "RGB"))
+            png = _example_png(split.files[index])
         except Exception:
             continue  # it could be read a moment ago; an image fewer is shown
         examples.append(Example(classes[split.labels[index]], name, png, int(index)))
     return examples
+
+
+def inspect_labels(found: RecognizedDataset, progress: Progress, leave_out: LeaveOut, threads: int) -> Inspection:
+    """Inspect all images with labels of a dataset."""
+    splits = splits_of_type(found, LabelSplit)
+    result = Inspection(channels=folder_channels(*(split.files for _, split in splits)))
+    total = sum(len(split.files) for _, split in splits)
+    checker, image_check = FileChecker(total, progress, leave_out), ImageCheck.at(total)
+    for name, split in splits:
+        readable = checker.usable_indices(split.files, image_check.check_files(split.files, threads))
+        counts = dict(zip(found.classes, split.labels[readable].sum(0).tolist(), strict=True))
+        result.splits.append(SplitReport(name, counts, split.is_drawn, total=len(readable)))
+        if len(split.files) and not readable:
+            result.problems.append(_no_readable_image(name, len(split.files)))
+        if name == "train":
+            result.examples += _label_examples(name, found.classes, split, readable)
+    result.problems += image_check.problems()
+    return result
+
+
+def _label_examples(name: str, classes: Sequence[str], split: LabelSplit, readable: list[int]) -> list[Example]:
+    """Return some images, of as many rare labels as possible."""
+    counts = split.labels.sum(0)
+    rarest = np.where(split.labels, counts, counts.max(initial=0) + 1).argmin(1)
+    examples = []
+    for index in spread_by_class(rarest, np.array(readable, np.int64)):
+        try:
+            png = _example_png(split.files[index])
+        except Exception:
+            continue  # it could be read a moment ago; an image fewer is shown
+        labels = ", ".join(label for label, is_set in zip(classes, split.labels[index], strict=True) if is_set)
+        examples.append(Example(labels, name, png, int(index)))
+    return examples
+
+
+def inspect_idx(found: RecognizedDataset, progress: Progress, leave_out: LeaveOut, threads: int) -> Inspection:
+    """Count the images in idx files by class."""
+    result = Inspection(channels=1)
+    opened: dict[str, Bytes | None] = {}
+    splits = splits_of_type(found, IdxSplit)
+    total = sum(len(split.labels) for _, split in splits)
+    done = 0
+    for name, split in splits:
+        if split.images not in opened:
+            opened[split.images] = open_idx_images(split, result.problems)
+        pixels = opened[split.images]
+        if pixels is None:
+            continue
+        counts = np.bincount(split.labels, minlength=len(found.classes))
+        result.splits.append(SplitReport(name, dict(zip(found.classes, counts.tolist(), strict=True)), split.is_drawn))
+        done += len(split.labels)
+        progress(done, total)
+        if name == "train":
+            for index in spread_by_class(split.labels, np.arange(min(len(split.labels), 4096))):
+                row = index if split.rows is None else int(split.rows[index])
+                png = thumbnail(Image.fromarray(np.array(pixels[row])))
+                result.examples.append(Example(found.classes[split.labels[index]], name, png, int(index)))
+    return result
+
+
+def inspect_any_files(found: RecognizedDataset, progress: Progress, leave_out: LeaveOut, threads: int) -> Inspection:
+    """Count the files, and take examples from the images among them."""
+    assert isinstance(found.train, AnySplit)
+    files = found.train.files
+    progress(len(files), len(files))
+    result = Inspection([SplitReport("files", {}, total=len(files))])
+    images = [path for path in files if is_image(path)]
+    for index in spread_evenly(len(images), EXAMPLES)[:EXAMPLES]:
+        try:
+            with open_to_show(images[index]) as image:
+                result.examples.append(Example("", "files", thumbnail(opaque(image).convert("RGB"))))
+        except Exception:
+            continue  # a broken file may raise nearly anything; one fewer is shown
+    return result
+
+
+def _example_png(path: str) -> bytes:
+    with open_to_show(path) as image:
+        image.draft(image.mode, (EXAMPLE_SIDE * 2, EXAMPLE_SIDE * 2))
+        return thumbnail(opaque(image).convert("L" if is_gray(image) else "RGB"))
+
+
+def _no_readable_image(name: str, count: int) -> Problem:
+    title = "training" if name == "train" else "validation"
+    message = f"None of the {count:,} {title} images can be read."
+    return dataset_error(message, "Choose a folder with readable images.")

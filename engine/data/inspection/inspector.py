@@ -5,39 +5,34 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import msgspec
 import numpy as np
 
-from engine.contract.dataset import DatasetReport, Example, SplitReport, Unreadable
+from engine.contract.catalogue import load_catalogue
+from engine.contract.dataset import DatasetReport, Example, ImageSizes, Reading, SplitReport, Unreadable
 from engine.contract.legend import LegendEntry
 from engine.contract.problems import Problem, errors
 from engine.data.decoding.reading import silence_pillow
-from engine.data.decoding.tiff import channels_with, learn_from
+from engine.data.decoding.tiff import channels_with, learn_from, open_to_show
 from engine.data.drawing import frame_legend, mask_legend
+from engine.data.formats import registry
 from engine.data.formats.format import resolve
 from engine.data.formats.registry import FORMATS, IMAGES_BY_CLASS, explain_failure, recognize
 from engine.data.formats.shared.boxes import BoxSplit
 from engine.data.formats.shared.ignored_class import without_class
 from engine.data.formats.shared.instances import InstanceSplit
-from engine.data.formats.shared.splitting import sample_count
+from engine.data.formats.shared.splitting import sample_count, select_samples
 from engine.data.formats.shared.unpacking import name_within
-from engine.data.inspection.any_files import inspect_any_files
 from engine.data.inspection.base import Inspection, LeaveOut, Progress
-from engine.data.inspection.boxes import inspect_boxes
 from engine.data.inspection.contents import Contents
 from engine.data.inspection.doubts import find_doubts
-from engine.data.inspection.idx import inspect_idx
-from engine.data.inspection.image_sizes import image_sizes
-from engine.data.inspection.imagefolder import inspect_files
-from engine.data.inspection.imbalance import check_imbalance
-from engine.data.inspection.instances import inspect_instances
-from engine.data.inspection.labels_table import inspect_labels
+from engine.data.inspection.imagefolder import inspect_any_files, inspect_files, inspect_idx, inspect_labels
 from engine.data.inspection.leaks import find_leaks
 from engine.data.inspection.masks import check_numbered_masks, inspect_masks
+from engine.data.inspection.objects import inspect_boxes, inspect_instances
 from engine.data.inspection.pixels import check_pixels
-from engine.data.inspection.readings import candidate_readings
 from engine.data.inspection.samples import list_samples
 from engine.data.splits import (
     AnySplit,
@@ -48,7 +43,9 @@ from engine.data.splits import (
     RecognizedDataset,
     dataset_warning,
     printable,
+    spread_evenly,
 )
+from engine.system.format import listed
 from engine.system.plain_text import shorten_texts
 from engine.system.regular_files import UnusableFile
 
@@ -245,3 +242,81 @@ def _legend(found: RecognizedDataset) -> tuple[LegendEntry, ...]:
     if isinstance(found.train, MaskSplit):
         return mask_legend(found.classes)
     return frame_legend(found.classes) if isinstance(found.train, BoxSplit) else ()
+
+
+STRONG_IMBALANCE = 10
+"""Ratio of the largest class to a smaller one that is reported: a model that never predicts the smaller of two such
+classes is right in 10 of 11 cases."""
+
+
+def check_imbalance(train: SplitReport) -> list[Problem]:
+    """Return the warning about classes that are rare compared with the largest one.
+
+    Empty classes are reported elsewhere. Classes of pixels are not checked, since the background always dominates.
+    """
+    counts = {name: count for name, count in train.counts.items() if count}
+    if len(counts) < 2 or train.shares:
+        return []
+    largest = max(counts, key=lambda name: counts[name])
+    rare = sorted(
+        (name for name in counts if counts[largest] >= STRONG_IMBALANCE * counts[name]), key=lambda name: counts[name]
+    )
+    if not rare:
+        return []
+    named = listed([f"{name} ({counts[name]:,})" for name in rare], most=5)
+    message = (
+        f"Class {largest} has {counts[largest]:,} training samples, at least {STRONG_IMBALANCE} times as many as {named}: "
+        f"a model that ignores the rare classes still looks accurate."
+    )
+    remedy = (
+        "Add samples of the rare classes, balance the class weights, or oversample; and check the metrics of each "
+        "class."
+    )
+    return [dataset_warning(message, remedy)]
+
+
+SIZES_SAMPLED = 64
+"""Number of files whose headers are read, about."""
+
+
+def image_sizes(files: Sequence[str]) -> ImageSizes | None:
+    """Return the smallest, median and largest size in a sample of files; None if none can be read."""
+    found = []
+    for index in spread_evenly(len(files), SIZES_SAMPLED):
+        try:
+            with open_to_show(files[index]) as image:
+                found.append(image.size)
+        except Exception:  # a broken file may raise nearly anything; what looks at all of them tells of it
+            continue
+    found.sort(key=lambda size: size[0] * size[1])
+    return ImageSizes(found[0], found[len(found) // 2], found[-1], len(found)) if found else None
+
+
+MAX_READINGS = 4
+READING_EXAMPLES = 3
+
+
+def candidate_readings(
+    folder: str, *, val_fraction: float, seed: int, draw: Callable[[RecognizedDataset], tuple[Example, ...]]
+) -> tuple[Reading, ...]:
+    """Return the readings with evidence, the strongest first; `draw` returns the examples of a small dataset."""
+    catalogue = load_catalogue()
+    candidates: list[Reading] = []
+    for each in registry.find_readings(folder):
+        task = catalogue.task_of(each.kind) if each.kind not in ("", "files") else None
+        if task is None or len(candidates) == MAX_READINGS:
+            continue
+        found = registry.read_as(each, task.annotations, val_fraction=val_fraction, seed=seed)
+        examples = () if errors(found.problems) else draw(_few(found))
+        detection = each.detection
+        candidates.append(
+            Reading(each.name, task.id, each.title, detection.evidence, detection.against, examples[:READING_EXAMPLES])
+        )
+    return tuple(candidates)
+
+
+def _few(found: RecognizedDataset) -> RecognizedDataset:
+    """Return a dataset of a few training samples."""
+    which = np.zeros(sample_count(found.train), bool)
+    which[spread_evenly(len(which), READING_EXAMPLES)] = True
+    return replace(found, train=select_samples(found.train, which), val=None, test=None)

@@ -1,25 +1,37 @@
-"""Checks and reports that boxes and outlined objects have in common. Torch-free."""
+"""Inspection of images with boxes or outlined objects: unusable images, statistics of objects, examples. Torch-free."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from PIL import ImageOps
+from PIL import Image, ImageOps
 
-from engine.contract.dataset import SplitReport
+from engine.contract.dataset import Example, SplitReport
 from engine.contract.problems import Problem
 from engine.data.decoding.header_check import seems_complete
 from engine.data.decoding.idx import Bytes
 from engine.data.decoding.orientation import rotation_of
-from engine.data.decoding.reading import Unfit
+from engine.data.decoding.reading import Unfit, folder_channels
 from engine.data.decoding.tiff import open_to_show
 from engine.data.decoding.transparency import opaque
-from engine.data.formats.shared.boxes import size_upright
-from engine.data.inspection.base import EXAMPLES
-from engine.data.splits import dataset_error, dataset_warning, spread_evenly
+from engine.data.drawing import draw_boxes, encode_png, overlay_mask
+from engine.data.formats.shared.boxes import BoxSplit, size_upright, upright_size
+from engine.data.formats.shared.instances import MAX_INSTANCES, InstanceSplit, Outlines, paint, too_many
+from engine.data.inspection.base import (
+    EXAMPLE_SIDE,
+    EXAMPLES,
+    FileChecker,
+    Inspection,
+    LeaveOut,
+    Progress,
+    splits_of_type,
+)
+from engine.data.splits import RecognizedDataset, dataset_error, dataset_warning, spread_evenly
 from engine.system.format import listed
 
 DECODED = 512
@@ -153,3 +165,145 @@ def read_shrunk(path: str, side: int) -> Bytes:
         image = opaque(ImageOps.exif_transpose(opened)).convert("RGB")
     image.thumbnail((side, side))
     return np.asarray(image)
+
+
+class _ImageObjects(NamedTuple):
+    """Class and area of each object in an image, and the longer side of the image."""
+
+    objects: list[tuple[int, int]]
+    longer: int
+
+
+class _Measured(NamedTuple):
+    """Objects of a split, the number of images that they were read from, and images with too many of them."""
+
+    objects: Objects
+    inspected: int
+    crowded: Sequence[str] = ()
+
+
+@dataclass(frozen=True)
+class _Kind:
+    """Functions for one kind of annotations.
+
+    Attributes:
+        split: Type of the splits.
+        noun: Plural name of the objects.
+        check: Checks an image of a split by the sampled indices and its index; raises if it is unusable.
+        measure: Measures the objects of a split by the results of `check`.
+        draw: Draws the objects of an image, and returns it with their classes.
+    """
+
+    split: type[Any]
+    noun: str
+    check: Callable[[Any, set[int], int], _ImageObjects | None]
+    measure: Callable[[Any, dict[int, _ImageObjects | None]], _Measured]
+    draw: Callable[[Any, int], tuple[Bytes, list[int]]]
+
+
+def inspect_boxes(found: RecognizedDataset, progress: Progress, leave_out: LeaveOut, threads: int) -> Inspection:
+    """Inspect all images with boxes of a dataset."""
+    kind = _Kind(BoxSplit, "boxes", _check_boxes, _measure_boxes, _draw_boxes)
+    return _inspect(kind, found, progress, leave_out, threads)
+
+
+def inspect_instances(found: RecognizedDataset, progress: Progress, leave_out: LeaveOut, threads: int) -> Inspection:
+    """Inspect all images with outlined objects of a dataset, and the outlines of a sample."""
+    kind = _Kind(InstanceSplit, "outlined objects", _check_instances, _measure_instances, _draw_instances)
+    return _inspect(kind, found, progress, leave_out, threads)
+
+
+def _inspect(
+    kind: _Kind, found: RecognizedDataset, progress: Progress, leave_out: LeaveOut, threads: int
+) -> Inspection:
+    splits = splits_of_type(found, kind.split)
+    result = Inspection(channels=folder_channels(*(split.files for _, split in splits)))
+    checker = FileChecker(sum(len(split.files) for _, split in splits), progress, leave_out)
+    crowded: list[str] = []
+    for name, split in splits:
+        sampled = decoded_indices(len(split.files))
+        usable = checker.check_each(split.files, partial(kind.check, split, sampled), threads)
+        measured = kind.measure(split, usable)
+        crowded += measured.crowded
+        of_split = report(name, found.classes, measured.objects, len(usable), is_drawn=split.is_drawn)
+        result.splits.append(of_split)
+        result.problems += check_objects(name, of_split, measured.objects, measured.inspected, kind.noun)
+        if name == "train":
+            chosen = example_indices(measured.objects.images, list(usable))
+            result.examples += _examples(kind, found.classes, split, chosen)
+    result.problems += too_many(crowded)
+    return result
+
+
+def _examples(kind: _Kind, classes: Sequence[str], split: Any, indices: Sequence[int]) -> list[Example]:
+    """Return training images with their objects drawn on them."""
+    found = []
+    for index in indices:
+        try:
+            image, labels = kind.draw(split, index)
+        except Exception:
+            continue  # it could be read a moment ago; an image fewer is shown
+        found.append(Example(only_class(classes, labels), "train", encode_png(image), index))
+    return found
+
+
+def _check_boxes(split: BoxSplit, sampled: set[int], index: int) -> None:
+    path, (height, width) = split.files[index], split.sizes[index].tolist()
+    decode = needs_decoding(path, index, len(split.files), sampled)
+    check_image(path, [(height, width)], "boxes", decode=decode)
+
+
+def _measure_boxes(split: BoxSplit, usable: dict[int, _ImageObjects | None]) -> _Measured:
+    images = np.repeat(np.arange(len(split.files)), np.diff(split.bounds))
+    counted = np.isin(images, list(usable)) & ~split.ignored
+    images, boxes = images[counted], split.boxes[counted].astype(np.float64)
+    sides = np.sqrt((boxes[:, 2] - boxes[:, 0]) * (boxes[:, 3] - boxes[:, 1]))
+    shares = sides / split.sizes[images].max(1, initial=1)
+    return _Measured(Objects(split.labels[counted], sides, shares, images), len(usable))
+
+
+def _draw_boxes(split: BoxSplit, index: int) -> tuple[Bytes, list[int]]:
+    """Draw frames around the boxes."""
+    image = read_shrunk(split.files[index], EXAMPLE_SIDE)
+    rows = split.of(index)
+    scale = max(image.shape[:2]) / max(int(split.sizes[index].max()), 1)
+    labels = split.labels[rows].tolist()
+    return draw_boxes(image, split.boxes[rows].astype(np.float64) * scale, labels), labels
+
+
+def _check_instances(split: InstanceSplit, sampled: set[int], index: int) -> _ImageObjects | None:
+    """Return the objects of an image if it is `sampled`."""
+    path, source = split.files[index], split.sources[index]
+    decode = needs_decoding(path, index, len(split.files), sampled)
+    height, width = check_image(path, source.sizes(), "outlines", decode=decode)
+    if index not in sampled:
+        return None
+    objects = [(each.label, each.area) for each in source.instances(height, width) if not each.ignored]
+    return _ImageObjects(objects, max(height, width))
+
+
+def _measure_instances(split: InstanceSplit, usable: dict[int, _ImageObjects | None]) -> _Measured:
+    sampled = {index: each for index, each in usable.items() if each is not None}
+    # For annotated outlines, the format has reported this already.
+    crowded = [
+        split.files[index]
+        for index, each in sampled.items()
+        if len(each.objects) > MAX_INSTANCES and not isinstance(split.sources[index], Outlines)
+    ]
+    rows = [(label, area, each.longer, index) for index, each in sampled.items() for label, area in each.objects]
+    labels, areas, longer, images = np.array(rows, np.int64).reshape(-1, 4).T
+    sides = np.sqrt(areas)
+    return _Measured(Objects(labels, sides, sides / longer, images), len(sampled), crowded)
+
+
+def _draw_instances(split: InstanceSplit, index: int) -> tuple[Bytes, list[int]]:
+    """Draw each object in a different color."""
+    path = split.files[index]
+    size = upright_size(path)
+    assert size is not None
+    objects = split.sources[index].instances(*size)
+    numbers, _ = paint(objects, *size)
+    image = read_shrunk(path, EXAMPLE_SIDE)
+    plane = np.asarray(Image.fromarray(numbers).resize(image.shape[1::-1], Image.Resampling.NEAREST))
+    # The last number stands for no class in `overlay_mask`.
+    return overlay_mask(image, np.minimum(plane, MAX_INSTANCES - 1)), [each.label for each in objects]

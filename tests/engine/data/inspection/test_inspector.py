@@ -20,12 +20,12 @@ import psutil
 import pytest
 from PIL import Image
 
-from engine.contract.dataset import INSPECTION, DatasetReport, InspectionDone, InspectionProgress
+from engine.contract.dataset import INSPECTION, DatasetReport, ImageSizes, InspectionDone, InspectionProgress
 from engine.contract.problems import errors
 from engine.data.datasets.open_splits import open_splits
 from engine.data.decoding.reading import folder_channels
 from engine.data.inspection import imagefolder
-from engine.data.inspection.inspector import inspect
+from engine.data.inspection.inspector import image_sizes, inspect
 from engine.system.paths import sample_dataset
 from tests.support.images import image, noise, write_idx
 
@@ -388,3 +388,21 @@ def test_forbidden_folder_is_reported(tree: Tree) -> None:
     assert not errors(single.problems)
     assert "train/b. Give yourself permission to read it" in texts(whole, "error")
     assert "permission" in texts(whole, "error")
+
+
+def test_report_has_image_sizes() -> None:
+    report = look(sample_dataset())
+    assert report.examples
+    assert report.sizes is not None
+    assert report.sizes.smallest == report.sizes.largest == (28, 28)
+
+
+def test_image_sizes_are_smallest_median_and_largest(tmp_path: Path) -> None:
+    files = []
+    for number, (width, height) in enumerate(((40, 30), (10, 12), (80, 20), (5, 100), (200, 100))):
+        files.append(str(tmp_path / f"{number}.png"))
+        Image.new("L", (width, height)).save(files[-1])
+    (tmp_path / "broken.png").write_bytes(b"no image")
+    assert image_sizes([*files, str(tmp_path / "broken.png")]) == ImageSizes((10, 12), (40, 30), (200, 100), 5)
+    assert image_sizes([str(tmp_path / "broken.png")]) is None
+    assert image_sizes([]) is None

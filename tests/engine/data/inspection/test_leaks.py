@@ -14,8 +14,7 @@ from engine.contract.problems import Problem
 from engine.data.formats.registry import recognize
 from engine.data.inspection import contents as contents_module
 from engine.data.inspection.contents import END_BYTES
-from engine.data.inspection.imbalance import check_imbalance
-from engine.data.inspection.inspector import inspect
+from engine.data.inspection.inspector import check_imbalance, inspect
 from engine.data.inspection.leaks import find_leaks, same_files
 from tests.gpu.jobs import with_labels
 from tests.support.clouds import make_clouds
