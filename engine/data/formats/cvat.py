@@ -16,7 +16,7 @@ from engine.data.decoding.reading import MAX_TABLE_BYTES, Unfit, describe_failur
 from engine.data.formats.format import Confidence, Content, Detection, Format
 from engine.data.formats.shared.bitmaps import from_runs, patch_shape
 from engine.data.formats.shared.json_files import files_ending, find_words, likely_first
-from engine.data.formats.shared.shape_collection import ShapeCollection, as_number, as_points, as_size
+from engine.data.formats.shared.shape_collection import ShapeCollection, as_number, as_points, as_size, detected_kinds
 from engine.data.formats.shared.shapes import (
     Shape,
     ShapedImage,
@@ -69,13 +69,11 @@ def detect(tree: Tree) -> list[Detection]:
             return []
         remedy = 'Export the annotations from CVAT as "CVAT for images 1.1", with the images.'
         return [Detection((), Confidence.CERTAIN, ("tracks of CVAT for video 1.1",), remedy=remedy)]
-    kinds: list[str] = []
-    if words.intersection(_OUTLINES):
-        kinds.append("instances")
-    if words.intersection((*_OUTLINES, b"<box")):
-        kinds.append("boxes")
-    if b"<tag" in words:
-        kinds += ["labels"] if max_tags > 1 else ["classes", "labels"]
+    kinds = detected_kinds(
+        has_outlines=bool(words.intersection(_OUTLINES)),
+        has_boxes=b"<box" in words,
+        max_tags=max(max_tags, 1) if b"<tag" in words else 0,
+    )
     evidence = f"{format_count(of_images, 'XML file')} of CVAT for images"
     return [Detection(tuple(kinds or ["boxes"]), Confidence.CERTAIN if kinds else Confidence.WEAK, (evidence,))]
 

@@ -19,7 +19,7 @@ from engine.data.formats.format import Confidence, Content, Detection, Format
 from engine.data.formats.shared.bitmaps import from_brush, patch_shape
 from engine.data.formats.shared.boxes import upright_size
 from engine.data.formats.shared.json_files import files_ending, find_words, first_items, likely_first, load_json
-from engine.data.formats.shared.shape_collection import ShapeCollection, as_number, as_points, as_size
+from engine.data.formats.shared.shape_collection import ShapeCollection, as_number, as_points, as_size, detected_kinds
 from engine.data.formats.shared.shapes import (
     Shape,
     ShapedImage,
@@ -134,9 +134,7 @@ def _kinds(items: list[Any]) -> list[str]:
         words.update(word for value in values for word in _LABELS if isinstance(value.get(word), list))
         choices = [value["choices"] for value in values if _is_of_choices(value)]
         max_tags = max(max_tags, sum(map(len, choices)))
-    kinds = ["instances"] if words.intersection(_OUTLINES) else []
-    kinds += ["boxes"] if words else []
-    return kinds + (["labels"] if max_tags > 1 else ["classes", "labels"] if max_tags else [])
+    return detected_kinds(has_outlines=bool(words.intersection(_OUTLINES)), has_boxes=bool(words), max_tags=max_tags)
 
 
 def _is_of_choices(value: dict[str, Any]) -> bool:

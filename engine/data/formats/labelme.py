@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,8 +15,14 @@ from engine.data.decoding.reading import Unfit
 from engine.data.formats.format import Confidence, Content, Detection, Format
 from engine.data.formats.shared.bitmaps import decode_png, patch_shape
 from engine.data.formats.shared.boxes import upright_size
-from engine.data.formats.shared.json_files import MAX_FILES_SAMPLED, files_ending, load_json, sample, sample_json
-from engine.data.formats.shared.shape_collection import ShapeCollection, as_points, as_size
+from engine.data.formats.shared.json_files import files_ending, load_json
+from engine.data.formats.shared.shape_collection import (
+    ShapeCollection,
+    as_points,
+    as_size,
+    detected_kinds,
+    survey_files,
+)
 from engine.data.formats.shared.shapes import Shape, ShapedImage, box_shape, ellipse_points, polygon_shape
 from engine.data.formats.tree import Tree, split_of_path
 from engine.data.splits import count_sentence, dataset_error, dataset_warning, first_names, format_count
@@ -29,18 +34,6 @@ _WITHOUT_AREA = frozenset({"point", "points", "line", "linestrip", "cuboid"})
 Point = tuple[float, float]
 _IGNORE = "__ignore__"
 """Label that labelme's examples give to areas of no class."""
-
-
-@dataclass
-class _Survey:
-    """Findings in a sample of files."""
-
-    valid: int = 0
-    others: int = 0
-    outlines: int = 0
-    boxes: int = 0
-    tagged: int = 0
-    max_tags: int = 0
 
 
 @dataclass
@@ -56,18 +49,16 @@ class _Group:
 def detect(tree: Tree) -> list[Detection]:
     """Return how a folder with labelme's JSON files can be read."""
     paths = files_ending(tree, ".json")
-    survey = _survey(tree, sample(paths))
-    if survey.valid and not survey.outlines + survey.boxes + survey.tagged:
-        survey = _survey(tree, sample(paths, MAX_FILES_SAMPLED))
+    survey = survey_files(
+        tree, paths, keys=(b'"shapes"', b'"imagePath"'), is_valid=_is_labelme, shapes_of=_types, tags_of=_tags
+    )
     if not survey.valid:
         return []
-    kinds: list[str] = []
-    if survey.outlines:
-        kinds.append("instances")
-    if survey.outlines or survey.boxes or not survey.tagged:
-        kinds.append("boxes")
-    if survey.tagged:
-        kinds += ["classes", "labels"] if survey.max_tags == 1 else ["labels"]
+    kinds = detected_kinds(
+        has_outlines=bool(survey.shapes & _OUTLINES),
+        has_boxes="rectangle" in survey.shapes or not survey.max_tags,
+        max_tags=survey.max_tags,
+    )
     confidence = Confidence.CERTAIN if survey.valid >= survey.others else Confidence.LIKELY
     total = survey.valid + survey.others
     against = (f"{survey.others} of {total} JSON files of another format",) if survey.others > survey.valid else ()
@@ -82,17 +73,17 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
     paths = files_ending(tree, ".json")
     images = {path: _image_of_name(path, found) for path in paths}
     for path in sorted(paths, key=lambda path: images[path] is None):
-        stated_image = images[path]
+        same_name_image = images[path]
         try:
             content = load_json(tree.path(path))
             if not _is_labelme(content):
                 raise Unfit("it is not in labelme's format")
         except (OSError, ValueError) as error:
-            if stated_image is not None:  # other JSON files of the folder may be about anything
-                found.skip_file(path, error, stated_image)
+            if same_name_image is not None:  # other JSON files of the folder may be about anything
+                found.skip_file(path, error, same_name_image)
             continue
         name = content.get("imagePath")
-        image = found.find_named(path, stated_image, name if isinstance(name, str) else "", *_where(path))
+        image = found.find_named(path, same_name_image, name if isinstance(name, str) else "", *_where(path))
         if image is None:
             (embedded.append if content.get("imageData") else found.note_missing)(path)
             continue
@@ -127,24 +118,6 @@ def _without_images(message: str, found: ShapeCollection) -> Problem:
     )
 
 
-def _survey(tree: Tree, paths: Iterable[str]) -> _Survey:
-    """Count the annotations in a sample of the files."""
-    found = _Survey()
-    for path in paths:
-        content = sample_json(tree.path(path), (b'"shapes"', b'"imagePath"'))
-        if not _is_labelme(content):
-            found.others += 1
-            continue
-        found.valid += 1
-        types = [_type(shape) for shape in content["shapes"] if isinstance(shape, dict)]
-        found.outlines += sum(each in _OUTLINES for each in types)
-        found.boxes += types.count("rectangle")
-        tags = _tags(content)
-        found.tagged += bool(tags)
-        found.max_tags = max(found.max_tags, len(tags))
-    return found
-
-
 def _is_labelme(content: Any) -> bool:
     return isinstance(content, dict) and isinstance(content.get("shapes"), list) and "imagePath" in content
 
@@ -173,6 +146,12 @@ def _tags(content: dict[str, Any]) -> tuple[str, ...]:
 def _type(shape: dict[str, Any]) -> str:
     """Return the kind of a shape; old files have polygons only and name no kind."""
     return str(shape.get("shape_type") or "polygon")
+
+
+def _types(content: dict[str, Any]) -> list[str]:
+    """Return the kinds of the shapes that are annotations."""
+    types = [_type(shape) for shape in content["shapes"] if isinstance(shape, dict)]
+    return [each for each in types if each in _SHAPES]
 
 
 def _shapes(content: dict[str, Any], path: str, size: tuple[int, int] | None, found: ShapeCollection) -> list[Shape]:

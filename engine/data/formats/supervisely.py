@@ -6,15 +6,21 @@ Source: Supervisely's documentation, "Supervisely format", "Objects" and "Tags".
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from engine.data.decoding.image_files import is_image
 from engine.data.decoding.reading import Unfit
 from engine.data.formats.format import Confidence, Content, Detection, Format
 from engine.data.formats.shared.bitmaps import decode_png, patch_shape
-from engine.data.formats.shared.json_files import MAX_FILES_SAMPLED, load_json, sample, sample_json
-from engine.data.formats.shared.shape_collection import ShapeCollection, as_points, as_size
+from engine.data.formats.shared.json_files import load_json
+from engine.data.formats.shared.shape_collection import (
+    ShapeCollection,
+    as_points,
+    as_size,
+    detected_kinds,
+    survey_files,
+)
 from engine.data.formats.shared.shapes import Shape, ShapedImage, box_shape, polygon_shape
 from engine.data.formats.tree import Tree, split_named, split_of_path
 from engine.data.splits import format_count
@@ -28,18 +34,16 @@ Point = tuple[float, float]
 def detect(tree: Tree) -> list[Detection]:
     """Return how a folder with a project of Supervisely can be read."""
     paths = _files(tree)
-    found = _survey(tree, sample(paths))
-    if found.valid and not found.shapes and not found.tags:
-        found = _survey(tree, sample(paths, MAX_FILES_SAMPLED))
+    found = survey_files(
+        tree, paths, keys=(b'"objects"', b'"size"'), is_valid=_is_annotation, shapes_of=_geometries, tags_of=_labels
+    )
     if not found.valid:
         return []
-    kinds: list[str] = []
-    if found.shapes & _OUTLINES:
-        kinds.append("instances")
-    if found.shapes & {*_OUTLINES, "rectangle"} or not found.tags:
-        kinds.append("boxes")
-    if found.tags:
-        kinds += ["classes", "labels"] if found.max_tags == 1 else ["labels"]
+    kinds = detected_kinds(
+        has_outlines=bool(found.shapes & _OUTLINES),
+        has_boxes="rectangle" in found.shapes or not found.max_tags,
+        max_tags=found.max_tags,
+    )
     certain = found.valid >= found.others
     evidence = f"{format_count(paths, 'JSON file')} of Supervisely in folders ann"
     return [Detection(tuple(kinds), Confidence.CERTAIN if certain else Confidence.LIKELY, (evidence,))]
@@ -66,8 +70,7 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
         split = split_of_path(path) or next((split for tag in of_image if (split := split_named(tag))), "")
         size = as_size(content["size"].get("height"), content["size"].get("width"))
         shapes = _shapes(content["objects"], path, size, found) if kind in ("boxes", "instances") else []
-        labels = tuple(tag for tag in of_image if not split_named(tag))
-        found.add(ShapedImage(image, shapes, size, labels), split)
+        found.add(ShapedImage(image, shapes, size, tuple(_labels(content))), split)
     return found.content(kind, classes if kind in ("boxes", "instances") else tags)
 
 
@@ -89,30 +92,6 @@ def _files(tree: Tree) -> list[str]:
         if os.path.basename(folder) == "ann" and tree.exists(os.path.join(os.path.dirname(folder), "img"))
         for name in tree.files(folder, ".json")
     ]
-
-
-class _Survey:
-    """Findings in a sample of files."""
-
-    def __init__(self) -> None:
-        self.valid = self.others = self.max_tags = 0
-        self.shapes: set[str] = set()
-        self.tags: set[str] = set()
-
-
-def _survey(tree: Tree, paths: Iterable[str]) -> _Survey:
-    found = _Survey()
-    for path in paths:
-        content = sample_json(tree.path(path), (b'"objects"', b'"size"'))
-        if not _is_annotation(content):
-            found.others += 1
-            continue
-        found.valid += 1
-        found.shapes.update(_geometry(each) for each in content["objects"] if isinstance(each, dict))
-        tags = [tag for tag in _tags(content) if not split_named(tag)]
-        found.tags.update(tags)
-        found.max_tags = max(found.max_tags, len(tags))
-    return found
 
 
 def _is_annotation(content: Any) -> bool:
@@ -148,6 +127,15 @@ def _tags(content: dict[str, Any]) -> list[str]:
             value = each.get("value")
             found[name.strip() if value in (None, "") else f"{name.strip()}: {value}"] = None
     return list(found)
+
+
+def _labels(content: dict[str, Any]) -> list[str]:
+    """Return the tags of an image that do not name a split."""
+    return [tag for tag in _tags(content) if not split_named(tag)]
+
+
+def _geometries(content: dict[str, Any]) -> set[str]:
+    return {_geometry(each) for each in content["objects"] if isinstance(each, dict)}
 
 
 def _geometry(entry: dict[str, Any]) -> str:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from engine.contract.problems import Problem
@@ -11,6 +12,7 @@ from engine.data.decoding.image_files import is_image
 from engine.data.decoding.reading import MAX_PIXELS, describe_failure
 from engine.data.formats.format import Content
 from engine.data.formats.shared.image_lookup import ImageLookup
+from engine.data.formats.shared.json_files import MAX_FILES_SAMPLED, SAMPLED, sample, sample_json
 from engine.data.formats.shared.shapes import ShapedImage, convert
 from engine.data.formats.tree import Tree
 from engine.data.splits import count_sentence, dataset_error, dataset_warning, first_names, printable
@@ -52,6 +54,55 @@ def as_points(value: Any) -> list[tuple[float, float]] | None:
     return points
 
 
+def detected_kinds(*, has_outlines: bool, has_boxes: bool, max_tags: int) -> list[str]:
+    """Return the kinds of annotations of a tool's export; `max_tags` is the most tags of one image."""
+    kinds = ["instances"] if has_outlines else []
+    kinds += ["boxes"] if has_outlines or has_boxes else []
+    return kinds + (["labels"] if max_tags > 1 else ["classes", "labels"] if max_tags else [])
+
+
+@dataclass
+class Survey:
+    """Findings in a sample of files about one image each.
+
+    Attributes:
+        valid: Number of files of the format.
+        others: Number of other files.
+        shapes: Kinds of the shapes.
+        max_tags: Most tags of one image.
+    """
+
+    valid: int = 0
+    others: int = 0
+    shapes: set[str] = field(default_factory=set)
+    max_tags: int = 0
+
+
+def survey_files(
+    tree: Tree,
+    paths: Sequence[str],
+    *,
+    keys: Iterable[bytes],
+    is_valid: Callable[[Any], bool],
+    shapes_of: Callable[[Any], Iterable[str]],
+    tags_of: Callable[[Any], Sequence[str]],
+) -> Survey:
+    """Survey a sample of JSON files that contain all `keys`, a larger one if the first has no annotation."""
+    for count in (SAMPLED, MAX_FILES_SAMPLED):
+        found = Survey()
+        for path in sample(paths, count):
+            content = sample_json(tree.path(path), keys)
+            if not is_valid(content):
+                found.others += 1
+                continue
+            found.valid += 1
+            found.shapes.update(shapes_of(content))
+            found.max_tags = max(found.max_tags, len(tags_of(content)))
+        if not found.valid or found.shapes or found.max_tags:
+            break
+    return found
+
+
 class ShapeCollection:
     """Images and shapes of a dataset, collected file by file, with everything that can't be used.
 
@@ -79,26 +130,28 @@ class ShapeCollection:
         """Return the full path of an image, see `ImageLookup.find`."""
         return self._lookup.find(name, near, split=split, ending=ending)
 
-    def find_named(self, path: str, stated_image: str | None, name: str, near: str, split: str) -> str | None:
+    def find_named(self, path: str, same_name_image: str | None, name: str, near: str, split: str) -> str | None:
         """Return the image that an annotation file is about: the one with its own name, else the one that it names.
 
         Args:
             path: Annotation file.
-            own: Image with the name of the annotation file. Files that have one are to be asked for first.
+            same_name_image: Image with the name of the annotation file. Ask for files that have one first.
             name: Name of the image in the file.
             near: Folder that `name` may start from.
             split: Split that the annotations are for.
         """
         base = os.path.basename(name.replace("\\", "/"))
-        if stated_image is not None:
-            folder, image_name = os.path.split(stated_image)
+        if same_name_image is not None:
+            folder, image_name = os.path.split(same_name_image)
             if not is_image(base) or base == image_name:
-                return stated_image
+                return same_name_image
             if os.path.splitext(base)[0] == os.path.splitext(image_name)[0]:  # of a.jpg and a.png the one that it names
-                return os.path.join(folder, base) if base in self.tree.files(self.tree.within(folder)) else stated_image
+                return (
+                    os.path.join(folder, base) if base in self.tree.files(self.tree.within(folder)) else same_name_image
+                )
             if self.find(name, near, split=split):
                 self._renamed.append(path)
-            return stated_image
+            return same_name_image
         image = self.find(name, near, split=split, ending=is_image(base)) if base else None
         return None if image in self._used else image
 
