@@ -360,8 +360,10 @@ class RealRun:
         try:
             if process.pid == self.pid:
                 return True
-            printed = os.readlink(f"/proc/{process.pid}/fd/1")
-            return printed.startswith(f"{folder}{os.sep}") or process.environ().get(MARK) == folder
+            outputs = [os.readlink(f"/proc/{process.pid}/fd/{number}") for number in (1, 2)]
+            return (
+                any(path.startswith(f"{folder}{os.sep}") for path in outputs) or process.environ().get(MARK) == folder
+            )
         except (OSError, psutil.Error):
             return False
 
