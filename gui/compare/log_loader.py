@@ -49,7 +49,7 @@ class LogLoader(QObject):
         return self._thread is not None
 
     def close(self) -> None:
-        """Stop loading and discard what is not reported."""
+        """Stop loading and discard pending results."""
         self._generation += 1
         self._stop_event.set()
         if self._thread is not None:

@@ -1,1 +1,1 @@
-"""Where a model is cut into the stages of a pipeline."""
+"""Cut of a model into pipeline stages."""

@@ -186,7 +186,7 @@ class CutDiagram(QWidget):
             painter.setFont(font)
 
     def _stage_lines(self, cut: Cut, number: int, stage: Stage) -> list[tuple[tuple[str, ...], bool]]:
-        """Return the lines of a stage: texts from long to short, of which the first that fits is drawn, and boldness.
+        """Return the lines of a stage: texts from long to short, and boldness. The first text that fits is drawn.
 
         Tool tip and table have all texts.
         """

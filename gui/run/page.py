@@ -264,12 +264,12 @@ class RunPage(QWidget):
     def _enlarge(self, name: str) -> None:
         if self.charts is not None and self._curves.currentWidget() is not self.large:
             self._curves.setCurrentWidget(self.large)
-            self.large.show_plot(self.charts.rows.lend(name))
+            self.large.show_plot(self.charts.rows.take_plot(name))
 
     def _show_all_plots(self) -> None:
         if self.charts is not None:
             self._curves.setCurrentIndex(0)
-            self.charts.rows.take_back()
+            self.charts.rows.put_plot_back()
 
     def recolor(self) -> None:
         self.header.recolor()

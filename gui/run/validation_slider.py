@@ -14,7 +14,7 @@ from gui.sources.run_series import ClassFigures
 from gui.style import theme
 from gui.widgets.layouts import hbox
 
-_KEYS = "Left and Right step through the validations; Home and End step to the first and the newest"
+_KEYS = "Left and Right step through the validations; Home and End go to the first and the newest"
 
 
 class ValidationSlider(QWidget):

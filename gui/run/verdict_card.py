@@ -25,10 +25,10 @@ class _Advice(NamedTuple):
 
 
 class VerdictCard(QFrame):
-    """Hidden until the run on screen has ended and there is advice.
+    """Advice after a run, hidden until the run has ended and there is any.
 
     Signals:
-        requested(dict, bool): Values for fields of the job to put into the form; True to train the same run further.
+        requested(dict, bool): values for fields of the job; True to train the same run further.
     """
 
     requested = Signal(object, bool)

@@ -41,7 +41,7 @@ class PlotRows(QWidget):
         self._settings = settings
         self.order, self.chosen = _parse_choice(settings.text(_SETTING), list(plots))
         self._empty: set[str] = set()
-        self._lent = ""
+        self._enlarged = ""
         self._rows: list[list[str]] = []
         self._splitter = QSplitter(Qt.Orientation.Vertical)
         self._splitter.setChildrenCollapsible(False)
@@ -65,17 +65,17 @@ class PlotRows(QWidget):
             self._empty ^= {name}
             self._arrange()
 
-    def lend(self, name: str) -> LinePlot:
-        """Return a plot to be shown elsewhere until `take_back`."""
-        self._lent = name
+    def take_plot(self, name: str) -> LinePlot:
+        """Return a plot to be shown elsewhere until `put_plot_back`."""
+        self._enlarged = name
         return self.plots[name]
 
-    def take_back(self) -> None:
-        lent, self._lent = self._lent, ""
+    def put_plot_back(self) -> None:
+        enlarged, self._enlarged = self._enlarged, ""
         self._rows = []
         self._arrange()
-        if lent:
-            self.plots[lent].setFocus()
+        if enlarged:
+            self.plots[enlarged].setFocus()
 
     def showEvent(self, event: QShowEvent) -> None:
         super().showEvent(event)
@@ -99,14 +99,14 @@ class PlotRows(QWidget):
             return
         self._rows = rows
         for name, plot in self.plots.items():
-            if name != self._lent:
+            if name != self._enlarged:
                 plot.setParent(self._hidden)
                 plot.setVisible(name in shown)
         while (row := self._splitter.widget(0)) is not None:
             row.setParent(None)  # at once, so that the splitter has only the new rows
             row.deleteLater()
         for number, names in enumerate(rows):
-            self._splitter.addWidget(self._row([self.plots[name] for name in names if name != self._lent]))
+            self._splitter.addWidget(self._row([self.plots[name] for name in names if name != self._enlarged]))
             self._splitter.setStretchFactor(number, 3 if number else 7)
         for name, next_name in pairwise(shown):
             QWidget.setTabOrder(self.plots[name], self.plots[next_name])

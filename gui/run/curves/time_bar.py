@@ -55,7 +55,7 @@ def format_percent(fraction: float) -> str:
 
 
 def describe_part(spent: TimeSpent, part: Part) -> str:
-    """Describe a part, such as "Forward 3.10 ms, 38 % of each step"."""
+    """Describe a part, such as "Forward 3.1 ms, 38 % of each step"."""
     seconds = spent.parts.get(part, 0.0)
     return f"{TITLES[part]} {milliseconds(seconds)}, {format_percent(_fraction(spent, part))} of each step"
 
@@ -77,7 +77,7 @@ class TimeBar(QWidget):
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self._spent: TimeSpent | None = None
-        self._seen: set[Part] = set()
+        self._known_parts: set[Part] = set()
         self._pointed: Part | None = None
         self.setAccessibleName("Time of a step")
         self.setMouseTracking(True)
@@ -85,13 +85,13 @@ class TimeBar(QWidget):
 
     def restart(self) -> None:
         """Prepare for another run."""
-        self._spent, self._seen, self._pointed = None, set(), None
+        self._spent, self._known_parts, self._pointed = None, set(), None
 
     def show_time(self, spent: TimeSpent) -> None:
         if spent is self._spent:
             return
         self._spent = spent
-        self._seen |= {part for part in ORDER if _fraction(spent, part) >= MIN_FRACTION}
+        self._known_parts |= {part for part in ORDER if _fraction(spent, part) >= MIN_FRACTION}
         self.setAccessibleDescription(describe_time(spent))
         self._fit_height()
         self.update()
@@ -107,7 +107,7 @@ class TimeBar(QWidget):
         advance = QFontMetrics(theme.tabular(self.font())).horizontalAdvance
         is_slow = self._spent is not None and self._spent.step_s >= 1
         number_width = SWATCH + 6 + 8 + advance("00,000 ms  0.0 %" if is_slow else "00.0 ms  0.0 %")
-        parts = [*(part for part in ORDER if part in self._seen), None]
+        parts = [*(part for part in ORDER if part in self._known_parts), None]
         needed = [number_width + advance(_title(part)) for part in parts]
         widths: list[int] = []
         for columns in range(len(parts), 0, -1):

@@ -29,7 +29,7 @@ from gui.style import theme
 MAX_ZOOM = 32.0
 _ZOOM_STEP = 1.25
 _SHARP_FROM = 2.0
-"""Screen pixels per image pixel from which on images are scaled without smoothing."""
+"""Zoom level, in screen pixels per image pixel, that turns smoothing off."""
 _PNG_BEGIN = b"\x89PNG\r\n\x1a\n"
 _PNG_END = b"\x00\x00\x00\x00IEND\xaeB\x60\x82"
 
@@ -55,7 +55,7 @@ def read_image(folder: Path, name: str) -> QImage | str:
 
 @cache
 def _dragged_files() -> QTemporaryDir:
-    """Return the folder for files of mime_data images, which is deleted at exit."""
+    """Return the folder for files of dragged images, which is deleted at exit."""
     return QTemporaryDir()
 
 
@@ -67,7 +67,7 @@ def _find_damage(content: bytes) -> str:
 
 
 class Zoom(QObject):
-    """Visible part of the images, shared zoom_by several panes.
+    """Visible part of the images, shared by several panes.
 
     Signals:
         changed(): the part has changed.
@@ -92,7 +92,7 @@ class Zoom(QObject):
         self.changed.emit()
 
     def zoom_by(self, times: float, around: QPointF | None = None) -> None:
-        """Multiply the magnification; the position `around` stays, zoom_by default the center."""
+        """Multiply the magnification; the position `around` stays, by default the center."""
         fixed = around if around is not None else self.center
         new = min(MAX_ZOOM, max(1.0, self.factor * times))
         self.set(new, fixed + (self.center - fixed) * (self.factor / new))
@@ -128,7 +128,7 @@ class ImagePane(QWidget):
 
     @property
     def problem(self) -> str:
-        """Reason why there is no image, "" with an image."""
+        """Message about a missing or damaged image, "" for an intact one."""
         return self._problem
 
     def show_image(self, image: QImage | str, description: str) -> None:
@@ -138,7 +138,7 @@ class ImagePane(QWidget):
         self.update()
 
     def image_rect(self) -> QRectF:
-        """Return the rectangle of the full image, part of which may be hidden."""
+        """Return the rectangle of the full image, including hidden parts."""
         if self._image is None:
             return QRectF()
         size = QSize(self._image.size()).scaled(self._room().size().toSize(), Qt.AspectRatioMode.KeepAspectRatio)

@@ -1,4 +1,4 @@
-"""Figures of load_run runs and rows of the comparison table."""
+"""Figures of compared runs and rows of the comparison table."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ def page(styled: QApplication, qtbot: QtBot) -> RunPage:
 
 @pytest.fixture
 def show(page: RunPage, qtbot: QtBot) -> Callable[[RunFolder], RunPage]:
-    """Function that opens a run and waits until it is shown completely."""
+    """Return a function that opens a run and waits until it is shown completely."""
 
     def open_run(run: RunFolder) -> RunPage:
         page.store.open(run)
