@@ -1,7 +1,7 @@
-"""What is called in workers before they train, to watch or to change what the product never changes.
+"""Functions that workers call before training, to observe or change internals.
 
-They are named to `WorkerGroup` as `prepare`, get what they need to know from the worker's environment, and leave what
-they see in the run's folder (`seen`).
+`WorkerGroup` names them as `prepare`. They take arguments from the worker's environment and write results into the run's
+folder (`seen`).
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ from engine.training.trainer import Trainer
 
 ENGINE = Path(__file__).resolve().parents[2] / "engine"
 FIRST = 2
-"""The step from which on waits for the device are counted; the one before has much to do that comes but once."""
+"""First step in which waits for the device are counted; earlier ones do one-time work."""
 
 Step = Callable[[ResilientStep, Any, int], Any]
 
 
 def seen(folder: Path, rank: int = 0) -> Any:
-    """What a worker of the run in `folder` has left."""
+    """Return the results of a worker of the run in `folder`."""
     return json.loads((folder / f"seen-{rank}.json").read_text())
 
 
@@ -91,17 +91,16 @@ def count_waits(spec: WorkerSpec) -> None:
 
 DETECTORS = ("object detection, SSDlite", "object detection, Faster R-CNN", "instance segmentation")
 OF_DETECTORS = ("engine/models/torchvision_detectors.py", "engine/optim/optimizer_step.py")
-"""Where torchvision's detectors are given a list of as many boxes as each image has, and where the way back goes
-through what they chose by it: both wait for how many there are."""
+"""Places where torchvision's detectors wait for the number of boxes, forward and backward."""
 
 
 def of_libraries(place: str, task: str) -> bool:
-    """Whether what waits at `place`, one of `count_waits`, in a task of `jobs.TASKS` is a library's doing."""
+    """Return True if the wait at `place`, one of `count_waits`, is a library's, in a task of `jobs.TASKS`."""
     return not place.startswith("engine/") or (task in DETECTORS and place.startswith(OF_DETECTORS))
 
 
 def _place() -> str:
-    """The innermost frame of ours or of a package but torch: "engine/… LINE FUNCTION" or "PACKAGE/… LINE FUNCTION"."""
+    """Return the innermost frame outside of torch: "engine/… LINE FUNCTION" or "PACKAGE/… LINE FUNCTION"."""
     for frame in reversed(traceback.extract_stack()):
         where = f"{frame.lineno} {frame.name}"
         if Path(frame.filename).is_relative_to(ENGINE):
@@ -116,8 +115,9 @@ def _place() -> str:
 
 
 def on_one_card(spec: WorkerSpec) -> None:
-    """Has all ranks compute on the first of the run's devices, where they meet over gloo, since NCCL refuses two
-    ranks on one card; and DataParallel make as many replicas there as the run has devices.
+    """Run all ranks on the run's first device over gloo, since NCCL refuses two ranks on one GPU.
+
+    DataParallel creates as many replicas there as the run has devices.
     """
     if not is_gpu(spec.devices[0]):
         return
@@ -136,13 +136,13 @@ def on_one_card(spec: WorkerSpec) -> None:
 
 
 def run_on_one_card(spec: WorkerSpec, channel: socket.socket) -> int:
-    """The same as a supervisor's worker."""
+    """Run like a supervisor's worker, with all ranks on one GPU."""
     on_one_card(spec)
     return worker.run(spec, channel)
 
 
 def note_dtypes(spec: WorkerSpec) -> None:
-    """Leaves on which devices and in which dtypes linear layers compute: {"DEVICE DTYPE": count}."""
+    """Record the devices and dtypes of linear layers: {"DEVICE DTYPE": count}."""
     dtypes: Counter[str] = Counter()
     forward = nn.Linear.forward
 
@@ -166,10 +166,7 @@ STEPS, MODE = "PROOF_STEPS", "PROOF_COMPILE_MODE"
 
 
 def count_launches(spec: WorkerSpec) -> None:
-    """Leaves what the steps of the variable `STEPS` launch, in the order of the steps.
-
-    With the variable `MODE` the model is compiled in that mode of torch.compile, whatever trials would say.
-    """
+    """Record the cost of each profiled step: [{"start": seconds, "stop": seconds}, …]."""
     wanted = {int(number) for number in os.environ[STEPS].split(",")}
     found: list[dict[str, int]] = []
     on_gpu = is_gpu(spec.devices[0])
@@ -202,9 +199,7 @@ def count_launches(spec: WorkerSpec) -> None:
 
 
 def _launches(profile: torch.profiler.profile) -> dict[str, int]:
-    """How many of each: "regions" that torch.compile has made, "kernels" on the device, "fused" ones among them, that
-    is Triton's, and calls that launch a "graph".
-    """
+    """Return counts of "regions" by torch.compile, "kernels" on the device, "fused" (Triton) ones, and "graph" launches."""
     events = [event for event in profile.events() or () if not event.is_user_annotation]
     kernels = [event.name for event in events if event.device_type == torch.autograd.DeviceType.CUDA]
     calls = [event.name for event in events if event.device_type == torch.autograd.DeviceType.CPU]
@@ -225,9 +220,7 @@ def search_convolutions(spec: WorkerSpec) -> None:
 
 
 def time_recording(spec: WorkerSpec) -> None:
-    """Leaves what it costs each time to look into where a step's time goes: [{"start": seconds, "stop": seconds},
-    …].
-    """
+    """Record the cost of each profiled step: [{"start": seconds, "stop": seconds}, …]."""
     costs: list[dict[str, float]] = []
     timer: Any = rank_times.KernelTimer if is_gpu(spec.devices[0]) else rank_times.HostTimer
     start, stop = timer.start, timer.stop

@@ -25,7 +25,7 @@ Fields = dict[str, Any]
 
 
 def with_labels(folder: Path, counts: Mapping[str, int]) -> Path:
-    """Noise in which any of three colours shines, with tables that say which."""
+    """Write noise images with any of three colors, and tables with their labels."""
     random = np.random.default_rng(0)
     for split, count in counts.items():
         (folder / split).mkdir(parents=True)
@@ -44,19 +44,19 @@ def by_class(folder: Path, counts: Mapping[str, int]) -> Path:
 
 
 def with_edges(folder: Path, counts: dict[str, int]) -> Path:
-    """The borders of masks are the edges."""
+    """Write masks whose borders are the edges."""
     return make_masked(folder, counts, 64)
 
 
 def model_file(text: str, folder: Path) -> Fields:
-    """The fields of a job whose model is a file of that `text`."""
+    """Return the fields of a job with a model file of this `text`."""
     file = folder / "model.py"
     file.write_text(text)
     return {"model": str(file), "model_file_sha256": agreed(file)}
 
 
 def own_task(folder: Path, counts: dict[str, int]) -> Path:
-    """The job's share of it is kept for validation."""
+    """Write the data of a custom task, whose validation part the job draws."""
     return make_things(folder, round(counts["train"] / (1 - Job().data.val_fraction)))
 
 
@@ -110,7 +110,7 @@ TASKS: dict[str, tuple[Make, Fields]] = {
         },
     ),
 }
-"""What makes each task's data, and the fields of its job."""
+"""Functions that write each task's data, and the fields of its job."""
 
 NEEDS = {
     "semantic segmentation": ("segmentation_models_pytorch", "timm"),
@@ -122,7 +122,7 @@ NEEDS = {
 
 
 def job_of(task: str, folder: Path, gpu: str, *, train: int, batch: int, **fields: Any) -> Job:
-    """A job of one epoch on so many images, of which eight more are for validation."""
+    """Return a job of one epoch on this number of images, with eight more for validation."""
     make, own = TASKS[task]
     data = make(folder / "data", {"train": train, "val": 8})
     given: Fields = {

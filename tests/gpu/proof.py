@@ -51,10 +51,9 @@ class Skipped(Exception):  # noqa: N818 - said of a check
 
 
 class Proof:
-    """What a check is given: where it computes, where it may write, and how it tells what it found.
+    """Interface of a check: device, folder and results.
 
-    `device` is torch's and `gpu` what a job calls it; in a rehearsal both are the CPU. `folder` is empty and the
-    check's own.
+    `device` is torch's and `gpu` the job's name of the device; in a rehearsal both are the CPU. `folder` is empty.
     """
 
     def __init__(self, folder: Path, *, rehearsing: bool, tell: Callable[..., None]) -> None:
@@ -66,7 +65,7 @@ class Proof:
         self._groups: list[WorkerGroup] = []
 
     def claim(self, name: str, holds: bool, text: str = "") -> None:
-        """Tells whether something that Footplate claims is so; `text` says what was seen."""
+        """Report whether a claim holds; `text` describes the observation."""
         self._tell(name=name, outcome="ok" if holds else "failed", text=text)
 
     def measure(
@@ -80,8 +79,9 @@ class Proof:
         text: str = "",
         anywhere: bool = False,
     ) -> None:
-        """Tells a figure, which fails where it misses its aim. Aims are a card's, and none in a rehearsal, unless
-        they hold `anywhere`.
+        """Report a measurement, which fails if it misses its aim.
+
+        Aims apply to GPUs, and in a rehearsal only with `anywhere`.
         """
         bounds = {"at_most": at_most, "at_least": at_least} if anywhere or not self.rehearsing else {}
         aims = {bound: value for bound, value in bounds.items() if value is not None}
@@ -90,11 +90,11 @@ class Proof:
         self._tell(name=name, outcome=outcome, figure=figure, unit=unit, text=text, **aims)
 
     def fact(self, name: str, value: object) -> None:
-        """Tells something of the machine."""
+        """Report a fact of the machine."""
         self._tell(fact=name, value=str(value))
 
     def file(self, name: str, text: str) -> None:
-        """Has a small file put beside the report."""
+        """Save a small file next to the report."""
         self._tell(file=name, text=text)
 
     def needs_card(self, why: str) -> None:
@@ -103,17 +103,13 @@ class Proof:
             raise Skipped(f"there is no GPU: {why}")
 
     def start(self, job: Job, **options: Any) -> WorkerGroup:
-        """Starts the workers of `job` in a folder of their own; those that still run at the end of the check are
-        ended.
-        """
+        """Start the workers of `job` in a new folder; they are ended with the check."""
         folder = self.folder / f"run-{len(self._groups) + 1}"
         self._groups.append(WorkerGroup(_forker(), job, folder, **options))
         return self._groups[-1]
 
     def run(self, job: Job, *, seconds: float = 120.0, **options: Any) -> WorkerGroup:
-        """Runs the workers of `job`, every step told of, to their end. Raises RuntimeError with the cause where they
-        fail.
-        """
+        """Run the workers of `job` to the end, with all steps reported. Raises RuntimeError with the cause of a failure."""
         group = self.start(job, **{"every_step": True} | options)
         codes = group.finish(seconds)
         if any(code != 0 for code in codes):
@@ -128,7 +124,7 @@ class Proof:
 
 
 def prove(checks: Mapping[str, Check]) -> None:
-    """Makes the `checks`, by their names in the report, as the command line asks."""
+    """Run the `checks`, by name, that the command line selects."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--rehearse", action="store_true", help="on the CPU in place of a GPU")
     parser.add_argument("check", nargs="*", help="those to be made; all unless any is named")
@@ -166,7 +162,7 @@ def _make(name: str, function: Callable[[Proof], None], rehearsing: bool, tell: 
 
 
 def _own_output() -> TextIO:
-    """Standard output for this module alone: what others print, child processes too, goes to standard error."""
+    """Reserve standard output for this module; other output, also of child processes, goes to standard error."""
     own = os.fdopen(os.dup(1), "w")
     sys.stdout.flush()
     os.dup2(2, 1)
@@ -181,7 +177,7 @@ def _tell(out: TextIO, **line: Any) -> None:
 
 @functools.cache
 def _first_gpu() -> str:
-    """The UUID of the first GPU that CUDA sees, asked for without making a context."""
+    """Return the UUID of CUDA's first GPU, without creating a context."""
     uuids = ask_cuda()
     if not uuids or not torch.cuda.is_available():
         raise RuntimeError("torch finds no NVIDIA GPU here; --rehearse runs on the CPU in its place")

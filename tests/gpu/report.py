@@ -18,15 +18,13 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 WORDS = {"ok": "ok", "failed": "FAILED", "skipped": "skipped", "measured": ""}
-"""How an outcome is told."""
+"""Texts of outcomes."""
 
 Result = Mapping[str, Any]
 
 
 class Report:
-    """The report in the folder `out`, on disk as it stands. Parts that an earlier run has left there are kept, unless
-    that was a rehearsal and this is none, or the reverse.
-    """
+    """Report in the folder `out`. Parts of an earlier run are retained, unless one of them was a rehearsal and the other wasn't."""
 
     def __init__(self, out: Path, *, rehearse: bool) -> None:
         self._out = out
@@ -47,7 +45,7 @@ class Report:
         self.write()
 
     def begin(self, name: str, about: str) -> dict[str, Any]:
-        """A part's entry, to which what is added from now on belongs."""
+        """Start a part's entry, and return it."""
         self.content["parts"] = [part for part in self.content["parts"] if part["name"] != name]
         self.content["parts"].append({"name": name, "about": about, "seconds": None, "results": []})
         self.write()
@@ -95,7 +93,7 @@ def summary(content: Mapping[str, Any]) -> str:
 
 
 def line(result: Result) -> str:
-    """A result on the terminal."""
+    """Return a result as a line for the terminal."""
     figure, aim = _figure(result), _aim(result)
     what = f"{result['name']}: {figure}" if figure else str(result["name"])
     aimed = f" (aim: {aim})" if aim else ""
@@ -139,7 +137,7 @@ def _cell(text: object) -> str:
 
 
 def _commit() -> str:
-    """What is proved, by git; "unknown" where the tree has come without it."""
+    """Return the commit; "unknown" without git."""
     try:
         command = ["git", "describe", "--always", "--dirty", "--abbrev=12"]
         return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()

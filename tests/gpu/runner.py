@@ -1,9 +1,7 @@
-"""Runs the parts of the proof, each in a process of its own with a limit of its own, and writes the report as results
-come.
+"""Runner of the GPU tests: each part in a process with a time limit, with a report that is updated with each result.
 
-Standard library only: it has to work on whatever machine has the card. A check that fails, crashes, or takes too long
-loses nothing but itself: its part is started again behind it. Whenever this ends, by whatever means, the report on
-disk is whole.
+Uses the standard library only. After a check fails, crashes or times out, its part restarts behind that check. The report
+on disk is complete however the process ends.
 """
 
 from __future__ import annotations
@@ -29,14 +27,14 @@ from tests.gpu.report import Report, line, summary
 
 ROOT = Path(__file__).resolve().parents[2]
 MARK = "FOOTPLATE_PROOF"
-"""The environment variable by which all processes of one proof are known, those that have left their parents, too."""
+"""Environment variable that marks all processes of a test run, including orphans."""
 FIRST_WORD_S = 120.0
-"""How long a part may take to import torch and to say what its checks are."""
+"""Seconds for a part to import torch and list its checks."""
 GOODBYE_S = 10.0
-"""How long what a part has started may take to end after it."""
+"""Seconds for a part's child processes to exit."""
 LOOK_S = 1.0
 STACK_S = 1.0
-"""How long a check that took too long has for writing where it stands."""
+"""Seconds for a check that timed out to write its stack."""
 TEXT_LIMIT = 600
 
 
@@ -49,7 +47,7 @@ class Part:
     seconds: float
     module: str = ""
     checks: tuple[str, ...] = ()
-    """Those of the module's that belong to this part; all unless any is named."""
+    """Checks of the module that belong to this part; all if empty."""
 
     @property
     def command(self) -> list[str]:
@@ -79,7 +77,7 @@ PARTS = (
     ),
     Part("search", "cuDNN's search for the fastest convolutions, which Footplate does without", 240),
 )  # fmt: skip
-"""In the order of what is missed most if the time runs out; all together take some twenty minutes on a fast card."""
+"""Parts by priority; all together take about twenty minutes on a fast GPU."""
 
 
 @dataclass
@@ -98,9 +96,7 @@ class _Attempt:
 
 
 class Runner:
-    """Runs `parts` within `seconds` in all and keeps `report` up to date, in the folder `out` with the log of it
-    all.
-    """
+    """Runs `parts` within `seconds`, and updates `report` in the folder `out`, with a log."""
 
     def __init__(
         self, parts: Sequence[Part], out: Path, *, seconds: float, rehearse: bool, environment: Mapping[str, str]
@@ -116,7 +112,7 @@ class Runner:
         self._log = open(out / "log.txt", "ab")  # noqa: SIM115 - closed by `run`
 
     def run(self) -> bool:
-        """Whether nothing has failed."""
+        """Run all parts; return True if nothing failed."""
         early = True
         try:
             for number, part in enumerate(self._parts, 1):
@@ -159,7 +155,7 @@ class Runner:
             self._tell(name=check, outcome="skipped", text=why)
 
     def _attempt(self, part: Part, checks: list[str] | None, deadline: float) -> _Attempt:
-        """Makes the part's `checks`, all if None, in a process."""
+        """Run the part's `checks`, all if None, in a process."""
         self._log.write(f"\n=== {part.name} {' '.join(checks or ())}\n".encode())
         self._log.flush()
         logged = self._log.tell()
@@ -184,7 +180,7 @@ class Runner:
         return attempt
 
     def _listen(self, process: subprocess.Popen[bytes], attempt: _Attempt, deadline: float) -> bool:
-        """Takes what the process tells; false where it did not end in time."""
+        """Read the messages of the process; return False if it timed out."""
         assert process.stdout is not None
         rest = b""
         with process.stdout as pipe, selectors.DefaultSelector() as selector:
@@ -227,7 +223,7 @@ class Runner:
                 self._log.write(text + b"\n")
 
     def _judge(self, part: Part, attempt: _Attempt, code: int | None, late: bool, last: str) -> None:
-        """Tells of a process that did not come to its end."""
+        """Report a process that didn't finish."""
         name = attempt.check or part.name
         if late:
             took = f"it took more than {time.monotonic() - attempt.began:.0f} s; the log has where it stood"
@@ -249,7 +245,7 @@ class Runner:
     # Processes
 
     def _end_processes(self, patience_s: float = 0.0) -> None:
-        """Ends all that bears this proof's mark; what is still there after `patience_s` is told of as left behind."""
+        """End all marked processes; report those that remain after `patience_s`."""
         deadline = time.monotonic() + patience_s
         while (pids := list(marked(self._mark))) and time.monotonic() < deadline:
             time.sleep(0.05)
@@ -265,7 +261,7 @@ class Runner:
 
 
 def marked(mark: str) -> Iterator[int]:
-    """The living processes of a proof, whoever their parents are; by Linux's /proc, nobody elsewhere."""
+    """Yield the running marked processes, from Linux' /proc; none on other systems."""
     wanted = f"{MARK}={mark}".encode()
     for folder in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
@@ -303,9 +299,7 @@ def unpack(wheels: Path, target: Path) -> None:
 
 @contextmanager
 def workplace(wheels: Path | None) -> Iterator[dict[str, str]]:
-    """The environment of all parts: this tree's modules and the wheels', and folders of their own for all that is
-    written.
-    """
+    """Yield the environment of all parts: modules of this tree and of the wheels, and temporary folders."""
     with tempfile.TemporaryDirectory(prefix="fp", ignore_cleanup_errors=True) as name:
         place = Path(name)
         if wheels is not None:
@@ -333,7 +327,7 @@ def _end_at_sigterm() -> None:
 
 
 def main(arguments: Sequence[str] | None = None, parts: Sequence[Part] = PARTS) -> int:
-    """Runs the proof as the command line says; 1 where something failed."""
+    """Run the tests that the command line selects; return 1 if something failed."""
     names = [part.name for part in parts]
     parser = argparse.ArgumentParser(
         prog="tests/gpu/run",

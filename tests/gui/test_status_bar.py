@@ -38,7 +38,7 @@ def bar(window: QWidget, actions: Actions, qtbot: QtBot) -> StatusBar:
 
 
 @pytest.mark.parametrize(
-    ("word", "pause", "stop", "resume"),
+    ("label", "pause", "stop", "resume"),
     [
         ("Idle", False, False, False),
         ("Starting", True, True, False),

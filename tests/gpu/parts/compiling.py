@@ -1,6 +1,4 @@
-"""torch.compile: what was compiled in the rehearsal is what the steps compute by, CUDA graphs too, and it trains the
-same.
-"""
+"""torch.compile: warm-up compilations are reused by the steps, with CUDA graphs, and training is the same."""
 
 from __future__ import annotations
 
@@ -22,7 +20,7 @@ from tests.support.worker_group import WorkerGroup
 COUNT = "tests.gpu.hooks:count_launches"
 TOLERANCE = 2e-2
 GRAPHS = "reduce-overhead"
-"""torch.compile's mode in which steps are recorded as CUDA graphs."""
+"""torch.compile's mode that records steps as CUDA graphs."""
 
 
 def _job(proof: Proof, **fields: Any) -> Job:
@@ -44,9 +42,7 @@ def _statistics(group: WorkerGroup) -> torch.Tensor:
 
 
 def used(proof: Proof, *, mode: str) -> None:
-    """Compiled steps, in the first epoch and after a validation, against eager ones: what they launch and what they
-    learn.
-    """
+    """Compare compiled with eager steps, in the first epoch and after a validation: launches and losses."""
     if mode == GRAPHS:
         proof.needs_card("CUDA graphs are recorded on one")
     eager = proof.run(_job(proof, compile="off"), prepare=COUNT, environment={STEPS: "5,10"})
@@ -69,7 +65,7 @@ def used(proof: Proof, *, mode: str) -> None:
 
 
 def unfrozen(proof: Proof) -> None:
-    """A frozen model trains compiled until it is unfrozen, and is eager from then on."""
+    """Check that a frozen model trains compiled until it is unfrozen, then eagerly."""
     frozen = {"freeze_epochs": 1}
     eager = proof.run(_job(proof, compile="off", **frozen))
     job = _job(proof, compile="on", **frozen)
@@ -83,7 +79,7 @@ def unfrozen(proof: Proof) -> None:
 
 
 def chosen(proof: Proof) -> None:
-    """What trials decide for ResNet-50 in a long run, and how long that takes."""
+    """Measure the trials for ResNet-50 in a long run: choices and duration."""
     proof.needs_card("on the CPU nothing is compiled unless asked for")
     data = make_images(proof.folder / "data", 512 + 8, 224, held_out=8, distinct=64)
     job = Job.from_fields(

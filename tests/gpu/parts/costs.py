@@ -1,4 +1,4 @@
-"""What Footplate does beside the steps costs next to nothing: looking into them, checkpoints, the monitor."""
+"""Cost of profiling, checkpoints and monitoring during training."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def _job(proof: Proof, **fields: Any) -> Job:
 
 
 def recording(proof: Proof) -> None:
-    """Looking into where a step's time goes, which DDP does every other second or less often, by torch.profiler."""
+    """Measure the profiling of steps by torch.profiler, which DDP does every other second or less often."""
     wanted = 2 if proof.rehearsing else 7
     group = proof.start(_job(proof, strategy="ddp"), threads=4, prepare="tests.gpu.hooks:time_recording")
     begun = time.monotonic()
@@ -62,9 +62,7 @@ def recording(proof: Proof) -> None:
 
 
 def checkpoints(proof: Proof) -> None:
-    """How long the training stands still for a checkpoint; the first allocates pinned memory for hundreds of
-    tensors.
-    """
+    """Measure the pause for a checkpoint; the first allocates pinned memory for hundreds of tensors."""
     wanted = 3 if proof.rehearsing else 6
     group = proof.start(_job(proof, checkpoint_steps=5 if proof.rehearsing else 40), threads=4, every_step=True)
     saved: list[CheckpointSaved] = []
@@ -83,7 +81,7 @@ def checkpoints(proof: Proof) -> None:
 
 @contextlib.contextmanager
 def monitor(wanted: bool) -> Iterator[None]:
-    """The sampler with all that the window shows, once a second; or not."""
+    """Run the sampler with everything visible once per second, if `wanted`."""
     if not wanted:
         yield
         return
@@ -99,7 +97,7 @@ def monitor(wanted: bool) -> Iterator[None]:
 
 
 def monitoring(proof: Proof) -> None:
-    """The rate of bare steps with and without the sampler beside them, by turns."""
+    """Measure bare steps with and without the sampler, in turns."""
     rounds, seconds = (1, 0.5) if proof.rehearsing else (5, 3.0)
     size, batch = (32, 8) if proof.rehearsing else (224, 64)
     setting = Setting(

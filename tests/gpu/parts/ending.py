@@ -26,7 +26,7 @@ from tests.gpu.proof import Proof, prove
 
 FREE_S = AIMS_S["stop -> devices free"]
 AGAIN_S = 2.0 + 3.0
-"""A new worker makes a context of CUDA's and loads cuDNN besides."""
+"""Seconds until a restarted worker trains, which creates a CUDA context and loads cuDNN."""
 SLACK = 64 << 20
 PERIOD_S = 0.02
 
@@ -51,16 +51,14 @@ class MemoryWatch:
             self._thread.join()
 
     def free_after(self, since: float) -> float | None:
-        """Seconds from `since` (of time.monotonic) until no more was in use than at first; None if that has not
-        come.
-        """
+        """Return the seconds from `since` (time.monotonic) until memory use was back at its start; None if it never was."""
         if not self._seen:
             return None
         limit = self._seen[0][1] + SLACK
         return next((at - since for at, used in self._seen if at >= since and used <= limit), None)
 
     def most(self) -> float:
-        """The most that was in use above the beginning, in MiB."""
+        """Return the peak memory above the start, in MiB."""
         return (max(used for _, used in self._seen) - self._seen[0][1]) / 2**20 if self._seen else 0.0
 
     def _watch(self) -> None:
@@ -116,7 +114,7 @@ def _worker(run: RunFolder, rank: int) -> psutil.Process:
 
 
 def _ended(proof: Proof, what: str, follower: Follower, watch: MemoryWatch, since: float) -> None:
-    """Reads to the end of the run, and tells when the card was free, as the run says and as NVML does."""
+    """Read to the end of the run, and report when the GPU was free, by the run and by NVML."""
     free: list[DevicesFree] = []
     at = follower.until(lambda event: isinstance(event, DevicesFree) and (free.append(event) or True))
     follower.until(lambda event: isinstance(event, RunFinished))
@@ -134,7 +132,7 @@ def _ended(proof: Proof, what: str, follower: Follower, watch: MemoryWatch, sinc
 
 
 def commands(proof: Proof) -> None:
-    """A pause and a stop of one run."""
+    """Pause and stop a run."""
     with preloaded() as preloader:
         run = create_run(_job(proof))
         for what, command in (("pause", Pause()), ("stop", Stop())):
@@ -148,7 +146,7 @@ def commands(proof: Proof) -> None:
 
 
 def death(proof: Proof) -> None:
-    """A worker that is killed and is not to be started again."""
+    """Kill a worker that must not restart."""
     with preloaded() as preloader, MemoryWatch(proof) as watch:
         time.sleep(0.2)
         follower = Follower(preloader, create_run(_job(proof, restarts=0)))
@@ -161,7 +159,7 @@ def death(proof: Proof) -> None:
 
 
 def again(proof: Proof) -> None:
-    """A worker that is killed is started again from the last checkpoint."""
+    """Kill a worker that restarts from the last checkpoint."""
     with preloaded() as preloader:
         follower = Follower(preloader, create_run(_job(proof)))
         _revived(proof, follower, "one worker", rank=0)

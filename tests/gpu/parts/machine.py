@@ -1,4 +1,4 @@
-"""The card, the versions, and what the card does at most, by which the other figures are to be read."""
+"""GPU, versions, and peak performance as a reference for other results."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ GIB = 2**30
 
 
 def facts(proof: Proof) -> None:
-    """What stands here."""
+    """Report the machine."""
     proof.fact("CPU", f"{cpu_name()}, {usable_cores()} cores, {psutil.virtual_memory().total / GIB:.0f} GiB")
     proof.fact("Load", "{:.1f} {:.1f} {:.1f}".format(*os.getloadavg()))
     with suppress(OSError):
@@ -69,7 +69,7 @@ def doctor(proof: Proof) -> None:
 
 
 def ceilings(proof: Proof) -> None:
-    """A large product of matrices, a large copy, one from pinned memory, and an empty launch."""
+    """Measure a large matrix product, a large copy, a copy from pinned memory, and an empty launch."""
     side, size = (512, 16 << 20) if proof.rehearsing else (8192, 1 << 30)
     left, right = (torch.randn(side, side, device=proof.device, dtype=torch.bfloat16) for _ in range(2))
     seconds = _median_seconds(proof, lambda: left @ right)

@@ -1,4 +1,4 @@
-"""Running out of the card's memory, for real: each batch is gone through in smaller parts, and the training goes on."""
+"""Exhausted GPU memory: batches are split into smaller ones, and training continues."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def told(group: WorkerGroup) -> list[str]:
 
 
 def halved(proof: Proof) -> None:
-    """An allocation that no device could grant, in training and in validation."""
+    """Request an impossible allocation in training and in validation."""
     data = by_class(proof.folder / "data", {"train": 72, "val": 21})
     fields = {
         "dataset": str(data), "image_size": 16, "batch_size": 12, "epochs": 2, "precision": "fp32", "compile": "off",
@@ -98,7 +98,7 @@ def crowded_card(proof: Proof) -> None:
 
 
 def trials_without_memory(proof: Proof) -> None:
-    """Trials that run out of memory decide nothing and lose nothing: the run goes on."""
+    """Check that trials without enough memory decide nothing and that the run continues."""
     proof.needs_card("its memory cannot be filled")
     data = make_images(proof.folder / "data", 512 + 8, 224, held_out=8, distinct=64)
     job = Job.from_fields(

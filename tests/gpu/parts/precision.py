@@ -1,6 +1,4 @@
-"""Precisions: what a card chooses by itself, and fp16's loss scale, which lets go of a step whose gradients
-overflow.
-"""
+"""Precision: the automatic choice, and fp16's loss scale, which skips steps with overflows."""
 
 from __future__ import annotations
 
@@ -55,7 +53,7 @@ def losses(proof: Proof) -> None:
 
 
 def overflow(proof: Proof) -> None:
-    """A step whose scaled loss is infinite changes nothing and lowers the scale; the next goes on."""
+    """Check that a step with an infinite loss changes nothing and lowers the scale, and the next one trains."""
     torch.manual_seed(0)
     strategy, optimizer_step = _set_up(proof)
     batch = Batch(torch.rand(12, 3, 16, 16, device=proof.device), torch.arange(12, device=proof.device) % 3, 12, 0.0)
@@ -75,7 +73,7 @@ def overflow(proof: Proof) -> None:
 
 
 def _set_up(proof: Proof) -> tuple[Strategy, OptimizerStep]:
-    """A model and what updates it, as in a worker that is alone."""
+    """Return a model with its optimizer, as in a single worker."""
     job = Job.from_fields(precision="fp16", image_size=16, batch_size=12, schedule="none", devices=(proof.gpu,))
     spec = WorkerSpec(
         run_folder="", job=job, rank=0, world_size=1, devices=job.parallel.devices, rendezvous="", threads=1
@@ -88,7 +86,7 @@ def _set_up(proof: Proof) -> tuple[Strategy, OptimizerStep]:
 
 
 def scale(proof: Proof) -> None:
-    """A run whose first steps overflow finds a scale and learns."""
+    """Check that a run whose first steps overflow finds a scale and learns."""
     data = by_class(proof.folder / "data", {"train": 72, "val": 6})
     job = Job.from_fields(
         dataset=str(data), image_size=16, batch_size=12, epochs=4, compile="off", precision="fp16", clip_norm=0.5,

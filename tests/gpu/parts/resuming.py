@@ -1,4 +1,4 @@
-"""A run that is stopped and goes on ends as one that was never interrupted, to the bit, where it is deterministic."""
+"""Bit-exact resume of deterministic runs."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ STOPPED_AFTER = 4
 
 
 def resume(proof: Proof, *, strategy: str, precision: str, rehearsed: bool) -> None:
-    """Stops a run after some steps, has it go on, and compares it with one that was left alone."""
+    """Stop a run after some steps, resume it, and compare it with an uninterrupted one."""
     if not rehearsed:
         proof.needs_card(f"rehearsed with the others, {strategy} in {precision} is not")
     data = by_class(proof.folder / "data", {"train": 72, "val": 21})

@@ -33,7 +33,7 @@ WATCHED_S = 24.0
 
 
 def snapshots(*arguments: str) -> Iterator[Snapshot]:
-    """What a sampler of its own tells, until nobody asks any more."""
+    """Yield the snapshots of a separate sampler."""
     with subprocess.Popen([sys.executable, "-m", "engine.gpus", *arguments], stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         try:
@@ -76,7 +76,7 @@ def identity(proof: Proof) -> None:
 
 
 def memory(proof: Proof) -> None:
-    """A process that holds a GiB: what the sampler tells of it before and while."""
+    """Compare the sampler before and while a process holds a GiB."""
     proof.needs_card("nothing could be held on it")
     _, before = now(proof)
     command = [sys.executable, "-c", HOLD.format(bytes=HELD)]
@@ -102,7 +102,7 @@ def memory(proof: Proof) -> None:
 
 
 def load(proof: Proof) -> None:
-    """Beside `nvidia-smi dmon`, four seconds of work and four of rest by turns."""
+    """Compare with `nvidia-smi dmon` during alternating load and rest of four seconds."""
     proof.needs_card("there is nothing to compare")
     if shutil.which("nvidia-smi") is None:
         raise Skipped("there is no nvidia-smi to compare with")
@@ -149,7 +149,7 @@ def cost(proof: Proof) -> None:
 
 
 def profile(proof: Proof) -> None:
-    """What NVML tells here, for the tests' stand-in."""
+    """Save NVML's values as a profile for the stub."""
     proof.needs_card("there is nothing to record")
     recorded = subprocess.check_output([sys.executable, "-m", "tests.support.record_nvml"], text=True, timeout=60)
     proof.file("nvml.profile", recorded)

@@ -1,6 +1,4 @@
-"""What cuDNN's search for its fastest convolutions, `torch.backends.cudnn.benchmark`, costs at first and gains
-later.
-"""
+"""Cost and gain of cuDNN's benchmark mode, `torch.backends.cudnn.benchmark`."""
 
 from __future__ import annotations
 
@@ -24,7 +22,7 @@ WARM = 10
 
 
 def search(proof: Proof, *, model: str) -> None:
-    """The first step, and steps a second after it, with the search and as Footplate does, without."""
+    """Measure the first step and the later rate, with benchmark mode and, like Footplate, without."""
     side, batch, steps = (64, 2, 3) if proof.rehearsing else (256, 8, 60)
     warm = 1 if proof.rehearsing else WARM
     if MODELS[model] == "classification":

@@ -1,6 +1,4 @@
-"""Training at 224 px in bf16, from JPEGs on disk, beside bare steps on a batch in memory and the loops that others
-write.
-"""
+"""Training at 224 px in bf16 from JPEGs, against bare steps on a batch in memory and other loops."""
 
 from __future__ import annotations
 

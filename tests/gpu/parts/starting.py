@@ -25,7 +25,7 @@ model = torchvision.models.resnet18(num_classes=10).to(device)
 model(torch.zeros(32, 3, 64, 64, device=device)).sum().item()
 print(time.monotonic() - imported, flush=True)
 """
-"""What any training has to do before its first loss: the imports, CUDA's context, the first convolutions."""
+"""Work of any training before its first loss: imports, CUDA context, first convolutions."""
 TIMES = 3
 
 

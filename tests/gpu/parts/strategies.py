@@ -1,7 +1,6 @@
-"""Strategies of several devices on a single card: replicas of DataParallel side by side, and two ranks that meet over
-gloo.
+"""Multi-device strategies on one GPU: DataParallel replicas, and two ranks over gloo.
 
-(DDP and FSDP over NCCL with one rank, and the single device, are in the part "tests".)
+The part "tests" covers DDP and FSDP over NCCL with one rank, and the single device.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ def _fields(proof: Proof) -> dict[str, Any]:
 
 
 def _off(found: list[float], expected: list[float]) -> float:
-    """The largest difference of losses, relative to the expected."""
+    """Return the largest relative difference from the expected losses."""
     return max(abs(one - other) / max(abs(other), 0.1) for one, other in zip(found, expected, strict=True))
 
 

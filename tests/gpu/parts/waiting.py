@@ -1,4 +1,4 @@
-"""Nothing of ours waits for the device in the steps of any task; what libraries wait for is told apart."""
+"""Waits for the device in the steps of all tasks: none by Footplate; those of libraries are listed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.gpu.proof import Proof, Skipped, prove
 
 BATCH = 4
 WATCHED = 20
-"""Steps of each task in which waits are counted."""
+"""Number of steps per task in which waits are counted."""
 
 
 def waits(proof: Proof, *, task: str) -> None:
