@@ -22,7 +22,7 @@ from gui.form.task_detection import sample_job
 from gui.header import Header
 from gui.sources.background import in_background, reraise
 from gui.sources.inspector import Inspector
-from gui.sources.opened_path import Opened, read_paths
+from gui.sources.prefill import Opened, read_paths
 from gui.sources.settings import Settings
 from gui.status_bar import StatusBar
 from gui.widgets.banner import Banner

@@ -22,10 +22,9 @@ from gui.sources.devices.hosts import Hosts
 from gui.sources.launcher import Launcher
 from gui.sources.remote_runs import FollowedRun
 from gui.sources.run_intervals import RunIntervals
-from gui.sources.run_list import RunList
+from gui.sources.run_list import RunList, SlurmWatch
 from gui.sources.run_session import RunSession
 from gui.sources.settings import Settings
-from gui.sources.slurm_watch import SlurmWatch
 
 if TYPE_CHECKING:
     from gui.compare.page import ComparePage

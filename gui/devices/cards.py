@@ -12,7 +12,7 @@ from gui.devices.meters import MemoryBar, MiniGraph
 from gui.devices.sparkline import CoreBars
 from gui.format import celsius, percent, share, watts
 from gui.sources.devices import device_format
-from gui.sources.devices.gpu_states import joined, states
+from gui.sources.devices.device_format import joined, states
 from gui.sources.devices.history import DeviceHistory
 from gui.style import theme
 from gui.widgets.elided_label import ElidedLabel

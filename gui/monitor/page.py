@@ -10,7 +10,7 @@ from PySide6.QtGui import QHideEvent, QShowEvent
 from PySide6.QtWidgets import QVBoxLayout, QWidget
 
 from engine.contract.devices import SnapshotRequest
-from gui.alerts.banner import AlertBanner
+from gui.alerts.cards import AlertBanner
 from gui.alerts.view import AlertsView
 from gui.alerts.watcher import Alerts
 from gui.monitor.gpus.view import GpusView

@@ -13,7 +13,7 @@ from engine.contract.devices import Gpu
 from engine.gpus.quantities import BY_ID
 from gui.format import measured, size_of
 from gui.monitor.gpus.watched_gpu import WatchedGpu
-from gui.sources.devices.gpu_states import joined
+from gui.sources.devices.device_format import joined
 from gui.style import fills, theme
 from gui.widgets.tab_order import order_tabs
 

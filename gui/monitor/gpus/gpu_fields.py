@@ -10,9 +10,8 @@ import numpy as np
 from engine.contract.devices import Gpu
 from engine.gpus.quantities import BY_ID, THROTTLE_TEXTS
 from gui.format import clock, energy, localised, measured, number, size
-from gui.monitor.gpus.energy import Used
 from gui.monitor.gpus.value_grid import LabelledValue
-from gui.monitor.gpus.watched_gpu import WatchedGpu
+from gui.monitor.gpus.watched_gpu import Used, WatchedGpu
 from gui.sources.devices import device_format
 from gui.sources.devices.history import DeviceHistory
 from gui.style import theme

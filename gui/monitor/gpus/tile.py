@@ -16,13 +16,12 @@ from PySide6.QtGui import (
 )
 from PySide6.QtWidgets import QAbstractButton, QFrame, QHBoxLayout, QLabel, QMenu, QVBoxLayout, QWidget
 
-from gui.monitor.gpus.energy import EnergyCounters
 from gui.monitor.gpus.gpu_fields import at_time, now, tile_figures
 from gui.monitor.gpus.gpu_plot import GpuPlot
 from gui.monitor.gpus.value_grid import ValueGrid
-from gui.monitor.gpus.watched_gpu import WatchedGpu
+from gui.monitor.gpus.watched_gpu import EnergyCounters, WatchedGpu
 from gui.plots.group import PlotGroup
-from gui.sources.devices.gpu_states import joined
+from gui.sources.devices.device_format import joined
 from gui.sources.devices.history import DeviceHistory
 from gui.style import icons, theme
 from gui.widgets.elided_label import ElidedLabel

@@ -8,9 +8,8 @@ from PySide6.QtCore import Qt, Signal
 from PySide6.QtGui import QResizeEvent
 from PySide6.QtWidgets import QGridLayout, QScrollArea, QWidget
 
-from gui.monitor.gpus.energy import EnergyCounters
 from gui.monitor.gpus.tile import MIN_HEIGHT, MIN_WIDTH, Tile
-from gui.monitor.gpus.watched_gpu import WatchedGpu
+from gui.monitor.gpus.watched_gpu import EnergyCounters, WatchedGpu
 from gui.plots.group import PlotGroup
 from gui.sources.devices.history import DeviceHistory
 from gui.widgets.tab_order import order_tabs

@@ -10,9 +10,8 @@ from PySide6.QtWidgets import QStackedWidget, QWidget
 
 from gui.monitor.gpus.compact import CompactView
 from gui.monitor.gpus.detail import GpuDetail
-from gui.monitor.gpus.energy import EnergyCounters
 from gui.monitor.gpus.tiles import TilesView
-from gui.monitor.gpus.watched_gpu import LoadOrder, WatchedGpu
+from gui.monitor.gpus.watched_gpu import EnergyCounters, LoadOrder, WatchedGpu
 from gui.plots.group import PlotGroup
 from gui.sources.devices.history import DeviceHistory
 from gui.widgets.empty_state import EmptyState

@@ -1,4 +1,4 @@
-"""GPUs of all hosts as one list, in the order of display."""
+"""GPUs of all hosts as one list, in the order of display, and the energy that they have used."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 from engine.contract.devices import Gpu, GpuProcess, Snapshot, device_key, gpu_title
 from gui.format import clock
 from gui.sources.devices import device_format
-from gui.sources.devices.gpu_states import State, states
+from gui.sources.devices.device_format import State, states
 from gui.sources.devices.history import DeviceHistory
 
 SORT_OVER_S = 30.0
@@ -151,3 +151,39 @@ def _load(each: WatchedGpu, history: DeviceHistory) -> float:
     recent = history.values(each.key, quantity)[int(np.searchsorted(x, x[-1] - SORT_OVER_S)) :]
     known = recent[np.isfinite(recent)]
     return float(known.mean()) if len(known) else -1.0
+
+
+@dataclass(frozen=True)
+class Used:
+    """Joules since `since` (seconds since the epoch)."""
+
+    joules: float
+    since: float
+
+
+class EnergyCounters:
+    """Energy counters of the GPUs, counting since a GPU was first seen or since `reset`."""
+
+    def __init__(self) -> None:
+        self._starts: dict[str, tuple[float, float]] = {}
+
+    def used(self, each: WatchedGpu) -> Used | None:
+        """Return the energy of a GPU, None if it reports none.
+
+        A counter that was reset by the driver starts again at 0.
+        """
+        counter = each.gpu.energy_j
+        if counter is None:
+            return None
+        since, joules = self._starts.get(each.key, (each.time, counter))
+        if counter < joules:
+            since, joules = each.time, counter
+        self._starts[each.key] = since, joules
+        return Used(counter - joules, since)
+
+    def reset(self, key: str | None = None) -> None:
+        """Count from the next reading on, for one GPU or all of them."""
+        if key is None:
+            self._starts.clear()
+        else:
+            self._starts.pop(key, None)

@@ -17,9 +17,8 @@ from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
 from engine.contract.devices import Xid
-from gui.alerts.channels import Channel
 from gui.alerts.freedesktop import FreedesktopChannel
-from gui.alerts.notifications import LINES, NOWHERE, SENT, DesktopNotices, find_channel
+from gui.alerts.notifications import LINES, NOWHERE, SENT, Channel, DesktopNotices, find_channel
 from tests.gui.alerts.alert_time import START, Watched
 from tests.gui.sources.devices.snapshots import gpu
 

@@ -12,8 +12,7 @@ from PySide6.QtWidgets import QApplication, QLabel, QPushButton, QWidget
 from pytestqt.qtbot import QtBot
 
 from engine.contract.devices import Gpu, Xid
-from gui.alerts.banner import AlertBanner
-from gui.alerts.cards import AlertCard
+from gui.alerts.cards import AlertBanner, AlertCard
 from gui.alerts.rule_row import RuleEditors, RuleRow
 from gui.alerts.rules import DEFAULTS, KINDS
 from gui.alerts.view import SIDE_BY_SIDE, AlertsView

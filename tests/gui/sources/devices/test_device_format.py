@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from engine.contract.devices import Ecc, Gpu, Retired, Xid
-from gui.sources.devices.gpu_states import State, joined, states
+from gui.sources.devices.device_format import State, joined, states
 from tests.gui.monitor.watching import START, full_gpu, plain_gpu
 
 
