@@ -7,7 +7,7 @@ import sys
 from typing import TypeVar
 
 import msgspec
-from PySide6.QtCore import QObject, QProcess, Signal
+from PySide6.QtCore import QObject, QProcess, QTimer, Signal
 
 from engine.contract.hosts import Host, host
 from engine.contract.nodes import FetchProgress, Followed, RunFile
@@ -77,7 +77,7 @@ class FollowedRun(QObject):
 
     def follow(self, name: str, run_id: str) -> None:
         """Mirror a run of the host of that name."""
-        self.close()
+        self.close(wait=False)
         process = QProcess(self)
         process.setWorkingDirectory(str(paths.PACKAGES))
         process.setStandardErrorFile(QProcess.nullDevice())
@@ -87,15 +87,25 @@ class FollowedRun(QObject):
         self._process = process
         process.start(sys.executable, ["-m", "engine.machines.follower", name, run_id])
 
-    def close(self) -> None:
-        """Stop mirroring and wait for the process; the run continues."""
+    def close(self, *, wait: bool = True) -> None:
+        """Stop mirroring; the run continues.
+
+        At the end of the program, `wait` for the process, for a few seconds at most; otherwise it ends by itself.
+        """
         process, self._process, self.run = self._process, None, None
-        if process is not None:
-            process.closeWriteChannel()  # which ends it
-            if not process.waitForFinished(_GOODBYE_MS):
-                process.kill()
-                process.waitForFinished(_GOODBYE_MS)
-            process.deleteLater()
+        if process is None:
+            return
+        process.readyReadStandardOutput.disconnect(self._read)
+        process.finished.disconnect(self._on_exit)
+        process.closeWriteChannel()  # which ends it
+        if not wait:
+            process.finished.connect(process.deleteLater)
+            QTimer.singleShot(_GOODBYE_MS, process, process.kill)
+            return
+        if not process.waitForFinished(_GOODBYE_MS):
+            process.kill()
+            process.waitForFinished(_GOODBYE_MS)
+        process.deleteLater()
 
     def _read(self) -> None:
         if self._process is None or not self._process.canReadLine():

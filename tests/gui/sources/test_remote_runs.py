@@ -78,10 +78,10 @@ def test_that_a_run_elsewhere_is_followed_through_a_lost_connection_to_its_end(
     assert problem.message.endswith("is on ws1, and can't be resumed from here.")
 
 
-@pytest.mark.parametrize("told", ["", ".", "..", "../x", "a/b", "a\0b"])
-def test_that_a_host_can_have_nothing_written_elsewhere_by_the_id_of_a_run(has_steps: str) -> None:
+@pytest.mark.parametrize("run_id", ["", ".", "..", "../x", "a/b", "a\0b"])
+def test_that_a_host_can_have_nothing_written_elsewhere_by_the_id_of_a_run(run_id: str) -> None:
     with pytest.raises(ValueError, match="not the id of a run"):
-        mirror_folder("ws1", has_steps)
+        mirror_folder("ws1", run_id)
 
 
 def test_that_a_host_that_is_not_reached_says_why(followed: FollowedRun, ssh: FakeSsh, qtbot: QtBot) -> None:
@@ -124,13 +124,13 @@ def test_that_files_are_listed_and_only_what_is_missing_of_one_is_fetched(follow
     begun.write_bytes(best.read_bytes()[: 4 << 20])
     other = target.with_name(".best.pt.0123456789abcdef.part")
     other.write_bytes(b"what it was before")
-    fetch, has_steps = FileFetch(), list[FetchProgress]()
-    fetch.progress.connect(has_steps.append)
+    fetch, progress = FileFetch(), list[FetchProgress]()
+    fetch.progress.connect(progress.append)
     with qtbot.waitSignal(fetch.done) as done:
         fetch.start("ws1", "last", "checkpoints/best.pt")
     assert done.args == [str(target)]
     assert target.read_bytes() == best.read_bytes()
-    assert all(each.done_bytes > 4 << 20 for each in has_steps)
+    assert all(each.done_bytes > 4 << 20 for each in progress)
     assert not begun.exists()
     assert not other.exists()
     begun.write_bytes(bytes(5 << 20))

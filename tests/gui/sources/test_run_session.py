@@ -58,7 +58,7 @@ def loaded(store: RunSession, qtbot: QtBot, run: RunFolder) -> None:
 
 
 @pytest.mark.parametrize(
-    ("outcome", "word"),
+    ("outcome", "label"),
     [("completed", "Completed"), ("stopped", "Stopped"), ("failed", "Failed"), (None, "Interrupted")],
 )
 def test_that_a_past_run_opens_with_its_full_curves(
@@ -242,12 +242,12 @@ def test_that_changes_are_told_at_most_ten_times_a_second(
     store: RunSession, qtbot: QtBot, supervise: list[Supervised]
 ) -> None:
     one = begin(supervise, "forever")
-    has_steps: list[float] = []
-    store.changed.connect(lambda: has_steps.append(time.monotonic()))
+    times: list[float] = []
+    store.changed.connect(lambda: times.append(time.monotonic()))
     store.open(one.run)
     qtbot.waitUntil(lambda: len(store.data.steps.loss) > 60)
     store.close()
-    gaps = [after - before for before, after in pairwise(has_steps[1:-1])]
+    gaps = [after - before for before, after in pairwise(times[1:-1])]
     assert min(gaps) > 0.09
 
 
@@ -343,8 +343,8 @@ def test_that_a_run_is_paused_and_followed_on_when_it_goes_on(
         one.process.send_signal(signal.SIGCONT)
         assert store.status.label == "Stopping"
     assert ended.args == ["stopped"]
-    has_steps = [event for event in one.run.events() if isinstance(event, StepMetrics)]
-    assert store.data.steps.seconds.values[-1] < has_steps[-1].time - has_steps[0].time + 60
+    steps = [event for event in one.run.events() if isinstance(event, StepMetrics)]
+    assert store.data.steps.seconds.values[-1] < steps[-1].time - steps[0].time + 60
     assert store.data.last_n == sum(1 for _ in one.run.events())
 
 
@@ -397,12 +397,12 @@ def test_that_a_run_in_slurm_waits_there_and_is_followed_by_its_folder(store: Ru
     on_a_node = SupervisorFile(pid=os.getpid(), start_time=1.0, endpoint="unix:/nowhere")
     run.write_supervisor(on_a_node)
     write_slurm(run.path, SlurmJob(job_id=7, state="RUNNING"))
-    has_steps = list(story(job(), 8, "paused"))
-    write(run.events_file, has_steps[:-2])
+    events = list(story(job(), 8, "paused"))
+    write(run.events_file, events[:-2])
     qtbot.waitUntil(lambda: store.data.step == 8 and store.status.label == "Running")
     assert state_words(run.summary()) == "Running in SLURM"
     with qtbot.waitSignal(store.finished):
-        write(run.events_file, has_steps[-2:], len(has_steps) - 1)
+        write(run.events_file, events[-2:], len(events) - 1)
     write_slurm(run.path, SlurmJob(job_id=7, reason="Requeued"))
     qtbot.waitUntil(lambda: store.status.label == "Waiting")
     assert state_words(run.summary()) == "Waiting in SLURM"

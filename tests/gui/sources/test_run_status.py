@@ -11,7 +11,7 @@ DETAIL = "the pretrained weights timm/resnet50.a1_in1k from huggingface.co"
 MIB = 1 << 20
 
 
-def has_steps() -> RunData:
+def started_data() -> RunData:
     data = RunData()
     started = RunStarted(
         n=1, time=100.0, run_id="a", job=job(), devices=(), world_size=1, environment={}, supervisor_pid=1
@@ -26,7 +26,7 @@ def fetching(n: int, seconds: float, done: int, total: int | None = 100 * MIB) -
 
 
 def test_that_the_status_says_what_is_fetched_how_far_it_is_and_how_long_it_takes_yet() -> None:
-    data = has_steps()
+    data = started_data()
     assert status_of(data, "running").text == f"Fetching · {DETAIL}"
     data.apply_all((fetching(3, 1, 10 * MIB), fetching(4, 2, 20 * MIB), fetching(5, 3, 30 * MIB)))
     status = status_of(data, "running")
@@ -38,7 +38,7 @@ def test_that_the_status_says_what_is_fetched_how_far_it_is_and_how_long_it_take
 
 
 def test_that_a_size_that_is_not_known_leaves_the_rest_open() -> None:
-    data = has_steps()
+    data = started_data()
     data.apply_all((fetching(3, 1, 10 * MIB, None), fetching(4, 2, 20 * MIB, None)))
     status = status_of(data, "running")
     assert status.text == f"Fetching · {DETAIL}, 20.0 MiB"
@@ -46,7 +46,7 @@ def test_that_a_size_that_is_not_known_leaves_the_rest_open() -> None:
 
 
 def test_that_what_was_fetched_is_no_news_once_the_run_starts() -> None:
-    data = has_steps()
+    data = started_data()
     data.apply_all((fetching(3, 1, 10 * MIB), PhaseChanged(n=4, time=104.0, phase="starting")))
     status = status_of(data, "running")
     assert (status.label, status.fraction, status.seconds_left) == ("Starting", None, None)

@@ -68,12 +68,12 @@ def test_that_a_run_whose_rank_was_killed_trains_on_and_says_why_it_started_agai
     workspace.session.changed.connect(lambda: words.append(workspace.session.status.label))
     next(rank for rank in ranks if rank.name() == "footplate-w1").kill()
     qtbot.waitUntil(lambda: len(data.restarts) == 1 and NAMED in log_of(window))
-    has_steps, begun_at = len(data.steps.step), data.restarts[0].step
+    step_count, begun_at = len(data.steps.step), data.restarts[0].step
     qtbot.waitUntil(lambda: data.plan is not None and data.plan.from_step > 0)
     qtbot.waitUntil(lambda: workspace.session.status.label == "Running" and data.step > (begun_at or 0))
     assert set(words) <= {"Running", "Restarting"}
     assert "Restarting" in words
-    assert has_steps > 0
+    assert step_count > 0
     assert (np.diff(data.steps.step.values) > 0).all()
     remarks = [line.text() for line in workspace.run.header.notes.findChildren(QLabel) if line.isVisible()]
     assert any(text.startswith(f"Restarted once at step {begun_at:,}: {NAMED}") for text in remarks)

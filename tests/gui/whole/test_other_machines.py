@@ -126,8 +126,8 @@ def test_that_a_run_of_another_machine_is_followed_controlled_and_fetched_from_h
     for path in ("checkpoints/last.pt", "events.jsonl"):
         assert (store.run.path / path).read_bytes() == (there.path / path).read_bytes()
     second.close()
-    has_steps = machines.footplate("attach", f"{NAME}:last", "--json")
-    assert has_steps.stdout == there.events_file.read_text()
+    attached = machines.footplate("attach", f"{NAME}:last", "--json")
+    assert attached.stdout == there.events_file.read_text()
     fetched = machines.footplate("fetch", f"{NAME}:last", "worker-0.log")
     assert Path(fetched.stdout.strip()).read_bytes() == there.worker_log(0).read_bytes()
 
