@@ -8,7 +8,7 @@ from html import escape
 from PySide6.QtCore import Q_ARG, Q_RETURN_ARG, SLOT, QMetaObject, QObject, Qt, Slot
 from PySide6.QtDBus import QDBusConnection, QDBusError, QDBusInterface, QDBusMessage
 
-from gui.alerts.notifications import Channel
+from gui.alerts.channels import Channel
 
 SERVICE = "org.freedesktop.Notifications"
 PATH = "/org/freedesktop/Notifications"

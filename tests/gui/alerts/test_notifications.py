@@ -17,8 +17,9 @@ from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
 from engine.contract.devices import Xid
+from gui.alerts.channels import Channel
 from gui.alerts.freedesktop import FreedesktopChannel
-from gui.alerts.notifications import LINES, NOWHERE, SENT, Channel, DesktopNotices, find_channel
+from gui.alerts.notifications import LINES, NOWHERE, SENT, DesktopNotices, find_channel
 from tests.gui.alerts.alert_time import START, Watched
 from tests.gui.sources.devices.snapshots import gpu
 
@@ -57,14 +58,14 @@ def notices(watched: Watched, desktop: Desktop | None, pause_ms: int = 60_000) -
     )
 
 
-def test_that_an_alert_is_sent_with_where_and_what(watched: Watched, desktop: Desktop, qtbot: QtBot) -> None:
+def test_notification_has_place_and_cause(watched: Watched, desktop: Desktop, qtbot: QtBot) -> None:
     notices(watched, desktop)
     with qtbot.waitSignal(desktop.sent):
         watched.feed(gpu(0, xids=(Xid(START, 79),)))
     assert desktop.shown == [("GPU 1: Xid error", "Xid 79: the GPU has fallen off the bus.")]
 
 
-def test_that_what_comes_together_is_one_notification(watched: Watched, desktop: Desktop, qtbot: QtBot) -> None:
+def test_notifications_are_combined(watched: Watched, desktop: Desktop, qtbot: QtBot) -> None:
     notices(watched, desktop)
     with qtbot.waitSignal(desktop.sent):
         watched.feed(*(gpu(n, cuda_index=n, lost=True, lost_since=START) for n in range(8)))
@@ -76,9 +77,7 @@ def test_that_what_comes_together_is_one_notification(watched: Watched, desktop:
     assert lines[-1] == "… and 4 more"
 
 
-def test_that_a_second_notification_waits_and_takes_all_with_it(
-    watched: Watched, desktop: Desktop, qtbot: QtBot
-) -> None:
+def test_notification_rate_is_limited(watched: Watched, desktop: Desktop, qtbot: QtBot) -> None:
     sender = notices(watched, desktop)
     with qtbot.waitSignal(desktop.sent):
         watched.feed(gpu(0, xids=(Xid(START, 79),)))
@@ -90,7 +89,7 @@ def test_that_a_second_notification_waits_and_takes_all_with_it(
     assert [title for title, _text in desktop.shown] == ["GPU 1: Xid error", "2 alerts"]
 
 
-def test_that_what_is_over_before_its_turn_is_not_sent(watched: Watched, desktop: Desktop, qtbot: QtBot) -> None:
+def test_ended_alert_is_not_sent(watched: Watched, desktop: Desktop, qtbot: QtBot) -> None:
     notices(watched, desktop, pause_ms=50)
     with qtbot.waitSignal(desktop.sent):
         watched.feed(gpu(0, xids=(Xid(START, 79),)))
@@ -101,7 +100,7 @@ def test_that_what_is_over_before_its_turn_is_not_sent(watched: Watched, desktop
     assert [title for title, _text in desktop.shown] == ["GPU 1: Xid error", "GPU 1: GPU lost"]
 
 
-def test_that_only_rules_that_ask_for_it_reach_the_desktop(watched: Watched, desktop: Desktop, qtbot: QtBot) -> None:
+def test_notification_needs_rule(watched: Watched, desktop: Desktop, qtbot: QtBot) -> None:
     notices(watched, desktop)
     watched.set("xid", notify=False)
     with qtbot.waitSignal(desktop.sent):
@@ -109,14 +108,14 @@ def test_that_only_rules_that_ask_for_it_reach_the_desktop(watched: Watched, des
     assert desktop.shown[0][0] == "GPU 0: GPU lost"
 
 
-def test_that_a_press_is_passed_on(watched: Watched, desktop: Desktop, qtbot: QtBot) -> None:
+def test_notification_press_is_forwarded(watched: Watched, desktop: Desktop, qtbot: QtBot) -> None:
     sender = notices(watched, desktop)
     sender.send_test(lambda _words: None)
     with qtbot.waitSignal(sender.pressed):
         desktop.pressed.emit()
 
 
-def test_that_a_test_says_how_it_went(watched: Watched, desktop: Desktop) -> None:
+def test_notification_result(watched: Watched, desktop: Desktop) -> None:
     said: list[str] = []
     notices(watched, desktop)
     watched.alerts.test_requested.emit(said.append)
@@ -124,14 +123,14 @@ def test_that_a_test_says_how_it_went(watched: Watched, desktop: Desktop) -> Non
     assert desktop.shown[0][0] == "Footplate"
 
 
-def test_that_a_desktop_without_notifications_is_fine(watched: Watched) -> None:
+def test_notification_without_channel(watched: Watched) -> None:
     said: list[str] = []
     sender = notices(watched, None)
     sender.send_test(said.append)
     assert said == [NOWHERE]
 
 
-def test_that_no_bus_is_started_to_look_for_one(qapp: QApplication, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_find_channel_starts_no_bus(qapp: QApplication, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("DBUS_SESSION_BUS_ADDRESS", raising=False)
     assert find_channel(qapp) is None  # Qt's offscreen platform has no tray either
 
@@ -173,7 +172,7 @@ def sent(channel: FreedesktopChannel, qtbot: QtBot, title: str, text: str) -> st
     return said[0]
 
 
-def test_that_a_desktop_shows_what_is_sent_over_its_bus(
+def test_freedesktop_notification(
     address: str, service: subprocess.Popen[str], qapp: QApplication, qtbot: QtBot
 ) -> None:
     channel = FreedesktopChannel(QDBusConnection.connectToBus(address, "sender"))
@@ -188,7 +187,7 @@ def test_that_a_desktop_shows_what_is_sent_over_its_bus(
     }
 
 
-def test_that_a_press_on_the_desktop_comes_back_once(
+def test_freedesktop_press_is_reported_once(
     address: str, service: subprocess.Popen[str], qapp: QApplication, qtbot: QtBot
 ) -> None:
     channel = FreedesktopChannel(QDBusConnection.connectToBus(address, "sender"))
@@ -199,14 +198,12 @@ def test_that_a_press_on_the_desktop_comes_back_once(
     assert len(pressed) == 1
 
 
-def test_that_a_bus_without_a_notification_service_is_told(address: str, qapp: QApplication, qtbot: QtBot) -> None:
+def test_freedesktop_missing_service(address: str, qapp: QApplication, qtbot: QtBot) -> None:
     channel = FreedesktopChannel(QDBusConnection.connectToBus(address, "sender"))
     assert "notification service failed" in sent(channel, qtbot, "GPU 0", "")
 
 
-def test_that_a_desktop_that_hangs_holds_nothing_up_and_is_told(
-    address: str, service: subprocess.Popen[str], qapp: QApplication, qtbot: QtBot
-) -> None:
+def test_freedesktop_timeout(address: str, service: subprocess.Popen[str], qapp: QApplication, qtbot: QtBot) -> None:
     channel = FreedesktopChannel(QDBusConnection.connectToBus(address, "sender"), patience_ms=300)
     service.send_signal(signal.SIGSTOP)
     said: list[str] = []

@@ -12,7 +12,7 @@ from gui.alerts.rule_store import RuleStore
 from gui.alerts.rules import DEFAULTS, KINDS, Rule, length, problems, summary
 
 
-def test_that_the_defaults_are_sound_and_each_belongs_to_its_kind() -> None:
+def test_default_rules_are_valid() -> None:
     for kind, rule in DEFAULTS.items():
         assert problems(rule) == ()
         assert rule.kind == kind == KINDS[kind].id
@@ -37,7 +37,7 @@ def test_that_the_defaults_are_sound_and_each_belongs_to_its_kind() -> None:
         (Rule(kind="xid", devices=()), "devices", "at least one"),
     ],
 )
-def test_that_a_rule_that_makes_no_sense_is_told_with_its_remedy(rule: Rule, field: str, remedy: str) -> None:
+def test_problems_of_invalid_rule(rule: Rule, field: str, remedy: str) -> None:
     (found,) = problems(rule)
     assert found.field == field
     assert remedy in found.remedy
@@ -54,23 +54,23 @@ def test_that_a_rule_that_makes_no_sense_is_told_with_its_remedy(rule: Rule, fie
         (Rule(kind="lost", devices=("a", "b"), notify=False), "as soon as it happens · 2 devices only"),
     ],
 )
-def test_that_a_rule_reads_as_a_sentence(rule: Rule, told: str) -> None:
+def test_summary_of_rule(rule: Rule, told: str) -> None:
     assert summary(rule) == told
 
 
 @pytest.mark.parametrize(
     ("seconds", "told"), [(10, "10 s"), (60, "1 min"), (90, "90 s"), (600, "10 min"), (0.5, "0.5 s")]
 )
-def test_that_lengths_are_written_in_the_unit_that_suits_them(seconds: float, told: str) -> None:
+def test_length_units(seconds: float, told: str) -> None:
     assert length(seconds) == told
 
 
-def test_that_an_xid_has_words_where_it_is_a_common_one() -> None:
+def test_xid_words_of_common_xid() -> None:
     assert xid_words(79) == "Xid 79: the GPU has fallen off the bus"
     assert xid_words(999) == "Xid 999"
 
 
-def test_that_rules_are_the_same_when_read_again(tmp_path: Path) -> None:
+def test_rule_store_round_trip(tmp_path: Path) -> None:
     changed = Rule(kind="power", on=True, threshold=450.5, for_s=30, notify=True, devices=("GPU-1", "box/GPU-2"))
     assert RuleStore(tmp_path / "home").save({**DEFAULTS, "power": changed}) == ""
     rules, problem = RuleStore(tmp_path / "home").load()
@@ -78,7 +78,7 @@ def test_that_rules_are_the_same_when_read_again(tmp_path: Path) -> None:
     assert rules == {**DEFAULTS, "power": changed}
 
 
-def test_that_a_rule_that_an_older_footplate_did_not_have_has_its_default(tmp_path: Path) -> None:
+def test_rule_store_missing_rule_is_default(tmp_path: Path) -> None:
     kept = Rule(kind="lost", on=False)
     RuleStore(tmp_path).path.write_bytes(msgspec.json.encode({"rules": [kept]}))
     rules, problem = RuleStore(tmp_path).load()
@@ -89,7 +89,7 @@ def test_that_a_rule_that_an_older_footplate_did_not_have_has_its_default(tmp_pa
     "text",
     [b"{", b"[]", b'{"rules": [{"kind": "weather"}]}', b'{"rules": [{"kind": "temperature", "threshold": 9000}]}'],
 )
-def test_that_a_damaged_file_is_told_and_set_aside(tmp_path: Path, text: bytes) -> None:
+def test_rule_store_moves_damaged_file(tmp_path: Path, text: bytes) -> None:
     store = RuleStore(tmp_path)
     store.path.write_bytes(text)
     rules, problem = store.load()
@@ -100,12 +100,12 @@ def test_that_a_damaged_file_is_told_and_set_aside(tmp_path: Path, text: bytes) 
     assert store.load() == (DEFAULTS, "")
 
 
-def test_that_a_place_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+def test_rule_store_unwritable_folder(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     assert "can't be saved" in RuleStore(tmp_path / "file").save(DEFAULTS)
 
 
-def test_that_a_file_that_cannot_be_read_is_told_and_left(tmp_path: Path) -> None:
+def test_rule_store_unreadable_file(tmp_path: Path) -> None:
     store = RuleStore(tmp_path)
     store.path.mkdir()
     rules, problem = store.load()

@@ -67,7 +67,7 @@ def button(widget: QWidget, name: str) -> QPushButton:
     return next(b for b in widget.findChildren(QPushButton) if name in (b.accessibleName() or b.text()))
 
 
-def test_that_the_line_says_what_is_worst_and_how_much_more_there_is(banner: AlertBanner, watched: Watched) -> None:
+def test_banner_shows_worst_alert_and_count(banner: AlertBanner, watched: Watched) -> None:
     assert banner.isHidden()
     watched.feed(hot(), seconds=11)
     assert banner.isVisible()
@@ -76,16 +76,14 @@ def test_that_the_line_says_what_is_worst_and_how_much_more_there_is(banner: Ale
     assert banner.text() == "GPU 1 – Xid error: Xid 79: the GPU has fallen off the bus. and 1 more"
 
 
-def test_that_the_line_leaves_it_to_the_page_to_say_who_does_not_answer(banner: AlertBanner, watched: Watched) -> None:
+def test_banner_ignores_silent_hosts(banner: AlertBanner, watched: Watched) -> None:
     watched.feed(hot(), seconds=11)
     watched.feed(hot(), seconds=16, status="not_answering", message="NVML is silent.")
     assert watched.kinds == ["not_answering", "temperature"]
     assert banner.text() == "GPU 1 – Temperature: 93 °C, at or above 90 °C for 10 s."
 
 
-def test_that_the_line_goes_when_dismissed_and_leads_to_the_page(
-    banner: AlertBanner, watched: Watched, qtbot: QtBot
-) -> None:
+def test_banner_buttons(banner: AlertBanner, watched: Watched, qtbot: QtBot) -> None:
     watched.feed(hot(), seconds=11)
     with qtbot.waitSignal(banner.show_requested):
         button(banner, "Show all alerts").click()
@@ -94,13 +92,13 @@ def test_that_the_line_goes_when_dismissed_and_leads_to_the_page(
     assert watched.kinds == ["temperature"]
 
 
-def test_that_the_page_says_so_when_nothing_is_wrong(view: AlertsView) -> None:
+def test_view_without_alerts(view: AlertsView) -> None:
     assert "No active alerts" in texts(view)
     assert not view.acknowledge_all.isEnabled()
     assert view.history.rowCount() == 0
 
 
-def test_that_an_alert_in_force_has_a_card_with_what_to_do(view: AlertsView, watched: Watched, qtbot: QtBot) -> None:
+def test_card_of_active_alert(view: AlertsView, watched: Watched, qtbot: QtBot) -> None:
     watched.feed(hot(), seconds=11)
     (card,) = view.findChildren(AlertCard)
     qtbot.waitUntil(card.isVisible)
@@ -114,7 +112,7 @@ def test_that_an_alert_in_force_has_a_card_with_what_to_do(view: AlertsView, wat
     assert "No active alerts" in texts(view)
 
 
-def test_that_past_alerts_stay_in_a_sound_table(view: AlertsView, watched: Watched) -> None:
+def test_history_table(view: AlertsView, watched: Watched) -> None:
     tester = QAbstractItemModelTester(view.history, QAbstractItemModelTester.FailureReportingMode.Warning)
     watched.feed(hot(), seconds=11)
     assert [view.history.index(0, column).data() for column in (1, 2, 3)] == [
@@ -131,7 +129,7 @@ def test_that_past_alerts_stay_in_a_sound_table(view: AlertsView, watched: Watch
     assert tester.model() is view.history
 
 
-def test_that_every_rule_has_a_row_that_says_what_it_is_about(view: AlertsView) -> None:
+def test_rule_rows_have_summaries(view: AlertsView) -> None:
     assert list(view.rows) == list(KINDS)
     assert view.rows["idle"].summary.text() == "below 5 % for 10 min · notification"
     assert view.rows["power"].summary.text().startswith("off · ")
@@ -139,7 +137,7 @@ def test_that_every_rule_has_a_row_that_says_what_it_is_about(view: AlertsView) 
     assert not view.rows["power"].reset.isVisible()
 
 
-def test_that_a_threshold_counts_once_it_is_entered(
+def test_threshold_is_committed_by_enter(
     unfold: Callable[[str], RuleEditors], view: AlertsView, watched: Watched, qtbot: QtBot
 ) -> None:
     editors = unfold("temperature")
@@ -157,9 +155,7 @@ def test_that_a_threshold_counts_once_it_is_entered(
     assert line.text() == ""
 
 
-def test_that_a_wrong_threshold_is_marked_with_the_remedy_and_the_rule_stays(
-    unfold: Callable[[str], RuleEditors], watched: Watched, qtbot: QtBot
-) -> None:
+def test_invalid_threshold_shows_problem(unfold: Callable[[str], RuleEditors], watched: Watched, qtbot: QtBot) -> None:
     editors = unfold("memory")
     assert editors.threshold is not None
     line = editors.threshold.line
@@ -174,9 +170,7 @@ def test_that_a_wrong_threshold_is_marked_with_the_remedy_and_the_rule_stays(
     assert line.text() == "hot"
 
 
-def test_that_lengths_are_edited_in_minutes_where_the_default_is_long(
-    unfold: Callable[[str], RuleEditors], watched: Watched, qtbot: QtBot
-) -> None:
+def test_long_durations_are_in_minutes(unfold: Callable[[str], RuleEditors], watched: Watched, qtbot: QtBot) -> None:
     editors = unfold("idle")
     assert editors.lasts is not None
     assert editors.lasts.line.text() == "10"
@@ -185,7 +179,7 @@ def test_that_lengths_are_edited_in_minutes_where_the_default_is_long(
     assert watched.alerts.rules["idle"].for_s == 150.0
 
 
-def test_that_a_rule_can_be_for_some_devices_alone(unfold: Callable[[str], RuleEditors], watched: Watched) -> None:
+def test_rule_for_some_devices(unfold: Callable[[str], RuleEditors], watched: Watched) -> None:
     watched.feed(gpu(0), gpu(1))
     watched.set("lost", devices=("GPU-gone",))
     editors = unfold("lost")
@@ -203,12 +197,12 @@ def test_that_a_rule_can_be_for_some_devices_alone(unfold: Callable[[str], RuleE
     assert not boxes["GPU 0"].isVisible()
 
 
-def test_that_what_a_kind_does_not_have_is_not_asked_for(unfold: Callable[[str], RuleEditors]) -> None:
+def test_editors_leave_out_unused_fields(unfold: Callable[[str], RuleEditors]) -> None:
     assert (unfold("xid").threshold, unfold("memory_errors").lasts) == (None, None)
     assert not unfold("not_answering").all_devices.isVisible()
 
 
-def test_that_rules_are_turned_on_and_off_by_keyboard(view: AlertsView, watched: Watched, qtbot: QtBot) -> None:
+def test_rule_row_keyboard(view: AlertsView, watched: Watched, qtbot: QtBot) -> None:
     row = view.rows["power"]
     row.on.setFocus()
     qtbot.keyClick(row.on, Qt.Key.Key_Space)
@@ -220,9 +214,7 @@ def test_that_rules_are_turned_on_and_off_by_keyboard(view: AlertsView, watched:
     assert row.editors.isVisible()
 
 
-def test_that_tab_leads_from_a_rule_into_its_editors_and_on_to_the_next(
-    view: AlertsView, watched: Watched, qtbot: QtBot
-) -> None:
+def test_tab_order_enters_editors(view: AlertsView, watched: Watched, qtbot: QtBot) -> None:
     watched.feed(gpu(0))
     row = view.rows["temperature"]
     row.fold.click()
@@ -248,7 +240,7 @@ def test_that_tab_leads_from_a_rule_into_its_editors_and_on_to_the_next(
     ]
 
 
-def test_that_all_that_can_be_worked_has_a_name(view: AlertsView, watched: Watched) -> None:
+def test_view_widgets_have_accessible_names(view: AlertsView, watched: Watched) -> None:
     watched.feed(hot(), seconds=11)
     for row in view.rows.values():
         row.fold.click()
@@ -262,22 +254,20 @@ def test_that_all_that_can_be_worked_has_a_name(view: AlertsView, watched: Watch
         assert f"Edit the rule {kind.title}" in names
 
 
-def test_that_what_is_wrong_with_the_file_of_the_rules_is_told(view: AlertsView, watched: Watched) -> None:
+def test_view_shows_file_problem(view: AlertsView, watched: Watched) -> None:
     assert not view._problem.isVisible()
     watched.alerts.message.emit("The disk is full.")
     assert "The disk is full." in texts(view)
 
 
-def test_that_a_test_notification_says_how_it_went(view: AlertsView, watched: Watched) -> None:
+def test_view_shows_test_result(view: AlertsView, watched: Watched) -> None:
     watched.alerts.test_requested.connect(lambda answer: answer("Sent."))
     view.test.click()
     assert "Sent." in texts(view)
 
 
 @pytest.mark.parametrize(("width", "beside"), [(SIDE_BY_SIDE - 1, False), (SIDE_BY_SIDE, True)])
-def test_that_rules_stand_beside_the_alerts_where_there_is_room(
-    view: AlertsView, watched: Watched, qtbot: QtBot, width: int, beside: bool
-) -> None:
+def test_view_layout_by_width(view: AlertsView, watched: Watched, qtbot: QtBot, width: int, beside: bool) -> None:
     watched.feed(hot(), seconds=11)
 
     def beside_now() -> bool:
@@ -290,7 +280,7 @@ def test_that_rules_stand_beside_the_alerts_where_there_is_room(
 
 
 @pytest.mark.parametrize("dark", [False, True])
-def test_that_severity_is_drawn_and_said(
+def test_banner_icon_has_severity_color(
     banner: AlertBanner, watched: Watched, monkeypatch: pytest.MonkeyPatch, dark: bool
 ) -> None:
     monkeypatch.setattr(theme, "is_dark", lambda: dark)
@@ -301,7 +291,7 @@ def test_that_severity_is_drawn_and_said(
     assert any(image.pixelColor(x, y).name() == color for x in range(image.width()) for y in range(image.height()))
 
 
-def test_that_a_row_by_itself_names_the_devices_it_is_given(styled: QApplication, qtbot: QtBot) -> None:
+def test_rule_row_offers_devices(styled: QApplication, qtbot: QtBot) -> None:
     row = RuleRow(KINDS["lost"], DEFAULTS["lost"])
     qtbot.addWidget(row)
     row.set_devices({"a": "GPU 0"})

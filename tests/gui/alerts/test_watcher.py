@@ -27,7 +27,7 @@ def watched(qapp: QApplication, tmp_path: Path) -> Watched:
     return Watched(tmp_path)
 
 
-def test_that_heat_is_told_once_it_has_lasted(watched: Watched) -> None:
+def test_temperature_alert_after_duration(watched: Watched) -> None:
     watched.feed(hot(), seconds=10)
     assert watched.kinds == []
     watched.feed(hot())
@@ -36,7 +36,7 @@ def test_that_heat_is_told_once_it_has_lasted(watched: Watched) -> None:
     assert (alert.title, alert.device, alert.since) == ("GPU 1", UUIDS[0], START + 1)
 
 
-def test_that_an_alert_ends_once_nothing_has_been_found_for_a_while(watched: Watched) -> None:
+def test_alert_ends_after_calm(watched: Watched) -> None:
     watched.feed(hot(), seconds=15)
     watched.feed(hot(60), seconds=int(CALM_S))
     assert watched.kinds == ["temperature"]
@@ -47,7 +47,7 @@ def test_that_an_alert_ends_once_nothing_has_been_found_for_a_while(watched: Wat
     assert watched.alerts.history == (alert,)
 
 
-def test_that_a_relapse_begins_the_calm_anew(watched: Watched) -> None:
+def test_relapse_restarts_calm(watched: Watched) -> None:
     watched.feed(hot(), seconds=15)
     watched.feed(hot(60), seconds=int(CALM_S) // 2)
     watched.feed(hot())
@@ -58,7 +58,7 @@ def test_that_a_relapse_begins_the_calm_anew(watched: Watched) -> None:
     assert alert.ended == START + 15 + CALM_S // 2 + 2
 
 
-def test_that_a_value_that_hovers_about_its_threshold_is_one_alert(watched: Watched) -> None:
+def test_value_near_threshold_is_one_alert(watched: Watched) -> None:
     watched.feed(hot(91), seconds=15)
     for _ in range(40):
         watched.feed(hot(89), seconds=3)
@@ -68,44 +68,44 @@ def test_that_a_value_that_hovers_about_its_threshold_is_one_alert(watched: Watc
     assert watched.cleared == []
 
 
-def test_that_a_peak_shorter_than_asked_for_is_none(watched: Watched) -> None:
+def test_short_peak_raises_nothing(watched: Watched) -> None:
     for _ in range(20):
         watched.feed(hot(), seconds=9)
         watched.feed(hot(85), seconds=1)
     assert watched.raised == []
 
 
-def test_that_the_users_own_threshold_goes_before_the_gpus(watched: Watched) -> None:
+def test_user_threshold_overrides_gpu_limit(watched: Watched) -> None:
     watched.set("temperature", threshold=70.0, for_s=0.0)
     watched.feed(hot(71))
     assert watched.raised[0].text == "71 °C, at or above 70 °C."
 
 
 @pytest.mark.parametrize("shown", [{"temperature_c": None}, {"slowdown_c": None}])
-def test_that_a_gpu_that_does_not_tell_is_not_warned_of(watched: Watched, shown: dict[str, object]) -> None:
+def test_unknown_value_raises_nothing(watched: Watched, shown: dict[str, object]) -> None:
     watched.feed(gpu(0, **({"temperature_c": 120.0, "slowdown_c": 90.0} | shown)), seconds=60)
     assert watched.raised == []
 
 
-def test_that_the_last_values_of_a_lost_gpu_are_not_taken_for_new_ones(watched: Watched) -> None:
+def test_lost_gpu_values_are_ignored(watched: Watched) -> None:
     watched.feed(hot(60))
     watched.feed(hot(lost=True, lost_since=START), seconds=60)
     assert watched.kinds == ["lost"]
 
 
-def test_that_a_sleeping_gpu_is_left_in_peace(watched: Watched) -> None:
+def test_sleeping_gpu_raises_nothing(watched: Watched) -> None:
     watched.feed(hot(asleep=True), seconds=60)
     assert watched.raised == []
 
 
-def test_that_the_memorys_temperature_is_held_against_what_it_is_made_for(watched: Watched) -> None:
+def test_memory_temperature_alert(watched: Watched) -> None:
     watched.feed(gpu(0, memory_temperature_c=96.0, memory_max_c=95.0), seconds=11)
     assert [(alert.kind, alert.text) for alert in watched.raised] == [
         ("memory_temperature", "96 °C, at or above 95 °C for 10 s.")
     ]
 
 
-def test_that_memory_counts_as_full_with_what_the_driver_keeps(watched: Watched) -> None:
+def test_memory_alert_includes_reserve(watched: Watched) -> None:
     total = 100 << 30
     some = gpu(0, memory_total_bytes=total, memory_used_bytes=96 << 30)
     watched.feed(some, seconds=90)
@@ -116,7 +116,7 @@ def test_that_memory_counts_as_full_with_what_the_driver_keeps(watched: Watched)
     assert [alert.text for alert in watched.raised] == ["98 %, at or above 97 % for 1 min."]
 
 
-def test_that_power_at_its_limit_is_told_to_those_who_ask(watched: Watched) -> None:
+def test_power_alert_is_off_by_default(watched: Watched) -> None:
     full = gpu(0, power_w=701.0, power_limit_w=700.0)
     watched.feed(full, seconds=120)
     assert watched.raised == []
@@ -125,7 +125,7 @@ def test_that_power_at_its_limit_is_told_to_those_who_ask(watched: Watched) -> N
     assert watched.kinds == ["power"]
 
 
-def test_that_an_idle_gpu_is_told_only_while_a_run_holds_it(watched: Watched) -> None:
+def test_idle_alert_needs_run(watched: Watched) -> None:
     idle = gpu(0, utilization_percent=2.0)
     watched.feed(idle, seconds=700)
     watched.feed(idle, seconds=500, holding={UUIDS[0]: "flowers"})
@@ -136,19 +136,19 @@ def test_that_an_idle_gpu_is_told_only_while_a_run_holds_it(watched: Watched) ->
     assert [alert.text for alert in watched.raised] == ["Held by flowers and only 2 % utilized, below 5 % for 10 min."]
 
 
-def test_that_a_gpu_that_cannot_tell_its_use_is_not_taken_for_idle(watched: Watched) -> None:
+def test_unknown_utilization_is_not_idle(watched: Watched) -> None:
     watched.feed(gpu(0, utilization_percent=None), seconds=700, holding={UUIDS[0]: "flowers"})
     assert watched.raised == []
 
 
-def test_that_only_heat_and_hardware_are_faults_of_the_clocks(watched: Watched) -> None:
+def test_throttling_alert_reasons(watched: Watched) -> None:
     watched.feed(gpu(0, throttled=("idle", "power_cap", "sync_boost", "clocks_setting")), seconds=60)
     assert watched.raised == []
     watched.feed(gpu(0, throttled=("power_cap", "thermal", "power_brake")), seconds=11)
     assert [alert.text for alert in watched.raised] == ["Limited by heat; slowed by the power supply for 10 s."]
 
 
-def test_that_an_xid_is_told_at_once_and_stays_until_it_is_acknowledged(watched: Watched) -> None:
+def test_xid_alert_until_acknowledged(watched: Watched) -> None:
     watched.feed(gpu(0, xids=(Xid(START, 79),)))
     watched.feed(gpu(0, xids=(Xid(START, 79),)), seconds=600)
     (alert,) = watched.raised
@@ -159,12 +159,12 @@ def test_that_an_xid_is_told_at_once_and_stays_until_it_is_acknowledged(watched:
     assert [(ended.number, ended.acknowledged) for ended in watched.cleared] == [(alert.number, True)]
 
 
-def test_that_a_programs_own_fault_is_a_warning(watched: Watched) -> None:
+def test_program_xid_is_warning(watched: Watched) -> None:
     watched.feed(gpu(0, xids=(Xid(START, 31),)))
     assert watched.raised[0].severity == "warning"
 
 
-def test_that_one_more_xid_is_told_again_with_how_many_there_were(watched: Watched) -> None:
+def test_repeated_xid_is_counted(watched: Watched) -> None:
     first, second = Xid(START, 13), Xid(START + 5, 94)
     watched.feed(gpu(0, xids=(first,)))
     watched.feed(gpu(0, xids=(first, second)))
@@ -176,7 +176,7 @@ def test_that_one_more_xid_is_told_again_with_how_many_there_were(watched: Watch
     assert watched.alerts.active_alerts[0].text.startswith("Xid 94")
 
 
-def test_that_only_new_memory_errors_are_told(watched: Watched) -> None:
+def test_memory_errors_alert_on_increase(watched: Watched) -> None:
     watched.feed(gpu(0, ecc=Ecc(uncorrected=4)), seconds=60)
     assert watched.raised == []
     watched.feed(gpu(0, ecc=Ecc(uncorrected=6)))
@@ -186,12 +186,12 @@ def test_that_only_new_memory_errors_are_told(watched: Watched) -> None:
     assert watched.raised[1].text == "1 new error ECC could not correct."
 
 
-def test_that_a_row_that_cannot_be_replaced_is_told_at_first_sight_and_once(watched: Watched) -> None:
+def test_failed_row_remapping_alerts_once(watched: Watched) -> None:
     watched.feed(gpu(0, retired=Retired(rows_failed=True)), seconds=5)
     assert [alert.kind for alert in watched.raised] == ["memory_errors"]
 
 
-def test_that_a_lost_gpu_is_told_and_its_return_ends_it(watched: Watched) -> None:
+def test_lost_gpu_alert_ends_on_return(watched: Watched) -> None:
     watched.feed(gpu(0))
     watched.feed(gpu(0, lost=True, lost_since=START), gpu(1))
     assert [(alert.kind, alert.device) for alert in watched.alerts.active_alerts] == [("lost", UUIDS[0])]
@@ -199,7 +199,7 @@ def test_that_a_lost_gpu_is_told_and_its_return_ends_it(watched: Watched) -> Non
     assert watched.kinds == []
 
 
-def test_that_a_silent_nvml_is_told_and_what_it_said_before_neither_holds_nor_ends(watched: Watched) -> None:
+def test_silent_nvml_alert(watched: Watched) -> None:
     watched.feed(hot(), seconds=15)
     watched.feed(seconds=40, status="not_answering", message="NVML has not answered for 40 s.")
     assert watched.kinds == ["not_answering", "temperature"]
@@ -208,7 +208,7 @@ def test_that_a_silent_nvml_is_told_and_what_it_said_before_neither_holds_nor_en
     assert watched.kinds == []
 
 
-def test_that_a_machine_without_a_driver_is_no_fault_until_it_had_one(watched: Watched) -> None:
+def test_missing_driver_alert_needs_earlier_gpu(watched: Watched) -> None:
     watched.feed(seconds=60, status="no_library", message="No driver.")
     assert watched.raised == []
     watched.feed(gpu(0))
@@ -216,7 +216,7 @@ def test_that_a_machine_without_a_driver_is_no_fault_until_it_had_one(watched: W
     assert [alert.text for alert in watched.raised] == ["The driver was upgraded."]
 
 
-def test_that_another_host_that_falls_silent_is_told_by_the_clock(watched: Watched) -> None:
+def test_silent_host_alert(watched: Watched) -> None:
     watched.feed(gpu(0), host="box")
     watched.alerts.set_connection_error("box", "The connection was refused.")
     assert watched.raised == []
@@ -228,7 +228,7 @@ def test_that_another_host_that_falls_silent_is_told_by_the_clock(watched: Watch
     assert watched.kinds == []
 
 
-def test_that_a_host_need_not_speak_again_to_be_found_silent(watched: Watched, qtbot: QtBot) -> None:
+def test_silent_host_alert_by_timer(watched: Watched, qtbot: QtBot) -> None:
     watched.set("not_answering", for_s=1.0)
     watched.alerts.set_connection_error("box", "The name is not known.")
     watched.now += 1
@@ -236,7 +236,7 @@ def test_that_a_host_need_not_speak_again_to_be_found_silent(watched: Watched, q
         pass  # a timer of the program's own looks again
 
 
-def test_that_hosts_are_kept_apart_and_runs_hold_only_this_machines_gpus(watched: Watched) -> None:
+def test_hosts_are_evaluated_separately(watched: Watched) -> None:
     idle = gpu(0, utilization_percent=0.0)
     watched.feed(idle, host="box", seconds=700, holding={UUIDS[0]: "flowers"})
     assert watched.raised == []
@@ -249,13 +249,13 @@ def test_that_hosts_are_kept_apart_and_runs_hold_only_this_machines_gpus(watched
     assert watched.alerts.devices == {}
 
 
-def test_that_a_rule_for_some_devices_leaves_the_others(watched: Watched) -> None:
+def test_rule_covers_chosen_devices(watched: Watched) -> None:
     watched.set("temperature", devices=(UUIDS[1],))
     watched.feed(hot(), gpu(1, temperature_c=95.0, slowdown_c=90.0), seconds=11)
     assert [alert.device for alert in watched.raised] == [UUIDS[1]]
 
 
-def test_that_a_rule_turned_off_ends_its_alerts_and_one_changed_judges_anew(watched: Watched) -> None:
+def test_changed_rule_is_evaluated_again(watched: Watched) -> None:
     watched.feed(hot(), seconds=11)
     watched.set("temperature", threshold=95.0)
     assert watched.kinds == []
@@ -269,13 +269,13 @@ def test_that_a_rule_turned_off_ends_its_alerts_and_one_changed_judges_anew(watc
     assert watched.kinds == []
 
 
-def test_that_a_change_of_the_notification_alone_leaves_the_alerts(watched: Watched) -> None:
+def test_changed_notification_keeps_alerts(watched: Watched) -> None:
     watched.feed(hot(), seconds=11)
     watched.set("temperature", notify=False)
     assert watched.kinds == ["temperature"]
 
 
-def test_that_old_xids_are_not_news_when_their_rule_is_turned_on(watched: Watched) -> None:
+def test_old_xid_is_ignored_by_new_rule(watched: Watched) -> None:
     watched.set("xid", on=False)
     watched.feed(gpu(0, xids=(Xid(START, 79),)))
     watched.set("xid", on=True)
@@ -284,7 +284,7 @@ def test_that_old_xids_are_not_news_when_their_rule_is_turned_on(watched: Watche
 
 
 @pytest.mark.parametrize("jump_s", [GAP_S + 100, -3600.0])
-def test_that_a_machine_that_slept_or_set_its_clock_has_not_been_hot_meanwhile(watched: Watched, jump_s: float) -> None:
+def test_time_gap_restarts_condition(watched: Watched, jump_s: float) -> None:
     watched.feed(hot(), seconds=3)
     watched.now += jump_s
     watched.feed(hot(), seconds=10)
@@ -293,7 +293,7 @@ def test_that_a_machine_that_slept_or_set_its_clock_has_not_been_hot_meanwhile(w
     assert watched.kinds == ["temperature"]
 
 
-def test_that_an_acknowledged_alert_stays_in_force_and_is_not_told_again(watched: Watched) -> None:
+def test_acknowledged_alert_stays_active(watched: Watched) -> None:
     watched.feed(hot(), seconds=11)
     watched.alerts.acknowledge_all()
     watched.feed(hot(), seconds=60)
@@ -302,14 +302,14 @@ def test_that_an_acknowledged_alert_stays_in_force_and_is_not_told_again(watched
     assert len(watched.raised) == 1
 
 
-def test_that_errors_come_before_warnings_and_the_newest_first(watched: Watched) -> None:
+def test_active_alerts_order(watched: Watched) -> None:
     watched.feed(hot(xids=(Xid(START + 1, 79),)))
     watched.feed(hot(), gpu(1, temperature_c=95.0, slowdown_c=90.0, xids=(Xid(START + 50, 79),)), seconds=11)
     assert [alert.kind for alert in watched.alerts.active_alerts] == ["xid", "xid", "temperature", "temperature"]
     assert [alert.device for alert in watched.alerts.active_alerts[:2]] == [UUIDS[1], UUIDS[0]]
 
 
-def test_that_the_history_holds_the_last_alerts_alone(watched: Watched) -> None:
+def test_history_is_limited(watched: Watched) -> None:
     watched.feed(gpu(1, lost=True, lost_since=START))
     for n in range(CAPACITY + 20):
         watched.feed(gpu(0, xids=(Xid(START + 10 + n, 79),)), gpu(1, lost=True, lost_since=START))
@@ -320,7 +320,7 @@ def test_that_the_history_holds_the_last_alerts_alone(watched: Watched) -> None:
     assert history[-1].kind == "lost"  # what is in force is never dropped
 
 
-def test_that_rules_are_kept_for_the_next_window_and_damage_is_told(watched: Watched, tmp_path: Path) -> None:
+def test_rules_are_saved(watched: Watched, tmp_path: Path) -> None:
     watched.set("temperature", threshold=77.0)
     again = Alerts(folder=tmp_path)
     assert again.rules["temperature"].threshold == 77.0
@@ -331,9 +331,7 @@ def test_that_rules_are_kept_for_the_next_window_and_damage_is_told(watched: Wat
     assert damaged.rules == DEFAULTS
 
 
-def test_that_a_rule_that_cannot_be_kept_is_told_and_holds_all_the_same(
-    qapp: QApplication, tmp_path: Path, qtbot: QtBot
-) -> None:
+def test_unsaved_rule_applies(qapp: QApplication, tmp_path: Path, qtbot: QtBot) -> None:
     (tmp_path / "file").write_text("")
     watched = Watched(tmp_path)
     watched.alerts = Alerts(watched, folder=tmp_path / "file")

@@ -47,7 +47,7 @@ def texts(panel: QWidget) -> str:
     return "\n".join(label.text() for label in panel.findChildren(QLabel) if not label.isHidden())
 
 
-def test_that_gpus_are_named_as_cuda_counts_them_and_stand_in_that_order(
+def test_gpus_are_titled_and_ordered_by_cuda(
     panel: DevicesPanel, check: Callable[[str], QCheckBox], qtbot: QtBot
 ) -> None:
     show(panel, snapshot(gpu(0), gpu(1)))
@@ -63,15 +63,13 @@ def test_that_gpus_are_named_as_cuda_counts_them_and_stand_in_that_order(
     assert "CUDA 0 · NVML 1" in texts(panel)
 
 
-def test_that_a_gpu_that_cuda_does_not_list_carries_nvmls_number_and_says_so(
-    panel: DevicesPanel, check: Callable[[str], QCheckBox]
-) -> None:
+def test_gpu_unknown_to_cuda_has_nvml_index(panel: DevicesPanel, check: Callable[[str], QCheckBox]) -> None:
     show(panel, snapshot(gpu(0, cuda_index=None)))
     assert check("GPU 0").text() == "GPU 0"
     assert "CUDA does not list it" in check("GPU 0").toolTip()
 
 
-def test_that_a_card_tells_what_the_gpu_does(panel: DevicesPanel) -> None:
+def test_card_describes_gpu(panel: DevicesPanel) -> None:
     show(panel, snapshot(gpu(0, processes=held_by("anna", 12 << 30))))
     shown = texts(panel)
     for part in ("87 %", "512 W", "61 °C", "41.0 of 141.0 GiB", "Busy: anna, 12.0 GiB", "GPU-0aaaaaaa…"):
@@ -91,12 +89,12 @@ def test_that_a_card_tells_what_the_gpu_does(panel: DevicesPanel) -> None:
         ([(None, 2), ("anna", 1), (None, 3)], "busy: 2 processes, 5.0 GiB; anna, 1.0 GiB"),
     ],
 )
-def test_that_a_gpu_in_use_says_by_whom(held: list[tuple[str | None, int | None]] | None, told: str) -> None:
+def test_card_names_other_users(held: list[tuple[str | None, int | None]] | None, told: str) -> None:
     processes = held and tuple(GpuProcess(pid=7, user=user, memory_used_bytes=gib and gib << 30) for user, gib in held)
     assert device_format.busy(processes or None, me="me") == told  # type: ignore[arg-type]
 
 
-def test_that_every_small_graph_tells_its_latest_value_in_words(panel: DevicesPanel) -> None:
+def test_card_graphs_describe_latest_value(panel: DevicesPanel) -> None:
     show(panel, snapshot(gpu(0)))
     show(panel, snapshot(gpu(0, temperature_c=None), time=1_700_000_001.0))
     told = {graph.accessibleName(): graph.accessibleDescription() for graph in panel.findChildren(Sparkline)}
@@ -107,7 +105,7 @@ def test_that_every_small_graph_tells_its_latest_value_in_words(panel: DevicesPa
     assert told["CPU memory"].startswith("Latest: 25 %")
 
 
-def test_that_what_a_gpu_does_not_tell_gets_no_room(panel: DevicesPanel) -> None:
+def test_card_leaves_out_unreported_quantities(panel: DevicesPanel) -> None:
     def shown() -> list[str]:
         graphs = panel.findChildren(Sparkline)
         return [graph.accessibleName() for graph in graphs if not graph.parentWidget().isHidden()]
@@ -123,9 +121,7 @@ def test_that_what_a_gpu_does_not_tell_gets_no_room(panel: DevicesPanel) -> None
     assert not of_gpu.isHidden()
 
 
-def test_that_a_lost_gpu_stays_greyed_with_the_time_of_its_loss(
-    panel: DevicesPanel, check: Callable[[str], QCheckBox]
-) -> None:
+def test_card_of_lost_gpu_is_disabled(panel: DevicesPanel, check: Callable[[str], QCheckBox]) -> None:
     show(panel, snapshot(gpu(0), gpu(1)))
     show(panel, snapshot(gpu(0), gpu(1, lost=True, lost_since=1_700_000_000.0)))
     assert "Lost since" in texts(panel)
@@ -134,7 +130,7 @@ def test_that_a_lost_gpu_stays_greyed_with_the_time_of_its_loss(
     assert (graphs["GPU 0 utilization"], graphs["GPU 1 utilization"]) == (False, True)
 
 
-def test_a_gpu_lost_before_the_start_is_listed_as_lost(panel: DevicesPanel) -> None:
+def test_card_of_gpu_lost_before_start(panel: DevicesPanel) -> None:
     show(panel, snapshot(gpu(0), Gpu(uuid="GPU-lost-1", name="NVIDIA GPU", nvml_index=1, lost=True)))
     assert "⚠ Lost" in texts(panel)
     (box,) = (each for each in panel.findChildren(QCheckBox) if "GPU-lost-1" in each.accessibleDescription())
@@ -142,7 +138,7 @@ def test_a_gpu_lost_before_the_start_is_listed_as_lost(panel: DevicesPanel) -> N
     assert "lost" in box.accessibleDescription()
 
 
-def test_that_a_gpu_that_is_too_hot_or_asleep_says_so(panel: DevicesPanel) -> None:
+def test_card_warns_about_hot_or_sleeping_gpu(panel: DevicesPanel) -> None:
     show(panel, snapshot(gpu(0, throttled=("thermal", "power_cap")), gpu(1, asleep=True)))
     assert "⚠ Limited by heat" in texts(panel)
     assert "power limit" not in texts(panel)
@@ -151,7 +147,7 @@ def test_that_a_gpu_that_is_too_hot_or_asleep_says_so(panel: DevicesPanel) -> No
     assert [text for text in told if text.endswith(": asleep, not woken")]
 
 
-def test_that_the_instances_of_a_gpu_stand_after_it(panel: DevicesPanel) -> None:
+def test_mig_instances_follow_gpu(panel: DevicesPanel) -> None:
     whole = gpu(0, cuda_index=None, mig_enabled=True)
     parts = [gpu(0, uuid=f"MIG-{n}", cuda_index=None, mig=Mig(parent_uuid=whole.uuid, gpu_instance=n)) for n in (9, 7)]
     show(panel, snapshot(parts[0], whole, parts[1]))
@@ -161,15 +157,13 @@ def test_that_the_instances_of_a_gpu_stand_after_it(panel: DevicesPanel) -> None
 
 
 @pytest.mark.parametrize("sentence", ["The NVIDIA driver is not loaded.", ""])
-def test_that_one_sentence_says_why_no_gpu_is_listed(panel: DevicesPanel, sentence: str) -> None:
+def test_panel_explains_missing_gpus(panel: DevicesPanel, sentence: str) -> None:
     show(panel, snapshot(status="no_driver" if sentence else "ok", message=sentence))
     assert (sentence or "No NVIDIA GPU") in texts(panel)
     assert panel.selection() == (CPU,)
 
 
-def test_that_the_cpu_counts_as_many_devices_as_it_has_workers(
-    panel: DevicesPanel, check: Callable[[str], QCheckBox], qtbot: QtBot
-) -> None:
+def test_cpu_counts_once_per_worker(panel: DevicesPanel, check: Callable[[str], QCheckBox], qtbot: QtBot) -> None:
     show(panel, snapshot())
     workers = next(box for box in panel.findChildren(QSpinBox) if box.accessibleName() == "CPU workers")
     assert (workers.minimum(), workers.maximum()) == (1, 2 * (os.cpu_count() or 1))
@@ -182,19 +176,19 @@ def test_that_the_cpu_counts_as_many_devices_as_it_has_workers(
     assert not workers.isEnabled()
 
 
-def test_that_the_first_idle_gpu_is_chosen_where_nobody_has_chosen(panel: DevicesPanel) -> None:
+def test_default_is_first_idle_gpu(panel: DevicesPanel) -> None:
     show(panel, snapshot(gpu(0), gpu(1, processes=held_by("root", 1))))
     assert panel.selection() == (UUIDS[0],)
 
 
-def test_that_a_choice_is_never_changed_by_a_snapshot(panel: DevicesPanel, qtbot: QtBot) -> None:
+def test_choice_survives_snapshot(panel: DevicesPanel, qtbot: QtBot) -> None:
     panel.set_selection((CPU, CPU))
     with qtbot.assertNotEmitted(panel.selection_changed):
         show(panel, snapshot(gpu(0), gpu(1)))
     assert panel.selection() == (CPU, CPU)
 
 
-def test_that_a_gpu_chosen_before_it_is_seen_is_chosen_when_it_appears(panel: DevicesPanel) -> None:
+def test_choice_of_unknown_gpu_is_applied_later(panel: DevicesPanel) -> None:
     panel.set_selection((UUIDS[1],))
     assert panel.selection() == (UUIDS[1],)
     show(panel, snapshot(status="not_answering", message="NVML is not answering."))
@@ -203,7 +197,7 @@ def test_that_a_gpu_chosen_before_it_is_seen_is_chosen_when_it_appears(panel: De
     assert panel.selection() == (UUIDS[1],)
 
 
-def test_that_a_choice_outlasts_a_sampler_that_is_started_anew(panel: DevicesPanel) -> None:
+def test_choice_survives_sampler_restart(panel: DevicesPanel) -> None:
     show(panel, snapshot(gpu(0), gpu(1)))
     panel.set_selection((UUIDS[0],))
     show(panel, snapshot(status="not_answering", message="NVML has been asked."))
@@ -212,18 +206,14 @@ def test_that_a_choice_outlasts_a_sampler_that_is_started_anew(panel: DevicesPan
     assert panel.selection() == (UUIDS[0],)
 
 
-def test_that_a_chosen_gpu_that_does_not_exist_is_dropped_and_nothing_takes_its_place(
-    panel: DevicesPanel, qtbot: QtBot
-) -> None:
+def test_choice_of_missing_gpu_is_dropped(panel: DevicesPanel, qtbot: QtBot) -> None:
     panel.set_selection((UUIDS[5],))
     with qtbot.waitSignal(panel.selection_changed):
         show(panel, snapshot(gpu(0)))
     assert panel.selection() == ()
 
 
-def test_that_devices_can_be_chosen_by_keyboard_alone(
-    panel: DevicesPanel, check: Callable[[str], QCheckBox], qtbot: QtBot
-) -> None:
+def test_devices_are_chosen_by_keyboard(panel: DevicesPanel, check: Callable[[str], QCheckBox], qtbot: QtBot) -> None:
     show(panel, snapshot(gpu(0), gpu(1)))
     panel.set_selection(())
     qtbot.waitUntil(check("GPU 1").isVisible)
@@ -237,14 +227,14 @@ def test_that_devices_can_be_chosen_by_keyboard_alone(
     assert panel.selection() == (UUIDS[1], UUIDS[0])
 
 
-def test_that_eight_gpus_have_a_card_each(panel: DevicesPanel) -> None:
+def test_eight_gpus_have_cards(panel: DevicesPanel) -> None:
     show(panel, snapshot(*(gpu(n, cuda_index=n) for n in range(8))))
     names = [box.accessibleName() for box in panel.findChildren(QCheckBox)]
     assert sorted(names) == ["CPU", *(f"GPU {n}, NVIDIA H200" for n in range(8))]
 
 
 @pytest.mark.parametrize("dark", [False, True])
-def test_that_the_graphs_follow_the_scheme(panel: DevicesPanel, monkeypatch: pytest.MonkeyPatch, dark: bool) -> None:
+def test_graphs_follow_scheme(panel: DevicesPanel, monkeypatch: pytest.MonkeyPatch, dark: bool) -> None:
     monkeypatch.setattr(theme, "is_dark", lambda: dark)
     for second in range(30):
         show(panel, snapshot(gpu(0), time=1_700_000_000.0 + second))
@@ -256,7 +246,7 @@ def test_that_the_graphs_follow_the_scheme(panel: DevicesPanel, monkeypatch: pyt
     assert image.pixelColor(3, 3) == QColor((theme.DARK if dark else theme.LIGHT).panel)
 
 
-def test_that_devices_of_other_machines_can_be_chosen_while_these_are_reached(
+def test_remote_devices_are_chosen_while_reachable(
     panel: DevicesPanel, check: Callable[[str], QCheckBox], qtbot: QtBot
 ) -> None:
     panel.set_hosts(("ws1", "ws2"))

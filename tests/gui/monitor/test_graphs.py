@@ -19,7 +19,7 @@ def graphs(watching: Watching) -> GraphsView:
     return watching.page.graphs
 
 
-def test_that_a_graph_has_a_line_for_each_device(watching: Watching, qtbot: QtBot) -> None:
+def test_graphs_have_line_per_device(watching: Watching, qtbot: QtBot) -> None:
     watching.see(full_gpu(0), full_gpu(1, power_w=300.0))
     plot = graphs(watching).plots["power_w"]
     qtbot.waitUntil(lambda: plot.accessibleDescription() == "Latest: GPU 0 512 W, GPU 1 300 W")
@@ -30,13 +30,13 @@ def test_that_a_graph_has_a_line_for_each_device(watching: Watching, qtbot: QtBo
 
 
 @pytest.mark.usefixtures("german")
-def test_graphs_describe_values_as_the_desktop_writes_numbers(watching: Watching, qtbot: QtBot) -> None:
+def test_graphs_use_desktop_number_format(watching: Watching, qtbot: QtBot) -> None:
     watching.see(full_gpu(0))
     memory = graphs(watching).plots["memory_used_bytes"]
     qtbot.waitUntil(lambda: "GPU 0 41,0 GiB" in memory.accessibleDescription())
 
 
-def test_that_what_no_device_tells_has_no_check_box(watching: Watching) -> None:
+def test_graphs_offer_reported_quantities(watching: Watching) -> None:
     watching.see(plain_gpu(0))
     view = graphs(watching)
     assert set(view.checks) == {"utilization_percent", "memory_used_bytes", "power_w", "temperature_c"}
@@ -46,7 +46,7 @@ def test_that_what_no_device_tells_has_no_check_box(watching: Watching) -> None:
     assert list(view.plots) != list(view.checks)
 
 
-def test_that_graphs_are_chosen_by_check_boxes_and_remembered(watching: Watching, tmp_path: Path, qtbot: QtBot) -> None:
+def test_graphs_choice_is_saved(watching: Watching, tmp_path: Path, qtbot: QtBot) -> None:
     watching.see(full_gpu(0))
     view = graphs(watching)
     qtbot.waitUntil(view.plots["power_w"].isVisible)
@@ -63,7 +63,7 @@ def test_that_graphs_are_chosen_by_check_boxes_and_remembered(watching: Watching
     assert "power_w" not in again.chosen
 
 
-def test_that_no_graph_at_all_is_remembered_too(watching: Watching, tmp_path: Path, qtbot: QtBot) -> None:
+def test_graphs_empty_choice_is_saved(watching: Watching, tmp_path: Path, qtbot: QtBot) -> None:
     watching.see(plain_gpu(0))
     view = graphs(watching)
     for quantity in ("utilization_percent", "memory_used_bytes", "power_w", "temperature_c", "sm_active_percent"):
@@ -73,7 +73,7 @@ def test_that_no_graph_at_all_is_remembered_too(watching: Watching, tmp_path: Pa
     assert again.chosen == ()
 
 
-def test_that_graphs_stand_in_the_order_of_the_quantities(watching: Watching, qtbot: QtBot) -> None:
+def test_graphs_follow_quantity_order(watching: Watching, qtbot: QtBot) -> None:
     watching.see(full_gpu(0))
     view = graphs(watching)
     view.checks["memory_busy_percent"].click()
@@ -85,7 +85,7 @@ def test_that_graphs_stand_in_the_order_of_the_quantities(watching: Watching, qt
     assert tops() == sorted(tops())
 
 
-def test_that_hovering_over_a_graph_or_its_check_box_tells_what_it_means(watching: Watching) -> None:
+def test_graphs_have_tool_tips(watching: Watching) -> None:
     watching.see(full_gpu(0))
     view = graphs(watching)
     for quantity, plot in view.plots.items():
@@ -93,9 +93,7 @@ def test_that_hovering_over_a_graph_or_its_check_box_tells_what_it_means(watchin
         assert view.checks[quantity].toolTip() == BY_ID[quantity].meaning
 
 
-def test_that_the_limits_of_temperatures_are_drawn_in_where_they_are_the_same_for_all(
-    watching: Watching, qtbot: QtBot
-) -> None:
+def test_graphs_draw_common_temperature_limits(watching: Watching, qtbot: QtBot) -> None:
     watching.see(full_gpu(0), full_gpu(1, slowdown_c=80.0), plain_gpu(2))
     view = graphs(watching)
     view.checks["memory_temperature_c"].click()
@@ -109,7 +107,7 @@ def test_that_the_limits_of_temperatures_are_drawn_in_where_they_are_the_same_fo
     assert view.plots["temperature_c"].vertical_range[1] > 92
 
 
-def test_that_lines_are_renamed_when_cudas_numbers_arrive(watching: Watching, qtbot: QtBot) -> None:
+def test_graphs_rename_lines(watching: Watching, qtbot: QtBot) -> None:
     watching.see(full_gpu(0, cuda_index=None, utilization_percent=10.0))
     plot = graphs(watching).plots["utilization_percent"]
     qtbot.waitUntil(lambda: "GPU 0 10 %" in plot.accessibleDescription())
@@ -118,7 +116,7 @@ def test_that_lines_are_renamed_when_cudas_numbers_arrive(watching: Watching, qt
     assert "GPU 0" not in plot.accessibleDescription()
 
 
-def test_that_other_hosts_have_lines_of_their_own(watching: Watching, qtbot: QtBot) -> None:
+def test_graphs_include_other_hosts(watching: Watching, qtbot: QtBot) -> None:
     watching.see(full_gpu(0, utilization_percent=10.0))
     watching.see(full_gpu(0, utilization_percent=20.0), host="ws2")
     plot = graphs(watching).plots["utilization_percent"]
@@ -126,7 +124,7 @@ def test_that_other_hosts_have_lines_of_their_own(watching: Watching, qtbot: QtB
     qtbot.waitUntil(lambda: told in plot.accessibleDescription())
 
 
-def test_that_all_graphs_share_time_and_crosshair_with_the_tiles(watching: Watching, qtbot: QtBot) -> None:
+def test_graphs_share_time_and_crosshair(watching: Watching, qtbot: QtBot) -> None:
     for second in range(0, 700, 10):
         watching.see(full_gpu(0, power_w=float(second)), at=second)
     view = graphs(watching)

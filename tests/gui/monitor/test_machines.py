@@ -45,19 +45,19 @@ def ids(tile: Tile) -> set[str]:
 
 
 @pytest.mark.parametrize(("machine", "count"), [("one", 1), ("eight", 8), ("sixteen", 16)])
-def test_that_every_gpu_has_a_tile(show: Callable[[str], dict[str, Tile]], machine: str, count: int) -> None:
+def test_machine_every_gpu_has_tile(show: Callable[[str], dict[str, Tile]], machine: str, count: int) -> None:
     tiles = show(machine)
     assert list(tiles) == [uuid_of(index) for index in range(count)]
     assert all("Use" in tile.figures.words() for tile in tiles.values())
 
 
-def test_that_a_desktops_gpu_has_no_figures_of_a_data_centres(show: Callable[[str], dict[str, Tile]]) -> None:
+def test_machine_desktop_gpu_values(show: Callable[[str], dict[str, Tile]]) -> None:
     (tile,) = show("one").values()
     assert ids(tile).isdisjoint({"memory_temperature_c", "nvlink", "sm_active_percent", "tensor_active_percent"})
     assert "fan_percent" in ids(tile)
 
 
-def test_that_a_gpu_that_tells_everything_has_all_figures(
+def test_machine_datacenter_gpu_values(
     show: Callable[[str], dict[str, Tile]], sampling: Watching, qtbot: QtBot
 ) -> None:
     tiles = show("everything")
@@ -75,16 +75,14 @@ def test_that_a_gpu_that_tells_everything_has_all_figures(
     assert "power limit" in tile.state.text()
 
 
-def test_that_memory_under_wddm_is_that_of_the_gpu_alone(
-    show: Callable[[str], dict[str, Tile]], sampling: Watching, qtbot: QtBot
-) -> None:
+def test_machine_wddm_memory(show: Callable[[str], dict[str, Tile]], sampling: Watching, qtbot: QtBot) -> None:
     (tile,) = show("wddm").values()
     qtbot.waitUntil(lambda: tile.who.text() != "")
     assert "GiB" not in tile.who.text()
     assert "memory_used_bytes" in ids(tile)
 
 
-def test_that_mig_instances_have_tiles_after_their_gpus(show: Callable[[str], dict[str, Tile]]) -> None:
+def test_machine_mig_instances_follow_gpu(show: Callable[[str], dict[str, Tile]]) -> None:
     tiles = show("mig")
     assert list(tiles) == [uuid_of(0), *(instance_uuid_of(0, number) for number in range(3)), uuid_of(1)]
     titles = [tile.title.text() for tile in tiles.values()]
@@ -92,7 +90,7 @@ def test_that_mig_instances_have_tiles_after_their_gpus(show: Callable[[str], di
     assert "utilization_percent" not in ids(tiles[uuid_of(0)])
 
 
-def test_that_lines_tell_how_busy_mig_instances_are(sampling: Watching, nvml_stub: NvmlStub, qtbot: QtBot) -> None:
+def test_machine_mig_activity_in_compact_rows(sampling: Watching, nvml_stub: NvmlStub, qtbot: QtBot) -> None:
     MACHINES["mig"].write(nvml_stub)
     sampling.page.bar.compact.click()
     sampling.hosts.start()
@@ -101,25 +99,25 @@ def test_that_lines_tell_how_busy_mig_instances_are(sampling: Watching, nvml_stu
     qtbot.waitUntil(lambda: "Use 15 %" in rows[instance_uuid_of(0, 0)].describe())
 
 
-def test_that_unified_memory_shows_no_memory_of_the_gpu(show: Callable[[str], dict[str, Tile]]) -> None:
+def test_machine_unified_memory_is_left_out(show: Callable[[str], dict[str, Tile]]) -> None:
     (tile,) = show("unified_memory").values()
     assert "memory_used_bytes" not in ids(tile)
     assert "utilization_percent" in ids(tile)
 
 
-def test_that_garbage_is_left_out(show: Callable[[str], dict[str, Tile]]) -> None:
+def test_machine_garbage_is_left_out(show: Callable[[str], dict[str, Tile]]) -> None:
     (tile,) = show("garbage").values()
     assert ids(tile).isdisjoint({"utilization_percent", "temperature_c", "power_w", "fan_percent", "sm_clock_mhz"})
 
 
-def test_that_an_old_driver_shows_what_it_can(show: Callable[[str], dict[str, Tile]], old_nvml_stub: NvmlStub) -> None:
+def test_machine_old_driver(show: Callable[[str], dict[str, Tile]], old_nvml_stub: NvmlStub) -> None:
     (tile,) = show("old_driver").values()
     assert {"utilization_percent", "memory_used_bytes", "temperature_c", "power_w"} <= ids(tile)
     assert "Memory 6.5 of 24.0 GiB" in tile.figures.words()  # with half a GiB that newer drivers tell apart
 
 
 @pytest.mark.parametrize(("machine", "said"), [("no_permission", "may not use"), ("mismatch", "restart")])
-def test_that_the_page_says_why_there_is_no_gpu(
+def test_machine_without_gpu_explains(
     sampling: Watching, nvml_stub: NvmlStub, qtbot: QtBot, machine: str, said: str
 ) -> None:
     MACHINES[machine].write(nvml_stub)
@@ -129,9 +127,7 @@ def test_that_the_page_says_why_there_is_no_gpu(
     assert "can be monitored" in sampling.page.gpus.empty.text()
 
 
-def test_that_a_gpu_lost_on_the_way_keeps_its_tile_with_its_last_values(
-    sampling: Watching, nvml_stub: NvmlStub, tmp_path: Path, qtbot: QtBot
-) -> None:
+def test_machine_lost_gpu_keeps_tile(sampling: Watching, nvml_stub: NvmlStub, tmp_path: Path, qtbot: QtBot) -> None:
     fallen = tmp_path / "fallen"
     nvml_stub.write([gpu_profile(0), gpu_profile(1, lost_file=fallen), gpu_profile(2)])
     sampling.hosts.start()
@@ -145,9 +141,7 @@ def test_that_a_gpu_lost_on_the_way_keeps_its_tile_with_its_last_values(
 
 
 @pytest.mark.parametrize("sampler_options", [("--again", "0.5")])
-def test_that_a_lost_gpu_that_comes_back_moves_again(
-    sampling: Watching, nvml_stub: NvmlStub, tmp_path: Path, qtbot: QtBot
-) -> None:
+def test_machine_lost_gpu_returns(sampling: Watching, nvml_stub: NvmlStub, tmp_path: Path, qtbot: QtBot) -> None:
     fallen = tmp_path / "fallen"
     nvml_stub.write([gpu_profile(0), gpu_profile(1, wave=1, lost_file=fallen)])
     sampling.hosts.start()
@@ -166,7 +160,7 @@ def test_that_a_lost_gpu_that_comes_back_moves_again(
 @pytest.mark.parametrize(
     "fault", [("hang_file", "NVML is not answering"), ("abort_file", "NVML crashed (SIGABRT)")], ids=["hang", "crash"]
 )
-def test_that_an_nvml_that_hangs_or_crashes_is_told_and_the_page_recovers_by_itself(
+def test_machine_recovers_from_failing_nvml(
     sampling: Watching, nvml_stub: NvmlStub, tmp_path: Path, qtbot: QtBot, fault: tuple[str, str]
 ) -> None:
     (key, said), page, at_fault = fault, sampling.page, tmp_path / "fault"
@@ -184,7 +178,7 @@ def test_that_an_nvml_that_hangs_or_crashes_is_told_and_the_page_recovers_by_its
     assert "stale" not in tile.state.text()
 
 
-def test_that_a_sampler_that_was_killed_is_told_and_comes_back(
+def test_machine_recovers_from_killed_sampler(
     show: Callable[[str], dict[str, Tile]], sampling: Watching, qtbot: QtBot
 ) -> None:
     show("one")

@@ -29,7 +29,7 @@ from gui.sources.settings import Settings
 from tests.gui.monitor.watching import START, Watching, full_gpu, plain_gpu
 
 
-def test_that_the_tabs_lead_to_all_views(watching: Watching, qtbot: QtBot) -> None:
+def test_page_tabs_open_views(watching: Watching, qtbot: QtBot) -> None:
     page = watching.page
     watching.see(full_gpu())
     kinds = {GPUS: GpusView, GRAPHS: GraphsView, PROCESSES: ProcessesView, TOPOLOGY: TopologyView, ALERTS: AlertsView}
@@ -45,7 +45,7 @@ def test_that_the_tabs_lead_to_all_views(watching: Watching, qtbot: QtBot) -> No
     assert page.view is alerts
 
 
-def test_that_a_run_stopped_among_the_processes_is_passed_on(watching: Watching, qtbot: QtBot) -> None:
+def test_page_forwards_stop_run(watching: Watching, qtbot: QtBot) -> None:
     watching.page.show_view(PROCESSES)
     assert isinstance(watching.page.view, ProcessesView)
     with qtbot.waitSignal(watching.page.stop_run) as stopped:
@@ -53,7 +53,7 @@ def test_that_a_run_stopped_among_the_processes_is_passed_on(watching: Watching,
     assert stopped.args == ["a-run"]
 
 
-def test_that_only_what_a_view_needs_is_offered(watching: Watching) -> None:
+def test_toolbar_offers_controls_of_view(watching: Watching) -> None:
     bar = watching.page.bar
     offered = {}
     for view in range(len(VIEWS)):
@@ -65,7 +65,7 @@ def test_that_only_what_a_view_needs_is_offered(watching: Watching) -> None:
     assert offered[PROCESSES] == offered[TOPOLOGY] == offered[ALERTS] == [False] * 5 + [True]
 
 
-def test_that_the_sampler_is_told_what_is_in_sight(watching: Watching, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_page_requests_visible_readings(watching: Watching, monkeypatch: pytest.MonkeyPatch) -> None:
     page = watching.page
     told: list[SnapshotRequest] = []
     monkeypatch.setattr(watching.hosts.local, "show", told.append)
@@ -89,7 +89,7 @@ def test_that_the_sampler_is_told_what_is_in_sight(watching: Watching, monkeypat
     assert told[-1] == SnapshotRequest(processes=True, activity=False, details=False)
 
 
-def test_that_the_newest_ten_minutes_are_shown_until_another_span_is_chosen(watching: Watching, qtbot: QtBot) -> None:
+def test_page_span_choice(watching: Watching, qtbot: QtBot) -> None:
     for second in range(0, 4000, 100):
         watching.see(full_gpu(), at=second)
     page = watching.page
@@ -100,7 +100,7 @@ def test_that_the_newest_ten_minutes_are_shown_until_another_span_is_chosen(watc
     assert [seconds for _, seconds in SPANS] == [600, 3600, 21_600, 86_400]
 
 
-def test_that_a_zoomed_page_stays_and_a_button_leads_back(watching: Watching, qtbot: QtBot) -> None:
+def test_page_zoom_stays_until_newest(watching: Watching, qtbot: QtBot) -> None:
     for second in range(0, 900, 10):
         watching.see(full_gpu(), at=second)
     page = watching.page
@@ -115,7 +115,7 @@ def test_that_a_zoomed_page_stays_and_a_button_leads_back(watching: Watching, qt
     assert not page.bar.newest.isEnabled()
 
 
-def test_that_runs_are_marked_where_they_began_and_ended(watching: Watching) -> None:
+def test_page_marks_runs(watching: Watching) -> None:
     watching.see(full_gpu(0), full_gpu(1))
     watching.intervals.intervals = (
         RunInterval("r1", "flowers", (full_gpu(0).uuid,), "finished", START - 50, START - 20),
@@ -136,7 +136,7 @@ def test_that_runs_are_marked_where_they_began_and_ended(watching: Watching) -> 
     assert watching.page.gpus.tiles.tiles[full_gpu(0).uuid].who.text() == ""
 
 
-def test_that_a_run_is_marked_on_the_devices_that_it_used_alone(watching: Watching, qtbot: QtBot) -> None:
+def test_page_marks_runs_on_their_devices(watching: Watching, qtbot: QtBot) -> None:
     for second in range(60):
         watching.see(full_gpu(0), full_gpu(1), at=second)
         watching.see(full_gpu(0), at=second, host="ws2")
@@ -165,7 +165,7 @@ def test_that_a_run_is_marked_on_the_devices_that_it_used_alone(watching: Watchi
     assert marked(plots["power_w"]) == (["flowers", "cars"], [])
 
 
-def test_that_a_run_that_cannot_be_read_is_named_on_the_page(watching: Watching) -> None:
+def test_page_reports_unreadable_run(watching: Watching) -> None:
     watching.see(full_gpu(0))
     watching.intervals.unread = {"20260101-a-run": "a fault"}
     watching.intervals.changed.emit()
@@ -173,7 +173,7 @@ def test_that_a_run_that_cannot_be_read_is_named_on_the_page(watching: Watching)
     assert watching.page.errors.text() == "20260101-a-run can't be read: a fault."
 
 
-def test_that_a_host_in_trouble_is_told_and_its_gpus_stay_greyed(watching: Watching) -> None:
+def test_page_reports_host_error(watching: Watching) -> None:
     page = watching.page
     watching.see(full_gpu(0))
     watching.see(full_gpu(0), host="ws2")
@@ -191,7 +191,7 @@ def test_that_a_host_in_trouble_is_told_and_its_gpus_stay_greyed(watching: Watch
     assert page.errors.isHidden()
 
 
-def test_that_an_nvml_that_does_not_answer_is_told_and_old_numbers_are_greyed(watching: Watching) -> None:
+def test_page_reports_silent_nvml(watching: Watching) -> None:
     watching.see(full_gpu(0))
     watching.see(full_gpu(0), at=9, nvml=Nvml("not_answering", "NVML has not answered for 9 s."))
     assert watching.page.errors.text() == "NVML has not answered for 9 s."
@@ -202,7 +202,7 @@ def test_that_an_nvml_that_does_not_answer_is_told_and_old_numbers_are_greyed(wa
     assert tile.state.text() == "Limited by the power limit"
 
 
-def test_that_a_machine_without_gpus_says_so_and_what_can_be_done(watching: Watching) -> None:
+def test_page_without_gpus(watching: Watching) -> None:
     empty = watching.page.gpus.empty
     assert empty.text() == "Looking for GPUs …"
     watching.see()
@@ -212,13 +212,13 @@ def test_that_a_machine_without_gpus_says_so_and_what_can_be_done(watching: Watc
     assert watching.page.errors.isHidden()
 
 
-def test_that_it_is_no_trouble_yet_that_nvml_has_not_answered_at_first(watching: Watching) -> None:
+def test_page_pending_nvml_is_no_error(watching: Watching) -> None:
     watching.see(nvml=Nvml("not_answering", "NVML has been asked."))
     assert watching.page.errors.isHidden()
     assert watching.page.gpus.empty.text() == "Looking for GPUs …\n\nNVML has been asked."
 
 
-def test_that_gpus_outlast_a_sampler_that_is_started_anew(watching: Watching) -> None:
+def test_page_keeps_gpus_while_sampler_restarts(watching: Watching) -> None:
     watching.see(full_gpu(0))
     watching.see(at=5, nvml=Nvml("not_answering", "NVML has been asked."))
     watching.see(at=6, nvml=Nvml("not_answering", "NVML has been asked."))
@@ -229,13 +229,13 @@ def test_that_gpus_outlast_a_sampler_that_is_started_anew(watching: Watching) ->
     assert watching.page.gpus.empty.isVisible()
 
 
-def test_that_a_machine_whose_gpus_cannot_be_watched_says_why(watching: Watching) -> None:
+def test_page_reports_unmonitorable_gpus(watching: Watching) -> None:
     watching.see(nvml=Nvml("no_driver", "The NVIDIA driver is not loaded."))
     assert watching.page.errors.text() == "The NVIDIA driver is not loaded."
     assert watching.page.gpus.empty.text().startswith("No GPU of this machine can be monitored.")
 
 
-def test_that_a_lost_gpu_comes_back_to_life(watching: Watching) -> None:
+def test_page_lost_gpu_returns(watching: Watching) -> None:
     watching.see(full_gpu(0))
     watching.see(full_gpu(0, lost=True, lost_since=START + 1), at=1)
     (tile,) = watching.page.gpus.tiles.tiles.values()
@@ -244,7 +244,7 @@ def test_that_a_lost_gpu_comes_back_to_life(watching: Watching) -> None:
     assert tile.state.text() == ""
 
 
-def test_that_hosts_are_added_and_removed_in_a_dialog_that_is_not_modal(watching: Watching, qtbot: QtBot) -> None:
+def test_host_dialog_adds_and_removes_hosts(watching: Watching, qtbot: QtBot) -> None:
     page, hosts = watching.page, watching.hosts
     page.bar.hosts.click()
     (dialog,) = page.findChildren(HostDialog)
@@ -273,7 +273,7 @@ def test_that_hosts_are_added_and_removed_in_a_dialog_that_is_not_modal(watching
     assert dialog.states() == {}
 
 
-def test_that_the_numbers_on_screen_are_saved_as_csv(watching: Watching, tmp_path: Path, qtbot: QtBot) -> None:
+def test_page_saves_csv(watching: Watching, tmp_path: Path, qtbot: QtBot) -> None:
     for second in range(0, 1000, 10):
         watching.see(full_gpu(0), full_gpu(1), at=second)
     page = watching.page
@@ -290,7 +290,7 @@ def test_that_the_numbers_on_screen_are_saved_as_csv(watching: Watching, tmp_pat
     assert {row["power_w"] for row in rows} == {"512"}
 
 
-def test_that_the_menu_asks_where_to_save(watching: Watching, qtbot: QtBot) -> None:
+def test_page_menu_asks_for_csv_file(watching: Watching, qtbot: QtBot) -> None:
     watching.see(full_gpu(0))
     page = watching.page
     asked: list[tuple[object, ...]] = []
@@ -302,7 +302,7 @@ def test_that_the_menu_asks_where_to_save(watching: Watching, qtbot: QtBot) -> N
     assert asked[1] == ((full_gpu(0).uuid, "cpu"), START - 600, START, page.graphs.chosen)
 
 
-def test_that_an_image_of_what_is_on_screen_is_saved(watching: Watching, tmp_path: Path, qtbot: QtBot) -> None:
+def test_page_saves_image(watching: Watching, tmp_path: Path, qtbot: QtBot) -> None:
     watching.see(full_gpu(0))
     page = watching.page
     with qtbot.waitSignal(page.message) as told:
@@ -315,7 +315,7 @@ def test_that_an_image_of_what_is_on_screen_is_saved(watching: Watching, tmp_pat
     assert told.args[1] == "warning"
 
 
-def test_that_the_banner_of_alerts_leads_to_them(watching: Watching) -> None:
+def test_page_alert_banner_opens_alerts(watching: Watching) -> None:
     hot = full_gpu(0, temperature_c=95.0)
     for second in range(0, 100, 5):
         watching.alerts.consider("", watching.see(hot, at=second), {})
@@ -325,7 +325,7 @@ def test_that_the_banner_of_alerts_leads_to_them(watching: Watching) -> None:
     assert isinstance(page.view, AlertsView)
 
 
-def test_that_choices_are_remembered(watching: Watching, tmp_path: Path, qtbot: QtBot) -> None:
+def test_page_choices_are_saved(watching: Watching, tmp_path: Path, qtbot: QtBot) -> None:
     watching.page.bar.compact.click()
     watching.page.bar.load.click()
     watching.page.bar.span.setCurrentIndex(2)
@@ -337,7 +337,7 @@ def test_that_choices_are_remembered(watching: Watching, tmp_path: Path, qtbot: 
     assert again.bar.span.currentText() == "6 h"
 
 
-def test_that_a_page_out_of_sight_does_nothing(watching: Watching) -> None:
+def test_page_hidden_is_idle(watching: Watching) -> None:
     page = watching.page
     page.hide()
     watching.see(full_gpu(0))
@@ -346,7 +346,7 @@ def test_that_a_page_out_of_sight_does_nothing(watching: Watching) -> None:
     assert len(page.gpus.tiles.tiles) == 1
 
 
-def test_that_a_snapshot_is_shown_at_once(watching: Watching, qtbot: QtBot) -> None:
+def test_page_shows_snapshot_immediately(watching: Watching, qtbot: QtBot) -> None:
     def tile_words() -> str:
         return " ".join(tile.figures.words() for tile in watching.page.gpus.tiles.tiles.values())
 

@@ -74,7 +74,7 @@ def columns_of(image: QImage, color: str) -> list[int]:
     ]
 
 
-def test_that_thresholds_lie_where_their_values_are(two: Two) -> None:
+def test_threshold_position(two: Two) -> None:
     plot = two.plots[0]
     plot.set_thresholds([Threshold(83, "slows down", lambda: RED), Threshold(17, "low", lambda: GREEN)])
     image = two.image()
@@ -88,9 +88,7 @@ def test_that_thresholds_lie_where_their_values_are(two: Two) -> None:
     assert rows_of(two.image(), RED) == []
 
 
-def test_that_a_threshold_out_of_sight_is_hidden_and_does_not_stretch_the_axis(
-    styled: QApplication, qtbot: QtBot
-) -> None:
+def test_threshold_out_of_range_is_hidden(styled: QApplication, qtbot: QtBot) -> None:
     group = PlotGroup("elapsed")
     plot = LinePlot("Temperature", group)
     qtbot.addWidget(plot)
@@ -109,7 +107,7 @@ def test_that_a_threshold_out_of_sight_is_hidden_and_does_not_stretch_the_axis(
     assert len(rows_of(plot._view.grab().toImage(), RED)) == 1
 
 
-def test_that_marks_stand_in_every_plot_of_the_group_at_their_place(two: Two) -> None:
+def test_marks_are_in_every_plot(two: Two) -> None:
     two.group.set_marks([Mark(30, "begins", lambda: GREEN), Mark(70, "ends", lambda: BLUE, ends=True)])
     two.redraw()
     for number, plot in enumerate(two.plots):
@@ -124,7 +122,7 @@ def test_that_marks_stand_in_every_plot_of_the_group_at_their_place(two: Two) ->
     assert columns_of(two.image(), GREEN) == []
 
 
-def test_that_a_marks_flag_tells_beginning_from_end_without_colour(two: Two) -> None:
+def test_mark_flag_direction(two: Two) -> None:
     two.group.set_marks([Mark(30, "", lambda: GREEN), Mark(70, "", lambda: GREEN, ends=True)])
     two.redraw()
     image = two.image(1)
@@ -137,7 +135,7 @@ def test_that_a_marks_flag_tells_beginning_from_end_without_colour(two: Two) -> 
     assert image.pixel(last + 2, top) != wanted
 
 
-def test_that_the_topmost_plot_in_sight_names_the_marks(two: Two) -> None:
+def test_topmost_visible_plot_names_marks(two: Two) -> None:
     two.group.set_marks([Mark(30, "flowers started", lambda: GREEN)])
     two.redraw()
     two.group.set_cursor(30.2)
@@ -151,7 +149,7 @@ def test_that_the_topmost_plot_in_sight_names_the_marks(two: Two) -> None:
     assert "flowers started" in two.values(1)
 
 
-def test_that_the_pointer_on_a_mark_reads_its_name_in_any_plot(two: Two, qtbot: QtBot) -> None:
+def test_mark_tool_tip(two: Two, qtbot: QtBot) -> None:
     two.group.set_marks([Mark(30, "flowers started", lambda: GREEN)])
     two.redraw()
     view = two.plots[1]._view
@@ -168,7 +166,7 @@ def test_that_the_pointer_on_a_mark_reads_its_name_in_any_plot(two: Two, qtbot: 
     qtbot.waitUntil(lambda: reads_at(on + QPoint(100, 0)) == "")
 
 
-def test_that_another_span_is_followed_at_once(two: Two) -> None:
+def test_group_span_is_followed(two: Two) -> None:
     two.group.show_range(10.0, 20.0)
     two.group.set_span(40.0)
     assert two.group.following
@@ -178,7 +176,7 @@ def test_that_another_span_is_followed_at_once(two: Two) -> None:
     assert two.group.range[1] >= 99
 
 
-def test_that_a_line_may_have_a_scale_and_words_of_its_own(two: Two) -> None:
+def test_line_scale_and_format(two: Two) -> None:
     plot = two.plots[0]
     style = LineStyle("memory", lambda: GREEN, scale=100 / 64, write=lambda value: f"{value:.0f} GiB", dashed=True)
     plot.add_line("memory", style)
@@ -190,7 +188,7 @@ def test_that_a_line_may_have_a_scale_and_words_of_its_own(two: Two) -> None:
     assert set(plot._lines["memory"]._curve.y) == {50}
 
 
-def test_that_a_dense_plot_leaves_its_words_to_what_stands_around_it(styled: QApplication, qtbot: QtBot) -> None:
+def test_dense_plot_has_no_readout(styled: QApplication, qtbot: QtBot) -> None:
     plain, dense = Two(qtbot), Two(qtbot, dense=True, unit="%")
     assert dense.plots[0]._view.box.width > plain.plots[0]._view.box.width
     assert dense.plots[0]._view.height() > plain.plots[0]._view.height()

@@ -24,16 +24,16 @@ from gui.plots.view_box import ViewBox
 @pytest.mark.parametrize(
     ("seconds", "text"), [(0, "0:00"), (5.4, "0:05"), (760, "12:40"), (11050, "3:04:10"), (-65, "-1:05")]
 )
-def test_that_elapsed_time_reads_as_a_clock_does(seconds: float, text: str) -> None:
+def test_elapsed_format(seconds: float, text: str) -> None:
     assert elapsed(seconds) == text
 
 
-def test_that_places_closer_than_a_second_are_told_apart() -> None:
+def test_fine_elapsed_distinguishes_ticks() -> None:
     assert [fine_elapsed(value, 0.05) for value in (0.1, 0.15)] == ["0.10 s", "0.15 s"]
 
 
 @given(st.floats(-6, 6), st.floats(0.05, 12), st.floats(3, 20))
-def test_that_logarithmic_numbers_are_round_rise_and_have_room(low: float, length: float, most: float) -> None:
+def test_log_ticks_are_round(low: float, length: float, most: float) -> None:
     ticks = log_ticks(low, low + length, most)
     assert ticks == sorted(set(ticks))
     assert all(low <= tick <= low + length for tick in ticks)
@@ -45,7 +45,7 @@ def test_that_logarithmic_numbers_are_round_rise_and_have_room(low: float, lengt
 
 @pytest.mark.parametrize("size", [200.0, 700.0])
 @pytest.mark.parametrize("length", [0.3, 7.0, 90.0, 4000.0, 90_000.0, 3e6])
-def test_that_numbers_of_time_are_neither_crowded_nor_missing(qapp: QApplication, size: float, length: float) -> None:
+def test_time_axis_tick_count(qapp: QApplication, size: float, length: float) -> None:
     axis = BottomAxis(ViewBox(), PlotGroup("elapsed"))
     step, _ = axis.spacing(0.0, length, size)
     assert step * size / length >= 50
@@ -54,13 +54,13 @@ def test_that_numbers_of_time_are_neither_crowded_nor_missing(qapp: QApplication
     assert labels[0] != labels[1]
 
 
-def test_that_steps_are_counted_in_whole_numbers(qapp: QApplication) -> None:
+def test_count_axis_has_whole_numbers(qapp: QApplication) -> None:
     axis = BottomAxis(ViewBox(), PlotGroup("count"))
     assert axis.spacing(0.0, 3.0, 700.0) == (1.0, 0.0)
     assert axis.labels([12_000.0], 1000.0) == ["12,000"]
 
 
-def test_that_the_time_of_day_stands_on_whole_minutes(qapp: QApplication) -> None:
+def test_clock_axis_has_whole_minutes(qapp: QApplication) -> None:
     group = PlotGroup("clock", span=600)
     group.origin = 1_700_000_015.0
     axis = BottomAxis(ViewBox(), group)
@@ -69,14 +69,14 @@ def test_that_the_time_of_day_stands_on_whole_minutes(qapp: QApplication) -> Non
     assert (group.origin + offset) % 60 == 0
 
 
-def test_that_numbers_have_the_digits_that_tell_them_apart(qapp: QApplication) -> None:
+def test_left_axis_digits(qapp: QApplication) -> None:
     axis = LeftAxis(ViewBox())
     assert axis.labels([0.15, 0.2], 0.05) == ["0.15", "0.20"]
     assert axis.labels([1000.0, 2000.0], 1000.0) == ["1,000", "2,000"]
     assert axis.labels([0.000001, 0.000002], 0.000001) == ["1e-06", "2e-06"]
 
 
-def test_that_the_crosshair_names_the_day_where_it_is_not_today(qapp: QApplication) -> None:
+def test_x_words_name_another_day(qapp: QApplication) -> None:
     group = PlotGroup("clock")
     group.origin = time.time()
     assert x_words(group, 0.0) == time.strftime("%H:%M:%S", time.localtime(group.origin))
@@ -96,7 +96,7 @@ def on_screen(plot: LinePlot, qtbot: QtBot, height: int) -> LinePlot:
     return plot
 
 
-def test_that_the_numbers_follow_what_the_axis_counts_where_its_range_stays(styled: QApplication, qtbot: QtBot) -> None:
+def test_bottom_axis_follows_unit(styled: QApplication, qtbot: QtBot) -> None:
     plot = on_screen(LinePlot("Loss", PlotGroup("elapsed")), qtbot, 220)
     as_time = plot.grab().toImage()
     assert plot.grab().toImage() == as_time
@@ -106,9 +106,7 @@ def test_that_the_numbers_follow_what_the_axis_counts_where_its_range_stays(styl
 
 
 @pytest.mark.parametrize(("low", "high"), [(0.0, 100.0), (0.0, None)])
-def test_that_a_tall_plot_has_no_numbers_beyond_what_the_values_can_be(
-    styled: QApplication, qtbot: QtBot, low: float, high: float | None
-) -> None:
+def test_left_axis_keeps_within_limits(styled: QApplication, qtbot: QtBot, low: float, high: float | None) -> None:
     plot = on_screen(LinePlot("Utilization", PlotGroup("elapsed"), unit="%", low=low, high=high), qtbot, 1100)
     plot.grab()
     numbers = [int(text.text()) for _corner, text in plot._view.left_axis._texts]

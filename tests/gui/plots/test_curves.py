@@ -33,12 +33,12 @@ def red_columns(image: QImage) -> set[int]:
     return {x for x in range(SIZE) if any(image.pixel(x, y) != white for y in range(SIZE))}
 
 
-def test_that_a_curve_is_drawn_from_its_first_point_to_its_last(qapp: QApplication) -> None:
+def test_curve_spans_all_points(qapp: QApplication) -> None:
     assert set(range(21, 60)) <= red_columns(painted(np.array([20.0, 60.0]), np.array([10.0, 90.0])))
 
 
 @pytest.mark.parametrize("kind", [np.float32, np.float64])
-def test_that_a_gap_stays_open_and_a_single_point_is_seen(qapp: QApplication, kind: type[np.floating]) -> None:  # type: ignore[type-arg]
+def test_curve_keeps_gap_and_single_point(qapp: QApplication, kind: type[np.floating]) -> None:  # type: ignore[type-arg]
     x = np.arange(100.0)
     y = np.full(100, 50, kind)
     y[20:40] = np.nan
@@ -50,13 +50,13 @@ def test_that_a_gap_stays_open_and_a_single_point_is_seen(qapp: QApplication, ki
     assert set(range(42, 98)) <= columns
 
 
-def test_that_dots_stand_at_the_points_alone(qapp: QApplication) -> None:
+def test_curve_dots(qapp: QApplication) -> None:
     columns = red_columns(painted(np.array([20.0, 60.0]), np.array([50.0, 50.0]), dots=True))
     assert columns & set(range(26, 54)) == set()
     assert {20, 60} <= columns
 
 
-def test_that_points_far_outside_do_no_harm(qapp: QApplication) -> None:
+def test_curve_clips_distant_points(qapp: QApplication) -> None:
     x = np.array([-1e12, 40.0, 50.0, 1e12])
     image = painted(x, np.full(4, 50.0), left=40.0, right=40.001)
     assert red_columns(image) == set(range(SIZE))
@@ -64,11 +64,11 @@ def test_that_points_far_outside_do_no_harm(qapp: QApplication) -> None:
 
 
 @pytest.mark.parametrize("values", [[], [np.nan, np.nan]])
-def test_that_nothing_is_drawn_of_nothing(qapp: QApplication, values: list[float]) -> None:
+def test_curve_without_points(qapp: QApplication, values: list[float]) -> None:
     assert red_columns(painted(np.arange(float(len(values))), np.array(values))) == set()
 
 
-def test_that_the_lowest_and_highest_are_told() -> None:
+def test_curve_extremes() -> None:
     curve = Curve()
     assert curve.set_data(np.arange(3.0), np.array([3.0, np.nan, -1.0])) == (-1.0, 3.0)
     assert curve.set_data(np.arange(1.0), np.array([np.nan])) is None

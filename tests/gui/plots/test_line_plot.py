@@ -50,7 +50,7 @@ def shown(styled: QApplication, qtbot: QtBot) -> Shown:
     return Shown(qtbot)
 
 
-def test_that_the_newest_data_is_on_screen_as_it_comes(shown: Shown) -> None:
+def test_plot_follows_newest_data(shown: Shown) -> None:
     for count in (10, 50, 1000, 100_000):
         shown.data(count)
         low, high = shown.seen
@@ -58,7 +58,7 @@ def test_that_the_newest_data_is_on_screen_as_it_comes(shown: Shown) -> None:
         assert count - 1 <= high < 1.2 * count
 
 
-def test_that_a_zoomed_plot_stays_where_the_user_put_it_until_home_is_pressed(shown: Shown) -> None:
+def test_plot_zoom_stays_until_home(shown: Shown) -> None:
     shown.data(1000)
     shown.qtbot.keyClick(shown.plot, Qt.Key.Key_Plus)
     zoomed = shown.seen
@@ -86,7 +86,7 @@ def turn_wheel(viewport: QWidget, place: QPointF, notches: int) -> None:
 
 
 @pytest.mark.parametrize("height", [0.5, 0.98])
-def test_that_the_wheel_zooms_around_the_pointer_and_a_double_click_goes_back(shown: Shown, height: float) -> None:
+def test_plot_wheel_zooms_around_pointer(shown: Shown, height: float) -> None:
     """In the middle of the plot, and over the numbers underneath."""
     shown.data(1000)
     viewport = shown.plot._view.viewport()
@@ -105,9 +105,7 @@ def test_that_the_wheel_zooms_around_the_pointer_and_a_double_click_goes_back(sh
 
 @pytest.mark.parametrize("height", [0.5, 0.98])
 @pytest.mark.parametrize("button", [Qt.MouseButton.LeftButton, Qt.MouseButton.MiddleButton])
-def test_that_what_is_under_the_pointer_stays_there_as_it_is_dragged(
-    shown: Shown, button: Qt.MouseButton, height: float
-) -> None:
+def test_plot_drag_pans(shown: Shown, button: Qt.MouseButton, height: float) -> None:
     shown.data(1000)
     shown.group.show_range(400, 600)
     shown.plot.redraw()
@@ -135,7 +133,7 @@ def test_that_what_is_under_the_pointer_stays_there_as_it_is_dragged(
     assert shown.seen == pytest.approx((low, high))
 
 
-def test_that_the_crosshair_stands_at_its_place_and_goes_away(shown: Shown) -> None:
+def test_plot_crosshair_follows_pointer(shown: Shown) -> None:
     shown.data(1000)
     without = shown.plot._view.grab().toImage()
     shown.group.set_cursor(300.0)
@@ -150,7 +148,7 @@ def test_that_the_crosshair_stands_at_its_place_and_goes_away(shown: Shown) -> N
     assert shown.plot._view.grab().toImage() == without
 
 
-def test_that_nobody_can_zoom_out_of_sight_of_the_data(shown: Shown) -> None:
+def test_plot_zoom_stays_on_data(shown: Shown) -> None:
     shown.data(100)
     for _ in range(40):
         shown.qtbot.keyClick(shown.plot, Qt.Key.Key_Minus)
@@ -162,7 +160,7 @@ def test_that_nobody_can_zoom_out_of_sight_of_the_data(shown: Shown) -> None:
     assert low < 99
 
 
-def test_that_plots_of_one_group_move_together(styled: QApplication, qtbot: QtBot) -> None:
+def test_plot_group_shares_range(styled: QApplication, qtbot: QtBot) -> None:
     first = Shown(qtbot)
     second = LinePlot("Accuracy", first.group)
     qtbot.addWidget(second)
@@ -172,7 +170,7 @@ def test_that_plots_of_one_group_move_together(styled: QApplication, qtbot: QtBo
     assert second.horizontal_range == pytest.approx(first.seen)
 
 
-def test_that_the_crosshair_reads_values_by_keyboard(shown: Shown) -> None:
+def test_plot_crosshair_by_keyboard(shown: Shown) -> None:
     shown.data(100, np.linspace(0, 9.9, 100))
     shown.qtbot.keyClick(shown.plot, Qt.Key.Key_Left)
     assert shown.group.cursor == 99
@@ -187,7 +185,7 @@ def test_that_the_crosshair_reads_values_by_keyboard(shown: Shown) -> None:
     assert shown.group.cursor is None
 
 
-def test_that_a_logarithmic_axis_leaves_out_what_has_no_logarithm(shown: Shown) -> None:
+def test_plot_log_axis_drops_nonpositive(shown: Shown) -> None:
     shown.plot.set_log(True)
     shown.data(4, np.array([100.0, 0.0, -5.0, 1.0]))
     low, high = shown.plot.vertical_range
@@ -198,7 +196,7 @@ def test_that_a_logarithmic_axis_leaves_out_what_has_no_logarithm(shown: Shown) 
     assert shown.plot.vertical_range[1] > 100
 
 
-def test_that_the_vertical_axis_does_not_move_for_every_new_value(shown: Shown) -> None:
+def test_plot_vertical_range_is_stable(shown: Shown) -> None:
     random = np.random.default_rng(2)
     values = random.uniform(0, 1, 2000)
     values[:2] = 0, 1
@@ -209,7 +207,7 @@ def test_that_the_vertical_axis_does_not_move_for_every_new_value(shown: Shown) 
     assert len(ranges) == 1
 
 
-def test_that_smoothing_is_what_the_readout_reads(shown: Shown) -> None:
+def test_plot_readout_is_smoothed(shown: Shown) -> None:
     shown.data(3, np.array([0.0, 0.0, 4.0]))
     assert "<b>4</b>" in shown.values
     shown.plot.set_smoothing(0.5)
@@ -218,14 +216,14 @@ def test_that_smoothing_is_what_the_readout_reads(shown: Shown) -> None:
     assert "2.286" in shown.values
 
 
-def test_that_a_shorter_series_is_taken_for_another_run(shown: Shown) -> None:
+def test_plot_shorter_series_restarts(shown: Shown) -> None:
     shown.plot.set_smoothing(0.9)
     shown.data(100, np.full(100, 50.0))
     shown.data(3, np.full(3, 1.0))
     assert shown.plot.describe() == "Latest: training 1"
 
 
-def test_that_gaps_and_absent_data_are_told_as_such(shown: Shown) -> None:
+def test_plot_describes_gaps_and_missing_data(shown: Shown) -> None:
     shown.plot.set_empty_text("Appears after the first steps")
     assert shown.plot.describe() == "Appears after the first steps"
     shown.data(3, np.array([1.0, np.nan, np.nan]))
@@ -234,7 +232,7 @@ def test_that_gaps_and_absent_data_are_told_as_such(shown: Shown) -> None:
     assert "–" in shown.values
 
 
-def test_that_screen_readers_are_told_the_latest_values_in_words(styled: QApplication, qtbot: QtBot) -> None:
+def test_plot_describes_latest_values(styled: QApplication, qtbot: QtBot) -> None:
     shown = Shown(qtbot, unit="%", scale=100, write=lambda value: f"{value:.1f} %")
     assert shown.plot.accessibleName() == "Loss"
     shown.data(10, np.linspace(0.1, 0.934, 10))
@@ -242,7 +240,7 @@ def test_that_screen_readers_are_told_the_latest_values_in_words(styled: QApplic
     qtbot.waitUntil(lambda: shown.plot.accessibleDescription() == "Latest: training 93.4 %")
 
 
-def test_that_a_plot_out_of_sight_draws_nothing_until_it_is_shown(shown: Shown) -> None:
+def test_plot_hidden_draws_when_shown(shown: Shown) -> None:
     shown.plot.hide()
     shown.data(500)
     line = shown.plot._lines["train"]
@@ -252,7 +250,7 @@ def test_that_a_plot_out_of_sight_draws_nothing_until_it_is_shown(shown: Shown) 
 
 
 @pytest.mark.parametrize("dark", [False, True])
-def test_that_the_colours_follow_the_scheme(shown: Shown, monkeypatch: pytest.MonkeyPatch, dark: bool) -> None:
+def test_plot_follows_scheme(shown: Shown, monkeypatch: pytest.MonkeyPatch, dark: bool) -> None:
     monkeypatch.setattr(theme, "is_dark", lambda: dark)
     theme.notifier.changed.emit()
     shown.data(200)
@@ -265,7 +263,7 @@ def test_that_the_colours_follow_the_scheme(shown: Shown, monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize("label", ["RTX PRO 6000 Blackwell Workstation Edition", 200 * "x"])
-def test_that_no_name_of_a_line_makes_the_plot_wider_than_its_place(shown: Shown, label: str) -> None:
+def test_plot_long_line_name_keeps_width(shown: Shown, label: str) -> None:
     before = shown.plot.minimumSizeHint().width()
     shown.plot.add_line("long", LineStyle(label, lambda: theme.colors().accent))
     shown.data(40)
@@ -273,7 +271,7 @@ def test_that_no_name_of_a_line_makes_the_plot_wider_than_its_place(shown: Shown
     assert shown.plot.minimumSizeHint().width() == before
 
 
-def test_that_a_range_of_nothing_changes_nothing(shown: Shown) -> None:
+def test_plot_empty_range_is_ignored(shown: Shown) -> None:
     shown.data(100)
     box = shown.plot._view.box
     before = (box.x_range, box.y_range)

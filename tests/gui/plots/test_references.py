@@ -18,7 +18,7 @@ FRAMES = 100
 
 
 @pytest.mark.skipif(sys.version_info >= (3, 12), reason="None is immortal from Python 3.12 on")
-def test_that_a_live_plot_loses_no_references_to_none(styled: QApplication, qtbot: QtBot) -> None:
+def test_live_plot_keeps_references_of_none(styled: QApplication, qtbot: QtBot) -> None:
     group = PlotGroup("elapsed")
     plot = LinePlot("Loss", group)
     qtbot.addWidget(plot)

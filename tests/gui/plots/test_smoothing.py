@@ -27,29 +27,29 @@ _VALUES = st.lists(st.floats(-1e3, 1e3) | st.just(float("nan")), max_size=300)
 
 
 @given(_VALUES, st.sampled_from([0.01, 0.3, 0.6, 0.9, 0.99]))
-def test_that_smoothing_equals_tensorboards(values: list[float], weight: float) -> None:
+def test_smoother_equals_tensorboard(values: list[float], weight: float) -> None:
     smoothed = Smoother(weight).update(np.array(values))
     np.testing.assert_allclose(smoothed, slow(values, weight), rtol=1e-9, atol=1e-9)
 
 
 @given(_VALUES, st.integers(0, 300))
-def test_that_a_growing_series_is_smoothed_as_if_it_had_come_at_once(values: list[float], cut: int) -> None:
+def test_smoother_grows_incrementally(values: list[float], cut: int) -> None:
     array = np.array(values)
     smoother = Smoother(0.9)
     smoother.update(array[:cut])
     np.testing.assert_allclose(smoother.update(array), Smoother(0.9).update(array), rtol=1e-12, atol=1e-12)
 
 
-def test_that_a_constant_series_stays_what_it_is_from_the_first_value_on() -> None:
+def test_smoother_keeps_constant_series() -> None:
     smoothed = Smoother(0.99).update(np.full(50_000, 7.0))
     np.testing.assert_allclose(smoothed, 7.0, rtol=1e-9)
 
 
-def test_that_no_smoothing_leaves_values_untouched() -> None:
+def test_smoother_weight_zero() -> None:
     assert Smoother(0.0).update(np.array([3.0, 1.0])).tolist() == [3.0, 1.0]
 
 
 @pytest.mark.parametrize("weight", [1.0, -0.1, float("nan")])
-def test_that_a_weight_that_would_never_move_is_refused(weight: float) -> None:
+def test_smoother_rejects_invalid_weight(weight: float) -> None:
     with pytest.raises(ValueError, match="smoothing weight"):
         Smoother(weight)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from gui.sources.columns import Column, Floats, peaks
 
 
-def test_that_a_column_keeps_every_value_while_it_grows() -> None:
+def test_column_keeps_values_while_growing() -> None:
     column = Column(reserve=2)
     for value in range(100):
         column.append(value)
@@ -21,7 +21,7 @@ def test_that_a_column_keeps_every_value_while_it_grows() -> None:
     assert column.last == 101
 
 
-def test_that_a_column_that_is_shortened_grows_again_and_leaves_the_views_of_before_alone() -> None:
+def test_column_shorten_keeps_earlier_views() -> None:
     column = Column(1)
     column.extend(range(10))
     before = column.values
@@ -38,7 +38,7 @@ def test_that_a_column_that_is_shortened_grows_again_and_leaves_the_views_of_bef
     assert column.values.tolist() == [5]
 
 
-def test_that_a_missing_value_is_nan_and_never_zero() -> None:
+def test_column_missing_value_is_nan() -> None:
     column = Column()
     assert np.isnan(column.last)
     column.append(None)
@@ -50,7 +50,7 @@ def thinned(x: Floats, y: Floats, buckets: int) -> tuple[Floats, Floats]:
 
 
 @pytest.mark.parametrize("kind", [np.float64, np.float32])
-def test_that_thinning_keeps_the_highest_and_lowest_of_every_part(kind: type[np.floating[Any]]) -> None:
+def test_peaks_keep_extremes_of_buckets(kind: type[np.floating[Any]]) -> None:
     random = np.random.default_rng(1)
     y = random.normal(size=100_000).astype(kind)
     y[51_234] = 40.0
@@ -65,9 +65,7 @@ def test_that_thinning_keeps_the_highest_and_lowest_of_every_part(kind: type[np.
 
 
 @given(st.integers(1, 40), st.lists(st.floats(0, 1000), min_size=1, max_size=400, unique=True), st.floats(0, 1000))
-def test_that_thinning_never_loses_an_extreme_however_unevenly_points_lie(
-    buckets: int, places: list[float], low: float
-) -> None:
+def test_peaks_keep_extremes_of_uneven_points(buckets: int, places: list[float], low: float) -> None:
     x = np.array(sorted(places))
     y = np.sin(x) * x
     thin_x, thin_y = peaks(x, y, low, 1001.0, buckets)
@@ -77,7 +75,7 @@ def test_that_thinning_never_loses_an_extreme_however_unevenly_points_lie(
     assert set(thin_x) <= set(x)
 
 
-def test_that_thinning_leaves_a_wide_gap_open() -> None:
+def test_peaks_keep_wide_gap() -> None:
     x = np.arange(10_000.0)
     y = np.ones(10_000)
     y[4000:6000] = np.nan
@@ -86,7 +84,7 @@ def test_that_thinning_leaves_a_wide_gap_open() -> None:
     assert np.isfinite(thin_y[(thin_x < 3900) | (thin_x > 6100)]).all()
 
 
-def test_that_one_missing_row_in_the_middle_keeps_a_silence_open() -> None:
+def test_peaks_keep_single_missing_row() -> None:
     x = np.concatenate((np.arange(5000.0), [7500.0], np.arange(10_000.0, 15_000.0)))
     y = np.where(x == 7500, np.nan, 1.0)
     thin_x, thin_y = thinned(x, y, 100)
@@ -95,7 +93,7 @@ def test_that_one_missing_row_in_the_middle_keeps_a_silence_open() -> None:
     assert np.isfinite(np.delete(thin_y, between)).all()
 
 
-def test_that_an_image_that_moves_on_shows_the_same_peaks() -> None:
+def test_peaks_are_stable_while_moving() -> None:
     random = np.random.default_rng(3)
     x = np.arange(20_000.0)
     y = random.normal(size=20_000)
@@ -105,13 +103,13 @@ def test_that_an_image_that_moves_on_shows_the_same_peaks() -> None:
     assert set(zip(later_x[inner], later_y[inner], strict=True)) <= set(zip(first_x, first_y, strict=True))
 
 
-def test_that_points_outside_of_the_sight_cost_no_room() -> None:
+def test_peaks_drop_points_outside() -> None:
     x = np.concatenate(([-1e9], np.arange(1000.0), [1e9]))
     thin_x, _ = peaks(x, np.ones(1002), 0.0, 999.0, 50)
     assert len(thin_x) <= 2 * 53
 
 
 @pytest.mark.parametrize("buckets", [0, 100])
-def test_that_few_points_are_left_as_they_are(buckets: int) -> None:
+def test_peaks_leave_few_points(buckets: int) -> None:
     x, y = np.arange(150.0), np.ones(150)
     assert thinned(x, y, buckets)[1] is y

@@ -40,9 +40,7 @@ def read(path: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(stream))
 
 
-def test_that_what_is_on_screen_is_written_at_full_rate_with_times_and_units(
-    history: DeviceHistory, tmp_path: Path
-) -> None:
+def test_export_csv_writes_full_rate(history: DeviceHistory, tmp_path: Path) -> None:
     other = device_key("ws2", UUIDS[1])
     rows = read(write_csv(tmp_path / "a.csv", excerpt(history, [UUIDS[0], other], WANTED, BEGIN + 2, BEGIN + 5)))
     here, there = [row for row in rows if not row["host"]], [row for row in rows if row["host"] == "ws2"]
@@ -56,7 +54,7 @@ def test_that_what_is_on_screen_is_written_at_full_rate_with_times_and_units(
     assert "fan_percent" not in rows[0]
 
 
-def test_that_a_name_with_commas_and_quotes_is_quoted(history: DeviceHistory, tmp_path: Path) -> None:
+def test_export_csv_quotes_names(history: DeviceHistory, tmp_path: Path) -> None:
     history.titles[CPU] = 'CPU, "big"'
     rows = read(write_csv(tmp_path / "a.csv", excerpt(history, [CPU], WANTED, BEGIN, BEGIN)))
     assert [row["name"] for row in rows] == ['CPU, "big"']
@@ -72,11 +70,11 @@ def test_that_a_name_with_commas_and_quotes_is_quoted(history: DeviceHistory, tm
         (float(141 << 30), "151397597184"),
     ],
 )
-def test_that_numbers_are_written_plainly(value: float, text: str) -> None:
+def test_written_formats_numbers(value: float, text: str) -> None:
     assert written(value) == text
 
 
-def test_that_the_table_is_written_beside_the_window(history: DeviceHistory, tmp_path: Path, qtbot: QtBot) -> None:
+def test_export_csv_does_not_block(history: DeviceHistory, tmp_path: Path, qtbot: QtBot) -> None:
     parent, done, failed = QObject(), list[Path](), list[str]()
     target = tmp_path / "b.csv"
     work = export_csv(
@@ -97,9 +95,7 @@ def test_that_the_table_is_written_beside_the_window(history: DeviceHistory, tmp
     work.finish()
 
 
-def test_that_a_file_is_whole_or_not_there_and_the_reason_is_told(
-    history: DeviceHistory, tmp_path: Path, qtbot: QtBot
-) -> None:
+def test_export_csv_is_atomic(history: DeviceHistory, tmp_path: Path, qtbot: QtBot) -> None:
     parent, done, failed = QObject(), list[Path](), list[str]()
     target = tmp_path / "no such folder" / "c.csv"
     export_csv(
@@ -112,7 +108,7 @@ def test_that_a_file_is_whole_or_not_there_and_the_reason_is_told(
 
 
 @pytest.mark.skipif(not FULL.exists(), reason="needs /dev/full")
-def test_that_a_full_disk_is_told_and_the_old_file_stays(
+def test_export_csv_full_disk_keeps_old_file(
     history: DeviceHistory, tmp_path: Path, styled: QApplication, qtbot: QtBot
 ) -> None:
     target = tmp_path / "d"
@@ -131,7 +127,7 @@ def test_that_a_full_disk_is_told_and_the_old_file_stays(
     assert target.read_text() == "as it was"
 
 
-def test_that_the_image_shows_the_widget(tmp_path: Path, styled: QApplication, qtbot: QtBot) -> None:
+def test_export_png_writes_widget(tmp_path: Path, styled: QApplication, qtbot: QtBot) -> None:
     widget = QWidget()
     widget.setStyleSheet("background: #123456")
     widget.resize(320, 200)

@@ -28,9 +28,7 @@ from tests.gui.sources.written_runs import a_run, job
         ({"epochs": 0}, "epochs", "out of range"),
     ],
 )
-def test_that_what_keeps_a_run_from_going_on_is_told_and_its_job_stays(
-    qtbot: QtBot, changes: dict[str, Any], field: str, said: str
-) -> None:
+def test_resume_with_problems_keeps_job(qtbot: QtBot, changes: dict[str, Any], field: str, said: str) -> None:
     launcher = Launcher()
     run = a_run(8)
     before = run.job_file.read_bytes()
@@ -45,7 +43,7 @@ def test_that_what_keeps_a_run_from_going_on_is_told_and_its_job_stays(
     assert run.job_file.read_bytes() == before
 
 
-def test_that_a_run_that_goes_on_does_not_go_on_a_second_time(qtbot: QtBot) -> None:
+def test_resume_of_active_run_is_refused(qtbot: QtBot) -> None:
     launcher = Launcher()
     with qtbot.waitSignal(launcher.failed) as failed:
         launcher.resume(create_run(job()), {})
@@ -53,7 +51,7 @@ def test_that_a_run_that_goes_on_does_not_go_on_a_second_time(qtbot: QtBot) -> N
     assert "has not ended" in str(failed.args[0][0])
 
 
-def test_that_a_run_that_goes_on_is_news_again_should_it_be_interrupted() -> None:
+def test_resumed_run_is_offered_after_interruption() -> None:
     run = a_run(8, "paused")
     change_notes(run.path, set_aside=True, tags=("paper",))
     _save_job(run, {"epochs": 9})
@@ -62,9 +60,7 @@ def test_that_a_run_that_goes_on_is_news_again_should_it_be_interrupted() -> Non
     assert run.job() == job(epochs=9)
 
 
-def test_that_the_window_says_why_a_run_does_not_go_on_and_keeps_its_own_job(
-    open_window: Callable[[], MainWindow], qtbot: QtBot, images: Path
-) -> None:
+def test_window_explains_refused_resume(open_window: Callable[[], MainWindow], qtbot: QtBot, images: Path) -> None:
     run = a_run(8, "paused", dataset=str(images), epochs=9)
     window = open_window()
     assert window.workspace is not None

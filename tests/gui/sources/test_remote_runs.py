@@ -42,9 +42,7 @@ def running(run: RunFolder) -> int:
     return last.n + 1
 
 
-def test_that_a_run_elsewhere_is_followed_through_a_lost_connection_to_its_end(
-    followed: FollowedRun, ssh: FakeSsh, qtbot: QtBot
-) -> None:
+def test_followed_run_survives_lost_connection(followed: FollowedRun, ssh: FakeSsh, qtbot: QtBot) -> None:
     run = a_run(outcome=None)
     n = running(run)
     with qtbot.waitSignal(followed.followed):
@@ -79,12 +77,12 @@ def test_that_a_run_elsewhere_is_followed_through_a_lost_connection_to_its_end(
 
 
 @pytest.mark.parametrize("run_id", ["", ".", "..", "../x", "a/b", "a\0b"])
-def test_that_a_host_can_have_nothing_written_elsewhere_by_the_id_of_a_run(run_id: str) -> None:
+def test_mirror_folder_rejects_invalid_run_id(run_id: str) -> None:
     with pytest.raises(ValueError, match="not the id of a run"):
         mirror_folder("ws1", run_id)
 
 
-def test_that_a_host_that_is_not_reached_says_why(followed: FollowedRun, ssh: FakeSsh, qtbot: QtBot) -> None:
+def test_followed_run_reports_unreachable_host(followed: FollowedRun, ssh: FakeSsh, qtbot: QtBot) -> None:
     with qtbot.waitSignal(followed.failed) as unknown:
         followed.follow("ws1", "last")
     assert unknown.args == ["ws1: there is no run “last”."]
@@ -94,9 +92,7 @@ def test_that_a_host_that_is_not_reached_says_why(followed: FollowedRun, ssh: Fa
     assert "refused the connection" in refused.args[0]
 
 
-def test_that_a_run_whose_supervisor_there_has_gone_reads_as_interrupted_there(
-    followed: FollowedRun, qtbot: QtBot
-) -> None:
+def test_followed_run_without_supervisor_is_interrupted(followed: FollowedRun, qtbot: QtBot) -> None:
     run = a_run(outcome=None)
     running(run)
     os.utime(run.job_file, (0, 0))  # else a run without a supervisor counts as starting
@@ -112,7 +108,7 @@ def test_that_a_run_whose_supervisor_there_has_gone_reads_as_interrupted_there(
     session.close()
 
 
-def test_that_files_are_listed_and_only_what_is_missing_of_one_is_fetched(followed: FollowedRun, qtbot: QtBot) -> None:
+def test_file_fetch_transfers_missing_bytes(followed: FollowedRun, qtbot: QtBot) -> None:
     run = a_run()
     best = run.checkpoints / "best.pt"
     best.write_bytes(os.urandom(5 << 20))

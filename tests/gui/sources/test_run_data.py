@@ -30,7 +30,7 @@ def part(steps: int, of: int = 40) -> RunData:
     return data
 
 
-def test_that_every_figure_of_a_run_is_kept() -> None:
+def test_run_data_collects_all_numbers() -> None:
     data = taken_in(a_run(40))
     steps = data.steps
     assert steps.step.values.tolist() == list(range(1, 41))
@@ -45,7 +45,7 @@ def test_that_every_figure_of_a_run_is_kept() -> None:
     assert data.finished is not None
 
 
-def test_that_what_is_not_known_is_a_gap_in_every_array() -> None:
+def test_run_data_unknown_values_are_nan() -> None:
     data = RunData()
     step = StepMetrics(
         n=1, epoch=1, step=1, loss=1.0, learning_rate=0.1, images_per_second=1.0, data_wait_s=0.0, compute_s=0.0
@@ -58,7 +58,7 @@ def test_that_what_is_not_known_is_a_gap_in_every_array() -> None:
     assert np.isnan(data.validations.measures["loss"].values).tolist() == [False, True]
 
 
-def test_that_an_event_that_comes_twice_is_taken_in_once() -> None:
+def test_run_data_ignores_repeated_event() -> None:
     run = a_run(8)
     data = taken_in(run)
     before = len(data.steps.loss), len(data.lines)
@@ -67,7 +67,7 @@ def test_that_an_event_that_comes_twice_is_taken_in_once() -> None:
     assert (len(data.steps.loss), len(data.lines)) == before
 
 
-def test_that_the_log_marks_warnings_errors_and_losses() -> None:
+def test_run_data_logs_warnings_errors_and_losses() -> None:
     data = taken_in(a_run(8, "failed", cause="Loss became NaN at step 8"))
     data.apply(EventsLost(n=1000, count=12, reason="the disk was full"))
     kinds = {line.text: line.kind for line in data.lines}
@@ -77,7 +77,7 @@ def test_that_the_log_marks_warnings_errors_and_losses() -> None:
     assert kinds["That was all"] == "info"
 
 
-def test_that_a_run_under_way_tells_epoch_step_speed_and_time_left() -> None:
+def test_status_of_running_run() -> None:
     status = status_of(part(20), "running")
     assert status.label == "Running"
     assert status.text == "Running · epoch 2 of 4"
@@ -93,13 +93,13 @@ def test_that_a_run_under_way_tells_epoch_step_speed_and_time_left() -> None:
     ("phase", "expected"),
     [("validating", "Running · epoch 2 of 4, validating"), ("saving", "Running · epoch 2 of 4, saving a checkpoint")],
 )
-def test_that_a_run_under_way_says_what_it_is_doing(phase: str, expected: str) -> None:
+def test_status_of_busy_phases(phase: str, expected: str) -> None:
     data = part(20)
     data.apply(PhaseChanged(n=10_000, phase=phase))  # type: ignore[arg-type]
     assert status_of(data, "running").text == expected
 
 
-def test_that_a_run_that_is_told_to_stop_says_so_until_its_devices_are_free() -> None:
+def test_status_of_stopping_run() -> None:
     data = part(20)
     assert status_of(data, "running", "stop").text.startswith("Stopping after 20 steps")
     data.apply(DevicesFree(n=10_000, seconds=0.2, verified=True))
@@ -110,13 +110,13 @@ def test_that_a_run_that_is_told_to_stop_says_so_until_its_devices_are_free() ->
     assert not ended.active
 
 
-def test_that_memory_that_could_not_be_looked_at_is_not_called_free() -> None:
+def test_devices_free_unverified() -> None:
     data = part(20)
     data.apply(DevicesFree(n=10_000, seconds=0.2, verified=False))
     assert status_of(data, "stopped").text == "Stopped after 20 steps · the workers have exited"
 
 
-def test_that_a_failure_is_told_by_its_cause_as_the_supervisor_weighed_it() -> None:
+def test_status_of_failed_run_has_cause() -> None:
     data = part(20)
     data.apply(Failed(n=10_000, cause="gloo: connection closed by peer", rank=0))
     running = status_of(data, "running")
@@ -127,7 +127,7 @@ def test_that_a_failure_is_told_by_its_cause_as_the_supervisor_weighed_it() -> N
     assert status_of(data, "failed").text == "Failed: Out of memory on NVIDIA H200 at step 20"
 
 
-def test_that_a_run_whose_last_state_is_not_on_disk_says_so_and_can_be_gone_on_with() -> None:
+def test_status_of_unsaved_run() -> None:
     data = RunData()
     data.apply(RunFinished(n=1, outcome="unsaved", cause="last.pt could not be saved: the disk is full."))
     status = status_of(data, "unsaved")
@@ -145,14 +145,14 @@ def test_that_a_run_whose_last_state_is_not_on_disk_says_so_and_can_be_gone_on_w
         (8, None, "Interrupted after 8 steps: the run's process exited without reporting an error"),
     ],
 )
-def test_that_a_past_run_reads_as_what_became_of_it(steps: int, outcome: str | None, text: str) -> None:
+def test_status_of_past_run(steps: int, outcome: str | None, text: str) -> None:
     run = a_run(steps, outcome)  # type: ignore[arg-type]
     if outcome is None:
         _grow_old(run)
     assert status_of(taken_in(run), run.state()).text == text
 
 
-def test_that_a_run_that_has_said_nothing_is_starting() -> None:
+def test_status_of_silent_run_is_starting() -> None:
     status = status_of(RunData(), "starting")
     assert status.label == "Starting"
     assert (status.step, status.fraction, status.seconds_left) == (None, None, None)
@@ -165,7 +165,7 @@ def _grow_old(run: RunFolder) -> None:
     os.utime(run.job_file, (0, 0))
 
 
-def test_that_events_taken_in_together_say_what_they_say_one_by_one() -> None:
+def test_apply_all_equals_single_applies() -> None:
     run = a_run(40)
     one_by_one, together = taken_in(run), RunData()
     together.apply_all(list(run.events()))
@@ -182,7 +182,7 @@ def test_that_events_taken_in_together_say_what_they_say_one_by_one() -> None:
     )
 
 
-def test_that_events_taken_in_twice_count_once() -> None:
+def test_apply_all_ignores_repeated_events() -> None:
     events = list(a_run(40).events())
     data = RunData()
     data.apply_all(events[:30])

@@ -56,7 +56,7 @@ def is_active(**changes: object) -> RunFolder:
     return run
 
 
-def test_that_a_run_that_has_ended_has_a_beginning_and_an_end(intervals: RunIntervals, qtbot: QtBot) -> None:
+def test_interval_of_ended_run(intervals: RunIntervals, qtbot: QtBot) -> None:
     run = a_run(40, "failed", cause="a fault", name="flowers", devices=(UUIDS[0], "cpu", "cpu"))
     summary = run.summary()
     read(intervals, qtbot)
@@ -72,7 +72,7 @@ def test_that_a_run_that_has_ended_has_a_beginning_and_an_end(intervals: RunInte
     assert intervals.supervisors() == {}
 
 
-def test_that_a_run_going_on_holds_its_gpus_until_it_ends(intervals: RunIntervals, qtbot: QtBot) -> None:
+def test_interval_of_active_run_holds_gpus(intervals: RunIntervals, qtbot: QtBot) -> None:
     run = is_active(name="flowers", devices=(UUIDS[0], UUIDS[1], "cpu"))
     read(intervals, qtbot)
     assert intervals.holding() == {UUIDS[0]: "flowers", UUIDS[1]: "flowers"}
@@ -85,7 +85,7 @@ def test_that_a_run_going_on_holds_its_gpus_until_it_ends(intervals: RunInterval
     assert (intervals.intervals[0].state, intervals.intervals[0].is_active) == ("stopped", False)
 
 
-def test_that_a_killed_run_ended_with_its_last_word(intervals: RunIntervals, qtbot: QtBot) -> None:
+def test_interval_of_killed_run_ends_at_last_event(intervals: RunIntervals, qtbot: QtBot) -> None:
     run = a_run(40, None)
     run.write_supervisor(SupervisorFile(pid=os.getpid(), start_time=1.0, endpoint="unix:/nowhere"))
     last = run.last_event()
@@ -94,7 +94,7 @@ def test_that_a_killed_run_ended_with_its_last_word(intervals: RunIntervals, qtb
     assert (intervals.intervals[0].state, intervals.intervals[0].end) == ("interrupted", last.time)
 
 
-def test_that_runs_of_long_ago_are_no_marks_and_new_ones_come_in_order(intervals: RunIntervals, qtbot: QtBot) -> None:
+def test_intervals_drop_old_runs_and_are_sorted(intervals: RunIntervals, qtbot: QtBot) -> None:
     old = a_run(40, None, name="old")
     old.events_file.unlink()
     old.write_supervisor(SupervisorFile(pid=1, start_time=1.0, endpoint="unix:/nowhere"))
@@ -110,9 +110,7 @@ def test_that_runs_of_long_ago_are_no_marks_and_new_ones_come_in_order(intervals
     assert [interval.name for interval in intervals.intervals] == ["first"]
 
 
-def test_that_a_run_whose_files_lead_astray_keeps_its_marks_and_the_others_are_read_on(
-    intervals: RunIntervals, qtbot: QtBot
-) -> None:
+def test_intervals_survive_unreadable_run(intervals: RunIntervals, qtbot: QtBot) -> None:
     damaged, empty = a_run(40, None, name="damaged"), is_active(name="empty")
     read(intervals, qtbot)
     assert [interval.name for interval in intervals.intervals] == ["damaged", "empty"]
@@ -129,7 +127,7 @@ def test_that_a_run_whose_files_lead_astray_keeps_its_marks_and_the_others_are_r
     assert not intervals.unread
 
 
-def test_that_a_run_that_is_named_otherwise_has_marks_of_that_name(intervals: RunIntervals, qtbot: QtBot) -> None:
+def test_interval_uses_given_name(intervals: RunIntervals, qtbot: QtBot) -> None:
     run = a_run(40, name="flowers")
     read(intervals, qtbot)
     change_notes(run.path, name="roses")
@@ -137,9 +135,7 @@ def test_that_a_run_that_is_named_otherwise_has_marks_of_that_name(intervals: Ru
     assert [interval.name for interval in intervals.intervals] == ["roses"]
 
 
-def test_that_every_execution_of_a_run_has_a_beginning_and_an_end_of_its_own(
-    intervals: RunIntervals, qtbot: QtBot
-) -> None:
+def test_intervals_of_every_execution(intervals: RunIntervals, qtbot: QtBot) -> None:
     now = time.time()
     run = create_run(job(name="flowers"))
     first = list(story(job(devices=(UUIDS[0],)), 40, "paused", begun=now - 9000))
@@ -156,7 +152,7 @@ def test_that_every_execution_of_a_run_has_a_beginning_and_an_end_of_its_own(
     assert {(interval.run_id, interval.name) for interval in intervals.intervals} == {(run.run_id, "flowers")}
 
 
-def test_that_a_paused_run_holds_nothing_until_it_goes_on(intervals: RunIntervals, qtbot: QtBot) -> None:
+def test_interval_of_paused_run_holds_nothing(intervals: RunIntervals, qtbot: QtBot) -> None:
     run = a_run(20, "paused", name="flowers", devices=(UUIDS[0],))
     read(intervals, qtbot)
     assert (intervals.intervals[0].state, intervals.holding()) == ("paused", {})
@@ -175,9 +171,7 @@ def test_that_a_paused_run_holds_nothing_until_it_goes_on(intervals: RunInterval
     assert [interval.state for interval in intervals.intervals] == ["paused", "running"]
 
 
-def test_that_a_run_in_line_holds_nothing_and_begins_when_it_comes_to_its_devices(
-    intervals: RunIntervals, qtbot: QtBot
-) -> None:
+def test_interval_of_queued_run_starts_with_devices(intervals: RunIntervals, qtbot: QtBot) -> None:
     now = time.time()
     started, *rest = story(job(devices=(UUIDS[0],)), 40, None, begun=now - 100)
     started.time = now - 5000

@@ -16,7 +16,7 @@ def read_all(reader: LogReader) -> list[AnyEvent]:
     return events
 
 
-def test_that_a_log_of_many_chunks_is_read_whole() -> None:
+def test_log_reader_reads_many_chunks() -> None:
     run = a_run(3000)
     assert run.events_file.stat().st_size > 300_000
     reader = LogReader(run.events_file)
@@ -24,7 +24,7 @@ def test_that_a_log_of_many_chunks_is_read_whole() -> None:
     reader.close()
 
 
-def test_that_a_line_longer_than_a_chunk_is_one_event(tmp_path: Path) -> None:
+def test_log_reader_line_longer_than_chunk(tmp_path: Path) -> None:
     line = LogLine(n=1, text="x" * 200_000)
     (tmp_path / "log").write_bytes(ENCODE.encode(line) + b"\n" + ENCODE.encode(LogLine(n=2, text="y")) + b"\n")
     reader = LogReader(tmp_path / "log")
@@ -32,7 +32,7 @@ def test_that_a_line_longer_than_a_chunk_is_one_event(tmp_path: Path) -> None:
     reader.close()
 
 
-def test_that_a_torn_line_is_an_event_once_its_end_has_come(tmp_path: Path) -> None:
+def test_log_reader_waits_for_torn_line(tmp_path: Path) -> None:
     path = tmp_path / "log"
     whole = ENCODE.encode(LogLine(n=2, text="second")) + b"\n"
     path.write_bytes(ENCODE.encode(LogLine(n=1, text="first")) + b"\n" + whole[:20])
@@ -44,7 +44,7 @@ def test_that_a_torn_line_is_an_event_once_its_end_has_come(tmp_path: Path) -> N
     reader.close()
 
 
-def test_that_lines_of_a_newer_footplate_take_none_of_their_neighbours_along(tmp_path: Path) -> None:
+def test_log_reader_skips_unknown_lines(tmp_path: Path) -> None:
     known = [ENCODE.encode(LogLine(n=n, text="known")) for n in (1, 3)]
     (tmp_path / "log").write_bytes(b"\n".join([known[0], b'{"type":"from the future","n":2}', known[1], b""]))
     reader = LogReader(tmp_path / "log")
@@ -52,5 +52,5 @@ def test_that_lines_of_a_newer_footplate_take_none_of_their_neighbours_along(tmp
     reader.close()
 
 
-def test_that_a_log_that_is_not_there_yet_has_no_events(tmp_path: Path) -> None:
+def test_log_reader_missing_log(tmp_path: Path) -> None:
     assert LogReader(tmp_path / "missing").read() is None

@@ -25,7 +25,7 @@ def plan(from_step: int) -> Planned:
     )  # fmt: skip
 
 
-def test_that_every_validation_is_kept_with_gaps_where_a_class_does_not_occur() -> None:
+def test_validations_keep_gaps_of_missing_classes() -> None:
     validation_details = taken_in().validation_details
     assert [figures.step for figures in validation_details.classes] == [10, 20, 30, 40]
     assert [told.step for told in validation_details.predicted] == [10, 20, 30, 40]
@@ -36,7 +36,7 @@ def test_that_every_validation_is_kept_with_gaps_where_a_class_does_not_occur() 
     assert validation_details.classes[1].confusion.tolist() == [list(row) for row in CONFUSION]
 
 
-def test_that_what_was_told_after_the_checkpoint_gone_back_to_is_void() -> None:
+def test_series_cut_after_checkpoint() -> None:
     data = taken_in()
     cuts = data.cuts
     data.apply(_numbered(plan(20), data))
@@ -45,7 +45,7 @@ def test_that_what_was_told_after_the_checkpoint_gone_back_to_is_void() -> None:
     assert data.cuts == cuts + 1
 
 
-def test_that_a_validation_made_again_stands_for_the_one_before() -> None:
+def test_series_repeated_validation_replaces_earlier() -> None:
     data = taken_in()
     data.apply(_numbered(ClassMeasures(epoch=4, step=40, measures={"IoU": (0.5, 0.5, 0.5)}), data))
     data.apply(_numbered(Predicted(epoch=4, step=40, samples=()), data))
@@ -55,7 +55,7 @@ def test_that_a_validation_made_again_stands_for_the_one_before() -> None:
     assert [len(told.samples) for told in data.validation_details.predicted] == [3, 3, 3, 0]
 
 
-def test_that_a_past_run_tells_the_same_from_its_log() -> None:
+def test_series_of_past_run_from_log() -> None:
     data = RunData()
     data.apply_all(list(a_looked_run().events()))
     assert [told.samples for told in data.validation_details.predicted] == [

@@ -61,9 +61,7 @@ def loaded(store: RunSession, qtbot: QtBot, run: RunFolder) -> None:
     ("outcome", "label"),
     [("completed", "Completed"), ("stopped", "Stopped"), ("failed", "Failed"), (None, "Interrupted")],
 )
-def test_that_a_past_run_opens_with_its_full_curves(
-    store: RunSession, qtbot: QtBot, outcome: str | None, label: str
-) -> None:
+def test_session_opens_past_run(store: RunSession, qtbot: QtBot, outcome: str | None, label: str) -> None:
     run = a_run(500, outcome)  # type: ignore[arg-type]
     os.utime(run.job_file, (0, 0))
     with qtbot.assertNotEmitted(store.finished):
@@ -74,7 +72,7 @@ def test_that_a_past_run_opens_with_its_full_curves(
     assert not store.active
 
 
-def test_that_all_of_a_log_is_told_as_soon_as_it_has_been_read(store: RunSession, qtbot: QtBot) -> None:
+def test_session_reports_complete_log(store: RunSession, qtbot: QtBot) -> None:
     run = a_run(20_000, None)
     shown: list[int] = []
     store.changed.connect(lambda: shown.append(len(store.data.steps.step)))
@@ -83,7 +81,7 @@ def test_that_all_of_a_log_is_told_as_soon_as_it_has_been_read(store: RunSession
     assert shown == sorted(shown)
 
 
-def test_that_opening_another_run_shows_nothing_of_the_one_before(store: RunSession, qtbot: QtBot) -> None:
+def test_session_opens_another_run_empty(store: RunSession, qtbot: QtBot) -> None:
     loaded(store, qtbot, a_run(100))
     with qtbot.waitSignal(store.opened):
         store.open(a_run(7))
@@ -92,7 +90,7 @@ def test_that_opening_another_run_shows_nothing_of_the_one_before(store: RunSess
     assert len(store.data.steps.loss) == 7
 
 
-def test_that_lines_of_a_newer_footplate_and_a_torn_end_are_passed_over(store: RunSession, qtbot: QtBot) -> None:
+def test_session_skips_unknown_and_torn_lines(store: RunSession, qtbot: QtBot) -> None:
     run = a_run(20, None)
     with run.events_file.open("ab") as stream:
         stream.write(b'{"type":"from the future","n":900}\n{"type":"log","n":901,"te')
@@ -102,7 +100,7 @@ def test_that_lines_of_a_newer_footplate_and_a_torn_end_are_passed_over(store: R
     assert store.status.label == "Interrupted"
 
 
-def test_that_a_long_log_never_holds_up_the_window(store: RunSession, qtbot: QtBot) -> None:
+def test_session_reads_long_log_without_blocking(store: RunSession, qtbot: QtBot) -> None:
     run = create_run(job())
     step = StepMetrics(
         n=1,
@@ -132,9 +130,7 @@ def test_that_a_long_log_never_holds_up_the_window(store: RunSession, qtbot: QtB
     assert gaps[len(gaps) // 2] < 0.05, "of this thread's own time, which other work on the machine does not change"
 
 
-def test_that_a_run_is_followed_live_and_stops_when_told(
-    store: RunSession, qtbot: QtBot, supervise: list[Supervised]
-) -> None:
+def test_session_follows_run_until_stopped(store: RunSession, qtbot: QtBot, supervise: list[Supervised]) -> None:
     one = begin(supervise, "forever")
     store.open(one.run)
     assert store.status.label == "Starting"
@@ -150,9 +146,7 @@ def test_that_a_run_is_followed_live_and_stops_when_told(
     assert len(store.data.steps.loss) == sum(isinstance(event, StepMetrics) for event in one.run.events())
 
 
-def test_that_a_run_is_asked_to_read_with_more_loader_workers(
-    store: RunSession, qtbot: QtBot, supervise: list[Supervised]
-) -> None:
+def test_session_changes_loader_workers(store: RunSession, qtbot: QtBot, supervise: list[Supervised]) -> None:
     store.open(begin(supervise, "forever").run)
     qtbot.waitUntil(lambda: len(store.data.steps.loss) > 0)
     store.use_loader_workers(5)
@@ -162,7 +156,7 @@ def test_that_a_run_is_asked_to_read_with_more_loader_workers(
 
 
 @pytest.mark.parametrize(("asked", "outcome"), [("stop", "stopped"), ("pause", "paused")])
-def test_that_a_run_asked_before_it_can_be_reached_does_as_it_was_asked(
+def test_session_sends_command_once_reachable(
     store: RunSession, qtbot: QtBot, supervise: list[Supervised], asked: str, outcome: str
 ) -> None:
     one = begin(supervise, "forever")
@@ -172,9 +166,7 @@ def test_that_a_run_asked_before_it_can_be_reached_does_as_it_was_asked(
     assert ended.args == [outcome]
 
 
-def test_that_a_supervisor_that_is_killed_leaves_an_interrupted_run(
-    store: RunSession, qtbot: QtBot, supervise: list[Supervised]
-) -> None:
+def test_session_killed_supervisor_is_interrupted(store: RunSession, qtbot: QtBot, supervise: list[Supervised]) -> None:
     one = begin(supervise, "forever")
     store.open(one.run)
     qtbot.waitUntil(lambda: len(store.data.steps.loss) > 2)
@@ -185,7 +177,7 @@ def test_that_a_supervisor_that_is_killed_leaves_an_interrupted_run(
     assert store.status.text.startswith("Interrupted after")
 
 
-def test_that_a_failing_run_tells_its_cause(store: RunSession, qtbot: QtBot, supervise: list[Supervised]) -> None:
+def test_session_reports_failure_cause(store: RunSession, qtbot: QtBot, supervise: list[Supervised]) -> None:
     one = begin(supervise, "raise")
     store.open(one.run)
     with qtbot.waitSignal(store.finished) as ended:
@@ -194,9 +186,7 @@ def test_that_a_failing_run_tells_its_cause(store: RunSession, qtbot: QtBot, sup
     assert "a fault of mine" in store.status.text
 
 
-def test_that_two_stores_see_the_same_run_and_one_that_comes_late_sees_it_all(
-    store: RunSession, qtbot: QtBot, supervise: list[Supervised]
-) -> None:
+def test_session_late_client_sees_all_events(store: RunSession, qtbot: QtBot, supervise: list[Supervised]) -> None:
     one = begin(supervise, "forever")
     store.open(one.run)
     qtbot.waitUntil(lambda: len(store.data.steps.loss) > 10)
@@ -213,9 +203,7 @@ def test_that_two_stores_see_the_same_run_and_one_that_comes_late_sees_it_all(
         late.close()
 
 
-def test_that_letting_go_of_a_run_leaves_it_running(
-    store: RunSession, qtbot: QtBot, supervise: list[Supervised]
-) -> None:
+def test_session_close_leaves_run_running(store: RunSession, qtbot: QtBot, supervise: list[Supervised]) -> None:
     one = begin(supervise, "forever")
     store.open(one.run)
     qtbot.waitUntil(lambda: len(store.data.steps.loss) > 2)
@@ -224,9 +212,7 @@ def test_that_letting_go_of_a_run_leaves_it_running(
     assert one.run.state() == "running"
 
 
-def test_that_a_flood_arrives_whole_though_the_window_reads_slowly(
-    store: RunSession, qtbot: QtBot, supervise: list[Supervised]
-) -> None:
+def test_session_slow_reader_gets_all_events(store: RunSession, qtbot: QtBot, supervise: list[Supervised]) -> None:
     """The supervisor spares a slow reader some step metrics; the file has them."""
     one = begin(supervise, "flood 60000")
     store.open(one.run)
@@ -238,9 +224,7 @@ def test_that_a_flood_arrives_whole_though_the_window_reads_slowly(
     assert store.data.steps.step.values.tolist() == list(range(1, 60_001))
 
 
-def test_that_changes_are_told_at_most_ten_times_a_second(
-    store: RunSession, qtbot: QtBot, supervise: list[Supervised]
-) -> None:
+def test_session_limits_rate_of_changes(store: RunSession, qtbot: QtBot, supervise: list[Supervised]) -> None:
     one = begin(supervise, "forever")
     times: list[float] = []
     store.changed.connect(lambda: times.append(time.monotonic()))
@@ -251,9 +235,7 @@ def test_that_changes_are_told_at_most_ten_times_a_second(
     assert min(gaps) > 0.09
 
 
-def test_that_a_run_without_a_reachable_supervisor_is_followed_through_its_file(
-    store: RunSession, qtbot: QtBot
-) -> None:
+def test_session_unreachable_supervisor_is_followed_by_log(store: RunSession, qtbot: QtBot) -> None:
     events = list(story(job(), 12, "completed"))
     run = create_run(Job.from_fields(dataset="/data/flowers"))
     write(run.events_file, events[:10])
@@ -266,7 +248,7 @@ def test_that_a_run_without_a_reachable_supervisor_is_followed_through_its_file(
     assert len(store.data.steps.loss) == 12
 
 
-def test_that_a_run_that_somebody_goes_on_with_is_followed_on_by_itself(store: RunSession, qtbot: QtBot) -> None:
+def test_session_follows_resumed_run(store: RunSession, qtbot: QtBot) -> None:
     run = a_run(20, "stopped")
     loaded(store, qtbot, run)
     last = store.data.last_n
@@ -280,7 +262,7 @@ def test_that_a_run_that_somebody_goes_on_with_is_followed_on_by_itself(store: R
     assert store.data.executions == 2
 
 
-def test_that_the_run_that_is_shown_already_is_not_opened_anew(store: RunSession, qtbot: QtBot) -> None:
+def test_session_reopening_same_run_keeps_data(store: RunSession, qtbot: QtBot) -> None:
     run = a_run(20, "stopped")
     loaded(store, qtbot, run)
     data = store.data
@@ -289,9 +271,7 @@ def test_that_the_run_that_is_shown_already_is_not_opened_anew(store: RunSession
     assert store.data is data
 
 
-def test_that_a_run_that_has_just_been_started_is_starting_until_it_has_a_supervisor(
-    store: RunSession, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_session_started_run_is_starting(store: RunSession, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch) -> None:
     run = a_run(20, "paused")
     loaded(store, qtbot, run)
     assert store.status.label == "Paused"
@@ -308,7 +288,7 @@ def test_that_a_run_that_has_just_been_started_is_starting_until_it_has_a_superv
     qtbot.waitUntil(lambda: store.status.text == "Failed: a fault")
 
 
-def test_that_a_run_that_is_taken_away_stays_on_screen_as_it_was(store: RunSession, qtbot: QtBot) -> None:
+def test_session_deleted_run_stays_on_screen(store: RunSession, qtbot: QtBot) -> None:
     run = a_run(20, "completed")
     loaded(store, qtbot, run)
     shutil.rmtree(run.path)
@@ -319,7 +299,7 @@ def test_that_a_run_that_is_taken_away_stays_on_screen_as_it_was(store: RunSessi
     assert store.status.label == "Completed"
 
 
-def test_that_a_run_is_paused_and_followed_on_when_it_goes_on(
+def test_session_pauses_and_follows_resumed_run(
     store: RunSession, qtbot: QtBot, supervise: list[Supervised], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one = begin(supervise, "forever")
@@ -348,7 +328,7 @@ def test_that_a_run_is_paused_and_followed_on_when_it_goes_on(
     assert store.data.last_n == sum(1 for _ in one.run.events())
 
 
-def test_that_a_run_in_line_says_whom_it_waits_for_and_leaves_the_line_when_stopped(
+def test_session_queued_run_names_others_and_stops(
     store: RunSession, qtbot: QtBot, supervise: list[Supervised]
 ) -> None:
     ahead = begin(supervise, "forever")
@@ -364,7 +344,7 @@ def test_that_a_run_in_line_says_whom_it_waits_for_and_leaves_the_line_when_stop
     assert ahead.run.state() == "running"
 
 
-def test_that_a_run_in_line_trains_once_its_devices_are_free(
+def test_session_queued_run_starts_once_devices_are_free(
     store: RunSession, qtbot: QtBot, supervise: list[Supervised]
 ) -> None:
     ahead = begin(supervise, "forever")
@@ -377,7 +357,7 @@ def test_that_a_run_in_line_trains_once_its_devices_are_free(
     assert len(store.data.steps.step) == 40
 
 
-def test_that_stopping_a_past_run_or_none_does_nothing(store: RunSession, qtbot: QtBot) -> None:
+def test_session_stop_of_ended_run_does_nothing(store: RunSession, qtbot: QtBot) -> None:
     store.stop()
     assert store.status.label == "Idle"
     loaded(store, qtbot, a_run(8))
@@ -385,7 +365,7 @@ def test_that_stopping_a_past_run_or_none_does_nothing(store: RunSession, qtbot:
     assert store.status.label == "Completed"
 
 
-def test_that_a_run_in_slurm_waits_there_and_is_followed_by_its_folder(store: RunSession, qtbot: QtBot) -> None:
+def test_session_follows_slurm_run_by_folder(store: RunSession, qtbot: QtBot) -> None:
     run = create_run(job())
     write_slurm(run.path, SlurmJob(job_id=7, reason="Priority", place=2))
     store.open(run)

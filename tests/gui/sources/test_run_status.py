@@ -25,7 +25,7 @@ def fetching(n: int, seconds: float, done: int, total: int | None = 100 * MIB) -
     return Fetching(n=n, time=100.0 + seconds, source="timm/resnet50.a1_in1k", done_bytes=done, total_bytes=total)
 
 
-def test_that_the_status_says_what_is_fetched_how_far_it_is_and_how_long_it_takes_yet() -> None:
+def test_status_reports_download_progress() -> None:
     data = started_data()
     assert status_of(data, "running").text == f"Fetching · {DETAIL}"
     data.apply_all((fetching(3, 1, 10 * MIB), fetching(4, 2, 20 * MIB), fetching(5, 3, 30 * MIB)))
@@ -37,7 +37,7 @@ def test_that_the_status_says_what_is_fetched_how_far_it_is_and_how_long_it_take
     assert [line.text for line in data.lines][1:] == [f"Fetching: {DETAIL}"]
 
 
-def test_that_a_size_that_is_not_known_leaves_the_rest_open() -> None:
+def test_status_without_download_size() -> None:
     data = started_data()
     data.apply_all((fetching(3, 1, 10 * MIB, None), fetching(4, 2, 20 * MIB, None)))
     status = status_of(data, "running")
@@ -45,7 +45,7 @@ def test_that_a_size_that_is_not_known_leaves_the_rest_open() -> None:
     assert (status.fraction, status.seconds_left) == (None, None)
 
 
-def test_that_what_was_fetched_is_no_news_once_the_run_starts() -> None:
+def test_status_drops_finished_download() -> None:
     data = started_data()
     data.apply_all((fetching(3, 1, 10 * MIB), PhaseChanged(n=4, time=104.0, phase="starting")))
     status = status_of(data, "running")

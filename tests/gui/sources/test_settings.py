@@ -21,7 +21,7 @@ class Bomb:
         return open, (str(self.planted), "w")
 
 
-def test_that_everything_is_remembered_beside_what_another_window_keeps(tmp_path: Path) -> None:
+def test_settings_keep_values_of_other_windows(tmp_path: Path) -> None:
     one, other = Settings(tmp_path / "home"), Settings(tmp_path / "home")
     state = QByteArray(b"\0\xff\x01 state")
     one.set("geometry", state)
@@ -38,7 +38,7 @@ def test_that_everything_is_remembered_beside_what_another_window_keeps(tmp_path
 
 
 @pytest.mark.parametrize("content", [b"", b"\0" * 50, b'{"geometry": 5}', b'{"geometry": "\xff"}', b"[]"])
-def test_that_a_file_that_cannot_be_read_counts_as_never_written(tmp_path: Path, content: bytes) -> None:
+def test_settings_unreadable_file_counts_as_empty(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "window.json").write_bytes(content)
     settings = Settings(tmp_path)
     assert settings.bytes("geometry") is None
@@ -46,7 +46,7 @@ def test_that_a_file_that_cannot_be_read_counts_as_never_written(tmp_path: Path,
     assert settings.flag("compact", False) is True
 
 
-def test_that_an_object_in_a_settings_file_does_not_run(tmp_path: Path) -> None:
+def test_settings_run_no_pickled_object(tmp_path: Path) -> None:
     """As PySide keeps Python's objects in the files of QSettings, which is how the window once kept its own."""
     planted = tmp_path / "planted"
     escaped = "".join(f"\\x{byte:x}" for byte in pickle.dumps(Bomb(planted)))

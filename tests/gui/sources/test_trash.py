@@ -33,7 +33,7 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 
 @linux
-def test_that_a_run_goes_to_the_desktops_trash_as_the_specification_asks(own_trash: Path) -> None:
+def test_trash_run_follows_desktop_specification(own_trash: Path) -> None:
     run = a_run(8)
     before = contents(run.path)
     begun = time.strftime("%Y-%m-%dT%H:%M:%S")
@@ -49,7 +49,7 @@ def test_that_a_run_goes_to_the_desktops_trash_as_the_specification_asks(own_tra
     assert own_trash.stat().st_mode & 0o077 == 0 or (own_trash / "files").stat().st_mode & 0o077 == 0
 
 
-def test_that_a_run_that_is_put_back_is_as_it_was(own_trash: Path) -> None:
+def test_put_back_restores_run(own_trash: Path) -> None:
     run = a_run(8)
     before, state = contents(run.path), run.state()
     thing = trash_run(run)
@@ -61,7 +61,7 @@ def test_that_a_run_that_is_put_back_is_as_it_was(own_trash: Path) -> None:
 
 
 @linux
-def test_that_two_runs_of_one_name_have_places_of_their_own(own_trash: Path) -> None:
+def test_trash_runs_of_same_name(own_trash: Path) -> None:
     run = a_run(8)
     first = trash_run(run)
     run.path.mkdir()
@@ -77,7 +77,7 @@ def test_that_two_runs_of_one_name_have_places_of_their_own(own_trash: Path) -> 
     assert (own_trash / "info" / f"{first.location.name}.trashinfo").is_file()
 
 
-def test_that_a_run_that_goes_on_stays() -> None:
+def test_trash_running_run_is_refused() -> None:
     run = a_run(8, None)
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
         started = process_start(process.pid)
@@ -90,14 +90,14 @@ def test_that_a_run_that_goes_on_stays() -> None:
     assert not run.path.exists()
 
 
-def test_that_a_run_that_is_starting_stays() -> None:
+def test_trash_starting_run_is_refused() -> None:
     run = create_run(job())
     with pytest.raises(CannotTrash, match="still running"):
         trash_run(run)
     assert run.job_file.is_file()
 
 
-def test_that_a_run_whose_supervisor_still_ends_stays() -> None:
+def test_trash_run_with_live_supervisor_is_refused() -> None:
     run = a_run(8)
     run.write_supervisor(
         SupervisorFile(pid=os.getpid(), start_time=process_start(os.getpid()), endpoint="unix:/nowhere")
@@ -106,7 +106,7 @@ def test_that_a_run_whose_supervisor_still_ends_stays() -> None:
         trash_run(run)
 
 
-def test_that_a_run_that_is_gone_is_said_to_be() -> None:
+def test_trash_missing_run_is_refused() -> None:
     run = a_run(8)
     thing = trash_run(run)
     with pytest.raises(CannotTrash, match="no longer exists"):
@@ -116,7 +116,7 @@ def test_that_a_run_that_is_gone_is_said_to_be() -> None:
         put_back(thing)
 
 
-def test_that_what_stands_in_the_place_of_a_run_is_not_written_over() -> None:
+def test_put_back_keeps_existing_folder() -> None:
     run = a_run(8)
     thing = trash_run(run)
     run.path.mkdir()
@@ -128,7 +128,7 @@ def test_that_what_stands_in_the_place_of_a_run_is_not_written_over() -> None:
 
 
 @linux
-def test_that_without_a_trash_of_the_desktop_footplate_has_its_own(own_trash: Path) -> None:
+def test_trash_without_desktop_uses_own_folder(own_trash: Path) -> None:
     own_trash.write_text("no folder")
     run = a_run(8)
     before = contents(run.path)
@@ -142,7 +142,7 @@ def test_that_without_a_trash_of_the_desktop_footplate_has_its_own(own_trash: Pa
 
 
 @linux
-def test_that_a_run_that_may_not_be_moved_stays_and_says_why(own_trash: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_trash_unwritable_run_is_refused(own_trash: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     own_trash.write_text("no folder")
     run = a_run(8)
     (paths.home() / "trash").write_text("no folder either")
@@ -153,7 +153,7 @@ def test_that_a_run_that_may_not_be_moved_stays_and_says_why(own_trash: Path, mo
 
 @linux
 @pytest.mark.skipif(not os.access("/dev/shm", os.W_OK), reason="There is no second file system to try it on")
-def test_that_a_run_on_another_disk_stays_on_that_disk(own_trash: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_trash_stays_on_same_disk(own_trash: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import shutil
     import tempfile
 

@@ -11,7 +11,7 @@ from gui.widgets.banner import Banner
 from gui.widgets.question_bar import QuestionBar
 
 
-def test_that_it_is_there_only_while_it_says_something(styled: QApplication, qtbot: QtBot) -> None:
+def test_banner_hides_without_text(styled: QApplication, qtbot: QtBot) -> None:
     banner = Banner(name="Message")
     qtbot.addWidget(banner)
     assert banner.isHidden()
@@ -22,7 +22,7 @@ def test_that_it_is_there_only_while_it_says_something(styled: QApplication, qtb
     assert banner.isHidden()
 
 
-def test_that_a_long_text_wraps_and_an_endless_one_is_shortened(styled: QApplication, qtbot: QtBot) -> None:
+def test_banner_wraps_and_shortens_text(styled: QApplication, qtbot: QtBot) -> None:
     banner = Banner()
     qtbot.addWidget(banner)
     banner.resize(300, 40)
@@ -32,7 +32,7 @@ def test_that_a_long_text_wraps_and_an_endless_one_is_shortened(styled: QApplica
     assert len(banner.text()) <= MOST_SHOWN
 
 
-def test_that_its_cross_closes_it(styled: QApplication, qtbot: QtBot) -> None:
+def test_banner_close_button(styled: QApplication, qtbot: QtBot) -> None:
     banner = Banner(close="Dismiss the message")
     qtbot.addWidget(banner)
     banner.say("Done.", "ok")
@@ -44,7 +44,7 @@ def test_that_its_cross_closes_it(styled: QApplication, qtbot: QtBot) -> None:
     assert banner.isHidden()
 
 
-def test_that_buttons_are_titled_anew_and_one_without_a_title_is_hidden(styled: QApplication, qtbot: QtBot) -> None:
+def test_banner_button_titles(styled: QApplication, qtbot: QtBot) -> None:
     first, second = QPushButton("First"), QPushButton("Second")
     banner = Banner(first, second)
     qtbot.addWidget(banner)
@@ -53,7 +53,7 @@ def test_that_buttons_are_titled_anew_and_one_without_a_title_is_hidden(styled: 
     assert (second.text(), second.accessibleDescription()) == ("Cancel", "Delete it?")
 
 
-def test_that_escape_answers_no(styled: QApplication, qtbot: QtBot) -> None:
+def test_question_bar_escape_presses_no(styled: QApplication, qtbot: QtBot) -> None:
     question = QuestionBar("Deleting runs")
     qtbot.addWidget(question)
     question.say("Delete it?", "warning", "Delete", "Cancel")

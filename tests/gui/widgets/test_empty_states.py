@@ -66,7 +66,7 @@ MAKERS: list[Callable[[], QWidget]] = [
 
 
 @pytest.mark.parametrize("make", MAKERS)
-def test_that_every_message_is_whole_at_every_width(
+def test_empty_state_shows_full_text_at_every_width(
     styled: QApplication, qtbot: QtBot, make: Callable[[], QWidget]
 ) -> None:
     page = make()

@@ -23,7 +23,7 @@ def legend(styled: QApplication, qtbot: QtBot) -> Legend:
     return made
 
 
-def test_that_a_short_legend_is_shown_whole_with_its_colours(legend: Legend) -> None:
+def test_legend_shows_all_entries(legend: Legend) -> None:
     legend.show_legend(FEW, [1])
     assert legend.shown() == ([0, 1], 0)
     assert legend.accessibleDescription() == "In the images: car"
@@ -32,7 +32,7 @@ def test_that_a_short_legend_is_shown_whole_with_its_colours(legend: Legend) -> 
     assert QColor("#ff00ff").name() in there
 
 
-def test_that_of_a_long_one_what_is_in_the_images_is_shown_as_far_as_there_is_room(legend: Legend) -> None:
+def test_legend_shows_present_entries_that_fit(legend: Legend) -> None:
     legend.show_legend(MANY, [3, 8])
     assert legend.shown() == ([3, 8], 0)
     legend.show_legend(MANY, range(90))
@@ -44,7 +44,7 @@ def test_that_of_a_long_one_what_is_in_the_images_is_shown_as_far_as_there_is_ro
     assert "a class of number 89" in legend.toolTip()
 
 
-def test_that_its_height_is_that_of_two_lines_at_most_whatever_is_in_the_images(legend: Legend) -> None:
+def test_legend_height_is_two_lines_at_most(legend: Legend) -> None:
     legend.show_legend(FEW, [])
     one = legend.heightForWidth(500)
     legend.show_legend(MANY, [])
@@ -52,7 +52,7 @@ def test_that_its_height_is_that_of_two_lines_at_most_whatever_is_in_the_images(
     assert legend.heightForWidth(500) == legend.heightForWidth(900)
 
 
-def test_that_without_entries_nothing_is_shown_and_places_that_are_not_there_are_passed_over(legend: Legend) -> None:
+def test_legend_ignores_unknown_indices(legend: Legend) -> None:
     legend.show_legend((), [4])
     assert not legend.isVisible()
     legend.show_legend(FEW, [1, 7, -1])

@@ -19,7 +19,7 @@ def opened(watching: Watching, *gpus: Gpu, nvml: Nvml | None = None) -> dict[str
     return watching.page.gpus.detail.group_words()
 
 
-def test_that_every_quantity_is_told_with_its_meaning() -> None:
+def test_detail_values_have_meanings() -> None:
     figures = {
         figure.id: figure for group in groups(watched(full_gpu()), now(full_gpu()), None) for figure in group.figures
     }
@@ -29,7 +29,7 @@ def test_that_every_quantity_is_told_with_its_meaning() -> None:
         assert figures[quantity.id].text.startswith(quantity.write(value).removesuffix(f" {quantity.unit}"))
 
 
-def test_that_a_full_gpu_is_told_in_all_groups(watching: Watching) -> None:
+def test_detail_shows_all_groups(watching: Watching) -> None:
     told = opened(watching, full_gpu())
     assert tuple(told) == GROUPS
     for title, part in (
@@ -54,7 +54,7 @@ def test_that_a_full_gpu_is_told_in_all_groups(watching: Watching) -> None:
         assert part in told[title]
 
 
-def test_that_nothing_is_said_of_what_a_gpu_does_not_tell(watching: Watching) -> None:
+def test_detail_leaves_out_unreported_values(watching: Watching) -> None:
     bare = Gpu(uuid="GPU-a", name="A GPU", nvml_index=0)
     told = opened(watching, bare, nvml=Nvml("ok"))
     assert list(told) == ["Identity"]
@@ -77,12 +77,12 @@ def test_that_nothing_is_said_of_what_a_gpu_does_not_tell(watching: Watching) ->
         (full_gpu(temperature_c=86.0), "temperature_c", False),
     ],
 )
-def test_that_what_is_wrong_stands_out(gpu: Gpu, figure: str, alarming: bool) -> None:
+def test_detail_marks_faults(gpu: Gpu, figure: str, alarming: bool) -> None:
     figures = {f.id: f for group in groups(watched(gpu), now(gpu), None) for f in group.figures}
     assert figures[figure].alarming is alarming
 
 
-def test_that_links_errors_and_processes_are_tables(watching: Watching) -> None:
+def test_detail_tables(watching: Watching) -> None:
     process = GpuProcess(pid=4711, user="anna", command="python train.py", sm_percent=71.0, memory_used_bytes=2 * GIB)
     gpu = full_gpu(processes=(process,), xids=(Xid(START - 60, 31), Xid(START - 5, 79)))
     opened(watching, gpu)
@@ -95,7 +95,7 @@ def test_that_links_errors_and_processes_are_tables(watching: Watching) -> None:
     assert detail.instances.isHidden()
 
 
-def test_that_the_instances_of_a_gpu_are_rows_of_their_own_and_listed_with_it(watching: Watching) -> None:
+def test_detail_lists_mig_instances(watching: Watching) -> None:
     whole = full_gpu(0, mig_enabled=True, utilization_percent=None)
     parts = [
         plain_gpu(
@@ -117,13 +117,13 @@ def test_that_the_instances_of_a_gpu_are_rows_of_their_own_and_listed_with_it(wa
     assert "MIG profile 1g.18gb" in watching.page.gpus.detail.group_words()["Identity"]
 
 
-def test_that_the_detail_is_kept_up_to_date(watching: Watching) -> None:
+def test_detail_refreshes(watching: Watching) -> None:
     opened(watching, full_gpu())
     watching.see(full_gpu(power_w=333.0), at=1)
     assert "Power 333 W" in watching.page.gpus.detail.group_words()["Power and heat"]
 
 
-def test_that_the_figures_read_the_crosshairs_place(watching: Watching, qtbot: QtBot) -> None:
+def test_detail_shows_values_at_crosshair(watching: Watching, qtbot: QtBot) -> None:
     for second in range(5):
         watching.see(full_gpu(power_w=100.0 + second), at=second)
     watching.page.show_gpu(full_gpu().uuid)
@@ -133,7 +133,7 @@ def test_that_the_figures_read_the_crosshairs_place(watching: Watching, qtbot: Q
     assert "Power 104 W" in watching.page.gpus.detail.group_words()["Power and heat"]
 
 
-def test_that_escape_leads_back_to_the_tile(watching: Watching, qtbot: QtBot) -> None:
+def test_detail_escape_returns_to_tile(watching: Watching, qtbot: QtBot) -> None:
     watching.see(full_gpu(0), full_gpu(1))
     watching.page.activateWindow()
     tile = watching.page.gpus.tiles.tiles[full_gpu(1).uuid]
@@ -149,12 +149,12 @@ def test_that_escape_leads_back_to_the_tile(watching: Watching, qtbot: QtBot) ->
     assert watching.page.focusWidget() is tile.plot
 
 
-def test_that_a_gpu_that_is_gone_leads_back_to_all(watching: Watching) -> None:
+def test_detail_of_removed_gpu_closes(watching: Watching) -> None:
     watching.see(full_gpu(0), full_gpu(1))
     watching.page.show_gpu(full_gpu(1).uuid)
     watching.see(full_gpu(0), at=1)
     assert watching.page.gpus.currentWidget() is watching.page.gpus.tiles
 
 
-def test_that_titles_of_quantities_are_not_repeated_as_meaning() -> None:
+def test_quantity_meaning_differs_from_title() -> None:
     assert all(quantity.meaning != quantity.title for quantity in BY_ID.values())

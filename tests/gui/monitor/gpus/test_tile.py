@@ -42,7 +42,7 @@ def figures(tile: Tile) -> dict[str, str]:
     return {figure.label: figure.text for figure in tile.figures.figures}
 
 
-def test_that_all_figures_have_units_and_limits(styled: QApplication, group: PlotGroup, qtbot: QtBot) -> None:
+def test_tile_values_have_units_and_limits(styled: QApplication, group: PlotGroup, qtbot: QtBot) -> None:
     tile = tile_of(watched(full_gpu()), group, qtbot)
     told = figures(tile)
     assert told["Use"] == "87 %"
@@ -58,9 +58,7 @@ def test_that_all_figures_have_units_and_limits(styled: QApplication, group: Plo
     assert "Power 512 of 700 W" in tile.accessibleDescription()
 
 
-def test_that_what_a_gpu_does_not_tell_has_no_figure_and_no_line(
-    styled: QApplication, group: PlotGroup, qtbot: QtBot
-) -> None:
+def test_tile_leaves_out_unreported_values(styled: QApplication, group: PlotGroup, qtbot: QtBot) -> None:
     gpu = plain_gpu(utilization_percent=None, power_w=None, memory_used_bytes=None, memory_total_bytes=None)
     tile = tile_of(watched(gpu), group, qtbot)
     assert figures(tile) == {"Core": "61 °C"}
@@ -75,13 +73,11 @@ def test_that_what_a_gpu_does_not_tell_has_no_figure_and_no_line(
         (plain_gpu(memory_total_bytes=None, power_limit_w=None), [1.0, None, None, 1.0]),
     ],
 )
-def test_that_lines_are_shares_of_what_there_is(gpu: Gpu, scales: list[float | None]) -> None:
+def test_tile_lines_are_fractions(gpu: Gpu, scales: list[float | None]) -> None:
     assert [line_scale(gpu, line) for line in lines_of(lambda _quantity: True)] == scales
 
 
-def test_that_activity_is_drawn_where_utilization_is_not_told(
-    styled: QApplication, group: PlotGroup, qtbot: QtBot
-) -> None:
+def test_tile_draws_activity_without_utilization(styled: QApplication, group: PlotGroup, qtbot: QtBot) -> None:
     tile = tile_of(watched(full_gpu(utilization_percent=None, power_w=None, temperature_c=None)), group, qtbot)
     qtbot.waitUntil(lambda: "Latest" in tile.plot.accessibleDescription())
     assert tile.plot.accessibleDescription() == "Latest: Memory in use 41.0 GiB, SM activity 64 %"
@@ -90,7 +86,7 @@ def test_that_activity_is_drawn_where_utilization_is_not_told(
     assert active.color() == theme.device_color(tile.key)
 
 
-def test_that_thresholds_are_drawn_into_the_graph(styled: QApplication, group: PlotGroup, qtbot: QtBot) -> None:
+def test_tile_draws_thresholds(styled: QApplication, group: PlotGroup, qtbot: QtBot) -> None:
     color = QColor(theme.colors().warning)
 
     def pixels(tile: Tile) -> int:
@@ -104,7 +100,7 @@ def test_that_thresholds_are_drawn_into_the_graph(styled: QApplication, group: P
     assert pixels(plain) == 0
 
 
-def test_that_a_lost_gpu_is_greyed_and_says_since_when(styled: QApplication, group: PlotGroup, qtbot: QtBot) -> None:
+def test_tile_lost_gpu_is_faded(styled: QApplication, group: PlotGroup, qtbot: QtBot) -> None:
     tile = tile_of(watched(full_gpu(lost=True, lost_since=START)), group, qtbot)
     assert tile.state.text() == f"⚠ Lost since {clock(START)}"
     assert figures(tile)["Use"] == "87 %"
@@ -117,7 +113,7 @@ def test_that_a_lost_gpu_is_greyed_and_says_since_when(styled: QApplication, gro
     )
 
 
-def test_that_a_sleeping_gpu_says_that_it_is_not_woken(styled: QApplication, group: PlotGroup, qtbot: QtBot) -> None:
+def test_tile_sleeping_gpu(styled: QApplication, group: PlotGroup, qtbot: QtBot) -> None:
     asleep = Gpu(uuid="GPU-a", name="NVIDIA RTX 4060 Laptop", nvml_index=0, asleep=True)
     tile = tile_of(watched(asleep), group, qtbot)
     assert tile.state.text() == "Asleep, not woken"
@@ -135,7 +131,7 @@ def test_that_a_sleeping_gpu_says_that_it_is_not_woken(styled: QApplication, gro
         (["me", "anna"], "flowers", "⚠ Run flowers, also used by anna, 12.0 GiB"),
     ],
 )
-def test_that_who_is_on_a_gpu_is_said_with_the_run_that_holds_it(
+def test_tile_names_users_and_run(
     styled: QApplication,
     group: PlotGroup,
     qtbot: QtBot,
@@ -151,9 +147,7 @@ def test_that_who_is_on_a_gpu_is_said_with_the_run_that_holds_it(
     assert tile.who.objectName() == ("warning" if "also" in told else "")
 
 
-def test_that_figures_keep_their_places_where_the_crosshair_is_in_a_gap(
-    styled: QApplication, group: PlotGroup, qtbot: QtBot
-) -> None:
+def test_tile_values_stay_in_gap(styled: QApplication, group: PlotGroup, qtbot: QtBot) -> None:
     history = kept(full_gpu(), seconds=5)
     history.add(snapshot(full_gpu(lost=True), time=START + 5))
     each = watched(full_gpu())
@@ -168,7 +162,7 @@ def test_that_figures_keep_their_places_where_the_crosshair_is_in_a_gap(
     assert figures(tile)["PCIe 4 ×16"] == "↓ – ↑ – GB/s"
 
 
-def test_that_figures_read_the_crosshairs_place(styled: QApplication, group: PlotGroup, qtbot: QtBot) -> None:
+def test_tile_shows_values_at_crosshair(styled: QApplication, group: PlotGroup, qtbot: QtBot) -> None:
     history = kept(full_gpu(utilization_percent=10.0), seconds=30)
     history.add(snapshot(full_gpu(utilization_percent=90.0), time=START + 30))
     each = watched(full_gpu(utilization_percent=90.0))
@@ -188,9 +182,7 @@ def test_that_figures_read_the_crosshairs_place(styled: QApplication, group: Plo
 
 
 @pytest.mark.parametrize("key", [Qt.Key.Key_Return, Qt.Key.Key_Enter])
-def test_that_enter_opens_the_detail_and_the_arrows_move_the_crosshair(
-    styled: QApplication, group: PlotGroup, qtbot: QtBot, key: Qt.Key
-) -> None:
+def test_tile_keyboard(styled: QApplication, group: PlotGroup, qtbot: QtBot, key: Qt.Key) -> None:
     each = watched(full_gpu())
     tile = tile_of(each, group, qtbot)
     tile.setFocus()
@@ -202,9 +194,7 @@ def test_that_enter_opens_the_detail_and_the_arrows_move_the_crosshair(
     assert group.cursor is not None
 
 
-def test_that_a_double_click_or_the_arrow_at_the_top_opens_the_detail(
-    styled: QApplication, group: PlotGroup, qtbot: QtBot
-) -> None:
+def test_tile_opens_detail_by_mouse(styled: QApplication, group: PlotGroup, qtbot: QtBot) -> None:
     tile = tile_of(watched(full_gpu()), group, qtbot)
     with qtbot.waitSignal(tile.opened):
         qtbot.mouseDClick(tile.figures, Qt.MouseButton.LeftButton)
@@ -215,9 +205,7 @@ def test_that_a_double_click_or_the_arrow_at_the_top_opens_the_detail(
         more.click()
 
 
-def test_that_a_menu_leads_to_the_detail_and_begins_to_count_energy_anew(
-    styled: QApplication, group: PlotGroup, qtbot: QtBot
-) -> None:
+def test_tile_menu(styled: QApplication, group: PlotGroup, qtbot: QtBot) -> None:
     tile = tile_of(watched(full_gpu()), group, qtbot)
     where = QPoint(5, 5)
     QApplication.sendEvent(
@@ -234,7 +222,7 @@ def test_that_a_menu_leads_to_the_detail_and_begins_to_count_energy_anew(
     menu.close()
 
 
-def test_that_energy_is_counted_from_a_mark_that_can_be_set_anew() -> None:
+def test_energy_counter_reset() -> None:
     energy = EnergyCounters()
     seen = watched(full_gpu(energy_j=1000.0))
     later = watched(full_gpu(energy_j=4600.0), time=START + 60)
@@ -256,11 +244,11 @@ def test_that_energy_is_counted_from_a_mark_that_can_be_set_anew() -> None:
 
 
 @pytest.mark.parametrize(("joules", "told"), [(0.0, "0.0 kJ"), (41_234.0, "41.2 kJ"), (4_464_000.0, "1.24 kWh")])
-def test_that_energy_has_a_unit_of_its_size(joules: float, told: str) -> None:
+def test_energy_units(joules: float, told: str) -> None:
     assert energy(joules) == told
 
 
-def test_that_gpus_of_all_hosts_are_listed_and_silent_ones_are_marked() -> None:
+def test_watched_gpus_mark_silent_hosts() -> None:
     here = snapshot(full_gpu(1), full_gpu(0), time=START)
     there = snapshot(full_gpu(0), time=START)
     stuck = snapshot(full_gpu(3), time=START, status="not_answering", message="NVML does not answer.")

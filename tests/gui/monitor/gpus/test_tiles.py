@@ -18,16 +18,16 @@ def gpus(count: int, **changes: object) -> list[Gpu]:
 
 
 @pytest.mark.parametrize(("count", "columns"), [(1, 1), (2, 1), (3, 2), (4, 2), (6, 2), (8, 3), (16, 4)])
-def test_that_tiles_are_laid_out_as_large_as_they_can_be(count: int, columns: int) -> None:
+def test_columns_for_maximizes_tiles(count: int, columns: int) -> None:
     assert columns_for(count, 1420, 690) == columns
 
 
-def test_that_a_narrow_room_has_one_column() -> None:
+def test_columns_for_narrow_view() -> None:
     assert columns_for(8, MIN_WIDTH - 50, 2000) == 1
 
 
 @pytest.mark.parametrize("count", [1, 2, 4, 8, 16])
-def test_that_all_tiles_are_in_sight_without_scrolling(watching: Watching, qtbot: QtBot, count: int) -> None:
+def test_tiles_fit_without_scrolling(watching: Watching, qtbot: QtBot, count: int) -> None:
     watching.see(*gpus(count))
     view = watching.page.gpus.tiles
     qtbot.waitUntil(lambda: len(view.tiles) == count and all(tile.isVisible() for tile in view.tiles.values()))
@@ -40,7 +40,7 @@ def test_that_all_tiles_are_in_sight_without_scrolling(watching: Watching, qtbot
         assert len(tile.figures.shown) >= 4
 
 
-def test_that_eight_tiles_fit_between_the_side_panels(watching: Watching, qtbot: QtBot) -> None:
+def test_tiles_eight_fit_in_window(watching: Watching, qtbot: QtBot) -> None:
     watching.page.resize(790, 780)
     watching.see(*gpus(8))
     view = watching.page.gpus.tiles
@@ -49,7 +49,7 @@ def test_that_eight_tiles_fit_between_the_side_panels(watching: Watching, qtbot:
     assert view.verticalScrollBar().maximum() == 0
 
 
-def test_that_a_large_tile_tells_more_than_a_small_one(watching: Watching, qtbot: QtBot) -> None:
+def test_tile_larger_shows_more_values(watching: Watching, qtbot: QtBot) -> None:
     watching.see(*gpus(16))
     watching.page.grab()
     view = watching.page.gpus.tiles
@@ -61,7 +61,7 @@ def test_that_a_large_tile_tells_more_than_a_small_one(watching: Watching, qtbot
     assert len(tile.figures.shown) > few
 
 
-def test_that_tiles_come_and_go_with_their_gpus(watching: Watching) -> None:
+def test_tiles_follow_gpus(watching: Watching) -> None:
     view = watching.page.gpus.tiles
     watching.see(*gpus(3))
     assert list(view.tiles) == [gpu.uuid for gpu in gpus(3)]
@@ -69,7 +69,7 @@ def test_that_tiles_come_and_go_with_their_gpus(watching: Watching) -> None:
     assert list(view.tiles) == [gpu.uuid for gpu in gpus(2)]
 
 
-def test_that_compact_shows_sixteen_gpus_a_line_each(watching: Watching, qtbot: QtBot) -> None:
+def test_compact_sixteen_gpus(watching: Watching, qtbot: QtBot) -> None:
     watching.page.resize(790, 780)
     watching.see(*gpus(16))
     watching.page.bar.compact.click()
@@ -84,14 +84,14 @@ def test_that_compact_shows_sixteen_gpus_a_line_each(watching: Watching, qtbot: 
     assert "limited by the power limit" in first.accessibleDescription().lower()
 
 
-def test_that_a_line_leaves_out_what_its_gpu_does_not_tell(watching: Watching) -> None:
+def test_compact_row_leaves_out_unreported_values(watching: Watching) -> None:
     watching.see(plain_gpu(utilization_percent=None, power_w=None))
     watching.page.bar.compact.click()
     (row,) = watching.page.gpus.lines.rows.values()
     assert row.accessibleDescription() == "Memory 41.0 of 141.0 GiB, Core 61 °C"
 
 
-def test_that_a_narrow_line_tells_what_is_in_use_rather_than_half_of_what_there_is() -> None:
+def test_compact_narrow_row_shows_short_text() -> None:
     def told(most: int) -> list[str]:
         return [column.fitting(full_gpu(), lambda text: len(text) <= most) for column in COLUMNS]
 
@@ -99,7 +99,7 @@ def test_that_a_narrow_line_tells_what_is_in_use_rather_than_half_of_what_there_
     assert told(9) == ["87 %", "41.0 GiB", "512 W", "61 °C"]
 
 
-def test_that_lines_are_walked_through_with_the_arrows_and_opened_with_enter(watching: Watching, qtbot: QtBot) -> None:
+def test_compact_keyboard_navigation(watching: Watching, qtbot: QtBot) -> None:
     watching.page.bar.compact.click()
     watching.see(*gpus(3))
     watching.page.activateWindow()
@@ -114,7 +114,7 @@ def test_that_lines_are_walked_through_with_the_arrows_and_opened_with_enter(wat
     assert watching.page.focusWidget() is rows[1]
 
 
-def test_that_the_busiest_come_first_where_that_is_asked_for(watching: Watching) -> None:
+def test_gpus_sort_by_load(watching: Watching) -> None:
     def load(first: float, second: float, at: float) -> None:
         watching.see(full_gpu(0, utilization_percent=first), full_gpu(1, utilization_percent=second), at=at)
 
@@ -136,13 +136,13 @@ def test_that_the_busiest_come_first_where_that_is_asked_for(watching: Watching)
     assert order() == ["GPU 0", "GPU 1"]
 
 
-def test_that_lost_gpus_are_the_least_busy(watching: Watching) -> None:
+def test_lost_gpus_sort_last(watching: Watching) -> None:
     watching.page.bar.load.click()
     watching.see(full_gpu(0, lost=True), full_gpu(1, utilization_percent=0.0))
     assert watching.page.gpus.keys == (full_gpu(1).uuid, full_gpu(0).uuid)
 
 
-def test_that_the_colour_of_a_tile_is_that_of_the_device(watching: Watching) -> None:
+def test_tile_has_device_color(watching: Watching) -> None:
     from gui.style import theme
 
     watching.see(*gpus(2))
@@ -152,7 +152,7 @@ def test_that_the_colour_of_a_tile_is_that_of_the_device(watching: Watching) -> 
         assert color.name() == theme.device_color(key)
 
 
-def test_that_energy_is_counted_anew_for_one_or_for_all(watching: Watching) -> None:
+def test_reset_energy_of_one_or_all(watching: Watching) -> None:
     def told() -> list[str]:
         tiles = watching.page.gpus.tiles.tiles.values()
         return [figure.text for tile in tiles for figure in tile.figures.figures if figure.id == "energy"]

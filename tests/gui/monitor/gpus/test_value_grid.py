@@ -33,15 +33,15 @@ def put(figures: ValueGrid, place: QWidget) -> ValueGrid:
 @pytest.mark.parametrize(
     ("width", "columns"), [(1000, 4), (4 * 50 + 3 * GAP, 4), (4 * 50 + 3 * GAP - 1, 3), (60, 1), (10, 1)]
 )
-def test_that_there_are_as_many_columns_as_there_is_room_for(width: int, columns: int) -> None:
+def test_columns_for_fits_width(width: int, columns: int) -> None:
     assert len(columns_for([50, 50, 50, 50], width)) == columns
 
 
-def test_that_a_column_is_as_wide_as_the_widest_in_it() -> None:
+def test_column_is_as_wide_as_widest_value() -> None:
     assert columns_for([10, 80, 90, 20], 90 + 80 + GAP) == [90, 80]
 
 
-def test_that_what_has_no_room_is_left_out_from_the_end(place: QWidget, qtbot: QtBot) -> None:
+def test_grid_leaves_out_last_values(place: QWidget, qtbot: QtBot) -> None:
     figures = put(ValueGrid(max_rows=1), place)
     figures.show_figures(FEW)
     place.resize(220, 300)
@@ -52,7 +52,7 @@ def test_that_what_has_no_room_is_left_out_from_the_end(place: QWidget, qtbot: Q
     assert "Label 5 5 W" in figures.words()
 
 
-def test_that_without_a_limit_all_are_shown_and_the_height_follows(place: QWidget, qtbot: QtBot) -> None:
+def test_grid_without_limit_shows_all(place: QWidget, qtbot: QtBot) -> None:
     figures = put(ValueGrid(), place)
     figures.show_figures(FEW)
     place.resize(150, 400)
@@ -60,7 +60,7 @@ def test_that_without_a_limit_all_are_shown_and_the_height_follows(place: QWidge
     qtbot.waitUntil(lambda: figures.height() > figures.row_height)
 
 
-def test_that_a_figure_keeps_the_room_of_its_longest_form(place: QWidget) -> None:
+def test_grid_reserves_longest_form(place: QWidget) -> None:
     figures = put(ValueGrid(max_rows=1), place)
     figures.show_figures([LabelledValue("a", "", "1,000 W"), LabelledValue("b", "", "5 W")])
     figures.grab()
@@ -73,7 +73,7 @@ def test_that_a_figure_keeps_the_room_of_its_longest_form(place: QWidget) -> Non
     assert before is None or before.id == "a"
 
 
-def test_that_a_figure_that_comes_or_goes_moves_the_rest(place: QWidget) -> None:
+def test_grid_rearranges_changed_values(place: QWidget) -> None:
     figures = put(ValueGrid(max_rows=2), place)
     figures.show_figures(FEW)
     figures.show_figures(FEW[1:])
@@ -83,7 +83,7 @@ def test_that_a_figure_that_comes_or_goes_moves_the_rest(place: QWidget) -> None
     assert first.id == "f1"
 
 
-def test_that_no_figures_are_no_fault(place: QWidget) -> None:
+def test_grid_without_values(place: QWidget) -> None:
     figures = put(ValueGrid(max_rows=1), place)
     figures.show_figures(FEW)
     figures.show_figures(())

@@ -88,7 +88,7 @@ def choose(view: ProcessesView, row: int) -> None:
 # What belongs together
 
 
-def test_that_a_process_on_several_gpus_is_one_line_with_all_that_it_holds(hosts: Hosts, view: ProcessesView) -> None:
+def test_process_on_several_gpus_is_one_row(hosts: Hosts, view: ProcessesView) -> None:
     first = process(500, memory_used_bytes=3 * GIB, sm_percent=60.0)
     second = process(500, memory_used_bytes=5 * GIB, sm_percent=20.0, kind="graphics")
     see(hosts, snapshot(numbered(0, processes=(first,)), numbered(1, processes=(second,))))
@@ -102,7 +102,7 @@ def test_that_a_process_on_several_gpus_is_one_line_with_all_that_it_holds(hosts
     }  # fmt: skip
 
 
-def test_that_the_tree_puts_processes_under_their_run_their_starter_and_each_other() -> None:
+def test_tree_groups_by_run_parent_and_ancestor() -> None:
     ranks = (process(701, ancestors=(700, 9, 1)), process(702, ancestors=(700, 9, 1)))
     launched = (process(811, ancestors=(810, 1)), process(812, ancestors=(810, 1)))
     parent, child = process(900, ancestors=(1,)), process(901, ancestors=(900, 1))
@@ -123,7 +123,7 @@ def test_that_the_tree_puts_processes_under_their_run_their_starter_and_each_oth
     assert (run.pid, run.memory_used_bytes, run.sm_percent, run.cpu_percent) == (700, 2 * GIB, 80.0, 200.0)
 
 
-def test_that_a_runs_share_is_the_mean_over_its_gpus() -> None:
+def test_run_sm_percent_is_mean_over_gpus() -> None:
     ranks = [process(701 + n, ancestors=(700,), sm_percent=30.0 + 20.0 * n) for n in range(2)]
     seen = snapshot(*(numbered(n, processes=(ranks[n],)) for n in range(2)))
     (group,) = [line for line in process_rows("", seen, [RUN], lambda pid: None) if line.group]
@@ -131,7 +131,7 @@ def test_that_a_runs_share_is_the_mean_over_its_gpus() -> None:
     assert group.sm_percent == 40.0
 
 
-def test_that_pids_of_other_hosts_and_of_containers_are_no_run_of_this_machine() -> None:
+def test_remote_and_container_pids_match_no_run() -> None:
     seen = one_gpu(process(701, ancestors=(700, 1)))
     assert all(line.run is None for line in process_rows("ws2", seen, [RUN], lambda pid: None))
     inside = msgspec.structs.replace(seen, foreign_pids=True)
@@ -139,17 +139,17 @@ def test_that_pids_of_other_hosts_and_of_containers_are_no_run_of_this_machine()
     assert all(line.run is RUN for line in process_rows("", seen, [RUN], lambda pid: None))
 
 
-def test_that_processes_that_name_each_other_as_ancestors_are_all_shown(hosts: Hosts, view: ProcessesView) -> None:
+def test_processes_with_cyclic_ancestors_are_shown(hosts: Hosts, view: ProcessesView) -> None:
     see(hosts, one_gpu(process(5, ancestors=(6, 1)), process(6, ancestors=(5, 1)), process(7, ancestors=(7, 1))))
     assert sorted(cells(view, "PID")) == ["5", "6", "7"]
 
 
-def test_that_processes_of_a_lost_gpu_are_left_out(hosts: Hosts, view: ProcessesView) -> None:
+def test_processes_of_lost_gpu_are_left_out(hosts: Hosts, view: ProcessesView) -> None:
     see(hosts, snapshot(numbered(0, processes=(process(1),), lost=True), numbered(1, processes=(process(2),))))
     assert cells(view, "PID") == ["2"]
 
 
-def test_that_a_mig_instance_names_itself(hosts: Hosts, view: ProcessesView) -> None:
+def test_process_names_mig_instance(hosts: Hosts, view: ProcessesView) -> None:
     instance = Mig(parent_uuid=UUIDS[0], gpu_instance=3, profile="1g.18gb")
     see(hosts, snapshot(numbered(0), numbered(1, nvml_index=0, mig=instance, processes=(process(2),))))
     assert cells(view, "GPU") == ["GPU 0 MIG 3"]
@@ -158,9 +158,7 @@ def test_that_a_mig_instance_names_itself(hosts: Hosts, view: ProcessesView) -> 
 # Who else is there
 
 
-def test_that_somebody_else_on_the_gpu_of_a_run_is_told_at_a_glance(
-    hosts: Hosts, view: ProcessesView, marks: RunIntervals
-) -> None:
+def test_view_reports_other_user_on_run_gpu(hosts: Hosts, view: ProcessesView, marks: RunIntervals) -> None:
     marks.intervals = (RUN,)
     mine = process(701, ancestors=(700, 1), memory_used_bytes=3 * GIB)
     other = process(44, user="alice", name="jupyter", memory_used_bytes=2 * GIB)
@@ -177,7 +175,7 @@ def test_that_somebody_else_on_the_gpu_of_a_run_is_told_at_a_glance(
     assert "also used" not in said(view)
 
 
-def test_that_all_who_share_a_run_are_named_once() -> None:
+def test_sharing_names_each_user_once() -> None:
     strangers = [process(40 + n, user=user) for n, user in enumerate(("alice", "bob", "alice", "carol"))]
     seen = snapshot(
         numbered(0, uuid=UUIDS[0], processes=(strangers[0], strangers[2])),
@@ -190,7 +188,7 @@ def test_that_all_who_share_a_run_are_named_once() -> None:
 # Sorting, filtering, staying
 
 
-def test_that_columns_sort_by_what_they_mean_and_unknown_comes_last(hosts: Hosts, view: ProcessesView) -> None:
+def test_columns_sort_by_value_unknown_last(hosts: Hosts, view: ProcessesView) -> None:
     held = {1: 9 * GIB, 2: 80 * GIB, 3: None, 4: 10 * GIB}
     see(hosts, one_gpu(*(process(pid, memory_used_bytes=memory) for pid, memory in held.items())))
     assert cells(view, "PID") == ["2", "4", "1", "3"]
@@ -198,9 +196,7 @@ def test_that_columns_sort_by_what_they_mean_and_unknown_comes_last(hosts: Hosts
     assert cells(view, "GPU memory") == ["9.0 GiB", "80.0 GiB", "–", "10.0 GiB"]
 
 
-def test_that_the_filter_looks_at_all_that_a_line_says_and_at_what_it_stands_under(
-    hosts: Hosts, view: ProcessesView, marks: RunIntervals
-) -> None:
+def test_filter_matches_row_and_parents(hosts: Hosts, view: ProcessesView, marks: RunIntervals) -> None:
     marks.intervals = (RUN,)
     desktop = process(88, user="Alice", kind="graphics", command="serve llama")
     see(hosts, one_gpu(process(701, ancestors=(700, 1)), desktop, process(99)))
@@ -216,7 +212,7 @@ def test_that_the_filter_looks_at_all_that_a_line_says_and_at_what_it_stands_und
     assert sorted(rows(view)) == sorted(every)
 
 
-def test_that_only_mine_and_one_gpu_narrow_the_list(hosts: Hosts, view: ProcessesView) -> None:
+def test_filter_by_owner_and_gpu(hosts: Hosts, view: ProcessesView) -> None:
     first = numbered(0, processes=(process(1), process(2, user="alice")))
     see(hosts, snapshot(first, numbered(1, processes=(process(3), process(4, user="alice")))))
     view.only_mine.setChecked(True)
@@ -230,9 +226,7 @@ def test_that_only_mine_and_one_gpu_narrow_the_list(hosts: Hosts, view: Processe
     assert sorted(cells(view, "PID")) == ["1", "2"]
 
 
-def test_that_the_tree_can_be_a_table_that_names_the_run_in_each_line(
-    hosts: Hosts, view: ProcessesView, marks: RunIntervals
-) -> None:
+def test_table_mode_names_run(hosts: Hosts, view: ProcessesView, marks: RunIntervals) -> None:
     marks.intervals = (RUN,)
     see(hosts, one_gpu(process(701, ancestors=(700, 1)), process(5, memory_used_bytes=1)))
     view.as_tree.setChecked(False)
@@ -241,7 +235,7 @@ def test_that_the_tree_can_be_a_table_that_names_the_run_in_each_line(
     assert rows(view) == [(0, "Run flowers (1)"), (1, "python3"), (0, "python3")]
 
 
-def test_that_selection_and_scroll_stay_while_figures_change(hosts: Hosts, view: ProcessesView) -> None:
+def test_selection_and_scroll_survive_refresh(hosts: Hosts, view: ProcessesView) -> None:
     see(hosts, one_gpu(*(process(pid, memory_used_bytes=(90 - pid) * GIB) for pid in range(2, 62))))
     row = cells(view, "PID").index("40")
     choose(view, row)
@@ -259,7 +253,7 @@ def test_that_selection_and_scroll_stay_while_figures_change(hosts: Hosts, view:
         assert view.tree.verticalScrollBar().value() == scrolled
 
 
-def test_that_a_line_that_comes_to_stand_under_another_stays_chosen(hosts: Hosts, view: ProcessesView) -> None:
+def test_selection_survives_regrouping(hosts: Hosts, view: ProcessesView) -> None:
     first = process(811, ancestors=(2, 1))
     see(hosts, one_gpu(first))
     choose(view, 0)
@@ -271,7 +265,7 @@ def test_that_a_line_that_comes_to_stand_under_another_stays_chosen(hosts: Hosts
     assert all(view.tree.isExpanded(index) for index in every_index(view) if view.rows.hasChildren(index))
 
 
-def test_that_no_other_is_chosen_in_place_of_one_that_has_ended(hosts: Hosts, view: ProcessesView) -> None:
+def test_selection_ends_with_process(hosts: Hosts, view: ProcessesView) -> None:
     see(hosts, one_gpu(process(5), process(6), process(7)))
     choose(view, 1)
     chosen = view.selected()
@@ -281,14 +275,14 @@ def test_that_no_other_is_chosen_in_place_of_one_that_has_ended(hosts: Hosts, vi
     assert not view.end.isEnabled()
 
 
-def test_that_a_pid_used_again_is_another_line(hosts: Hosts, view: ProcessesView) -> None:
+def test_reused_pid_is_another_row(hosts: Hosts, view: ProcessesView) -> None:
     see(hosts, one_gpu(process(5)))
     choose(view, 0)
     see(hosts, one_gpu(process(5, started=NOW - 1)))
     assert view.selected() is None
 
 
-def test_that_the_model_keeps_qts_rules(styled: QApplication, qtmodeltester: ModelTester) -> None:
+def test_model_passes_tester(styled: QApplication, qtmodeltester: ModelTester) -> None:
     def shown(*processes: GpuProcess) -> None:
         model.show_lines(process_rows("", one_gpu(*processes), [RUN], lambda pid: None))
         qtmodeltester.check(model)
@@ -306,7 +300,7 @@ def test_that_the_model_keeps_qts_rules(styled: QApplication, qtmodeltester: Mod
     assert model.rowCount() == 0
 
 
-def test_that_an_index_kept_too_long_leads_to_nothing(styled: QApplication) -> None:
+def test_stale_index_is_empty(styled: QApplication) -> None:
     model = ProcessModel()
     model.show_lines(process_rows("", one_gpu(process(5)), [], lambda pid: None))
     stale = model.index(0, 0)
@@ -318,7 +312,7 @@ def test_that_an_index_kept_too_long_leads_to_nothing(styled: QApplication) -> N
 # What is told and what is not
 
 
-def test_that_columns_of_which_nothing_was_ever_told_are_hidden(hosts: Hosts, view: ProcessesView) -> None:
+def test_unreported_columns_are_hidden(hosts: Hosts, view: ProcessesView) -> None:
     bare = GpuProcess(5)
     see(hosts, one_gpu(bare))
     hidden = {each.title for number, each in enumerate(COLUMNS) if view.tree.isColumnHidden(number)}
@@ -330,7 +324,7 @@ def test_that_columns_of_which_nothing_was_ever_told_are_hidden(hosts: Hosts, vi
     assert {each.title for number, each in enumerate(COLUMNS) if view.tree.isColumnHidden(number)} == hidden
 
 
-def test_that_hosts_are_told_apart_where_there_are_several(hosts: Hosts, view: ProcessesView) -> None:
+def test_host_column_with_several_hosts(hosts: Hosts, view: ProcessesView) -> None:
     hosts.add("ws2")
     see(hosts, one_gpu(process(5)))
     see(hosts, msgspec.structs.replace(one_gpu(process(5)), host="workstation 2"), host="ws2")
@@ -353,19 +347,19 @@ def test_that_hosts_are_told_apart_where_there_are_several(hosts: Hosts, view: P
         (snapshot(gpu(0, processes=None, asleep=True)), "asleep; it is not woken"),
     ],
 )
-def test_that_an_empty_list_says_why(hosts: Hosts, view: ProcessesView, seen: Snapshot, words: str) -> None:
+def test_empty_view_explains(hosts: Hosts, view: ProcessesView, seen: Snapshot, words: str) -> None:
     assert "Looking for devices" in said(view)
     see(hosts, seen)
     assert words in said(view)
 
 
-def test_that_a_driver_that_does_not_tell_is_waited_for_and_then_named(hosts: Hosts, view: ProcessesView) -> None:
+def test_unlisted_processes_are_awaited(hosts: Hosts, view: ProcessesView) -> None:
     for second, words in ((0.0, "Listing"), (ASKING_S - 1, "Listing"), (ASKING_S, "driver does not report")):
         see(hosts, snapshot(gpu(0, processes=None), time=NOW + second))
         assert words in said(view)
 
 
-def test_that_nothing_is_redone_while_the_view_is_out_of_sight(hosts: Hosts, view: ProcessesView) -> None:
+def test_hidden_view_is_not_refreshed(hosts: Hosts, view: ProcessesView) -> None:
     view.hide()
     see(hosts, one_gpu(process(5)))
     assert view.rows.rowCount() == 0
@@ -373,9 +367,7 @@ def test_that_nothing_is_redone_while_the_view_is_out_of_sight(hosts: Hosts, vie
     assert cells(view, "PID") == ["5"]
 
 
-def test_that_lines_are_copied_as_a_table_in_the_order_of_the_screen(
-    hosts: Hosts, view: ProcessesView, qtbot: QtBot
-) -> None:
+def test_copy_selected_rows(hosts: Hosts, view: ProcessesView, qtbot: QtBot) -> None:
     see(hosts, one_gpu(process(5, user="anna"), process(6, user="alice", memory_used_bytes=2 * GIB)))
     view.tree.setFocus()
     choose(view, 1)
@@ -393,7 +385,7 @@ def test_that_lines_are_copied_as_a_table_in_the_order_of_the_screen(
     assert lines[1][-1] == "python3 train.py --number 6"
 
 
-def test_that_the_filter_is_a_key_away(hosts: Hosts, view: ProcessesView, qtbot: QtBot) -> None:
+def test_ctrl_f_focuses_filter(hosts: Hosts, view: ProcessesView, qtbot: QtBot) -> None:
     see(hosts, one_gpu(process(5)))
     qtbot.waitActive(view)
     view.tree.setFocus()
@@ -401,7 +393,7 @@ def test_that_the_filter_is_a_key_away(hosts: Hosts, view: ProcessesView, qtbot:
     assert view.filter.hasFocus()
 
 
-def test_that_the_menu_sorts_as_the_headers_do(hosts: Hosts, view: ProcessesView, qtbot: QtBot) -> None:
+def test_menu_sorts_like_headers(hosts: Hosts, view: ProcessesView, qtbot: QtBot) -> None:
     see(hosts, one_gpu(process(5, user="ben"), process(7, user="anna"), process(6, user="carl")))
 
     qtbot.waitActive(view)
@@ -440,7 +432,7 @@ def follow(hosts: Hosts, nvml_stub: NvmlStub, view: ProcessesView, qtbot: QtBot)
     return run
 
 
-def test_that_without_memory_per_process_the_column_is_left_out(follow: Follow, view: ProcessesView) -> None:
+def test_wddm_has_no_memory_column(follow: Follow, view: ProcessesView) -> None:
     follow("wddm")
     assert view.tree.isColumnHidden(column("GPU memory"))
     assert view.tree.isColumnHidden(column("SM"))
@@ -449,16 +441,14 @@ def test_that_without_memory_per_process_the_column_is_left_out(follow: Follow, 
     }  # fmt: skip
 
 
-def test_that_an_old_driver_tells_who_holds_how_much(
-    follow: Follow, old_nvml_stub: NvmlStub, view: ProcessesView
-) -> None:
+def test_old_driver_reports_memory(follow: Follow, old_nvml_stub: NvmlStub, view: ProcessesView) -> None:
     follow("old_driver")
     assert cells(view, "PID") == [str(FOREIGN[0])]
     assert cells(view, "GPU memory") == ["1.0 GiB"]
     assert cells(view, "Type") == ["Compute"]
 
 
-def test_that_processes_of_mig_instances_are_told_with_their_instance(follow: Follow, view: ProcessesView) -> None:
+def test_mig_processes_name_instance(follow: Follow, view: ProcessesView) -> None:
     follow("mig")
     held = zip(cells(view, "PID"), cells(view, "GPU"), cells(view, "GPU memory"), strict=True)
     assert {(pid, memory) for pid, _, memory in held} == {(str(FOREIGN[0]), "1.0 GiB"), (str(FOREIGN[1]), "2.0 GiB")}
@@ -466,14 +456,14 @@ def test_that_processes_of_mig_instances_are_told_with_their_instance(follow: Fo
     assert view.tree.isColumnHidden(column("SM"))
 
 
-def test_that_garbage_from_the_driver_is_no_figure(follow: Follow, view: ProcessesView) -> None:
+def test_garbage_is_left_out(follow: Follow, view: ProcessesView) -> None:
     follow("garbage")
     assert cells(view, "PID") == [str(FOREIGN[0])]
     assert view.tree.isColumnHidden(column("GPU memory"))
     assert view.tree.isColumnHidden(column("SM"))
 
 
-def test_that_all_is_told_of_a_gpu_that_tells_all(follow: Follow, view: ProcessesView, qtbot: QtBot) -> None:
+def test_datacenter_gpu_reports_sm(follow: Follow, view: ProcessesView, qtbot: QtBot) -> None:
     follow("everything")
     qtbot.waitUntil(lambda: not view.tree.isColumnHidden(column("SM")))
     assert cells(view, "GPU") == ["GPU 0–7", "GPU 0–7"]

@@ -86,9 +86,7 @@ def a_line(**changes: object) -> ProcessRow:
     return line
 
 
-def test_that_a_process_is_ended_only_after_asking(
-    start: Start, hosts: Hosts, view: ProcessesView, qtbot: QtBot
-) -> None:
+def test_end_asks_first(start: Start, hosts: Hosts, view: ProcessesView, qtbot: QtBot) -> None:
     child = start(POLITE)
     show(hosts, view, held_by(child, command="python3 train.py"))
     qtbot.keyClick(view.tree, Qt.Key.Key_Delete)
@@ -108,9 +106,7 @@ def test_that_a_process_is_ended_only_after_asking(
     assert not view.bar.isVisible()
 
 
-def test_that_a_process_that_ignores_it_is_killed_only_if_that_is_wanted_too(
-    start: Start, hosts: Hosts, view: ProcessesView, qtbot: QtBot
-) -> None:
+def test_end_kills_after_second_confirmation(start: Start, hosts: Hosts, view: ProcessesView, qtbot: QtBot) -> None:
     child = start(STUBBORN)
     show(hosts, view, held_by(child))
     view.end.click()
@@ -125,9 +121,7 @@ def test_that_a_process_that_ignores_it_is_killed_only_if_that_is_wanted_too(
     assert child.wait(120) == -9
 
 
-def test_that_a_stubborn_process_can_be_left_alone(
-    start: Start, hosts: Hosts, view: ProcessesView, qtbot: QtBot
-) -> None:
+def test_end_leaves_stubborn_process(start: Start, hosts: Hosts, view: ProcessesView, qtbot: QtBot) -> None:
     child = start(STUBBORN)
     show(hosts, view, held_by(child))
     view.bar.patience_s = 0.3
@@ -140,9 +134,7 @@ def test_that_a_stubborn_process_can_be_left_alone(
     assert view.bar.yes.text() == "End process"
 
 
-def test_that_one_that_ends_by_itself_while_asked_about_is_told(
-    start: Start, hosts: Hosts, view: ProcessesView, qtbot: QtBot
-) -> None:
+def test_end_reports_process_that_has_ended(start: Start, hosts: Hosts, view: ProcessesView, qtbot: QtBot) -> None:
     child = start(POLITE)
     show(hosts, view, held_by(child))
     view.end.click()
@@ -152,7 +144,7 @@ def test_that_one_that_ends_by_itself_while_asked_about_is_told(
     assert view.bar.text() == f"Process {child.pid} has already ended."
 
 
-def test_that_another_process_with_the_same_pid_is_never_hit(start: Start, hosts: Hosts, view: ProcessesView) -> None:
+def test_end_never_hits_reused_pid(start: Start, hosts: Hosts, view: ProcessesView) -> None:
     child = start(POLITE)
     show(hosts, view, held_by(child, started=psutil.Process(child.pid).create_time() - 100))
     view.end.click()
@@ -164,7 +156,7 @@ def test_that_another_process_with_the_same_pid_is_never_hit(start: Start, hosts
     assert child.poll() is None
 
 
-def test_that_what_the_system_forbids_is_told(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_end_reports_refusal(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     child = start(POLITE)
 
     def refuse(process: psutil.Process) -> None:
@@ -187,16 +179,14 @@ def test_that_what_the_system_forbids_is_told(start: Start, monkeypatch: pytest.
         (a_line(user=None), False, "an unknown user"),
     ],
 )
-def test_that_it_is_said_why_a_process_cannot_be_ended(
-    monkeypatch: pytest.MonkeyPatch, line: ProcessRow | None, foreign: bool, words: str
-) -> None:
+def test_disabled_reason(monkeypatch: pytest.MonkeyPatch, line: ProcessRow | None, foreign: bool, words: str) -> None:
     monkeypatch.setattr(termination, "privileged", lambda: False)
     why = disabled_reason(line, foreign)
     assert words in why
     assert bool(why) == bool(words)
 
 
-def test_that_an_administrator_may_end_everybodys_but_not_this_window(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_disabled_reason_for_administrator(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(termination, "privileged", lambda: True)
     assert disabled_reason(a_line(user="alice"), False) == ""
     (own,) = process_rows("", snapshot(gpu(0, processes=(process(os.getpid()),))), [], lambda pid: None)
@@ -204,7 +194,7 @@ def test_that_an_administrator_may_end_everybodys_but_not_this_window(monkeypatc
     assert "container" in disabled_reason(a_line(), True)
 
 
-def test_that_processes_of_other_hosts_are_out_of_reach(hosts: Hosts, view: ProcessesView) -> None:
+def test_disabled_reason_on_other_host(hosts: Hosts, view: ProcessesView) -> None:
     hosts.add("ws2")
     see(hosts, snapshot(gpu(0, processes=(process(5),))), host="ws2")
     view.tree.setCurrentIndex(view.rows.index(0, 0))
@@ -213,7 +203,7 @@ def test_that_processes_of_other_hosts_are_out_of_reach(hosts: Hosts, view: Proc
     assert "only processes on this machine" in view.end.accessibleDescription()
 
 
-def test_that_a_run_is_stopped_rather_than_its_processes_ended(hosts: Hosts, view: ProcessesView, qtbot: QtBot) -> None:
+def test_end_of_run_process_stops_run(hosts: Hosts, view: ProcessesView, qtbot: QtBot) -> None:
     run = RunInterval("20990101-000000-resnet18-ab12", "flowers", (UUIDS[0],), "running", NOW - 60, supervisor=700)
     view._intervals.intervals = (run,)
     show(hosts, view, process(701, ancestors=(700, 1)))
@@ -228,7 +218,7 @@ def test_that_a_run_is_stopped_rather_than_its_processes_ended(hosts: Hosts, vie
         assert not view.bar.isVisible()
 
 
-def test_that_what_killing_does_not_end_is_explained(
+def test_end_explains_unkillable_process(
     start: Start, styled: QApplication, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     child = start(STUBBORN)
@@ -245,7 +235,7 @@ def test_that_what_killing_does_not_end_is_explained(
     bar.no.click()
 
 
-def test_that_a_process_that_the_real_sampler_found_can_be_ended(
+def test_end_process_found_by_sampler(
     start: Start, hosts: Hosts, view: ProcessesView, nvml_stub: NvmlStub, qtbot: QtBot
 ) -> None:
     child = start(POLITE)

@@ -89,9 +89,7 @@ def cell(view: TopologyView, row: int, column: int, role: int = Qt.ItemDataRole.
         (2, Topology((GpuPair(one=0, other=1),), ()), ["How the GPUs are connected is unknown."]),
     ],
 )  # fmt: skip
-def test_that_one_sentence_says_what_the_ways_mean_for_strategies(
-    count: int, topology: Topology, expected: list[str]
-) -> None:
+def test_advice_by_topology(count: int, topology: Topology, expected: list[str]) -> None:
     sentence = told(count, topology)
     for part in expected:
         assert part in sentence
@@ -105,13 +103,13 @@ def test_that_one_sentence_says_what_the_ways_mean_for_strategies(
         (None, ""),
     ],
 )
-def test_that_peer_access_is_told_where_it_is_known(peers: bool | None, expected: str) -> None:
+def test_advice_peer_access(peers: bool | None, expected: str) -> None:
     sentence = told(4, joined(4, path="PIX", peers=peers))
     assert expected in sentence
     assert ("memory directly" in sentence) == bool(expected)
 
 
-def test_that_pairs_without_peer_access_are_counted() -> None:
+def test_advice_counts_pairs_without_peer_access() -> None:
     near = joined(4, path="PIX", peers=True)
     mixed = Topology((msgspec.structs.replace(near.pairs[0], peer_access=False), *near.pairs[1:]), ())
     assert "1 of 6 pairs can't read each other's memory directly" in told(4, mixed)
@@ -127,14 +125,14 @@ def test_that_pairs_without_peer_access_are_counted() -> None:
         ([], ""),
     ],
 )
-def test_that_gpus_in_a_row_are_written_short(titles: list[str], expected: str) -> None:
+def test_advice_shortens_gpu_ranges(titles: list[str], expected: str) -> None:
     assert gpu_names(titles) == expected
 
 
 # The matrix
 
 
-def test_that_each_pair_has_its_code_and_its_words_on_hover(hosts: Hosts, view: TopologyView) -> None:
+def test_matrix_cells_and_tool_tips(hosts: Hosts, view: TopologyView) -> None:
     topology = joined(4, nvlinks={(0, 1): 18}, path={(2, 3): "PIX"}, peers=True)
     see(hosts, machine(4, topology))
     assert cell(view, 0, 1) == cell(view, 1, 0) == "NV18\n18 NVLinks"
@@ -148,7 +146,7 @@ def test_that_each_pair_has_its_code_and_its_words_on_hover(hosts: Hosts, view: 
         assert "the link between them" in cell(view, 0, 2, role)
 
 
-def test_that_the_matrix_stands_in_the_order_of_the_cards(hosts: Hosts, view: TopologyView) -> None:
+def test_matrix_follows_card_order(hosts: Hosts, view: TopologyView) -> None:
     gpus = [numbered(n, cuda_index=2 - n) for n in range(3)]
     seen = msgspec.structs.replace(snapshot(*gpus), topology=joined(3, nvlinks={(0, 1): 4}))
     see(hosts, seen)
@@ -159,14 +157,14 @@ def test_that_the_matrix_stands_in_the_order_of_the_cards(hosts: Hosts, view: To
     assert [cell(view, row, 4) for row in range(3)] == ["16-23", "8-15", "0-7"], "the cores are those of the GPU"
 
 
-def test_that_missing_peer_access_is_marked_and_explained(hosts: Hosts, view: TopologyView, qtbot: QtBot) -> None:
+def test_matrix_marks_missing_peer_access(hosts: Hosts, view: TopologyView, qtbot: QtBot) -> None:
     see(hosts, machine(2, joined(2, path="PHB", peers=False)))
     assert cell(view, 0, 1).startswith("PHB ✕")
     assert "Neither can read the other's memory directly" in cell(view, 0, 1, Qt.ItemDataRole.ToolTipRole)
     qtbot.waitUntil(lambda: "neither can read" in said(view))
 
 
-def test_that_numa_nodes_and_cores_are_told_where_they_are_known(hosts: Hosts, view: TopologyView) -> None:
+def test_matrix_shows_known_affinities(hosts: Hosts, view: TopologyView) -> None:
     see(hosts, machine(5, joined(5)))
     extra = [view.model.headerData(n, Qt.Orientation.Horizontal) for n in range(5, view.model.columnCount())]
     assert extra == ["NUMA", "Cores"]
@@ -177,13 +175,13 @@ def test_that_numa_nodes_and_cores_are_told_where_they_are_known(hosts: Hosts, v
     assert view.model.columnCount() == 5
 
 
-def test_that_a_gpu_that_was_not_asked_has_cells_without_a_claim(hosts: Hosts, view: TopologyView) -> None:
+def test_matrix_unknown_pair(hosts: Hosts, view: TopologyView) -> None:
     see(hosts, machine(3, joined(2, nvlinks=4)))
     assert cell(view, 0, 2) == "–"
     assert "unknown" in cell(view, 0, 2, Qt.ItemDataRole.ToolTipRole)
 
 
-def test_that_only_codes_that_occur_are_explained(hosts: Hosts, view: TopologyView, qtbot: QtBot) -> None:
+def test_legend_explains_present_codes(hosts: Hosts, view: TopologyView, qtbot: QtBot) -> None:
     see(hosts, machine(3, joined(3, nvlinks={(0, 1): 18}, path="NODE")))
     qtbot.waitUntil(lambda: "number of NVLinks" in said(view))
     assert "several PCIe bridges of one processor" in said(view)
@@ -193,13 +191,13 @@ def test_that_only_codes_that_occur_are_explained(hosts: Hosts, view: TopologyVi
     assert "number of NVLinks" not in said(view)
 
 
-def test_that_instances_are_left_out(hosts: Hosts, view: TopologyView) -> None:
+def test_matrix_leaves_out_mig_instances(hosts: Hosts, view: TopologyView) -> None:
     instance = numbered(1, nvml_index=0, mig=Mig(parent_uuid=UUIDS[0], gpu_instance=1))
     see(hosts, msgspec.structs.replace(snapshot(numbered(0), instance), topology=joined(1)))
     assert "single GPU" in said(view)
 
 
-def test_that_a_lost_gpu_is_left_out_and_the_others_are_judged_by_themselves(hosts: Hosts, view: TopologyView) -> None:
+def test_matrix_leaves_out_lost_gpu(hosts: Hosts, view: TopologyView) -> None:
     gpus = [numbered(n, lost=n == 1) for n in range(3)]
     pairs = (GpuPair(one=0, other=2, nvlinks=18),)
     see(hosts, msgspec.structs.replace(snapshot(*gpus), topology=Topology(pairs, ())))
@@ -213,14 +211,14 @@ def test_that_a_lost_gpu_is_left_out_and_the_others_are_judged_by_themselves(hos
     assert "GPU 1 is lost" in said(view)
 
 
-def test_that_sixteen_gpus_have_cells_with_the_code_alone(hosts: Hosts, view: TopologyView) -> None:
+def test_matrix_sixteen_gpus_shows_codes(hosts: Hosts, view: TopologyView) -> None:
     see(hosts, machine(16, joined(16, nvlinks=18)))
     assert cell(view, 0, 15) == "NV18"
     view.resize(2400, 900)
     assert cell(view, 0, 15) == "NV18\n18 NVLinks"
 
 
-def test_that_the_model_keeps_qts_rules(styled: QApplication, qtmodeltester: ModelTester) -> None:
+def test_matrix_passes_model_tester(styled: QApplication, qtmodeltester: ModelTester) -> None:
     model = Matrix()
     qtmodeltester.check(model)
     for count in (2, 8):
@@ -231,7 +229,7 @@ def test_that_the_model_keeps_qts_rules(styled: QApplication, qtmodeltester: Mod
         qtmodeltester.check(model)
 
 
-def test_that_texts_can_be_read_on_every_fill(styled: QApplication, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_matrix_fills_have_contrast(styled: QApplication, monkeypatch: pytest.MonkeyPatch) -> None:
     for dark, scheme in ((False, theme.LIGHT), (True, theme.DARK)):
         monkeypatch.setattr(theme, "is_dark", lambda dark=dark: dark)
         grounds = [fill(kind) for kind in ("nvlink", "switch", "bridge", "nodes", "unknown")]
@@ -253,14 +251,14 @@ def test_that_texts_can_be_read_on_every_fill(styled: QApplication, monkeypatch:
         (machine(2, None), "does not report how the 2 GPUs are connected"),
     ],
 )  # fmt: skip
-def test_that_without_a_matrix_it_is_said_why(hosts: Hosts, view: TopologyView, seen: Snapshot, expected: str) -> None:
+def test_view_explains_missing_matrix(hosts: Hosts, view: TopologyView, seen: Snapshot, expected: str) -> None:
     assert "Looking for devices" in said(view)
     see(hosts, seen)
     assert expected in said(view)
     assert not view.table.isVisible()
 
 
-def test_that_another_host_can_be_chosen(hosts: Hosts, view: TopologyView) -> None:
+def test_view_offers_other_host(hosts: Hosts, view: TopologyView) -> None:
     hosts.add("ws2")
     see(hosts, machine(2, joined(2, nvlinks=4)))
     assert not view.host.isVisible()
@@ -273,7 +271,7 @@ def test_that_another_host_can_be_chosen(hosts: Hosts, view: TopologyView) -> No
     assert not view.host.isVisible()
 
 
-def test_that_nothing_is_redone_while_nothing_changes(hosts: Hosts, view: TopologyView, qtbot: QtBot) -> None:
+def test_view_refreshes_on_change_only(hosts: Hosts, view: TopologyView, qtbot: QtBot) -> None:
     see(hosts, machine(2, joined(2)))
     with qtbot.assertNotEmitted(view.model.modelReset):
         see(hosts, machine(2, joined(2)))
@@ -281,9 +279,7 @@ def test_that_nothing_is_redone_while_nothing_changes(hosts: Hosts, view: Topolo
         see(hosts, machine(2, joined(2, nvlinks=2)))
 
 
-def test_that_the_topology_comes_from_the_real_sampler(
-    hosts: Hosts, view: TopologyView, nvml_stub: NvmlStub, qtbot: QtBot
-) -> None:
+def test_topology_from_real_sampler(hosts: Hosts, view: TopologyView, nvml_stub: NvmlStub, qtbot: QtBot) -> None:
     MACHINES["eight"].write(nvml_stub)
     hosts.start()
     qtbot.waitUntil(lambda: view.model.rowCount() == 8)

@@ -28,11 +28,11 @@ from tests.gui.monitor.watching import START, full_gpu, plain_gpu
         (plain_gpu(retired=Retired(rows_corrected=4, rows_pending=False)), ""),
     ],
 )
-def test_that_a_state_is_told_in_plain_words(gpu: Gpu, told: str) -> None:
+def test_states_text(gpu: Gpu, told: str) -> None:
     assert joined(states(gpu, START)) == told
 
 
-def test_that_a_recent_xid_is_part_of_the_state_and_an_old_one_is_not() -> None:
+def test_states_include_recent_xid() -> None:
     gpu = full_gpu(throttled=(), xids=(Xid(START - 10, 31), Xid(START - 5, 79)))
     (state,) = states(gpu, START)
     assert state.alarming
@@ -40,10 +40,10 @@ def test_that_a_recent_xid_is_part_of_the_state_and_an_old_one_is_not() -> None:
     assert states(gpu, START + 3601) == ()
 
 
-def test_that_a_programs_own_mistake_does_not_alarm() -> None:
+def test_states_program_xid_is_not_alarming() -> None:
     (state,) = states(full_gpu(throttled=(), xids=(Xid(START, 31),)), START)
     assert not state.alarming
 
 
-def test_that_a_lost_gpu_says_only_that() -> None:
+def test_states_of_lost_gpu() -> None:
     assert states(full_gpu(lost=True), START) == (State("lost", True),)

@@ -23,7 +23,7 @@ def telling_all(uuid: str, number: int = 0, nvlinks: tuple[NvLink, ...] = ()) ->
     )  # fmt: skip
 
 
-def test_that_everything_a_gpu_tells_is_kept() -> None:
+def test_history_keeps_all_gpu_quantities() -> None:
     history = DeviceHistory()
     told = telling_all(UUIDS[0])
     history.add(snapshot(told))
@@ -35,7 +35,7 @@ def test_that_everything_a_gpu_tells_is_kept() -> None:
     assert history.gpu(CPU) is None
 
 
-def test_that_the_processors_load_counts_as_its_utilization() -> None:
+def test_history_cpu_load_is_utilization() -> None:
     history = DeviceHistory()
     history.add(snapshot(load=37.0))
     assert history.values(CPU, "utilization_percent").tolist() == [37]
@@ -44,14 +44,14 @@ def test_that_the_processors_load_counts_as_its_utilization() -> None:
     assert history.cpu(CPU) is not None
 
 
-def test_that_what_a_device_cannot_tell_is_a_gap_and_not_zero() -> None:
+def test_history_unreported_quantity_is_nan() -> None:
     history = DeviceHistory()
     history.add(snapshot(gpu(power_w=None)))
     assert np.isnan(history.values(UUIDS[0], "power_w")).all()
     assert np.isnan(history.values(CPU, "power_w")).all()
 
 
-def test_that_a_lost_or_absent_gpu_leaves_a_gap_and_keeps_its_past() -> None:
+def test_history_lost_gpu_leaves_gap() -> None:
     history = DeviceHistory()
     history.add(snapshot(gpu(0), gpu(1), time=1.0))
     history.add(snapshot(gpu(0, lost=True), time=2.0))
@@ -62,14 +62,14 @@ def test_that_a_lost_or_absent_gpu_leaves_a_gap_and_keeps_its_past() -> None:
         assert history.x(uuid).tolist() == [0.0, 1.0, 2.0]
 
 
-def test_that_devices_stand_in_the_order_of_cuda_with_the_cpu_last() -> None:
+def test_history_orders_devices_by_cuda() -> None:
     history = DeviceHistory()
     history.add(snapshot(gpu(0), gpu(1)))
     assert history.devices == (UUIDS[1], UUIDS[0], CPU)
     assert [history.titles[device] for device in history.devices] == ["GPU 0", "GPU 1", "CPU"]
 
 
-def test_that_devices_that_come_and_go_are_forgotten_once_nothing_is_left_of_them() -> None:
+def test_history_forgets_devices_without_readings() -> None:
     history = DeviceHistory(budget_bytes=1)
     for hour in range(300):
         history.add(snapshot(gpu(0), gpu(1, uuid=f"MIG-{hour}"), time=1000.0 + 3600 * hour))
@@ -79,7 +79,7 @@ def test_that_devices_that_come_and_go_are_forgotten_once_nothing_is_left_of_the
     assert history.gpu("MIG-0") is None
 
 
-def test_that_another_hosts_devices_are_kept_apart_and_come_after_this_machines() -> None:
+def test_history_separates_hosts() -> None:
     history = DeviceHistory()
     history.add(snapshot(gpu(0, utilization_percent=5.0), time=100.0), host="ws2")
     history.add(snapshot(gpu(0), time=90.0))
@@ -92,7 +92,7 @@ def test_that_another_hosts_devices_are_kept_apart_and_come_after_this_machines(
     assert (history.host(key), history.host(CPU)) == ("ws2", "")
 
 
-def test_that_a_host_no_longer_watched_is_forgotten() -> None:
+def test_history_forgets_removed_host() -> None:
     history = DeviceHistory()
     history.add(snapshot(gpu(0)), host="ws2")
     history.add(snapshot(gpu(1)))
@@ -104,7 +104,7 @@ def test_that_a_host_no_longer_watched_is_forgotten() -> None:
     assert len(history.times(device_key("ws2", UUIDS[0]))) == 1
 
 
-def test_that_eight_gpus_that_tell_everything_need_no_thinning_at_one_a_second() -> None:
+def test_history_eight_gpus_need_no_thinning() -> None:
     history = DeviceHistory()
     links = (NvLink(link=0, received_bytes_per_s=1.0, sent_bytes_per_s=1.0),)
     history.add(snapshot(*(telling_all(uuid, n, nvlinks=links) for n, uuid in enumerate(UUIDS))))
@@ -115,7 +115,7 @@ def test_that_eight_gpus_that_tell_everything_need_no_thinning_at_one_a_second()
 
 
 @pytest.mark.long
-def test_that_more_devices_than_the_budget_holds_lose_detail_of_the_past_but_no_peak() -> None:
+def test_history_thins_past_beyond_budget() -> None:
     history = DeviceHistory(budget_bytes=MIB)
     uuids = [f"GPU-{number}" for number in range(16)]
     hot = {700, 5000, 9000}

@@ -36,9 +36,7 @@ def open_hosts(qtbot: QtBot) -> Iterator[Open]:
         hosts.stop()
 
 
-def test_that_a_host_added_by_name_is_watched_beside_this_machine(
-    open_hosts: Open, ssh: FakeSsh, nvml_stub: NvmlStub, qtbot: QtBot
-) -> None:
+def test_hosts_add_watches_host(open_hosts: Open, ssh: FakeSsh, nvml_stub: NvmlStub, qtbot: QtBot) -> None:
     nvml_stub.write([gpu_profile(0, utilization=33)])
     hosts = open_hosts()
     heard: list[tuple[str, Snapshot]] = []
@@ -58,7 +56,7 @@ def test_that_a_host_added_by_name_is_watched_beside_this_machine(
     ]
 
 
-def test_that_a_broken_connection_is_told_in_plain_words_and_comes_back(
+def test_hosts_report_and_recover_broken_connection(
     open_hosts: Open, ssh: FakeSsh, nvml_stub: NvmlStub, qtbot: QtBot
 ) -> None:
     nvml_stub.write([gpu_profile(0)])
@@ -88,7 +86,7 @@ def test_that_a_broken_connection_is_told_in_plain_words_and_comes_back(
         (("bash: line 1: footplate: command not found", 127), "Install it there"),
     ],
 )
-def test_that_a_host_that_cannot_be_watched_says_why(
+def test_hosts_report_unwatchable_host(
     open_hosts: Open, ssh: FakeSsh, qtbot: QtBot, end: tuple[str, int], words: str
 ) -> None:
     ssh.fails("ws2", *end)
@@ -99,7 +97,7 @@ def test_that_a_host_that_cannot_be_watched_says_why(
     assert "ws2" not in hosts.latest
 
 
-def test_that_a_machine_without_ssh_says_so(
+def test_hosts_report_missing_ssh(
     open_hosts: Open, qtbot: QtBot, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
@@ -109,7 +107,7 @@ def test_that_a_machine_without_ssh_says_so(
     qtbot.waitUntil(lambda: "“ssh” was not found" in hosts.errors.get("ws2", ""))
 
 
-def test_that_hosts_are_remembered_until_they_are_removed(open_hosts: Open, ssh: FakeSsh, qtbot: QtBot) -> None:
+def test_hosts_are_saved_until_removed(open_hosts: Open, ssh: FakeSsh, qtbot: QtBot) -> None:
     first = open_hosts()
     for name in ("ws2", "anna@ws3", "2001:db8::7"):
         first.add(name)
@@ -121,9 +119,7 @@ def test_that_hosts_are_remembered_until_they_are_removed(open_hosts: Open, ssh:
     assert open_hosts().names == ("ws2", "2001:db8::7")
 
 
-def test_that_a_host_removed_is_watched_no_longer(
-    open_hosts: Open, ssh: FakeSsh, nvml_stub: NvmlStub, qtbot: QtBot
-) -> None:
+def test_hosts_remove_ends_sampler(open_hosts: Open, ssh: FakeSsh, nvml_stub: NvmlStub, qtbot: QtBot) -> None:
     nvml_stub.write([gpu_profile(0)])
     hosts = open_hosts()
     hosts.start()
@@ -137,7 +133,7 @@ def test_that_a_host_removed_is_watched_no_longer(
     qtbot.waitUntil(lambda: "" in hosts.latest)
 
 
-def test_that_a_name_is_checked_before_it_is_watched(open_hosts: Open) -> None:
+def test_hosts_add_validates_name(open_hosts: Open) -> None:
     hosts = open_hosts()
     hosts.add("ws2")
     assert hosts.problem("ws2") == "ws2 is already being watched."
@@ -149,9 +145,7 @@ def test_that_a_name_is_checked_before_it_is_watched(open_hosts: Open) -> None:
     assert hosts.names == ("ws2",)
 
 
-def test_that_what_is_on_screen_is_told_to_this_machines_sampler(
-    open_hosts: Open, nvml_stub: NvmlStub, qtbot: QtBot
-) -> None:
+def test_hosts_show_asks_local_sampler(open_hosts: Open, nvml_stub: NvmlStub, qtbot: QtBot) -> None:
     nvml_stub.write([gpu_profile(0, process=[f"{os.getpid()}:{1 << 30}"])])
     hosts = open_hosts()
     hosts.start()

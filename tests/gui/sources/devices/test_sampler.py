@@ -15,7 +15,7 @@ from engine.system import paths
 from gui.sources.devices.sampler import SamplerProcess
 
 
-def test_that_the_real_sampler_says_what_the_cpu_does(qtbot: QtBot) -> None:
+def test_sampler_reports_cpu(qtbot: QtBot) -> None:
     sampler = SamplerProcess(interval_s=0.2)
     try:
         for _ in range(2):
@@ -32,7 +32,7 @@ def test_that_the_real_sampler_says_what_the_cpu_does(qtbot: QtBot) -> None:
 
 
 @pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="needs SIGKILL")
-def test_that_a_killed_sampler_is_started_again_and_the_trouble_is_told(qtbot: QtBot) -> None:
+def test_sampler_restarts_after_kill(qtbot: QtBot) -> None:
     sampler = SamplerProcess(interval_s=0.2)
     told: list[str] = []
     sampler.error_changed.connect(told.append)
@@ -52,7 +52,7 @@ def test_that_a_killed_sampler_is_started_again_and_the_trouble_is_told(qtbot: Q
     assert told[-1] == ""
 
 
-def test_that_a_sampler_that_always_ends_is_started_ever_more_slowly(qtbot: QtBot) -> None:
+def test_sampler_restarts_at_growing_intervals(qtbot: QtBot) -> None:
     sampler = SamplerProcess(arguments=["-c", "raise SystemExit('a fault of mine')"])
     told: list[str] = []
     sampler.error_changed.connect(told.append)
@@ -65,7 +65,7 @@ def test_that_a_sampler_that_always_ends_is_started_ever_more_slowly(qtbot: QtBo
     assert ["0.5 s" in told[0], "1 s" in told[1], "2 s" in told[2]] == [True, True, True]
 
 
-def test_that_a_silent_sampler_is_ended_and_started_again(qtbot: QtBot, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sampler_restarts_after_silence(qtbot: QtBot, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gui.sources.devices.sampler.SILENCE_S", 0.3)
     sampler = SamplerProcess(interval_s=0.05, arguments=["-c", "import time; time.sleep(600)"])
     try:
@@ -79,7 +79,7 @@ def test_that_a_silent_sampler_is_ended_and_started_again(qtbot: QtBot, monkeypa
         sampler.stop()
 
 
-def test_that_what_is_not_a_snapshot_is_told_and_does_no_harm(qtbot: QtBot, tmp_path: Path) -> None:
+def test_sampler_reports_invalid_output(qtbot: QtBot, tmp_path: Path) -> None:
     sampler = SamplerProcess(arguments=["-c", "print('hello', flush=True); import time; time.sleep(600)"])
     try:
         with qtbot.waitSignal(sampler.error_changed) as told:
@@ -102,9 +102,7 @@ for line in sys.stdin:
 """A sampler that says, as the processor's name, what it was told."""
 
 
-def test_that_the_sampler_is_told_what_is_on_screen_and_again_after_a_restart(
-    qtbot: QtBot, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_sampler_sends_request_again_after_restart(qtbot: QtBot, monkeypatch: pytest.MonkeyPatch) -> None:
     sampler = SamplerProcess()
     monkeypatch.setattr(sampler, "_arguments", ["-c", ECHO])
     heard: list[str] = []
@@ -124,7 +122,7 @@ def test_that_the_sampler_is_told_what_is_on_screen_and_again_after_a_restart(
     assert heard[1:] == ['{"activity":false}', '{"activity":false}']
 
 
-def test_that_a_program_that_is_not_there_is_told(qtbot: QtBot) -> None:
+def test_sampler_reports_missing_program(qtbot: QtBot) -> None:
     sampler = SamplerProcess(program="no-such-program", arguments=[], who="The sampler on ws2")
     try:
         with qtbot.waitSignal(sampler.error_changed) as told:
@@ -134,7 +132,7 @@ def test_that_a_program_that_is_not_there_is_told(qtbot: QtBot) -> None:
     assert "“no-such-program” was not found" in told.args[0]
 
 
-def test_that_the_end_of_another_program_is_explained_by_its_last_words(qtbot: QtBot) -> None:
+def test_sampler_explains_exit(qtbot: QtBot) -> None:
     script = "import sys; sys.stderr.write('first\\n' * 5000 + 'last words'); sys.exit(7)"
     sampler = SamplerProcess(
         arguments=["-c", script], explain=lambda code, said: f"It ended with {code} after {said.splitlines()[-1]}."
@@ -147,7 +145,7 @@ def test_that_the_end_of_another_program_is_explained_by_its_last_words(qtbot: Q
     assert told.args[0].startswith("It ended with 7 after last words.")
 
 
-def test_that_a_line_without_end_does_not_fill_the_memory(qtbot: QtBot, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sampler_limits_line_length(qtbot: QtBot, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gui.sources.devices.sampler.LINE_LIMIT_BYTES", 1000)
     sampler = SamplerProcess(arguments=["-c", "print('x' * 5000, end='', flush=True); import time; time.sleep(600)"])
     try:
@@ -158,7 +156,7 @@ def test_that_a_line_without_end_does_not_fill_the_memory(qtbot: QtBot, monkeypa
         sampler.stop()
 
 
-def test_that_stopping_twice_or_before_the_start_is_no_fault(qtbot: QtBot) -> None:
+def test_sampler_stop_is_repeatable(qtbot: QtBot) -> None:
     sampler = SamplerProcess()
     sampler.stop()
     sampler.start()

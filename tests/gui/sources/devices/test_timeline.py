@@ -26,7 +26,7 @@ def column(timeline: Timeline, key: str) -> np.ndarray:
     return found
 
 
-def test_that_a_day_is_kept_at_full_rate_and_no_more() -> None:
+def test_timeline_retains_one_day() -> None:
     timeline = Timeline()
     for second in range(int(1.5 * RETENTION_S)):
         timeline.append(float(second), {"up": float(second)})
@@ -37,7 +37,7 @@ def test_that_a_day_is_kept_at_full_rate_and_no_more() -> None:
 
 
 @given(st.integers(1, 1200), st.integers(64, 400))
-def test_that_room_is_never_exceeded_and_no_peak_is_lost(rows: int, allowed: int) -> None:
+def test_timeline_thinning_keeps_budget_and_peaks(rows: int, allowed: int) -> None:
     timeline = filled(rows, allowed)
     assert timeline.allocated_bytes <= (8 + 4 * 3) * allowed
     places, up, peak = timeline.x, column(timeline, "up"), column(timeline, "peak")
@@ -49,7 +49,7 @@ def test_that_room_is_never_exceeded_and_no_peak_is_lost(rows: int, allowed: int
     assert peak.flags.c_contiguous
 
 
-def test_that_the_newest_stays_at_full_rate_while_the_past_grows_coarse() -> None:
+def test_timeline_keeps_newest_at_full_rate() -> None:
     timeline = filled(5000, 400)
     steps = np.diff(timeline.x)
     assert (steps[-100:] == 1).all()
@@ -60,14 +60,14 @@ def test_that_the_newest_stays_at_full_rate_while_the_past_grows_coarse() -> Non
         assert np.abs(peaks - place).min() <= steps.max()
 
 
-def test_that_what_is_missing_stays_missing_and_is_never_zero() -> None:
+def test_timeline_missing_values_stay_nan() -> None:
     timeline = filled(30, 400)
     assert np.isnan(column(timeline, "gap")).tolist() == [n % 3 == 0 for n in range(30)]
     timeline.append(30.0, {})
     assert np.isnan(column(timeline, "up")[-1])
 
 
-def test_that_a_column_begins_with_its_first_number() -> None:
+def test_timeline_column_starts_at_first_number() -> None:
     timeline = Timeline()
     timeline.append(0.0, {"never": None})
     timeline.append(1.0, {"late": 5.0, "never": None})
@@ -76,7 +76,7 @@ def test_that_a_column_begins_with_its_first_number() -> None:
     assert np.isnan(column(timeline, "late")).tolist() == [True, False]
 
 
-def test_that_a_column_that_told_nothing_for_a_day_takes_no_room() -> None:
+def test_timeline_drops_empty_column() -> None:
     timeline = Timeline()
     timeline.append(0.0, {"gone": 1.0, "there": 1.0})
     for n in range(FIRST_ROOM + 1):
@@ -85,7 +85,7 @@ def test_that_a_column_that_told_nothing_for_a_day_takes_no_room() -> None:
     assert len(column(timeline, "there")) == len(timeline)
 
 
-def test_that_a_view_keeps_its_numbers_when_everything_moves() -> None:
+def test_timeline_view_survives_move() -> None:
     timeline = filled(63, 64)
     places, up = timeline.x, column(timeline, "up")
     before = places.copy(), up.copy()
@@ -95,7 +95,7 @@ def test_that_a_view_keeps_its_numbers_when_everything_moves() -> None:
     assert np.array_equal(up, before[1])
 
 
-def test_that_a_silence_is_a_gap_that_thinning_does_not_close() -> None:
+def test_timeline_gap_survives_thinning() -> None:
     timeline = filled(100, 250)
     for n in range(120):
         timeline.append(5000.0 + n, {"up": 1.0})
@@ -106,7 +106,7 @@ def test_that_a_silence_is_a_gap_that_thinning_does_not_close() -> None:
     assert np.isnan(column(timeline, "up")[silent]).all()
 
 
-def test_that_a_slower_sampler_is_no_gap_after_its_first_pause() -> None:
+def test_timeline_slower_sampler_is_no_gap() -> None:
     timeline = filled(10, 1000)
     for n in range(1, 6):
         timeline.append(10.0 + 60 * n, {"up": 1.0})
@@ -114,7 +114,7 @@ def test_that_a_slower_sampler_is_no_gap_after_its_first_pause() -> None:
     assert np.diff(timeline.x[-4:]).tolist() == [60, 60, 60]
 
 
-def test_that_a_clock_set_back_takes_the_past_with_it() -> None:
+def test_timeline_clock_set_back() -> None:
     timeline = filled(10, 1000)
     timeline.append(-3600.0, {"up": 10.0})
     assert np.diff(timeline.x).tolist() == [1.0] * 10

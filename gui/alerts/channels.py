@@ -1,0 +1,38 @@
+"""Interface of a desktop notification channel, and the channel through the system tray."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from PySide6.QtCore import QObject, Signal
+from PySide6.QtWidgets import QApplication, QSystemTrayIcon
+
+
+class Channel(QObject):
+    """Way to show notifications on the desktop.
+
+    Signals:
+        pressed(): the user pressed a notification sent through this channel.
+    """
+
+    pressed = Signal()
+
+    def send(self, title: str, text: str, answer: Callable[[str], None]) -> None:
+        """Show a notification and, now or later, call `answer` with an error message, "" for success."""
+        raise NotImplementedError
+
+
+class TrayChannel(Channel):
+    """Channel through an icon in the system tray, shown from the first notification on."""
+
+    def __init__(self, parent: QObject | None = None) -> None:
+        super().__init__(parent)
+        self._icon = QSystemTrayIcon(QApplication.windowIcon(), self)
+        self._icon.setToolTip("Footplate")
+        self._icon.messageClicked.connect(self.pressed)
+        self._icon.activated.connect(lambda _reason: self.pressed.emit())
+
+    def send(self, title: str, text: str, answer: Callable[[str], None]) -> None:
+        self._icon.show()
+        self._icon.showMessage(title, text, QSystemTrayIcon.MessageIcon.Warning)
+        answer("")
