@@ -26,8 +26,8 @@ from gui.sources.prefill import Opened, read_paths
 from gui.sources.settings import Settings
 from gui.status_bar import StatusBar
 from gui.widgets.banner import Banner
-from gui.widgets.page_scroll import PageScroll
 from gui.widgets.run_drag import is_of_runs
+from gui.widgets.scroll_panel import PageScroll
 from gui.widgets.tab_order import tab
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from gui.advice import advice_format as words
 from gui.advice.table import AdviceTable
 from gui.format import lately, localised
 from gui.widgets.banner import Banner
-from gui.widgets.fold import FoldButton
+from gui.widgets.buttons import FoldButton
 from gui.widgets.problem_label import ProblemLabel
 
 NO_PREDICTION = "The saved result has no multi-machine prediction. Measure again."

@@ -10,7 +10,7 @@ from gui.alerts.watcher import Alert, Alerts
 from gui.format import clock
 from gui.style import theme
 from gui.widgets.banner import Banner
-from gui.widgets.icon_label import IconLabel
+from gui.widgets.labels import IconLabel
 
 
 class AlertCard(QFrame):

@@ -15,8 +15,7 @@ from gui.alerts.watcher import Alert
 from gui.format import clock
 from gui.style import theme
 from gui.style.icons import icon
-from gui.widgets.column_model import NOTHING, ColumnModel, Index
-from gui.widgets.table_look import apply_table_style
+from gui.widgets.column_model import NOTHING, ColumnModel, Index, apply_table_style
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,6 @@ from PySide6.QtCore import QSize, Signal
 from PySide6.QtWidgets import (
     QCheckBox,
     QGridLayout,
-    QHBoxLayout,
     QLabel,
     QSizePolicy,
     QToolButton,
@@ -23,7 +22,8 @@ from engine.contract.problems import Problem
 from gui.alerts.rules import Kind, Rule, problems, summary
 from gui.style import icons
 from gui.widgets.editors import FloatEditor
-from gui.widgets.elided_label import ElidedLabel
+from gui.widgets.labels import ElidedLabel, muted_label
+from gui.widgets.layouts import hbox
 from gui.widgets.problem_label import ProblemLabel
 from gui.widgets.tab_order import order_tabs
 
@@ -69,12 +69,7 @@ class RuleRow(QWidget):
         policy.setRetainSizeWhenHidden(True)
         self.reset.setSizePolicy(policy)
         self.editors: RuleEditors | None = None
-        head = QHBoxLayout()
-        head.setSpacing(6)
-        head.addWidget(self.fold)
-        head.addWidget(self.on)
-        head.addWidget(self.summary, 1)
-        head.addWidget(self.reset)
+        head = hbox(self.fold, self.on, (self.summary, 1), self.reset, spacing=6)
         self._layout = QVBoxLayout(self)
         self._layout.setContentsMargins(0, 0, 0, 0)
         self._layout.setSpacing(2)
@@ -143,8 +138,7 @@ class RuleEditors(QWidget):
         self._grid.setHorizontalSpacing(8)
         self._grid.setVerticalSpacing(4)
         self._grid.setColumnStretch(2, 1)
-        meaning = QLabel(kind.meaning, wordWrap=True)
-        meaning.setObjectName("muted")
+        meaning = muted_label(kind.meaning, word_wrap=True)
         meaning.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Minimum)
         self._grid.addWidget(meaning, 0, 0, 1, 3)
         self.threshold = self._threshold_editor()

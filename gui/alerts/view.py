@@ -23,8 +23,8 @@ from gui.alerts.watcher import Alerts
 from gui.format import counted
 from gui.style import theme
 from gui.widgets.banner import Banner
-from gui.widgets.elided_label import ElidedLabel
-from gui.widgets.labels import muted_label
+from gui.widgets.labels import ElidedLabel, heading_label, muted_label
+from gui.widgets.layouts import hbox, vbox
 from gui.widgets.scroll_panel import scroll_panel
 
 SIDE_BY_SIDE = 980
@@ -85,18 +85,12 @@ class AlertsView(QWidget):
             self._halves.setStretch(index, int(stretch))
 
     def _lay_out(self) -> None:
-        alerts = QVBoxLayout()
-        alerts.setSpacing(8)
-        alerts.addLayout(_heading("Active", self._count, self.acknowledge_all))
-        alerts.addWidget(AlertCards(self._alerts))
+        alerts = vbox(_heading("Active", self._count, self.acknowledge_all), AlertCards(self._alerts))
         alerts.addSpacing(6)
         alerts.addLayout(_heading("History", self._history_count))
         alerts.addWidget(self.table, 1)
         alerts.addStretch(0)
-        rules = QVBoxLayout()
-        rules.setSpacing(3)
-        rules.addLayout(_heading("Rules", self._tested, self.test))
-        rules.addWidget(self._problem)
+        rules = vbox(_heading("Rules", self._tested, self.test), self._problem, spacing=3)
         for kind in KINDS.values():
             row = self.rows[kind.id] = RuleRow(kind, self._alerts.rules[kind.id])
             row.edited.connect(self._alerts.set_rule)
@@ -151,12 +145,7 @@ class AlertsView(QWidget):
 
 
 def _heading(title: str, label_after: QLabel, *buttons: QPushButton) -> QHBoxLayout:
-    label = QLabel(title)
-    label.setObjectName("heading")
-    row = QHBoxLayout()
-    row.setSpacing(10)
-    row.addWidget(label)
-    row.addWidget(label_after, 1)
+    row = hbox(heading_label(title), (label_after, 1), spacing=10)
     for button in buttons:
         row.addWidget(button)
     return row

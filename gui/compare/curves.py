@@ -18,7 +18,7 @@ from gui.plots.plot import LinePlot
 from gui.sources.columns import Column
 from gui.sources.run_data import Steps, Validations
 from gui.style import theme
-from gui.widgets.rich_label import RichLabel, Span
+from gui.widgets.labels import RichLabel, Span
 
 _AXES: dict[Over, AxisKind] = {"step": "count", "epoch": "epochs", "time": "elapsed"}
 _VALIDATION = "validation/"

@@ -32,7 +32,7 @@ from gui.dataset.reading_choices import FolderQuestion
 from gui.dataset.renderer import Renderer
 from gui.style import theme
 from gui.widgets.banner import Banner
-from gui.widgets.combo_box import ComboBox
+from gui.widgets.editors import ComboBox
 from gui.widgets.empty_state import EmptyState
 from gui.widgets.problem_label import ProblemLabel
 from gui.widgets.scroll_panel import scroll_panel

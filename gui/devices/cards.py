@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from PySide6.QtCore import Signal
-from PySide6.QtWidgets import QCheckBox, QFrame, QGridLayout, QHBoxLayout, QLabel, QSpinBox, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QCheckBox, QFrame, QGridLayout, QLabel, QSpinBox, QWidget
 
 from engine.contract.devices import CPU, Cpu, Gpu, device_key, gpu_title
 from gui.devices.meters import MemoryBar, MiniGraph
@@ -15,28 +15,10 @@ from gui.sources.devices import device_format
 from gui.sources.devices.device_format import joined, states
 from gui.sources.devices.history import DeviceHistory
 from gui.style import theme
-from gui.widgets.elided_label import ElidedLabel
+from gui.widgets.labels import ElidedLabel, field_label, muted_label
+from gui.widgets.layouts import hbox, vbox
 
-
-def _card_layout(card: QFrame) -> QVBoxLayout:
-    card.setObjectName("card")
-    layout = QVBoxLayout(card)
-    layout.setContentsMargins(10, 8, 10, 10)
-    layout.setSpacing(6)
-    return layout
-
-
-def _row(*widgets: QWidget, stretch: int) -> QHBoxLayout:
-    row = QHBoxLayout()
-    row.setSpacing(8)
-    for index, widget in enumerate(widgets):
-        row.addWidget(widget, 1 if index == stretch else 0)
-    return row
-
-
-def _muted(label: QLabel) -> QLabel:
-    label.setObjectName("muted")
-    return label
+_MARGINS = (10, 8, 10, 10)
 
 
 class GpuCard(QFrame):
@@ -51,6 +33,7 @@ class GpuCard(QFrame):
     def __init__(self, gpu: Gpu, host: str = "", parent: QWidget | None = None) -> None:
         """Create the card of a GPU in `host`, "" for this machine."""
         super().__init__(parent)
+        self.setObjectName("card")
         self._before = f"{host} " if host else ""
         self._key = key = device_key(host, gpu.uuid)
 
@@ -61,7 +44,7 @@ class GpuCard(QFrame):
         self.check.toggled.connect(lambda _on: self.toggled.emit())
         self._name = ElidedLabel()
         self._identity = ElidedLabel()
-        _muted(self._identity)
+        self._identity.setObjectName("muted")
         self._note = QLabel(wordWrap=True)
         self._note.setObjectName("warning")
         self._memory_bar = MemoryBar(color)
@@ -83,12 +66,9 @@ class GpuCard(QFrame):
         for graph in self._graphs.values():
             graph.setParent(self._body)
             graph.hide()
-        layout = _card_layout(self)
-        layout.addLayout(_row(self.check, self._name, stretch=1))
-        layout.addWidget(self._identity)
-        layout.addWidget(self._note)
-        layout.addWidget(self._memory_bar)
-        layout.addWidget(self._body)
+        head = hbox(self.check, (self._name, 1))
+        parts = (head, self._identity, self._note, self._memory_bar, self._body)
+        self.setLayout(vbox(*parts, spacing=6, margins=_MARGINS))
 
     def update_gpu(self, gpu: Gpu, history: DeviceHistory, now: float) -> None:
         """Show the state of `gpu` at `now`, in seconds since the epoch."""
@@ -158,6 +138,7 @@ class CpuCard(QFrame):
     def __init__(self, host: str = "", parent: QWidget | None = None) -> None:
         """Create the card of the processor of `host`, "" for this machine."""
         super().__init__(parent)
+        self.setObjectName("card")
         self._elsewhere = bool(host)
         self._title = f"{host} CPU" if host else "CPU"
         self._key = key = device_key(host, CPU)
@@ -173,24 +154,17 @@ class CpuCard(QFrame):
         self.workers.setAccessibleDescription("Number of worker processes on the CPU; each counts as a device")
         self.workers.setToolTip("Worker processes on the CPU; each counts as a device")
         self.workers.valueChanged.connect(self._changed)
-        label = QLabel("&workers")
-        label.setBuddy(self.workers)
-        _muted(label)
         self._name = ElidedLabel()
-        _muted(self._name)
+        self._name.setObjectName("muted")
         self._bars = CoreBars(color)
         self._load = MiniGraph("Load", color, "Average load of all cores.")
         self._memory = MiniGraph("Memory", color, "Memory of this machine in use.")
         self._memory_bar = MemoryBar(color)
-        self._cores = _muted(QLabel("Each core"))
-        layout = _card_layout(self)
-        top = _row(self.check, QWidget(), label, self.workers, stretch=1)
-        layout.addLayout(top)
-        layout.addWidget(self._name)
-        layout.addWidget(self._memory_bar)
-        layout.addLayout(_row(self._load, self._memory, stretch=-1))
-        layout.addWidget(self._cores)
-        layout.addWidget(self._bars)
+        self._cores = muted_label("Each core")
+        head = hbox(self.check, 1, field_label("&workers", self.workers), self.workers)
+        graphs = hbox(self._load, self._memory)
+        parts = (head, self._name, self._memory_bar, graphs, self._cores, self._bars)
+        self.setLayout(vbox(*parts, spacing=6, margins=_MARGINS))
         self._changed()
 
     def _changed(self) -> None:

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from PySide6.QtCore import Qt, Signal
-from PySide6.QtWidgets import QLabel, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QVBoxLayout, QWidget
 
 from engine.contract.devices import CPU, Gpu, Snapshot, device_key, host_of, is_gpu, there
 from gui.devices.cards import CpuCard, GpuCard
 from gui.sources.devices.device_format import card_order
 from gui.sources.devices.history import DeviceHistory
 from gui.style import theme
+from gui.widgets.labels import heading_label, muted_label
 
 _NO_GPU = "No NVIDIA GPU is installed in {where}; training runs on the CPU."
 
@@ -36,8 +37,7 @@ class MachineDevices(QWidget):
         self._cards: dict[str, GpuCard] = {}
         self._awaited: tuple[str, ...] = ()
         self._error = ""
-        self._message = QLabel(f"Connecting to {host} …" if host else "Looking for devices …", wordWrap=True)
-        self._message.setObjectName("muted")
+        self._message = muted_label(f"Connecting to {host} …" if host else "Looking for devices …", word_wrap=True)
         self._message.setTextFormat(Qt.TextFormat.PlainText)
         self._message.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
         self._cpu = CpuCard(host)
@@ -48,8 +48,7 @@ class MachineDevices(QWidget):
         self._list.setContentsMargins(0, 0, 0, 0)
         self._list.setSpacing(8)
         if host:
-            heading = QLabel(host)
-            heading.setObjectName("heading")
+            heading = heading_label(host)
             heading.setTextFormat(Qt.TextFormat.PlainText)
             self._list.addWidget(heading)
         self._list.addWidget(self._message)

@@ -6,12 +6,14 @@ from collections.abc import Callable
 
 from PySide6.QtCore import QEvent, Qt
 from PySide6.QtGui import QColor, QPainter, QPaintEvent
-from PySide6.QtWidgets import QGridLayout, QHBoxLayout, QLabel, QWidget
+from PySide6.QtWidgets import QGridLayout, QLabel, QWidget
 
 from gui.devices.sparkline import Sparkline
 from gui.format import size_of
 from gui.sources.columns import Floats
 from gui.style import theme
+from gui.widgets.labels import muted_label
+from gui.widgets.layouts import hbox
 
 CARD_SPAN_S = 120.0
 """Seconds shown by a card's small graphs; the Monitor page shows more."""
@@ -47,11 +49,7 @@ class MemoryBar(QWidget):
         self._bar = _Bar(color)
         self._text = QLabel()
         self._text.setFont(theme.tabular(self._text.font()))
-        row = QHBoxLayout(self)
-        row.setContentsMargins(0, 0, 0, 0)
-        row.setSpacing(8)
-        row.addWidget(self._bar, 1)
-        row.addWidget(self._text)
+        self.setLayout(hbox((self._bar, 1), self._text))
 
     def set_memory(self, used_bytes: int | None, total_bytes: int | None) -> None:
         """Show the memory usage, None for unknown values."""
@@ -66,8 +64,7 @@ class MiniGraph(QWidget):
 
     def __init__(self, caption: str, color: Callable[[], str], help_text: str, parent: QWidget | None = None) -> None:
         super().__init__(parent)
-        self._caption = QLabel(caption)
-        self._caption.setObjectName("muted")
+        self._caption = muted_label(caption)
         self.value = QLabel()
         self.value.setFont(theme.tabular(self.value.font()))
         self.value.setAlignment(Qt.AlignmentFlag.AlignRight)

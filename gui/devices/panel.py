@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from PySide6.QtCore import Signal
-from PySide6.QtWidgets import QLabel, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QVBoxLayout, QWidget
 
 from engine.contract.devices import CPU, Gpu, Snapshot
 from gui.devices.machine import MachineDevices
 from gui.sources.devices.device_format import card_order
 from gui.sources.devices.history import DeviceHistory
+from gui.widgets.labels import heading_label
+from gui.widgets.layouts import vbox
 from gui.widgets.scroll_panel import scroll_panel
 
 _WIDEST = 390
@@ -33,14 +35,10 @@ class DevicesPanel(QWidget):
         super().__init__(parent)
         self.history = history or DeviceHistory()
         self._chosen = self._all = False
-        heading = QLabel("Devices")
-        heading.setObjectName("heading")
+        heading = heading_label("Devices")
         inside = QWidget()
-        self._list = QVBoxLayout(inside)
-        self._list.setContentsMargins(10, 10, 10, 10)
-        self._list.setSpacing(8)
-        self._list.addWidget(heading)
-        self._list.addStretch(1)
+        self._list = vbox(heading, 1, margins=(10, 10, 10, 10))
+        inside.setLayout(self._list)
         self._machines: dict[str, MachineDevices] = {}
         self._here = self._add("")
         self._here.choose((CPU,))

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from PySide6.QtWidgets import QHBoxLayout, QLabel, QToolButton, QVBoxLayout, QWidget
 
 from gui.form.field_row import FieldRow
-from gui.widgets.fold import FoldButton
+from gui.widgets.buttons import FoldButton
 
 
 class CollapsibleSection(QWidget):

@@ -12,7 +12,7 @@ from engine.contract.job import Field
 from engine.contract.problems import Problem
 from gui.style import icons, theme
 from gui.widgets.editors import Editor
-from gui.widgets.elided_label import ElidedLabel
+from gui.widgets.labels import ElidedLabel
 from gui.widgets.problem_label import ProblemLabel
 
 LABEL_WIDTH = 104

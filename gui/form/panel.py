@@ -29,7 +29,7 @@ from gui.form.label_check import LabelCheck
 from gui.form.submit import SubmitBar
 from gui.sources.prefill import Prefill
 from gui.sources.settings import Settings
-from gui.widgets.icon_label import IconLabel
+from gui.widgets.labels import IconLabel
 
 _RELAYED = (
     "changed",

@@ -19,7 +19,7 @@ from gui.form.label_check import LabelCheck
 from gui.form.steps import StepList
 from gui.sources.prefill import Prefill
 from gui.titles import device_title
-from gui.widgets.icon_label import IconLabel
+from gui.widgets.labels import IconLabel
 from gui.widgets.problem_label import ProblemLabel
 
 _TIPS = {

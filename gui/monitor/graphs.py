@@ -23,6 +23,7 @@ from gui.sources.devices.history import DeviceHistory
 from gui.sources.settings import Settings
 from gui.style import theme
 from gui.widgets.flow_layout import FlowLayout
+from gui.widgets.layouts import vbox
 from gui.widgets.scroll_panel import scroll_panel
 
 FIRST = ("utilization_percent", "sm_active_percent", "memory_used_bytes", "power_w", "temperature_c")
@@ -65,11 +66,7 @@ class GraphsView(QWidget):
         self._list.setContentsMargins(0, 0, 0, 0)
         self._list.setSpacing(6)
         scroll = scroll_panel(inside)
-        layout = QVBoxLayout(self)
-        layout.setContentsMargins(0, 0, 0, 0)
-        layout.setSpacing(8)
-        layout.addWidget(self._row)
-        layout.addWidget(scroll, 1)
+        self.setLayout(vbox(self._row, (scroll, 1)))
 
     @property
     def chosen(self) -> tuple[str, ...]:

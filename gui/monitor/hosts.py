@@ -12,6 +12,8 @@ from engine.contract.devices import Snapshot
 from gui.format import counted
 from gui.sources.devices.hosts import Hosts
 from gui.style import theme
+from gui.widgets.labels import heading_label, muted_label
+from gui.widgets.layouts import vbox
 from gui.widgets.scroll_panel import scroll_panel
 
 _HINT = (
@@ -41,8 +43,7 @@ class HostDialog(QDialog):
         self.problem.setObjectName("error")
         self.problem.hide()
         self.name.textChanged.connect(lambda _text: self.problem.hide())
-        hint = QLabel(_HINT, wordWrap=True)
-        hint.setObjectName("muted")
+        hint = muted_label(_HINT, word_wrap=True)
         label = QLabel("&Host")
         label.setBuddy(self.name)
         row = QHBoxLayout()
@@ -57,13 +58,7 @@ class HostDialog(QDialog):
         scroll = scroll_panel(inside)
         self._states: dict[str, QLabel] = {}
         self._row_widgets: list[QWidget] = []
-        layout = QVBoxLayout(self)
-        layout.setContentsMargins(14, 12, 14, 14)
-        layout.setSpacing(10)
-        layout.addLayout(row)
-        layout.addWidget(self.problem)
-        layout.addWidget(hint)
-        layout.addWidget(scroll, 1)
+        self.setLayout(vbox(row, self.problem, hint, (scroll, 1), spacing=10, margins=(14, 12, 14, 14)))
         self.setMinimumSize(400, 300)
         self.resize(500, 420)
         hosts.changed.connect(self._list)
@@ -100,19 +95,12 @@ class HostDialog(QDialog):
         self._show_states()
 
     def _row(self, name: str) -> QWidget:
-        title = QLabel(name)
-        title.setObjectName("heading")
-        title.setTextFormat(Qt.TextFormat.PlainText)
         state = self._states[name] = QLabel(wordWrap=True)
-        state.setTextFormat(Qt.TextFormat.PlainText)
         remove = QPushButton("Remove")
         remove.setAutoDefault(False)
         remove.setAccessibleName(f"Watch {name} no longer")
         remove.clicked.connect(lambda: self._hosts.remove(name))
-        texts = QVBoxLayout()
-        texts.setSpacing(2)
-        texts.addWidget(title)
-        texts.addWidget(state)
+        texts = vbox(heading_label(name), state, spacing=2)
         row_widget = QWidget()
         row = QHBoxLayout(row_widget)
         row.setContentsMargins(0, 0, 0, 0)

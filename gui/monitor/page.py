@@ -28,7 +28,7 @@ from gui.sources.settings import Settings
 from gui.style import theme
 from gui.titles import unread_words
 from gui.widgets.banner import Banner
-from gui.widgets.front_stack import FrontStack
+from gui.widgets.scroll_panel import FrontStack
 
 _NO_GPU = "No NVIDIA GPU is installed in this machine."
 _SEARCHING = "Looking for GPUs …"

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from PySide6.QtCore import QSize, Signal
-from PySide6.QtWidgets import QComboBox, QLabel, QMenu, QPushButton, QTabBar, QToolButton, QWidget
+from PySide6.QtWidgets import QComboBox, QMenu, QPushButton, QTabBar, QToolButton, QWidget
 
 from gui.actions import Action, bind
+from gui.widgets.buttons import make_menu_button
 from gui.widgets.flow_layout import FlowLayout
-from gui.widgets.menu_button import make_menu_button
+from gui.widgets.labels import muted_label
 
 VIEWS = ("GPUs", "Graphs", "Processes", "Topology", "Alerts")
 GPUS, GRAPHS, PROCESSES, TOPOLOGY, ALERTS = range(len(VIEWS))
@@ -42,8 +43,7 @@ class Bar(QWidget):
             self.tabs.addTab(view)
         self.tabs.currentChanged.connect(self._changed)
         self.tabs.tabBarClicked.connect(self._clicked)
-        self._span_label = QLabel("&Last")
-        self._span_label.setObjectName("muted")
+        self._span_label = muted_label("&Last")
         self.span = QComboBox()
         self._span_label.setBuddy(self.span)
         self.span.setAccessibleName("Time shown")

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from PySide6.QtCore import QPointF, QSize, Qt
 from PySide6.QtGui import QColor, QKeyEvent, QPainter, QPaintEvent, QPen, QShowEvent
-from PySide6.QtWidgets import QAbstractButton, QLabel, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QAbstractButton, QLabel, QWidget
 
 from gui.format import significant
 from gui.plots.annotations import Threshold
@@ -17,6 +17,7 @@ from gui.plots.readout import Readout, x_words
 from gui.plots.view import PlotView
 from gui.sources.columns import Floats
 from gui.style import theme
+from gui.widgets.layouts import vbox
 
 _FOCUS_WIDTH = 2
 _NEAR_PX = 4
@@ -72,11 +73,14 @@ class LinePlot(QWidget):
         self._dense = dense
         self._build_view()
         self._view.left_axis.keep_within(low, high)
-        layout = QVBoxLayout(self)
-        layout.setContentsMargins(*(4 * (_FOCUS_WIDTH,)))
-        layout.setSpacing(2)
-        layout.addWidget(self._readout)
-        layout.addWidget(self._view, 1)
+        self.setLayout(
+            vbox(
+                self._readout,
+                (self._view, 1),
+                spacing=2,
+                margins=(_FOCUS_WIDTH, _FOCUS_WIDTH, _FOCUS_WIDTH, _FOCUS_WIDTH),
+            )
+        )
         self._readout.setVisible(not dense)
         self.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
         self.setAccessibleName(title)

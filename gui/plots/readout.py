@@ -7,14 +7,14 @@ from collections.abc import Callable, Iterable
 
 from PySide6.QtCore import Qt
 from PySide6.QtGui import QFont, QFontMetrics, QResizeEvent
-from PySide6.QtWidgets import QAbstractButton, QHBoxLayout, QLabel, QWidget
+from PySide6.QtWidgets import QAbstractButton, QHBoxLayout, QWidget
 
 from gui.format import localised
 from gui.plots.axes import elapsed
 from gui.plots.group import PlotGroup
 from gui.plots.line import Line
 from gui.style import theme
-from gui.widgets.rich_label import RichLabel, Span
+from gui.widgets.labels import RichLabel, Span, heading_label, muted_label
 
 _FIGURE_SPACE = "\u2007"
 _NO_BREAK_SPACE = "\u00a0"
@@ -36,10 +36,8 @@ class Readout(QWidget):
         self._longest: dict[str, int] = {}
         self._read: list[tuple[Line, float | None]] = []
         self._x = ""
-        self._heading = QLabel(title)
-        self._heading.setObjectName("heading")
-        units = QLabel(unit)
-        units.setObjectName("muted")
+        self._heading = heading_label(title)
+        units = muted_label(unit)
         self._values = RichLabel(wordWrap=True)
         self._values.setFont(theme.tabular(self._values.font()))
         self._values.setMinimumWidth(1)  # no name makes the page wider than the window

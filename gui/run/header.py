@@ -22,7 +22,7 @@ from gui.sources.run_status import RunStatus, StatusLabel
 from gui.style import icons
 from gui.titles import devices_words, model_title, strategy_title
 from gui.widgets.curve_controls import CurveControls
-from gui.widgets.elided_label import ElidedLabel
+from gui.widgets.labels import ElidedLabel
 from gui.widgets.layouts import hbox, tab_bar, vbox
 
 _AXES: tuple[tuple[str, AxisKind], ...] = (("Time", "elapsed"), ("Steps", "count"))

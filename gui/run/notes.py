@@ -12,7 +12,7 @@ from gui.format import clock, localised
 from gui.sources.run_data import RunData, Warnings, attempt_words
 from gui.sources.run_status import first_sentence
 from gui.titles import devices_words
-from gui.widgets.elided_label import ElidedLabel
+from gui.widgets.labels import ElidedLabel
 from gui.widgets.layouts import vbox
 
 _MAX_WARNINGS = 3

@@ -30,8 +30,8 @@ from gui.sources.settings import Settings
 from gui.style import theme
 from gui.welcome.page import WelcomePage
 from gui.widgets.file_dialogs import choose, choose_target
-from gui.widgets.front_stack import FrontStack
 from gui.widgets.layouts import vbox
+from gui.widgets.scroll_panel import FrontStack
 
 _PREPARE_MS = 400
 

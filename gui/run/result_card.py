@@ -15,8 +15,8 @@ from gui.format import localised, size
 from gui.run.loading_code import loading_code
 from gui.sources.run_data import RunData
 from gui.style import icons
-from gui.widgets.elided_label import ElidedLabel
 from gui.widgets.file_dialogs import reveal
+from gui.widgets.labels import ElidedLabel
 from gui.widgets.layouts import hbox
 
 

@@ -13,7 +13,7 @@ from engine.contract.job import FIELDS
 from engine.contract.problems import Choice
 from gui.sources.run_data import RunData
 from gui.titles import changes_words
-from gui.widgets.elided_label import ElidedLabel
+from gui.widgets.labels import ElidedLabel
 
 
 class _Advice(NamedTuple):

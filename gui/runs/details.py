@@ -33,10 +33,9 @@ from gui.runs.detail_fields import DetailFields, Lines, disk_lines, job_lines, r
 from gui.sources.background import in_background
 from gui.sources.checkpoints import Checkpoint
 from gui.titles import doing, run_title
-from gui.widgets.elided_label import ElidedLabel
 from gui.widgets.empty_state import EmptyState
 from gui.widgets.flow_layout import FlowLayout
-from gui.widgets.labels import muted_label
+from gui.widgets.labels import ElidedLabel, muted_label
 
 _SAVE_DELAY_MS = 700
 """Pause in typing after which notes are saved."""

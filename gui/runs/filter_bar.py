@@ -13,7 +13,7 @@ from engine.runs.folder import RunSummary
 from gui.format import localised
 from gui.runs.model import RunFilter
 from gui.titles import model_title, strategy_title
-from gui.widgets.combo_box import ComboBox
+from gui.widgets.editors import ComboBox
 from gui.widgets.flow_layout import FlowLayout
 from gui.widgets.labels import labelled
 

@@ -18,9 +18,9 @@ from gui.format import counted
 from gui.sources.background import SingleFlight, in_background
 from gui.sources.run_queue import CannotReturn, QueuePosition, put_back, queue_positions, start_now, take_out
 from gui.style.icons import icon
+from gui.widgets.banner import QuestionBar
 from gui.widgets.flow_layout import FlowLayout
 from gui.widgets.labels import muted_label
-from gui.widgets.question_bar import QuestionBar
 from gui.widgets.row_model import Column, RowModel, RowTable
 
 POLL_MS = 1000

@@ -13,7 +13,7 @@ from gui.search.plots import STRONG, TrialPlot, goodness, in_sight, shade
 from gui.sources.columns import Floats
 from gui.sources.search_data import Axis, SearchData
 from gui.style import theme
-from gui.widgets.combo_box import ComboBox
+from gui.widgets.editors import ComboBox
 
 _SHADES, _FAINTEST = 8, -0.1
 _GRID = 80

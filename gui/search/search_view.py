@@ -14,9 +14,8 @@ from gui.search.plot_panel import SearchPlots
 from gui.search.trials_model import TrialsModel
 from gui.search.trials_table import SearchTable
 from gui.sources.search_data import SearchData, field_label, goal_words, value_words
-from gui.widgets.banner import Banner
+from gui.widgets.banner import Banner, QuestionBar
 from gui.widgets.flow_layout import FlowLayout
-from gui.widgets.question_bar import QuestionBar
 from gui.widgets.scroll_panel import scroll_panel
 
 STATUS: dict[Status, str] = {

@@ -8,7 +8,7 @@ from PySide6.QtCore import QAbstractItemModel, QItemSelectionModel, QModelIndex,
 from PySide6.QtGui import QKeyEvent
 from PySide6.QtWidgets import QAbstractItemView, QHeaderView, QTableView
 
-from gui.widgets.table_look import apply_table_style
+from gui.widgets.column_model import apply_table_style
 
 _ROWS_MEASURED = 40
 _PADDING = 6

@@ -67,12 +67,12 @@ class Column:
 
 
 def peaks(x: Floats, y: Floats, low: float, high: float, buckets: int) -> tuple[Floats, Floats]:
-    """`x` and `y` thinned to the lowest and highest value of each of the `buckets` equal parts of `low` to `high`.
+    """Thin a curve to the lowest and highest value of each of `buckets` equal sections of `low` to `high`.
 
-    What is drawn stays the same to within a pixel when there are at least as many buckets as columns of
-    pixels, since a line through many points in one column covers the span between its extremes. A bucket
-    without any finite value stays NaN, so that gaps wider than two buckets stay gaps. The buckets lie where multiples
-    of their width do, so that an image that moves on does not flicker.
+    With at least as many buckets as columns of pixels, the drawn curve stays the same to within a pixel, since a line
+    through many points in one column covers the span between its extremes. A bucket without finite values stays NaN, so
+    that gaps wider than two buckets stay gaps. Buckets start at multiples of their width, so that a moving plot doesn't
+    flicker.
     """
     if buckets <= 0 or high <= low or len(x) < _THINNED_FROM * buckets:
         return x, y

@@ -7,7 +7,7 @@ from PySide6.QtGui import QGuiApplication
 from PySide6.QtWidgets import QGridLayout, QLabel, QPushButton, QWidget
 
 from engine.checks.machine_findings import Finding
-from gui.widgets.icon_label import IconLabel
+from gui.widgets.labels import IconLabel
 
 _TOPIC_WIDTH = 84
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Literal
 
 from PySide6.QtCore import Qt, Signal
-from PySide6.QtGui import QAccessible, QAccessibleAnnouncementEvent
+from PySide6.QtGui import QAccessible, QAccessibleAnnouncementEvent, QKeyEvent
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QPushButton, QToolButton, QWidget
 
 from engine.system.plain_text import shortened
 from gui.style import icons
-from gui.widgets.icon_label import IconLabel
+from gui.widgets.labels import IconLabel
 
 Severity = Literal["info", "ok", "warning", "error"]
 
@@ -81,3 +81,19 @@ class Banner(QFrame):
         cross.clicked.connect(self.hide)
         cross.clicked.connect(self.closed)
         return cross
+
+
+class QuestionBar(Banner):
+    """Banner with the buttons `yes` and `no`, connected by the owner; Escape presses `no`."""
+
+    def __init__(self, name: str, parent: QWidget | None = None) -> None:
+        """Create a bar with an accessible name."""
+        yes, no = QPushButton("Yes"), QPushButton("No")  # a control has a name before it is first asked, too
+        super().__init__(yes, no, name=name, parent=parent)
+        self.yes, self.no = yes, no
+
+    def keyPressEvent(self, event: QKeyEvent) -> None:
+        if event.key() == Qt.Key.Key_Escape:
+            self.no.click()
+        else:
+            super().keyPressEvent(event)

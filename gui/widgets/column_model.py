@@ -1,4 +1,4 @@
-"""Item models of rows under a list of columns."""
+"""Item models of rows under a list of columns, and the style of their tables."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 from PySide6.QtCore import QAbstractTableModel, QModelIndex, QPersistentModelIndex, Qt
+from PySide6.QtWidgets import QAbstractItemView, QTableView
 
 Index = QModelIndex | QPersistentModelIndex
 NOTHING = QModelIndex()
@@ -60,3 +61,18 @@ class ColumnModel(QAbstractTableModel):
         """Emit `dataChanged` for the cells of these rows."""
         last = first if last is None else last
         self.dataChanged.emit(self.index(first, 0), self.index(last, len(self.columns) - 1))
+
+
+def apply_table_style(table: QTableView, padding: int = 6, leading: int = 12) -> None:
+    """Apply that style to `table`, with `padding` at the sides of cells and `leading` above and below their text."""
+    table.setSelectionBehavior(QAbstractItemView.SelectionBehavior.SelectRows)
+    table.setEditTriggers(QAbstractItemView.EditTrigger.NoEditTriggers)
+    table.setHorizontalScrollMode(QAbstractItemView.ScrollMode.ScrollPerPixel)
+    table.setAlternatingRowColors(True)
+    table.setShowGrid(False)
+    table.setTabKeyNavigation(False)
+    table.setWordWrap(False)
+    table.setStyleSheet(f"QTableView::item {{ padding: 0 {padding}px; }}")
+    table.verticalHeader().hide()
+    table.verticalHeader().setDefaultSectionSize(table.fontMetrics().height() + leading)
+    table.horizontalHeader().setHighlightSections(False)

@@ -15,6 +15,7 @@ from PySide6.QtWidgets import (
     QLineEdit,
     QSpinBox,
     QStyle,
+    QStyleOptionComboBox,
     QStyleOptionFrame,
     QToolButton,
     QWidget,
@@ -24,7 +25,27 @@ from engine.contract.job import Field
 from gui.format import number_in, significant
 from gui.style import icons
 from gui.widgets import file_dialogs
-from gui.widgets.combo_box import ComboBox
+
+
+class ComboBox(QComboBox):
+    """Drop-down list that the wheel changes only with the focus. Long titles end with an ellipsis, not a cut."""
+
+    def initStyleOption(self, option: QStyleOptionComboBox) -> None:
+        super().initStyleOption(option)
+        if not self.isVisible():
+            return
+        field = self.style().subControlRect(
+            QStyle.ComplexControl.CC_ComboBox, option, QStyle.SubControl.SC_ComboBoxEditField, self
+        )
+        elide = Qt.TextElideMode.ElideRight
+        option.currentText = option.fontMetrics.elidedText(option.currentText, elide, field.width())
+
+    def wheelEvent(self, event: QWheelEvent) -> None:
+        if self.hasFocus():
+            super().wheelEvent(event)
+        else:
+            event.ignore()
+
 
 SCROLL_BAR_WIDTH = 12
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from PySide6.QtCore import Qt
-from PySide6.QtWidgets import QFrame, QLabel, QScrollArea
+from PySide6.QtWidgets import QFrame, QScrollArea
+
+from gui.widgets.labels import muted_label
 
 _MARGIN = 16
 
@@ -13,8 +15,7 @@ class EmptyState(QScrollArea):
 
     def __init__(self, text: str = "") -> None:
         super().__init__(widgetResizable=True)
-        self._label = QLabel(text, wordWrap=True)
-        self._label.setObjectName("muted")
+        self._label = muted_label(text, word_wrap=True)
         self._label.setAlignment(Qt.AlignmentFlag.AlignCenter)
         self._label.setTextFormat(Qt.TextFormat.PlainText)
         self._label.setContentsMargins(_MARGIN, _MARGIN, _MARGIN, _MARGIN)

@@ -18,24 +18,26 @@ from PySide6.QtWidgets import (
 )
 
 from gui.actions import Action
-from gui.widgets.menu_button import make_menu_button
+from gui.widgets.buttons import make_menu_button
 from gui.widgets.scroll_panel import scroll_panel
 
 Part = QWidget | QLayout | int | tuple[QWidget | QLayout, int]
+Margins = tuple[int, int, int, int]
+NO_MARGINS = (0, 0, 0, 0)
 _Box = TypeVar("_Box", bound=QBoxLayout)
 
 
-def hbox(*parts: Part, spacing: int = 8) -> QHBoxLayout:
+def hbox(*parts: Part, spacing: int = 8, margins: Margins = NO_MARGINS) -> QHBoxLayout:
     """Return a horizontal layout of `parts`, as in `vbox`."""
-    return _fill(QHBoxLayout(), parts, spacing)
+    return _fill(QHBoxLayout(), parts, spacing, margins)
 
 
-def vbox(*parts: Part, spacing: int = 8) -> QVBoxLayout:
-    """Return a vertical layout without margins.
+def vbox(*parts: Part, spacing: int = 8, margins: Margins = NO_MARGINS) -> QVBoxLayout:
+    """Return a vertical layout with `margins` in pixels: left, top, right, bottom.
 
     A part is a widget or a layout, alone or as a tuple with its stretch factor, or the stretch factor of an empty space.
     """
-    return _fill(QVBoxLayout(), parts, spacing)
+    return _fill(QVBoxLayout(), parts, spacing, margins)
 
 
 def scrolling(content: QVBoxLayout) -> QScrollArea:
@@ -70,8 +72,8 @@ def save_button(name: str, tip: str, actions: Iterable[Action]) -> QToolButton:
     return button
 
 
-def _fill(layout: _Box, parts: Sequence[Part], spacing: int) -> _Box:
-    layout.setContentsMargins(0, 0, 0, 0)
+def _fill(layout: _Box, parts: Sequence[Part], spacing: int, margins: Margins) -> _Box:
+    layout.setContentsMargins(*margins)
     layout.setSpacing(spacing)
     for part in parts:
         if isinstance(part, int):

@@ -9,7 +9,7 @@ from PySide6.QtGui import QColor, QPainter, QPen
 from PySide6.QtWidgets import QAbstractItemView, QStyle, QStyledItemDelegate, QStyleOptionViewItem, QTableView
 
 from gui.style import fills, theme
-from gui.widgets.table_look import apply_table_style
+from gui.widgets.column_model import apply_table_style
 
 Index = QModelIndex | QPersistentModelIndex
 

@@ -5,15 +5,13 @@ from __future__ import annotations
 from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QHBoxLayout, QLabel, QProgressBar, QPushButton, QVBoxLayout, QWidget
 
+from gui.widgets.layouts import vbox
 from gui.widgets.scroll_panel import scroll_panel
 
 
 def lay_out_page(page: QWidget, back: QPushButton, title: QLabel, subtitle: QLabel, *below: QWidget) -> None:
     """Lay out `page`: back button and titles on top, then the widgets `below`; the last one stretches."""
-    texts = QVBoxLayout()
-    texts.setSpacing(2)
-    texts.addWidget(title)
-    texts.addWidget(subtitle)
+    texts = vbox(title, subtitle, spacing=2)
     head = QHBoxLayout()
     head.setSpacing(12)
     head.addWidget(back, 0, Qt.AlignmentFlag.AlignTop)

@@ -10,8 +10,7 @@ from PySide6.QtCore import QItemSelectionModel, QModelIndex, QObject, Qt, Signal
 from PySide6.QtGui import QKeyEvent
 from PySide6.QtWidgets import QAbstractItemView, QHeaderView, QTableView
 
-from gui.widgets.column_model import RIGHT, ColumnModel, Index
-from gui.widgets.table_look import apply_table_style
+from gui.widgets.column_model import RIGHT, ColumnModel, Index, apply_table_style
 
 _ROWS_MEASURED = 40
 """Rows that column widths are measured from."""

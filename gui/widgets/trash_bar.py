@@ -11,7 +11,7 @@ from PySide6.QtWidgets import QWidget
 
 from gui.sources.background import Background, describe_error, in_background
 from gui.sources.trash import CannotTrash, Trashed, put_back
-from gui.widgets.question_bar import QuestionBar
+from gui.widgets.banner import QuestionBar
 
 _Outcome = tuple[list[Any], list[str]]
 """Results of the moves that worked, and the messages of those that didn't."""

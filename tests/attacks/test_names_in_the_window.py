@@ -49,7 +49,7 @@ from engine.system.plain_text import MOST_SHOWN, shorten_texts
 from gui.main_window import MONITOR, RUNS, TRAIN, MainWindow
 from gui.monitor.toolbar import VIEWS
 from gui.sources.launcher import Launcher
-from gui.widgets.rich_label import RichLabel
+from gui.widgets.labels import RichLabel
 from tests.attacks.hostile_names import NAMES, trap
 from tests.gui.conftest import OFFSCREEN_NOISE
 from tests.gui.conftest import styled as styled  # noqa: PLC0414  (a fixture)

@@ -21,7 +21,7 @@ from PySide6.QtWidgets import (
 from pytestqt.qtbot import QtBot
 
 import gui
-from gui.widgets.rich_label import RichLabel, Span
+from gui.widgets.labels import RichLabel, Span
 from tests.attacks.hostile_names import NAMES, trap
 from tests.gui.conftest import OFFSCREEN_NOISE
 from tests.gui.conftest import styled as styled  # noqa: PLC0414  (a fixture)
@@ -102,7 +102,7 @@ RICH = {
 """Names in Qt and pyqtgraph that draw rich text, or guess that a text is rich."""
 TITLED = {"setLabel", "setTitle"}
 """Arguments that pyqtgraph draws as HTML."""
-ALLOWED = {"gui/widgets/rich_label.py", "gui/plots/themed.py", "gui/help.py"}
+ALLOWED = {"gui/widgets/labels.py", "gui/plots/themed.py", "gui/help.py"}
 """Label and plot that escape their texts, and Help, which draws only the pages of `resources/docs`."""
 
 

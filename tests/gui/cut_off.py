@@ -17,8 +17,8 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
-from gui.widgets.combo_box import ComboBox
-from gui.widgets.elided_label import ElidedLabel
+from gui.widgets.editors import ComboBox
+from gui.widgets.labels import ElidedLabel
 from tests.support.stage import until
 
 PADDING = 3

@@ -13,7 +13,7 @@ from pytestqt.qtbot import QtBot
 
 from gui.style import icons, theme
 from gui.style.theme import DARK, LIGHT, Colors
-from gui.widgets.icon_label import IconLabel
+from gui.widgets.labels import IconLabel
 
 SIZE = QSize(32, 32)
 

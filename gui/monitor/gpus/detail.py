@@ -10,7 +10,6 @@ from PySide6.QtWidgets import (
     QAbstractItemView,
     QFrame,
     QGridLayout,
-    QHBoxLayout,
     QHeaderView,
     QLabel,
     QPushButton,
@@ -32,7 +31,8 @@ from gui.plots.group import PlotGroup
 from gui.sources.devices.device_format import joined
 from gui.sources.devices.history import DeviceHistory
 from gui.style import theme
-from gui.widgets.elided_label import ElidedLabel
+from gui.widgets.labels import ElidedLabel, heading_label
+from gui.widgets.layouts import hbox, vbox
 from gui.widgets.scroll_panel import scroll_panel
 
 _ROW = 26
@@ -95,14 +95,7 @@ class _GroupCard(QFrame):
         self.setObjectName("card")
         self.title = title
         self.figures = ValueGrid()
-        heading = QLabel(title)
-        heading.setObjectName("heading")
-        layout = QVBoxLayout(self)
-        layout.setContentsMargins(12, 8, 12, 8)
-        layout.setSpacing(6)
-        layout.addWidget(heading)
-        layout.addWidget(self.figures)
-        layout.addStretch(1)
+        self.setLayout(vbox(heading_label(title), self.figures, 1, spacing=6, margins=(12, 8, 12, 8)))
         self.setAccessibleName(title)
 
     def show_group(self, group: Group, faded: bool) -> None:
@@ -138,8 +131,7 @@ class GpuDetail(QWidget):
         self.reset = QPushButton("Count energy from now")
         self.reset.setToolTip("Resets this GPU's energy counter")
         self.reset.clicked.connect(lambda: self._each is not None and self.reset_energy.emit(self._each.key))
-        self._title = QLabel()
-        self._title.setObjectName("heading")
+        self._title = heading_label()
         self._chip = ElidedLabel()
         self._chip.setObjectName("muted")
         self._state = QLabel(wordWrap=True)
@@ -237,12 +229,7 @@ class GpuDetail(QWidget):
             self._grid.setColumnStretch(column, int(column < self._columns))
 
     def _lay_out(self) -> None:
-        head = QHBoxLayout()
-        head.setSpacing(10)
-        head.addWidget(self.back)
-        head.addWidget(self._title)
-        head.addWidget(self._chip, 1)
-        head.addWidget(self.reset)
+        head = hbox(self.back, self._title, (self._chip, 1), self.reset, spacing=10)
         inside = QWidget()
         body = QVBoxLayout(inside)
         body.setContentsMargins(0, 0, 0, 0)
@@ -252,8 +239,7 @@ class GpuDetail(QWidget):
         self._grid.setSpacing(8)
         body.addLayout(self._grid)
         for table in (self.processes, self.instances, self.links, self.xids):
-            heading = QLabel(table.accessibleName())
-            heading.setObjectName("heading")
+            heading = heading_label(table.accessibleName())
             self._sections.append((table, heading))
             body.addWidget(heading)
             body.addWidget(table)
@@ -261,13 +247,7 @@ class GpuDetail(QWidget):
         scroll = scroll_panel(inside)
         scroll.setFocusPolicy(Qt.FocusPolicy.StrongFocus)  # so that the arrow keys scroll
         scroll.setAccessibleName("Details of the GPU")
-        layout = QVBoxLayout(self)
-        layout.setContentsMargins(0, 0, 0, 0)
-        layout.setSpacing(8)
-        layout.addLayout(head)
-        layout.addWidget(self._state)
-        layout.addWidget(self._who)
-        layout.addWidget(scroll, 1)
+        self.setLayout(vbox(head, self._state, self._who, (scroll, 1)))
         self._group.cursor_changed.connect(self._read_cursor)
 
 

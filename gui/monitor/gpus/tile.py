@@ -14,7 +14,7 @@ from PySide6.QtGui import (
     QPaintEvent,
     QResizeEvent,
 )
-from PySide6.QtWidgets import QAbstractButton, QFrame, QHBoxLayout, QLabel, QMenu, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QAbstractButton, QFrame, QMenu, QWidget
 
 from gui.monitor.gpus.gpu_fields import at_time, now, tile_figures
 from gui.monitor.gpus.gpu_plot import GpuPlot
@@ -24,7 +24,8 @@ from gui.plots.group import PlotGroup
 from gui.sources.devices.device_format import joined
 from gui.sources.devices.history import DeviceHistory
 from gui.style import icons, theme
-from gui.widgets.elided_label import ElidedLabel
+from gui.widgets.labels import ElidedLabel, heading_label
+from gui.widgets.layouts import hbox, vbox
 
 MIN_WIDTH = 300
 MIN_HEIGHT = 140
@@ -57,8 +58,7 @@ class Tile(QFrame):
         self.key = each.key
         self._group = group
         self._energy = energy
-        self.title = QLabel()
-        self.title.setObjectName("heading")
+        self.title = heading_label()
         self.title.setTextFormat(Qt.TextFormat.PlainText)
         self.chip = ElidedLabel()
         self.chip.setObjectName("muted")
@@ -158,22 +158,9 @@ class Tile(QFrame):
             self._below.setStretchFactor(label, 1 + len(label.text()))
 
     def _lay_out(self) -> None:
-        head = QHBoxLayout()
-        head.setSpacing(8)
-        head.addWidget(self.title)
-        head.addWidget(self.chip, 1)
-        head.addWidget(self._more)
-        self._below = QHBoxLayout()
-        self._below.setSpacing(8)
-        self._below.addWidget(self.state)
-        self._below.addWidget(self.who)
-        layout = QVBoxLayout(self)
-        layout.setContentsMargins(_STRIPE + 8, 5, 8, 4)
-        layout.setSpacing(2)
-        layout.addLayout(head)
-        layout.addLayout(self._below)
-        layout.addWidget(self.figures)
-        layout.addWidget(self.plot, 1)
+        head = hbox(self.title, (self.chip, 1), self._more)
+        self._below = hbox(self.state, self.who)
+        self.setLayout(vbox(head, self._below, self.figures, (self.plot, 1), spacing=2, margins=(_STRIPE + 8, 5, 8, 4)))
 
 
 class _Arrow(QAbstractButton):

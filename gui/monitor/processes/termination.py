@@ -15,8 +15,7 @@ from engine.system.format import duration
 from gui.format import significant, size
 from gui.monitor.processes.process_rows import ProcessRow
 from gui.titles import gpu_names
-from gui.widgets.banner import Severity
-from gui.widgets.question_bar import QuestionBar
+from gui.widgets.banner import QuestionBar, Severity
 
 _POLL_MS = 100
 _CONTAINER = (

@@ -13,14 +13,12 @@ from PySide6.QtWidgets import (
     QAbstractItemView,
     QCheckBox,
     QComboBox,
-    QHBoxLayout,
     QLabel,
     QLineEdit,
     QMenu,
     QPushButton,
     QStackedWidget,
     QTreeView,
-    QVBoxLayout,
     QWidget,
 )
 
@@ -46,8 +44,9 @@ from gui.sources.devices.device_format import card_order
 from gui.sources.devices.hosts import Hosts
 from gui.sources.run_intervals import RunIntervals
 from gui.widgets.banner import Banner
-from gui.widgets.elided_label import ElidedLabel
 from gui.widgets.empty_state import EmptyState
+from gui.widgets.labels import ElidedLabel, heading_label
+from gui.widgets.layouts import hbox, vbox
 
 ASKING_S = 5.0
 """Time for the sampler to report processes after the view was opened."""
@@ -95,8 +94,7 @@ class ProcessesView(QWidget):
         self.tree = self._make_tree()
         self.bar = EndingBar()
         self._warning = Banner()
-        self._count = QLabel()
-        self._count.setObjectName("heading")
+        self._count = heading_label()
         self._reason = ElidedLabel()
         self._reason.setObjectName("muted")
         lines = "Copies the selected rows as a table"
@@ -170,26 +168,12 @@ class ProcessesView(QWidget):
 
     def _lay_out(self) -> None:
         self.filter.setMaximumWidth(240)
-        top = QHBoxLayout()
-        top.setSpacing(10)
-        top.addWidget(self._count)
-        top.addStretch(1)
+        top = hbox(self._count, 1, spacing=10)
         for widget in (self.as_tree, self.only_mine, self.gpus):
             top.addWidget(widget)
         top.addWidget(self.filter, 1)
-        bottom = QHBoxLayout()
-        bottom.setSpacing(8)
-        bottom.addWidget(self._reason, 1)
-        bottom.addWidget(self.copy)
-        bottom.addWidget(self.end)
-        layout = QVBoxLayout(self)
-        layout.setContentsMargins(0, 10, 0, 4)
-        layout.setSpacing(8)
-        layout.addLayout(top)
-        layout.addWidget(self._warning)
-        layout.addWidget(self._stack, 1)
-        layout.addWidget(self.bar)
-        layout.addLayout(bottom)
+        bottom = hbox((self._reason, 1), self.copy, self.end)
+        self.setLayout(vbox(top, self._warning, (self._stack, 1), self.bar, bottom, margins=(0, 10, 0, 4)))
 
     def _connect(self) -> None:
         for source in (self._hosts.snapshot, self._hosts.changed, self._intervals.changed):

@@ -26,7 +26,8 @@ from gui.sources.devices.device_format import card_order
 from gui.sources.devices.hosts import Hosts
 from gui.style import fills, theme
 from gui.widgets.empty_state import EmptyState
-from gui.widgets.labels import muted_label
+from gui.widgets.labels import heading_label, muted_label
+from gui.widgets.layouts import vbox
 from gui.widgets.scroll_panel import scroll_panel
 
 _Index = QModelIndex | QPersistentModelIndex
@@ -184,8 +185,7 @@ class TopologyView(QWidget):
         self.table.fit(self.width())
 
     def _lay_out(self) -> None:
-        heading = QLabel("GPU interconnect")
-        heading.setObjectName("heading")
+        heading = heading_label("GPU interconnect")
         top = QHBoxLayout()
         top.addWidget(heading)
         top.addStretch(1)
@@ -200,11 +200,7 @@ class TopologyView(QWidget):
         scroll = scroll_panel(inside)
         self._stack.addWidget(self._empty)
         self._stack.addWidget(scroll)
-        layout = QVBoxLayout(self)
-        layout.setContentsMargins(0, 10, 0, 4)
-        layout.setSpacing(8)
-        layout.addLayout(top)
-        layout.addWidget(self._stack, 1)
+        self.setLayout(vbox(top, (self._stack, 1), margins=(0, 10, 0, 4)))
 
     def _refresh_if_visible(self) -> None:
         if self.isVisible():

@@ -17,9 +17,8 @@ from gui.run.classes.table import ClassTable, ConfusionCsv, MetricsPerClassCsv
 from gui.sources.background import in_background
 from gui.sources.export import Table, write_csv
 from gui.sources.run_series import ClassFigures
-from gui.widgets.elided_label import ElidedLabel
 from gui.widgets.file_dialogs import choose_target, timestamped
-from gui.widgets.labels import field_label
+from gui.widgets.labels import ElidedLabel, field_label
 from gui.widgets.layouts import hbox, save_button, vbox
 from gui.widgets.scroll_panel import scroll_panel
 

@@ -10,7 +10,7 @@ from engine.contract.job import FIELDS
 from gui.run.curves.time_bar import TimeBar
 from gui.sources.run_data import RunData
 from gui.style import icons
-from gui.widgets.elided_label import ElidedLabel
+from gui.widgets.labels import ElidedLabel
 from gui.widgets.layouts import hbox, vbox
 
 

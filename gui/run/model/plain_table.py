@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QAbstractItemView, QHeaderView, QTableWidget, QTableWidgetItem
 
-from gui.widgets.table_look import apply_table_style
+from gui.widgets.column_model import apply_table_style
 
 _MAX_WIDTH = 720
 """Pixels beyond which a row is hard to follow."""

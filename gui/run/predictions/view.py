@@ -14,8 +14,8 @@ from gui.run.predictions.image_pane import ImagePane, Zoom, read_image
 from gui.run.predictions.sample_strip import SampleStrip
 from gui.run.validation_slider import ValidationSlider
 from gui.sources.run_data import RunData
-from gui.widgets.elided_label import ElidedLabel
 from gui.widgets.empty_state import EmptyState
+from gui.widgets.labels import ElidedLabel
 from gui.widgets.layouts import vbox
 from gui.widgets.legend import Legend
 

@@ -16,7 +16,7 @@ from gui.run.strategy.rank_bars import RankBars
 from gui.run.strategy.schedule import ScheduleDiagram
 from gui.sources.run_data import RunData
 from gui.titles import rank_titles
-from gui.widgets.elided_label import ElidedLabel
+from gui.widgets.labels import ElidedLabel
 from gui.widgets.layouts import vbox
 
 

@@ -7,8 +7,7 @@ from PySide6.QtWidgets import QApplication, QPushButton, QToolButton
 from pytestqt.qtbot import QtBot
 
 from engine.system.plain_text import MOST_SHOWN
-from gui.widgets.banner import Banner
-from gui.widgets.question_bar import QuestionBar
+from gui.widgets.banner import Banner, QuestionBar
 
 
 def test_banner_hides_without_text(styled: QApplication, qtbot: QtBot) -> None:

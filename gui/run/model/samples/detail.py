@@ -20,7 +20,7 @@ from gui.run.predictions.image_pane import ImagePane, Zoom
 from gui.sources.background import in_background, reraise
 from gui.sources.dataset_images import read_image
 from gui.sources.evaluations import OpenedEvaluation
-from gui.widgets.elided_label import ElidedLabel
+from gui.widgets.labels import ElidedLabel
 from gui.widgets.layouts import hbox, vbox
 from gui.widgets.legend import Legend
 from gui.widgets.tab_order import order_tabs

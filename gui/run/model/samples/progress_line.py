@@ -7,7 +7,7 @@ from PySide6.QtWidgets import QProgressBar, QWidget
 from engine.contract.inference.messages import Progress
 from engine.contract.problems import Problem
 from gui.sources.inference_child import InferenceChild
-from gui.widgets.elided_label import ElidedLabel
+from gui.widgets.labels import ElidedLabel
 from gui.widgets.layouts import hbox, vbox
 from gui.widgets.problem_label import ProblemLabel
 

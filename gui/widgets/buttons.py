@@ -1,4 +1,4 @@
-"""Button that folds a section."""
+"""Buttons that open a menu or fold a section."""
 
 from __future__ import annotations
 
@@ -6,6 +6,14 @@ from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QSizePolicy, QToolButton, QWidget
 
 from gui.style import icons
+
+
+def make_menu_button(button: QToolButton) -> None:
+    """Let `button` open its menu at once, with an arrow behind its text."""
+    button.setPopupMode(QToolButton.ToolButtonPopupMode.InstantPopup)
+    button.setToolButtonStyle(Qt.ToolButtonStyle.ToolButtonTextBesideIcon)
+    button.setIcon(icons.icon("down", "muted"))
+    button.setLayoutDirection(Qt.LayoutDirection.RightToLeft)  # which puts the icon behind the text
 
 
 class FoldButton(QToolButton):
