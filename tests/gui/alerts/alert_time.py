@@ -37,7 +37,7 @@ class Watched(QObject):
         status: NvmlStatus = "ok",
         message: str = "",
     ) -> None:
-        """The same image for so many seconds."""
+        """Feed the same snapshot for a number of seconds."""
         for _ in range(seconds):
             self.now += 1
             self.alerts.consider(
@@ -50,5 +50,5 @@ class Watched(QObject):
 
     @property
     def kinds(self) -> list[str]:
-        """What is in force."""
+        """Return the kinds of the active alerts."""
         return [alert.kind for alert in self.alerts.active_alerts]

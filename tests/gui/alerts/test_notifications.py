@@ -28,7 +28,7 @@ BUS = shutil.which("dbus-daemon")
 
 
 class Desktop(Channel):
-    """A desktop that writes down what it is to show."""
+    """Notification channel that records what is sent."""
 
     sent = Signal(str, str)
 
@@ -208,7 +208,7 @@ def test_freedesktop_timeout(address: str, service: subprocess.Popen[str], qapp:
     service.send_signal(signal.SIGSTOP)
     said: list[str] = []
     channel.send("GPU 0", "", said.append)
-    assert said == []  # it is told later
+    assert said == []  # it is reported later
     qtbot.waitUntil(lambda: bool(said))
     service.send_signal(signal.SIGCONT)
     assert "notification service failed" in said[0]

@@ -1,4 +1,4 @@
-"""The rules: what they say, what may be wrong with them, and how they are kept."""
+"""Alert rules and their storage."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The page of the alerts, and the line at the top of the others."""
+"""Alerts view and the banner of alerts."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ def watched(styled: QApplication, tmp_path: Path) -> Watched:
 
 @pytest.fixture
 def view(watched: Watched, qtbot: QtBot) -> AlertsView:
-    made = AlertsView(watched.alerts)
-    qtbot.addWidget(made)
-    made.resize(1100, 800)
-    made.show()
-    return made
+    created = AlertsView(watched.alerts)
+    qtbot.addWidget(created)
+    created.resize(1100, 800)
+    created.show()
+    return created
 
 
 @pytest.fixture
@@ -166,7 +166,7 @@ def test_invalid_threshold_shows_problem(unfold: Callable[[str], RuleEditors], w
     assert line.property("severity") == "error"
     assert "Enter a number" in line.accessibleDescription()
     assert watched.alerts.rules == DEFAULTS
-    watched.set("xid", on=False)  # another rule's change leaves what is typed here
+    watched.set("xid", on=False)  # a change of another rule keeps typed text
     assert line.text() == "hot"
 
 

@@ -1,4 +1,4 @@
-"""What raises an alert, what keeps it and what ends it, over the time of real snapshots."""
+"""Start and end of alerts over simulated time."""
 
 from __future__ import annotations
 
@@ -81,9 +81,18 @@ def test_user_threshold_overrides_gpu_limit(watched: Watched) -> None:
     assert watched.raised[0].text == "71 °C, at or above 70 °C."
 
 
-@pytest.mark.parametrize("shown", [{"temperature_c": None}, {"slowdown_c": None}])
-def test_unknown_value_raises_nothing(watched: Watched, shown: dict[str, object]) -> None:
-    watched.feed(gpu(0, **({"temperature_c": 120.0, "slowdown_c": 90.0} | shown)), seconds=60)
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"temperature_c": None},
+        {"slowdown_c": None},
+        {"asleep": True},
+        {"temperature_c": 60.0, "utilization_percent": None},
+    ],
+)
+def test_unknown_or_sleeping_gpu_raises_nothing(watched: Watched, changes: dict[str, object]) -> None:
+    hot_gpu = {"temperature_c": 120.0, "slowdown_c": 90.0}
+    watched.feed(gpu(0, **(hot_gpu | changes)), seconds=700, holding={UUIDS[0]: "flowers"})
     assert watched.raised == []
 
 
@@ -91,11 +100,6 @@ def test_lost_gpu_values_are_ignored(watched: Watched) -> None:
     watched.feed(hot(60))
     watched.feed(hot(lost=True, lost_since=START), seconds=60)
     assert watched.kinds == ["lost"]
-
-
-def test_sleeping_gpu_raises_nothing(watched: Watched) -> None:
-    watched.feed(hot(asleep=True), seconds=60)
-    assert watched.raised == []
 
 
 def test_memory_temperature_alert(watched: Watched) -> None:
@@ -134,11 +138,6 @@ def test_idle_alert_needs_run(watched: Watched) -> None:
     assert watched.raised == []
     watched.feed(idle, seconds=101, holding={UUIDS[0]: "flowers"})
     assert [alert.text for alert in watched.raised] == ["Held by flowers and only 2 % utilized, below 5 % for 10 min."]
-
-
-def test_unknown_utilization_is_not_idle(watched: Watched) -> None:
-    watched.feed(gpu(0, utilization_percent=None), seconds=700, holding={UUIDS[0]: "flowers"})
-    assert watched.raised == []
 
 
 def test_throttling_alert_reasons(watched: Watched) -> None:
@@ -181,7 +180,7 @@ def test_memory_errors_alert_on_increase(watched: Watched) -> None:
     assert watched.raised == []
     watched.feed(gpu(0, ecc=Ecc(uncorrected=6)))
     assert watched.raised[0].text == "2 new errors ECC could not correct."
-    watched.feed(gpu(0, ecc=Ecc(uncorrected=0)))  # the driver has been loaded anew
+    watched.feed(gpu(0, ecc=Ecc(uncorrected=0)))  # the driver was reloaded
     watched.feed(gpu(0, ecc=Ecc(uncorrected=1)))
     assert watched.raised[1].text == "1 new error ECC could not correct."
 
@@ -317,7 +316,7 @@ def test_history_is_limited(watched: Watched) -> None:
     history = watched.alerts.history
     assert len(history) == CAPACITY
     assert history[0].since == START + CAPACITY + 29
-    assert history[-1].kind == "lost"  # what is in force is never dropped
+    assert history[-1].kind == "lost"  # active alerts are never dropped
 
 
 def test_rules_are_saved(watched: Watched, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The devices' cards, and what is chosen on them."""
+"""Cards of the devices and their selection."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_card_describes_gpu(panel: DevicesPanel) -> None:
 
 
 @pytest.mark.parametrize(
-    ("held", "told"),
+    ("held", "received"),
     [
         (None, ""),
         ((), ""),
@@ -89,20 +89,20 @@ def test_card_describes_gpu(panel: DevicesPanel) -> None:
         ([(None, 2), ("anna", 1), (None, 3)], "busy: 2 processes, 5.0 GiB; anna, 1.0 GiB"),
     ],
 )
-def test_card_names_other_users(held: list[tuple[str | None, int | None]] | None, told: str) -> None:
+def test_card_names_other_users(held: list[tuple[str | None, int | None]] | None, received: str) -> None:
     processes = held and tuple(GpuProcess(pid=7, user=user, memory_used_bytes=gib and gib << 30) for user, gib in held)
-    assert device_format.busy(processes or None, me="me") == told  # type: ignore[arg-type]
+    assert device_format.busy(processes or None, me="me") == received  # type: ignore[arg-type]
 
 
 def test_card_graphs_describe_latest_value(panel: DevicesPanel) -> None:
     show(panel, snapshot(gpu(0)))
     show(panel, snapshot(gpu(0, temperature_c=None), time=1_700_000_001.0))
-    told = {graph.accessibleName(): graph.accessibleDescription() for graph in panel.findChildren(Sparkline)}
-    assert told["GPU 1 utilization"].startswith("Latest: 87 %")
-    assert told["GPU 1 power"].startswith("Latest: 512 W")
-    assert told["GPU 1 temperature"].startswith("Latest: – °C")
-    assert told["CPU load"].startswith("Latest: 37 %")
-    assert told["CPU memory"].startswith("Latest: 25 %")
+    received = {graph.accessibleName(): graph.accessibleDescription() for graph in panel.findChildren(Sparkline)}
+    assert received["GPU 1 utilization"].startswith("Latest: 87 %")
+    assert received["GPU 1 power"].startswith("Latest: 512 W")
+    assert received["GPU 1 temperature"].startswith("Latest: – °C")
+    assert received["CPU load"].startswith("Latest: 37 %")
+    assert received["CPU memory"].startswith("Latest: 25 %")
 
 
 def test_card_leaves_out_unreported_quantities(panel: DevicesPanel) -> None:
@@ -143,8 +143,8 @@ def test_card_warns_about_hot_or_sleeping_gpu(panel: DevicesPanel) -> None:
     assert "⚠ Limited by heat" in texts(panel)
     assert "power limit" not in texts(panel)
     assert "Asleep, not woken" in texts(panel)
-    told = [box.accessibleDescription() for box in panel.findChildren(QCheckBox)]
-    assert [text for text in told if text.endswith(": asleep, not woken")]
+    received = [box.accessibleDescription() for box in panel.findChildren(QCheckBox)]
+    assert [text for text in received if text.endswith(": asleep, not woken")]
 
 
 def test_mig_instances_follow_gpu(panel: DevicesPanel) -> None:

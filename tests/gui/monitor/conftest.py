@@ -1,4 +1,4 @@
-"""The Monitor page by itself, with what feeds it."""
+"""Fixtures of the Monitor page."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from tests.gui.monitor.watching import Watching
 
 @pytest.fixture
 def sampler_options() -> tuple[str, ...]:
-    """Of this machine's sampler, beyond the usual ones."""
+    """Return additional arguments of this machine's sampler."""
     return ()
 
 
 @pytest.fixture
 def watching(styled: QApplication, qtbot: QtBot, tmp_path: Path, sampler_options: tuple[str, ...]) -> Watching:
-    """The Monitor page, as large as it is in a window of 1440 by 900 without the panels at its sides."""
+    """Return a Monitor page of the size that it has in a window of 1440 x 900."""
     settings = Settings(tmp_path / "settings")
     local = SamplerProcess(arguments=["-m", "engine.gpus", *sampler_options]) if sampler_options else None
     hosts, intervals = Hosts(local=local), RunIntervals()

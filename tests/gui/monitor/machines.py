@@ -1,4 +1,4 @@
-"""Machines as samplers tell of them, for views that stand on `Hosts`."""
+"""Snapshots of machines for views of `Hosts`."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def process(pid: int, **changes: object) -> GpuProcess:
 
 
 def see(hosts: Hosts, snapshot: Snapshot, host: str = "") -> None:
-    """Has the sampler of `host` say so."""
+    """Report `seen` as the snapshot of `host`."""
     hosts._samplers[host].snapshot.emit(snapshot)
 
 

@@ -120,8 +120,8 @@ def test_graphs_include_other_hosts(watching: Watching, qtbot: QtBot) -> None:
     watching.see(full_gpu(0, utilization_percent=10.0))
     watching.see(full_gpu(0, utilization_percent=20.0), host="ws2")
     plot = graphs(watching).plots["utilization_percent"]
-    told = "GPU 0 10 %, CPU 37 %, ws2 GPU 0 20 %, ws2 CPU 37 %"
-    qtbot.waitUntil(lambda: told in plot.accessibleDescription())
+    received = "GPU 0 10 %, CPU 37 %, ws2 GPU 0 20 %, ws2 CPU 37 %"
+    qtbot.waitUntil(lambda: received in plot.accessibleDescription())
 
 
 def test_graphs_share_time_and_crosshair(watching: Watching, qtbot: QtBot) -> None:

@@ -28,7 +28,7 @@ def sampling(watching: Watching, nvml_stub: NvmlStub) -> Iterator[Watching]:
 
 @pytest.fixture
 def show(sampling: Watching, nvml_stub: NvmlStub, qtbot: QtBot) -> Callable[[str], dict[str, Tile]]:
-    """Lets the page show a machine, and returns its tiles by UUID once they are there."""
+    """Show a machine of the stand-in for NVML; return its tiles by UUID."""
 
     def start(machine: str) -> dict[str, Tile]:
         MACHINES[machine].write(nvml_stub)

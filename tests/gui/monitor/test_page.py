@@ -1,4 +1,4 @@
-"""The Monitor page as a whole."""
+"""Monitor page."""
 
 from __future__ import annotations
 
@@ -67,26 +67,26 @@ def test_toolbar_offers_controls_of_view(watching: Watching) -> None:
 
 def test_page_requests_visible_readings(watching: Watching, monkeypatch: pytest.MonkeyPatch) -> None:
     page = watching.page
-    told: list[SnapshotRequest] = []
-    monkeypatch.setattr(watching.hosts.local, "show", told.append)
+    received: list[SnapshotRequest] = []
+    monkeypatch.setattr(watching.hosts.local, "show", received.append)
     watching.see(full_gpu())
     page.set_panel_visible(False)
-    assert told[-1] == SnapshotRequest(processes=True, activity=True, details=True)
+    assert received[-1] == SnapshotRequest(processes=True, activity=True, details=True)
     page.bar.compact.click()
-    assert told[-1] == SnapshotRequest(processes=True, activity=False, details=True)
+    assert received[-1] == SnapshotRequest(processes=True, activity=False, details=True)
     watching.see(full_gpu(), plain_gpu(1, mig=Mig(parent_uuid=full_gpu().uuid, gpu_instance=1)))
-    assert told[-1] == SnapshotRequest(processes=True, activity=True, details=True)
+    assert received[-1] == SnapshotRequest(processes=True, activity=True, details=True)
     page.bar.compact.click()
     page.show_view(GRAPHS)
-    assert told[-1] == SnapshotRequest(processes=False, activity=True, details=True)
+    assert received[-1] == SnapshotRequest(processes=False, activity=True, details=True)
     page.graphs.checks["sm_active_percent"].click()
-    assert told[-1] == SnapshotRequest(processes=False, activity=False, details=True)
+    assert received[-1] == SnapshotRequest(processes=False, activity=False, details=True)
     page.show_view(PROCESSES)
-    assert told[-1] == SnapshotRequest(processes=True, activity=False, details=True)
+    assert received[-1] == SnapshotRequest(processes=True, activity=False, details=True)
     page.hide()
-    assert told[-1] == SnapshotRequest(processes=False, activity=False, details=False)
+    assert received[-1] == SnapshotRequest(processes=False, activity=False, details=False)
     page.set_panel_visible(True)
-    assert told[-1] == SnapshotRequest(processes=True, activity=False, details=False)
+    assert received[-1] == SnapshotRequest(processes=True, activity=False, details=False)
 
 
 def test_page_span_choice(watching: Watching, qtbot: QtBot) -> None:
@@ -149,7 +149,7 @@ def test_page_marks_runs_on_their_devices(watching: Watching, qtbot: QtBot) -> N
     watching.page.refresh()
 
     def marked(plot: LinePlot) -> tuple[list[str], list[str]]:
-        """The labels of the marks that stand in a plot, and of those that it names."""
+        """Return the labels of a plot's marks, and of those that it names."""
         plot.redraw()
         shown = plot._view.annotations
         return [mark.label for mark in shown.marks], sorted(mark.label for mark in shown.named)
@@ -280,10 +280,10 @@ def test_page_saves_csv(watching: Watching, tmp_path: Path, qtbot: QtBot) -> Non
     page.show_gpu(full_gpu(1).uuid)
     file = tmp_path / "numbers.csv"
     dialog = page.saving.ask_csv(page.gpus.keys, START + 390, START + 990)
-    with qtbot.waitSignal(page.message) as told:
+    with qtbot.waitSignal(page.message) as received:
         dialog.fileSelected.emit(str(file))
     dialog.close()
-    assert told.args == [f"The displayed values were saved to {file}.", "info"]
+    assert received.args == [f"The displayed values were saved to {file}.", "info"]
     rows = list(csv.DictReader(file.read_text().splitlines()))
     assert len(rows) == 61
     assert {row["device"] for row in rows} == {full_gpu(1).uuid}
@@ -305,14 +305,14 @@ def test_page_menu_asks_for_csv_file(watching: Watching, qtbot: QtBot) -> None:
 def test_page_saves_image(watching: Watching, tmp_path: Path, qtbot: QtBot) -> None:
     watching.see(full_gpu(0))
     page = watching.page
-    with qtbot.waitSignal(page.message) as told:
+    with qtbot.waitSignal(page.message) as received:
         page.saving.save_png(tmp_path / "page.png", page.gpus)
-    assert told.args == [f"The image was saved to {tmp_path / 'page.png'}.", "info"]
+    assert received.args == [f"The image was saved to {tmp_path / 'page.png'}.", "info"]
     image = QImage(str(tmp_path / "page.png"))
     assert (image.width(), image.height()) == (page.gpus.width(), page.gpus.height())
-    with qtbot.waitSignal(page.message) as told:
+    with qtbot.waitSignal(page.message) as received:
         page.saving.save_png(tmp_path / "nowhere" / "page.png", page.gpus)
-    assert told.args[1] == "warning"
+    assert received.args[1] == "warning"
 
 
 def test_page_alert_banner_opens_alerts(watching: Watching) -> None:

@@ -1,4 +1,4 @@
-"""A Monitor page with what feeds it, and GPUs that tell everything."""
+"""Monitor page with its sources, and GPUs that report everything."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ GIB = 1 << 30
 
 
 def plain_gpu(n: int = 0, **changes: object) -> Gpu:
-    """GPU `n` as CUDA and NVML count alike, with the few quantities that any GPU tells."""
+    """Return GPU `n` for CUDA and NVML, with the quantities that every GPU reports."""
     uuid = f"GPU-{n:08x}-1111-2222-3333-444444444444"
     return gpu(n % 8, **({"uuid": uuid, "nvml_index": n, "cuda_index": n} | changes))
 
 
 def full_gpu(n: int = 0, **changes: object) -> Gpu:
-    """GPU `n`, which tells everything."""
-    told: dict[str, object] = {
+    """Return GPU `n` with all quantities."""
+    received: dict[str, object] = {
         "memory_busy_percent": 31.0,
         "sm_active_percent": 64.0,
         "tensor_active_percent": 22.0,
@@ -64,17 +64,17 @@ def full_gpu(n: int = 0, **changes: object) -> Gpu:
         "mig_enabled": False,
         "xids": (Xid(START - 7200, 31),),
     }  # fmt: skip
-    return plain_gpu(n, **(told | changes))
+    return plain_gpu(n, **(received | changes))
 
 
 def watched(seen: Gpu, **changes: object) -> WatchedGpu:
-    """`seen` on this machine, at the start."""
+    """Return `seen` as a GPU of this machine."""
     values: dict[str, object] = {"key": seen.uuid, "title": "GPU 0", "host": "", "gpu": seen, "time": START}
     return WatchedGpu(**(values | changes))  # type: ignore[arg-type]
 
 
-def kept(*seen: Gpu, seconds: int = 60) -> DeviceHistory:
-    """A history in which nothing has changed for `seconds`."""
+def make_history(*seen: Gpu, seconds: int = 60) -> DeviceHistory:
+    """Return a history of constant readings over `seconds`."""
     history = DeviceHistory()
     for second in range(seconds):
         history.add(snapshot(*seen, time=START + second))
@@ -83,7 +83,7 @@ def kept(*seen: Gpu, seconds: int = 60) -> DeviceHistory:
 
 @dataclass
 class Watching:
-    """The page and its parts. No process runs: `see` is what the samplers would say."""
+    """Monitor page and its sources. No process runs: `see` feeds it."""
 
     hosts: Hosts
     history: DeviceHistory
@@ -92,12 +92,12 @@ class Watching:
     page: MonitorPage
 
     def see(self, *gpus: Gpu, at: float = 0.0, host: str = "", nvml: Nvml | None = None) -> Snapshot:
-        """`host` tells of `gpus` so many seconds after the start."""
+        """Feed a snapshot of `gpus`, `at` seconds after the start."""
         seen = msgspec.structs.replace(snapshot(*gpus, time=START + at), nvml=nvml or Nvml("ok", "", "570.86", "12.8"))
         self.hosts.take_snapshot(host, seen)
         return seen
 
 
 def texts(widget: QWidget) -> str:
-    """All labels of `widget` that are not hidden."""
+    """Return the texts of the labels that are not hidden."""
     return "\n".join(label.text() for label in widget.findChildren(QLabel) if label.isVisibleTo(widget))

@@ -1,4 +1,4 @@
-"""What is on screen, as files."""
+"""Export to CSV and PNG files."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ from gui.sources.devices.history import DeviceHistory
 from gui.sources.export import ExportError, excerpt, export_csv, export_png, write_csv, written
 from tests.gui.sources.devices.snapshots import UUIDS, gpu, snapshot
 
-BEGIN = 1_700_000_000.0
-WANTED = ("utilization_percent", "memory_used_bytes", "power_w", "fan_percent")
+START = 1_700_000_000.0
+EXPECTED = ("utilization_percent", "memory_used_bytes", "power_w", "fan_percent")
 FULL = Path("/dev/full")
 
 
 @pytest.fixture
 def history() -> DeviceHistory:
     """Ten seconds of a GPU here, whose power is known every other second, and of another host."""
-    made = DeviceHistory()
+    created = DeviceHistory()
     for second in range(10):
         power = 300.25 + second if second % 2 else None
-        made.add(snapshot(gpu(0, power_w=power), time=BEGIN + second))
-        made.add(snapshot(gpu(1), time=BEGIN + second + 0.5), host="ws2")
-    return made
+        created.add(snapshot(gpu(0, power_w=power), time=START + second))
+        created.add(snapshot(gpu(1), time=START + second + 0.5), host="ws2")
+    return created
 
 
 def read(path: Path) -> list[dict[str, str]]:
@@ -42,21 +42,21 @@ def read(path: Path) -> list[dict[str, str]]:
 
 def test_export_csv_writes_full_rate(history: DeviceHistory, tmp_path: Path) -> None:
     other = device_key("ws2", UUIDS[1])
-    rows = read(write_csv(tmp_path / "a.csv", excerpt(history, [UUIDS[0], other], WANTED, BEGIN + 2, BEGIN + 5)))
-    here, there = [row for row in rows if not row["host"]], [row for row in rows if row["host"] == "ws2"]
-    assert [float(row["time_s"]) for row in here] == [BEGIN + n for n in (2, 3, 4, 5)]
-    assert [float(row["time_s"]) for row in there] == [BEGIN + n + 0.5 for n in (2, 3, 4)]
-    assert datetime.fromisoformat(here[0]["time"]) == datetime.fromtimestamp(BEGIN + 2, UTC)
+    rows = read(write_csv(tmp_path / "a.csv", excerpt(history, [UUIDS[0], other], EXPECTED, START + 2, START + 5)))
+    here, folder = [row for row in rows if not row["host"]], [row for row in rows if row["host"] == "ws2"]
+    assert [float(row["time_s"]) for row in here] == [START + n for n in (2, 3, 4, 5)]
+    assert [float(row["time_s"]) for row in folder] == [START + n + 0.5 for n in (2, 3, 4)]
+    assert datetime.fromisoformat(here[0]["time"]) == datetime.fromtimestamp(START + 2, UTC)
     assert [row["power_w"] for row in here] == ["", "303.25", "", "305.25"]
     assert {(row["device"], row["name"], row["utilization_percent"]) for row in here} == {(UUIDS[0], "GPU 1", "87")}
-    assert {(row["device"], row["name"]) for row in there} == {(UUIDS[1], "ws2 GPU 0")}
+    assert {(row["device"], row["name"]) for row in folder} == {(UUIDS[1], "ws2 GPU 0")}
     assert {row["memory_used_bytes"] for row in rows} == {str(41 << 30)}
     assert "fan_percent" not in rows[0]
 
 
 def test_export_csv_quotes_names(history: DeviceHistory, tmp_path: Path) -> None:
     history.titles[CPU] = 'CPU, "big"'
-    rows = read(write_csv(tmp_path / "a.csv", excerpt(history, [CPU], WANTED, BEGIN, BEGIN)))
+    rows = read(write_csv(tmp_path / "a.csv", excerpt(history, [CPU], EXPECTED, START, START)))
     assert [row["name"] for row in rows] == ['CPU, "big"']
 
 
@@ -81,14 +81,14 @@ def test_export_csv_does_not_block(history: DeviceHistory, tmp_path: Path, qtbot
         target,
         history,
         [UUIDS[0]],
-        WANTED,
-        low=BEGIN,
-        high=BEGIN + 99,
+        EXPECTED,
+        low=START,
+        high=START + 99,
         parent=parent,
         done=done.append,
         failed=failed.append,
     )
-    history.add(snapshot(gpu(0), time=BEGIN + 50))  # after what was on screen
+    history.add(snapshot(gpu(0), time=START + 50))  # after what was on screen
     qtbot.waitUntil(lambda: done == [target])
     assert failed == []
     assert len(read(target)) == 10
@@ -99,7 +99,7 @@ def test_export_csv_is_atomic(history: DeviceHistory, tmp_path: Path, qtbot: QtB
     parent, done, failed = QObject(), list[Path](), list[str]()
     target = tmp_path / "no such folder" / "c.csv"
     export_csv(
-        target, history, [CPU], WANTED, low=0, high=2 * BEGIN, parent=parent, done=done.append, failed=failed.append
+        target, history, [CPU], EXPECTED, low=0, high=2 * START, parent=parent, done=done.append, failed=failed.append
     )
     qtbot.waitUntil(lambda: len(failed) == 1)
     assert done == []
@@ -114,7 +114,7 @@ def test_export_csv_full_disk_keeps_old_file(
     target = tmp_path / "d"
     target.write_text("as it was")
     (tmp_path / ".d.part").symlink_to(FULL)
-    part = excerpt(history, [UUIDS[0]], WANTED, BEGIN, BEGIN + 9)
+    part = excerpt(history, [UUIDS[0]], EXPECTED, START, START + 9)
     with pytest.raises(ExportError, match="No space left on device"):
         write_csv(target, part)
     assert target.read_text() == "as it was"

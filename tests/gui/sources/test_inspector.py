@@ -19,9 +19,9 @@ pytestmark = pytest.mark.usefixtures("real_inspector")
 
 @pytest.fixture
 def inspector(qapp: QCoreApplication) -> Iterator[Inspector]:
-    made = Inspector()
-    yield made
-    made.close()
+    created = Inspector()
+    yield created
+    created.close()
 
 
 def test_inspector_reports_progress_and_classes(inspector: Inspector, qtbot: QtBot) -> None:

@@ -28,17 +28,17 @@ def child(
     qapp: QCoreApplication, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Callable[[str], JsonLinesProcess]]:
     """Make processes that run the given code."""
-    made: list[JsonLinesProcess] = []
+    created: list[JsonLinesProcess] = []
     monkeypatch.setattr(paths, "PACKAGES", tmp_path)
     decode = msgspec.json.Decoder(dict[str, object]).decode
 
     def make(code: str) -> JsonLinesProcess:
         (tmp_path / "odd.py").write_text(code)
-        made.append(JsonLinesProcess("odd", "Counting", decode, answer_in))
-        return made[-1]
+        created.append(JsonLinesProcess("odd", "Counting", decode, answer_in))
+        return created[-1]
 
     yield make
-    for process in made:
+    for process in created:
         process.close()
 
 

@@ -25,7 +25,7 @@ def test_queue_message_has_ordinal(position: int, ordinal: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("devices", "words"),
+    ("devices", "text"),
     [
         ((UUIDS[0],), "GPU 0"),
         ((UUIDS[0], UUIDS[1]), "GPU 0, 1"),
@@ -34,8 +34,8 @@ def test_queue_message_has_ordinal(position: int, ordinal: str) -> None:
         ((UUIDS[0], "GPU-unknown"), "its 2 GPUs"),
     ],
 )
-def test_queue_message_names_devices(devices: tuple[str, ...], words: str) -> None:
-    assert queue_message(Waiting(position=1), devices, TITLES, NAMES.__getitem__) == f"next in the queue for {words}"
+def test_queue_message_names_devices(devices: tuple[str, ...], text: str) -> None:
+    assert queue_message(Waiting(position=1), devices, TITLES, NAMES.__getitem__) == f"next in the queue for {text}"
 
 
 @pytest.mark.parametrize(
@@ -51,7 +51,7 @@ def test_queue_message_names_devices(devices: tuple[str, ...], words: str) -> No
         (Waiting(position=2, behind=("a",), held=True), "2nd in the queue for GPU 0, on hold until released"),
     ],
 )
-def test_queue_message_names_runs_ahead(waiting: Waiting, message: str) -> None:
+def test_queue_message_names_other_runs(waiting: Waiting, message: str) -> None:
     assert queue_message(waiting, UUIDS[:1], TITLES, NAMES.__getitem__) == message
 
 

@@ -1,6 +1,4 @@
-"""Runs of another machine, followed and fetched from by the real processes at both ends, with a stand-in for ssh
-between.
-"""
+"""Runs of another machine, with real processes at both ends of a stand-in for ssh."""
 
 from __future__ import annotations
 
@@ -28,13 +26,13 @@ pytestmark = pytest.mark.skipif(os.name != "posix", reason="the stand-in for ssh
 @pytest.fixture
 def followed(ssh: FakeSsh, qtbot: QtBot) -> Iterator[FollowedRun]:
     put_host(Host(name="ws1"))
-    made = FollowedRun()
-    yield made
-    made.close()
+    created = FollowedRun()
+    yield created
+    created.close()
 
 
 def running(run: RunFolder) -> int:
-    """Has this process stand for the run's supervisor; answers the number that its next event has."""
+    """Register this process as the run's supervisor; return the number of the next event."""
     me = os.getpid()
     run.write_supervisor(SupervisorFile(pid=me, start_time=process_start(me), endpoint="unix:/nowhere"))
     last = run.last_event()

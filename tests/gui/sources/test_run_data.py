@@ -1,4 +1,4 @@
-"""Events sorted into arrays, and what is said of a run that has said them."""
+"""Events sorted into arrays, and the status of their run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where runs began and ended, read from their folders."""
+"""Executions of runs, read from their folders."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from tests.gui.sources.written_runs import NESTED_TOO_DEEP, a_run, job, story, w
 @pytest.fixture
 def intervals(qtbot: QtBot) -> Iterator[RunIntervals]:
     runs = RunList()
-    made = RunIntervals(runs)
-    runs.complete.connect(lambda read: made.show(read.intervals, read.unread))
-    yield made
+    created = RunIntervals(runs)
+    runs.complete.connect(lambda read: created.show(read.intervals, read.unread))
+    yield created
     runs.close()
 
 
@@ -41,7 +41,7 @@ def read(intervals: RunIntervals, qtbot: QtBot) -> None:
 
 
 def replace(file: Path, content: str) -> None:
-    """As whoever writes a run's files does."""
+    """Read the executions of all runs."""
     temporary = file.with_suffix(".part")
     temporary.write_text(content)
     temporary.replace(file)

@@ -19,9 +19,9 @@ from tests.gui.sources.written_runs import a_run
 
 @pytest.fixture
 def runs(qtbot: QtBot) -> Iterator[RunList]:
-    made = RunList()
-    yield made
-    made.close()
+    created = RunList()
+    yield created
+    created.close()
 
 
 def read(runs: RunList, qtbot: QtBot) -> RunsRead:
@@ -103,7 +103,7 @@ def test_unreadable_folder_is_reported_and_read_later(runs: RunList, qtbot: QtBo
     if not gone:
         folder.write_text("not a folder")
     why = f"{'No such file or directory' if gone else 'Not a directory'} ({folder})"
-    with qtbot.waitSignal(runs.failed, check_params_cb=lambda told: told == why):
+    with qtbot.waitSignal(runs.failed, check_params_cb=lambda received: received == why):
         pass
     folder.unlink(missing_ok=True)
     aside.rename(folder)

@@ -1,4 +1,4 @@
-"""What validations told of classes and predictions, kept in order of their steps."""
+"""Class metrics and predictions of validations."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def plan(from_step: int) -> Planned:
 def test_validations_keep_gaps_of_missing_classes() -> None:
     validation_details = taken_in().validation_details
     assert [figures.step for figures in validation_details.classes] == [10, 20, 30, 40]
-    assert [told.step for told in validation_details.predicted] == [10, 20, 30, 40]
+    assert [received.step for received in validation_details.predicted] == [10, 20, 30, 40]
     first, second, third = validation_details.classes[1].measures["IoU"]
     assert (first, second) == iou(2)[:2]
     assert np.isnan(third)
@@ -41,7 +41,7 @@ def test_series_cut_after_checkpoint() -> None:
     cuts = data.cuts
     data.apply(_numbered(plan(20), data))
     assert [figures.step for figures in data.validation_details.classes] == [10, 20]
-    assert [told.step for told in data.validation_details.predicted] == [10, 20]
+    assert [received.step for received in data.validation_details.predicted] == [10, 20]
     assert data.cuts == cuts + 1
 
 
@@ -52,14 +52,14 @@ def test_series_repeated_validation_replaces_earlier() -> None:
     assert [figures.step for figures in data.validation_details.classes] == [10, 20, 30, 40]
     assert data.validation_details.classes[-1].measures["IoU"].tolist() == [0.5] * 3
     assert data.validation_details.classes[-1].confusion is None
-    assert [len(told.samples) for told in data.validation_details.predicted] == [3, 3, 3, 0]
+    assert [len(received.samples) for received in data.validation_details.predicted] == [3, 3, 3, 0]
 
 
 def test_series_of_past_run_from_log() -> None:
     data = RunData()
     data.apply_all(list(a_looked_run().events()))
-    assert [told.samples for told in data.validation_details.predicted] == [
-        told.samples for told in taken_in().validation_details.predicted
+    assert [received.samples for received in data.validation_details.predicted] == [
+        received.samples for received in taken_in().validation_details.predicted
     ]
     assert [figures.step for figures in data.validation_details.classes] == [10, 20, 30, 40]
 

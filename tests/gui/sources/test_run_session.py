@@ -1,4 +1,4 @@
-"""The store against real files and real supervisors."""
+"""Run session with real files and real supervisors."""
 
 from __future__ import annotations
 
@@ -26,28 +26,28 @@ from tests.gui.sources.written_runs import a_run, job, story, write
 
 @pytest.fixture
 def store(qtbot: QtBot) -> Iterator[RunSession]:
-    made = RunSession()
-    yield made
-    made.finish()  # as the window does: no thread is to answer to what is gone
-    made.close()
+    session = RunSession()
+    yield session
+    session.finish()  # as the window does: no thread is to answer to what is gone
+    session.close()
 
 
 @pytest.fixture
 def supervise() -> Iterator[list[Supervised]]:
-    """Supervisors put in here are killed at the end, if they still run."""
+    """Return a list of supervisors, which are killed at the end of the test."""
     started: list[Supervised] = []
     yield started
-    for one in started:
-        supervisor = one.run.supervisor()
-        if one.process.poll() is None:
-            one.process.kill()
-        one.process.wait()
+    for supervised in started:
+        supervisor = supervised.run.supervisor()
+        if supervised.process.poll() is None:
+            supervised.process.kill()
+        supervised.process.wait()
         if supervisor is not None:
             # A supervisor that is killed cannot take its socket away.
             Path(supervisor.endpoint.removeprefix("unix:")).unlink(missing_ok=True)
 
 
-def begin(started: list[Supervised], behaviour: str, world_size: int = 1) -> Supervised:
+def start_supervised(started: list[Supervised], behaviour: str, world_size: int = 1) -> Supervised:
     started.append(Supervised(behaviour, world_size))
     return started[-1]
 
@@ -131,8 +131,8 @@ def test_session_reads_long_log_without_blocking(store: RunSession, qtbot: QtBot
 
 
 def test_session_follows_run_until_stopped(store: RunSession, qtbot: QtBot, supervise: list[Supervised]) -> None:
-    one = begin(supervise, "forever")
-    store.open(one.run)
+    supervised = start_supervised(supervise, "forever")
+    store.open(supervised.run)
     assert store.status.label == "Starting"
     qtbot.waitUntil(lambda: store.status.label == "Running" and len(store.data.steps.loss) > 5)
     assert store.active
@@ -142,12 +142,12 @@ def test_session_follows_run_until_stopped(store: RunSession, qtbot: QtBot, supe
     assert ended.args == ["stopped"]
     assert store.status.text.startswith("Stopped after")
     assert store.status.devices_free
-    assert one.process.wait(120) is not None
-    assert len(store.data.steps.loss) == sum(isinstance(event, StepMetrics) for event in one.run.events())
+    assert supervised.process.wait(120) is not None
+    assert len(store.data.steps.loss) == sum(isinstance(event, StepMetrics) for event in supervised.run.events())
 
 
 def test_session_changes_loader_workers(store: RunSession, qtbot: QtBot, supervise: list[Supervised]) -> None:
-    store.open(begin(supervise, "forever").run)
+    store.open(start_supervised(supervise, "forever").run)
     qtbot.waitUntil(lambda: len(store.data.steps.loss) > 0)
     store.use_loader_workers(5)
     qtbot.waitUntil(lambda: "Asked to use 5 loader workers" in [line.text for line in store.data.lines])
@@ -159,27 +159,27 @@ def test_session_changes_loader_workers(store: RunSession, qtbot: QtBot, supervi
 def test_session_sends_command_once_reachable(
     store: RunSession, qtbot: QtBot, supervise: list[Supervised], asked: str, outcome: str
 ) -> None:
-    one = begin(supervise, "forever")
-    store.open(one.run)
+    supervised = start_supervised(supervise, "forever")
+    store.open(supervised.run)
     with qtbot.waitSignal(store.finished) as ended:
         getattr(store, asked)()
     assert ended.args == [outcome]
 
 
 def test_session_killed_supervisor_is_interrupted(store: RunSession, qtbot: QtBot, supervise: list[Supervised]) -> None:
-    one = begin(supervise, "forever")
-    store.open(one.run)
+    supervised = start_supervised(supervise, "forever")
+    store.open(supervised.run)
     qtbot.waitUntil(lambda: len(store.data.steps.loss) > 2)
     with qtbot.waitSignal(store.finished) as ended:
-        one.process.send_signal(signal.SIGKILL)
-        one.process.wait()
+        supervised.process.send_signal(signal.SIGKILL)
+        supervised.process.wait()
     assert ended.args == ["interrupted"]
     assert store.status.text.startswith("Interrupted after")
 
 
 def test_session_reports_failure_cause(store: RunSession, qtbot: QtBot, supervise: list[Supervised]) -> None:
-    one = begin(supervise, "raise")
-    store.open(one.run)
+    supervised = start_supervised(supervise, "raise")
+    store.open(supervised.run)
     with qtbot.waitSignal(store.finished) as ended:
         pass
     assert ended.args == ["failed"]
@@ -187,12 +187,12 @@ def test_session_reports_failure_cause(store: RunSession, qtbot: QtBot, supervis
 
 
 def test_session_late_client_sees_all_events(store: RunSession, qtbot: QtBot, supervise: list[Supervised]) -> None:
-    one = begin(supervise, "forever")
-    store.open(one.run)
+    supervised = start_supervised(supervise, "forever")
+    store.open(supervised.run)
     qtbot.waitUntil(lambda: len(store.data.steps.loss) > 10)
     late = RunSession()
     try:
-        late.open(one.run)
+        late.open(supervised.run)
         qtbot.waitUntil(lambda: len(late.data.steps.loss) > 10)
         assert late.data.steps.step.values[0] == 1
         store.close()
@@ -204,31 +204,31 @@ def test_session_late_client_sees_all_events(store: RunSession, qtbot: QtBot, su
 
 
 def test_session_close_leaves_run_running(store: RunSession, qtbot: QtBot, supervise: list[Supervised]) -> None:
-    one = begin(supervise, "forever")
-    store.open(one.run)
+    supervised = start_supervised(supervise, "forever")
+    store.open(supervised.run)
     qtbot.waitUntil(lambda: len(store.data.steps.loss) > 2)
     store.close()
     assert store.status.label == "Idle"
-    assert one.run.state() == "running"
+    assert supervised.run.state() == "running"
 
 
 def test_session_slow_reader_gets_all_events(store: RunSession, qtbot: QtBot, supervise: list[Supervised]) -> None:
     """The supervisor spares a slow reader some step metrics; the file has them."""
-    one = begin(supervise, "flood 60000")
-    store.open(one.run)
+    supervised = start_supervised(supervise, "flood 60000")
+    store.open(supervised.run)
     qtbot.waitUntil(lambda: len(store.data.steps.loss) > 100)
     # A window that does not get to its socket for a while. Other events may follow the last line of the flood.
-    wait_until(lambda: b"after step 60000" in one.run.events_file.read_bytes(), "the flood")
+    wait_until(lambda: b"after step 60000" in supervised.run.events_file.read_bytes(), "the flood")
     with qtbot.waitSignal(store.finished):
         store.stop()
     assert store.data.steps.step.values.tolist() == list(range(1, 60_001))
 
 
 def test_session_limits_rate_of_changes(store: RunSession, qtbot: QtBot, supervise: list[Supervised]) -> None:
-    one = begin(supervise, "forever")
+    supervised = start_supervised(supervise, "forever")
     times: list[float] = []
     store.changed.connect(lambda: times.append(time.monotonic()))
-    store.open(one.run)
+    store.open(supervised.run)
     qtbot.waitUntil(lambda: len(store.data.steps.loss) > 60)
     store.close()
     gaps = [after - before for before, after in pairwise(times[1:-1])]
@@ -302,39 +302,39 @@ def test_session_deleted_run_stays_on_screen(store: RunSession, qtbot: QtBot) ->
 def test_session_pauses_and_follows_resumed_run(
     store: RunSession, qtbot: QtBot, supervise: list[Supervised], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    one = begin(supervise, "forever")
-    store.open(one.run)
+    supervised = start_supervised(supervise, "forever")
+    store.open(supervised.run)
     qtbot.waitUntil(lambda: store.status.label == "Running" and len(store.data.steps.loss) > 5)
     with qtbot.waitSignal(store.finished) as ended:
         store.pause()
         assert store.status.label == "Pausing"
     assert ended.args == ["paused"]
     assert (store.status.label, store.status.devices_free, store.status.resumable) == ("Paused", True, True)
-    one.process.wait(120)
-    one.process = one.start()
+    supervised.process.wait(120)
+    supervised.process = supervised.start()
     qtbot.waitUntil(lambda: store.data.executions == 2 and store.status.label == "Running")
     assert store.active
     with qtbot.waitSignal(store.finished) as ended:
-        one.process.send_signal(signal.SIGSTOP)  # so that it has not paused before it hears that it is to stop
+        supervised.process.send_signal(signal.SIGSTOP)  # so that it has not paused before it hears that it is to stop
         store.pause()
         store.stop()
         monkeypatch.setattr("gui.sources.run_session._PARTING_S", 0.1)
         store.finish()
-        one.process.send_signal(signal.SIGCONT)
+        supervised.process.send_signal(signal.SIGCONT)
         assert store.status.label == "Stopping"
     assert ended.args == ["stopped"]
-    steps = [event for event in one.run.events() if isinstance(event, StepMetrics)]
+    steps = [event for event in supervised.run.events() if isinstance(event, StepMetrics)]
     assert store.data.steps.seconds.values[-1] < steps[-1].time - steps[0].time + 60
-    assert store.data.last_n == sum(1 for _ in one.run.events())
+    assert store.data.last_n == sum(1 for _ in supervised.run.events())
 
 
 def test_session_queued_run_names_others_and_stops(
     store: RunSession, qtbot: QtBot, supervise: list[Supervised]
 ) -> None:
-    ahead = begin(supervise, "forever")
+    ahead = start_supervised(supervise, "forever")
     qtbot.waitUntil(lambda: ahead.run.state() == "running")
-    one = begin(supervise, "forever 2")
-    store.open(one.run)
+    supervised = start_supervised(supervise, "forever 2")
+    store.open(supervised.run)
     qtbot.waitUntil(lambda: store.status.label == "Waiting")
     qtbot.waitUntil(lambda: store.status.text == "Waiting · next in the queue for the CPU, behind forever")
     assert store.status.devices_free
@@ -347,9 +347,9 @@ def test_session_queued_run_names_others_and_stops(
 def test_session_queued_run_starts_once_devices_are_free(
     store: RunSession, qtbot: QtBot, supervise: list[Supervised]
 ) -> None:
-    ahead = begin(supervise, "forever")
+    ahead = start_supervised(supervise, "forever")
     qtbot.waitUntil(lambda: ahead.run.state() == "running")
-    store.open(begin(supervise, "train 40").run)
+    store.open(start_supervised(supervise, "train 40").run)
     qtbot.waitUntil(lambda: store.status.label == "Waiting")
     with qtbot.waitSignal(store.finished) as ended:
         ahead.process.terminate()
@@ -371,9 +371,9 @@ def test_session_follows_slurm_run_by_folder(store: RunSession, qtbot: QtBot) ->
     store.open(run)
     qtbot.waitUntil(lambda: store.status.label == "Waiting")
     assert store.status.text == "Waiting · SLURM job 7 is pending: Priority, place 2"
-    with qtbot.waitSignal(store.message) as said:
+    with qtbot.waitSignal(store.message) as message:
         store.pause()
-    assert "can only be stopped" in said.args[0]
+    assert "can only be stopped" in message.args[0]
     on_a_node = SupervisorFile(pid=os.getpid(), start_time=1.0, endpoint="unix:/nowhere")
     run.write_supervisor(on_a_node)
     write_slurm(run.path, SlurmJob(job_id=7, state="RUNNING"))

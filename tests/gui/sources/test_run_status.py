@@ -1,4 +1,4 @@
-"""What the window says of a run whose pretrained weights are being fetched."""
+"""Status of a run that downloads pretrained weights."""
 
 from __future__ import annotations
 

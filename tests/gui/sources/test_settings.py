@@ -1,4 +1,4 @@
-"""What the window remembers, and that nothing in its file is a program."""
+"""Saved settings of the window."""
 
 from __future__ import annotations
 

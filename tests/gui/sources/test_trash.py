@@ -21,7 +21,7 @@ linux = pytest.mark.skipif(sys.platform != "linux", reason="This is the trash th
 
 
 @pytest.fixture(autouse=True)
-def own_trash(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def trash_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     data = tmp_path / "data"
     data.mkdir(exist_ok=True)
     monkeypatch.setenv("XDG_DATA_HOME", str(data))
@@ -33,35 +33,35 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 
 @linux
-def test_trash_run_follows_desktop_specification(own_trash: Path) -> None:
+def test_trash_run_follows_desktop_specification(trash_folder: Path) -> None:
     run = a_run(8)
     before = contents(run.path)
-    begun = time.strftime("%Y-%m-%dT%H:%M:%S")
+    started = time.strftime("%Y-%m-%dT%H:%M:%S")
     thing = trash_run(run)
     assert thing.desktop
     assert not run.path.exists()
-    assert contents(own_trash / "files" / run.run_id) == before
+    assert contents(trash_folder / "files" / run.run_id) == before
     info = configparser.RawConfigParser()
     info.optionxform = str  # type: ignore[assignment,method-assign]
-    info.read(own_trash / "info" / f"{run.run_id}.trashinfo")
+    info.read(trash_folder / "info" / f"{run.run_id}.trashinfo")
     assert unquote(info["Trash Info"]["Path"]) == str(run.path)
-    assert begun <= info["Trash Info"]["DeletionDate"] <= time.strftime("%Y-%m-%dT%H:%M:%S")
-    assert own_trash.stat().st_mode & 0o077 == 0 or (own_trash / "files").stat().st_mode & 0o077 == 0
+    assert started <= info["Trash Info"]["DeletionDate"] <= time.strftime("%Y-%m-%dT%H:%M:%S")
+    assert trash_folder.stat().st_mode & 0o077 == 0 or (trash_folder / "files").stat().st_mode & 0o077 == 0
 
 
-def test_put_back_restores_run(own_trash: Path) -> None:
+def test_put_back_restores_run(trash_folder: Path) -> None:
     run = a_run(8)
     before, state = contents(run.path), run.state()
     thing = trash_run(run)
     put_back(thing)
     assert contents(run.path) == before
     assert run.state() == state
-    assert [path for path in own_trash.rglob("*") if path.is_file()] == []
+    assert [path for path in trash_folder.rglob("*") if path.is_file()] == []
     assert not thing.location.exists()
 
 
 @linux
-def test_trash_runs_of_same_name(own_trash: Path) -> None:
+def test_trash_runs_of_same_name(trash_folder: Path) -> None:
     run = a_run(8)
     first = trash_run(run)
     run.path.mkdir()
@@ -70,11 +70,11 @@ def test_trash_runs_of_same_name(own_trash: Path) -> None:
     second = trash_run(run)
     assert first.location != second.location
     assert (first.location / "checkpoints").is_dir()
-    told = {path.name for path in (own_trash / "info").iterdir()}
-    assert told == {f"{thing.location.name}.trashinfo" for thing in (first, second)}
+    infos = {path.name for path in (trash_folder / "info").iterdir()}
+    assert infos == {f"{thing.location.name}.trashinfo" for thing in (first, second)}
     put_back(second)
     assert (first.location / "job.toml").is_file()
-    assert (own_trash / "info" / f"{first.location.name}.trashinfo").is_file()
+    assert (trash_folder / "info" / f"{first.location.name}.trashinfo").is_file()
 
 
 def test_trash_running_run_is_refused() -> None:
@@ -90,20 +90,15 @@ def test_trash_running_run_is_refused() -> None:
     assert not run.path.exists()
 
 
-def test_trash_starting_run_is_refused() -> None:
-    run = create_run(job())
+@pytest.mark.parametrize("starting", [True, False])
+def test_trash_run_with_live_supervisor_is_refused(starting: bool) -> None:
+    run = create_run(job()) if starting else a_run(8)
+    if not starting:
+        me = SupervisorFile(pid=os.getpid(), start_time=process_start(os.getpid()), endpoint="unix:/nowhere")
+        run.write_supervisor(me)
     with pytest.raises(CannotTrash, match="still running"):
         trash_run(run)
     assert run.job_file.is_file()
-
-
-def test_trash_run_with_live_supervisor_is_refused() -> None:
-    run = a_run(8)
-    run.write_supervisor(
-        SupervisorFile(pid=os.getpid(), start_time=process_start(os.getpid()), endpoint="unix:/nowhere")
-    )
-    with pytest.raises(CannotTrash, match="still running"):
-        trash_run(run)
 
 
 def test_trash_missing_run_is_refused() -> None:
@@ -128,8 +123,8 @@ def test_put_back_keeps_existing_folder() -> None:
 
 
 @linux
-def test_trash_without_desktop_uses_own_folder(own_trash: Path) -> None:
-    own_trash.write_text("no folder")
+def test_trash_without_desktop_uses_own_folder(trash_folder: Path) -> None:
+    trash_folder.write_text("no folder")
     run = a_run(8)
     before = contents(run.path)
     thing = trash_run(run)
@@ -142,8 +137,8 @@ def test_trash_without_desktop_uses_own_folder(own_trash: Path) -> None:
 
 
 @linux
-def test_trash_unwritable_run_is_refused(own_trash: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    own_trash.write_text("no folder")
+def test_trash_unwritable_run_is_refused(trash_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    trash_folder.write_text("no folder")
     run = a_run(8)
     (paths.home() / "trash").write_text("no folder either")
     with pytest.raises(CannotTrash, match="could not be moved: "):
@@ -153,7 +148,7 @@ def test_trash_unwritable_run_is_refused(own_trash: Path, monkeypatch: pytest.Mo
 
 @linux
 @pytest.mark.skipif(not os.access("/dev/shm", os.W_OK), reason="There is no second file system to try it on")
-def test_trash_stays_on_same_disk(own_trash: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_trash_stays_on_same_disk(trash_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import shutil
     import tempfile
 
@@ -172,7 +167,7 @@ def test_trash_stays_on_same_disk(own_trash: Path, monkeypatch: pytest.MonkeyPat
         put_back(thing)
         assert run.job_file.is_file()
         assert not info.exists()
-        assert not (own_trash / "info").exists() or not any((own_trash / "info").iterdir())
+        assert not (trash_folder / "info").exists() or not any((trash_folder / "info").iterdir())
     finally:
         shutil.rmtree(home)
         if not existed:

@@ -31,7 +31,7 @@ from engine.contract.job import Job
 from engine.runs.folder import RunFolder, create_run
 
 NESTED_TOO_DEEP = f"a = {'[' * 5000}{']' * 5000}"
-"""What a job.toml may hold that is TOML by its grammar, and that no reader gets through."""
+"""Valid TOML that no reader of job.toml accepts."""
 STEP_S = 0.1
 EPOCHS = 4
 

@@ -1,4 +1,4 @@
-"""What stands where there is nothing to show, and what is wrong, is never cut off."""
+"""Empty states and problems are never cut off."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Legends of images: whole where there is room, else what is in the images."""
+"""Legend of images."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ MANY = tuple(LegendEntry(f"a class of number {number}", f"#{number:02x}80ff") fo
 
 @pytest.fixture
 def legend(styled: QApplication, qtbot: QtBot) -> Legend:
-    made = Legend()
-    qtbot.addWidget(made)
-    made.resize(500, 40)
-    made.show()
-    return made
+    created = Legend()
+    qtbot.addWidget(created)
+    created.resize(500, 40)
+    created.show()
+    return created
 
 
 def test_legend_shows_all_entries(legend: Legend) -> None:

@@ -15,12 +15,12 @@ NAME = "train/0123456789abcdef0123456789abcdef/masks/aachen_000001_000019_gtFine
 
 @pytest.fixture
 def label(styled: QApplication, qtbot: QtBot) -> WrappingLabel:
-    made = WrappingLabel(f"The mask {NAME} is empty.", "error")
-    made.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
-    qtbot.addWidget(made)
-    made.resize(160, 300)
-    made.show()
-    return made
+    created = WrappingLabel(f"The mask {NAME} is empty.", "error")
+    created.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
+    qtbot.addWidget(created)
+    created.resize(160, 300)
+    created.show()
+    return created
 
 
 def test_wrapping_label_breaks_long_names(label: WrappingLabel, qtbot: QtBot) -> None:

@@ -30,8 +30,8 @@ def test_detail_values_have_meanings() -> None:
 
 
 def test_detail_shows_all_groups(watching: Watching) -> None:
-    told = opened(watching, full_gpu())
-    assert tuple(told) == GROUPS
+    texts = opened(watching, full_gpu())
+    assert tuple(texts) == GROUPS
     for title, part in (
         ("Work", "Utilization 87 %"),
         ("Work", "Clocks limited by the power limit"),
@@ -51,15 +51,15 @@ def test_detail_shows_all_groups(watching: Watching) -> None:
         ("Identity", "Persistence on"),
         ("Identity", "Driver 570.86, CUDA 12.8"),
     ):
-        assert part in told[title]
+        assert part in texts[title]
 
 
 def test_detail_leaves_out_unreported_values(watching: Watching) -> None:
     bare = Gpu(uuid="GPU-a", name="A GPU", nvml_index=0)
-    told = opened(watching, bare, nvml=Nvml("ok"))
-    assert list(told) == ["Identity"]
-    assert "None" not in told["Identity"]
-    assert "Driver" not in told["Identity"]
+    texts = opened(watching, bare, nvml=Nvml("ok"))
+    assert list(texts) == ["Identity"]
+    assert "None" not in texts["Identity"]
+    assert "Driver" not in texts["Identity"]
     detail = watching.page.gpus.detail
     assert detail.reset.isHidden()
     assert all(table.isHidden() for table in (detail.processes, detail.instances, detail.links, detail.xids))
@@ -96,19 +96,19 @@ def test_detail_tables(watching: Watching) -> None:
 
 
 def test_detail_lists_mig_instances(watching: Watching) -> None:
-    whole = full_gpu(0, mig_enabled=True, utilization_percent=None)
-    parts = [
+    parent = full_gpu(0, mig_enabled=True, utilization_percent=None)
+    instances = [
         plain_gpu(
             0, uuid=f"MIG-{n}", memory_total_bytes=16 * GIB, memory_used_bytes=n * GIB, utilization_percent=None,
-            mig=Mig(parent_uuid=whole.uuid, gpu_instance=7 + n, profile="1g.18gb"),
+            mig=Mig(parent_uuid=parent.uuid, gpu_instance=7 + n, profile="1g.18gb"),
         )
         for n in range(2)
     ]  # fmt: skip
-    watching.see(parts[1], whole, parts[0], full_gpu(1))
+    watching.see(instances[1], parent, instances[0], full_gpu(1))
     titles = [tile.title.text() for tile in watching.page.gpus.tiles.tiles.values()]
     assert titles == ["GPU 0", "GPU 0 MIG 7", "GPU 0 MIG 8", "GPU 1"]
-    told = opened(watching, whole, *parts)
-    assert "MIG on" in told["Identity"]
+    texts = opened(watching, parent, *instances)
+    assert "MIG on" in texts["Identity"]
     assert watching.page.gpus.detail.instances.rows() == [
         ["GPU 0 MIG 7", "1g.18gb", "0.0 of 16.0 GiB", ""],
         ["GPU 0 MIG 8", "1g.18gb", "1.0 of 16.0 GiB", ""],

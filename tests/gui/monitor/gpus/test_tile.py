@@ -17,7 +17,7 @@ from gui.monitor.gpus.watched_gpu import EnergyCounters, WatchedGpu, watched_gpu
 from gui.plots.group import PlotGroup
 from gui.sources.devices import device_format
 from gui.style import theme
-from tests.gui.monitor.watching import START, full_gpu, kept, plain_gpu, watched
+from tests.gui.monitor.watching import START, full_gpu, make_history, plain_gpu, watched
 from tests.gui.sources.devices.snapshots import held_by, snapshot
 
 
@@ -27,7 +27,7 @@ def group(qtbot: QtBot) -> PlotGroup:
 
 
 def tile_of(each: WatchedGpu, group: PlotGroup, qtbot: QtBot, *, width: int = 700, height: int = 400) -> Tile:
-    history = kept(each.gpu)
+    history = make_history(each.gpu)
     group.origin = history.origin
     group.set_extent(0.0, 59.0)
     tile = Tile(each, group, EnergyCounters())
@@ -44,17 +44,17 @@ def figures(tile: Tile) -> dict[str, str]:
 
 def test_tile_values_have_units_and_limits(styled: QApplication, group: PlotGroup, qtbot: QtBot) -> None:
     tile = tile_of(watched(full_gpu()), group, qtbot)
-    told = figures(tile)
-    assert told["Use"] == "87 %"
-    assert told["Power"] == "512 of 700 W"
-    assert told["Core"] == "61 °C"
-    assert told["SM clock"] == "1,755 of 1,980 MHz"
-    assert told["PCIe 4 ×16"] == "↓ 1.20 ↑ 0.40 GB/s"
-    assert told["NVLink ×3"] == "↓ 12.00 ↑ 4.00 GB/s"
-    assert told["SMs active"] == "64 %"
-    assert told["Fan"] == "35 %"
-    assert told["Memory"] == "41.0 of 141.0 GiB"
-    assert told["Memory temp."] == "70 °C"
+    text = figures(tile)
+    assert text["Use"] == "87 %"
+    assert text["Power"] == "512 of 700 W"
+    assert text["Core"] == "61 °C"
+    assert text["SM clock"] == "1,755 of 1,980 MHz"
+    assert text["PCIe 4 ×16"] == "↓ 1.20 ↑ 0.40 GB/s"
+    assert text["NVLink ×3"] == "↓ 12.00 ↑ 4.00 GB/s"
+    assert text["SMs active"] == "64 %"
+    assert text["Fan"] == "35 %"
+    assert text["Memory"] == "41.0 of 141.0 GiB"
+    assert text["Memory temp."] == "70 °C"
     assert "Power 512 of 700 W" in tile.accessibleDescription()
 
 
@@ -138,17 +138,17 @@ def test_tile_names_users_and_run(
     monkeypatch: pytest.MonkeyPatch,
     case: tuple[list[str], str, str],
 ) -> None:
-    users, run, told = case
+    users, run, text = case
     monkeypatch.setattr(device_format, "current_user", lambda: "me")
     processes = tuple(process for user in users for process in held_by(user, 12 << 30))
     tile = tile_of(watched(full_gpu(processes=processes), run=run), group, qtbot)
-    assert tile.who.text() == told
-    assert tile.who.isHidden() is not bool(told)
-    assert tile.who.objectName() == ("warning" if "also" in told else "")
+    assert tile.who.text() == text
+    assert tile.who.isHidden() is not bool(text)
+    assert tile.who.objectName() == ("warning" if "also" in text else "")
 
 
 def test_tile_values_stay_in_gap(styled: QApplication, group: PlotGroup, qtbot: QtBot) -> None:
-    history = kept(full_gpu(), seconds=5)
+    history = make_history(full_gpu(), seconds=5)
     history.add(snapshot(full_gpu(lost=True), time=START + 5))
     each = watched(full_gpu())
     tile = Tile(each, group, EnergyCounters())
@@ -163,7 +163,7 @@ def test_tile_values_stay_in_gap(styled: QApplication, group: PlotGroup, qtbot: 
 
 
 def test_tile_shows_values_at_crosshair(styled: QApplication, group: PlotGroup, qtbot: QtBot) -> None:
-    history = kept(full_gpu(utilization_percent=10.0), seconds=30)
+    history = make_history(full_gpu(utilization_percent=10.0), seconds=30)
     history.add(snapshot(full_gpu(utilization_percent=90.0), time=START + 30))
     each = watched(full_gpu(utilization_percent=90.0))
     group.origin = history.origin
@@ -212,13 +212,13 @@ def test_tile_menu(styled: QApplication, group: PlotGroup, qtbot: QtBot) -> None
         tile.figures, QContextMenuEvent(QContextMenuEvent.Reason.Mouse, where, tile.mapToGlobal(where))
     )
     (menu,) = tile.findChildren(QMenu)
-    details, anew = menu.actions()
+    details, reset = menu.actions()
     with qtbot.waitSignal(tile.opened):
         details.trigger()
-    assert anew.isEnabled()
-    with qtbot.waitSignal(tile.reset_energy) as wanted:
-        anew.trigger()
-    assert wanted.args == [tile.key]
+    assert reset.isEnabled()
+    with qtbot.waitSignal(tile.reset_energy) as requested:
+        reset.trigger()
+    assert requested.args == [tile.key]
     menu.close()
 
 
@@ -236,16 +236,16 @@ def test_energy_counter_reset() -> None:
     used = energy.used(later)
     assert used is not None
     assert (used.joules, used.since) == (0.0, START + 60)
-    # A driver that was loaded anew counts from 0.
+    # A reloaded driver counts from 0.
     used = energy.used(watched(full_gpu(energy_j=5.0), time=START + 90))
     assert used is not None
     assert (used.joules, used.since) == (0.0, START + 90)
     assert energy.used(watched(plain_gpu())) is None
 
 
-@pytest.mark.parametrize(("joules", "told"), [(0.0, "0.0 kJ"), (41_234.0, "41.2 kJ"), (4_464_000.0, "1.24 kWh")])
-def test_energy_units(joules: float, told: str) -> None:
-    assert energy(joules) == told
+@pytest.mark.parametrize(("joules", "text"), [(0.0, "0.0 kJ"), (41_234.0, "41.2 kJ"), (4_464_000.0, "1.24 kWh")])
+def test_energy_units(joules: float, text: str) -> None:
+    assert energy(joules) == text
 
 
 def test_watched_gpus_mark_silent_hosts() -> None:

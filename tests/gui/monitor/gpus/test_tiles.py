@@ -92,11 +92,11 @@ def test_compact_row_leaves_out_unreported_values(watching: Watching) -> None:
 
 
 def test_compact_narrow_row_shows_short_text() -> None:
-    def told(most: int) -> list[str]:
+    def received(most: int) -> list[str]:
         return [column.fitting(full_gpu(), lambda text: len(text) <= most) for column in COLUMNS]
 
-    assert told(20) == ["87 %", "41.0 of 141.0 GiB", "512 of 700 W", "61 °C"]
-    assert told(9) == ["87 %", "41.0 GiB", "512 W", "61 °C"]
+    assert received(20) == ["87 %", "41.0 of 141.0 GiB", "512 of 700 W", "61 °C"]
+    assert received(9) == ["87 %", "41.0 GiB", "512 W", "61 °C"]
 
 
 def test_compact_keyboard_navigation(watching: Watching, qtbot: QtBot) -> None:
@@ -153,15 +153,15 @@ def test_tile_has_device_color(watching: Watching) -> None:
 
 
 def test_reset_energy_of_one_or_all(watching: Watching) -> None:
-    def told() -> list[str]:
+    def received() -> list[str]:
         tiles = watching.page.gpus.tiles.tiles.values()
         return [figure.text for tile in tiles for figure in tile.figures.figures if figure.id == "energy"]
 
     watching.see(full_gpu(0, energy_j=0.0), full_gpu(1, energy_j=0.0))
     watching.see(full_gpu(0, energy_j=7e4), full_gpu(1, energy_j=7e4), at=60)
-    assert told() == ["70.0 kJ", "70.0 kJ"]
+    assert received() == ["70.0 kJ", "70.0 kJ"]
     tile = watching.page.gpus.tiles.tiles[full_gpu(1).uuid]
     tile.reset_energy.emit(tile.key)
-    assert told() == ["70.0 kJ", "0.0 kJ"]
+    assert received() == ["70.0 kJ", "0.0 kJ"]
     watching.page.bar.acts["energy"].trigger()
-    assert told() == ["0.0 kJ", "0.0 kJ"]
+    assert received() == ["0.0 kJ", "0.0 kJ"]

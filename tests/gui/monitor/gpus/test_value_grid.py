@@ -14,12 +14,12 @@ FEW = tuple(LabelledValue(f"f{n}", f"Label {n}", f"{n} W", f"Meaning {n}") for n
 
 @pytest.fixture
 def place(styled: QApplication, qtbot: QtBot) -> QWidget:
-    made = QWidget()
-    QVBoxLayout(made)
-    qtbot.addWidget(made)
-    made.resize(500, 300)
-    made.show()
-    return made
+    created = QWidget()
+    QVBoxLayout(created)
+    qtbot.addWidget(created)
+    created.resize(500, 300)
+    created.show()
+    return created
 
 
 def put(figures: ValueGrid, place: QWidget) -> ValueGrid:

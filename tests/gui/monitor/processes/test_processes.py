@@ -1,4 +1,4 @@
-"""The processes on all GPUs: what belongs together, what is in sight, and what stays where it is."""
+"""Table of the GPU processes."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ Row = tuple[int, str]
 
 @pytest.fixture
 def hosts(qtbot: QtBot, tmp_path: Path) -> Iterator[Hosts]:
-    made = Hosts()
-    yield made
-    made.stop()
+    created = Hosts()
+    yield created
+    created.stop()
 
 
 @pytest.fixture
@@ -42,11 +42,11 @@ def marks(qtbot: QtBot) -> RunIntervals:
 
 @pytest.fixture
 def view(styled: QApplication, qtbot: QtBot, hosts: Hosts, marks: RunIntervals) -> ProcessesView:
-    made = ProcessesView(hosts, marks)
-    qtbot.addWidget(made)
-    made.resize(1000, 500)
-    made.show()
-    return made
+    created = ProcessesView(hosts, marks)
+    qtbot.addWidget(created)
+    created.resize(1000, 500)
+    created.show()
+    return created
 
 
 def column(title: str) -> int:
@@ -54,7 +54,7 @@ def column(title: str) -> int:
 
 
 def rows(view: ProcessesView, parent: QModelIndex | None = None, depth: int = 0) -> list[Row]:
-    """What is in sight: how deep it stands, and its title."""
+    """Return the depth and the title of each visible row."""
     above = parent or QModelIndex()
     found: list[Row] = []
     for number in range(view.rows.rowCount(above)):
@@ -309,7 +309,7 @@ def test_stale_index_is_empty(styled: QApplication) -> None:
     assert model.data(stale) is None
 
 
-# What is told and what is not
+# Reported and unreported values
 
 
 def test_unreported_columns_are_hidden(hosts: Hosts, view: ProcessesView) -> None:

@@ -54,20 +54,20 @@ def start() -> Iterator[Start]:
 
 @pytest.fixture
 def hosts(qtbot: QtBot, tmp_path: Path) -> Iterator[Hosts]:
-    made = Hosts()
-    yield made
-    made.stop()
+    created = Hosts()
+    yield created
+    created.stop()
 
 
 @pytest.fixture
 def view(styled: QApplication, qtbot: QtBot, hosts: Hosts) -> ProcessesView:
-    made = ProcessesView(hosts, RunIntervals())
-    made.bar.patience_s = 600.0
-    qtbot.addWidget(made)
-    made.resize(1000, 500)
-    made.show()
-    qtbot.waitActive(made)
-    return made
+    created = ProcessesView(hosts, RunIntervals())
+    created.bar.patience_s = 600.0
+    qtbot.addWidget(created)
+    created.resize(1000, 500)
+    created.show()
+    qtbot.waitActive(created)
+    return created
 
 
 def held_by(child: subprocess.Popen[str], **changes: object) -> GpuProcess:

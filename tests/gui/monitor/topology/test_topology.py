@@ -1,4 +1,4 @@
-"""GPU interconnect: in words, in cells, and what it means for strategies."""
+"""GPU interconnect: texts, matrix and advice."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ HALVES = within(range(4), range(4, 8))
 
 @pytest.fixture
 def hosts(qtbot: QtBot, tmp_path: Path) -> Iterator[Hosts]:
-    made = Hosts()
-    yield made
-    made.stop()
+    created = Hosts()
+    yield created
+    created.stop()
 
 
 @pytest.fixture
 def view(styled: QApplication, qtbot: QtBot, hosts: Hosts) -> TopologyView:
-    made = TopologyView(hosts)
-    qtbot.addWidget(made)
-    made.resize(1100, 600)
-    made.show()
-    return made
+    created = TopologyView(hosts)
+    qtbot.addWidget(created)
+    created.resize(1100, 600)
+    created.show()
+    return created
 
 
 def machine(count: int, topology: Topology | None) -> Snapshot:
@@ -59,7 +59,7 @@ def cell(view: TopologyView, row: int, column: int, role: int = Qt.ItemDataRole.
     return view.model.index(row, column).data(role)
 
 
-# What it means
+# Advice
 
 
 @pytest.mark.parametrize(
@@ -237,7 +237,7 @@ def test_matrix_fills_have_contrast(styled: QApplication, monkeypatch: pytest.Mo
         assert len({ground.name() for ground in grounds}) == 5
 
 
-# Where there is no matrix
+# Missing matrix
 
 
 @pytest.mark.parametrize(

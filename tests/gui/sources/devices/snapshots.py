@@ -1,4 +1,4 @@
-"""What a sampler might see."""
+"""Snapshots for tests of devices."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What state a GPU is in, in words."""
+"""Texts of GPU states."""
 
 from __future__ import annotations
 

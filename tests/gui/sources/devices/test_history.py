@@ -25,13 +25,13 @@ def telling_all(uuid: str, number: int = 0, nvlinks: tuple[NvLink, ...] = ()) ->
 
 def test_history_keeps_all_gpu_quantities() -> None:
     history = DeviceHistory()
-    told = telling_all(UUIDS[0])
-    history.add(snapshot(told))
+    received = telling_all(UUIDS[0])
+    history.add(snapshot(received))
     for quantity in QUANTITIES:
-        value = quantity.read(told)
+        value = quantity.read(received)
         assert history.has_data(UUIDS[0], quantity.id) == (value is not None)
         assert history.values(UUIDS[0], quantity.id).tolist() == pytest.approx([value or np.nan], nan_ok=True)
-    assert history.gpu(UUIDS[0]) is told
+    assert history.gpu(UUIDS[0]) is received
     assert history.gpu(CPU) is None
 
 

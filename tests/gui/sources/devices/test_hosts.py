@@ -24,23 +24,23 @@ Open = Callable[[], Hosts]
 @pytest.fixture
 def open_hosts(qtbot: QtBot) -> Iterator[Open]:
     """Makes what watches hosts, with the same settings each time, and ends it."""
-    made: list[Hosts] = []
+    created: list[Hosts] = []
 
     def make() -> Hosts:
         hosts = Hosts()
-        made.append(hosts)
+        created.append(hosts)
         return hosts
 
     yield make
-    for hosts in made:
+    for hosts in created:
         hosts.stop()
 
 
 def test_hosts_add_watches_host(open_hosts: Open, ssh: FakeSsh, nvml_stub: NvmlStub, qtbot: QtBot) -> None:
     nvml_stub.write([gpu_profile(0, utilization=33)])
     hosts = open_hosts()
-    heard: list[tuple[str, Snapshot]] = []
-    hosts.snapshot.connect(lambda host, seen: heard.append((host, seen)))
+    answered: list[tuple[str, Snapshot]] = []
+    hosts.snapshot.connect(lambda host, seen: answered.append((host, seen)))
     hosts.start()
     with qtbot.waitSignal(hosts.changed):
         hosts.add("anna@ws2")
@@ -48,7 +48,7 @@ def test_hosts_add_watches_host(open_hosts: Open, ssh: FakeSsh, nvml_stub: NvmlS
         qtbot.waitUntil(lambda host=host: host in hosts.latest and bool(hosts.latest[host].gpus))  # type: ignore[misc]
         assert hosts.latest[host].gpus[0].uuid == uuid_of(0)
         assert hosts.latest[host].gpus[0].utilization_percent == 33
-    assert {host for host, _ in heard} == {"", "anna@ws2"}
+    assert {host for host, _ in answered} == {"", "anna@ws2"}
     assert hosts.errors == {}
     assert ssh.calls == [
         "-o BatchMode=yes -o ConnectTimeout=10 -o ServerAliveInterval=5 -o ServerAliveCountMax=2 "
@@ -61,8 +61,8 @@ def test_hosts_report_and_recover_broken_connection(
 ) -> None:
     nvml_stub.write([gpu_profile(0)])
     hosts = open_hosts()
-    told: list[tuple[str, str]] = []
-    hosts.error_changed.connect(lambda host, words: told.append((host, words)))
+    received: list[tuple[str, str]] = []
+    hosts.error_changed.connect(lambda host, words: received.append((host, words)))
     hosts.add("ws2")
     hosts.start()
     qtbot.waitUntil(lambda: "ws2" in hosts.latest)
@@ -72,8 +72,8 @@ def test_hosts_report_and_recover_broken_connection(
     assert "" not in hosts.errors
     ssh.recovers("ws2")
     qtbot.waitUntil(lambda: hosts.errors == {})
-    assert told[-1] == ("ws2", "")
-    words = [text for _, text in told[:-1]]
+    assert received[-1] == ("ws2", "")
+    words = [text for _, text in received[:-1]]
     assert "has exited. Retrying in 0.5 s." in words[0]
     assert words[1].endswith("Retrying in 1 s.")
 

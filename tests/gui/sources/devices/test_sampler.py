@@ -19,9 +19,9 @@ def test_sampler_reports_cpu(qtbot: QtBot) -> None:
     sampler = SamplerProcess(interval_s=0.2)
     try:
         for _ in range(2):
-            with qtbot.waitSignal(sampler.snapshot) as heard:
+            with qtbot.waitSignal(sampler.snapshot) as answered:
                 sampler.start()
-            snapshot: Snapshot = heard.args[0]
+            snapshot: Snapshot = answered.args[0]
             assert len(snapshot.cpu.core_load_percent) == psutil.cpu_count()
     finally:
         pid = sampler.pid
@@ -34,8 +34,8 @@ def test_sampler_reports_cpu(qtbot: QtBot) -> None:
 @pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="needs SIGKILL")
 def test_sampler_restarts_after_kill(qtbot: QtBot) -> None:
     sampler = SamplerProcess(interval_s=0.2)
-    told: list[str] = []
-    sampler.error_changed.connect(told.append)
+    received: list[str] = []
+    sampler.error_changed.connect(received.append)
     try:
         with qtbot.waitSignal(sampler.snapshot):
             sampler.start()
@@ -48,21 +48,21 @@ def test_sampler_restarts_after_kill(qtbot: QtBot) -> None:
         assert sampler.pid != first
     finally:
         sampler.stop()
-    assert "Retrying" in told[0]
-    assert told[-1] == ""
+    assert "Retrying" in received[0]
+    assert received[-1] == ""
 
 
 def test_sampler_restarts_at_growing_intervals(qtbot: QtBot) -> None:
     sampler = SamplerProcess(arguments=["-c", "raise SystemExit('a fault of mine')"])
-    told: list[str] = []
-    sampler.error_changed.connect(told.append)
+    received: list[str] = []
+    sampler.error_changed.connect(received.append)
     try:
         sampler.start()
-        qtbot.waitUntil(lambda: len(told) >= 3)
+        qtbot.waitUntil(lambda: len(received) >= 3)
     finally:
         sampler.stop()
     assert "a fault of mine" in (paths.home() / "logs" / "sampler.log").read_text()
-    assert ["0.5 s" in told[0], "1 s" in told[1], "2 s" in told[2]] == [True, True, True]
+    assert ["0.5 s" in received[0], "1 s" in received[1], "2 s" in received[2]] == [True, True, True]
 
 
 def test_sampler_restarts_after_silence(qtbot: QtBot, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -71,9 +71,9 @@ def test_sampler_restarts_after_silence(qtbot: QtBot, monkeypatch: pytest.Monkey
     try:
         sampler.start()
         first = sampler.pid
-        with qtbot.waitSignal(sampler.error_changed) as told:
+        with qtbot.waitSignal(sampler.error_changed) as received:
             pass
-        assert "stopped responding" in told.args[0]
+        assert "stopped responding" in received.args[0]
         qtbot.waitUntil(lambda: sampler.pid not in (None, first))
     finally:
         sampler.stop()
@@ -82,9 +82,9 @@ def test_sampler_restarts_after_silence(qtbot: QtBot, monkeypatch: pytest.Monkey
 def test_sampler_reports_invalid_output(qtbot: QtBot, tmp_path: Path) -> None:
     sampler = SamplerProcess(arguments=["-c", "print('hello', flush=True); import time; time.sleep(600)"])
     try:
-        with qtbot.waitSignal(sampler.error_changed) as told:
+        with qtbot.waitSignal(sampler.error_changed) as received:
             sampler.start()
-        assert "can't read" in told.args[0]
+        assert "can't read" in received.args[0]
         assert sampler.running
     finally:
         sampler.stop()
@@ -99,37 +99,37 @@ for line in sys.stdin:
     seen = Snapshot(time=time.time(), host="here", nvml=Nvml("ok"), cpu=cpu)
     print(msgspec.json.encode(seen).decode(), flush=True)
 """
-"""A sampler that says, as the processor's name, what it was told."""
+"""Return a sampler whose processor is named after the requests that it received."""
 
 
 def test_sampler_sends_request_again_after_restart(qtbot: QtBot, monkeypatch: pytest.MonkeyPatch) -> None:
     sampler = SamplerProcess()
     monkeypatch.setattr(sampler, "_arguments", ["-c", ECHO])
-    heard: list[str] = []
-    sampler.snapshot.connect(lambda seen: heard.append(seen.cpu.name))
+    answered: list[str] = []
+    sampler.snapshot.connect(lambda seen: answered.append(seen.cpu.name))
     try:
         sampler.show(SnapshotRequest(processes=False))
         sampler.start()
-        qtbot.waitUntil(lambda: heard == ['{"processes":false}'])
+        qtbot.waitUntil(lambda: answered == ['{"processes":false}'])
         sampler.show(SnapshotRequest(processes=False))
         sampler.show(SnapshotRequest(activity=False))
-        qtbot.waitUntil(lambda: len(heard) == 2)
+        qtbot.waitUntil(lambda: len(answered) == 2)
         assert sampler.pid is not None
         os.kill(sampler.pid, signal.SIGTERM)
-        qtbot.waitUntil(lambda: len(heard) == 3)
+        qtbot.waitUntil(lambda: len(answered) == 3)
     finally:
         sampler.stop()
-    assert heard[1:] == ['{"activity":false}', '{"activity":false}']
+    assert answered[1:] == ['{"activity":false}', '{"activity":false}']
 
 
 def test_sampler_reports_missing_program(qtbot: QtBot) -> None:
     sampler = SamplerProcess(program="no-such-program", arguments=[], who="The sampler on ws2")
     try:
-        with qtbot.waitSignal(sampler.error_changed) as told:
+        with qtbot.waitSignal(sampler.error_changed) as received:
             sampler.start()
     finally:
         sampler.stop()
-    assert "“no-such-program” was not found" in told.args[0]
+    assert "“no-such-program” was not found" in received.args[0]
 
 
 def test_sampler_explains_exit(qtbot: QtBot) -> None:
@@ -138,20 +138,20 @@ def test_sampler_explains_exit(qtbot: QtBot) -> None:
         arguments=["-c", script], explain=lambda code, said: f"It ended with {code} after {said.splitlines()[-1]}."
     )
     try:
-        with qtbot.waitSignal(sampler.error_changed) as told:
+        with qtbot.waitSignal(sampler.error_changed) as received:
             sampler.start()
     finally:
         sampler.stop()
-    assert told.args[0].startswith("It ended with 7 after last words.")
+    assert received.args[0].startswith("It ended with 7 after last words.")
 
 
 def test_sampler_limits_line_length(qtbot: QtBot, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gui.sources.devices.sampler.LINE_LIMIT_BYTES", 1000)
     sampler = SamplerProcess(arguments=["-c", "print('x' * 5000, end='', flush=True); import time; time.sleep(600)"])
     try:
-        with qtbot.waitSignal(sampler.error_changed) as told:
+        with qtbot.waitSignal(sampler.error_changed) as received:
             sampler.start()
-        assert "can't read" in told.args[0]
+        assert "can't read" in received.args[0]
     finally:
         sampler.stop()
 
