@@ -122,7 +122,7 @@ class AlertBanner(Banner):
         if not unseen:
             self.say("")
             return
-        more = f" and {len(unseen) - 1} more" if len(unseen) > 1 else ""
+        more = f" ({len(unseen) - 1} more)" if len(unseen) > 1 else ""
         self.say(f"{unseen[0].sentence}{more}", unseen[0].severity)
         self.label.setToolTip("\n".join(alert.sentence for alert in unseen))
         self.label.setAccessibleName(f"Alert: {self.text()}")

@@ -276,7 +276,7 @@ def _energy(used: Used | None) -> LabelledValue | None:
         return None
     since = clock(used.since)
     meaning = f"Energy used since {since}. The counter can be reset from the menu."
-    return LabelledValue("energy", f"Energy since {since[:5]}", energy(used.joules), meaning)
+    return LabelledValue("energy", f"Energy since {since.rpartition(':')[0]}", energy(used.joules), meaning)
 
 
 def _text(name: str, label: str, text: str, meaning: str = "") -> LabelledValue | None:

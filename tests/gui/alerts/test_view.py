@@ -73,7 +73,7 @@ def test_banner_shows_worst_alert_and_count(banner: AlertBanner, watched: Watche
     assert banner.isVisible()
     assert banner.text() == "GPU 1 – Temperature: 93 °C, at or above 90 °C for 10 s."
     watched.feed(gpu(0, temperature_c=93.0, slowdown_c=90.0, xids=(Xid(START, 79),)))
-    assert banner.text() == "GPU 1 – Xid error: Xid 79: the GPU has fallen off the bus. and 1 more"
+    assert banner.text() == "GPU 1 – Xid error: Xid 79: the GPU has fallen off the bus. (1 more)"
 
 
 def test_banner_ignores_silent_hosts(banner: AlertBanner, watched: Watched) -> None:
