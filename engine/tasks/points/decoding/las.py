@@ -52,8 +52,13 @@ def _open_las(path: str) -> Iterator[LasReader]:
     logging.getLogger("laspy").setLevel(logging.CRITICAL)
     with open_regular(path) as stream:
         _check_las(stream)
-        with laspy.open(stream, closefd=False, read_evlrs=False) as reader:
-            yield reader
+        try:
+            with laspy.open(stream, closefd=False, read_evlrs=False) as reader:
+                yield reader
+        except BaseException as error:
+            if type(error).__name__ != "PanicException":
+                raise
+            raise Unfit("its compressed points are damaged") from error  # lazrs panics, which is no Exception
 
 
 def _check_las(stream: BufferedReader) -> None:
